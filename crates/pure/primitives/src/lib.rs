@@ -1,0 +1,28 @@
+//! The vocabulary that every service shares: shards of the state key space, accounts as they lie
+//! in the flat state, the changes a block makes to state and tries. No I/O, no clock.
+//!
+//! All state is addressed by **hashed** keys (`keccak256(address)`, `keccak256(slot)`), from the
+//! executor's layers down to the database, so a key is hashed once, where the EVM asks for it.
+
+mod account;
+mod block;
+mod shard;
+mod state_diff;
+mod trie_diff;
+mod walk;
+
+pub use account::{Account, AccountDecodeError};
+pub use block::{BlockId, BlockNumber};
+pub use shard::Shard;
+pub use state_diff::{AccountUpdate, SlotUpdate, StateDiff};
+pub use trie_diff::{NodeChange, SubtrieRoot, TrieDiff};
+pub use walk::WalkTarget;
+
+pub use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+
+/// `keccak256("")`, the code hash of an account without code (yellow paper, section 4.1).
+pub const EMPTY_CODE_HASH: B256 = alloy_primitives::KECCAK256_EMPTY;
+
+/// `keccak256(rlp(""))`, the root of an empty trie (yellow paper, appendix D).
+pub const EMPTY_TRIE_ROOT: B256 =
+    alloy_primitives::b256!("0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421");
