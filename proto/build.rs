@@ -1,0 +1,17 @@
+//! Generates messages, clients and servers from the `.proto` files; no `protoc` needed.
+
+use std::{error::Error, io};
+
+const FILES: [&str; 3] = [
+    "tandem/event/v1/event.proto",
+    "tandem/multiproof_workers/v1/multiproof_workers.proto",
+    "tandem/storage_writer/v1/storage_writer.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=tandem");
+    let descriptors = protox::compile(FILES, ["."]).map_err(io::Error::other)?;
+    // All of `bytes` as reference-counted slices of the received message.
+    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    Ok(())
+}

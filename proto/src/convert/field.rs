@@ -1,0 +1,105 @@
+//! Checks of single fields, and the parts that many messages share.
+
+use super::error::{At, ConvertError, Reason};
+use crate::wire::types::v1;
+use bytes::Bytes;
+use tandem_primitives::{B256, BlockId, Shard};
+
+/// The value of a field that must be there.
+pub fn required<T>(field: Option<T>) -> Result<T, Reason> {
+    field.ok_or(Reason::Missing)
+}
+
+/// A hash.
+pub fn hash(bytes: &[u8]) -> Result<B256, Reason> {
+    B256::try_from(bytes).map_err(|_| Reason::Length { expected: 32, got: bytes.len() as u64 })
+}
+
+/// A hash as a field.
+pub fn hash_bytes(hash: B256) -> Bytes {
+    Bytes::copy_from_slice(hash.as_slice())
+}
+
+/// A list of items of `N` bytes each.
+pub fn items<const N: usize>(bytes: &[u8]) -> Result<&[[u8; N]], Reason> {
+    match bytes.as_chunks() {
+        (items, []) => Ok(items),
+        _ => Err(Reason::Ragged { unit: N, got: bytes.len() }),
+    }
+}
+
+/// A list of hashes as a field.
+pub fn hash_list<'a>(hashes: impl ExactSizeIterator<Item = &'a B256>) -> Bytes {
+    let mut bytes = Vec::with_capacity(hashes.len() * 32);
+    for hash in hashes {
+        bytes.extend_from_slice(hash.as_slice());
+    }
+    bytes.into()
+}
+
+/// Refuses more than `max`.
+pub fn at_most(max: usize, got: usize) -> Result<(), Reason> {
+    if got > max { Err(Reason::TooMany { max, got }) } else { Ok(()) }
+}
+
+/// Refuses another number of items than other fields announce.
+pub fn count(expected: u64, got: usize) -> Result<(), Reason> {
+    let got = got as u64;
+    if got == expected { Ok(()) } else { Err(Reason::Count { expected, got }) }
+}
+
+/// Refuses another number of bytes than other fields announce.
+pub fn length(expected: u64, got: usize) -> Result<(), Reason> {
+    let got = got as u64;
+    if got == expected { Ok(()) } else { Err(Reason::Length { expected, got }) }
+}
+
+/// Refuses a number outside its range.
+pub fn range(min: u64, max: u64, got: impl Into<u64>) -> Result<(), Reason> {
+    let got = got.into();
+    if (min..=max).contains(&got) { Ok(()) } else { Err(Reason::OutOfRange { min, max, got }) }
+}
+
+/// The sum, which no list that fits into memory makes overflow.
+pub fn total<N: Copy + Into<u64>>(sizes: &[N]) -> u64 {
+    sizes.iter().map(|&size| size.into()).sum()
+}
+
+/// A length as a field. Nothing in memory of this kind comes near the limit; if it did, the
+/// receiver would find that lengths and bytes do not fit together.
+pub fn size(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// A set of shards by bits.
+pub fn shards(bits: u32) -> Result<Vec<Shard>, Reason> {
+    range(0, 0xffff, bits)?;
+    Ok(Shard::all().filter(|shard| bits >> shard.nibble() & 1 == 1).collect())
+}
+
+/// A set of shards as a field.
+pub fn shard_bits(shards: &[Shard]) -> u32 {
+    shards.iter().fold(0, |bits, shard| bits | 1 << shard.nibble())
+}
+
+impl From<BlockId> for v1::BlockId {
+    fn from(block: BlockId) -> Self {
+        Self { number: block.number, hash: hash_bytes(block.hash) }
+    }
+}
+
+impl TryFrom<v1::BlockId> for BlockId {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::BlockId) -> Result<Self, ConvertError> {
+        Ok(Self::new(wire.number, hash(&wire.hash).at("hash")?))
+    }
+}
+
+/// The value of a message that must be there.
+pub fn nested<W, T>(field: Option<W>) -> Result<T, ConvertError>
+where
+    T: TryFrom<W, Error = ConvertError>,
+{
+    required(field)?.try_into()
+}

@@ -1,0 +1,24 @@
+//! Between wire messages and domain types.
+//!
+//! `From` makes a message of a value and cannot fail. `TryFrom` makes a value of a message and
+//! checks everything that the domain type promises: lengths, ranges, order, counts. The receiver
+//! calls it once, at the edge, and nothing behind it checks again. A [`ConvertError`] names the
+//! field from the name of the call down: `commit.block.parent: expected 32 bytes, got 31`.
+//!
+//! Byte strings of a value made from a message (RLP, bodies, receipts) share the buffer of that
+//! message; code, which lives long in caches, is copied out of it.
+
+mod error;
+mod event;
+mod field;
+mod multiproof;
+mod state;
+mod status;
+mod storage;
+mod storage_answers;
+mod trie;
+
+pub use error::{ConvertError, Reason};
+pub use multiproof::{Command, SessionAnswer, SessionCommand};
+pub use status::ERROR_METADATA;
+pub use trie::TrieDiffParts;

@@ -1,0 +1,212 @@
+//! The stream to multiproof-workers and back.
+
+use super::{
+    error::{At, ConvertError, Reason},
+    field::{count, hash, hash_bytes, nested, range, required, shard_bits, shards},
+};
+use crate::{
+    multiproof::{Begin, Error, ProofStats, ShardRoots, StateUpdate, Status},
+    wire::multiproof_workers::v1::{
+        self, process_block_request::Command as WireCommand, process_block_response::Answer,
+    },
+};
+use std::{sync::Arc, time::Duration};
+use tandem_primitives::{B256, Shard, SubtrieRoot};
+
+/// Bytes of the largest node.
+const NODE_BYTES_MAX: u64 = 65_534;
+
+/// What the executor says about one block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Opens the block.
+    Begin(Begin),
+    /// Feeds what one transaction did.
+    Update(Arc<StateUpdate>),
+    /// No more updates come: the roots are wanted.
+    Finish,
+    /// The block is given up.
+    Cancel,
+}
+
+/// One message of the stream to the workers, which carries block after block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionCommand {
+    /// Names the session of one block within the stream; never used twice.
+    pub session: u64,
+    /// What is to be done.
+    pub command: Command,
+}
+
+/// One message of the stream back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionAnswer {
+    /// The session that is answered.
+    pub session: u64,
+    /// Its roots, or why there are none.
+    pub result: Result<ShardRoots, Error>,
+}
+
+impl From<Begin> for v1::Begin {
+    fn from(begin: Begin) -> Self {
+        Self { block: Some(begin.block.into()), parent: hash_bytes(begin.parent) }
+    }
+}
+
+impl TryFrom<v1::Begin> for Begin {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::Begin) -> Result<Self, ConvertError> {
+        let block = nested(wire.block).at("block")?;
+        Ok(Self { block, parent: hash(&wire.parent).at("parent")? })
+    }
+}
+
+impl From<SessionCommand> for v1::ProcessBlockRequest {
+    fn from(message: SessionCommand) -> Self {
+        let command = match message.command {
+            Command::Begin(begin) => WireCommand::Begin(begin.into()),
+            Command::Update(update) => WireCommand::Update((&*update).into()),
+            Command::Finish => WireCommand::Finish(v1::Finish {}),
+            Command::Cancel => WireCommand::Cancel(v1::Cancel {}),
+        };
+        Self { session: message.session, command: Some(command) }
+    }
+}
+
+impl TryFrom<v1::ProcessBlockRequest> for SessionCommand {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ProcessBlockRequest) -> Result<Self, ConvertError> {
+        let command = match required(wire.command).at("process_block.command")? {
+            WireCommand::Begin(begin) => {
+                Command::Begin(begin.try_into().at("process_block.begin")?)
+            }
+            WireCommand::Update(update) => {
+                let update: StateUpdate = update.try_into().at("process_block.update")?;
+                Command::Update(Arc::new(update))
+            }
+            WireCommand::Finish(_) => Command::Finish,
+            WireCommand::Cancel(_) => Command::Cancel,
+        };
+        Ok(Self { session: wire.session, command })
+    }
+}
+
+impl From<ProofStats> for v1::ProofStats {
+    fn from(stats: ProofStats) -> Self {
+        Self {
+            updates: stats.updates,
+            targets: stats.targets,
+            walks: stats.walks,
+            nodes: stats.nodes,
+            busy_ns: u64::try_from(stats.busy.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl From<v1::ProofStats> for ProofStats {
+    fn from(wire: v1::ProofStats) -> Self {
+        Self {
+            updates: wire.updates,
+            targets: wire.targets,
+            walks: wire.walks,
+            nodes: wire.nodes,
+            busy: Duration::from_nanos(wire.busy_ns),
+        }
+    }
+}
+
+impl From<ShardRoots> for v1::ShardRoots {
+    fn from(answer: ShardRoots) -> Self {
+        let roots = Shard::all().zip(answer.roots).map(|(shard, root)| v1::SubtrieRoot {
+            shard: shard.nibble().into(),
+            node: root.map(|rlp| rlp.0),
+        });
+        Self { roots: roots.collect(), stats: Some(answer.stats.into()) }
+    }
+}
+
+impl TryFrom<v1::ShardRoots> for ShardRoots {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ShardRoots) -> Result<Self, ConvertError> {
+        count(Shard::COUNT as u64, wire.roots.len()).at("roots")?;
+        let mut roots: [SubtrieRoot; Shard::COUNT] = Default::default();
+        for (index, (root, place)) in wire.roots.into_iter().zip(&mut roots).enumerate() {
+            *place = subtrie_root(root, index).at_index(index).at("roots")?;
+        }
+        Ok(Self { roots, stats: wire.stats.unwrap_or_default().into() })
+    }
+}
+
+fn subtrie_root(wire: v1::SubtrieRoot, index: usize) -> Result<SubtrieRoot, ConvertError> {
+    range(0, 15, wire.shard).at("shard")?;
+    if wire.shard as usize != index {
+        return Err(Reason::NotAscending).at("shard");
+    }
+    if let Some(node) = &wire.node {
+        range(1, NODE_BYTES_MAX, node.len() as u64).at("node")?;
+    }
+    Ok(wire.node.map(Into::into))
+}
+
+impl From<SessionAnswer> for v1::ProcessBlockResponse {
+    fn from(message: SessionAnswer) -> Self {
+        let answer = match message.result {
+            Ok(roots) => Answer::Roots(roots.into()),
+            Err(error) => Answer::Error((&error).into()),
+        };
+        Self { session: message.session, answer: Some(answer) }
+    }
+}
+
+impl TryFrom<v1::ProcessBlockResponse> for SessionAnswer {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ProcessBlockResponse) -> Result<Self, ConvertError> {
+        let result = match required(wire.answer).at("process_block.answer")? {
+            Answer::Roots(roots) => Ok(roots.try_into().at("process_block.roots")?),
+            Answer::Error(error) => Err(error.try_into().at("process_block.error")?),
+        };
+        Ok(Self { session: wire.session, result })
+    }
+}
+
+impl From<B256> for v1::DiscardRequest {
+    fn from(block: B256) -> Self {
+        Self { block: hash_bytes(block) }
+    }
+}
+
+impl TryFrom<v1::DiscardRequest> for B256 {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::DiscardRequest) -> Result<Self, ConvertError> {
+        hash(&wire.block).at("discard.block")
+    }
+}
+
+impl From<Status> for v1::GetStatusResponse {
+    fn from(status: Status) -> Self {
+        Self {
+            threads: status.threads,
+            shards: shard_bits(&status.shards),
+            trie_bytes: status.trie_bytes,
+            tip: status.tip.map(hash_bytes),
+        }
+    }
+}
+
+impl TryFrom<v1::GetStatusResponse> for Status {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetStatusResponse) -> Result<Self, ConvertError> {
+        Ok(Self {
+            threads: wire.threads,
+            shards: shards(wire.shards).at("get_status.shards")?,
+            trie_bytes: wire.trie_bytes,
+            tip: wire.tip.as_deref().map(hash).transpose().at("get_status.tip")?,
+        })
+    }
+}

@@ -1,0 +1,187 @@
+//! Errors of the services as messages, and as gRPC statuses that keep the variant: the code says
+//! what any client understands, the error itself travels encoded in the metadata.
+
+use super::{
+    error::{At, ConvertError},
+    field::{hash, hash_bytes, nested, required},
+};
+use crate::{
+    limits::ERROR_TEXT_BYTES_MAX,
+    multiproof, storage,
+    wire::{multiproof_workers, storage_writer},
+};
+use multiproof_workers::v1::error as multiproof_wire;
+use prost::Message;
+use storage_writer::v1::error as storage_wire;
+use tonic::{
+    Code, Status,
+    metadata::{MetadataMap, MetadataValue},
+};
+
+/// Key of the metadata that holds the encoded error of a failed call. (gRPC's own
+/// `grpc-status-details-bin` is meant for `google.rpc.Status`, which tools try to decode there.)
+pub const ERROR_METADATA: &str = "tandem-error-bin";
+
+impl From<&storage::Error> for storage_writer::v1::Error {
+    /// Texts are cut at [`ERROR_TEXT_BYTES_MAX`].
+    fn from(error: &storage::Error) -> Self {
+        use storage_wire::{Fenced, Kind, RewindTooDeep};
+        let kind = match error {
+            &storage::Error::Fenced { held, granted } => Kind::Fenced(Fenced { held, granted }),
+            &storage::Error::UnknownBlock(hash) => Kind::UnknownBlock(hash_bytes(hash)),
+            &storage::Error::RewindTooDeep { to, oldest } => {
+                Kind::RewindTooDeep(RewindTooDeep { to, oldest })
+            }
+            storage::Error::Store(text) => Kind::Store(cut(text)),
+            storage::Error::Unavailable(text) => Kind::Unavailable(cut(text)),
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl TryFrom<storage_writer::v1::Error> for storage::Error {
+    type Error = ConvertError;
+
+    fn try_from(wire: storage_writer::v1::Error) -> Result<Self, ConvertError> {
+        use storage_wire::Kind;
+        Ok(match required(wire.kind).at("kind")? {
+            Kind::Fenced(fenced) => Self::Fenced { held: fenced.held, granted: fenced.granted },
+            Kind::UnknownBlock(bytes) => Self::UnknownBlock(hash(&bytes).at("unknown_block")?),
+            Kind::RewindTooDeep(rewind) => {
+                Self::RewindTooDeep { to: rewind.to, oldest: rewind.oldest }
+            }
+            Kind::Store(text) => Self::Store(text),
+            Kind::Unavailable(text) => Self::Unavailable(text),
+        })
+    }
+}
+
+impl From<&multiproof::Error> for multiproof_workers::v1::Error {
+    /// Texts are cut at [`ERROR_TEXT_BYTES_MAX`].
+    fn from(error: &multiproof::Error) -> Self {
+        use multiproof_wire::{Kind, ParentUnreachable, Unavailable};
+        let kind = match error {
+            &multiproof::Error::ParentUnreachable { parent, base } => {
+                let parent = hash_bytes(parent);
+                Kind::ParentUnreachable(ParentUnreachable { parent, base: Some(base.into()) })
+            }
+            multiproof::Error::Storage(error) => Kind::Storage(error.into()),
+            multiproof::Error::Trie(text) => Kind::Trie(cut(text)),
+            multiproof::Error::Unavailable => Kind::Unavailable(Unavailable {}),
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl TryFrom<multiproof_workers::v1::Error> for multiproof::Error {
+    type Error = ConvertError;
+
+    fn try_from(wire: multiproof_workers::v1::Error) -> Result<Self, ConvertError> {
+        use multiproof_wire::Kind;
+        Ok(match required(wire.kind).at("kind")? {
+            Kind::ParentUnreachable(error) => Self::ParentUnreachable {
+                parent: hash(&error.parent).at("parent_unreachable.parent")?,
+                base: nested(error.base).at("parent_unreachable.base")?,
+            },
+            Kind::Storage(error) => Self::Storage(error.try_into().at("storage")?),
+            Kind::Trie(text) => Self::Trie(text),
+            Kind::Unavailable(_) => Self::Unavailable,
+        })
+    }
+}
+
+impl From<storage::Error> for Status {
+    fn from(error: storage::Error) -> Self {
+        let detail = storage_writer::v1::Error::from(&error);
+        status(storage_code(&error), &error.to_string(), &detail)
+    }
+}
+
+impl From<multiproof::Error> for Status {
+    fn from(error: multiproof::Error) -> Self {
+        let detail = multiproof_workers::v1::Error::from(&error);
+        let code = match &error {
+            multiproof::Error::ParentUnreachable { .. } => Code::FailedPrecondition,
+            multiproof::Error::Storage(error) => storage_code(error),
+            multiproof::Error::Trie(_) => Code::DataLoss,
+            multiproof::Error::Unavailable => Code::Unavailable,
+        };
+        status(code, &error.to_string(), &detail)
+    }
+}
+
+impl From<Status> for storage::Error {
+    /// The error that was sent. Without one (a proxy answered, the connection broke, the request
+    /// was malformed), what the code tells.
+    fn from(status: Status) -> Self {
+        let sent = detail::<storage_writer::v1::Error>(&status);
+        sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or_else(|| {
+            let text = cut(&format!("{:?}: {}", status.code(), status.message()));
+            if is_absence(status.code()) { Self::Unavailable(text) } else { Self::Store(text) }
+        })
+    }
+}
+
+impl From<Status> for multiproof::Error {
+    /// The error that was sent. Without one, [`multiproof::Error::Unavailable`]: there will be no
+    /// roots from there.
+    fn from(status: Status) -> Self {
+        let sent = detail::<multiproof_workers::v1::Error>(&status);
+        sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or(Self::Unavailable)
+    }
+}
+
+impl From<ConvertError> for Status {
+    /// A malformed request.
+    fn from(error: ConvertError) -> Self {
+        Self::invalid_argument(error.to_string())
+    }
+}
+
+impl From<ConvertError> for storage::Error {
+    /// A malformed answer.
+    fn from(error: ConvertError) -> Self {
+        Self::Store(format!("malformed answer: {error}"))
+    }
+}
+
+impl From<ConvertError> for multiproof::Error {
+    /// A malformed answer.
+    fn from(error: ConvertError) -> Self {
+        Self::Trie(format!("malformed answer: {error}"))
+    }
+}
+
+fn storage_code(error: &storage::Error) -> Code {
+    match error {
+        storage::Error::Fenced { .. } => Code::FailedPrecondition,
+        storage::Error::UnknownBlock(_) => Code::NotFound,
+        storage::Error::RewindTooDeep { .. } => Code::OutOfRange,
+        storage::Error::Store(_) => Code::Internal,
+        storage::Error::Unavailable(_) => Code::Unavailable,
+    }
+}
+
+/// Whether nobody answered, as opposed to somebody refusing.
+fn is_absence(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted
+    )
+}
+
+fn status(code: Code, text: &str, detail: &impl Message) -> Status {
+    let mut metadata = MetadataMap::new();
+    metadata.insert_bin(ERROR_METADATA, MetadataValue::from_bytes(&detail.encode_to_vec()));
+    Status::with_metadata(code, cut(text), metadata)
+}
+
+fn detail<M: Message + Default>(status: &Status) -> Option<M> {
+    let bytes = status.metadata().get_bin(ERROR_METADATA)?.to_bytes().ok()?;
+    M::decode(bytes).ok()
+}
+
+/// The text, or the start of it that fits into a message.
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(ERROR_TEXT_BYTES_MAX)].to_owned()
+}

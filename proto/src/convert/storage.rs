@@ -1,0 +1,283 @@
+//! What is asked of storage-writer.
+
+use super::{
+    error::{At, ConvertError, Reason},
+    field::{at_most, hash, hash_bytes, hash_list, items, nested, required, shard_bits, shards},
+};
+use crate::{
+    limits::{CALLER_NAME_BYTES_MAX, READ_ACCOUNTS_MAX, READ_CODES_MAX, READ_SLOTS_MAX},
+    storage::{Block, BlockRef, Epoch, Forkchoice, ReadState},
+    wire::storage_writer::v1::{self, block_ref::By},
+};
+use std::sync::Arc;
+use tandem_primitives::{B256, BlockId, BlockNumber, Shard, TrieDiff, WalkTarget};
+
+impl From<Forkchoice> for v1::Forkchoice {
+    fn from(forkchoice: Forkchoice) -> Self {
+        Self {
+            head: Some(forkchoice.head.into()),
+            safe: forkchoice.safe.map(Into::into),
+            finalized: forkchoice.finalized.map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<v1::Forkchoice> for Forkchoice {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::Forkchoice) -> Result<Self, ConvertError> {
+        Ok(Self {
+            head: nested(wire.head).at("head")?,
+            safe: wire.safe.map(BlockId::try_from).transpose().at("safe")?,
+            finalized: wire.finalized.map(BlockId::try_from).transpose().at("finalized")?,
+        })
+    }
+}
+
+impl From<Block> for v1::Block {
+    fn from(block: Block) -> Self {
+        Self {
+            id: Some(block.id.into()),
+            parent: hash_bytes(block.parent),
+            header: block.header.0,
+            body: block.body.0,
+            receipts: block.receipts.0,
+            transaction_hashes: hash_list(block.transaction_hashes.iter()),
+            diff: Some((&*block.diff).into()),
+        }
+    }
+}
+
+impl TryFrom<v1::Block> for Block {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::Block) -> Result<Self, ConvertError> {
+        let transactions = items(&wire.transaction_hashes).at("transaction_hashes")?;
+        let diff = wire.diff.unwrap_or_default().try_into().at("diff")?;
+        Ok(Self {
+            id: nested(wire.id).at("id")?,
+            parent: hash(&wire.parent).at("parent")?,
+            header: wire.header.into(),
+            body: wire.body.into(),
+            receipts: wire.receipts.into(),
+            transaction_hashes: transactions.iter().map(B256::from).collect(),
+            diff: Arc::new(diff),
+        })
+    }
+}
+
+impl From<BlockRef> for v1::BlockRef {
+    fn from(block: BlockRef) -> Self {
+        let by = match block {
+            BlockRef::Number(number) => By::Number(number),
+            BlockRef::Hash(hash) => By::Hash(hash_bytes(hash)),
+        };
+        Self { by: Some(by) }
+    }
+}
+
+impl TryFrom<v1::BlockRef> for BlockRef {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::BlockRef) -> Result<Self, ConvertError> {
+        Ok(match required(wire.by)? {
+            By::Number(number) => Self::Number(number),
+            By::Hash(bytes) => Self::Hash(hash(&bytes).at("hash")?),
+        })
+    }
+}
+
+impl From<&str> for v1::AcquireEpochRequest {
+    fn from(executor: &str) -> Self {
+        Self { executor: executor.to_owned() }
+    }
+}
+
+impl TryFrom<v1::AcquireEpochRequest> for String {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::AcquireEpochRequest) -> Result<Self, ConvertError> {
+        at_most(CALLER_NAME_BYTES_MAX, wire.executor.len()).at("acquire_epoch.executor")?;
+        Ok(wire.executor)
+    }
+}
+
+impl From<B256> for v1::GetTrieDiffRequest {
+    fn from(block: B256) -> Self {
+        Self { block: hash_bytes(block) }
+    }
+}
+
+impl TryFrom<v1::GetTrieDiffRequest> for B256 {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetTrieDiffRequest) -> Result<Self, ConvertError> {
+        hash(&wire.block).at("get_trie_diff.block")
+    }
+}
+
+impl From<&ReadState> for v1::ReadStateRequest {
+    fn from(request: &ReadState) -> Self {
+        let mut slots = Vec::with_capacity(request.slots.len() * 64);
+        for (address, slot) in &request.slots {
+            slots.extend_from_slice(address.as_slice());
+            slots.extend_from_slice(slot.as_slice());
+        }
+        Self {
+            accounts: hash_list(request.accounts.iter()),
+            slots: slots.into(),
+            codes: hash_list(request.codes.iter()),
+        }
+    }
+}
+
+impl TryFrom<v1::ReadStateRequest> for ReadState {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ReadStateRequest) -> Result<Self, ConvertError> {
+        let accounts =
+            bounded::<32>(&wire.accounts, READ_ACCOUNTS_MAX).at("read_state.accounts")?;
+        let slots = bounded::<64>(&wire.slots, READ_SLOTS_MAX).at("read_state.slots")?;
+        let codes = bounded::<32>(&wire.codes, READ_CODES_MAX).at("read_state.codes")?;
+        let slot = |slot: &[u8; 64]| (B256::from_slice(&slot[..32]), B256::from_slice(&slot[32..]));
+        Ok(Self {
+            accounts: accounts.iter().map(B256::from).collect(),
+            slots: slots.iter().map(slot).collect(),
+            codes: codes.iter().map(B256::from).collect(),
+        })
+    }
+}
+
+fn bounded<const N: usize>(bytes: &[u8], max: usize) -> Result<&[[u8; N]], Reason> {
+    let items = items(bytes)?;
+    at_most(max, items.len())?;
+    Ok(items)
+}
+
+impl From<&[WalkTarget]> for v1::WalkTrieRequest {
+    fn from(targets: &[WalkTarget]) -> Self {
+        Self { targets: Some(targets.into()) }
+    }
+}
+
+impl TryFrom<v1::WalkTrieRequest> for Vec<WalkTarget> {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::WalkTrieRequest) -> Result<Self, ConvertError> {
+        wire.targets.unwrap_or_default().try_into().at("walk_trie.targets")
+    }
+}
+
+impl From<(Epoch, Block)> for v1::CommitRequest {
+    fn from((epoch, block): (Epoch, Block)) -> Self {
+        Self { epoch: epoch.0, block: Some(block.into()) }
+    }
+}
+
+impl TryFrom<v1::CommitRequest> for (Epoch, Block) {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::CommitRequest) -> Result<Self, ConvertError> {
+        Ok((Epoch(wire.epoch), nested(wire.block).at("commit.block")?))
+    }
+}
+
+impl From<(Epoch, B256)> for v1::DiscardRequest {
+    fn from((epoch, block): (Epoch, B256)) -> Self {
+        Self { epoch: epoch.0, block: hash_bytes(block) }
+    }
+}
+
+impl TryFrom<v1::DiscardRequest> for (Epoch, B256) {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::DiscardRequest) -> Result<Self, ConvertError> {
+        Ok((Epoch(wire.epoch), hash(&wire.block).at("discard.block")?))
+    }
+}
+
+impl From<(B256, &[Shard], &TrieDiff)> for v1::PutTrieDiffRequest {
+    fn from((block, shards, diff): (B256, &[Shard], &TrieDiff)) -> Self {
+        Self { block: hash_bytes(block), shards: shard_bits(shards), diff: Some(diff.into()) }
+    }
+}
+
+impl TryFrom<v1::PutTrieDiffRequest> for (B256, Vec<Shard>, TrieDiff) {
+    type Error = ConvertError;
+
+    /// The shards ascend.
+    fn try_from(wire: v1::PutTrieDiffRequest) -> Result<Self, ConvertError> {
+        let block = hash(&wire.block).at("put_trie_diff.block")?;
+        let shards = shards(wire.shards).at("put_trie_diff.shards")?;
+        let diff = wire.diff.unwrap_or_default().try_into().at("put_trie_diff.diff")?;
+        Ok((block, shards, diff))
+    }
+}
+
+impl From<(Epoch, Forkchoice)> for v1::CanonicalizeRequest {
+    fn from((epoch, forkchoice): (Epoch, Forkchoice)) -> Self {
+        Self { epoch: epoch.0, forkchoice: Some(forkchoice.into()) }
+    }
+}
+
+impl TryFrom<v1::CanonicalizeRequest> for (Epoch, Forkchoice) {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::CanonicalizeRequest) -> Result<Self, ConvertError> {
+        Ok((Epoch(wire.epoch), nested(wire.forkchoice).at("canonicalize.forkchoice")?))
+    }
+}
+
+impl From<(Epoch, BlockNumber)> for v1::RewindRequest {
+    fn from((epoch, to): (Epoch, BlockNumber)) -> Self {
+        Self { epoch: epoch.0, to }
+    }
+}
+
+impl From<v1::RewindRequest> for (Epoch, BlockNumber) {
+    fn from(wire: v1::RewindRequest) -> Self {
+        (Epoch(wire.epoch), wire.to)
+    }
+}
+
+impl From<BlockRef> for v1::GetBlockRequest {
+    fn from(block: BlockRef) -> Self {
+        Self { block: Some(block.into()) }
+    }
+}
+
+impl TryFrom<v1::GetBlockRequest> for BlockRef {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetBlockRequest) -> Result<Self, ConvertError> {
+        nested(wire.block).at("get_block.block")
+    }
+}
+
+impl From<BlockRef> for v1::GetHeaderRequest {
+    fn from(block: BlockRef) -> Self {
+        Self { block: Some(block.into()) }
+    }
+}
+
+impl TryFrom<v1::GetHeaderRequest> for BlockRef {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetHeaderRequest) -> Result<Self, ConvertError> {
+        nested(wire.block).at("get_header.block")
+    }
+}
+
+impl From<B256> for v1::GetTransactionRequest {
+    fn from(hash: B256) -> Self {
+        Self { hash: hash_bytes(hash) }
+    }
+}
+
+impl TryFrom<v1::GetTransactionRequest> for B256 {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetTransactionRequest) -> Result<Self, ConvertError> {
+        hash(&wire.hash).at("get_transaction.hash")
+    }
+}

@@ -1,0 +1,203 @@
+//! What storage-writer answers.
+
+use super::{
+    error::{At, ConvertError},
+    field::{count, nested, range, size},
+    state::{account_list, accounts, codes, number_list, numbers},
+    trie::{existing_node_list, existing_nodes},
+};
+use crate::{
+    storage::{
+        Block, BlockRecord, Checkpoint, Epoch, ReadState, StateValues, TransactionPlace, TrieNodes,
+    },
+    wire::storage_writer::v1::{
+        self, get_block_response::Record, get_header_response::Header,
+        get_transaction_response::Place,
+    },
+};
+use tandem_primitives::{BlockId, Bytes, TrieDiff};
+
+impl From<Epoch> for v1::AcquireEpochResponse {
+    fn from(epoch: Epoch) -> Self {
+        Self { epoch: epoch.0 }
+    }
+}
+
+impl From<v1::AcquireEpochResponse> for Epoch {
+    fn from(wire: v1::AcquireEpochResponse) -> Self {
+        Self(wire.epoch)
+    }
+}
+
+impl From<Checkpoint> for v1::GetCheckpointResponse {
+    fn from(checkpoint: Checkpoint) -> Self {
+        Self {
+            genesis: Some(checkpoint.genesis.into()),
+            genesis_json: checkpoint.genesis_json.as_ref().to_owned(),
+            base: Some(checkpoint.base.into()),
+            forkchoice: Some(checkpoint.forkchoice.into()),
+        }
+    }
+}
+
+impl TryFrom<v1::GetCheckpointResponse> for Checkpoint {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetCheckpointResponse) -> Result<Self, ConvertError> {
+        Ok(Self {
+            genesis: nested(wire.genesis).at("get_checkpoint.genesis")?,
+            genesis_json: wire.genesis_json.into(),
+            base: nested(wire.base).at("get_checkpoint.base")?,
+            forkchoice: nested(wire.forkchoice).at("get_checkpoint.forkchoice")?,
+        })
+    }
+}
+
+impl From<Block> for v1::ListPendingResponse {
+    fn from(block: Block) -> Self {
+        Self { block: Some(block.into()) }
+    }
+}
+
+impl TryFrom<v1::ListPendingResponse> for Block {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ListPendingResponse) -> Result<Self, ConvertError> {
+        nested(wire.block).at("list_pending.block")
+    }
+}
+
+impl TryFrom<v1::GetTrieDiffResponse> for TrieDiff {
+    type Error = ConvertError;
+
+    /// One part; [`super::TrieDiffParts`] makes them.
+    fn try_from(wire: v1::GetTrieDiffResponse) -> Result<Self, ConvertError> {
+        wire.part.unwrap_or_default().try_into().at("get_trie_diff.part")
+    }
+}
+
+impl From<StateValues> for v1::ReadStateResponse {
+    fn from(values: StateValues) -> Self {
+        let known = || values.codes.iter().flatten();
+        let codes: Vec<u8> = known().flatten().copied().collect();
+        Self {
+            base: Some(values.base.into()),
+            accounts: Some(account_list(values.accounts.iter().copied())),
+            slots: Some(number_list(values.slots.iter().copied())),
+            codes_known: values.codes.iter().map(|code| u8::from(code.is_some())).collect(),
+            code_sizes: known().map(|code| size(code.len())).collect(),
+            codes: codes.into(),
+        }
+    }
+}
+
+impl v1::ReadStateResponse {
+    /// The answer to this request.
+    ///
+    /// # Errors
+    /// When it is malformed, or does not have exactly one value for each that was asked for.
+    pub fn into_values(self, request: &ReadState) -> Result<StateValues, ConvertError> {
+        self.values(request).at("read_state")
+    }
+
+    fn values(self, request: &ReadState) -> Result<StateValues, ConvertError> {
+        let base = nested(self.base).at("base")?;
+        let wire = self.accounts.unwrap_or_default();
+        let accounts = accounts(&wire, request.accounts.len()).at("accounts")?;
+        let wire = self.slots.unwrap_or_default();
+        let slots = numbers(&wire, request.slots.len()).at("slots")?;
+        count(request.codes.len() as u64, self.codes_known.len()).at("codes_known")?;
+        let mut known_count = 0;
+        for (index, &known) in self.codes_known.iter().enumerate() {
+            range(0, 1, known).at_index(index).at("codes_known")?;
+            known_count += u64::from(known);
+        }
+        count(known_count, self.code_sizes.len()).at("code_sizes")?;
+        let mut known = codes(&self.code_sizes, &self.codes)?;
+        let codes = self.codes_known.iter().map(
+            |&is_known| {
+                if is_known == 1 { known.next() } else { None }
+            },
+        );
+        Ok(StateValues { base, accounts, slots, codes: codes.collect() })
+    }
+}
+
+impl From<TrieNodes> for v1::WalkTrieResponse {
+    fn from(nodes: TrieNodes) -> Self {
+        Self { base: Some(nodes.base.into()), nodes: Some(existing_node_list(&nodes.nodes)) }
+    }
+}
+
+impl TryFrom<v1::WalkTrieResponse> for TrieNodes {
+    type Error = ConvertError;
+
+    /// Nodes of the account trie come first, and each trie's in the order in which they were sent.
+    /// That no node is there twice is not checked: one that is costs nothing but its bytes.
+    fn try_from(wire: v1::WalkTrieResponse) -> Result<Self, ConvertError> {
+        let base = nested(wire.base).at("walk_trie.base")?;
+        let nodes = existing_nodes(wire.nodes.unwrap_or_default()).at("walk_trie.nodes")?;
+        Ok(Self { base, nodes })
+    }
+}
+
+impl From<Option<BlockRecord>> for v1::GetBlockResponse {
+    fn from(record: Option<BlockRecord>) -> Self {
+        let record = record.map(|record| Record {
+            id: Some(record.id.into()),
+            header: record.header.0,
+            body: record.body.0,
+            receipts: record.receipts.0,
+        });
+        Self { record }
+    }
+}
+
+impl TryFrom<v1::GetBlockResponse> for Option<BlockRecord> {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetBlockResponse) -> Result<Self, ConvertError> {
+        let Some(record) = wire.record else { return Ok(None) };
+        Ok(Some(BlockRecord {
+            id: nested(record.id).at("get_block.record.id")?,
+            header: record.header.into(),
+            body: record.body.into(),
+            receipts: record.receipts.into(),
+        }))
+    }
+}
+
+impl From<Option<(BlockId, Bytes)>> for v1::GetHeaderResponse {
+    fn from(header: Option<(BlockId, Bytes)>) -> Self {
+        let header = header.map(|(id, rlp)| Header { id: Some(id.into()), rlp: rlp.0 });
+        Self { header }
+    }
+}
+
+impl TryFrom<v1::GetHeaderResponse> for Option<(BlockId, Bytes)> {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetHeaderResponse) -> Result<Self, ConvertError> {
+        let Some(header) = wire.header else { return Ok(None) };
+        let id = nested(header.id).at("get_header.header.id")?;
+        Ok(Some((id, header.rlp.into())))
+    }
+}
+
+impl From<Option<TransactionPlace>> for v1::GetTransactionResponse {
+    fn from(place: Option<TransactionPlace>) -> Self {
+        let place =
+            place.map(|place| Place { block: Some(place.block.into()), index: place.index });
+        Self { place }
+    }
+}
+
+impl TryFrom<v1::GetTransactionResponse> for Option<TransactionPlace> {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetTransactionResponse) -> Result<Self, ConvertError> {
+        let Some(place) = wire.place else { return Ok(None) };
+        let block = nested(place.block).at("get_transaction.place.block")?;
+        Ok(Some(TransactionPlace { block, index: place.index }))
+    }
+}

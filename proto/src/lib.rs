@@ -1,0 +1,23 @@
+//! The contracts between the services: what a caller may ask, in domain types, and the events on
+//! the bus. No logic lives here.
+//!
+//! Each synchronous contract is a trait that the owning service implements: [`storage::StorageApi`],
+//! [`multiproof::ProofApi`]. In one process the caller holds the service itself behind that trait;
+//! across processes it holds a gRPC client behind the same trait. Everything that crosses is
+//! coarse, batched and bounded.
+//!
+//! ```text
+//!   domain types ──From──► wire messages ══ bytes ══► wire messages ──TryFrom──► domain types
+//!   storage, multiproof    wire (generated)           wire             convert    storage, …
+//!                                                                     checks once
+//! ```
+//!
+//! The `.proto` files under `tandem/` say the same to other languages; `README.md` has the rules
+//! for changing them. How much one message may hold is in [`limits`].
+
+pub mod convert;
+pub mod event;
+pub mod limits;
+pub mod multiproof;
+pub mod storage;
+pub mod wire;

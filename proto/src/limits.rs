@@ -1,0 +1,37 @@
+//! How much one message may hold. The sender splits what is larger; the receiver refuses it.
+//!
+//! In one process, where owned values pass without messages, none of these apply.
+
+/// Bytes of one message from or to storage-writer. A block has at most 10 MiB (EIP-7934), its
+/// receipts and diff are bounded by its gas.
+pub const STORAGE_MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of one message from or to multiproof-workers: what one transaction does to the state.
+pub const PROOF_MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Accounts in one read of the state. One call is one snapshot, so a longer list can only be split
+/// by a caller that compares the base of the answers.
+pub const READ_ACCOUNTS_MAX: usize = 1 << 16;
+
+/// Slots in one read of the state; see [`READ_ACCOUNTS_MAX`].
+pub const READ_SLOTS_MAX: usize = 1 << 16;
+
+/// Codes in one read of the state. Code is named by its hash, so splitting a longer list needs no
+/// care.
+pub const READ_CODES_MAX: usize = 256;
+
+/// Targets in one trie walk, over all tries. About 12 nodes of 532 bytes stand on the way to each.
+pub const WALK_TARGETS_MAX: usize = 8192;
+
+/// Bytes of changes after which the next part of a streamed trie diff begins.
+pub const TRIE_DIFF_PART_BYTES: usize = 4 << 20;
+
+/// Bytes of the name under which an executor asks for an epoch.
+pub const CALLER_NAME_BYTES_MAX: usize = 256;
+
+/// Bytes of the text of an error. It travels in HTTP/2 headers, which are small.
+pub const ERROR_TEXT_BYTES_MAX: usize = 1024;
+
+/// Heap bytes that decoding and converting one message may take at worst, for each of its bytes.
+/// An honest message takes two to five; the bound is what a message made for the purpose costs.
+pub const HEAP_BYTES_PER_BYTE_MAX: usize = 64;

@@ -1,0 +1,114 @@
+//! multiproof-workers: the state root, computed while the block executes.
+//!
+//! One stream in per block, sixteen subtrie roots out: [`ProofApi::begin`] opens the block,
+//! [`ProofSession::update`] feeds it while transactions execute, [`ProofSession::finish`] asks for
+//! the roots and [`ProofSession::roots`] waits for them.
+
+use std::{sync::Arc, time::Duration};
+use tandem_primitives::{AccountUpdate, B256, BlockId, Shard, SubtrieRoot};
+
+/// Why there are no subtrie roots.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// No layers reach from the base to the parent's state: the base is on another branch, or has
+    /// moved past the parent. The executor rewinds the base and begins again.
+    #[error("the state of parent {parent} cannot be reached from the base at block {base}")]
+    ParentUnreachable {
+        /// The parent of the block to be processed.
+        parent: B256,
+        /// The block that the base stands at.
+        base: BlockId,
+    },
+    /// storage-writer did not answer.
+    #[error(transparent)]
+    Storage(#[from] crate::storage::Error),
+    /// A trie node contradicts the one above it, or cannot be decoded: the tries were dropped.
+    #[error("trie node: {0}")]
+    Trie(String),
+    /// The service is stopping, or cannot be reached.
+    #[error("multiproof-workers are not available")]
+    Unavailable,
+}
+
+/// What a block starts from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Begin {
+    /// The block to be processed.
+    pub block: BlockId,
+    /// Hash of its parent, whose state the updates change.
+    pub parent: B256,
+}
+
+/// What one transaction (or system call) did to the state. Sent in the order of execution.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StateUpdate {
+    /// Accounts touched, in any order, each at most once.
+    pub accounts: Vec<AccountUpdate>,
+}
+
+/// The answer for one block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShardRoots {
+    /// Top node of each shard's subtrie, by [`Shard::index`].
+    pub roots: [SubtrieRoot; Shard::COUNT],
+    /// What the workers did for it.
+    pub stats: ProofStats,
+}
+
+/// Counts over all workers, for metrics and traces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ProofStats {
+    /// State updates received.
+    pub updates: u64,
+    /// Trie walks requested (keys).
+    pub targets: u64,
+    /// Calls to storage-writer.
+    pub walks: u64,
+    /// Nodes changed.
+    pub nodes: u64,
+    /// Time that worker threads were busy, summed.
+    pub busy: Duration,
+}
+
+/// What the workers hold, for people and dashboards.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// Worker threads.
+    pub threads: u32,
+    /// The shards that they own, ascending.
+    pub shards: Vec<Shard>,
+    /// Bytes that the revealed tries occupy, about.
+    pub trie_bytes: u64,
+    /// Hash of the block whose state the tries hold, `None` while they hold none.
+    pub tip: Option<B256>,
+}
+
+/// One block being processed.
+pub trait ProofSession: Send {
+    /// Feeds the changes of one transaction. Waits only when the bounded queue to the workers is
+    /// full; an error shows up in [`ProofSession::roots`].
+    fn update(&mut self, update: Arc<StateUpdate>);
+
+    /// No more updates come: the workers start on the roots. Does not wait for them.
+    fn finish(&mut self);
+
+    /// Waits for the roots, after [`ProofSession::finish`].
+    ///
+    /// # Errors
+    /// See [`Error`]; the workers have dropped what they had of this block.
+    fn roots(self: Box<Self>) -> Result<ShardRoots, Error>;
+}
+
+/// The calls of multiproof-workers.
+///
+/// Dropping a session without [`ProofSession::roots`] cancels the block.
+pub trait ProofApi: Send + Sync + 'static {
+    /// Opens a block.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] while the service is stopping.
+    fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error>;
+
+    /// The block was refused, although its root could be computed: its changes leave the tries.
+    fn discard(&self, block: B256);
+}

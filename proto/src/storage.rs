@@ -1,0 +1,217 @@
+//! storage-writer: the only durable state.
+//!
+//! The **base** is the state at one canonical block P; every executed block after P is **pending**,
+//! by hash. Reads answer from the base alone and say which block it stood at, so that a reader can
+//! check that its own layers reach down to it.
+
+use std::sync::Arc;
+use tandem_primitives::{
+    Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
+};
+
+/// What storage-writer answers instead of a result.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// The caller's epoch is older than the newest one granted: another executor took over.
+    #[error("epoch {held} is fenced off by epoch {granted}")]
+    Fenced {
+        /// The epoch of the caller.
+        held: u64,
+        /// The newest epoch granted.
+        granted: u64,
+    },
+    /// No block with this hash is pending or canonical.
+    #[error("block {0} is unknown")]
+    UnknownBlock(B256),
+    /// The base cannot step back that far: its reverse diffs are pruned.
+    #[error("cannot rewind to block {to}: reverse diffs reach back to block {oldest}")]
+    RewindTooDeep {
+        /// The block asked for.
+        to: BlockNumber,
+        /// The oldest block that the base can step back to.
+        oldest: BlockNumber,
+    },
+    /// The database failed, or holds what it must not. The text says where.
+    #[error("{0}")]
+    Store(String),
+    /// The service is stopping or cannot be reached.
+    #[error("storage-writer is not available: {0}")]
+    Unavailable(String),
+}
+
+/// Answer of every call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The right to write, granted to one executor at a time. A later grant fences off this one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Epoch(pub u64);
+
+/// Head, safe and finalized block as the consensus layer last set them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Forkchoice {
+    /// Head of the canonical chain.
+    pub head: BlockId,
+    /// Newest block that the consensus layer calls safe, `None` before it named one.
+    pub safe: Option<BlockId>,
+    /// Newest finalized block, `None` before there is one.
+    pub finalized: Option<BlockId>,
+}
+
+/// Where the durable state stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checkpoint {
+    /// The genesis block.
+    pub genesis: BlockId,
+    /// Geth's genesis file without its `alloc`: chain configuration and header fields, as JSON.
+    pub genesis_json: Arc<str>,
+    /// The block whose state the base holds.
+    pub base: BlockId,
+    /// The last forkchoice that was made durable.
+    pub forkchoice: Forkchoice,
+}
+
+/// One executed block, as the executor hands it over before it answers VALID.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// Number and hash.
+    pub id: BlockId,
+    /// Hash of the parent.
+    pub parent: B256,
+    /// The header's RLP.
+    pub header: Bytes,
+    /// The body's RLP: transactions (wrapped as in a block), ommers, withdrawals.
+    pub body: Bytes,
+    /// The receipts as the executor encodes them; opaque here.
+    pub receipts: Bytes,
+    /// Hashes of the transactions in block order, for the index by hash.
+    pub transaction_hashes: Arc<[B256]>,
+    /// What the block did to the state.
+    pub diff: Arc<StateDiff>,
+}
+
+/// A batched read of the base.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ReadState {
+    /// Hashed addresses.
+    pub accounts: Vec<B256>,
+    /// Hashed address and hashed slot.
+    pub slots: Vec<(B256, B256)>,
+    /// Code hashes.
+    pub codes: Vec<B256>,
+}
+
+/// Answers in the order of the request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StateValues {
+    /// The block that the base stood at when all of this was read (one snapshot).
+    pub base: BlockId,
+    /// `None` where no such account exists.
+    pub accounts: Vec<Option<Account>>,
+    /// Zero where the slot is not set.
+    pub slots: Vec<U256>,
+    /// `None` where the code is not known.
+    pub codes: Vec<Option<Bytes>>,
+}
+
+/// One trie node of the base.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TrieNode {
+    /// Hashed address of the account whose storage trie it is in, `None` for the account trie.
+    pub owner: Option<B256>,
+    /// Path from the root, one nibble a byte.
+    pub path: Bytes,
+    /// The node's RLP.
+    pub rlp: Bytes,
+}
+
+/// The nodes on the way to the targets of a walk, each once, parents before children.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TrieNodes {
+    /// The block that the base stood at when all of this was read (one snapshot).
+    pub base: BlockId,
+    /// The nodes found. A trie without any node is empty.
+    pub nodes: Vec<TrieNode>,
+}
+
+/// A block by number or by hash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockRef {
+    /// The canonical block at this height.
+    Number(BlockNumber),
+    /// The block with this hash, canonical or pending.
+    Hash(B256),
+}
+
+/// Where a transaction stands in the canonical chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TransactionPlace {
+    /// Its block.
+    pub block: BlockId,
+    /// Its position in the block, from 0.
+    pub index: u32,
+}
+
+/// Header, body and receipts of one block, each as the executor encoded it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockRecord {
+    /// Number and hash.
+    pub id: BlockId,
+    /// The header's RLP.
+    pub header: Bytes,
+    /// The body's RLP.
+    pub body: Bytes,
+    /// The receipts.
+    pub receipts: Bytes,
+}
+
+/// The calls of storage-writer. They block on the database (or the network), so they belong on
+/// threads that may wait, never on the async reactor.
+pub trait StorageApi: Send + Sync + 'static {
+    /// Grants the caller a new epoch and fences off all older ones. `executor` names the caller in
+    /// logs.
+    fn acquire_epoch(&self, executor: &str) -> Result<Epoch>;
+
+    /// Where the durable state stands.
+    fn checkpoint(&self) -> Result<Checkpoint>;
+
+    /// Every pending block, parents before children.
+    fn pending(&self) -> Result<Vec<Block>>;
+
+    /// The trie diff of one pending block, all shards, `None` when the block is not pending.
+    /// A diff that was never sent is recomputed from the state diff.
+    fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>>;
+
+    /// Reads accounts, slots and code of the base.
+    fn read_state(&self, request: &ReadState) -> Result<StateValues>;
+
+    /// Reads the nodes of the base on the way to each target.
+    fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes>;
+
+    /// Makes a block durable as pending; it is in the write-ahead log when this returns. Repeating
+    /// it changes nothing.
+    fn commit(&self, epoch: Epoch, block: Block) -> Result<()>;
+
+    /// Forgets a pending block that turned out invalid.
+    fn discard(&self, epoch: Epoch, block: B256) -> Result<()>;
+
+    /// Hands over the changed trie nodes of a pending block for some shards. Advisory: what never
+    /// comes is recomputed.
+    fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()>;
+
+    /// Makes this forkchoice durable, then moves the base towards the head in the background,
+    /// `persist.depth` blocks behind it.
+    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<()>;
+
+    /// Steps the base back to the canonical block at height `to` (a no-op when it stands there or
+    /// below); the blocks above become pending again.
+    fn rewind(&self, epoch: Epoch, to: BlockNumber) -> Result<()>;
+
+    /// A block's record, `None` when it is unknown.
+    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>>;
+
+    /// A header's RLP with its block's number and hash, `None` when it is unknown.
+    fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>>;
+
+    /// Where a transaction stands in the canonical chain.
+    fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>>;
+}

@@ -1,0 +1,35 @@
+//! Messages, clients and servers generated from `tandem/**/*.proto`, by package. Nothing outside
+//! this crate and the services' gRPC modules works with them: see [`crate::convert`].
+#![allow(missing_docs, clippy::all)]
+
+/// Package `tandem.types`.
+pub mod types {
+    /// Version 1.
+    pub mod v1 {
+        tonic::include_proto!("tandem.types.v1");
+    }
+}
+
+/// Package `tandem.event`.
+pub mod event {
+    /// Version 1.
+    pub mod v1 {
+        tonic::include_proto!("tandem.event.v1");
+    }
+}
+
+/// Package `tandem.storage_writer`.
+pub mod storage_writer {
+    /// Version 1.
+    pub mod v1 {
+        tonic::include_proto!("tandem.storage_writer.v1");
+    }
+}
+
+/// Package `tandem.multiproof_workers`.
+pub mod multiproof_workers {
+    /// Version 1.
+    pub mod v1 {
+        tonic::include_proto!("tandem.multiproof_workers.v1");
+    }
+}

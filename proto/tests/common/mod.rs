@@ -1,0 +1,68 @@
+//! Every message with the code that receives it.
+
+use bytes::Bytes;
+use prost::Message;
+use tandem_primitives::{B256, BlockId, Bytes as Rlp, Shard, TrieDiff, WalkTarget};
+use tandem_proto::{
+    convert::{SessionAnswer, SessionCommand},
+    event::ChainEvent,
+    multiproof,
+    storage::{
+        self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState,
+        TransactionPlace, TrieNodes,
+    },
+    wire::{event::v1 as event, multiproof_workers::v1 as workers, storage_writer::v1 as writer},
+};
+
+/// What a receiver does with the bytes of a message; whether it accepted them.
+pub type Receiver = fn(Bytes) -> bool;
+
+fn receive<M: Message + Default, T: TryFrom<M>>(bytes: Bytes) -> bool {
+    M::decode(bytes).is_ok_and(|message| T::try_from(message).is_ok())
+}
+
+/// Asked for by the answers in [`RECEIVERS`].
+pub fn small_read() -> ReadState {
+    ReadState {
+        accounts: vec![B256::ZERO; 3],
+        slots: vec![(B256::ZERO, B256::ZERO); 3],
+        codes: vec![B256::ZERO; 3],
+    }
+}
+
+fn receive_values(bytes: Bytes) -> bool {
+    let message = writer::ReadStateResponse::decode(bytes);
+    message.is_ok_and(|message| message.into_values(&small_read()).is_ok())
+}
+
+/// Every message that has content.
+pub const RECEIVERS: [(&str, Receiver); 28] = [
+    ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
+    ("AcquireEpochRequest", receive::<writer::AcquireEpochRequest, String>),
+    ("AcquireEpochResponse", receive::<writer::AcquireEpochResponse, Epoch>),
+    ("GetCheckpointResponse", receive::<writer::GetCheckpointResponse, Checkpoint>),
+    ("ListPendingResponse", receive::<writer::ListPendingResponse, Block>),
+    ("GetTrieDiffRequest", receive::<writer::GetTrieDiffRequest, B256>),
+    ("GetTrieDiffResponse", receive::<writer::GetTrieDiffResponse, TrieDiff>),
+    ("ReadStateRequest", receive::<writer::ReadStateRequest, ReadState>),
+    ("ReadStateResponse", receive_values),
+    ("WalkTrieRequest", receive::<writer::WalkTrieRequest, Vec<WalkTarget>>),
+    ("WalkTrieResponse", receive::<writer::WalkTrieResponse, TrieNodes>),
+    ("CommitRequest", receive::<writer::CommitRequest, (Epoch, Block)>),
+    ("DiscardRequest", receive::<writer::DiscardRequest, (Epoch, B256)>),
+    ("PutTrieDiffRequest", receive::<writer::PutTrieDiffRequest, (B256, Vec<Shard>, TrieDiff)>),
+    ("CanonicalizeRequest", receive::<writer::CanonicalizeRequest, (Epoch, Forkchoice)>),
+    ("RewindRequest", receive::<writer::RewindRequest, (Epoch, u64)>),
+    ("GetBlockRequest", receive::<writer::GetBlockRequest, BlockRef>),
+    ("GetBlockResponse", receive::<writer::GetBlockResponse, Option<BlockRecord>>),
+    ("GetHeaderRequest", receive::<writer::GetHeaderRequest, BlockRef>),
+    ("GetHeaderResponse", receive::<writer::GetHeaderResponse, Option<(BlockId, Rlp)>>),
+    ("GetTransactionRequest", receive::<writer::GetTransactionRequest, B256>),
+    ("GetTransactionResponse", receive::<writer::GetTransactionResponse, Option<TransactionPlace>>),
+    ("storage Error", receive::<writer::Error, storage::Error>),
+    ("ProcessBlockRequest", receive::<workers::ProcessBlockRequest, SessionCommand>),
+    ("ProcessBlockResponse", receive::<workers::ProcessBlockResponse, SessionAnswer>),
+    ("workers DiscardRequest", receive::<workers::DiscardRequest, B256>),
+    ("GetStatusResponse", receive::<workers::GetStatusResponse, multiproof::Status>),
+    ("multiproof Error", receive::<workers::Error, multiproof::Error>),
+];

@@ -1,0 +1,165 @@
+use crate::values;
+use bytes::Bytes;
+use prost::Message;
+use proptest::{option, prelude::*};
+use std::{fmt::Debug, sync::Arc};
+use tandem_primitives::{B256, NodeChange, Shard, TrieDiff, WalkTarget};
+use tandem_proto::{
+    convert::TrieDiffParts,
+    event::ChainEvent,
+    storage::{Block, BlockRef, Epoch, TransactionPlace},
+    wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
+};
+
+/// The value that arrives when this message is sent.
+fn sent<M: Message + Default, T: TryFrom<M, Error: Debug>>(message: M) -> T {
+    let bytes = Bytes::from(message.encode_to_vec());
+    T::try_from(M::decode(bytes).unwrap()).unwrap()
+}
+
+/// The value that arrives when this value is sent as an `M`.
+fn through<M: Message + Default + From<T>, T: TryFrom<M, Error: Debug>>(value: T) -> T {
+    sent::<M, T>(value.into())
+}
+
+proptest! {
+    #[test]
+    fn blocks_survive(block in values::block(), epoch: u64) {
+        let pending = through::<writer::ListPendingResponse, _>(block.clone());
+        prop_assert_eq!(&pending, &block);
+        let call = (Epoch(epoch), block);
+        prop_assert_eq!(through::<writer::CommitRequest, _>(call.clone()), call);
+    }
+
+    #[test]
+    fn names_of_blocks_survive(
+        block in values::block_ref(), hash in values::hash(), epoch: u64, number: u64,
+    ) {
+        prop_assert_eq!(through::<writer::GetBlockRequest, _>(block), block);
+        prop_assert_eq!(through::<writer::GetHeaderRequest, BlockRef>(block), block);
+        prop_assert_eq!(through::<writer::GetTrieDiffRequest, _>(hash), hash);
+        prop_assert_eq!(through::<writer::GetTransactionRequest, _>(hash), hash);
+        prop_assert_eq!(through::<workers::DiscardRequest, _>(hash), hash);
+        let discard = (Epoch(epoch), hash);
+        prop_assert_eq!(through::<writer::DiscardRequest, _>(discard), discard);
+        let rewind = (Epoch(epoch), number);
+        prop_assert_eq!(through::<writer::RewindRequest, _>(rewind), rewind);
+    }
+
+    #[test]
+    fn records_headers_and_places_survive(
+        record in option::of(values::record()), block in values::block_id(), index: u32,
+    ) {
+        prop_assert_eq!(through::<writer::GetBlockResponse, _>(record.clone()), record.clone());
+        let header = record.map(|record| (record.id, record.header));
+        prop_assert_eq!(through::<writer::GetHeaderResponse, _>(header.clone()), header);
+        let place = Some(TransactionPlace { block, index });
+        prop_assert_eq!(through::<writer::GetTransactionResponse, _>(place), place);
+        prop_assert_eq!(through::<writer::GetTransactionResponse, Option<TransactionPlace>>(None), None);
+    }
+
+    #[test]
+    fn epochs_forkchoices_and_checkpoints_survive(
+        forkchoice in values::forkchoice(), checkpoint in values::checkpoint(), epoch: u64,
+    ) {
+        prop_assert_eq!(through::<writer::AcquireEpochResponse, _>(Epoch(epoch)), Epoch(epoch));
+        let call = (Epoch(epoch), forkchoice);
+        prop_assert_eq!(through::<writer::CanonicalizeRequest, _>(call), call);
+        prop_assert_eq!(through::<writer::GetCheckpointResponse, _>(checkpoint.clone()), checkpoint);
+    }
+
+    #[test]
+    fn reads_and_their_answers_survive((request, values) in values::read()) {
+        let arrived = sent::<writer::ReadStateRequest, _>((&request).into());
+        prop_assert_eq!(&arrived, &request);
+        let answer = writer::ReadStateResponse::from(values.clone()).encode_to_vec();
+        let answer = writer::ReadStateResponse::decode(&answer[..]).unwrap();
+        prop_assert_eq!(answer.into_values(&request).unwrap(), values);
+    }
+
+    #[test]
+    fn walks_and_their_answers_survive(
+        targets in values::targets(), nodes in values::trie_nodes(),
+    ) {
+        let arrived: Vec<WalkTarget> = sent::<writer::WalkTrieRequest, _>(targets[..].into());
+        prop_assert_eq!(arrived, targets);
+        prop_assert_eq!(through::<writer::WalkTrieResponse, _>(nodes.clone()), nodes);
+    }
+
+    #[test]
+    fn trie_diffs_survive(diff in values::trie_diff(), block in values::hash(), bits: u16) {
+        let shards: Vec<_> = Shard::all().filter(|shard| bits >> shard.nibble() & 1 == 1).collect();
+        let message: writer::PutTrieDiffRequest = (block, &shards[..], &diff).into();
+        let arrived: (B256, Vec<Shard>, TrieDiff) = sent(message);
+        prop_assert_eq!(arrived, (block, shards, diff));
+    }
+
+    #[test]
+    fn a_trie_diff_survives_being_cut_into_parts(diff in values::trie_diff(), part_bytes in 1..400usize) {
+        let diff = Arc::new(diff);
+        let parts: Vec<_> = TrieDiffParts::with_part_bytes(diff.clone(), part_bytes).collect();
+        prop_assert!(!parts.is_empty());
+        let mut whole = TrieDiff::default();
+        for part in parts {
+            prop_assert!(part.encoded_len() < part_bytes + diff.wiped.len() * 32 + 256);
+            whole.append(&sent::<_, TrieDiff>(part));
+        }
+        prop_assert_eq!(&whole, &*diff);
+    }
+
+    #[test]
+    fn commands_answers_and_status_survive(
+        command in values::command(), answer in values::answer(), status in values::status(),
+    ) {
+        prop_assert_eq!(through::<workers::ProcessBlockRequest, _>(command.clone()), command);
+        prop_assert_eq!(through::<workers::ProcessBlockResponse, _>(answer.clone()), answer);
+        prop_assert_eq!(through::<workers::GetStatusResponse, _>(status.clone()), status);
+    }
+
+    #[test]
+    fn events_survive(block in values::block_id()) {
+        let event = ChainEvent { block };
+        prop_assert_eq!(ChainEvent::decode(&event.encode()), Some(event));
+    }
+}
+
+#[test]
+fn a_name_survives() {
+    let name: String = sent::<writer::AcquireEpochRequest, _>("executor-1".into());
+    assert_eq!(name, "executor-1");
+}
+
+/// Among tries the order has no meaning, and the message does not keep it.
+#[test]
+fn changes_keep_their_order_within_each_trie() {
+    let owner = |byte| Some(B256::repeat_byte(byte));
+    let order = [owner(1), None, owner(2), owner(1), None];
+    let mut diff = TrieDiff::default();
+    for (index, owner) in order.into_iter().enumerate() {
+        diff.push(NodeChange { owner, path: &[1], rlp: Some(&[index as u8]) });
+    }
+    let message: writer::PutTrieDiffRequest = (B256::ZERO, &[][..], &diff).into();
+    let (_, _, arrived): (B256, Vec<Shard>, TrieDiff) = sent(message);
+    for trie in [None, owner(1), owner(2)] {
+        let of = |change: &NodeChange<'_>| change.owner == trie;
+        assert!(arrived.iter().filter(of).eq(diff.iter().filter(of)));
+    }
+    assert_eq!(arrived.len(), diff.len());
+}
+
+#[test]
+fn byte_strings_of_a_received_block_are_not_copied() {
+    let body = vec![7; 1000];
+    let message = writer::ListPendingResponse {
+        block: Some(writer::Block {
+            id: Some(tandem_primitives::BlockId::default().into()),
+            parent: vec![0; 32].into(),
+            body: body.clone().into(),
+            ..Default::default()
+        }),
+    };
+    let bytes = Bytes::from(message.encode_to_vec());
+    let block: Block = writer::ListPendingResponse::decode(bytes.clone()).unwrap().try_into().unwrap();
+    assert_eq!(block.body, body);
+    assert!(bytes.as_ptr_range().contains(&block.body.as_ptr()));
+}

@@ -1,0 +1,66 @@
+use crate::values;
+use proptest::prelude::*;
+use tandem_proto::{
+    convert::{ConvertError, ERROR_METADATA, Reason},
+    limits::ERROR_TEXT_BYTES_MAX,
+    multiproof, storage,
+};
+use tonic::{Code, Status, metadata::MetadataValue};
+
+proptest! {
+    #[test]
+    fn an_error_keeps_its_variant_through_a_status(
+        storage in values::storage_error(), multiproof in values::multiproof_error(),
+    ) {
+        let status = Status::from(storage.clone());
+        prop_assert_eq!(storage::Error::from(status), storage);
+        let status = Status::from(multiproof.clone());
+        prop_assert_eq!(multiproof::Error::from(status), multiproof);
+    }
+
+    #[test]
+    fn an_error_keeps_its_variant_through_http_headers(error in values::storage_error()) {
+        let mut headers = tonic::codegen::http::HeaderMap::new();
+        Status::from(error.clone()).add_header(&mut headers).unwrap();
+        let size: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        prop_assert!(size < 8 * 1024, "{size} bytes of headers");
+        let status = Status::from_header_map(&headers).unwrap();
+        prop_assert_eq!(storage::Error::from(status), error);
+    }
+}
+
+#[test]
+fn a_code_says_what_any_client_understands() {
+    let code = |error: storage::Error| Status::from(error).code();
+    assert_eq!(code(storage::Error::Fenced { held: 1, granted: 2 }), Code::FailedPrecondition);
+    assert_eq!(code(storage::Error::UnknownBlock(Default::default())), Code::NotFound);
+    assert_eq!(code(storage::Error::RewindTooDeep { to: 1, oldest: 2 }), Code::OutOfRange);
+    assert_eq!(code(storage::Error::Store(String::new())), Code::Internal);
+    assert_eq!(code(storage::Error::Unavailable(String::new())), Code::Unavailable);
+}
+
+#[test]
+fn a_long_text_is_cut_between_characters() {
+    let text = "é".repeat(10_000);
+    let status = Status::from(storage::Error::Store(format!("x{text}")));
+    assert!(status.message().len() <= ERROR_TEXT_BYTES_MAX);
+    let storage::Error::Store(arrived) = status.into() else { panic!("another variant") };
+    assert_eq!(arrived.len(), ERROR_TEXT_BYTES_MAX - 1);
+}
+
+#[test]
+fn without_detail_the_code_decides() {
+    let unavailable = storage::Error::Unavailable("Unavailable: connection refused".to_owned());
+    assert_eq!(storage::Error::from(Status::unavailable("connection refused")), unavailable);
+    let refused = ConvertError::from(Reason::Missing);
+    let storage::Error::Store(text) = Status::from(refused).into() else {
+        panic!("another variant")
+    };
+    assert!(text.starts_with("InvalidArgument: "), "{text}");
+
+    let mut damaged = Status::internal("disk");
+    damaged.metadata_mut().insert_bin(ERROR_METADATA, MetadataValue::from_bytes(&[0xff, 1, 2]));
+    let store = storage::Error::Store("Internal: disk".to_owned());
+    assert_eq!(storage::Error::from(damaged.clone()), store);
+    assert_eq!(multiproof::Error::from(damaged), multiproof::Error::Unavailable);
+}
