@@ -1,0 +1,197 @@
+//! Actors as this project builds them: a thread of its own (CPU work never runs on the async
+//! reactor), a bounded mailbox, and the caller's span in every envelope.
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use std::{
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tracing::Span;
+
+/// A message on its way: with the span it belongs to, so that a trace does not break at the
+/// mailbox, and the time it was sent.
+#[derive(Debug)]
+pub struct Envelope<M> {
+    /// The message.
+    pub message: M,
+    /// The sender's current span.
+    pub span: Span,
+    /// When it was put into the mailbox; the wait shows where work piles up.
+    pub sent: Instant,
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// The mailbox is full: the caller may try again later.
+    #[error("{0} is overloaded")]
+    Overloaded(&'static str),
+    /// The actor has stopped.
+    #[error("{0} has stopped")]
+    Stopped(&'static str),
+}
+
+/// The sending end of a bounded mailbox. Cheap to clone.
+#[derive(Debug)]
+pub struct Mailbox<M> {
+    name: &'static str,
+    sender: Sender<Envelope<M>>,
+}
+
+impl<M> Clone for Mailbox<M> {
+    fn clone(&self) -> Self {
+        Self { name: self.name, sender: self.sender.clone() }
+    }
+}
+
+/// The receiving end of a mailbox.
+#[derive(Debug)]
+pub struct Inbox<M> {
+    receiver: Receiver<Envelope<M>>,
+}
+
+/// What an inbox has to say.
+#[derive(Debug)]
+pub enum Received<M> {
+    /// A message.
+    Message(Envelope<M>),
+    /// Nothing came for as long as the actor was willing to wait.
+    Idle,
+    /// No sender is left.
+    Closed,
+}
+
+/// A mailbox that holds `capacity` messages. `name` is the actor's, for errors.
+pub fn mailbox<M>(name: &'static str, capacity: usize) -> (Mailbox<M>, Inbox<M>) {
+    let (sender, receiver) = bounded(capacity);
+    (Mailbox { name, sender }, Inbox { receiver })
+}
+
+impl<M> Mailbox<M> {
+    /// Puts a message into the mailbox, or refuses at once when it is full.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`], [`Error::Stopped`].
+    pub fn try_send(&self, message: M) -> Result<(), Error> {
+        self.sender.try_send(envelope(message)).map_err(|error| match error {
+            TrySendError::Full(_) => Error::Overloaded(self.name),
+            TrySendError::Disconnected(_) => Error::Stopped(self.name),
+        })
+    }
+
+    /// Puts a message into the mailbox; waits while it is full, so never in async code.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn send(&self, message: M) -> Result<(), Error> {
+        self.sender.send(envelope(message)).map_err(|_| Error::Stopped(self.name))
+    }
+
+    /// Asks and awaits the answer. `message` makes the message from the end to answer on.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`], [`Error::Stopped`] (also when the actor drops the question).
+    pub async fn ask<R>(&self, message: impl FnOnce(oneshot::Sender<R>) -> M) -> Result<R, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.try_send(message(reply))?;
+        answer.await.map_err(|_| Error::Stopped(self.name))
+    }
+}
+
+fn envelope<M>(message: M) -> Envelope<M> {
+    Envelope { message, span: Span::current(), sent: Instant::now() }
+}
+
+impl<M> Inbox<M> {
+    /// Waits for the next message, at most this long.
+    pub fn receive(&self, wait: Duration) -> Received<M> {
+        match self.receiver.recv_timeout(wait) {
+            Ok(envelope) => Received::Message(envelope),
+            Err(RecvTimeoutError::Timeout) => Received::Idle,
+            Err(RecvTimeoutError::Disconnected) => Received::Closed,
+        }
+    }
+
+    /// The next message if one is there already.
+    pub fn try_receive(&self) -> Option<Envelope<M>> {
+        self.receiver.try_recv().ok()
+    }
+
+    /// Messages waiting.
+    pub fn len(&self) -> usize {
+        self.receiver.len()
+    }
+
+    /// Whether no message is waiting.
+    pub fn is_empty(&self) -> bool {
+        self.receiver.is_empty()
+    }
+}
+
+/// Runs an actor's loop on a thread of its own. An actor that panics takes the process's services
+/// down in order (`fatal` is cancelled): half a client is worse than a restarted one.
+///
+/// # Errors
+/// The operating system's, when it has no thread to give.
+pub fn spawn(
+    name: &str,
+    fatal: CancellationToken,
+    run: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    let builder = thread::Builder::new().name(name.to_owned());
+    builder.spawn(move || {
+        let guard = CancelOnPanic(fatal);
+        run();
+        std::mem::forget(guard);
+    })
+}
+
+struct CancelOnPanic(CancellationToken);
+
+impl Drop for CancelOnPanic {
+    fn drop(&mut self) {
+        tracing::error!(thread = thread::current().name(), "actor panicked, stopping");
+        self.0.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_full_mailbox_refuses_and_an_abandoned_one_says_so() {
+        let (mailbox, inbox) = mailbox::<u8>("test", 1);
+        mailbox.try_send(1).unwrap();
+        assert_eq!(mailbox.try_send(2), Err(Error::Overloaded("test")));
+        assert!(matches!(inbox.receive(Duration::ZERO), Received::Message(e) if e.message == 1));
+        assert!(matches!(inbox.receive(Duration::ZERO), Received::Idle));
+        drop(inbox);
+        assert_eq!(mailbox.send(3), Err(Error::Stopped("test")));
+    }
+
+    #[test]
+    fn a_panicking_actor_cancels_the_rest() {
+        let fatal = CancellationToken::new();
+        let thread = spawn("doomed", fatal.clone(), || panic!("on purpose")).unwrap();
+        assert!(thread.join().is_err());
+        assert!(fatal.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn asking_gets_the_answer_or_learns_that_nobody_is_there() {
+        let (mailbox, inbox) = mailbox::<oneshot::Sender<u8>>("test", 1);
+        let fatal = CancellationToken::new();
+        let actor = spawn("answering", fatal, move || {
+            if let Received::Message(envelope) = inbox.receive(Duration::from_secs(10)) {
+                let _ = envelope.message.send(7);
+            }
+        });
+        assert_eq!(mailbox.ask(|reply| reply).await, Ok(7));
+        actor.unwrap().join().unwrap();
+        assert_eq!(mailbox.ask(|reply| reply).await, Err(Error::Stopped("test")));
+    }
+}

@@ -1,0 +1,41 @@
+use std::io;
+use std::path::PathBuf;
+
+/// Why a secret file or a token was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The secret file cannot be read or made.
+    #[error("JWT secret file {path}: {error}")]
+    SecretFile {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        error: io::Error,
+    },
+    /// The secret file does not hold 64 hex digits, with or without `0x` before them.
+    #[error("JWT secret file {path}: expected 32 bytes as 64 hex digits, found {found}")]
+    SecretFormat {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with its content, without the content.
+        found: String,
+    },
+    /// The token is not three base64url parts with a JSON header and JSON claims.
+    #[error("malformed token")]
+    Malformed,
+    /// The header names another algorithm than HS256, or demands an extension.
+    #[error("token is not signed with HS256")]
+    Algorithm,
+    /// The signature does not fit the secret.
+    #[error("signature is invalid")]
+    Signature,
+    /// The claims have no `iat`.
+    #[error("missing issued-at")]
+    MissingIssuedAt,
+    /// `iat` lies further in the past than the tolerance, or `exp` is over.
+    #[error("stale token")]
+    Stale,
+    /// `iat` lies further in the future than the tolerance.
+    #[error("future token")]
+    Future,
+}

@@ -1,0 +1,14 @@
+//! Authentication of the Engine API: JSON web tokens signed with HMAC-SHA-256 over a secret of 32
+//! bytes that execution and consensus client share through a file.
+//!
+//! Source: execution-apis, `src/engine/authentication.md`; RFC 7515 and RFC 7519.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod error;
+mod secret;
+mod token;
+
+pub use error::Error;
+pub use secret::{Secret, readable_by_others};
+pub use token::{IAT_TOLERANCE_SECONDS, sign, verify};

@@ -1,0 +1,205 @@
+use crate::Error;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// No secret file is longer than this many bytes: 66 characters and some white space.
+const FILE_BYTES_MAX: u64 = 1024;
+
+/// The key that both ends of the Engine API share. Its bytes never appear in logs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; 32]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl Secret {
+    /// The secret with these bytes.
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// A secret from the operating system's randomness.
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+
+    /// Reads a secret file: 64 hex digits, with or without `0x`, white space around them ignored.
+    ///
+    /// # Errors
+    /// [`Error::SecretFile`] when the file cannot be read, [`Error::SecretFormat`] when it holds
+    /// something else.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let text = read(path).map_err(|error| file_error(path, error))?;
+        parse(&text).map_err(|found| Error::SecretFormat { path: path.into(), found })
+    }
+
+    /// Reads the secret file, or makes it with a random secret when there is none; only its owner
+    /// may read a file made here (mode 0600).
+    ///
+    /// # Errors
+    /// As [`Secret::load`], and [`Error::SecretFile`] when the file cannot be made.
+    pub fn load_or_create(path: &Path) -> Result<Self, Error> {
+        match create(path) {
+            Ok(secret) => Ok(secret),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
+            // A directory that cannot be written may still hold a secret that can be read.
+            Err(error) => Self::load(path).map_err(|load_error| match load_error {
+                Error::SecretFile { error: reason, .. }
+                    if reason.kind() == io::ErrorKind::NotFound =>
+                {
+                    file_error(path, error)
+                }
+                other => other,
+            }),
+        }
+    }
+
+    /// The 32 bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+/// Whether others than the owner may read this file. Secrets shared through a mounted volume often
+/// are readable, so that is worth a warning but no error.
+///
+/// # Errors
+/// When the file's metadata cannot be read.
+pub fn readable_by_others(path: &Path) -> io::Result<bool> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        Ok(fs::metadata(path)?.permissions().mode() & 0o077 != 0)
+    }
+    #[cfg(not(unix))]
+    {
+        fs::metadata(path).map(|_| false)
+    }
+}
+
+fn file_error(path: &Path, error: io::Error) -> Error {
+    Error::SecretFile { path: path.into(), error }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+fn parse(text: &[u8]) -> Result<Secret, String> {
+    let text = text.trim_ascii();
+    if text.is_empty() {
+        return Err("nothing".into());
+    }
+    let digits = text.strip_prefix(b"0x").unwrap_or(text);
+    let mut bytes = [0; 32];
+    if digits.len() != 64 {
+        return Err(match digits.len() as u64 > FILE_BYTES_MAX - 2 {
+            true => format!("more than {FILE_BYTES_MAX} bytes"),
+            false => format!("{} characters", digits.len()),
+        });
+    }
+    const_hex::decode_to_slice(digits, &mut bytes)
+        .map_err(|_| "64 characters that are not all hex digits".to_owned())?;
+    Ok(Secret(bytes))
+}
+
+fn create(path: &Path) -> io::Result<Secret> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(0o600);
+    }
+    let mut file = options.open(path)?;
+    let secret = Secret::random();
+    let written =
+        file.write_all(const_hex::encode(secret.0).as_bytes()).and_then(|()| file.sync_all());
+    if let Err(error) = written {
+        // Half a secret would be refused at every later start.
+        let _ = fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    /// A path of its own for each test, removed afterwards.
+    struct TempPath(PathBuf);
+
+    impl TempPath {
+        fn new() -> Self {
+            let name = format!("tandem-auth-{:016x}", rand::random::<u64>());
+            Self(std::env::temp_dir().join(name))
+        }
+
+        fn with(text: &str) -> Self {
+            let path = Self::new();
+            fs::write(&path.0, text).unwrap();
+            path
+        }
+    }
+
+    impl Drop for TempPath {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_made_once_and_private() {
+        let path = TempPath::new();
+        let secret = Secret::load_or_create(&path.0).unwrap();
+        assert_eq!(Secret::load_or_create(&path.0).unwrap(), secret);
+        assert_eq!(Secret::load(&path.0).unwrap(), secret);
+        assert!(!readable_by_others(&path.0).unwrap());
+        assert_eq!(fs::read(&path.0).unwrap().len(), 64);
+    }
+
+    #[test]
+    fn prefix_case_and_white_space_do_not_matter() {
+        let digits = "0123456789abcdefABCDEF000000000000000000000000000000000000000001";
+        let want = Secret::load(&TempPath::with(digits).0).unwrap();
+        for text in [format!("0x{digits}"), format!("\n {digits}\r\n"), format!("0x{digits}\n")] {
+            assert_eq!(Secret::load(&TempPath::with(&text).0).unwrap(), want);
+        }
+    }
+
+    #[test]
+    fn a_wrong_content_is_named_but_not_shown() {
+        for (text, found) in [
+            (String::new(), "nothing"),
+            ("ab".repeat(31), "62 characters"),
+            ("ab".repeat(33), "66 characters"),
+            ("zz".repeat(32), "64 characters that are not all hex digits"),
+            ("a".repeat(5000), "more than 1024 bytes"),
+        ] {
+            let error = Secret::load(&TempPath::with(&text).0).unwrap_err().to_string();
+            assert!(error.ends_with(found), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_an_error_with_its_path() {
+        let path = Path::new("/nonexistent-directory/jwt.hex");
+        let error = Secret::load_or_create(path).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent-directory/jwt.hex"), "{error}");
+        assert!(Secret::load_or_create(Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn the_bytes_stay_out_of_debug_output() {
+        assert_eq!(format!("{:?}", Secret::new([0xab; 32])), "Secret(..)");
+    }
+}
