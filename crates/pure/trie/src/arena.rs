@@ -1,0 +1,241 @@
+//! Storage of nodes: one growing array for each kind, with freed places used again.
+
+use crate::{
+    encode::encode_branch,
+    node::{NodeId, Slot},
+};
+
+/// Nodes of one kind by index.
+#[derive(Clone, Debug)]
+pub struct Arena<T> {
+    items: Vec<T>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Arena<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Arena<T> {
+    pub fn insert(&mut self, item: T) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.items[index as usize] = item;
+            return index;
+        }
+        self.items.push(item);
+        self.items.len() as u32 - 1
+    }
+
+    /// Gives the place free; the item lies there until it is used again.
+    pub fn remove(&mut self, index: u32) {
+        self.free.push(index);
+    }
+
+    #[inline]
+    pub fn get(&self, index: u32) -> &T {
+        &self.items[index as usize]
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, index: u32) -> &mut T {
+        &mut self.items[index as usize]
+    }
+
+    pub fn byte_len(&self) -> usize {
+        (self.items.len() - self.free.len()) * size_of::<T>()
+    }
+}
+
+/// A branch: its children's ids, and where the references to them lie. References lie in the order
+/// of the nibbles, only those of children that exist, so a clean child costs 36 bytes and none of
+/// its memory is touched when the branch is encoded.
+#[derive(Clone, Debug)]
+pub struct Branch {
+    children: [NodeId; 16],
+    lens: [u8; 16],
+    block: u32,
+    pub used: u32,
+    present: u16,
+    dirty: u16,
+    /// The block holds `2 << class` references.
+    class: u8,
+}
+
+impl Branch {
+    /// Nibbles at which there are children, one bit each.
+    #[inline]
+    pub fn present(&self) -> u16 {
+        self.present
+    }
+
+    /// Nibbles of dirty children.
+    #[inline]
+    pub fn dirty(&self) -> u16 {
+        self.dirty
+    }
+
+    #[inline]
+    pub fn child(&self, nibble: u8) -> NodeId {
+        self.children[usize::from(nibble)]
+    }
+
+    /// Marks a child dirty; false when it was already.
+    #[inline]
+    pub fn mark(&mut self, nibble: u8) -> bool {
+        let bit = 1 << nibble;
+        let new = self.dirty & bit == 0;
+        self.dirty |= bit;
+        new
+    }
+
+    #[inline]
+    pub fn set_child(&mut self, nibble: u8, id: NodeId) {
+        self.children[usize::from(nibble)] = id;
+    }
+
+    /// Position of a child's reference in the block.
+    #[inline]
+    fn rank(&self, nibble: u8) -> usize {
+        (self.present & ((1 << nibble) - 1)).count_ones() as usize
+    }
+
+    fn count(&self) -> usize {
+        self.present.count_ones() as usize
+    }
+}
+
+/// The branches of one trie with the references they hold.
+#[derive(Clone, Debug, Default)]
+pub struct Branches {
+    nodes: Arena<Branch>,
+    references: Vec<[u8; 32]>,
+    /// Free blocks of 2, 4, 8 and 16 references.
+    free: [Vec<u32>; 4],
+}
+
+impl Branches {
+    /// A branch without children.
+    pub fn insert(&mut self, children: u32, used: u32) -> u32 {
+        let class = match children {
+            0..=2 => 0,
+            3..=4 => 1,
+            5..=8 => 2,
+            _ => 3,
+        };
+        let block = self.allocate(class);
+        self.nodes.insert(Branch {
+            children: [NodeId::NONE; 16],
+            lens: [0; 16],
+            block,
+            used,
+            present: 0,
+            dirty: 0,
+            class,
+        })
+    }
+
+    /// Gives a branch free; its children are not touched.
+    pub fn remove(&mut self, index: u32) {
+        let branch = self.nodes.get(index);
+        self.free[usize::from(branch.class)].push(branch.block);
+        self.nodes.remove(index);
+    }
+
+    #[inline]
+    pub fn get(&self, index: u32) -> &Branch {
+        self.nodes.get(index)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, index: u32) -> &mut Branch {
+        self.nodes.get_mut(index)
+    }
+
+    /// The slot at a nibble, [`Slot::EMPTY`] when there is no child.
+    pub fn slot(&self, index: u32, nibble: u8) -> Slot {
+        let branch = self.nodes.get(index);
+        if branch.present & (1 << nibble) == 0 {
+            return Slot::EMPTY;
+        }
+        Slot {
+            id: branch.child(nibble),
+            dirty: branch.dirty & (1 << nibble) != 0,
+            len: branch.lens[usize::from(nibble)],
+            reference: self.references[branch.block as usize + branch.rank(nibble)],
+        }
+    }
+
+    /// Puts a child where there is none.
+    pub fn insert_child(&mut self, index: u32, nibble: u8, slot: Slot) {
+        let (count, class, block) = {
+            let branch = self.nodes.get(index);
+            (branch.count(), branch.class, branch.block as usize)
+        };
+        if count == 2 << class {
+            let grown = self.allocate(class + 1);
+            self.references.copy_within(block..block + count, grown as usize);
+            self.free[usize::from(class)].push(block as u32);
+            let branch = self.nodes.get_mut(index);
+            (branch.block, branch.class) = (grown, class + 1);
+        }
+        let branch = self.nodes.get_mut(index);
+        let (block, rank) = (branch.block as usize, branch.rank(nibble));
+        self.references.copy_within(block + rank..block + count, block + rank + 1);
+        self.references[block + rank] = slot.reference;
+        branch.present |= 1 << nibble;
+        branch.dirty |= u16::from(slot.dirty) << nibble;
+        branch.lens[usize::from(nibble)] = slot.len;
+        branch.set_child(nibble, slot.id);
+    }
+
+    /// Takes a child out.
+    pub fn remove_child(&mut self, index: u32, nibble: u8) -> Slot {
+        let slot = self.slot(index, nibble);
+        let branch = self.nodes.get_mut(index);
+        let (block, rank, count) = (branch.block as usize, branch.rank(nibble), branch.count());
+        self.references.copy_within(block + rank + 1..block + count, block + rank);
+        branch.present &= !(1 << nibble);
+        branch.dirty &= !(1 << nibble);
+        branch.lens[usize::from(nibble)] = 0;
+        branch.set_child(nibble, NodeId::NONE);
+        slot
+    }
+
+    /// Sets the reference of a child; it is clean from now on.
+    pub fn settle(&mut self, index: u32, nibble: u8, reference: &[u8]) {
+        let branch = self.nodes.get_mut(index);
+        let at = branch.block as usize + branch.rank(nibble);
+        branch.dirty &= !(1 << nibble);
+        branch.lens[usize::from(nibble)] = reference.len() as u8;
+        self.references[at][..reference.len()].copy_from_slice(reference);
+    }
+
+    /// Appends a branch's RLP. All its children are clean.
+    pub fn encode(&self, index: u32, out: &mut Vec<u8>) {
+        let branch = self.nodes.get(index);
+        let block = branch.block as usize;
+        encode_branch(&branch.lens, &self.references[block..block + branch.count()], out);
+    }
+
+    /// Bytes that a branch occupies.
+    pub fn branch_byte_len(&self, index: u32) -> usize {
+        size_of::<Branch>() + (64 << self.nodes.get(index).class)
+    }
+
+    pub fn byte_len(&self) -> usize {
+        let free: usize =
+            self.free.iter().enumerate().map(|(class, blocks)| blocks.len() * (64 << class)).sum();
+        self.nodes.byte_len() + self.references.len() * 32 - free
+    }
+
+    fn allocate(&mut self, class: u8) -> u32 {
+        if let Some(block) = self.free[usize::from(class)].pop() {
+            return block;
+        }
+        let block = self.references.len();
+        self.references.resize(block + (2 << class), [0; 32]);
+        block as u32
+    }
+}

@@ -1,0 +1,102 @@
+//! Encoding and hashing of many nodes at a time.
+
+use crate::{
+    keccak::hash_batch,
+    node::{NodeId, Place},
+};
+use rayon::prelude::*;
+use tandem_primitives::B256;
+
+/// A level with at least this many dirty nodes is shared out over the rayon pool. Measured: below,
+/// handing work to other threads costs more than it saves.
+const PARALLEL_MIN: usize = 1024;
+
+/// Nodes that one thread takes at a time.
+const CHUNK: usize = 256;
+
+/// A dirty node: where the slot that holds it lies, and its path.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    /// Position of its trie among those that are hashed together.
+    pub trie: u32,
+    pub place: Place,
+    pub id: NodeId,
+    /// Where the path starts in [`Scratch::paths`].
+    pub path: u32,
+    pub depth: u8,
+}
+
+/// Encoded nodes with their hashes.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub rlp: Vec<u8>,
+    /// Where each node ends in `rlp`.
+    pub ends: Vec<u32>,
+    pub hashes: Vec<B256>,
+}
+
+/// Buffers that hashing a trie needs; kept by the caller, so that thousands of small tries share
+/// one set.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// Dirty nodes by depth.
+    pub(crate) levels: Vec<Vec<Job>>,
+    /// Paths of the dirty nodes, one nibble a byte.
+    pub(crate) paths: Vec<u8>,
+    pub(crate) batch: Batch,
+}
+
+impl Batch {
+    /// Encodes and hashes these nodes.
+    fn fill(&mut self, jobs: &[Job], encode: impl Fn(&Job, &mut Vec<u8>)) {
+        self.rlp.clear();
+        self.ends.clear();
+        for job in jobs {
+            encode(job, &mut self.rlp);
+            self.ends.push(self.rlp.len() as u32);
+        }
+        hash_batch(&self.rlp, &self.ends, &mut self.hashes);
+    }
+
+    /// The nodes in order, each with its hash.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &B256)> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts
+            .zip(&self.ends)
+            .zip(&self.hashes)
+            .map(|((start, &end), hash)| (&self.rlp[start as usize..end as usize], hash))
+    }
+}
+
+impl Scratch {
+    /// Lists a dirty node under its depth.
+    pub(crate) fn push(&mut self, mut job: Job, path: &[u8]) {
+        let depth = path.len();
+        if self.levels.len() <= depth {
+            self.levels.resize_with(depth + 1, Vec::new);
+        }
+        job.path = self.paths.len() as u32;
+        self.paths.extend_from_slice(path);
+        self.levels[depth].push(job);
+    }
+
+    /// Encodes and hashes the nodes of one level, on all threads when there are many, and gives
+    /// the results on in pieces.
+    pub(crate) fn hash_level(
+        batch: &mut Batch,
+        jobs: &[Job],
+        encode: impl Fn(&Job, &mut Vec<u8>) + Sync,
+    ) -> Vec<Batch> {
+        if jobs.len() < PARALLEL_MIN {
+            batch.fill(jobs, encode);
+            return Vec::new();
+        }
+        jobs.par_chunks(CHUNK)
+            .map(|jobs| {
+                let mut batch = Batch::default();
+                batch.fill(jobs, &encode);
+                batch
+            })
+            .collect()
+    }
+}

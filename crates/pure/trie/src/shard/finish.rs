@@ -1,0 +1,209 @@
+//! The end of a block, and what happens between blocks.
+
+use super::ShardTrie;
+use crate::{
+    Error, Lookup, StorageTrie,
+    account::{account_leaf, storage_root},
+    sparse::{Ages, hash_tries},
+};
+use tandem_primitives::{Account, B256, EMPTY_TRIE_ROOT, SubtrieRoot, TrieDiff};
+
+/// Pruning goes on to this share of the limit (in sixteenths), so that it is not due again soon:
+/// it looks at every node.
+const PRUNE_SIXTEENTHS: usize = 12;
+
+impl ShardTrie {
+    /// Ends the block: writes what is left, hashes the storage tries, writes the account leaves,
+    /// hashes the account subtrie. Returns the subtrie's top node and all nodes that changed.
+    ///
+    /// `Ok(None)` says that more nodes are needed: answer all targets, then call again.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when a walk was answered without a node that must be there,
+    /// [`Error::AccountLeaf`], [`Error::StorageRoot`]. The shard is to be cleared.
+    pub fn finish(&mut self) -> Result<Option<(SubtrieRoot, TrieDiff)>, Error> {
+        if !self.settle_storages()? | !self.find_accounts()? {
+            return Ok(None);
+        }
+        if self.removals.is_none() {
+            self.hash_storages();
+            self.write_accounts()?;
+        }
+        if !self.remove_accounts()? {
+            return Ok(None);
+        }
+        self.accounts.root(None, &mut self.diff, &mut self.scratch);
+        let top = self.accounts.top().map(Into::into);
+        let diff = std::mem::take(&mut self.diff);
+        self.end_block();
+        Ok(Some((top, diff)))
+    }
+
+    /// Writes the slots that waited. False when more nodes are needed.
+    fn settle_storages(&mut self) -> Result<bool, Error> {
+        let mut settled = true;
+        for owner in &self.touched {
+            if let Some(storage) = self.storages.get_mut(owner) {
+                settled &= storage.settle(&mut self.targets)?;
+            }
+        }
+        Ok(settled)
+    }
+
+    /// Whether the places of all accounts, and the top node, are revealed.
+    fn find_accounts(&mut self) -> Result<bool, Error> {
+        let mut found = true;
+        for address_hash in self.pending.keys() {
+            if let Lookup::Blinded(blinded) = self.accounts.find(address_hash) {
+                self.walks.need(None, blinded, &mut self.targets)?;
+                found = false;
+            }
+        }
+        if found && !self.accounts.is_top_revealed() {
+            let mut key = B256::ZERO;
+            key[0] = self.shard.nibble() << 4;
+            if let Lookup::Blinded(blinded) = self.accounts.find(&key) {
+                self.walks.need(None, blinded, &mut self.targets)?;
+                found = false;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Computes the storage roots, all together.
+    fn hash_storages(&mut self) {
+        let mut tries = Vec::new();
+        for owner in &self.touched {
+            let storage = self.storages.get_mut(owner).filter(|storage| storage.open);
+            let Some(storage) = storage else { continue };
+            storage.before = if storage.wiped { None } else { storage.trie.base_root() };
+            // Out of the map for a moment, so that all can be changed at once.
+            let trie = std::mem::replace(&mut storage.trie, StorageTrie::empty(None));
+            tries.push((Some(*owner), trie));
+        }
+        let mut borrowed: Vec<_> = tries.iter_mut().map(|(owner, trie)| (*owner, trie)).collect();
+        hash_tries(&mut borrowed, &mut self.diff, &mut self.scratch);
+        for (owner, trie) in tries {
+            let storage = owner.and_then(|owner| self.storages.get_mut(&owner));
+            if let Some(storage) = storage {
+                storage.trie = trie;
+            }
+        }
+    }
+
+    /// Writes the account leaves; deletions are put aside.
+    fn write_accounts(&mut self) -> Result<(), Error> {
+        let mut accounts: Vec<(B256, Option<Account>)> = self.pending.drain().collect();
+        accounts.sort_unstable_by_key(|&(address_hash, _)| address_hash);
+        let mut removals = Vec::new();
+        let mut leaf = Vec::new();
+        for (address_hash, account) in accounts {
+            let root = self.storage_root_after(&address_hash)?;
+            let Some(account) = account else {
+                removals.push(address_hash);
+                continue;
+            };
+            leaf.clear();
+            account_leaf(&account, root, &mut leaf);
+            if let Err(blinded) = self.accounts.update(&address_hash, &leaf) {
+                let (key, depth) = (blinded.key, usize::from(blinded.depth));
+                return Err(Error::Missing { owner: None, key, depth });
+            }
+        }
+        self.removals = Some(removals);
+        Ok(())
+    }
+
+    /// The account's storage root after the block. Checks the one before it.
+    fn storage_root_after(&mut self, address_hash: &B256) -> Result<B256, Error> {
+        let want = match self.accounts.find(address_hash) {
+            Lookup::Value(leaf) => storage_root(leaf).ok_or(Error::AccountLeaf(*address_hash))?,
+            _ => EMPTY_TRIE_ROOT,
+        };
+        let storage = self.storages.get(address_hash).filter(|storage| storage.open);
+        let Some(storage) = storage else { return Ok(want) };
+        if storage.wiped {
+            // Nothing to clear where nothing was: contracts that live for one transaction.
+            if want != EMPTY_TRIE_ROOT {
+                self.diff.wiped.push(*address_hash);
+            }
+        } else if let Some(got) = storage.before.filter(|&got| got != want) {
+            return Err(Error::StorageRoot { address_hash: *address_hash, got, want });
+        }
+        // A trie that was written to and is settled is known.
+        Ok(storage.trie.base_root().unwrap_or(EMPTY_TRIE_ROOT))
+    }
+
+    /// Removes deleted accounts. False when more nodes are needed.
+    fn remove_accounts(&mut self) -> Result<bool, Error> {
+        let mut blocked = Vec::new();
+        for address_hash in self.removals.take().unwrap_or_default() {
+            match self.accounts.remove(&address_hash) {
+                Ok(()) => {
+                    self.storages.remove(&address_hash);
+                }
+                Err(blinded) => {
+                    blocked.push(address_hash);
+                    self.walks.need(None, blinded, &mut self.targets)?;
+                }
+            }
+        }
+        let done = blocked.is_empty();
+        self.removals = Some(blocked);
+        Ok(done)
+    }
+
+    fn end_block(&mut self) {
+        for owner in self.touched.drain(..) {
+            if let Some(storage) = self.storages.get_mut(&owner) {
+                storage.end_block();
+            }
+        }
+        self.walks.clear();
+        self.pending.clear();
+        self.targets.clear();
+        self.removals = None;
+        self.now = self.now.wrapping_add(1);
+        self.accounts.set_now(self.now);
+    }
+
+    /// Bytes that the tries take in memory, about: their nodes and what is kept for each storage
+    /// trie.
+    pub fn byte_len(&self) -> usize {
+        let storages: usize = self.storages.values().map(|storage| storage.byte_len()).sum();
+        self.accounts.byte_len() + storages
+    }
+
+    /// Drops what was not used for longest, when the tries take more than `bytes_max`; what is
+    /// dropped is blinded again. The top node of the account subtrie stays. Called between blocks:
+    /// while one is open nothing is dropped.
+    pub fn prune(&mut self, bytes_max: usize) {
+        let idle = self.pending.is_empty() && self.removals.is_none();
+        if !idle || self.byte_len() <= bytes_max {
+            return;
+        }
+        let mut ages = Ages::default();
+        self.accounts.ages(&mut ages);
+        for storage in self.storages.values_mut() {
+            storage.trie.set_now(self.now);
+            ages.add(
+                self.now.wrapping_sub(storage.used),
+                storage.byte_len() - storage.trie.byte_len(),
+            );
+            storage.trie.ages(&mut ages);
+        }
+        let cutoff = ages.cutoff(bytes_max / 16 * PRUNE_SIXTEENTHS);
+        let oldest = self.now.saturating_add(1).saturating_sub(cutoff);
+        self.accounts.prune(oldest, true);
+        self.storages.retain(|_, storage| {
+            if storage.used < oldest {
+                return false;
+            }
+            storage.trie.prune(oldest, false);
+            true
+        });
+        self.walks.clear();
+        self.storages.values_mut().for_each(|storage| storage.walks.clear());
+        self.targets.clear();
+    }
+}

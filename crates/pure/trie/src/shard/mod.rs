@@ -1,0 +1,202 @@
+//! One shard of the state: what comes in during a block. How a block ends lies in `finish`.
+
+mod finish;
+mod storage;
+mod walks;
+
+use crate::{AccountTrie, Error, Lookup, Scratch, StorageTrie, account::storage_root};
+use alloy_primitives::map::B256Map;
+use std::collections::hash_map::Entry;
+use storage::Storage;
+use tandem_primitives::{Account, AccountUpdate, B256, Shard, TrieDiff, WalkTarget};
+use walks::Walks;
+
+/// One shard of the state: the account subtrie under its nibble, and the storage tries of its
+/// accounts. It survives from block to block.
+///
+/// During a block: [`update`](Self::update) with everything that changes, at any time the walks of
+/// [`take_targets`](Self::take_targets) answered by [`reveal`](Self::reveal) and
+/// [`answered`](Self::answered), and [`finish`](Self::finish) at the end. All nodes revealed must
+/// be those of the state that the open block starts from: answers to walks of an earlier block
+/// must be dropped. After an error the shard is to be cleared.
+#[derive(Debug)]
+pub struct ShardTrie {
+    /// Check the hash of every node revealed against its parent. True unless set otherwise.
+    pub verify_nodes: bool,
+    shard: Shard,
+    accounts: AccountTrie,
+    walks: Walks,
+    storages: B256Map<Storage>,
+    /// Accounts of the open block as it leaves them.
+    pending: B256Map<Option<Account>>,
+    /// Accounts whose storage the open block asked for or wrote to, in the order of first use.
+    touched: Vec<B256>,
+    targets: Vec<WalkTarget>,
+    /// Changes of the tries that are closed already.
+    diff: TrieDiff,
+    /// Deleted accounts that are still in the trie, and whether the other changes are made.
+    removals: Option<Vec<B256>>,
+    scratch: Scratch,
+    /// Number of the block among those that this shard has seen; nodes are stamped with it.
+    now: u32,
+}
+
+impl ShardTrie {
+    /// A shard of which nothing is known.
+    pub fn new(shard: Shard) -> Self {
+        let now = 1;
+        let mut accounts = AccountTrie::unknown(Some(shard.nibble()));
+        accounts.set_now(now);
+        Self {
+            verify_nodes: true,
+            shard,
+            accounts,
+            walks: Walks::default(),
+            storages: B256Map::default(),
+            pending: B256Map::default(),
+            touched: Vec::new(),
+            targets: Vec::new(),
+            diff: TrieDiff::default(),
+            removals: None,
+            scratch: Scratch::default(),
+            now,
+        }
+    }
+
+    /// The shard's nibble.
+    pub fn shard(&self) -> Shard {
+        self.shard
+    }
+
+    /// Takes in an account update of the open block. Slots are written at once where their place
+    /// is revealed, everything else at the end. Later updates of the same block win. An update of
+    /// another shard's account changes nothing.
+    pub fn update(&mut self, update: &AccountUpdate) {
+        let address_hash = update.address_hash;
+        if update.shard() != self.shard {
+            return;
+        }
+        self.prefetch_account(&address_hash);
+        if update.account.is_none()
+            && let Err(blinded) = self.accounts.check_removal(&address_hash)
+        {
+            let _ = self.walks.need(None, blinded, &mut self.targets);
+        }
+        self.pending.insert(address_hash, update.account);
+        let wiped = update.wiped || update.account.is_none();
+        if !wiped && update.slots.is_empty() {
+            return;
+        }
+        self.open_storage(&address_hash);
+        let Some(storage) = self.storages.get_mut(&address_hash) else {
+            return;
+        };
+        storage.open = true;
+        if wiped {
+            storage.wipe();
+        }
+        if update.account.is_some() {
+            for slot in &update.slots {
+                storage.write(slot.key, slot.value, &mut self.targets);
+            }
+        }
+    }
+
+    /// Asks for the paths of an account and of some of its slots without changing anything.
+    pub fn prefetch(&mut self, address_hash: &B256, slots: &[B256]) {
+        if Shard::of(address_hash) != self.shard {
+            return;
+        }
+        self.prefetch_account(address_hash);
+        if slots.is_empty() {
+            return;
+        }
+        self.open_storage(address_hash);
+        let Some(storage) = self.storages.get_mut(address_hash) else {
+            return;
+        };
+        for slot in slots {
+            storage.prefetch(slot, &mut self.targets);
+        }
+    }
+
+    /// Moves out the walks that are needed and were not asked for yet.
+    pub fn take_targets(&mut self, out: &mut Vec<WalkTarget>) {
+        out.append(&mut self.targets);
+    }
+
+    /// Takes in a node that a walk brought, parents before children. A node that is known already
+    /// changes nothing, nor does one whose parent is not known.
+    ///
+    /// # Errors
+    /// [`Error::Path`] when the path is none of this shard, [`Error::Hash`] when the parent holds
+    /// another hash and [`ShardTrie::verify_nodes`] is set, [`Error::Malformed`].
+    pub fn reveal(&mut self, owner: Option<&B256>, path: &[u8], rlp: &[u8]) -> Result<(), Error> {
+        let Some(owner) = owner else {
+            return self.accounts.reveal(path, rlp, self.verify_nodes);
+        };
+        if Shard::of(owner) != self.shard {
+            return Err(Error::Path);
+        }
+        // A trie that is gone by now (wiped, pruned) has no use for its nodes.
+        let Some(storage) = self.storages.get_mut(owner) else {
+            return Ok(());
+        };
+        storage.trie.reveal(path, rlp, self.verify_nodes)
+    }
+
+    /// A walk was answered in full: a trie whose top node it did not bring is empty.
+    pub fn answered(&mut self, target: &WalkTarget) {
+        if let Some(owner) = &target.owner {
+            if let Some(storage) = self.storages.get_mut(owner) {
+                storage.answered(target, &mut self.targets);
+            }
+            return;
+        }
+        self.walks.answered(target);
+        if target.from_depth <= 1 && Shard::of(&target.key) == self.shard {
+            self.accounts.reveal_empty();
+        }
+        if self.pending.get(&target.key) == Some(&None)
+            && let Err(blinded) = self.accounts.check_removal(&target.key)
+        {
+            let _ = self.walks.need(None, blinded, &mut self.targets);
+        }
+    }
+
+    /// Forgets everything that was revealed, and the open block.
+    pub fn clear(&mut self) {
+        *self = Self { verify_nodes: self.verify_nodes, ..Self::new(self.shard) };
+    }
+
+    fn prefetch_account(&mut self, address_hash: &B256) {
+        if let Lookup::Blinded(blinded) = self.accounts.find(address_hash) {
+            // A node that is missing although its walk was answered comes out in `finish`.
+            let _ = self.walks.need(None, blinded, &mut self.targets);
+        }
+    }
+
+    /// Makes sure that there is a storage trie for this account, and stamps it. What the account
+    /// leaf says of its root is known to the trie if the leaf is.
+    fn open_storage(&mut self, address_hash: &B256) {
+        let storage = match self.storages.entry(*address_hash) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let trie = match self.accounts.find(address_hash) {
+                    Lookup::Value(leaf) => match storage_root(leaf) {
+                        Some(root) => StorageTrie::blinded(root),
+                        // Not an account: `finish` says so.
+                        None => StorageTrie::unknown(None),
+                    },
+                    Lookup::Absent => StorageTrie::empty(None),
+                    Lookup::Blinded(_) => StorageTrie::unknown(None),
+                };
+                entry.insert(Storage::new(*address_hash, trie))
+            }
+        };
+        if storage.used != self.now {
+            storage.set_now(self.now);
+            self.touched.push(*address_hash);
+        }
+    }
+}

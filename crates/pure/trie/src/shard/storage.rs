@@ -1,0 +1,127 @@
+//! One account's storage trie with the changes that wait for it.
+
+use super::walks::Walks;
+use crate::{Error, Lookup, StorageTrie, account::slot_leaf};
+use alloy_primitives::map::B256Map;
+use tandem_primitives::{B256, U256, WalkTarget};
+
+/// A storage trie between blocks and during one.
+#[derive(Debug)]
+pub struct Storage {
+    owner: B256,
+    pub trie: StorageTrie,
+    pub walks: Walks,
+    /// Slots whose place was not revealed when they were written, and slots to be deleted:
+    /// deletions wait for the end of the block, since what is written until then may spare a
+    /// branch its collapse.
+    pending: B256Map<U256>,
+    /// The open block cleared the storage.
+    pub wiped: bool,
+    /// The open block wrote to it.
+    pub open: bool,
+    /// Root before the block, `None` after a wipe; meaningful while the block is being closed.
+    pub before: Option<B256>,
+    /// Stamp of the block that used it last.
+    pub used: u32,
+}
+
+impl Storage {
+    pub fn new(owner: B256, trie: StorageTrie) -> Self {
+        let (walks, pending) = (Walks::default(), B256Map::default());
+        Self { owner, trie, walks, pending, wiped: false, open: false, before: None, used: 0 }
+    }
+
+    /// Stamps the trie and what is used in it from now on.
+    pub fn set_now(&mut self, now: u32) {
+        self.used = now;
+        self.trie.set_now(now);
+    }
+
+    /// Clears the storage, with all changes of the block so far.
+    pub fn wipe(&mut self) {
+        self.trie = StorageTrie::empty(None);
+        self.trie.set_now(self.used);
+        self.pending.clear();
+        self.wiped = true;
+    }
+
+    /// Writes a slot, at once if its place is revealed. A value of zero deletes it.
+    pub fn write(&mut self, key: B256, value: U256, targets: &mut Vec<WalkTarget>) {
+        if !value.is_zero() {
+            match self.trie.update(&key, &slot_leaf(&value)) {
+                Ok(()) => {
+                    if !self.pending.is_empty() {
+                        self.pending.remove(&key);
+                    }
+                    return;
+                }
+                // A node that is missing although its walk was answered comes out in `settle`.
+                Err(blinded) => {
+                    let _ = self.walks.need(Some(self.owner), blinded, targets);
+                }
+            }
+        } else if let Err(blinded) = self.trie.check_removal(&key) {
+            let _ = self.walks.need(Some(self.owner), blinded, targets);
+        } else if self.trie.find(&key) == Lookup::Absent {
+            self.pending.remove(&key);
+            return;
+        }
+        self.pending.insert(key, value);
+    }
+
+    /// Asks for the path of a slot.
+    pub fn prefetch(&mut self, key: &B256, targets: &mut Vec<WalkTarget>) {
+        if let Lookup::Blinded(blinded) = self.trie.find(key) {
+            let _ = self.walks.need(Some(self.owner), blinded, targets);
+        }
+    }
+
+    /// Takes note that a walk was answered, and writes what waited for it.
+    pub fn answered(&mut self, target: &WalkTarget, targets: &mut Vec<WalkTarget>) {
+        self.walks.answered(target);
+        if target.from_depth == 0 {
+            self.trie.reveal_empty();
+        }
+        if let Some(&value) = self.pending.get(&target.key) {
+            self.write(target.key, value, targets);
+        }
+    }
+
+    /// Writes all that waits, deletions last. False when more nodes are needed for that.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    pub fn settle(&mut self, targets: &mut Vec<WalkTarget>) -> Result<bool, Error> {
+        if self.pending.is_empty() {
+            return Ok(true);
+        }
+        let (mut deletions, mut writes) = (Vec::new(), Vec::new());
+        for (key, value) in self.pending.drain() {
+            if value.is_zero() { deletions.push((key, value)) } else { writes.push((key, value)) }
+        }
+        for (key, value) in writes.into_iter().chain(deletions) {
+            let done = if value.is_zero() {
+                self.trie.remove(&key)
+            } else {
+                self.trie.update(&key, &slot_leaf(&value))
+            };
+            if let Err(blinded) = done {
+                self.pending.insert(key, value);
+                self.walks.need(Some(self.owner), blinded, targets)?;
+            }
+        }
+        Ok(self.pending.is_empty())
+    }
+
+    /// Forgets the block.
+    pub fn end_block(&mut self) {
+        self.walks.clear();
+        self.pending.clear();
+        (self.wiped, self.open, self.before) = (false, false, None);
+    }
+
+    /// Bytes it takes in memory, about.
+    pub fn byte_len(&self) -> usize {
+        size_of::<Self>() + size_of::<B256>() + self.trie.byte_len()
+    }
+}

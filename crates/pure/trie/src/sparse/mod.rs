@@ -1,0 +1,348 @@
+//! One sparse trie: lookup and update. The other operations lie in the files beside.
+
+mod hash;
+mod prune;
+mod remove;
+mod reveal;
+
+use crate::{
+    arena::{Arena, Branches},
+    nibbles::{DEPTH_MAX, common_prefix, nibble, prefix},
+    node::{Extension, Kind, Leaf, NodeId, Place, Slot},
+};
+pub(crate) use hash::hash_tries;
+pub(crate) use prune::Ages;
+use std::collections::BTreeMap;
+use tandem_primitives::{B256, EMPTY_TRIE_ROOT};
+
+/// The trie of a shard's accounts; values as [`account_leaf`](crate::account_leaf) makes them.
+pub type AccountTrie = SparseTrie<110>;
+
+/// The trie of an account's storage; values are the RLP of the slot's integer.
+pub type StorageTrie = SparseTrie<33>;
+
+/// A sparse trie with keys of 32 bytes and values of 1 to `V` bytes (`V` at most 255).
+///
+/// Changes are collected until [`SparseTrie::root`] hashes what they touched and lists the nodes
+/// that differ from the last time.
+#[derive(Clone, Debug)]
+pub struct SparseTrie<const V: usize> {
+    leaves: Arena<Leaf<V>>,
+    extensions: Arena<Extension>,
+    branches: Branches,
+    /// The top node always stands alone, so this slot holds its hash whatever its size.
+    root: Slot,
+    /// Nibbles above the top node, which all keys share.
+    base: u8,
+    /// Those nibbles, padded with zeros.
+    prefix: B256,
+    /// Paths (padded, with their length) where a node stood alone when the trie was last hashed
+    /// and none does now, with its hash.
+    gone: BTreeMap<(B256, u8), B256>,
+    /// Stamp that a node gets when it is used.
+    now: u32,
+    /// The slots from the top to where the last search ended; kept for its memory.
+    trail: Vec<Place>,
+}
+
+/// The next step needs a node that is blinded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Blinded {
+    /// A key on whose path the node stands.
+    pub key: B256,
+    /// Depth of the node.
+    pub depth: u8,
+}
+
+/// Answer of [`SparseTrie::find`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup<'a> {
+    /// The key's value.
+    Value(&'a [u8]),
+    /// The trie does not hold the key.
+    Absent,
+    /// Not known: a node on the way is blinded.
+    Blinded(Blinded),
+}
+
+impl<const V: usize> SparseTrie<V> {
+    /// A trie that holds nothing, all of whose keys start with the nibble if there is one.
+    pub fn empty(first: Option<u8>) -> Self {
+        let mut prefix = B256::ZERO;
+        prefix[0] = first.unwrap_or(0) << 4;
+        Self {
+            leaves: Arena::default(),
+            extensions: Arena::default(),
+            branches: Branches::default(),
+            root: Slot::EMPTY,
+            base: u8::from(first.is_some()),
+            prefix,
+            gone: BTreeMap::new(),
+            now: 0,
+            trail: Vec::new(),
+        }
+    }
+
+    /// A trie of which not even the root is known.
+    pub fn unknown(first: Option<u8>) -> Self {
+        let mut trie = Self::empty(first);
+        trie.root.id = NodeId::BLIND;
+        trie
+    }
+
+    /// A trie of which nothing but its root hash is known.
+    pub fn blinded(root: B256) -> Self {
+        let mut trie = Self::empty(None);
+        if root != EMPTY_TRIE_ROOT {
+            trie.root = Slot::clean(NodeId::BLIND, root.as_slice());
+        }
+        trie
+    }
+
+    /// Whether the root is not even known by its hash.
+    pub fn is_unknown(&self) -> bool {
+        self.root.id == NodeId::BLIND && self.root.len == 0
+    }
+
+    /// Whether there were changes since the trie was last hashed.
+    pub fn is_dirty(&self) -> bool {
+        self.root.dirty
+    }
+
+    /// Whether the top node is in memory, or known not to be.
+    pub fn is_top_revealed(&self) -> bool {
+        self.root.id != NodeId::BLIND
+    }
+
+    /// The root hash without the changes since it was last computed: `keccak256` of the top node,
+    /// [`EMPTY_TRIE_ROOT`] without one, `None` when it is not known.
+    pub fn base_root(&self) -> Option<B256> {
+        if self.is_unknown() { None } else { Some(self.root.hash().unwrap_or(EMPTY_TRIE_ROOT)) }
+    }
+
+    /// Sets the stamp that nodes get when they are used from now on; see [`SparseTrie::prune`].
+    pub fn set_now(&mut self, now: u32) {
+        self.now = now;
+    }
+
+    /// Bytes that the nodes in memory take. Arrays that grow by doubling may hold up to twice as
+    /// much.
+    pub fn byte_len(&self) -> usize {
+        self.leaves.byte_len() + self.extensions.byte_len() + self.branches.byte_len()
+    }
+
+    /// Looks a key up, and stamps the nodes on its way as used.
+    pub fn find(&mut self, key: &B256) -> Lookup<'_> {
+        let (place, depth) = self.descend(key);
+        match self.slot_id(place).kind() {
+            Kind::Blind => Lookup::Blinded(Blinded { key: *key, depth: depth as u8 }),
+            Kind::Leaf(index) if self.leaves.get(index).key == *key => {
+                Lookup::Value(self.leaves.get(index).value())
+            }
+            _ => Lookup::Absent,
+        }
+    }
+
+    /// Sets a key's value. Setting the value that is already there changes nothing.
+    ///
+    /// # Errors
+    /// [`Blinded`] when the place of the key is not revealed; nothing has changed then.
+    ///
+    /// # Panics
+    /// When the value is empty or longer than `V`.
+    pub fn update(&mut self, key: &B256, value: &[u8]) -> Result<(), Blinded> {
+        assert!((1..=V).contains(&value.len()), "a value has 1 to {V} bytes");
+        let (place, depth) = self.descend(key);
+        match self.slot_id(place).kind() {
+            Kind::Blind => {
+                return Err(Blinded { key: *key, depth: depth as u8 });
+            }
+            Kind::None => {
+                let id = self.new_leaf(key, value);
+                self.occupy(place, id, key, depth);
+            }
+            Kind::Leaf(index) => {
+                let leaf = self.leaves.get_mut(index);
+                let shared = common_prefix(&leaf.key, key);
+                if shared == DEPTH_MAX {
+                    if leaf.value() == value {
+                        return Ok(());
+                    }
+                    leaf.set(value);
+                } else {
+                    let (id, other) = (NodeId::leaf(index), leaf.key);
+                    let sibling = Slot::fresh(id, self.take_gone(&other, shared + 1));
+                    self.split(place, depth, shared, key, value, (nibble(&other, shared), sibling));
+                }
+            }
+            Kind::Extension(index) => self.split_extension(place, depth, index, key, value),
+            // The descent goes on through branches.
+            Kind::Branch(_) => {}
+        }
+        self.mark(place);
+        Ok(())
+    }
+
+    /// Follows a key to the slot where its path ends, and remembers the slots above it: at
+    /// nothing, at a blinded node, at a leaf, or at an extension that the key leaves.
+    fn descend(&mut self, key: &B256) -> (Place, usize) {
+        let (mut place, mut depth) = (Place::Root, usize::from(self.base));
+        let mut id = self.root.id;
+        self.trail.clear();
+        loop {
+            match id.kind() {
+                Kind::None | Kind::Blind => return (place, depth),
+                Kind::Leaf(index) => {
+                    self.leaves.get_mut(index).used = self.now;
+                    return (place, depth);
+                }
+                Kind::Extension(index) => {
+                    let extension = self.extensions.get_mut(index);
+                    extension.used = self.now;
+                    let end = usize::from(extension.end);
+                    if common_prefix(&extension.key, key) < end {
+                        return (place, depth);
+                    }
+                    self.trail.push(place);
+                    (place, depth, id) = (Place::Extension(index), end, extension.child.id);
+                }
+                Kind::Branch(index) => {
+                    let branch = self.branches.get_mut(index);
+                    branch.used = self.now;
+                    let nibble = nibble(key, depth);
+                    self.trail.push(place);
+                    (place, id) = (Place::Branch(index, nibble), branch.child(nibble));
+                    depth += 1;
+                }
+            }
+        }
+    }
+
+    /// Cuts an extension where the key leaves it.
+    fn split_extension(
+        &mut self,
+        place: Place,
+        depth: usize,
+        index: u32,
+        key: &B256,
+        value: &[u8],
+    ) {
+        let extension = self.extensions.get(index);
+        let (other, end, child) = (extension.key, usize::from(extension.end), extension.child);
+        let shared = common_prefix(&other, key);
+        let sibling = if shared + 1 == end {
+            // The child's path stays what it is, and so does all that the slot knows.
+            self.extensions.remove(index);
+            child
+        } else {
+            Slot::fresh(NodeId::extension(index), self.take_gone(&other, shared + 1))
+        };
+        self.split(place, depth, shared, key, value, (nibble(&other, shared), sibling));
+    }
+
+    /// Puts a branch at depth `at` under `place`, which is at `depth`, with what stood there as
+    /// `sibling` and a new leaf as its children.
+    fn split(
+        &mut self,
+        place: Place,
+        depth: usize,
+        at: usize,
+        key: &B256,
+        value: &[u8],
+        (sibling_nibble, sibling): (u8, Slot),
+    ) {
+        let leaf = self.new_leaf(key, value);
+        let leaf = Slot::fresh(leaf, self.take_gone(key, at + 1));
+        let branch = self.branches.insert(2, self.now);
+        self.branches.insert_child(branch, sibling_nibble, sibling);
+        self.branches.insert_child(branch, nibble(key, at), leaf);
+        let id = NodeId::branch(branch);
+        if at == depth {
+            self.set_slot_id(place, id);
+            return;
+        }
+        let child = Slot::fresh(id, self.take_gone(key, at));
+        let (end, used) = (at as u8, self.now);
+        let extension = Extension { key: prefix(key, at), end, used, child };
+        let id = NodeId::extension(self.extensions.insert(extension));
+        self.set_slot_id(place, id);
+    }
+
+    fn new_leaf(&mut self, key: &B256, value: &[u8]) -> NodeId {
+        NodeId::leaf(self.leaves.insert(Leaf::new(*key, value, self.now)))
+    }
+
+    /// Puts a node into a slot where there is none.
+    fn occupy(&mut self, place: Place, id: NodeId, key: &B256, depth: usize) {
+        match place {
+            Place::Branch(index, nibble) => {
+                let slot = Slot::fresh(id, self.take_gone(key, depth));
+                self.branches.insert_child(index, nibble, slot);
+                // Marked by the caller with the slots above.
+                self.mark_above();
+            }
+            _ => self.set_slot_id(place, id),
+        }
+    }
+
+    /// Hash of the node that stood alone at a path which is occupied again.
+    fn take_gone(&mut self, key: &B256, depth: usize) -> Option<B256> {
+        if self.gone.is_empty() {
+            return None;
+        }
+        self.gone.remove(&(prefix(key, depth), depth as u8))
+    }
+
+    fn slot(&self, place: Place) -> Slot {
+        match place {
+            Place::Root => self.root,
+            Place::Branch(index, nibble) => self.branches.slot(index, nibble),
+            Place::Extension(index) => self.extensions.get(index).child,
+        }
+    }
+
+    #[inline]
+    fn slot_id(&self, place: Place) -> NodeId {
+        match place {
+            Place::Root => self.root.id,
+            Place::Branch(index, nibble) => self.branches.get(index).child(nibble),
+            Place::Extension(index) => self.extensions.get(index).child.id,
+        }
+    }
+
+    fn set_slot_id(&mut self, place: Place, id: NodeId) {
+        match place {
+            Place::Root => self.root.id = id,
+            Place::Branch(index, nibble) => self.branches.get_mut(index).set_child(nibble, id),
+            Place::Extension(index) => self.extensions.get_mut(index).child.id = id,
+        }
+    }
+
+    /// Marks the slot dirty, and those above it on the trail.
+    fn mark(&mut self, place: Place) {
+        if self.mark_slot(place) {
+            self.mark_above();
+        }
+    }
+
+    /// Marks the slots on the trail dirty from the lowest up. Above a dirty slot all are dirty.
+    fn mark_above(&mut self) {
+        for at in (0..self.trail.len()).rev() {
+            if !self.mark_slot(self.trail[at]) {
+                return;
+            }
+        }
+    }
+
+    /// False when the slot was dirty already.
+    #[inline]
+    fn mark_slot(&mut self, place: Place) -> bool {
+        match place {
+            Place::Root => !std::mem::replace(&mut self.root.dirty, true),
+            Place::Branch(index, nibble) => self.branches.get_mut(index).mark(nibble),
+            Place::Extension(index) => {
+                !std::mem::replace(&mut self.extensions.get_mut(index).child.dirty, true)
+            }
+        }
+    }
+}

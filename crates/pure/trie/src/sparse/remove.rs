@@ -1,0 +1,128 @@
+//! Removal of keys, and the collapse of branches that lose all children but one.
+
+use super::{Blinded, SparseTrie};
+use crate::{
+    nibbles::{prefix, put_nibble},
+    node::{Extension, Kind, NodeId, Place, Slot},
+};
+use tandem_primitives::B256;
+
+/// A leaf to be removed, found and free to go.
+struct Removal {
+    leaf: u32,
+    place: Place,
+    depth: usize,
+    /// Nibble of the only sibling, when the branch above collapses.
+    sibling: Option<u8>,
+}
+
+impl<const V: usize> SparseTrie<V> {
+    /// Removes a key; one that the trie does not hold changes nothing.
+    ///
+    /// # Errors
+    /// [`Blinded`] when the place of the key, or the sibling that takes the place of a collapsing
+    /// branch, is not revealed; nothing has changed then.
+    pub fn remove(&mut self, key: &B256) -> Result<(), Blinded> {
+        let Some(removal) = self.locate_removal(key)? else {
+            return Ok(());
+        };
+        self.leaves.remove(removal.leaf);
+        match (removal.place, removal.sibling) {
+            (Place::Branch(index, nibble), Some(sibling)) => {
+                self.collapse(index, key, removal.depth - 1, nibble, sibling);
+            }
+            (Place::Branch(index, nibble), None) => {
+                let slot = self.branches.remove_child(index, nibble);
+                self.note_gone(key, removal.depth, &slot);
+                self.mark_above();
+            }
+            // A leaf is never below an extension.
+            (place, _) => {
+                self.set_slot_id(place, NodeId::NONE);
+                self.mark(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// What [`SparseTrie::remove`] would need now: asked early, the answer is there in time.
+    ///
+    /// # Errors
+    /// As [`SparseTrie::remove`].
+    pub fn check_removal(&mut self, key: &B256) -> Result<(), Blinded> {
+        self.locate_removal(key).map(|_| ())
+    }
+
+    fn locate_removal(&mut self, key: &B256) -> Result<Option<Removal>, Blinded> {
+        let (place, depth) = self.descend(key);
+        let leaf = match self.slot_id(place).kind() {
+            Kind::Blind => {
+                return Err(Blinded { key: *key, depth: depth as u8 });
+            }
+            Kind::Leaf(index) if self.leaves.get(index).key == *key => index,
+            _ => return Ok(None),
+        };
+        let mut sibling = None;
+        if let Place::Branch(index, nibble) = place {
+            let branch = self.branches.get(index);
+            let others = branch.present() & !(1 << nibble);
+            if others.is_power_of_two() {
+                let other = others.trailing_zeros() as u8;
+                if branch.child(other) == NodeId::BLIND {
+                    let mut key = prefix(key, depth - 1);
+                    put_nibble(&mut key, depth - 1, other);
+                    return Err(Blinded { key, depth: depth as u8 });
+                }
+                sibling = Some(other);
+            }
+        }
+        Ok(Some(Removal { leaf, place, depth, sibling }))
+    }
+
+    /// Replaces a branch at `depth` by its last child, once the leaf at `removed` is out.
+    fn collapse(&mut self, branch: u32, key: &B256, depth: usize, removed: u8, sibling: u8) {
+        let leaf_slot = self.branches.slot(branch, removed);
+        let slot = self.branches.slot(branch, sibling);
+        self.branches.remove(branch);
+        self.note_gone(key, depth + 1, &leaf_slot);
+        let mut path = prefix(key, depth);
+        put_nibble(&mut path, depth, sibling);
+
+        // The lowest of the trail holds the branch. An extension there joins with what comes.
+        let holder = self.trail.pop().unwrap_or(Place::Root);
+        let (place, extension) = match holder {
+            Place::Extension(index) => (self.trail.pop().unwrap_or(Place::Root), Some(index)),
+            place => (place, None),
+        };
+        if let Some(index) = extension {
+            let gone = self.extensions.get(index).child;
+            self.note_gone(key, depth, &gone);
+        }
+        if let Kind::Branch(_) = slot.id.kind() {
+            let end = depth as u8 + 1;
+            let joined = Extension { key: path, end, used: self.now, child: slot };
+            match extension {
+                Some(index) => *self.extensions.get_mut(index) = joined,
+                None => {
+                    let id = NodeId::extension(self.extensions.insert(joined));
+                    self.set_slot_id(place, id);
+                }
+            }
+        } else {
+            // A leaf or an extension spells out more of its key when it stands higher.
+            self.note_gone(&path, depth + 1, &slot);
+            if let Some(index) = extension {
+                self.extensions.remove(index);
+            }
+            self.set_slot_id(place, slot.id);
+        }
+        self.mark(place);
+    }
+
+    /// Remembers that nothing stands at a path any more where something stood alone.
+    fn note_gone(&mut self, key: &B256, depth: usize, slot: &Slot) {
+        if let Some(hash) = slot.hash() {
+            self.gone.insert((prefix(key, depth), depth as u8), hash);
+        }
+    }
+}
