@@ -1,0 +1,236 @@
+use crate::{
+    BlockError, Payload, PayloadSidecar, Transaction,
+    codec::{
+        Body, decode_body, decode_header, encode_body, exact_list, list_header, list_len,
+        rlp_error, take_item,
+    },
+    transaction::decode_all,
+};
+use alloy_consensus::{
+    EMPTY_OMMER_ROOT_HASH, Header, Transaction as _,
+    proofs::{calculate_withdrawals_root, ordered_trie_root_encoded},
+};
+use alloy_eips::{eip4895::Withdrawal, eip7685::Requests};
+use alloy_primitives::{B64, B256, Bytes, U256, keccak256};
+use std::sync::Arc;
+use tandem_primitives::BlockId;
+
+/// A decoded block together with the bytes it came from: transactions are decoded once and never
+/// encoded again, on the way from the payload to the database.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// Number and hash.
+    pub id: BlockId,
+    /// The header.
+    pub header: Header,
+    /// The header's RLP, whose Keccak-256 is the block hash.
+    pub header_rlp: Bytes,
+    /// The transactions.
+    pub transactions: Vec<Transaction>,
+    /// Their EIP-2718 bytes.
+    pub raw_transactions: Vec<Bytes>,
+    /// Their hashes.
+    pub transaction_hashes: Arc<[B256]>,
+    /// Withdrawals, `None` before Shanghai.
+    pub withdrawals: Option<Vec<Withdrawal>>,
+    /// The body's RLP: a list of transactions (typed ones wrapped in a string), ommers (an empty
+    /// list) and, from Shanghai on, withdrawals.
+    pub body_rlp: Bytes,
+    /// See [`Block::rlp_len`].
+    rlp_len: usize,
+}
+
+impl Block {
+    /// The block that a payload describes. Checks what the payload alone can tell: that all
+    /// transactions decode, that its hash is that of the header it makes, that the versioned
+    /// hashes are those expected, and that the execution requests are well formed. The header's
+    /// fields themselves are [`crate::validate_header`]'s.
+    ///
+    /// # Errors
+    /// [`BlockError::RequestEmpty`], [`BlockError::RequestsOrder`],
+    /// [`BlockError::TransactionEncoding`], [`BlockError::BaseFeeTooHigh`],
+    /// [`BlockError::BlockHash`], [`BlockError::VersionedHashes`].
+    pub fn from_payload(payload: Payload, sidecar: &PayloadSidecar) -> Result<Self, BlockError> {
+        let requests = sidecar.execution_requests.as_deref();
+        let requests_hash = requests.map(requests_hash).transpose()?;
+        let raw = &payload.transactions;
+        let ((transactions, transactions_root), (body_rlp, body_payload_len)) = rayon::join(
+            || rayon::join(|| decode_all(raw), || ordered_trie_root_encoded(raw)),
+            || encode_body(raw, payload.withdrawals.as_deref()),
+        );
+        let transactions = transactions?;
+        let roots = Roots { transactions_root, requests_hash };
+        let header = payload_header(&payload, sidecar, roots)?;
+        let header_rlp = Bytes::from(alloy_rlp::encode(&header));
+        let hash = keccak256(&header_rlp);
+        if hash != payload.block_hash {
+            return Err(BlockError::BlockHash { got: payload.block_hash, want: hash });
+        }
+        if let Some(expected) = &sidecar.versioned_hashes {
+            check_versioned_hashes(&transactions, expected)?;
+        }
+        Ok(Self {
+            id: BlockId::new(header.number, hash),
+            rlp_len: list_len(header_rlp.len() + body_payload_len),
+            header,
+            header_rlp,
+            transaction_hashes: transactions.iter().map(|tx| *tx.hash()).collect(),
+            transactions,
+            raw_transactions: payload.transactions,
+            withdrawals: payload.withdrawals,
+            body_rlp,
+        })
+    }
+
+    /// The block with this header and body, both as RLP and trusted to belong together, as the
+    /// database holds them. The transactions' bytes are slices of the body.
+    ///
+    /// # Errors
+    /// [`BlockError::Rlp`], [`BlockError::TransactionEncoding`], [`BlockError::Ommers`],
+    /// [`BlockError::WithdrawalsRoot`] when one has withdrawals and the other does not.
+    pub fn decode(header_rlp: Bytes, body_rlp: Bytes) -> Result<Self, BlockError> {
+        let header = decode_header(&header_rlp)?;
+        let body = decode_body(&body_rlp)?;
+        Self::assemble(header, header_rlp, body, body_rlp)
+    }
+
+    /// The block encoded as one RLP list, as files and the network have it. Unlike
+    /// [`Block::decode`] this checks that the body is the one that the header names.
+    ///
+    /// # Errors
+    /// Those of [`Block::decode`], [`BlockError::TransactionsRoot`], [`BlockError::OmmersHash`],
+    /// [`BlockError::WithdrawalsRoot`].
+    pub fn from_rlp(rlp: &[u8]) -> Result<Self, BlockError> {
+        let block_error = |reason| rlp_error("block", reason);
+        let body_fields = &mut exact_list(rlp).map_err(block_error)?;
+        let header_start = *body_fields;
+        take_item(body_fields).map_err(block_error)?;
+        let header_rlp = &header_start[..header_start.len() - body_fields.len()];
+        let mut body_rlp = Vec::with_capacity(rlp.len());
+        list_header(body_fields.len()).encode(&mut body_rlp);
+        body_rlp.extend_from_slice(body_fields);
+        let block = Self::decode(Bytes::copy_from_slice(header_rlp), body_rlp.into())?;
+        block.check_roots()?;
+        Ok(block)
+    }
+
+    /// Bytes of the whole block's RLP, the one list of header and body, as EIP-7934 counts it.
+    pub fn rlp_len(&self) -> usize {
+        self.rlp_len
+    }
+
+    fn assemble(
+        header: Header,
+        header_rlp: Bytes,
+        body: Body,
+        body_rlp: Bytes,
+    ) -> Result<Self, BlockError> {
+        if body.withdrawals.is_some() != header.withdrawals_root.is_some() {
+            return Err(BlockError::WithdrawalsRoot {
+                got: header.withdrawals_root,
+                want: body.withdrawals.as_deref().map(calculate_withdrawals_root),
+            });
+        }
+        let transactions = decode_all(&body.raw_transactions)?;
+        Ok(Self {
+            id: BlockId::new(header.number, keccak256(&header_rlp)),
+            rlp_len: list_len(header_rlp.len() + body.payload_len),
+            header,
+            header_rlp,
+            transaction_hashes: transactions.iter().map(|tx| *tx.hash()).collect(),
+            transactions,
+            raw_transactions: body.raw_transactions,
+            withdrawals: body.withdrawals,
+            body_rlp,
+        })
+    }
+
+    fn check_roots(&self) -> Result<(), BlockError> {
+        let Header { transactions_root: got, ommers_hash, withdrawals_root, .. } = self.header;
+        let want = ordered_trie_root_encoded(&self.raw_transactions);
+        if got != want {
+            return Err(BlockError::TransactionsRoot { got, want });
+        }
+        if ommers_hash != EMPTY_OMMER_ROOT_HASH {
+            return Err(BlockError::OmmersHash { got: ommers_hash });
+        }
+        let want = self.withdrawals.as_deref().map(calculate_withdrawals_root);
+        if withdrawals_root != want {
+            return Err(BlockError::WithdrawalsRoot { got: withdrawals_root, want });
+        }
+        Ok(())
+    }
+}
+
+/// What the header needs beside payload and sidecar.
+struct Roots {
+    transactions_root: B256,
+    requests_hash: Option<B256>,
+}
+
+fn payload_header(
+    payload: &Payload,
+    sidecar: &PayloadSidecar,
+    roots: Roots,
+) -> Result<Header, BlockError> {
+    let base_fee = payload.base_fee_per_gas;
+    let base_fee = base_fee.try_into().map_err(|_| BlockError::BaseFeeTooHigh { got: base_fee })?;
+    Ok(Header {
+        parent_hash: payload.parent_hash,
+        ommers_hash: EMPTY_OMMER_ROOT_HASH,
+        beneficiary: payload.fee_recipient,
+        state_root: payload.state_root,
+        transactions_root: roots.transactions_root,
+        receipts_root: payload.receipts_root,
+        logs_bloom: payload.logs_bloom,
+        difficulty: U256::ZERO,
+        number: payload.block_number,
+        gas_limit: payload.gas_limit,
+        gas_used: payload.gas_used,
+        timestamp: payload.timestamp,
+        extra_data: payload.extra_data.clone(),
+        mix_hash: payload.prev_randao,
+        nonce: B64::ZERO,
+        base_fee_per_gas: Some(base_fee),
+        withdrawals_root: payload.withdrawals.as_deref().map(calculate_withdrawals_root),
+        blob_gas_used: payload.blob_gas_used,
+        excess_blob_gas: payload.excess_blob_gas,
+        parent_beacon_block_root: sidecar.parent_beacon_block_root,
+        requests_hash: roots.requests_hash,
+        ..Header::default()
+    })
+}
+
+/// The hash of requests as the Engine API passes them: types ascending, none without data.
+fn requests_hash(requests: &[Bytes]) -> Result<B256, BlockError> {
+    let mut newest_type = None;
+    for (index, request) in requests.iter().enumerate() {
+        let Some((request_type, [_, ..])) = request.split_first() else {
+            return Err(BlockError::RequestEmpty { index });
+        };
+        if newest_type >= Some(request_type) {
+            return Err(BlockError::RequestsOrder { index });
+        }
+        newest_type = Some(request_type);
+    }
+    Ok(Requests::new(requests.to_vec()).requests_hash())
+}
+
+fn check_versioned_hashes(
+    transactions: &[Transaction],
+    expected: &[B256],
+) -> Result<(), BlockError> {
+    let mut expected = expected.iter().copied();
+    let mut index = 0;
+    for got in transactions.iter().filter_map(|tx| tx.blob_versioned_hashes()).flatten().copied() {
+        let want = expected.next();
+        if want != Some(got) {
+            return Err(BlockError::VersionedHashes { index, got: Some(got), want });
+        }
+        index += 1;
+    }
+    match expected.next() {
+        None => Ok(()),
+        want => Err(BlockError::VersionedHashes { index, got: None, want }),
+    }
+}

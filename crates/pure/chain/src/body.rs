@@ -1,0 +1,93 @@
+use crate::{Block, BlockError, ChainSpec, Fork, Transaction};
+use alloy_consensus::{Transaction as _, TxEip4844, TxType};
+use alloy_eips::{
+    eip4844::{DATA_GAS_PER_BLOB, VERSIONED_HASH_VERSION_KZG},
+    eip7825::MAX_TX_GAS_LIMIT_OSAKA,
+};
+
+/// Bytes of RLP that a block may have from Osaka on: 10 MiB less a margin of 2 MiB for the beacon
+/// block around it (EIP-7934).
+pub const MAX_BLOCK_RLP_LEN: usize = (10 - 2) * 1024 * 1024;
+
+/// Checks a block's body: every rule that needs no state. That the body is the one that the header
+/// names is [`Block`]'s own business. Sources: EIP-155, 4844, 7594, 7702, 7825, 7934.
+///
+/// # Errors
+/// The first rule broken.
+pub fn validate_body(spec: &ChainSpec, block: &Block) -> Result<(), BlockError> {
+    let fork = spec.fork_at(block.header.timestamp);
+    if fork >= Fork::Osaka && block.rlp_len() > MAX_BLOCK_RLP_LEN {
+        return Err(BlockError::BlockTooLarge { got: block.rlp_len(), limit: MAX_BLOCK_RLP_LEN });
+    }
+    let limits = Limits {
+        fork,
+        chain_id: spec.chain_id(),
+        blobs: spec
+            .blob_params_at(block.header.timestamp)
+            .map_or(0, |params| params.max_blobs_per_tx),
+    };
+    let mut blobs = 0;
+    for (index, transaction) in block.transactions.iter().enumerate() {
+        limits.check(index, transaction)?;
+        blobs += transaction.blob_count().unwrap_or(0);
+    }
+    let (got, want) = (block.header.blob_gas_used.unwrap_or(0), blobs * DATA_GAS_PER_BLOB);
+    if got != want {
+        return Err(BlockError::BlobGasUsed { got, want });
+    }
+    Ok(())
+}
+
+/// What a fork allows its transactions.
+struct Limits {
+    fork: Fork,
+    chain_id: u64,
+    /// Blobs in one transaction.
+    blobs: u64,
+}
+
+impl Limits {
+    fn check(&self, index: usize, transaction: &Transaction) -> Result<(), BlockError> {
+        let since = match transaction.tx_type() {
+            TxType::Legacy | TxType::Eip2930 | TxType::Eip1559 => Fork::Paris,
+            TxType::Eip4844 => Fork::Cancun,
+            TxType::Eip7702 => Fork::Prague,
+        };
+        if self.fork < since {
+            let ty = transaction.tx_type() as u8;
+            return Err(BlockError::TransactionType { index, ty, fork: self.fork });
+        }
+        // Legacy transactions from before EIP-155 name no chain, and stay valid on all of them.
+        if let Some(got) = transaction.chain_id()
+            && got != self.chain_id
+        {
+            return Err(BlockError::ChainId { index, got, want: self.chain_id });
+        }
+        let (got, limit) = (transaction.gas_limit(), MAX_TX_GAS_LIMIT_OSAKA);
+        if self.fork >= Fork::Osaka && got > limit {
+            return Err(BlockError::TransactionGasLimit { index, got, limit });
+        }
+        match transaction {
+            Transaction::Eip4844(signed) => self.check_blobs(index, signed.tx()),
+            Transaction::Eip7702(signed) if signed.tx().authorization_list.is_empty() => {
+                Err(BlockError::NoAuthorizations { index })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_blobs(&self, index: usize, transaction: &TxEip4844) -> Result<(), BlockError> {
+        let hashes = &transaction.blob_versioned_hashes;
+        if hashes.is_empty() {
+            return Err(BlockError::NoBlobs { index });
+        }
+        if hashes.len() as u64 > self.blobs {
+            let got = hashes.len();
+            return Err(BlockError::TransactionBlobs { index, got, limit: self.blobs });
+        }
+        match hashes.iter().find(|hash| hash[0] != VERSIONED_HASH_VERSION_KZG) {
+            Some(&hash) => Err(BlockError::BlobVersion { index, hash }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Headers and bodies as RLP: raw transactions go in and come out as they are.
+
+use crate::BlockError;
+use alloy_consensus::Header;
+use alloy_eips::eip4895::Withdrawal;
+use alloy_primitives::Bytes;
+use alloy_rlp::{Decodable, Encodable, length_of_length};
+
+/// A legacy transaction stands in the list of transactions as it is, a typed one as a string.
+fn is_wrapped(raw: &[u8]) -> bool {
+    raw.first().is_some_and(|&byte| byte < 0x80)
+}
+
+/// The body's RLP, and the length of its payload.
+pub(crate) fn encode_body(raw: &[Bytes], withdrawals: Option<&[Withdrawal]>) -> (Bytes, usize) {
+    let wrapped_len = |raw: &Bytes| match is_wrapped(raw) {
+        true => string_header(raw.len()).length_with_payload(),
+        false => raw.len(),
+    };
+    let transactions_len = raw.iter().map(wrapped_len).sum();
+    let withdrawals_len =
+        withdrawals.map(|withdrawals| withdrawals.iter().map(Encodable::length).sum::<usize>());
+    let ommers_len = 1;
+    let payload_len = list_len(transactions_len) + ommers_len + withdrawals_len.map_or(0, list_len);
+
+    let mut out = Vec::with_capacity(list_len(payload_len));
+    list_header(payload_len).encode(&mut out);
+    list_header(transactions_len).encode(&mut out);
+    for raw in raw {
+        if is_wrapped(raw) {
+            string_header(raw.len()).encode(&mut out);
+        }
+        out.extend_from_slice(raw);
+    }
+    list_header(0).encode(&mut out);
+    if let (Some(withdrawals), Some(len)) = (withdrawals, withdrawals_len) {
+        list_header(len).encode(&mut out);
+        withdrawals.iter().for_each(|withdrawal| withdrawal.encode(&mut out));
+    }
+    (out.into(), payload_len)
+}
+
+/// A body taken apart.
+pub(crate) struct Body {
+    /// EIP-2718 bytes, slices of the body.
+    pub(crate) raw_transactions: Vec<Bytes>,
+    pub(crate) withdrawals: Option<Vec<Withdrawal>>,
+    /// Bytes inside the body's list.
+    pub(crate) payload_len: usize,
+}
+
+/// A header that uses up all bytes.
+pub(crate) fn decode_header(mut rlp: &[u8]) -> Result<Header, BlockError> {
+    let header = Header::decode(&mut rlp).map_err(|reason| rlp_error("header", reason))?;
+    match rlp.is_empty() {
+        true => Ok(header),
+        false => Err(rlp_error("header", alloy_rlp::Error::UnexpectedLength)),
+    }
+}
+
+pub(crate) fn decode_body(body_rlp: &Bytes) -> Result<Body, BlockError> {
+    let body_error = |reason| rlp_error("body", reason);
+    let fields = &mut exact_list(body_rlp).map_err(body_error)?;
+    let payload_len = fields.len();
+    let transactions = take_list(fields).map_err(body_error)?;
+    if !take_list(fields).map_err(body_error)?.is_empty() {
+        return Err(BlockError::Ommers);
+    }
+    let withdrawals = match fields.is_empty() {
+        true => None,
+        false => Some(Decodable::decode(fields).map_err(body_error)?),
+    };
+    if !fields.is_empty() {
+        return Err(body_error(alloy_rlp::Error::UnexpectedLength));
+    }
+    let slices = unwrap_transactions(transactions).map_err(body_error)?;
+    let raw_transactions = slices.into_iter().map(|raw| body_rlp.slice_ref(raw)).collect();
+    Ok(Body { raw_transactions, withdrawals, payload_len })
+}
+
+/// The EIP-2718 bytes of each transaction in the payload of a list of transactions.
+fn unwrap_transactions(mut items: &[u8]) -> alloy_rlp::Result<Vec<&[u8]>> {
+    let mut transactions = Vec::new();
+    while !items.is_empty() {
+        let start = items;
+        let (header, payload) = take_item(&mut items)?;
+        let item = &start[..start.len() - items.len()];
+        // A legacy transaction inside a string would have two encodings.
+        if !header.list && !is_wrapped(payload) {
+            return Err(alloy_rlp::Error::Custom("wrapped transaction without a type"));
+        }
+        transactions.push(if header.list { item } else { payload });
+    }
+    Ok(transactions)
+}
+
+pub(crate) fn list_header(payload_length: usize) -> alloy_rlp::Header {
+    alloy_rlp::Header { list: true, payload_length }
+}
+
+fn string_header(payload_length: usize) -> alloy_rlp::Header {
+    alloy_rlp::Header { list: false, payload_length }
+}
+
+/// Bytes of a list with this payload.
+pub(crate) fn list_len(payload_len: usize) -> usize {
+    length_of_length(payload_len) + payload_len
+}
+
+/// Takes one item off the front: its header and its payload.
+pub(crate) fn take_item<'a>(
+    rlp: &mut &'a [u8],
+) -> alloy_rlp::Result<(alloy_rlp::Header, &'a [u8])> {
+    let header = alloy_rlp::Header::decode(rlp)?;
+    let (payload, rest) =
+        rlp.split_at_checked(header.payload_length).ok_or(alloy_rlp::Error::InputTooShort)?;
+    *rlp = rest;
+    Ok((header, payload))
+}
+
+/// Takes one list off the front: its payload.
+fn take_list<'a>(rlp: &mut &'a [u8]) -> alloy_rlp::Result<&'a [u8]> {
+    match take_item(rlp)? {
+        (header, payload) if header.list => Ok(payload),
+        _ => Err(alloy_rlp::Error::UnexpectedString),
+    }
+}
+
+/// The payload of a list that is all there is.
+pub(crate) fn exact_list(mut rlp: &[u8]) -> alloy_rlp::Result<&[u8]> {
+    let payload = take_list(&mut rlp)?;
+    if rlp.is_empty() { Ok(payload) } else { Err(alloy_rlp::Error::UnexpectedLength) }
+}
+
+pub(crate) fn rlp_error(part: &'static str, reason: alloy_rlp::Error) -> BlockError {
+    BlockError::Rlp { part, reason }
+}

@@ -1,0 +1,324 @@
+//! Geth's genesis file, without its `alloc`.
+
+use crate::spec::{Schedule, UnsupportedFork};
+use alloy_consensus::{
+    Header,
+    constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_WITHDRAWALS},
+};
+use alloy_eips::{
+    eip1559::INITIAL_BASE_FEE,
+    eip7594::MAX_BLOBS_PER_TX_FUSAKA,
+    eip7685::EMPTY_REQUESTS_HASH,
+    eip7840::{BLOB_BASE_COST, BlobParams},
+};
+use alloy_primitives::{Address, B64, B256, U256};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+/// Why a genesis file cannot be used.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+pub enum GenesisError {
+    /// Not JSON, or not an object where one is due.
+    #[error("genesis: {0}")]
+    Json(String),
+    /// A field without which there is no genesis block.
+    #[error("genesis: {field} is missing")]
+    Missing {
+        /// Its path.
+        field: String,
+    },
+    /// A field that cannot be read.
+    #[error("genesis: {field}: {reason}")]
+    Field {
+        /// Its path.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A fork is scheduled before the one that it builds on, or without it.
+    #[error("genesis: {fork} is scheduled at {time}, but the fork before it, {before}, {when}")]
+    ForkOrder {
+        /// The later fork.
+        fork: &'static str,
+        /// Its activation, in seconds.
+        time: u64,
+        /// The fork that it builds on.
+        before: &'static str,
+        /// When that one activates, in words.
+        when: String,
+    },
+    /// Proof-of-work blocks follow genesis.
+    #[error(
+        "genesis: the chain starts under proof of work: its difficulty {difficulty} is under the \
+         terminal total difficulty {terminal}"
+    )]
+    ProofOfWork {
+        /// Of the genesis block.
+        difficulty: U256,
+        /// At which proof of work ends.
+        terminal: U256,
+    },
+    /// A fork is active at genesis whose rules this client does not know.
+    #[error("genesis: fork {name} is not supported")]
+    UnsupportedFork {
+        /// Its key, without `Time`.
+        name: String,
+    },
+}
+
+/// What the rest of the crate wants to know of the file.
+pub(crate) struct Genesis {
+    pub(crate) chain_id: u64,
+    pub(crate) schedule: Schedule,
+    pub(crate) deposit_contract: Address,
+    /// Complete but for the state root.
+    pub(crate) header: Header,
+}
+
+/// Keys of forks in `config` (with `Time`) and in `blobSchedule`, each building on the one before.
+const FORKS: [&str; 4] = ["shanghai", "cancun", "prague", "osaka"];
+const BLOB_FORKS: [&str; 5] = ["bpo1", "bpo2", "bpo3", "bpo4", "bpo5"];
+
+/// Geth's default where `gasLimit` is 0.
+const DEFAULT_GAS_LIMIT: u64 = 4_712_388;
+
+/// More blobs than any block will hold; under it no product of blob counts and gas overflows.
+const MAX_BLOB_COUNT: u64 = 1 << 20;
+
+impl Genesis {
+    pub(crate) fn parse(json: &str) -> Result<Self, GenesisError> {
+        let root = Object::parse("", json)?;
+        let config = root.object("config")?.ok_or_else(|| root.missing("config"))?;
+        let schedule = schedule(&config)?;
+        let header = header(&root, &config, &schedule)?;
+        check_merged(&config, header.difficulty)?;
+        if let Some(fork) = &schedule.unsupported
+            && fork.time <= header.timestamp
+        {
+            return Err(GenesisError::UnsupportedFork { name: fork.name.clone() });
+        }
+        Ok(Self {
+            chain_id: config.u64("chainId")?.ok_or_else(|| config.missing("chainId"))?,
+            schedule,
+            deposit_contract: config.value("depositContractAddress")?.unwrap_or_default(),
+            header,
+        })
+    }
+}
+
+/// Refuses chains that have proof-of-work blocks after genesis.
+fn check_merged(config: &Object<'_>, difficulty: U256) -> Result<(), GenesisError> {
+    const TERMINAL: &str = "terminalTotalDifficulty";
+    let terminal = config.number(TERMINAL)?.ok_or_else(|| config.missing(TERMINAL))?;
+    let passed = config.value("terminalTotalDifficultyPassed")?.unwrap_or(false);
+    if difficulty < terminal && !passed {
+        return Err(GenesisError::ProofOfWork { difficulty, terminal });
+    }
+    Ok(())
+}
+
+fn schedule(config: &Object<'_>) -> Result<Schedule, GenesisError> {
+    let time = |name: &str| config.u64(&format!("{name}Time"));
+    let mut schedule = Schedule::default();
+    // The fork before, `None` where it is not scheduled. Blob forks may be left out, as in geth.
+    let mut before = ("paris", Some(0));
+    for (slot, name) in schedule.forks.iter_mut().zip(FORKS) {
+        *slot = time(name)?;
+        check_order((name, *slot), before)?;
+        before = (name, *slot);
+    }
+    for (slot, name) in schedule.blob_forks.iter_mut().zip(BLOB_FORKS) {
+        *slot = time(name)?;
+        check_order((name, *slot), before)?;
+        if slot.is_some() {
+            before = (name, *slot);
+        }
+    }
+    schedule.blobs = blob_schedule(config, &schedule)?;
+    schedule.unsupported = unsupported_fork(config)?;
+    Ok(schedule)
+}
+
+fn check_order(
+    (fork, time): (&'static str, Option<u64>),
+    (before, time_before): (&'static str, Option<u64>),
+) -> Result<(), GenesisError> {
+    let Some(time) = time else { return Ok(()) };
+    let when = match time_before {
+        Some(time_before) if time_before <= time => return Ok(()),
+        Some(time_before) => format!("is at {time_before}"),
+        None => "is not scheduled".to_owned(),
+    };
+    Err(GenesisError::ForkOrder { fork, time, before, when })
+}
+
+/// Blob parameters with their activation, in fork order (EIP-7840, 7892).
+fn blob_schedule(
+    config: &Object<'_>,
+    schedule: &Schedule,
+) -> Result<Vec<(u64, BlobParams)>, GenesisError> {
+    let entries = config.object("blobSchedule")?;
+    let entry = |name: &str| match &entries {
+        Some(entries) => entries.object(name)?.map(|entry| blob_params(&entry)).transpose(),
+        None => Ok(None),
+    };
+    let mut blobs = Vec::new();
+    let defaults = [BlobParams::cancun(), BlobParams::prague(), BlobParams::osaka()];
+    for ((name, time), default) in FORKS.iter().zip(schedule.forks).skip(1).zip(defaults) {
+        let Some(time) = time else { continue };
+        let params = entry(name)?.unwrap_or(default);
+        // From Osaka on a transaction has a limit of its own (EIP-7594), and blobs a reserve price
+        // (EIP-7918).
+        blobs.push((time, if *name == "osaka" { osaka_rules(params) } else { params }));
+    }
+    for (name, time) in BLOB_FORKS.iter().zip(schedule.blob_forks) {
+        let Some(time) = time else { continue };
+        let missing = || GenesisError::Missing { field: format!("config.blobSchedule.{name}") };
+        blobs.push((time, osaka_rules(entry(name)?.ok_or_else(missing)?)));
+    }
+    Ok(blobs)
+}
+
+fn osaka_rules(params: BlobParams) -> BlobParams {
+    params.with_blob_base_cost(BLOB_BASE_COST).with_max_blobs_per_tx(MAX_BLOBS_PER_TX_FUSAKA)
+}
+
+fn blob_params(entry: &Object<'_>) -> Result<BlobParams, GenesisError> {
+    let field = |name| entry.u64(name)?.ok_or_else(|| entry.missing(name));
+    let (target, max) = (field("target")?, field("max")?);
+    let update_fraction = field("baseFeeUpdateFraction")?;
+    if max == 0 || max > MAX_BLOB_COUNT {
+        return Err(entry.field_error("max", format!("not within 1 and {MAX_BLOB_COUNT}")));
+    }
+    if target > max {
+        return Err(entry.field_error("target", "over max"));
+    }
+    if update_fraction == 0 {
+        return Err(entry.field_error("baseFeeUpdateFraction", "must not be 0"));
+    }
+    Ok(BlobParams {
+        target_blob_count: target,
+        max_blob_count: max,
+        update_fraction: update_fraction.into(),
+        max_blobs_per_tx: max,
+        ..BlobParams::cancun()
+    })
+}
+
+/// The earliest of the forks that are not supported: every key `…Time` that we do not know.
+fn unsupported_fork(config: &Object<'_>) -> Result<Option<UnsupportedFork>, GenesisError> {
+    let mut earliest: Option<UnsupportedFork> = None;
+    for key in config.fields.keys() {
+        let Some(name) = key.strip_suffix("Time") else { continue };
+        if FORKS.contains(&name) || BLOB_FORKS.contains(&name) {
+            continue;
+        }
+        let Some(time) = config.u64(key)? else { continue };
+        if earliest.as_ref().is_none_or(|fork| time < fork.time) {
+            earliest = Some(UnsupportedFork { name: name.to_owned(), time });
+        }
+    }
+    Ok(earliest)
+}
+
+/// The genesis header as geth makes it, over an empty state root.
+fn header(
+    root: &Object<'_>,
+    config: &Object<'_>,
+    schedule: &Schedule,
+) -> Result<Header, GenesisError> {
+    let required = |name| root.number(name)?.ok_or_else(|| root.missing(name));
+    let number = root.u64("number")?.unwrap_or(0);
+    let timestamp = root.u64("timestamp")?.unwrap_or(0);
+    let gas_limit = match required("gasLimit")?.try_into() {
+        Ok(0) => DEFAULT_GAS_LIMIT,
+        Ok(limit) => limit,
+        Err(_) => return Err(root.field_error("gasLimit", "over 64 bits")),
+    };
+    let london = config.u64("londonBlock")?.is_some_and(|block| block <= number);
+    let [shanghai, cancun, prague, _] =
+        schedule.forks.map(|time| london && time.is_some_and(|time| time <= timestamp));
+    let base_fee = root.u64("baseFeePerGas")?;
+    let (blob_gas_used, excess_blob_gas) = (root.u64("blobGasUsed")?, root.u64("excessBlobGas")?);
+    Ok(Header {
+        parent_hash: root.value("parentHash")?.unwrap_or_default(),
+        ommers_hash: EMPTY_OMMER_ROOT_HASH,
+        beneficiary: root.value("coinbase")?.unwrap_or_default(),
+        difficulty: required("difficulty")?,
+        number,
+        gas_limit,
+        gas_used: root.u64("gasUsed")?.unwrap_or(0),
+        timestamp,
+        extra_data: root.value("extraData")?.unwrap_or_default(),
+        mix_hash: root.value("mixHash")?.unwrap_or_default(),
+        nonce: B64::from(root.u64("nonce")?.unwrap_or(0)),
+        base_fee_per_gas: base_fee.or(london.then_some(INITIAL_BASE_FEE)),
+        withdrawals_root: shanghai.then_some(EMPTY_WITHDRAWALS),
+        blob_gas_used: cancun.then_some(blob_gas_used.unwrap_or(0)),
+        excess_blob_gas: cancun.then_some(excess_blob_gas.unwrap_or(0)),
+        // Genesis has no parent, so EIP-4788 fixes this one.
+        parent_beacon_block_root: cancun.then_some(B256::ZERO),
+        requests_hash: prague.then_some(EMPTY_REQUESTS_HASH),
+        ..Header::default()
+    })
+}
+
+/// A JSON object whose values are read one by one, so that each error names its field, and so that
+/// what nobody asks for (`alloc`) is never parsed.
+struct Object<'a> {
+    path: String,
+    fields: BTreeMap<String, &'a RawValue>,
+}
+
+impl<'a> Object<'a> {
+    fn parse(path: &str, json: &'a str) -> Result<Self, GenesisError> {
+        let fields = serde_json::from_str(json).map_err(|error| match path {
+            "" => GenesisError::Json(error.to_string()),
+            field => GenesisError::Field { field: field.to_owned(), reason: error.to_string() },
+        })?;
+        Ok(Self { path: path.to_owned(), fields })
+    }
+
+    /// The value's text, `None` for null.
+    fn text(&self, key: &str) -> Option<&'a str> {
+        self.fields.get(key).map(|raw| raw.get()).filter(|text| *text != "null")
+    }
+
+    fn object(&self, key: &str) -> Result<Option<Object<'a>>, GenesisError> {
+        self.text(key).map(|text| Object::parse(&self.path_of(key), text)).transpose()
+    }
+
+    fn value<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, GenesisError> {
+        let parse = |text| serde_json::from_str(text);
+        self.text(key).map(parse).transpose().map_err(|error| self.field_error(key, error))
+    }
+
+    /// Geth's numbers: a bare integer of any size, or a string with a decimal or `0x` number.
+    fn number(&self, key: &str) -> Result<Option<U256>, GenesisError> {
+        let Some(text) = self.text(key) else { return Ok(None) };
+        let digits = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+        let parsed = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+            Some(digits) => U256::from_str_radix(digits, 16),
+            None => U256::from_str_radix(digits, 10),
+        };
+        parsed.map(Some).map_err(|_| self.field_error(key, format!("{text} is not a number")))
+    }
+
+    fn u64(&self, key: &str) -> Result<Option<u64>, GenesisError> {
+        let Some(number) = self.number(key)? else { return Ok(None) };
+        number.try_into().map(Some).map_err(|_| self.field_error(key, "over 64 bits"))
+    }
+
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    fn missing(&self, key: &str) -> GenesisError {
+        GenesisError::Missing { field: self.path_of(key) }
+    }
+
+    fn field_error(&self, key: &str, reason: impl ToString) -> GenesisError {
+        GenesisError::Field { field: self.path_of(key), reason: reason.to_string() }
+    }
+}

@@ -1,0 +1,144 @@
+use crate::{BlockError, ChainSpec, Fork, HeaderField};
+use alloy_consensus::{EMPTY_OMMER_ROOT_HASH, Header, constants::MAXIMUM_EXTRA_DATA_SIZE};
+use alloy_eips::{
+    eip1559::{BaseFeeParams, INITIAL_BASE_FEE},
+    eip7840::BlobParams,
+};
+use alloy_primitives::U256;
+
+/// The gas limit moves by less than this fraction of the parent's.
+const GAS_LIMIT_DIVISOR: u64 = 1024;
+const GAS_LIMIT_MIN: u64 = 5_000;
+const GAS_LIMIT_MAX: u64 = i64::MAX as u64;
+
+/// Checks a header against its parent: every rule of the fork it belongs to that needs neither the
+/// body nor the state. Sources: execution-specs `validate_header` of each fork, EIP-1559, 3675,
+/// 4844, 4788, 4895, 7685, 7691, 7840, 7892, 7918.
+///
+/// # Errors
+/// The first rule broken.
+pub fn validate_header(
+    spec: &ChainSpec,
+    header: &Header,
+    parent: &Header,
+) -> Result<(), BlockError> {
+    check_lineage(spec, header, parent)?;
+    check_gas_limit(header, parent)?;
+    check_merged(header)?;
+    let fork = spec.fork_at(header.timestamp);
+    check_fields(header, fork)?;
+    check_base_fee(header, parent)?;
+    match spec.blob_params_at(header.timestamp) {
+        Some(params) => check_blob_gas(header, parent, &params),
+        None => Ok(()),
+    }
+}
+
+fn check_lineage(spec: &ChainSpec, header: &Header, parent: &Header) -> Result<(), BlockError> {
+    let parent_hash = parent.hash_slow();
+    if header.parent_hash != parent_hash {
+        return Err(BlockError::ParentHash { got: header.parent_hash, want: parent_hash });
+    }
+    let number = parent.number.saturating_add(1);
+    if header.number != number {
+        return Err(BlockError::Number { got: header.number, want: number });
+    }
+    if header.timestamp <= parent.timestamp {
+        return Err(BlockError::Timestamp { got: header.timestamp, parent: parent.timestamp });
+    }
+    match spec.unsupported_fork() {
+        Some(fork) if fork.time <= header.timestamp => {
+            Err(BlockError::UnsupportedFork { fork: fork.name.clone(), time: fork.time })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_gas_limit(header: &Header, parent: &Header) -> Result<(), BlockError> {
+    let got = header.gas_limit;
+    if got > GAS_LIMIT_MAX {
+        return Err(BlockError::GasLimitTooHigh { got });
+    }
+    if got < GAS_LIMIT_MIN {
+        return Err(BlockError::GasLimitTooLow { got });
+    }
+    if got.abs_diff(parent.gas_limit) >= parent.gas_limit / GAS_LIMIT_DIVISOR {
+        return Err(BlockError::GasLimitChange { got, parent: parent.gas_limit });
+    }
+    if header.gas_used > got {
+        return Err(BlockError::GasUsedOverLimit { got: header.gas_used, limit: got });
+    }
+    Ok(())
+}
+
+/// What proof of stake fixes (EIP-3675), and the size of the extra data.
+fn check_merged(header: &Header) -> Result<(), BlockError> {
+    if header.extra_data.len() > MAXIMUM_EXTRA_DATA_SIZE {
+        return Err(BlockError::ExtraDataTooLong { got: header.extra_data.len() });
+    }
+    if !header.difficulty.is_zero() {
+        return Err(BlockError::Difficulty { got: header.difficulty });
+    }
+    if !header.nonce.is_zero() {
+        return Err(BlockError::Nonce { got: header.nonce.into() });
+    }
+    if header.ommers_hash != EMPTY_OMMER_ROOT_HASH {
+        return Err(BlockError::OmmersHash { got: header.ommers_hash });
+    }
+    Ok(())
+}
+
+/// Each fork adds fields; a header has all that its fork knows and no other.
+fn check_fields(header: &Header, fork: Fork) -> Result<(), BlockError> {
+    let fields = [
+        (HeaderField::BaseFeePerGas, Some(Fork::Paris), header.base_fee_per_gas.is_some()),
+        (HeaderField::WithdrawalsRoot, Some(Fork::Shanghai), header.withdrawals_root.is_some()),
+        (HeaderField::BlobGasUsed, Some(Fork::Cancun), header.blob_gas_used.is_some()),
+        (HeaderField::ExcessBlobGas, Some(Fork::Cancun), header.excess_blob_gas.is_some()),
+        (
+            HeaderField::ParentBeaconBlockRoot,
+            Some(Fork::Cancun),
+            header.parent_beacon_block_root.is_some(),
+        ),
+        (HeaderField::RequestsHash, Some(Fork::Prague), header.requests_hash.is_some()),
+        (HeaderField::BlockAccessListHash, None, header.block_access_list_hash.is_some()),
+        (HeaderField::SlotNumber, None, header.slot_number.is_some()),
+    ];
+    for (field, since, present) in fields {
+        match since.is_some_and(|since| fork >= since) {
+            true if !present => return Err(BlockError::MissingField { field, fork }),
+            false if present => return Err(BlockError::UnexpectedField { field, fork }),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn check_base_fee(header: &Header, parent: &Header) -> Result<(), BlockError> {
+    // A parent without base fee is a genesis before London: the price starts here.
+    let want = parent.next_block_base_fee(BaseFeeParams::ethereum()).unwrap_or(INITIAL_BASE_FEE);
+    let got = header.base_fee_per_gas.unwrap_or(0);
+    if got != want {
+        return Err(BlockError::BaseFee { got: U256::from(got), want: U256::from(want) });
+    }
+    Ok(())
+}
+
+fn check_blob_gas(header: &Header, parent: &Header, params: &BlobParams) -> Result<(), BlockError> {
+    let (used, limit) = (header.blob_gas_used.unwrap_or(0), params.max_blob_gas_per_block());
+    if used > limit {
+        return Err(BlockError::BlobGasOverLimit { got: used, limit });
+    }
+    // By the parameters of this block's fork, not of the parent's. Before Osaka the base cost is 0
+    // and so the reserve price of EIP-7918 never binds.
+    let want = params.next_block_excess_blob_gas_osaka(
+        parent.excess_blob_gas.unwrap_or(0),
+        parent.blob_gas_used.unwrap_or(0),
+        parent.base_fee_per_gas.unwrap_or(0),
+    );
+    let got = header.excess_blob_gas.unwrap_or(0);
+    if got != want {
+        return Err(BlockError::ExcessBlobGas { got, want });
+    }
+    Ok(())
+}

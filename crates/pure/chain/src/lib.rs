@@ -1,0 +1,48 @@
+//! The consensus rules of Ethereum's execution layer, forks Paris to Osaka: which chain this is
+//! ([`ChainSpec`]), what a payload says ([`Payload`], [`Block`]), and whether it may
+//! ([`validate_header`], [`validate_body`], [`validate_outcome`]). Pure: no I/O, no clock.
+//!
+//! # Who checks what
+//!
+//! Every rule has one place, in the order in which a payload passes through them:
+//!
+//! | place | rules |
+//! |---|---|
+//! | [`Block::from_payload`] | transactions decode, block hash, versioned hashes, form of the requests |
+//! | [`validate_header`] | parent, number, timestamp, gas limit, extra data, EIP-3675 constants, base fee, fields of the fork, blob gas limit, excess blob gas |
+//! | [`validate_body`] | transaction types of the fork, chain id, gas cap (EIP-7825), blobs and authorizations of a transaction, sum of blob gas, block size (EIP-7934) |
+//! | [`recover_senders`] | signatures (EIP-2) |
+//! | revm, as a transaction executes | nonce (EIP-2681 too), balance, fees against base fee and blob base fee, intrinsic gas and its floor (EIP-7623), initcode size (EIP-3860), code at the sender (EIP-3607) |
+//! | alloy-evm's block executor | gas limit of a transaction against what is left in the block; system calls, deposits, withdrawals |
+//! | [`validate_outcome`] | gas used, blob gas used, receipts root, logs bloom, requests hash |
+//! | the executor | state root |
+//!
+//! revm would refuse a wrong transaction type, chain id, gas cap, blob count, blob version or an
+//! empty list of authorizations as well, but only when it is that transaction's turn; here it takes
+//! a few comparisons before anything is executed.
+
+mod block;
+mod body;
+mod codec;
+mod error;
+mod genesis;
+mod header;
+mod outcome;
+mod payload;
+mod spec;
+mod transaction;
+
+pub use block::Block;
+pub use body::{MAX_BLOCK_RLP_LEN, validate_body};
+pub use error::{BlockError, Fault, HeaderField};
+pub use header::validate_header;
+pub use outcome::{
+    Outcome, Receipt, ReceiptBuilder, decode_receipts, encode_receipts, receipts_root,
+    validate_outcome,
+};
+pub use payload::{Payload, PayloadSidecar};
+pub use spec::{ChainSpec, Fork, GenesisError, UnsupportedFork};
+pub use transaction::{Transaction, decode_transaction, recover_senders};
+
+pub use alloy_consensus::Header;
+pub use alloy_eips::{eip4895::Withdrawal, eip7685::Requests, eip7840::BlobParams};

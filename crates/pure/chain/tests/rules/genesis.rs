@@ -1,0 +1,162 @@
+use crate::common::{DEMO, genesis_json, spec, spec_of};
+use alloy_consensus::{EMPTY_ROOT_HASH, constants::MAINNET_GENESIS_HASH};
+use alloy_evm::eth::spec::EthExecutorSpec;
+use alloy_hardforks::{EthereumHardfork, EthereumHardforks, ForkCondition};
+use alloy_primitives::{Address, B64, b256};
+use tandem_chain::*;
+
+fn error(json: &str) -> GenesisError {
+    ChainSpec::from_genesis_json(json).unwrap_err()
+}
+
+fn config_error(config: &str) -> String {
+    error(&genesis_json(config)).to_string()
+}
+
+#[test]
+fn genesis_hashes_are_those_of_geth() {
+    assert_eq!(
+        DEMO.genesis.hash_slow(),
+        b256!("0x973e09a5071160bad48ea3620c84cf600e1ccbbdf6172f141eed12ba0b4efdd1")
+    );
+    // Mainnet, whose genesis has none of the later fields.
+    let json = r#"{"config": {"chainId": 1, "londonBlock": 12965000, "shanghaiTime": 1681338455,
+        "terminalTotalDifficulty": 58750000000000000000000,
+        "terminalTotalDifficultyPassed": true}, "nonce": "0x42",
+        "extraData": "0x11bbe8db4e347b4e8c937c1c8370e4b5ed33adb3db69cbdb7a38e1e50b1b82fa",
+        "gasLimit": "5000", "difficulty": 17179869184, "alloc": {"not": ["read", {}]}}"#;
+    let spec = ChainSpec::from_genesis_json(json).unwrap();
+    let state_root = b256!("0xd7f8974fb5ac78d9ac099b9ad5018bedc2ce0a72dad1827a1709da30580f0544");
+    let header = spec.genesis_header(state_root);
+    assert_eq!(header.hash_slow(), MAINNET_GENESIS_HASH);
+    assert_eq!(header.nonce, B64::with_last_byte(0x42));
+    assert_eq!(spec.fork_at(1681338454), Fork::Paris);
+    assert_eq!(spec.fork_at(1681338455), Fork::Shanghai);
+}
+
+#[test]
+fn the_genesis_header_has_the_fields_of_its_fork() {
+    for fork in Fork::ALL {
+        let header = spec_of(fork).genesis_header(EMPTY_ROOT_HASH);
+        assert_eq!(header.base_fee_per_gas, Some(1_000_000_000));
+        assert_eq!(header.withdrawals_root.is_some(), fork >= Fork::Shanghai);
+        assert_eq!(header.blob_gas_used, (fork >= Fork::Cancun).then_some(0));
+        assert_eq!(header.excess_blob_gas, (fork >= Fork::Cancun).then_some(0));
+        assert_eq!(header.parent_beacon_block_root.is_some(), fork >= Fork::Cancun);
+        assert_eq!(header.requests_hash.is_some(), fork >= Fork::Prague);
+    }
+}
+
+#[test]
+fn forks_activate_at_their_times() {
+    let spec =
+        spec(r#""shanghaiTime": 10, "cancunTime": "0x14", "pragueTime": "30", "osakaTime": 30"#);
+    let times = [0, 9, 10, 19, 20, 29, 30, u64::MAX];
+    let want = [
+        Fork::Paris,
+        Fork::Paris,
+        Fork::Shanghai,
+        Fork::Shanghai,
+        Fork::Cancun,
+        Fork::Cancun,
+        Fork::Osaka,
+        Fork::Osaka,
+    ];
+    assert_eq!(times.map(|time| spec.fork_at(time)), want);
+    assert_eq!(spec.blob_params_at(19), None);
+    assert_eq!(spec.blob_params_at(20), Some(BlobParams::cancun()));
+    assert_eq!(spec.blob_params_at(30), Some(BlobParams::osaka()));
+    // The same, as alloy-evm asks for it.
+    let activation = |fork| spec.ethereum_fork_activation(fork);
+    assert_eq!(activation(EthereumHardfork::Cancun), ForkCondition::Timestamp(20));
+    assert_eq!(activation(EthereumHardfork::London), ForkCondition::ZERO_BLOCK);
+    assert_eq!(activation(EthereumHardfork::Paris), ForkCondition::ZERO_BLOCK);
+    assert_eq!(activation(EthereumHardfork::Dao), ForkCondition::Never);
+    assert_eq!(activation(EthereumHardfork::Bpo1), ForkCondition::Never);
+    assert_eq!(activation(EthereumHardfork::Amsterdam), ForkCondition::Never);
+    assert_eq!(spec.deposit_contract_address(), Some(Address::ZERO));
+    assert_ne!(DEMO.spec.deposit_contract(), Address::ZERO);
+}
+
+#[test]
+fn what_is_missing_or_malformed_is_named() {
+    assert!(matches!(error("nonsense"), GenesisError::Json(_)));
+    assert!(matches!(error("[]"), GenesisError::Json(_)));
+    let missing = |json: &str, path: &str| {
+        assert_eq!(error(json), GenesisError::Missing { field: path.to_owned() });
+    };
+    let good = genesis_json("");
+    missing("{}", "config");
+    missing(&good.replace(r#""chainId": 1, "#, ""), "config.chainId");
+    let no_terminal = good.replace(r#", "terminalTotalDifficulty": 0"#, "");
+    missing(&no_terminal, "config.terminalTotalDifficulty");
+    missing(&good.replace("gasLimit", "limit"), "gasLimit");
+    missing(&good.replace(r#"difficulty": "0x0""#, r#"difficulty": null"#), "difficulty");
+    let malformed = |json: &str, path: &str| match error(json) {
+        GenesisError::Field { field, .. } => assert_eq!(field, path),
+        other => panic!("{other}"),
+    };
+    malformed(&good.replace(r#""0x1c9c380""#, r#""0x10000000000000000""#), "gasLimit");
+    malformed(&good.replace(r#""0x1c9c380""#, r#""-1""#), "gasLimit");
+    malformed(&good.replace(r#""0x1c9c380""#, "1.5"), "gasLimit");
+    malformed(&good.replace(r#""chainId": 1"#, r#""chainId": {}"#), "config.chainId");
+    malformed(&genesis_json(r#""blobSchedule": []"#), "config.blobSchedule");
+    malformed(
+        &genesis_json(r#""depositContractAddress": "0x12""#),
+        "config.depositContractAddress",
+    );
+}
+
+#[test]
+fn forks_out_of_order_are_refused() {
+    let at = config_error(r#""shanghaiTime": 10, "cancunTime": 5"#);
+    assert!(at.contains("cancun is scheduled at 5") && at.contains("shanghai, is at 10"), "{at}");
+    let without = config_error(r#""cancunTime": 5"#);
+    assert!(without.contains("shanghai, is not scheduled"), "{without}");
+    let blob_fork = config_error(
+        r#""bpo1Time": 5, "blobSchedule": {"bpo1": {"target": 1, "max": 1, "baseFeeUpdateFraction": 1}}"#,
+    );
+    assert!(blob_fork.contains("osaka, is not scheduled"), "{blob_fork}");
+}
+
+#[test]
+fn blob_parameters_that_make_no_sense_are_refused() {
+    let forks = r#""shanghaiTime": 0, "cancunTime": 0, "pragueTime": 0, "osakaTime": 0"#;
+    let entry = |target: u64, max: u64, fraction: u64| {
+        format!(
+            r#"{forks}, "blobSchedule": {{"cancun": {{"target": {target}, "max": {max},
+                "baseFeeUpdateFraction": {fraction}}}}}"#
+        )
+    };
+    spec(&entry(3, 6, 1));
+    for (target, max, fraction) in [(0, 0, 1), (7, 6, 1), (3, 6, 0), (1, 1 << 40, 1)] {
+        assert!(config_error(&entry(target, max, fraction)).contains("blobSchedule.cancun"));
+    }
+    let missing = config_error(&format!(r#"{forks}, "bpo1Time": 5"#));
+    assert_eq!(missing, "genesis: config.blobSchedule.bpo1 is missing");
+}
+
+#[test]
+fn a_chain_that_starts_under_proof_of_work_is_refused() {
+    let json = |rest: &str| {
+        format!(
+            r#"{{"config": {{"chainId": 1, "londonBlock": 0, "terminalTotalDifficulty": 131072
+                {rest}}}, "gasLimit": 5000, "difficulty": 131071}}"#
+        )
+    };
+    assert!(matches!(error(&json("")), GenesisError::ProofOfWork { .. }));
+    let passed = json(r#", "terminalTotalDifficultyPassed": true"#);
+    assert!(ChainSpec::from_genesis_json(&passed).is_ok());
+    let reached = json("").replace("131071", "131072");
+    assert!(ChainSpec::from_genesis_json(&reached).is_ok());
+}
+
+#[test]
+fn an_unknown_fork_is_an_error_only_once_it_is_active() {
+    let later = spec(r#""bogotaTime": 200, "amsterdamTime": 100, "someTime": null"#);
+    let want = UnsupportedFork { name: "amsterdam".to_owned(), time: 100 };
+    assert_eq!(later.unsupported_fork(), Some(&want));
+    assert_eq!(spec("").unsupported_fork(), None);
+    let active = error(&genesis_json(r#""amsterdamTime": 0"#));
+    assert_eq!(active, GenesisError::UnsupportedFork { name: "amsterdam".to_owned() });
+}

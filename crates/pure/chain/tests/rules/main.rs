@@ -1,0 +1,12 @@
+//! Every rule of the crate, tested on blocks that geth and mainnet's builders made, and on
+//! mutations of them.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod body;
+mod codec;
+mod common;
+mod genesis;
+mod header;
+mod mainnet;
+mod outcome;
+mod payload;

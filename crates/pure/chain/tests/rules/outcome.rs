@@ -1,0 +1,94 @@
+use crate::common::{child, payload, raw, rehash, spec_of, transfer};
+use alloy_consensus::{EMPTY_ROOT_HASH, ReceiptEnvelope, TxType, proofs::calculate_receipt_root};
+use alloy_evm::{EthEvmFactory, block::BlockExecutorFactory, eth::EthBlockExecutorFactory};
+use alloy_primitives::{Address, B256, Bloom, Bytes, Log};
+use proptest::prelude::*;
+use tandem_chain::*;
+
+fn log(topics: usize, data: Vec<u8>, seed: u8) -> Log {
+    let topics = (0..topics).map(|topic| B256::repeat_byte(seed ^ topic as u8)).collect();
+    Log::new_unchecked(Address::repeat_byte(seed), topics, data.into())
+}
+
+fn receipts() -> impl Strategy<Value = Vec<Receipt>> {
+    let logs = prop::collection::vec(
+        (0..5usize, prop::collection::vec(any::<u8>(), 0..90), any::<u8>()),
+        0..4,
+    )
+    .prop_map(|logs| {
+        logs.into_iter().map(|(topics, data, seed)| log(topics, data, seed)).collect()
+    });
+    let receipt = (0..5u8, any::<bool>(), any::<u64>(), logs).prop_map(
+        |(ty, success, cumulative_gas_used, logs)| Receipt {
+            tx_type: TxType::try_from(ty).unwrap(),
+            success,
+            cumulative_gas_used,
+            logs,
+        },
+    );
+    prop::collection::vec(receipt, 0..40)
+}
+
+proptest! {
+    #[test]
+    fn receipts_root_and_bloom_are_those_of_alloy(receipts in receipts()) {
+        let envelopes: Vec<ReceiptEnvelope> = receipts.iter().cloned().map(Into::into).collect();
+        let bloom = envelopes.iter().fold(Bloom::ZERO, |all, receipt| all | *receipt.logs_bloom());
+        prop_assert_eq!(receipts_root(&receipts), (calculate_receipt_root(&envelopes), bloom));
+    }
+
+    #[test]
+    fn receipts_survive_the_database(receipts in receipts()) {
+        let mut bytes = encode_receipts(&receipts).to_vec();
+        let decoded = decode_receipts(&bytes);
+        prop_assert_eq!(decoded.as_ref(), Ok(&receipts));
+        bytes.push(0);
+        prop_assert!(decode_receipts(&bytes).is_err());
+        prop_assert!(decode_receipts(&bytes[..bytes.len() - 2]).is_err());
+    }
+}
+
+#[test]
+fn each_result_of_execution_is_compared_with_the_header() {
+    let spec = spec_of(Fork::Osaka);
+    let receipt = |gas, log| Receipt {
+        tx_type: TxType::Eip1559,
+        success: true,
+        cumulative_gas_used: gas,
+        logs: vec![log],
+    };
+    let receipts = [receipt(21_000, log(3, vec![1], 1)), receipt(42_000, log(0, vec![], 2))];
+    let requests = Requests::new(vec![Bytes::from([0, 1, 2]), Bytes::from([2, 3])]);
+    let good =
+        Outcome { receipts: &receipts, gas_used: 42_000, blob_gas_used: 0, requests: &requests };
+
+    let mut header = child(&spec, &spec.genesis_header(EMPTY_ROOT_HASH));
+    let bloom;
+    (header.receipts_root, bloom) = receipts_root(&receipts);
+    header.gas_used = 42_000;
+    let (mut payload, mut sidecar) = payload(&header, vec![raw(transfer()), raw(transfer())]);
+    payload.logs_bloom = bloom;
+    sidecar.execution_requests = Some(requests.to_vec());
+    let block = rehash(payload, &sidecar).unwrap();
+    assert_eq!(validate_outcome(&spec, &block, &good), Ok(()));
+
+    let kind = |outcome: &Outcome<'_>| validate_outcome(&spec, &block, outcome).unwrap_err().kind();
+    assert_eq!(kind(&Outcome { gas_used: 42_001, ..good }), "gas_used");
+    assert_eq!(kind(&Outcome { blob_gas_used: 1, ..good }), "blob_gas_used");
+    assert_eq!(kind(&Outcome { requests: &Requests::default(), ..good }), "requests_hash");
+    let failed = [Receipt { success: false, ..receipts[0].clone() }, receipts[1].clone()];
+    assert_eq!(kind(&Outcome { receipts: &failed, ..good }), "receipts_root");
+    let other_log = [receipt(21_000, log(2, vec![1], 1)), receipts[1].clone()];
+    assert_eq!(kind(&Outcome { receipts: &other_log, ..good }), "logs_bloom");
+}
+
+#[test]
+fn alloys_block_executor_takes_our_types() {
+    fn executes<F>(_: F)
+    where
+        F: BlockExecutorFactory<Transaction = Transaction, Receipt = Receipt>,
+    {
+    }
+    let spec = spec_of(Fork::Osaka);
+    executes(EthBlockExecutorFactory::new(ReceiptBuilder, spec, EthEvmFactory::default()));
+}
