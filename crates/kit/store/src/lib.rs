@@ -1,0 +1,24 @@
+//! The durable tables of storage-writer: a typed door to RocksDB, and the only crate that names it.
+//!
+//! A [`Store`] is one database directory with one column family per [`Table`]. Reads go through a
+//! [`View`] (of the latest state, or of a snapshot), writes through a [`Batch`] that is atomic over
+//! all tables. Nothing else of RocksDB shows, so that the tables may one day stand on something
+//! else.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod batch;
+mod error;
+mod options;
+mod store;
+pub mod tables;
+mod view;
+
+pub use batch::Batch;
+pub use error::Error;
+pub use options::Options;
+pub use store::{Durability, SCHEMA_VERSION, Store};
+pub use tables::Table;
+pub use view::{Cursor, View};
+
+/// Answer of every call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

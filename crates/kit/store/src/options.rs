@@ -1,0 +1,141 @@
+//! How RocksDB is tuned.
+
+use rocksdb::{
+    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel,
+};
+use serde::Deserialize;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// What an operator may choose.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Bytes of the block cache that all tables share: data, index and filter blocks.
+    pub cache_bytes_max: usize,
+    /// Bytes of all memtables together; past it the largest is flushed.
+    pub memtable_bytes_max: usize,
+    /// Threads for flushes and compactions.
+    pub background_threads: u16,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cache_bytes_max: 512 * MIB, memtable_bytes_max: 512 * MIB, background_threads: 2 }
+    }
+}
+
+/// What a table is like, as far as tuning goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    memtable_bytes: usize,
+    block_bytes: usize,
+    compression: DBCompressionType,
+    /// Values from 4 KiB on go to blob files, so that compaction does not copy them again and
+    /// again.
+    blobs: bool,
+    /// Read one key at a time, so a hash index inside each block pays.
+    points: bool,
+}
+
+impl Tuning {
+    /// Flat state and tries: small values under hashed keys, read at random.
+    pub(crate) const STATE: Self = Self {
+        memtable_bytes: 96 * MIB,
+        block_bytes: 8 * KIB,
+        compression: DBCompressionType::None,
+        blobs: false,
+        points: true,
+    };
+    /// Large values written once: bodies, receipts, code.
+    pub(crate) const BULK: Self = Self {
+        memtable_bytes: 32 * MIB,
+        block_bytes: 16 * KIB,
+        compression: DBCompressionType::Lz4,
+        blobs: true,
+        points: false,
+    };
+    /// Records that are written, read once or never, and deleted.
+    pub(crate) const LOG: Self = Self {
+        memtable_bytes: 32 * MIB,
+        block_bytes: 16 * KIB,
+        compression: DBCompressionType::Lz4,
+        blobs: false,
+        points: false,
+    };
+    /// An index by random hash.
+    pub(crate) const INDEX: Self = Self {
+        memtable_bytes: 16 * MIB,
+        block_bytes: 8 * KIB,
+        compression: DBCompressionType::None,
+        blobs: false,
+        points: true,
+    };
+    /// Little data.
+    pub(crate) const SMALL: Self = Self {
+        memtable_bytes: 8 * MIB,
+        block_bytes: 8 * KIB,
+        compression: DBCompressionType::Lz4,
+        blobs: false,
+        points: false,
+    };
+
+    /// RocksDB's options for a column family of this kind.
+    pub(crate) fn column_family(self, cache: &Cache) -> rocksdb::Options {
+        let mut table = BlockBasedOptions::default();
+        table.set_block_cache(cache);
+        table.set_block_size(self.block_bytes);
+        table.set_bloom_filter(10.0, false);
+        // Index and filter blocks are charged to the cache, so its size is the whole bill; those
+        // of level 0 stay, because every read passes them.
+        table.set_cache_index_and_filter_blocks(true);
+        table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        if self.points {
+            table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+            table.set_data_block_hash_ratio(0.75);
+        }
+        let mut options = rocksdb::Options::default();
+        options.set_block_based_table_factory(&table);
+        options.set_write_buffer_size(self.memtable_bytes);
+        options.set_max_write_buffer_number(3);
+        // Most keys that are read are not in the memtable; its filter says so without a search.
+        options.set_memtable_prefix_bloom_ratio(0.02);
+        options.set_memtable_whole_key_filtering(true);
+        options.set_compression_type(self.compression);
+        options.set_target_file_size_base(64 * MIB as u64);
+        if self.blobs {
+            options.set_enable_blob_files(true);
+            options.set_min_blob_size(4 * KIB as u64);
+            options.set_blob_compression_type(self.compression);
+            options.set_enable_blob_gc(true);
+        }
+        options
+    }
+}
+
+impl Options {
+    /// The block cache, shared by all column families.
+    pub(crate) fn cache(&self) -> Cache {
+        Cache::new_hyper_clock_cache(self.cache_bytes_max, 0)
+    }
+
+    /// RocksDB's options for the database as a whole.
+    pub(crate) fn database(&self) -> rocksdb::Options {
+        let mut options = rocksdb::Options::default();
+        options.set_max_background_jobs(i32::from(self.background_threads.max(1)));
+        options.set_db_write_buffer_size(self.memtable_bytes_max);
+        // Bounds what is read again after a crash.
+        options.set_max_total_wal_size(256 * MIB as u64);
+        options.set_enable_pipelined_write(true);
+        // After a power cut the log ends where the first record is torn; what came before counts.
+        options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+        // Hands dirty pages to the disk bit by bit instead of in one burst that stalls a commit.
+        options.set_bytes_per_sync(MIB as u64);
+        options.set_wal_bytes_per_sync(512 * KIB as u64);
+        options.set_max_open_files(512);
+        options.set_keep_log_file_num(2);
+        options.set_log_level(LogLevel::Warn);
+        options
+    }
+}

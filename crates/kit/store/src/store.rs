@@ -1,0 +1,233 @@
+use crate::{Batch, Error, Options, Result, Table, View, tables, tables::Meta};
+use rocksdb::{
+    ColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, FlushOptions, SingleThreaded,
+    WriteOptions,
+};
+use std::path::{Path, PathBuf};
+
+/// The database as RocksDB has it. Column families never change while it is open, so their map
+/// needs no lock.
+pub(crate) type Db = DBWithThreadMode<SingleThreaded>;
+
+/// Version of the tables and records. It rises with every change that an older Tandem would
+/// misread.
+pub const SCHEMA_VERSION: u32 = 1;
+
+const SCHEMA_KEY: &str = "schema_version";
+
+/// When a write counts as done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// It is on the disk: survives a power cut.
+    Disk,
+    /// The operating system has it: survives the death of the process.
+    Process,
+    /// It is in memory until [`Store::flush`]: for bulk loads that start over when they fail.
+    Memory,
+}
+
+/// One open database directory. All methods may be called from any thread.
+pub struct Store {
+    db: Db,
+    path: PathBuf,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("path", &self.path).finish()
+    }
+}
+
+impl Store {
+    /// Makes a new database in a directory that is missing or empty.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] when the directory holds anything.
+    pub fn create(path: &Path, options: &Options) -> Result<Self> {
+        if holds_anything(path)? {
+            return Err(Error::Foreign {
+                path: path.to_owned(),
+                reason: "the directory is not empty".to_owned(),
+            });
+        }
+        let mut database = options.database();
+        database.create_if_missing(true);
+        database.create_missing_column_families(true);
+        database.set_error_if_exists(true);
+        let store = Self::open_with(path, options, &database)?;
+        let mut batch = store.batch();
+        batch.put::<Meta>(SCHEMA_KEY, &SCHEMA_VERSION.to_be_bytes());
+        store.write(batch, Durability::Disk)?;
+        Ok(store)
+    }
+
+    /// Opens a database that [`Store::create`] made.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Foreign`], [`Error::Locked`] or [`Error::NewerSchema`].
+    pub fn open(path: &Path, options: &Options) -> Result<Self> {
+        if !path.join("CURRENT").is_file() {
+            return Err(match holds_anything(path)? {
+                false => Error::Missing(path.to_owned()),
+                true => Error::Foreign {
+                    path: path.to_owned(),
+                    reason: "there are files, but no database".to_owned(),
+                },
+            });
+        }
+        let database = options.database();
+        let found = Db::list_cf(&database, path)?;
+        let missing = tables::ALL.iter().find(|(name, _)| !found.iter().any(|have| have == name));
+        // A database with other tables must not be opened for writing, so its version is read
+        // first, and then only to say what is wrong.
+        if missing.is_some() || found.len() != tables::ALL.len() + 1 {
+            refuse_newer(path, peek_schema(path, &found)?)?;
+            return Err(Error::Foreign {
+                path: path.to_owned(),
+                reason: match missing {
+                    Some((name, _)) => format!("the table {name} is missing"),
+                    None => format!("unknown tables among {}", found.join(", ")),
+                },
+            });
+        }
+        let store = Self::open_with(path, options, &database)?;
+        let schema = store.view().get::<Meta>(SCHEMA_KEY)?;
+        refuse_newer(path, schema.and_then(|bytes| decode_schema(&bytes)))?;
+        Ok(store)
+    }
+
+    fn open_with(path: &Path, options: &Options, database: &rocksdb::Options) -> Result<Self> {
+        let cache = options.cache();
+        let families = tables::ALL.iter().map(|(name, tuning)| {
+            ColumnFamilyDescriptor::new(*name, tuning.column_family(&cache))
+        });
+        match Db::open_cf_descriptors(database, path, families) {
+            Ok(db) => Ok(Self { db, path: path.to_owned() }),
+            Err(error) if is_lock_error(&error) => Err(Error::Locked(path.to_owned())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes a database with all its files. Nothing happens when the directory is missing.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when a process has it open.
+    pub fn destroy(path: &Path) -> Result<()> {
+        if !path.exists() {
+            return Ok(());
+        }
+        // RocksDB takes the lock first, which a plain removal of the directory would not.
+        match Db::destroy(&rocksdb::Options::default(), path) {
+            Err(error) if is_lock_error(&error) => return Err(Error::Locked(path.to_owned())),
+            Err(error) => return Err(error.into()),
+            Ok(()) => {}
+        }
+        match std::fs::remove_dir_all(path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::Io { context: "remove", path: path.to_owned(), source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where the database lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads whatever is newest at each call.
+    pub fn view(&self) -> View<'_> {
+        View::latest(self)
+    }
+
+    /// Reads one consistent state, that of now. It keeps old data alive, so it should not be held
+    /// for long.
+    pub fn snapshot(&self) -> View<'_> {
+        View::snapshot(self)
+    }
+
+    /// An empty batch for this store.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch::new(self)
+    }
+
+    /// Writes all of a batch or, when it fails, nothing.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn write(&self, batch: Batch<'_>, durability: Durability) -> Result<()> {
+        let mut options = WriteOptions::default();
+        match durability {
+            Durability::Disk => options.set_sync(true),
+            Durability::Process => {}
+            Durability::Memory => options.disable_wal(true),
+        }
+        Ok(self.db.write_opt(batch.into_inner(), &options)?)
+    }
+
+    /// Writes everything that is still in memory to files and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn flush(&self) -> Result<()> {
+        let families: Vec<_> = tables::ALL.iter().map(|(name, _)| self.family(name)).collect();
+        let mut options = FlushOptions::default();
+        options.set_wait(true);
+        Ok(self.db.flush_cfs_opt(&families, &options)?)
+    }
+
+    pub(crate) fn db(&self) -> &Db {
+        &self.db
+    }
+
+    pub(crate) fn family_of<T: Table>(&self) -> &ColumnFamily {
+        self.family(T::NAME)
+    }
+
+    fn family(&self, name: &str) -> &ColumnFamily {
+        self.db.cf_handle(name).expect("every table is opened with the database")
+    }
+}
+
+fn is_lock_error(error: &rocksdb::Error) -> bool {
+    let text = error.as_ref();
+    text.contains("lock file") || text.contains("lock hold by current process")
+}
+
+fn holds_anything(path: &Path) -> Result<bool> {
+    match std::fs::read_dir(path) {
+        Ok(mut entries) => Ok(entries.next().is_some()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(Error::Io { context: "read", path: path.to_owned(), source }),
+    }
+}
+
+fn decode_schema(bytes: &[u8]) -> Option<u32> {
+    bytes.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// The schema version of a database that may have other tables than ours.
+fn peek_schema(path: &Path, families: &[String]) -> Result<Option<u32>> {
+    if !families.iter().any(|name| name == Meta::NAME) {
+        return Ok(None);
+    }
+    let options = rocksdb::Options::default();
+    let db = Db::open_cf_for_read_only(&options, path, ["default", Meta::NAME], false)?;
+    let Some(meta) = db.cf_handle(Meta::NAME) else { return Ok(None) };
+    Ok(db.get_cf(meta, SCHEMA_KEY)?.as_deref().and_then(decode_schema))
+}
+
+fn refuse_newer(path: &Path, found: Option<u32>) -> Result<()> {
+    match found {
+        Some(found) if found > SCHEMA_VERSION => Err(Error::NewerSchema {
+            path: path.to_owned(),
+            found,
+            supported: SCHEMA_VERSION,
+        }),
+        Some(_) => Ok(()),
+        None => Err(Error::Foreign {
+            path: path.to_owned(),
+            reason: "it has no schema version".to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,184 @@
+//! The base's flat state and tries, as one block changes them.
+
+use crate::{Error, walk::BaseNodes};
+use std::sync::Arc;
+use tandem_primitives::{
+    AccountUpdate, B256, BlockId, Bytes, Shard, SlotUpdate, SubtrieRoot, TrieDiff, U256,
+};
+use tandem_store::{
+    Batch, View,
+    tables::{AccountTrie, Accounts, Slots, StorageTrie},
+};
+use tandem_trie::{ShardTrie, apply_block, combine};
+
+/// Whether an update clears the account's storage: an account that is gone has none.
+fn wipes(update: &AccountUpdate) -> bool {
+    update.wiped || update.account.is_none()
+}
+
+/// What undoes these updates: the present value of all that they touch. Where they wipe, that is
+/// every slot there is, to be written over a wiped storage.
+///
+/// The undo of an undo is the update again, so this also remakes a block's diff before the base
+/// steps back from it.
+///
+/// # Errors
+/// When the database fails.
+pub fn undo(view: &View<'_>, updates: &[AccountUpdate]) -> Result<Vec<AccountUpdate>, Error> {
+    let accounts = view.multi_get::<Accounts>(updates.iter().map(|update| update.address_hash))?;
+    let kept = updates.iter().filter(|update| !wipes(update));
+    let values = view.multi_get::<Slots>(
+        kept.flat_map(|update| update.slots.iter().map(|slot| (update.address_hash, slot.key))),
+    )?;
+    let mut values = values.into_iter();
+    let mut undo = Vec::with_capacity(updates.len());
+    for (update, account) in updates.iter().zip(accounts) {
+        let wiped = wipes(update);
+        let slots = if wiped {
+            all_slots(view, &update.address_hash)?
+        } else {
+            let old = |(slot, value): (&SlotUpdate, Option<U256>)| SlotUpdate {
+                key: slot.key,
+                value: value.unwrap_or_default(),
+            };
+            update.slots.iter().zip(values.by_ref()).map(old).collect()
+        };
+        undo.push(AccountUpdate { address_hash: update.address_hash, account, wiped, slots });
+    }
+    Ok(undo)
+}
+
+fn all_slots(view: &View<'_>, address_hash: &B256) -> Result<Vec<SlotUpdate>, Error> {
+    let mut slots = Vec::new();
+    let mut cursor = view.cursor::<Slots>(address_hash.as_slice());
+    while let Some((key, _)) = cursor.entry()? {
+        let key = B256::try_from(&key[32..])
+            .map_err(|_| Error::Damaged(format!("malformed slot key of {address_hash}")))?;
+        slots.push(SlotUpdate { key, value: cursor.value()?.unwrap_or_default() });
+        cursor.advance();
+    }
+    Ok(slots)
+}
+
+/// Writes updates to the flat state. `view` shows the state before them.
+///
+/// # Errors
+/// When the database fails.
+pub fn write_state(
+    batch: &mut Batch<'_>,
+    view: &View<'_>,
+    updates: &[AccountUpdate],
+) -> Result<(), Error> {
+    for update in updates {
+        let address_hash = update.address_hash;
+        if wipes(update) {
+            let mut cursor = view.cursor::<Slots>(address_hash.as_slice());
+            while let Some((key, _)) = cursor.entry()? {
+                batch.delete_raw::<Slots>(key);
+                cursor.advance();
+            }
+        }
+        let Some(account) = &update.account else {
+            batch.delete::<Accounts>(address_hash);
+            continue;
+        };
+        batch.put::<Accounts>(address_hash, account);
+        for slot in &update.slots {
+            if slot.value.is_zero() {
+                batch.delete::<Slots>((address_hash, slot.key));
+            } else {
+                batch.put::<Slots>((address_hash, slot.key), slot.value);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a block leaves of the tries.
+#[derive(Clone, Debug)]
+pub struct Tries {
+    /// The changed nodes, for all shards together.
+    pub parts: Vec<Arc<TrieDiff>>,
+    /// The state root.
+    pub root: B256,
+    /// The root node, `None` when the state is empty.
+    pub root_node: Option<Vec<u8>>,
+}
+
+impl Tries {
+    /// Makes the root from a diff over the base that `view` shows.
+    ///
+    /// # Errors
+    /// When the database fails, or a shard's top node is malformed.
+    pub fn from_parts(view: &View<'_>, parts: Vec<Arc<TrieDiff>>) -> Result<Self, Error> {
+        let paths: Vec<[u8; 1]> = Shard::all().map(|shard| [shard.nibble()]).collect();
+        let tops = view.multi_get::<AccountTrie>(paths.iter().map(|path| path.as_slice()))?;
+        let mut roots: [SubtrieRoot; Shard::COUNT] = Default::default();
+        for (root, top) in roots.iter_mut().zip(tops) {
+            *root = top;
+        }
+        for change in parts.iter().flat_map(|part| part.iter()) {
+            if let (None, [nibble]) = (change.owner, change.path)
+                && let Some(root) = roots.get_mut(usize::from(*nibble))
+            {
+                *root = change.rlp.map(Bytes::copy_from_slice);
+            }
+        }
+        let (root, root_node) = combine(&roots)?;
+        Ok(Self { parts, root, root_node })
+    }
+
+    /// Computes what updates do to the tries of the base that `view` shows.
+    ///
+    /// # Errors
+    /// When the database fails, or its tries are damaged.
+    pub fn compute(view: &View<'_>, updates: &[AccountUpdate]) -> Result<Self, Error> {
+        let mut shards = new_shards();
+        let (root, roots, diff) = apply_block(&mut shards, updates, &mut BaseNodes(view))?;
+        let (_, root_node) = combine(&roots)?;
+        Ok(Self { parts: vec![Arc::new(diff)], root, root_node })
+    }
+
+    /// Refuses a root that is not the one expected.
+    ///
+    /// # Errors
+    /// [`Error::StateRoot`].
+    pub fn check(self, block: BlockId, want: B256) -> Result<Self, Error> {
+        if self.root == want {
+            return Ok(self);
+        }
+        Err(Error::StateRoot { block, got: self.root, want })
+    }
+
+    /// Writes the changed nodes. `view` shows the tries before them.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn write(&self, batch: &mut Batch<'_>, view: &View<'_>) -> Result<(), Error> {
+        for owner in self.parts.iter().flat_map(|part| &part.wiped) {
+            let mut cursor = view.cursor::<StorageTrie>(owner.as_slice());
+            while let Some((key, _)) = cursor.entry()? {
+                batch.delete_raw::<StorageTrie>(key);
+                cursor.advance();
+            }
+        }
+        for change in self.parts.iter().flat_map(|part| part.iter()) {
+            match (change.owner, change.rlp) {
+                (None, Some(rlp)) => batch.put::<AccountTrie>(change.path, rlp),
+                (None, None) => batch.delete::<AccountTrie>(change.path),
+                (Some(owner), Some(rlp)) => batch.put::<StorageTrie>((owner, change.path), rlp),
+                (Some(owner), None) => batch.delete::<StorageTrie>((owner, change.path)),
+            }
+        }
+        match &self.root_node {
+            Some(rlp) => batch.put::<AccountTrie>(&[], rlp),
+            None => batch.delete::<AccountTrie>(&[]),
+        }
+        Ok(())
+    }
+}
+
+/// Sixteen shards that know nothing yet.
+pub fn new_shards() -> Vec<ShardTrie> {
+    Shard::all().map(ShardTrie::new).collect()
+}

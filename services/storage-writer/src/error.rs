@@ -1,0 +1,78 @@
+use std::path::PathBuf;
+use tandem_primitives::{B256, BlockId};
+use tandem_proto::storage;
+
+/// Why storage-writer cannot start, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] tandem_store::Error),
+    /// A trie node in the database is wrong or missing.
+    #[error("trie: {0}")]
+    Trie(#[from] tandem_trie::Error),
+    /// A record that must be there is not.
+    #[error("the database has no {what}")]
+    Absent {
+        /// Which.
+        what: String,
+    },
+    /// A record that is there cannot be.
+    #[error("the database is damaged: {0}")]
+    Damaged(String),
+    /// The state that a block leaves is not the one in its header.
+    #[error("block {block} leaves the state root {got}, its header says {want}")]
+    StateRoot {
+        /// The block.
+        block: BlockId,
+        /// The root computed.
+        got: B256,
+        /// The root in the header.
+        want: B256,
+    },
+    /// The genesis file is no genesis.
+    #[error("genesis: {0}")]
+    Genesis(String),
+    /// The data directory was made from another genesis.
+    #[error("{datadir} holds another chain, with genesis block {have}: {reason}")]
+    OtherGenesis {
+        /// The data directory.
+        datadir: PathBuf,
+        /// Hash of the genesis block it has.
+        have: B256,
+        /// What differs.
+        reason: &'static str,
+    },
+    /// The file system.
+    #[error("{context} {path}: {source}", path = path.display())]
+    Io {
+        /// What was being done.
+        context: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What happened.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn absent(what: impl Into<String>) -> Self {
+        Self::Absent { what: what.into() }
+    }
+}
+
+impl From<tandem_trie::ApplyError<Error>> for Error {
+    fn from(error: tandem_trie::ApplyError<Error>) -> Self {
+        match error {
+            tandem_trie::ApplyError::Trie(error) => Self::Trie(error),
+            tandem_trie::ApplyError::Source(error) => error,
+        }
+    }
+}
+
+/// The only place where errors of the inside become answers to callers.
+impl From<Error> for storage::Error {
+    fn from(error: Error) -> Self {
+        Self::Store(error.to_string())
+    }
+}

@@ -1,0 +1,325 @@
+//! `tandem init`: a database from geth's genesis file.
+//!
+//! The flat state is written as it is read, in the order of the file; the database sorts it. The
+//! tries are then built from it in key order. All of this happens in a directory of another name
+//! that takes its real one at the very end, so a database that can be opened is complete.
+
+use crate::{
+    Error,
+    config::database_path,
+    genesis::{self, Entry, GenesisFile},
+    meta,
+    rebuild::{Rebuilt, Sink, rebuild},
+};
+use flate2::bufread::MultiGzDecoder;
+use parking_lot::Mutex;
+use rayon::prelude::*;
+use std::{
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Read},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use tandem_chain::ChainSpec;
+use tandem_primitives::{Account, B256, BlockId, Shard, SubtrieRoot, keccak256};
+use tandem_proto::storage::Forkchoice;
+use tandem_store::{
+    Batch, Durability, Options, Store,
+    tables::{
+        AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Receipts, Slots, StorageTrie,
+    },
+};
+use tandem_trie::combine;
+
+/// Bytes after which a batch of the bulk load is written.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Accounts between two reports of progress.
+const REPORT_EVERY: u64 = 4096;
+
+/// How far [`init`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// Reading the file.
+    Reading {
+        /// Bytes of the file read.
+        bytes: u64,
+        /// Size of the file in bytes.
+        total: u64,
+    },
+    /// Building the tries.
+    Building {
+        /// Accounts done.
+        accounts: u64,
+        /// Accounts there are.
+        total: u64,
+    },
+    /// Writing everything to disk.
+    Flushing,
+}
+
+/// What [`init`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Initialized {
+    /// The genesis block.
+    pub genesis: BlockId,
+    /// The database was there already, made from the same genesis; nothing was done.
+    pub already: bool,
+    /// Accounts in the genesis state.
+    pub accounts: u64,
+    /// Slots in the genesis state.
+    pub slots: u64,
+}
+
+/// Makes the database of a data directory from geth's genesis file (JSON, or JSON in gzip), in
+/// memory that does not grow with the file. A second call with the same genesis, however it is
+/// spelled, does nothing.
+///
+/// # Errors
+/// [`Error::Genesis`], [`Error::OtherGenesis`] when there is a database from another genesis, and
+/// those of the store and the file system.
+pub fn init(
+    genesis_path: &Path,
+    datadir: &Path,
+    mut progress: impl FnMut(Progress) + Send,
+) -> Result<Initialized, Error> {
+    let path = database_path(datadir);
+    let options = Options::default();
+    match Store::open(&path, &options) {
+        Ok(store) => return compare(&store, genesis_path, datadir, &mut progress),
+        Err(tandem_store::Error::Missing(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    fs::create_dir_all(datadir).map_err(|source| io_error("create", datadir, source))?;
+    let unfinished = datadir.join("db.unfinished");
+    Store::destroy(&unfinished)?;
+    let store = Store::create(&unfinished, &options)?;
+    let built = build(&store, genesis_path, &mut progress);
+    drop(store);
+    let initialized = match built {
+        Ok(initialized) => initialized,
+        Err(error) => {
+            // The error at hand says more than one about what could not be removed.
+            let _ = Store::destroy(&unfinished);
+            return Err(error);
+        }
+    };
+    if path.exists() {
+        fs::remove_dir(&path).map_err(|source| io_error("remove", &path, source))?;
+    }
+    fs::rename(&unfinished, &path).map_err(|source| io_error("rename", &unfinished, source))?;
+    let directory = File::open(datadir).and_then(|directory| directory.sync_all());
+    directory.map_err(|source| io_error("sync", datadir, source))?;
+    Ok(initialized)
+}
+
+fn io_error(context: &'static str, path: &Path, source: io::Error) -> Error {
+    Error::Io { context, path: path.to_owned(), source }
+}
+
+/// Answers for a database that is there.
+fn compare(
+    store: &Store,
+    genesis_path: &Path,
+    datadir: &Path,
+    progress: &mut (impl FnMut(Progress) + Send),
+) -> Result<Initialized, Error> {
+    let have = meta::genesis(&store.view())?;
+    let file = read_file(genesis_path, progress, &mut |_| Ok(()))?;
+    let other = |reason| Error::OtherGenesis {
+        datadir: datadir.to_owned(),
+        have: have.id.hash,
+        reason,
+    };
+    let as_value = |json: &str| serde_json::from_str::<serde_json::Value>(json).ok();
+    if file.alloc_digest != have.alloc_digest {
+        return Err(other("its accounts differ"));
+    }
+    if as_value(&file.json) != as_value(&have.json) {
+        return Err(other("its configuration or header fields differ"));
+    }
+    Ok(Initialized {
+        genesis: have.id,
+        already: true,
+        accounts: file.accounts,
+        slots: file.slots,
+    })
+}
+
+fn build(
+    store: &Store,
+    genesis_path: &Path,
+    progress: &mut (impl FnMut(Progress) + Send),
+) -> Result<Initialized, Error> {
+    let mut batch = store.batch();
+    let file = read_file(genesis_path, progress, &mut |entry| {
+        match entry {
+            Entry::Account { address_hash, account, code } => {
+                batch.put::<Accounts>(address_hash, &account);
+                if !code.is_empty() {
+                    batch.put::<Code>(account.code_hash, &code);
+                }
+            }
+            Entry::Slot { key, value } => batch.put::<Slots>(key, value),
+        }
+        write_when_full(store, &mut batch)
+    })?;
+    store.write(batch, Durability::Memory)?;
+    let spec = ChainSpec::from_genesis_json(&file.json)
+        .map_err(|error| Error::Genesis(error.to_string()))?;
+    let (state_root, root_node, rebuilt) = build_tries(store, &file, progress)?;
+    if rebuilt.accounts != file.accounts || rebuilt.slots != file.slots {
+        return Err(Error::Genesis("alloc names an account or a slot twice".to_owned()));
+    }
+    progress(Progress::Flushing);
+    store.flush()?;
+
+    let header = spec.genesis_header(state_root);
+    let header_rlp = alloy_rlp::encode(&header);
+    let id = BlockId::new(header.number, keccak256(&header_rlp));
+    // No transactions, no ommers, and from Shanghai on no withdrawals.
+    let body: &[u8] = match header.withdrawals_root {
+        Some(_) => &[0xc3, 0xc0, 0xc0, 0xc0],
+        None => &[0xc2, 0xc0, 0xc0],
+    };
+    let mut batch = store.batch();
+    if let Some(rlp) = root_node {
+        batch.put::<AccountTrie>(&[], &rlp);
+    }
+    batch.put::<Headers>(id.hash, (id.number, &header_rlp));
+    batch.put::<Bodies>(id.hash, body);
+    batch.put::<Receipts>(id.hash, &tandem_chain::encode_receipts(&[]));
+    batch.put::<Canonical>(id.number, id.hash);
+    meta::put_base(&mut batch, &id);
+    meta::put_forkchoice(&mut batch, &Forkchoice { head: id, safe: None, finalized: None });
+    let GenesisFile { json, alloc_digest, accounts, slots } = file;
+    meta::put_genesis(&mut batch, &meta::Genesis { id, json, alloc_digest });
+    store.write(batch, Durability::Disk)?;
+    Ok(Initialized { genesis: id, already: false, accounts, slots })
+}
+
+fn write_when_full<'s>(store: &'s Store, batch: &mut Batch<'s>) -> Result<(), Error> {
+    if batch.byte_len() < BATCH_BYTES {
+        return Ok(());
+    }
+    let full = std::mem::replace(batch, store.batch());
+    Ok(store.write(full, Durability::Memory)?)
+}
+
+/// Builds all tries from the flat state. Returns the state root, the root node, and the sums.
+fn build_tries(
+    store: &Store,
+    file: &GenesisFile,
+    progress: &mut (impl FnMut(Progress) + Send),
+) -> Result<(B256, Option<Vec<u8>>, Rebuilt), Error> {
+    let done = AtomicU64::new(0);
+    let progress = Mutex::new(progress);
+    let report = |accounts| {
+        (*progress.lock())(Progress::Building { accounts, total: file.accounts });
+    };
+    let shards: Vec<Rebuilt> = Shard::all()
+        .collect::<Vec<_>>()
+        .into_par_iter()
+        .map(|shard| {
+            let mut writer = Writer { store, batch: store.batch(), done: &done, report: &report };
+            let rebuilt = rebuild(&store.view(), shard, &mut writer)?;
+            store.write(writer.batch, Durability::Memory)?;
+            Ok(rebuilt)
+        })
+        .collect::<Result<_, Error>>()?;
+    let mut sums = Rebuilt::default();
+    let mut roots: [SubtrieRoot; Shard::COUNT] = Default::default();
+    for (root, shard) in roots.iter_mut().zip(shards) {
+        sums.accounts += shard.accounts;
+        sums.slots += shard.slots;
+        *root = shard.top;
+    }
+    report(sums.accounts);
+    let (state_root, root_node) = combine(&roots)?;
+    Ok((state_root, root_node, sums))
+}
+
+/// Writes the nodes of one shard.
+struct Writer<'s, R: Fn(u64)> {
+    store: &'s Store,
+    batch: Batch<'s>,
+    done: &'s AtomicU64,
+    report: &'s R,
+}
+
+impl<R: Fn(u64)> Sink for Writer<'_, R> {
+    fn node(&mut self, owner: Option<B256>, path: &[u8], rlp: &[u8]) -> Result<(), Error> {
+        match owner {
+            None => self.batch.put::<AccountTrie>(path, rlp),
+            Some(owner) => self.batch.put::<StorageTrie>((owner, path), rlp),
+        }
+        write_when_full(self.store, &mut self.batch)
+    }
+
+    fn account(&mut self, _: B256, _: &Account) -> Result<(), Error> {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done.is_multiple_of(REPORT_EVERY) {
+            (self.report)(done);
+        }
+        Ok(())
+    }
+
+    fn storage_done(&mut self, _: B256) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn orphan(&mut self, owner: B256, slot: B256) -> Result<(), Error> {
+        Err(Error::Damaged(format!("slot {slot} of {owner} belongs to no account")))
+    }
+}
+
+/// Reads a genesis file, unpacking it when it starts like gzip.
+fn read_file(
+    path: &Path,
+    progress: &mut impl FnMut(Progress),
+    sink: &mut dyn FnMut(Entry) -> Result<(), Error>,
+) -> Result<GenesisFile, Error> {
+    let file = File::open(path).map_err(|source| io_error("open", path, source))?;
+    let total = file.metadata().map_err(|source| io_error("read", path, source))?.len();
+    let bytes = Arc::new(AtomicU64::new(0));
+    let counted = Counted { file, bytes: bytes.clone() };
+    let mut reader = BufReader::with_capacity(1 << 16, counted);
+    let start = reader.fill_buf().map_err(|source| io_error("read", path, source))?;
+    let gzip = start.starts_with(&[0x1f, 0x8b]);
+    let mut entries = 0u64;
+    let mut sink = |entry| {
+        entries += 1;
+        if entries.is_multiple_of(REPORT_EVERY) {
+            progress(Progress::Reading { bytes: bytes.load(Ordering::Relaxed), total });
+        }
+        sink(entry)
+    };
+    let read = if gzip {
+        genesis::read(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(reader)), &mut sink)
+    } else {
+        genesis::read(reader, &mut sink)
+    };
+    progress(Progress::Reading { bytes: bytes.load(Ordering::Relaxed), total });
+    read.map_err(|error| match error {
+        Error::Genesis(reason) => Error::Genesis(format!("{}: {reason}", path.display())),
+        other => other,
+    })
+}
+
+/// Counts what is read from a file.
+struct Counted {
+    file: File,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.file.read(buffer)?;
+        self.bytes.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(len)
+    }
+}
+

@@ -1,0 +1,46 @@
+//! storage-writer: the only durable state of Tandem, and the only one who writes it.
+//!
+//! **Holds** the *base* (flat state, trie nodes by path, code, headers, bodies, receipts, indices
+//! and reverse diffs, all at one canonical block P) and the *pending* blocks after P, by hash.
+//!
+//! **Inputs** are the calls of [`tandem_proto::storage::StorageApi`]. Reads run on the caller's
+//! thread against one snapshot of the database. A commit writes the pending record on the caller's
+//! thread; everything that changes the base runs on one persist thread, a block at a time, each in
+//! one atomic batch together with the new P. **Output** is the callback of [`Deps`] for
+//! `chain.persisted`.
+//!
+//! **Overload.** A forkchoice waits while the base is more than `backlog_blocks_max` blocks behind
+//! where it should be; a commit is refused when too many blocks are pending.
+//!
+//! **After a crash.** A block whose commit was answered is in the write-ahead log, so it is
+//! pending again. The base is at some block P whose header its tries match, because nothing of a
+//! block is written without all of it. The head of the last forkchoice is P or a descendant of it:
+//! a forkchoice to another branch moves P back before it is written.
+//!
+//! Trie diffs are advice: they are checked against the header's state root when they are used,
+//! kept in memory only, and computed from the state diff where they are missing.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod apply;
+mod body;
+mod chain;
+mod codec;
+mod config;
+mod error;
+mod genesis;
+mod init;
+mod meta;
+pub mod metrics;
+mod persist;
+mod rebuild;
+mod replay;
+mod service;
+mod shared;
+pub mod verify;
+mod walk;
+
+pub use config::Config;
+pub use error::Error;
+pub use init::{Initialized, Progress, init};
+pub use service::{Deps, StorageWriter};
+pub use verify::{Difference, NodeFault, Report, verify};

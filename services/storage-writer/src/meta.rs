@@ -1,0 +1,80 @@
+//! The single records of the meta table.
+
+use crate::{Error, codec};
+use tandem_primitives::{B256, BlockId, Bytes};
+use tandem_proto::storage::{Epoch, Forkchoice};
+use tandem_store::{Batch, View, tables::Meta};
+
+const GENESIS: &str = "genesis";
+const GENESIS_JSON: &str = "genesis_json";
+const ALLOC_DIGEST: &str = "alloc_digest";
+const BASE: &str = "base";
+const FORKCHOICE: &str = "forkchoice";
+const EPOCH: &str = "epoch";
+
+fn required<T>(
+    view: &View<'_>,
+    key: &'static str,
+    decode: impl FnOnce(&Bytes) -> Option<T>,
+) -> Result<T, Error> {
+    let bytes = view.get::<Meta>(key)?.ok_or_else(|| Error::absent(format!("record {key}")))?;
+    decode(&bytes).ok_or_else(|| Error::Damaged(format!("malformed record {key}")))
+}
+
+/// The block whose state the base holds.
+pub fn base(view: &View<'_>) -> Result<BlockId, Error> {
+    required(view, BASE, |bytes| codec::decode_block(bytes))
+}
+
+pub fn put_base(batch: &mut Batch<'_>, base: &BlockId) {
+    batch.put::<Meta>(BASE, &codec::encode_block(base));
+}
+
+/// The last forkchoice made durable. Its head is the base or a descendant of it, always.
+pub fn forkchoice(view: &View<'_>) -> Result<Forkchoice, Error> {
+    required(view, FORKCHOICE, |bytes| codec::decode_forkchoice(bytes))
+}
+
+pub fn put_forkchoice(batch: &mut Batch<'_>, forkchoice: &Forkchoice) {
+    batch.put::<Meta>(FORKCHOICE, &codec::encode_forkchoice(forkchoice));
+}
+
+/// The newest epoch granted, 0 before the first.
+pub fn epoch(view: &View<'_>) -> Result<Epoch, Error> {
+    match view.get::<Meta>(EPOCH)? {
+        None => Ok(Epoch(0)),
+        Some(bytes) => match bytes.as_ref().try_into() {
+            Ok(bytes) => Ok(Epoch(u64::from_be_bytes(bytes))),
+            Err(_) => Err(Error::Damaged("malformed record epoch".to_owned())),
+        },
+    }
+}
+
+pub fn put_epoch(batch: &mut Batch<'_>, epoch: Epoch) {
+    batch.put::<Meta>(EPOCH, &epoch.0.to_be_bytes());
+}
+
+/// The chain that the database was made for.
+#[derive(Clone, Debug)]
+pub struct Genesis {
+    /// The genesis block.
+    pub id: BlockId,
+    /// Geth's genesis file without `alloc`.
+    pub json: String,
+    /// Digest of `alloc` that does not depend on order or spelling.
+    pub alloc_digest: B256,
+}
+
+pub fn genesis(view: &View<'_>) -> Result<Genesis, Error> {
+    Ok(Genesis {
+        id: required(view, GENESIS, |bytes| codec::decode_block(bytes))?,
+        json: required(view, GENESIS_JSON, |bytes| String::from_utf8(bytes.to_vec()).ok())?,
+        alloc_digest: required(view, ALLOC_DIGEST, |bytes| B256::try_from(bytes.as_ref()).ok())?,
+    })
+}
+
+pub fn put_genesis(batch: &mut Batch<'_>, genesis: &Genesis) {
+    batch.put::<Meta>(GENESIS, &codec::encode_block(&genesis.id));
+    batch.put::<Meta>(GENESIS_JSON, genesis.json.as_bytes());
+    batch.put::<Meta>(ALLOC_DIGEST, genesis.alloc_digest.as_slice());
+}

@@ -1,0 +1,171 @@
+//! All tries of a shard from the flat state, bottom-up in key order: what `init` writes and
+//! `verify` compares.
+
+use crate::Error;
+use std::cell::RefCell;
+use tandem_primitives::{Account, B256, Bytes, EMPTY_TRIE_ROOT, Shard, SubtrieRoot, keccak256};
+use tandem_store::{
+    Cursor, View,
+    tables::{Accounts, Slots},
+};
+use tandem_trie::{TrieBuilder, account_leaf};
+
+/// What comes out of a rebuild.
+pub trait Sink {
+    /// A trie node; children come before their parents, storage tries in ascending order of their
+    /// owners.
+    ///
+    /// # Errors
+    /// Whatever ends the rebuild.
+    fn node(&mut self, owner: Option<B256>, path: &[u8], rlp: &[u8]) -> Result<(), Error>;
+
+    /// An account, before the nodes of its storage trie.
+    ///
+    /// # Errors
+    /// Whatever ends the rebuild.
+    fn account(&mut self, address_hash: B256, account: &Account) -> Result<(), Error>;
+
+    /// The storage trie of an account is complete.
+    ///
+    /// # Errors
+    /// Whatever ends the rebuild.
+    fn storage_done(&mut self, owner: B256) -> Result<(), Error>;
+
+    /// A slot whose account does not exist.
+    ///
+    /// # Errors
+    /// Whatever ends the rebuild.
+    fn orphan(&mut self, owner: B256, slot: B256) -> Result<(), Error>;
+}
+
+/// What a shard holds.
+#[derive(Clone, Default, Debug)]
+pub struct Rebuilt {
+    /// Top node of the account subtrie.
+    pub top: SubtrieRoot,
+    /// Accounts.
+    pub accounts: u64,
+    /// Slots that are set.
+    pub slots: u64,
+}
+
+/// Bounds of a shard in tables whose keys start with a hashed address.
+pub fn shard_range(shard: Shard) -> ([u8; 1], Option<[u8; 1]>) {
+    let nibble = shard.nibble();
+    ([nibble << 4], (nibble < 15).then(|| [(nibble + 1) << 4]))
+}
+
+/// A sink that both builders feed. The first error stays, and ends the work at the next check.
+struct Shared<'s, S: Sink> {
+    sink: &'s mut S,
+    error: Option<Error>,
+}
+
+impl<S: Sink> Shared<'_, S> {
+    fn run(&mut self, call: impl FnOnce(&mut S) -> Result<(), Error>) {
+        if self.error.is_none() {
+            self.error = call(self.sink).err();
+        }
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        self.error.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Builds the account subtrie of a shard and the storage tries of its accounts.
+///
+/// # Errors
+/// When the database fails, holds malformed records, or the sink says so.
+pub fn rebuild(view: &View<'_>, shard: Shard, sink: &mut impl Sink) -> Result<Rebuilt, Error> {
+    let shared = RefCell::new(Shared { sink, error: None });
+    let (start, end) = shard_range(shard);
+    let end = end.as_ref().map(|end| end.as_slice());
+    let mut accounts = view.range::<Accounts>(&start, end);
+    let mut slots = view.range::<Slots>(&start, end);
+    let mut builder = TrieBuilder::with_prefix(&[shard.nibble()], |path: &[u8], rlp: &[u8]| {
+        shared.borrow_mut().run(|sink| sink.node(None, path, rlp));
+    });
+    let mut rebuilt = Rebuilt::default();
+    let mut leaf = Vec::new();
+    while let Some(account) = accounts.value()? {
+        let address_hash = account_key(&accounts)?;
+        shared.borrow_mut().run(|sink| sink.account(address_hash, &account));
+        skip_orphans(&mut slots, Some(&address_hash), &shared)?;
+        let (root, count) = storage_trie(&mut slots, address_hash, &shared)?;
+        shared.borrow_mut().run(|sink| sink.storage_done(address_hash));
+        leaf.clear();
+        account_leaf(&account, root, &mut leaf);
+        builder.push(&address_hash, &leaf).map_err(out_of_order)?;
+        shared.borrow_mut().check()?;
+        rebuilt.accounts += 1;
+        rebuilt.slots += count;
+        accounts.advance();
+    }
+    skip_orphans(&mut slots, None, &shared)?;
+    rebuilt.top = builder.finish().map(Bytes::from);
+    shared.borrow_mut().check()?;
+    Ok(rebuilt)
+}
+
+fn account_key(cursor: &Cursor<'_, Accounts>) -> Result<B256, Error> {
+    let key = cursor.entry()?.and_then(|(key, _)| B256::try_from(key).ok());
+    key.ok_or_else(|| Error::Damaged("malformed account key".to_owned()))
+}
+
+/// The slot at the cursor, `None` past the end.
+fn slot_key(cursor: &Cursor<'_, Slots>) -> Result<Option<(B256, B256)>, Error> {
+    let Some((key, _)) = cursor.entry()? else { return Ok(None) };
+    match key.split_at_checked(32).map(|(owner, slot)| (owner.try_into(), slot.try_into())) {
+        Some((Ok(owner), Ok(slot))) => Ok(Some((owner, slot))),
+        _ => Err(Error::Damaged("malformed slot key".to_owned())),
+    }
+}
+
+/// Reports slots of accounts below `until` that no account has claimed.
+fn skip_orphans<S: Sink>(
+    slots: &mut Cursor<'_, Slots>,
+    until: Option<&B256>,
+    shared: &RefCell<Shared<'_, S>>,
+) -> Result<(), Error> {
+    while let Some((owner, slot)) = slot_key(slots)? {
+        if until.is_some_and(|until| owner >= *until) {
+            break;
+        }
+        shared.borrow_mut().run(|sink| sink.orphan(owner, slot));
+        shared.borrow_mut().check()?;
+        slots.advance();
+    }
+    Ok(())
+}
+
+/// Builds one storage trie; returns its root and its number of slots.
+fn storage_trie<S: Sink>(
+    slots: &mut Cursor<'_, Slots>,
+    owner: B256,
+    shared: &RefCell<Shared<'_, S>>,
+) -> Result<(B256, u64), Error> {
+    let mut count = 0;
+    let mut builder = TrieBuilder::new(|path: &[u8], rlp: &[u8]| {
+        shared.borrow_mut().run(|sink| sink.node(Some(owner), path, rlp));
+    });
+    let mut leaf = Vec::with_capacity(33);
+    while let Some((slot_owner, slot)) = slot_key(slots)? {
+        if slot_owner != owner {
+            break;
+        }
+        let Some(value) = slots.value()? else { break };
+        leaf.clear();
+        alloy_rlp::Encodable::encode(&value, &mut leaf);
+        builder.push(&slot, &leaf).map_err(out_of_order)?;
+        count += 1;
+        slots.advance();
+    }
+    let root = builder.finish().map_or(EMPTY_TRIE_ROOT, keccak256);
+    shared.borrow_mut().check()?;
+    Ok((root, count))
+}
+
+fn out_of_order(error: tandem_trie::OutOfOrder) -> Error {
+    Error::Damaged(error.to_string())
+}

@@ -1,0 +1,464 @@
+use crate::{
+    Config, Error,
+    chain::{Chain, shard_bits},
+    codec::PendingRecord,
+    config::database_path,
+    meta, metrics,
+    persist::{MAILBOX, Message, Persister},
+    shared::{Branch, Shared, State, delete_pending},
+    walk,
+};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use std::{collections::HashSet, sync::Arc, thread::JoinHandle, time::Instant};
+use tandem_actor::Mailbox;
+use tandem_primitives::{
+    B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget, keccak256,
+};
+use tandem_proto::storage::{
+    self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState, Result,
+    StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
+};
+use tandem_store::{
+    Store,
+    tables::{
+        Accounts, Bodies, Canonical, Code, Headers, Pending as PendingTable, Receipts, Slots,
+        Transactions,
+    },
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, info_span, warn};
+
+/// What storage-writer is given from outside.
+pub struct Deps {
+    /// Called on the persist thread after each block by which the base moved, forward or back,
+    /// with the block that it stands at now. It must not wait.
+    pub on_persisted: Box<dyn Fn(BlockId) + Send + Sync>,
+    /// Cancelled when the persist thread panics: the process is to stop then.
+    pub fatal: CancellationToken,
+}
+
+impl Default for Deps {
+    fn default() -> Self {
+        Self { on_persisted: Box::new(|_| {}), fatal: CancellationToken::new() }
+    }
+}
+
+/// storage-writer as its callers in the same process hold it. Dropping the last handle ends the
+/// persist thread after the block it is at; nothing is lost by not doing even that.
+pub struct StorageWriter {
+    shared: Arc<Shared>,
+    genesis: BlockId,
+    genesis_json: Arc<str>,
+    /// Held for reading over each fenced write, so that a grant comes after all older writes.
+    epoch: RwLock<Epoch>,
+    mailbox: Mailbox<Message>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StorageWriter {
+    /// Opens the database of a data directory and starts the persist thread.
+    ///
+    /// # Errors
+    /// When there is no database, or one of another kind, a newer schema or another process's; see
+    /// [`tandem_store::Error`].
+    pub fn open(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
+        let store = Store::open(&database_path(&config.datadir), &config.store)?;
+        let (genesis, chain, epoch) = load(&store)?;
+        info!(
+            base = %chain.base(), head = %chain.forkchoice().head, pending = chain.len(),
+            "database opened"
+        );
+        let fatal = deps.fatal.clone();
+        let state = State {
+            chain,
+            advancing: false,
+            in_flight: None,
+            failure: None,
+            stopped: false,
+        };
+        let shared = Arc::new(Shared {
+            config,
+            store,
+            deps,
+            state: Mutex::new(state),
+            progress: Condvar::new(),
+            replay: Mutex::new(None),
+        });
+        drop_unproven(&shared)?;
+        shared.gauge(&shared.state.lock());
+        let persister = Persister::new(shared.clone())?;
+        let (mailbox, inbox) = tandem_actor::mailbox("persist", MAILBOX);
+        let thread = tandem_actor::spawn("persist", fatal, move || persister.run(&inbox))
+            .map_err(|source| Error::Io { context: "start", path: "persist thread".into(), source })?;
+        Ok(Arc::new(Self {
+            shared,
+            genesis: genesis.id,
+            genesis_json: genesis.json.into(),
+            epoch: RwLock::new(epoch),
+            mailbox,
+            thread: Some(thread),
+        }))
+    }
+
+    fn fence(&self, held: Epoch) -> Result<RwLockReadGuard<'_, Epoch>> {
+        let granted = self.epoch.read();
+        if held == *granted {
+            return Ok(granted);
+        }
+        Err(storage::Error::Fenced { held: held.0, granted: granted.0 })
+    }
+
+    fn rewind_base(&self, to: BlockNumber) -> Result<()> {
+        let (reply, answer) = crossbeam_channel::bounded(1);
+        self.mailbox.send(Message::Rewind { to, reply }).map_err(|_| stopped())?;
+        answer.recv().map_err(|_| stopped())?
+    }
+
+    /// Writes the forkchoice, in memory and in the database as one, if its head can be reached
+    /// from the base; otherwise says to which height the base has to step back first.
+    fn set_forkchoice(&self, forkchoice: &Forkchoice) -> Result<Option<BlockNumber>> {
+        let shared = &self.shared;
+        let mut state = shared.state.lock();
+        let path = loop {
+            let path = match shared.branch(&state, &forkchoice.head)? {
+                Branch::Above(path) => path,
+                Branch::Below(number) => return Ok(Some(number)),
+            };
+            // The block that is just entering the base cannot be called back.
+            match state.in_flight {
+                Some(block) if path.first() != Some(&block.hash) => {
+                    shared.progress.wait(&mut state);
+                }
+                _ => break path,
+            }
+        };
+        let mut batch = shared.store.batch();
+        meta::put_forkchoice(&mut batch, forkchoice);
+        shared.store.write(batch, shared.durability()).map_err(store_error)?;
+        state.chain.set_forkchoice(*forkchoice, path);
+        state.advancing = true;
+        state.failure = None;
+        Ok(None)
+    }
+
+    /// Waits until the base is not too far behind.
+    fn wait_for_base(&self) -> Result<()> {
+        let config = &self.shared.config;
+        let mut state = self.shared.state.lock();
+        while state.lags(config.persist_depth, config.backlog_blocks_max) {
+            self.shared.progress.wait(&mut state);
+        }
+        let lags = state.chain.backlog(config.persist_depth) > config.backlog_blocks_max;
+        match &state.failure {
+            Some(failure) if lags => Err(storage::Error::Store(failure.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Number and hash of a block, `None` when it is unknown.
+    fn resolve(&self, block: BlockRef) -> Result<Option<B256>> {
+        let number = match block {
+            BlockRef::Hash(hash) => return Ok(Some(hash)),
+            BlockRef::Number(number) => number,
+        };
+        // Memory first: a block leaves it only after it is in the database.
+        if let Some(hash) = self.shared.state.lock().chain.canonical_hash(number) {
+            return Ok(Some(hash));
+        }
+        self.shared.store.view().get::<Canonical>(number).map_err(store_error)
+    }
+}
+
+impl Drop for StorageWriter {
+    fn drop(&mut self) {
+        // An error means that the thread has ended already.
+        let _ = self.mailbox.send(Message::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for StorageWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StorageWriter").field("genesis", &self.genesis).finish_non_exhaustive()
+    }
+}
+
+/// Drops pending blocks whose state root does not hold, with all that builds on them. A block is
+/// committed while its root is still being computed, so the last one before a crash may be invalid.
+/// A branch that leaves the chain below the base cannot be checked and goes too: the consensus
+/// layer sends it again when it matters.
+fn drop_unproven(shared: &Shared) -> Result<(), Error> {
+    let pending = shared.state.lock().chain.ordered();
+    let mut dropped = HashSet::new();
+    for block in pending {
+        let id = block.id;
+        let proven = !dropped.contains(&block.parent)
+            && match shared.trie_diff(id.hash) {
+                Ok(diff) => diff.is_some(),
+                Err(Error::StateRoot { .. }) => false,
+                Err(error) => return Err(error),
+            };
+        if proven {
+            continue;
+        }
+        let mut state = shared.state.lock();
+        if state.chain.is_canonical(&id) {
+            let text = format!("canonical block {id} does not leave the state its header says");
+            return Err(Error::Damaged(text));
+        }
+        warn!(block = %id, "pending block is not proven and dropped");
+        let mut batch = shared.store.batch();
+        delete_pending(&mut batch, id.hash);
+        shared.store.write(batch, shared.durability())?;
+        state.chain.remove(&id.hash);
+        dropped.insert(id.hash);
+    }
+    Ok(())
+}
+
+/// Reads everything that is kept in memory.
+fn load(store: &Store) -> Result<(meta::Genesis, Chain, Epoch), Error> {
+    let view = store.view();
+    let genesis = meta::genesis(&view)?;
+    let chain = load_chain(&view)?;
+    let epoch = meta::epoch(&view)?;
+    Ok((genesis, chain, epoch))
+}
+
+/// The tree of pending blocks as the database has it.
+pub(crate) fn load_chain(view: &tandem_store::View<'_>) -> Result<Chain, Error> {
+    let base = meta::base(view)?;
+    let forkchoice = meta::forkchoice(view)?;
+    let mut chain = Chain::new(base, forkchoice);
+    let mut cursor = view.cursor::<PendingTable>(&[]);
+    while let Some(record) = cursor.value()? {
+        chain.insert(PendingRecord::decode(&record)?.into_pending());
+        cursor.advance();
+    }
+    match chain.ancestor(forkchoice.head.hash, &base.hash) {
+        (crate::chain::Ancestor::Base, path) => chain.set_forkchoice(forkchoice, path),
+        (crate::chain::Ancestor::Other(hash), _) => {
+            return Err(Error::Damaged(format!(
+                "head {} cannot be reached from the base: block {hash} is missing",
+                forkchoice.head
+            )));
+        }
+    }
+    Ok(chain)
+}
+
+fn store_error(error: tandem_store::Error) -> storage::Error {
+    Error::from(error).into()
+}
+
+fn stopped() -> storage::Error {
+    storage::Error::Unavailable("the persist thread has stopped".to_owned())
+}
+
+impl StorageApi for StorageWriter {
+    fn acquire_epoch(&self, executor: &str) -> Result<Epoch> {
+        let mut granted = self.epoch.write();
+        let next = Epoch(granted.0 + 1);
+        let mut batch = self.shared.store.batch();
+        meta::put_epoch(&mut batch, next);
+        self.shared.store.write(batch, self.shared.durability()).map_err(store_error)?;
+        *granted = next;
+        info!(epoch = next.0, executor, "epoch granted");
+        Ok(next)
+    }
+
+    fn checkpoint(&self) -> Result<Checkpoint> {
+        let state = self.shared.state.lock();
+        Ok(Checkpoint {
+            genesis: self.genesis,
+            genesis_json: self.genesis_json.clone(),
+            base: state.chain.base(),
+            forkchoice: state.chain.forkchoice(),
+        })
+    }
+
+    fn pending(&self) -> Result<Vec<Block>> {
+        let pending = self.shared.state.lock().chain.ordered();
+        let view = self.shared.store.snapshot();
+        let mut blocks = Vec::with_capacity(pending.len());
+        for block in pending {
+            let hash = block.id.hash;
+            let header = view.get::<Headers>(hash).map_err(store_error)?;
+            let body = view.get::<Bodies>(hash).map_err(store_error)?;
+            let receipts = view.get::<Receipts>(hash).map_err(store_error)?;
+            // A block that was discarded meanwhile is not there any more.
+            let (Some((_, header)), Some(body), Some(receipts)) = (header, body, receipts) else {
+                continue;
+            };
+            blocks.push(Block {
+                id: block.id,
+                parent: block.parent,
+                header,
+                body,
+                receipts,
+                transaction_hashes: block.transaction_hashes,
+                diff: block.diff,
+            });
+        }
+        Ok(blocks)
+    }
+
+    fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>> {
+        Ok(self.shared.trie_diff(block)?)
+    }
+
+    fn read_state(&self, request: &ReadState) -> Result<StateValues> {
+        let started = Instant::now();
+        let view = self.shared.store.snapshot();
+        let read = || -> Result<StateValues, Error> {
+            let slots = view.multi_get::<Slots>(request.slots.iter().copied())?;
+            Ok(StateValues {
+                base: meta::base(&view)?,
+                accounts: view.multi_get::<Accounts>(request.accounts.iter().copied())?,
+                slots: slots.into_iter().map(Option::unwrap_or_default).collect(),
+                codes: view.multi_get::<Code>(request.codes.iter().copied())?,
+            })
+        };
+        let values = read()?;
+        ::metrics::histogram!(metrics::READ_STATE_SECONDS).record(started.elapsed());
+        Ok(values)
+    }
+
+    fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
+        let started = Instant::now();
+        let view = self.shared.store.snapshot();
+        let mut nodes = Vec::new();
+        walk::walk(&view, targets, &mut |owner, path, rlp| {
+            nodes.push(TrieNode {
+                owner,
+                path: Bytes::copy_from_slice(path),
+                rlp: Bytes::copy_from_slice(rlp),
+            });
+        })?;
+        let base = meta::base(&view)?;
+        ::metrics::histogram!(metrics::WALK_TRIE_SECONDS).record(started.elapsed());
+        Ok(TrieNodes { base, nodes })
+    }
+
+    fn commit(&self, epoch: Epoch, block: Block) -> Result<()> {
+        let _span = info_span!("commit_block", block.number = block.id.number).entered();
+        let started = Instant::now();
+        let _granted = self.fence(epoch)?;
+        let (shared, id) = (&self.shared, block.id);
+        if keccak256(&block.header) != id.hash {
+            return Err(storage::Error::Store(format!("the header of block {id} is another's")));
+        }
+        let view = shared.store.view();
+        {
+            let state = shared.state.lock();
+            if state.chain.get(&id.hash).is_some() {
+                return Ok(());
+            }
+            if state.chain.len() >= shared.config.pending_blocks_max {
+                return Err(storage::Error::Unavailable("too many blocks are pending".to_owned()));
+            }
+        }
+        // The header of a block that is neither pending nor forgotten: it is in the base's chain.
+        if view.get::<Headers>(id.hash).map_err(store_error)?.is_some() {
+            return Ok(());
+        }
+        if view.get::<Headers>(block.parent).map_err(store_error)?.is_none() {
+            return Err(storage::Error::UnknownBlock(block.parent));
+        }
+        let Block { parent, header, body, receipts, transaction_hashes, diff, .. } = block;
+        let record = PendingRecord { id, parent, transaction_hashes, diff };
+        let bytes = info_span!("encode_block").in_scope(|| record.encode());
+        let mut batch = shared.store.batch();
+        batch.put::<PendingTable>(id.hash, &bytes);
+        batch.put::<Headers>(id.hash, (id.number, &header));
+        batch.put::<Bodies>(id.hash, &body);
+        batch.put::<Receipts>(id.hash, &receipts);
+        let bytes = batch.byte_len();
+        info_span!("write_batch", block.number = id.number, bytes)
+            .in_scope(|| shared.store.write(batch, shared.durability()))
+            .map_err(store_error)?;
+        let mut state = shared.state.lock();
+        state.chain.insert(record.into_pending());
+        shared.gauge(&state);
+        ::metrics::histogram!(metrics::COMMIT_SECONDS).record(started.elapsed());
+        Ok(())
+    }
+
+    fn discard(&self, epoch: Epoch, block: B256) -> Result<()> {
+        let _granted = self.fence(epoch)?;
+        let mut state = self.shared.state.lock();
+        let Some(id) = state.chain.get(&block).map(|pending| pending.id) else { return Ok(()) };
+        if state.chain.is_canonical(&id) {
+            return Err(storage::Error::Store(format!("block {id} is canonical")));
+        }
+        let mut batch = self.shared.store.batch();
+        delete_pending(&mut batch, block);
+        self.shared.store.write(batch, self.shared.durability()).map_err(store_error)?;
+        state.chain.remove(&block);
+        self.shared.gauge(&state);
+        Ok(())
+    }
+
+    fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
+        self.shared.state.lock().chain.add_trie(block, shard_bits(shards), diff);
+        Ok(())
+    }
+
+    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<()> {
+        let head = forkchoice.head;
+        let _span = info_span!("canonicalize", block.number = head.number).entered();
+        let started = Instant::now();
+        {
+            let _granted = self.fence(epoch)?;
+            while let Some(number) = self.set_forkchoice(&forkchoice)? {
+                info!(%head, to = number, "head is not above the base, stepping back");
+                self.rewind_base(number)?;
+            }
+            self.mailbox.send(Message::Advance).map_err(|_| stopped())?;
+        }
+        self.wait_for_base()?;
+        ::metrics::histogram!(metrics::CANONICALIZE_SECONDS).record(started.elapsed());
+        Ok(())
+    }
+
+    fn rewind(&self, epoch: Epoch, to: BlockNumber) -> Result<()> {
+        let _granted = self.fence(epoch)?;
+        self.rewind_base(to)
+    }
+
+    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
+        let Some(hash) = self.resolve(block)? else { return Ok(None) };
+        let view = self.shared.store.view();
+        let Some((number, header)) = view.get::<Headers>(hash).map_err(store_error)? else {
+            return Ok(None);
+        };
+        let body = view.get::<Bodies>(hash).map_err(store_error)?;
+        let receipts = view.get::<Receipts>(hash).map_err(store_error)?;
+        let id = BlockId::new(number, hash);
+        Ok(body
+            .zip(receipts)
+            .map(|(body, receipts)| BlockRecord { id, header, body, receipts }))
+    }
+
+    fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
+        let Some(hash) = self.resolve(block)? else { return Ok(None) };
+        let found = self.shared.store.view().get::<Headers>(hash).map_err(store_error)?;
+        Ok(found.map(|(number, rlp)| (BlockId::new(number, hash), rlp)))
+    }
+
+    fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>> {
+        {
+            let state = self.shared.state.lock();
+            for block in state.chain.path().filter_map(|hash| state.chain.get(hash)) {
+                let index = block.transaction_hashes.iter().position(|found| *found == hash);
+                if let Some(index) = index {
+                    return Ok(Some(TransactionPlace { block: block.id, index: index as u32 }));
+                }
+            }
+        }
+        let found = self.shared.store.view().get::<Transactions>(hash).map_err(store_error)?;
+        Ok(found.map(|(block, index)| TransactionPlace { block, index }))
+    }
+}

@@ -1,0 +1,152 @@
+//! What the callers' threads and the persist thread share, and who may do what.
+//!
+//! * The base changes on the persist thread alone, one block in one batch.
+//! * Pending blocks, forkchoice and epoch change on the callers' threads.
+//! * The database is written first, memory after it, so whoever looks into memory first and into
+//!   the database then misses nothing. Where both must change as one (a forkchoice, a step back)
+//!   the lock on [`State`] is held over the write.
+
+use crate::{
+    Config, Deps, Error,
+    chain::{Ancestor, Chain, Pending, TrieParts},
+    metrics,
+    replay::Replay,
+};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
+use tandem_primitives::{B256, BlockId, BlockNumber, TrieDiff};
+use tandem_proto::storage;
+use tandem_store::{
+    Batch, Durability, Store, View,
+    tables::{Bodies, Canonical, Headers, Pending as PendingTable, Receipts},
+};
+
+/// What is in memory of the chain, and what the persist thread is at.
+pub struct State {
+    pub chain: Chain,
+    /// Whether the base is on its way to the head.
+    pub advancing: bool,
+    /// The block that is being moved into the base.
+    pub in_flight: Option<BlockId>,
+    /// Why the base stopped on its way.
+    pub failure: Option<String>,
+    /// The persist thread has ended.
+    pub stopped: bool,
+}
+
+pub struct Shared {
+    pub config: Config,
+    pub store: Store,
+    pub deps: Deps,
+    pub state: Mutex<State>,
+    /// Signalled whenever the persist thread changed [`State`].
+    pub progress: Condvar,
+    /// Tries of the branch that was replayed last, if the base has not moved since. Locked before
+    /// `state`.
+    pub replay: Mutex<Option<Replay>>,
+}
+
+/// Where a block's branch meets the base's chain.
+pub enum Branch {
+    /// These blocks lead from the base to it.
+    Above(Vec<B256>),
+    /// It leaves the base's chain at this height, below the base.
+    Below(BlockNumber),
+}
+
+impl Shared {
+    /// How durable an acknowledged write is.
+    pub fn durability(&self) -> Durability {
+        if self.config.sync { Durability::Disk } else { Durability::Process }
+    }
+
+    /// How a block's branch hangs together with the base.
+    ///
+    /// # Errors
+    /// [`storage::Error::UnknownBlock`] when it does not.
+    pub fn branch(&self, state: &State, block: &BlockId) -> storage::Result<Branch> {
+        let known = state.chain.get(&block.hash).map(|pending| pending.id);
+        if known.is_some_and(|id| id != *block) {
+            return Err(storage::Error::UnknownBlock(block.hash));
+        }
+        let base = state.chain.base();
+        match state.chain.ancestor(block.hash, &base.hash) {
+            (Ancestor::Base, branch) => Ok(Branch::Above(branch)),
+            (Ancestor::Other(hash), _) => match self.canonical_number(hash)? {
+                Some(number) if number <= base.number => Ok(Branch::Below(number)),
+                _ => Err(storage::Error::UnknownBlock(hash)),
+            },
+        }
+    }
+
+    /// Height of a block in the base's chain, `None` when it is not in it.
+    fn canonical_number(&self, hash: B256) -> Result<Option<BlockNumber>, Error> {
+        let view = self.store.view();
+        let Some((number, _)) = view.get::<Headers>(hash)? else { return Ok(None) };
+        Ok((view.get::<Canonical>(number)? == Some(hash)).then_some(number))
+    }
+
+    /// The whole trie diff of a pending block, computed where it was not handed over. `None` when
+    /// the block is not pending, or its branch leaves the canonical chain below the base.
+    pub fn trie_diff(&self, hash: B256) -> Result<Option<Arc<TrieDiff>>, Error> {
+        if let Some(diff) = self.state.lock().chain.merged_trie(&hash) {
+            return Ok(Some(diff));
+        }
+        let mut replay = self.replay.lock();
+        let (view, base, branch) = {
+            let state = self.state.lock();
+            // Memory lags the database by one block at most, and that one is still pending in
+            // memory, so this snapshot's base is always found.
+            let view = self.store.snapshot();
+            let base = crate::meta::base(&view)?;
+            match state.chain.ancestor(hash, &base.hash) {
+                (Ancestor::Base, branch) if !branch.is_empty() => {
+                    let blocks = branch.iter().filter_map(|hash| state.chain.get(hash).cloned());
+                    (view, base, blocks.collect::<Vec<_>>())
+                }
+                _ => return Ok(None),
+            }
+        };
+        let continued = replay.take().filter(|replay| replay.base() == base).and_then(|replay| {
+            let done = branch.iter().position(|block| block.id.hash == replay.tip())? + 1;
+            (done < branch.len()).then_some((replay, done))
+        });
+        let (mut current, done) = continued.unwrap_or_else(|| (Replay::new(base), 0));
+        let mut last = None;
+        for block in &branch[done..] {
+            last = Some(self.replay_block(&mut current, &view, block)?);
+        }
+        *replay = Some(current);
+        Ok(last)
+    }
+
+    fn replay_block(
+        &self,
+        replay: &mut Replay,
+        view: &View<'_>,
+        block: &Pending,
+    ) -> Result<Arc<TrieDiff>, Error> {
+        let header = crate::body::header(view, block.id.hash)?;
+        let tries = replay.run(view, block.id.hash, &block.diff.accounts)?;
+        let tries = tries.check(block.id, header.state_root)?;
+        ::metrics::counter!(metrics::TRIE_DIFFS_RECOMPUTED).increment(1);
+        let diff = tries.parts.into_iter().next().unwrap_or_default();
+        let mut state = self.state.lock();
+        state.chain.set_trie(&block.id.hash, TrieParts::whole(diff.clone()));
+        Ok(diff)
+    }
+
+    /// Publishes numbers that changed.
+    pub fn gauge(&self, state: &MutexGuard<'_, State>) {
+        ::metrics::gauge!(metrics::BASE_BLOCK).set(state.chain.base().number as f64);
+        ::metrics::gauge!(metrics::PENDING_BLOCKS).set(state.chain.len() as f64);
+    }
+}
+
+/// Removes a pending block from all tables.
+pub fn delete_pending(batch: &mut Batch<'_>, hash: B256) {
+    batch.delete::<PendingTable>(hash);
+    batch.delete::<Headers>(hash);
+    batch.delete::<Bodies>(hash);
+    batch.delete::<Receipts>(hash);
+}

@@ -1,0 +1,133 @@
+//! Walks down the tries of the base: all targets level by level, one batched read a level.
+
+use crate::Error;
+use std::collections::BTreeMap;
+use tandem_primitives::{B256, Bytes, WalkTarget};
+use tandem_store::{
+    View,
+    tables::{AccountTrie, StorageTrie},
+};
+use tandem_trie::{NodeSink, NodeSource, child_depth};
+
+/// Nibbles of a key, one a byte.
+type Nibbles = [u8; 64];
+
+/// Calls `node` with every node on the way to each target, from the target's depth on; parents
+/// come before their children. The account trie's root is never among them.
+///
+/// A target whose depth is one where no node stands is walked from the top.
+///
+/// # Errors
+/// When the database fails.
+pub fn walk(
+    view: &View<'_>,
+    targets: &[WalkTarget],
+    node: &mut NodeSink<'_>,
+) -> Result<(), Error> {
+    let mut levels = Levels::default();
+    for target in targets {
+        let report_from = usize::from(target.from_depth).max(top(target.owner));
+        if report_from > 64 {
+            continue;
+        }
+        let walker = Walker { owner: target.owner, key: unpack(&target.key), report_from };
+        levels.entry(report_from).or_default().push(walker);
+    }
+    let mut astray = run(view, levels, node)?;
+    if !astray.is_empty() {
+        astray.sort_unstable();
+        let mut levels = Levels::default();
+        for walker in astray {
+            levels.entry(top(walker.owner)).or_default().push(walker);
+        }
+        run(view, levels, node)?;
+    }
+    Ok(())
+}
+
+/// Depth of the highest node that a walk may give: the account trie's root belongs to no shard.
+fn top(owner: Option<B256>) -> usize {
+    usize::from(owner.is_none())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Walker {
+    owner: Option<B256>,
+    key: Nibbles,
+    report_from: usize,
+}
+
+/// Walkers by the depth of the node that they need next.
+type Levels = BTreeMap<usize, Vec<Walker>>;
+
+/// Goes down until no walker is left; returns those that found nothing where they started.
+fn run(
+    view: &View<'_>,
+    mut levels: Levels,
+    node: &mut NodeSink<'_>,
+) -> Result<Vec<Walker>, Error> {
+    let mut astray = Vec::new();
+    while let Some((depth, mut walkers)) = levels.pop_first() {
+        walkers.sort_unstable();
+        let groups: Vec<&[Walker]> = walkers
+            .chunk_by(|a, b| a.owner == b.owner && a.key[..depth] == b.key[..depth])
+            .collect();
+        let nodes = read_level(view, &groups, depth)?;
+        for (group, rlp) in groups.iter().zip(nodes) {
+            let Some(rlp) = rlp else {
+                let started_here = group.iter().filter(|walker| walker.report_from == depth);
+                astray.extend(started_here.filter(|walker| depth > top(walker.owner)));
+                continue;
+            };
+            if group.iter().any(|walker| walker.report_from <= depth) {
+                node(group[0].owner, &group[0].key[..depth], &rlp);
+            }
+            for walker in *group {
+                if let Some(next) = child_depth(&rlp, depth, &walker.key) {
+                    levels.entry(next).or_default().push(*walker);
+                }
+            }
+        }
+    }
+    Ok(astray)
+}
+
+/// Reads the node at `depth` for each group. Groups come sorted, those of the account trie first.
+fn read_level(
+    view: &View<'_>,
+    groups: &[&[Walker]],
+    depth: usize,
+) -> Result<Vec<Option<Bytes>>, Error> {
+    let accounts = groups.partition_point(|group| group[0].owner.is_none());
+    let (accounts, storage) = groups.split_at(accounts);
+    let mut nodes =
+        view.multi_get::<AccountTrie>(accounts.iter().map(|group| &group[0].key[..depth]))?;
+    nodes.extend(view.multi_get::<StorageTrie>(storage.iter().filter_map(|group| {
+        let walker = &group[0];
+        walker.owner.map(|owner| (owner, &walker.key[..depth]))
+    }))?);
+    Ok(nodes)
+}
+
+fn unpack(key: &B256) -> Nibbles {
+    let mut nibbles = [0; 64];
+    for (pair, byte) in nibbles.chunks_exact_mut(2).zip(key) {
+        pair.copy_from_slice(&[byte >> 4, byte & 0x0f]);
+    }
+    nibbles
+}
+
+/// The base's tries for [`tandem_trie::apply_block`].
+pub struct BaseNodes<'a>(pub &'a View<'a>);
+
+impl NodeSource for BaseNodes<'_> {
+    type Error = Error;
+
+    fn walk(
+        &mut self,
+        targets: &[WalkTarget],
+        node: &mut NodeSink<'_>,
+    ) -> Result<(), Error> {
+        walk(self.0, targets, node)
+    }
+}

@@ -1,0 +1,124 @@
+//! SIGKILL at random moments: no acknowledged block is lost, and the base stays whole.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use common::{Random, World, block, new_chain, small_config};
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+use tandem_primitives::{B256, BlockId};
+use tandem_proto::storage::{BlockRef, Forkchoice, StorageApi};
+use tandem_storage_writer::{Deps, StorageWriter, verify};
+
+const DATADIR: &str = "TANDEM_TEST_CRASH_DATADIR";
+
+/// The process that is killed. It goes on from the head that it finds, says every block that was
+/// acknowledged, and reorgs now and then.
+#[test]
+fn child() {
+    let Ok(datadir) = std::env::var(DATADIR) else { return };
+    let writer = StorageWriter::open(small_config(Path::new(&datadir)), Deps::default()).unwrap();
+    let epoch = writer.acquire_epoch("child").unwrap();
+    let (_, genesis_world) = genesis_world();
+    let checkpoint = writer.checkpoint().unwrap();
+    // The states are made again from the diffs that this test keeps in files beside the database.
+    let mut worlds = HashMap::from([(checkpoint.genesis.hash, genesis_world)]);
+    let mut chain = vec![checkpoint.genesis];
+    let mut random = Random(std::process::id().into());
+    for number in 1..=checkpoint.forkchoice.head.number {
+        let (id, _) = writer.header(BlockRef::Number(number)).unwrap().unwrap();
+        let seed = std::fs::read_to_string(seed_path(&datadir, id.hash)).unwrap();
+        let world = next(&worlds[&chain[number as usize - 1].hash], seed.parse().unwrap()).1;
+        worlds.insert(id.hash, world);
+        chain.push(id);
+    }
+    loop {
+        if random.one_in(10) && chain.len() > 3 {
+            chain.truncate(chain.len() - 2);
+        }
+        let parent: BlockId = *chain.last().unwrap();
+        let seed = random.next() | 1;
+        let (diff, world) = next(&worlds[&parent.hash], seed);
+        let block = block(parent, &world, diff, &mut random);
+        std::fs::write(seed_path(&datadir, block.id.hash), seed.to_string()).unwrap();
+        let head = block.id;
+        writer.commit(epoch, block).unwrap();
+        println!("committed {} {}", head.number, head.hash);
+        std::io::stdout().flush().unwrap();
+        writer.canonicalize(epoch, Forkchoice { head, ..Forkchoice::default() }).unwrap();
+        println!("head {} {}", head.number, head.hash);
+        std::io::stdout().flush().unwrap();
+        worlds.insert(head.hash, world);
+        chain.push(head);
+    }
+}
+
+fn seed_path(datadir: impl AsRef<Path>, hash: B256) -> PathBuf {
+    datadir.as_ref().join(format!("{hash}.seed"))
+}
+
+fn next(world: &World, seed: u64) -> (tandem_primitives::StateDiff, World) {
+    let diff = world.random_diff(&mut Random(seed));
+    let mut after = world.clone();
+    after.apply(&diff);
+    (diff, after)
+}
+
+fn genesis_world() -> (BlockId, World) {
+    new_chain(tempfile::tempdir().unwrap().path())
+}
+
+#[test]
+fn a_killed_process_loses_no_acknowledged_block() {
+    let directory = tempfile::tempdir().unwrap();
+    new_chain(directory.path());
+    let mut random = Random(42);
+    for round in 0..10 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["child", "--exact", "--nocapture"])
+            .env(DATADIR, directory.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let reader = std::thread::spawn(move || output.lines().collect::<Vec<_>>());
+        std::thread::sleep(Duration::from_millis(150 + random.below(500)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let lines: Vec<String> = reader.join().unwrap().into_iter().map_while(Result::ok).collect();
+        let report = verify(directory.path()).unwrap();
+        assert_eq!(report.first_difference, None, "round {round}");
+        let writer = StorageWriter::open(small_config(directory.path()), Deps::default()).unwrap();
+        let mut last_head = None;
+        let mut blocks = Vec::new();
+        for line in &lines {
+            let mut words = line.split(' ');
+            let (Some(what), Some(number), Some(hash)) = (words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            let (Ok(number), Ok(hash)) = (number.parse::<u64>(), hash.parse::<B256>()) else {
+                continue;
+            };
+            match what {
+                "committed" => blocks.push(BlockId::new(number, hash)),
+                "head" => last_head = Some(number),
+                _ => {}
+            }
+        }
+        println!("round {round}: {} blocks, base {}", blocks.len(), report.base.number);
+        // Side chains well below the base are forgotten by design.
+        for id in blocks.iter().filter(|id| id.number + 6 > report.base.number) {
+            let lost = writer.block(BlockRef::Hash(id.hash)).unwrap().is_none();
+            assert!(!lost, "{id} is lost\n{}", lines.join("\n"));
+        }
+        if let Some(head) = last_head {
+            assert!(report.head.number + 2 >= head, "the head went back");
+        }
+    }
+}
