@@ -1,0 +1,29 @@
+use serde::Deserialize;
+use std::thread::available_parallelism;
+
+/// How many workers there are and how much they may remember.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Worker threads, 1 to 16; the shards are dealt out among them.
+    pub threads: usize,
+    /// State updates that may wait for one worker before the executor has to.
+    pub mailbox_capacity: usize,
+    /// Bytes of revealed tries kept from block to block, over all shards.
+    pub trie_bytes_max: usize,
+    /// Whether a revealed node's hash is checked against its parent. It costs a hash per node read
+    /// and turns a wrong node into an error that names it.
+    pub verify_nodes: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let cores = available_parallelism().map_or(2, usize::from);
+        Self {
+            threads: cores.clamp(1, 16),
+            mailbox_capacity: 1024,
+            trie_bytes_max: 1 << 30,
+            verify_nodes: true,
+        }
+    }
+}

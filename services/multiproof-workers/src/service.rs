@@ -1,0 +1,84 @@
+//! Wiring: one thread per worker, started once.
+
+use crate::{
+    config::Config,
+    metrics,
+    session::LocalSession,
+    worker::{Message, Worker},
+};
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
+};
+use tandem_actor::{Mailbox, mailbox, spawn};
+use tandem_bus::Bus;
+use tandem_primitives::{B256, Shard};
+use tandem_proto::{
+    event::CHAIN_PERSISTED,
+    multiproof::{Begin, Error, ProofApi, ProofSession},
+    storage::StorageApi,
+};
+use tokio_util::sync::CancellationToken;
+
+/// What the workers need from the rest of the cluster.
+pub struct Deps {
+    /// storage-writer, or a client of it.
+    pub storage: Arc<dyn StorageApi>,
+    /// Where `chain.persisted` is heard.
+    pub bus: Bus,
+    /// Cancelled when a worker panics.
+    pub fatal: CancellationToken,
+}
+
+/// The workers of one pod.
+pub struct MultiproofWorkers {
+    workers: Arc<[Mailbox<Message>]>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl MultiproofWorkers {
+    /// Starts the worker threads.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no thread to give.
+    pub fn start(config: &Config, deps: &Deps) -> io::Result<Arc<Self>> {
+        metrics::describe();
+        let count = config.threads.clamp(1, Shard::COUNT);
+        let mut mailboxes = Vec::with_capacity(count);
+        let mut threads = Vec::with_capacity(count);
+        for index in 0..count {
+            let shards = Shard::all().filter(|shard| shard.index() % count == index).collect();
+            let (sender, inbox) = mailbox("multiproof-workers", config.mailbox_capacity);
+            let persisted = deps.bus.subscribe(CHAIN_PERSISTED);
+            let worker = Worker::new(index, shards, config, deps.storage.clone(), persisted);
+            let name = format!("proof-worker-{index}");
+            threads.push(spawn(&name, deps.fatal.clone(), move || worker.run(&inbox))?);
+            mailboxes.push(sender);
+        }
+        Ok(Arc::new(Self { workers: mailboxes.into(), threads: Mutex::new(threads) }))
+    }
+
+    /// Stops the workers and waits for them. What they hold can be rebuilt.
+    pub fn stop(&self) {
+        for worker in self.workers.iter() {
+            let _ = worker.send(Message::Stop);
+        }
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl ProofApi for MultiproofWorkers {
+    fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
+        Ok(Box::new(LocalSession::begin(self.workers.clone(), begin)?))
+    }
+
+    fn discard(&self, block: B256) {
+        for worker in self.workers.iter() {
+            let _ = worker.send(Message::Discard(block));
+        }
+    }
+}
