@@ -1,0 +1,259 @@
+//! The chain as it can be read: blocks, receipts and state, from memory where they are recent, from
+//! storage-writer where not. Shared by the engine, which alone writes, and the RPC.
+//!
+//! Everything here may wait for the database: never call it on the async reactor.
+
+use crate::{config::Config, error::Error, layers::Layers, tree::Tree, view::{BaseCache, StateView}};
+use alloy_consensus::Header;
+use alloy_rlp::Decodable;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use tandem_chain::{Block, ChainSpec, Receipt, decode_receipts};
+use tandem_primitives::{
+    Account, Address, B256, BlockId, BlockNumber, Bytes, EMPTY_CODE_HASH, U256, keccak256,
+};
+use tandem_proto::storage::{BlockRef, Forkchoice, StorageApi, TransactionPlace};
+
+/// Which block a call means (execution-apis, `BlockNumberOrTagOrHash`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockTag {
+    /// The canonical block at this height.
+    Number(BlockNumber),
+    /// The block with this hash.
+    Hash(B256),
+    /// The head.
+    Latest,
+    /// The newest block that the consensus layer calls safe.
+    Safe,
+    /// The newest finalized block.
+    Finalized,
+    /// Genesis.
+    Earliest,
+    /// No pending block is built: the head.
+    Pending,
+}
+
+/// The chain, for reading.
+pub struct Chain {
+    pub(crate) spec: ChainSpec,
+    pub(crate) tree: RwLock<Tree>,
+    pub(crate) layers: Arc<RwLock<Layers>>,
+    pub(crate) cache: Arc<BaseCache>,
+    storage: Arc<dyn StorageApi>,
+    genesis: BlockId,
+    pub(crate) call_gas_max: u64,
+}
+
+impl Chain {
+    pub(crate) fn open(config: &Config, storage: Arc<dyn StorageApi>) -> Result<Self, Error> {
+        let checkpoint = storage.checkpoint()?;
+        let spec = ChainSpec::from_genesis_json(&checkpoint.genesis_json).map_err(|error| {
+            let (what, block) = ("genesis", checkpoint.genesis.hash);
+            Error::Record { what, block, error: error.to_string() }
+        })?;
+        if let Some(fork) = spec.unsupported_fork() {
+            tracing::warn!(?fork, "the chain has a fork that is not supported");
+        }
+        let cache =
+            BaseCache::new(config.cache_accounts, config.cache_slots, config.cache_codes);
+        let chain = Self {
+            spec,
+            tree: RwLock::default(),
+            layers: Arc::default(),
+            cache: Arc::new(cache),
+            storage,
+            genesis: checkpoint.genesis,
+            call_gas_max: config.call_gas_max,
+        };
+        let (base, header) = chain.stored_header(BlockRef::Hash(checkpoint.base.hash))?.ok_or_else(
+            || Error::Record {
+                what: "header",
+                block: checkpoint.base.hash,
+                error: "the base's header is missing".into(),
+            },
+        )?;
+        chain.tree.write().insert(base, Arc::new(header));
+        chain.layers.write().set_base(base);
+        Ok(chain)
+    }
+
+    /// The rules of this chain.
+    pub fn spec(&self) -> &ChainSpec {
+        &self.spec
+    }
+
+    /// The canonical head.
+    pub fn head(&self) -> BlockId {
+        self.tree.read().forkchoice().head
+    }
+
+    /// Number and hash of the block that is meant, `None` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Storage`].
+    pub fn resolve(&self, tag: BlockTag) -> Result<Option<BlockId>, Error> {
+        let Forkchoice { head, safe, finalized } = self.tree.read().forkchoice();
+        match tag {
+            BlockTag::Latest | BlockTag::Pending => Ok(Some(head)),
+            BlockTag::Safe => Ok(safe),
+            BlockTag::Finalized => Ok(finalized),
+            BlockTag::Earliest => Ok(Some(self.genesis)),
+            BlockTag::Hash(hash) => Ok(self.header_by_hash(hash)?.map(|(id, _)| id)),
+            BlockTag::Number(number) => self.canonical(number),
+        }
+    }
+
+    /// A block's header, `None` when there is no such block.
+    ///
+    /// # Errors
+    /// [`Error::Storage`], [`Error::Record`].
+    pub fn header(&self, tag: BlockTag) -> Result<Option<(BlockId, Header)>, Error> {
+        let Some(id) = self.resolve(tag)? else { return Ok(None) };
+        Ok(self.header_by_hash(id.hash)?.map(|(id, header)| (id, Header::clone(&header))))
+    }
+
+    /// A block with its body, `None` when there is no such block.
+    ///
+    /// # Errors
+    /// [`Error::Storage`], [`Error::Record`].
+    pub fn block(&self, tag: BlockTag) -> Result<Option<Block>, Error> {
+        let Some(id) = self.resolve(tag)? else { return Ok(None) };
+        let Some(record) = self.storage.block(BlockRef::Hash(id.hash))? else { return Ok(None) };
+        let block = Block::decode(record.header, record.body)
+            .map_err(|error| record_error("block", id.hash, error))?;
+        Ok(Some(block))
+    }
+
+    /// A block's receipts, `None` when there is no such block.
+    ///
+    /// # Errors
+    /// [`Error::Storage`], [`Error::Record`].
+    pub fn receipts(&self, hash: B256) -> Result<Option<Vec<Receipt>>, Error> {
+        let Some(record) = self.storage.block(BlockRef::Hash(hash))? else { return Ok(None) };
+        let receipts = decode_receipts(&record.receipts)
+            .map_err(|error| record_error("receipts", hash, error))?;
+        Ok(Some(receipts))
+    }
+
+    /// Where a canonical transaction stands, `None` when there is no such transaction.
+    ///
+    /// # Errors
+    /// [`Error::Storage`].
+    pub fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>, Error> {
+        Ok(self.storage.transaction(hash)?)
+    }
+
+    /// An account, `None` when it does not exist in that block's state.
+    ///
+    /// # Errors
+    /// [`Error::StateUnavailable`], [`Error::UnknownBlock`], [`Error::Storage`].
+    pub fn account(&self, tag: BlockTag, address: Address) -> Result<Option<Account>, Error> {
+        self.view(tag)?.1.account(&keccak256(address))
+    }
+
+    /// The code of an account, empty without any.
+    ///
+    /// # Errors
+    /// As [`Chain::account`].
+    pub fn code(&self, tag: BlockTag, address: Address) -> Result<Bytes, Error> {
+        let view = self.view(tag)?.1;
+        match view.account(&keccak256(address))? {
+            Some(account) if account.code_hash != EMPTY_CODE_HASH => {
+                Ok(view.code(&account.code_hash)?.original_bytes())
+            }
+            _ => Ok(Bytes::new()),
+        }
+    }
+
+    /// A storage slot, zero when it is not set.
+    ///
+    /// # Errors
+    /// As [`Chain::account`].
+    pub fn storage(&self, tag: BlockTag, address: Address, slot: U256) -> Result<U256, Error> {
+        let view = self.view(tag)?.1;
+        view.slot(&keccak256(address), &keccak256(slot.to_be_bytes::<32>()))
+    }
+
+    /// The state after a block: of the blocks from the base to the head of each branch.
+    pub(crate) fn view(&self, tag: BlockTag) -> Result<(BlockId, StateView), Error> {
+        let id = self.resolve(tag)?.ok_or(Error::UnknownBlock)?;
+        let (known, base) = {
+            let layers = self.layers.read();
+            (layers.contains(&id.hash), layers.base())
+        };
+        if !known && id != base {
+            return Err(Error::StateUnavailable(id));
+        }
+        let (layers, cache) = (self.layers.clone(), self.cache.clone());
+        Ok((id, StateView::new(id.hash, layers, cache, self.storage.clone(), false)))
+    }
+
+    /// A header by hash, from the tree or the database.
+    pub(crate) fn header_by_hash(
+        &self,
+        hash: B256,
+    ) -> Result<Option<(BlockId, Arc<Header>)>, Error> {
+        if let Some(node) = self.tree.read().get(&hash) {
+            return Ok(Some((node.id, node.header.clone())));
+        }
+        let stored = self.stored_header(BlockRef::Hash(hash))?;
+        Ok(stored.map(|(id, header)| (id, Arc::new(header))))
+    }
+
+    /// The canonical block at a height.
+    pub(crate) fn canonical(&self, number: BlockNumber) -> Result<Option<BlockId>, Error> {
+        {
+            let tree = self.tree.read();
+            if number > tree.forkchoice().head.number {
+                return Ok(None);
+            }
+            if let Some(hash) = tree.canonical(number) {
+                return Ok(Some(BlockId::new(number, hash)));
+            }
+        }
+        Ok(self.stored_header(BlockRef::Number(number))?.map(|(id, _)| id))
+    }
+
+    /// Whether a block is on the canonical chain.
+    pub(crate) fn is_canonical(&self, id: BlockId) -> Result<bool, Error> {
+        Ok(self.canonical(id.number)? == Some(id))
+    }
+
+    /// The block at a height on the way down from `from`.
+    pub(crate) fn ancestor(
+        &self,
+        from: BlockId,
+        number: BlockNumber,
+    ) -> Result<Option<B256>, Error> {
+        let reached = self.tree.read().ancestor(from, number);
+        match reached {
+            Ok(hash) => Ok(Some(hash)),
+            // The tree ends at a block of the base, so what lies below is canonical.
+            Err(lowest) if self.stored_canonical(lowest)? => {
+                Ok(self.stored_header(BlockRef::Number(number))?.map(|(id, _)| id.hash))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Hash of the block at a height below `parent`'s child (BLOCKHASH).
+    pub(crate) fn block_hash(&self, parent: BlockId, number: BlockNumber) -> Result<B256, Error> {
+        Ok(self.ancestor(parent, number)?.unwrap_or_default())
+    }
+
+    fn stored_canonical(&self, id: BlockId) -> Result<bool, Error> {
+        let stored = self.stored_header(BlockRef::Number(id.number))?;
+        Ok(stored.is_some_and(|(found, _)| found == id))
+    }
+
+    fn stored_header(&self, block: BlockRef) -> Result<Option<(BlockId, Header)>, Error> {
+        let Some((id, rlp)) = self.storage.header(block)? else { return Ok(None) };
+        let header = Header::decode(&mut rlp.as_ref())
+            .map_err(|error| record_error("header", id.hash, error))?;
+        Ok(Some((id, header)))
+    }
+}
+
+fn record_error(what: &'static str, block: B256, error: impl ToString) -> Error {
+    Error::Record { what, block, error: error.to_string() }
+}

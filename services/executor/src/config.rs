@@ -1,0 +1,36 @@
+use serde::Deserialize;
+
+/// What the executor may use.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Payloads and forkchoice updates that may wait for the engine.
+    pub mailbox_capacity: usize,
+    /// Blocks that the base stays behind the head. Not a setting of its own: storage-writer's.
+    #[serde(skip)]
+    pub persist_depth: u64,
+    /// Accounts kept in the cache of base values.
+    pub cache_accounts: usize,
+    /// Slots kept in the cache of base values.
+    pub cache_slots: usize,
+    /// Contract codes kept.
+    pub cache_codes: usize,
+    /// Invalid blocks remembered, so that their children are refused without a look.
+    pub invalid_blocks: usize,
+    /// Gas that an `eth_call` may use.
+    pub call_gas_max: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mailbox_capacity: 64,
+            persist_depth: 16,
+            cache_accounts: 500_000,
+            cache_slots: 2_000_000,
+            cache_codes: 20_000,
+            invalid_blocks: 512,
+            call_gas_max: 50_000_000,
+        }
+    }
+}

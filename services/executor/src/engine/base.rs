@@ -1,0 +1,87 @@
+//! Keeping up with the base: it moves forward behind the head, and steps back when a branch forks
+//! off below it.
+
+use super::Engine;
+use crate::error::Error;
+use alloy_consensus::Header;
+use alloy_rlp::Decodable;
+use std::sync::Arc;
+use tandem_primitives::{B256, BlockId};
+use tandem_proto::event::ChainEvent;
+
+/// Side-chain layers this far below the base are dropped, as storage-writer drops their records.
+const SIDE_CHAIN_DEPTH: u64 = 256;
+
+impl Engine {
+    /// Takes in the blocks that are pending in storage-writer and not known here.
+    pub(super) fn load_pending(&self) -> Result<(), Error> {
+        let base = self.storage.checkpoint()?.base;
+        self.chain.cache.clear();
+        self.chain.layers.write().set_base(base);
+        for block in self.storage.pending()? {
+            let header = Header::decode(&mut block.header.as_ref()).map_err(|error| {
+                let error = error.to_string();
+                Error::Record { what: "header", block: block.id.hash, error }
+            })?;
+            self.chain.layers.write().insert(block.id, block.parent, block.diff);
+            self.chain.tree.write().insert(block.id, Arc::new(header));
+        }
+        Ok(())
+    }
+
+    /// The base has moved forward: what it contains leaves the layers.
+    pub(super) fn hear_persisted(&mut self) {
+        let mut newest = None;
+        while let Some(payload) = self.persisted.try_next() {
+            newest = ChainEvent::decode(&payload).or(newest);
+        }
+        if let Some(event) = newest {
+            self.advance(event.block);
+        }
+    }
+
+    fn advance(&self, base: BlockId) {
+        let mut layers = self.chain.layers.write();
+        let mut taken_in = Vec::new();
+        let mut hash = base.hash;
+        while let Some((_, parent)) = layers.parent(&hash) {
+            taken_in.push(hash);
+            hash = parent;
+        }
+        if taken_in.is_empty() {
+            return;
+        }
+        for block in taken_in.iter().rev() {
+            if let Some(diff) = layers.remove(block) {
+                self.chain.cache.advance(&diff);
+            }
+        }
+        layers.set_base(base);
+        for side in layers.below(base.number.saturating_sub(SIDE_CHAIN_DEPTH)) {
+            layers.remove(&side);
+        }
+        drop(layers);
+        self.chain.tree.write().prune(base);
+    }
+
+    /// Makes sure that the base stands on the branch of `block`, and stays there until the next
+    /// forkchoice: steps it back to the fork when that lies below where the base is or is going.
+    pub(super) fn ensure_base_below(&mut self, block: B256) -> Result<(), Error> {
+        let (fork, head) = {
+            let tree = self.chain.tree.read();
+            (tree.fork_point(block), tree.forkchoice().head)
+        };
+        let fork = match fork {
+            Some(fork) => fork,
+            // Older than the tree: known to storage-writer alone, so canonical.
+            None => self.chain.header_by_hash(block)?.ok_or(Error::UnknownBlock)?.0,
+        };
+        if fork.number >= head.number.saturating_sub(self.config.persist_depth) {
+            return Ok(());
+        }
+        self.storage.rewind(self.epoch, fork.number)?;
+        // What was published before the step back is no longer so.
+        while self.persisted.try_next().is_some() {}
+        self.load_pending()
+    }
+}

@@ -1,0 +1,72 @@
+//! engine_forkchoiceUpdated: a new head.
+
+use super::Engine;
+use crate::{
+    error::Error,
+    handle::{ForkchoiceState, PayloadStatus},
+    metrics as names,
+};
+use metrics::gauge;
+use tandem_primitives::{B256, BlockId};
+use tandem_proto::{event::CHAIN_HEAD, storage::Forkchoice};
+use tracing::{info, info_span};
+
+impl Engine {
+    /// Sets head, safe and finalized block (Engine API, paris.md, `engine_forkchoiceUpdatedV1`).
+    pub(super) fn forkchoice(&mut self, state: ForkchoiceState) -> Result<PayloadStatus, Error> {
+        let _span = info_span!("forkchoice_updated", head = %state.head).entered();
+        if state.head.is_zero() {
+            return Ok(PayloadStatus::invalid(None, "head is the zero hash".into()));
+        }
+        if let Some(verdict) = self.invalid.get(&state.head) {
+            return Ok(PayloadStatus::invalid(Some(verdict.latest_valid), verdict.error.clone()));
+        }
+        let Some((head, _)) = self.chain.header_by_hash(state.head)? else {
+            return Ok(PayloadStatus::syncing());
+        };
+        let old = self.chain.tree.read().forkchoice();
+        if head != old.head && self.chain.is_canonical(head)? {
+            // The head may stay where it is when it is asked to go back to one of its ancestors.
+            return Ok(PayloadStatus::valid(head.hash));
+        }
+        let forkchoice = Forkchoice {
+            head,
+            safe: self.on_branch(head, state.safe, "safe block is not on the head's chain")?,
+            finalized: self.on_branch(
+                head,
+                state.finalized,
+                "finalized block is not on the head's chain",
+            )?,
+        };
+        self.ensure_base_below(head.hash)?;
+        self.storage.canonicalize(self.epoch, forkchoice)?;
+        self.chain.tree.write().set_forkchoice(forkchoice);
+        gauge!(names::HEAD).set(head.number as f64);
+        if head != old.head {
+            self.publish(CHAIN_HEAD, head);
+            info!(number = head.number, hash = %head.hash, "new head");
+        }
+        Ok(PayloadStatus::valid(head.hash))
+    }
+
+    /// The block with this hash, `None` for the zero hash.
+    ///
+    /// # Errors
+    /// [`Error::InvalidForkchoice`] when it is unknown or no ancestor of `head`.
+    fn on_branch(
+        &self,
+        head: BlockId,
+        hash: B256,
+        message: &'static str,
+    ) -> Result<Option<BlockId>, Error> {
+        if hash.is_zero() {
+            return Ok(None);
+        }
+        let known = self.chain.header_by_hash(hash)?.ok_or(Error::InvalidForkchoice(message))?.0;
+        if known.number <= head.number && self.chain.ancestor(head, known.number)? == Some(hash) {
+            Ok(Some(known))
+        } else {
+            Err(Error::InvalidForkchoice(message))
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The engine: one thread that takes payloads and forkchoice updates in the order in which they
+//! come and owns everything that a block changes.
+
+mod base;
+mod forkchoice;
+mod payload;
+
+use crate::{
+    chain::Chain,
+    commit::Committer,
+    config::Config,
+    error::Error,
+    handle::{ForkchoiceState, PayloadStatus},
+    metrics as names,
+    senders::Senders,
+};
+use alloy_primitives::map::B256Map;
+use metrics::histogram;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+use tandem_actor::{Envelope, Inbox, Received};
+use tandem_bus::{Bus, Subscription};
+use tandem_chain::Block;
+use tandem_primitives::{B256, BlockId};
+use tandem_proto::{
+    event::{ChainEvent, CHAIN_PERSISTED},
+    multiproof::ProofApi,
+    storage::{Epoch, StorageApi},
+};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+/// How long the engine waits for work before it looks at events again.
+const IDLE_WAIT: Duration = Duration::from_millis(100);
+
+/// What the engine is told.
+pub enum Message {
+    /// A decoded payload.
+    NewPayload {
+        block: Arc<Block>,
+        senders: Senders,
+        reply: oneshot::Sender<Result<PayloadStatus, Error>>,
+    },
+    /// A new head.
+    Forkchoice {
+        state: ForkchoiceState,
+        reply: oneshot::Sender<Result<PayloadStatus, Error>>,
+    },
+    /// The engine ends.
+    Stop,
+}
+
+/// What the engine needs from the rest of the cluster.
+pub struct Deps {
+    /// storage-writer, or a client of it.
+    pub storage: Arc<dyn StorageApi>,
+    /// multiproof-workers, or a client of it.
+    pub proof: Arc<dyn ProofApi>,
+    /// Where chain events are published and heard.
+    pub bus: Bus,
+    /// Cancelled when one of the executor's threads panics.
+    pub fatal: CancellationToken,
+}
+
+pub struct Engine {
+    config: Config,
+    chain: Arc<Chain>,
+    storage: Arc<dyn StorageApi>,
+    proof: Arc<dyn ProofApi>,
+    bus: Bus,
+    persisted: Subscription,
+    epoch: Epoch,
+    committer: Committer,
+    invalid: Invalid,
+}
+
+impl Engine {
+    /// Takes the right to write and loads what storage-writer knows.
+    pub fn open(config: Config, deps: Deps) -> Result<(Self, Arc<Chain>), Error> {
+        let Deps { storage, proof, bus, fatal } = deps;
+        let persisted = bus.subscribe(CHAIN_PERSISTED);
+        let epoch = storage.acquire_epoch("executor")?;
+        let chain = Arc::new(Chain::open(&config, storage.clone())?);
+        let committer = Committer::start(storage.clone(), epoch, fatal)
+            .map_err(|error| Error::Execution(format!("start commit thread: {error}")))?;
+        let invalid = Invalid::new(config.invalid_blocks);
+        let engine = Self {
+            config,
+            chain: chain.clone(),
+            storage,
+            proof,
+            bus,
+            persisted,
+            epoch,
+            committer,
+            invalid,
+        };
+        engine.load_pending()?;
+        Ok((engine, chain))
+    }
+
+    pub fn run(mut self, inbox: &Inbox<Message>) {
+        loop {
+            match inbox.receive(IDLE_WAIT) {
+                Received::Message(envelope) => {
+                    if !self.handle(envelope) {
+                        return;
+                    }
+                }
+                Received::Idle => self.hear_persisted(),
+                Received::Closed => return,
+            }
+        }
+    }
+
+    /// Handles one message; false at the end. An answer that nobody waits for any more is dropped.
+    fn handle(&mut self, envelope: Envelope<Message>) -> bool {
+        histogram!(names::MAILBOX_WAIT_SECONDS).record(envelope.sent.elapsed());
+        let _entered = envelope.span.entered();
+        self.hear_persisted();
+        match envelope.message {
+            Message::NewPayload { block, senders, reply } => {
+                let _ = reply.send(self.new_payload(&block, &senders));
+            }
+            Message::Forkchoice { state, reply } => {
+                let _ = reply.send(self.forkchoice(state));
+            }
+            Message::Stop => return false,
+        }
+        true
+    }
+
+    fn publish(&self, subject: &'static str, block: BlockId) {
+        self.bus.publish(subject, ChainEvent { block }.encode());
+    }
+}
+
+/// Why a block is invalid, and the newest valid block below it.
+#[derive(Clone)]
+struct Verdict {
+    latest_valid: B256,
+    error: String,
+}
+
+/// Blocks found invalid, the oldest forgotten first.
+struct Invalid {
+    verdicts: B256Map<Verdict>,
+    order: VecDeque<B256>,
+    max: usize,
+}
+
+impl Invalid {
+    fn new(max: usize) -> Self {
+        Self { verdicts: B256Map::default(), order: VecDeque::new(), max }
+    }
+
+    fn get(&self, hash: &B256) -> Option<&Verdict> {
+        self.verdicts.get(hash)
+    }
+
+    fn insert(&mut self, hash: B256, verdict: Verdict) {
+        if self.verdicts.insert(hash, verdict).is_none() {
+            self.order.push_back(hash);
+        }
+        while self.order.len() > self.max {
+            if let Some(oldest) = self.order.pop_front() {
+                self.verdicts.remove(&oldest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_verdict_is_forgotten_first() {
+        let mut invalid = Invalid::new(2);
+        for n in 1..=3 {
+            let verdict = Verdict { latest_valid: B256::ZERO, error: n.to_string() };
+            invalid.insert(B256::with_last_byte(n), verdict);
+        }
+        assert!(invalid.get(&B256::with_last_byte(1)).is_none());
+        assert!(invalid.get(&B256::with_last_byte(3)).is_some());
+    }
+}

@@ -1,0 +1,230 @@
+//! engine_newPayload: one block, executed while its state root is computed.
+
+use super::{Engine, Verdict};
+use crate::{
+    commit::Commit,
+    error::Error,
+    execute::{Executed, Failure, execute},
+    handle::PayloadStatus,
+    metrics as names,
+    senders::Senders,
+    state::BlockState,
+    view::StateView,
+};
+use alloy_consensus::Header;
+use metrics::{counter, gauge, histogram};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
+};
+use tandem_chain::{Block, BlockError, Outcome, validate_body, validate_header, validate_outcome};
+use tandem_primitives::{B256, BlockId, StateDiff};
+use tandem_proto::{
+    event::CHAIN_EXECUTED,
+    multiproof::{self, Begin, ProofSession, StateUpdate},
+};
+use tracing::{Span, field::Empty, info, info_span, warn};
+
+/// A block that was executed, its root on the way.
+struct Running {
+    executed: Executed,
+    diff: Arc<StateDiff>,
+    session: Box<dyn ProofSession>,
+}
+
+impl Engine {
+    /// Validates and executes one block (Engine API, paris.md, "Payload validation").
+    pub(super) fn new_payload(
+        &mut self,
+        block: &Arc<Block>,
+        senders: &Senders,
+    ) -> Result<PayloadStatus, Error> {
+        let span = info_span!(
+            "validate_block_with_state",
+            block.number = block.id.number, block.hash = %block.id.hash,
+            transactions = block.transactions.len(), gas_used = block.header.gas_used,
+        );
+        let _entered = span.entered();
+        let (id, parent) = (block.id, block.header.parent_hash);
+        if self.chain.header_by_hash(id.hash)?.is_some() {
+            return Ok(PayloadStatus::valid(id.hash));
+        }
+        if let Some(verdict) = self.invalid.get(&id.hash).or_else(|| self.invalid.get(&parent)) {
+            let verdict = verdict.clone();
+            return Ok(self.refuse(id.hash, verdict));
+        }
+        let Some((parent_id, parent_header)) = self.chain.header_by_hash(parent)? else {
+            return Ok(PayloadStatus::syncing());
+        };
+        let checked = validate_header(&self.chain.spec, &block.header, &parent_header)
+            .and_then(|()| validate_body(&self.chain.spec, block));
+        let result = match checked {
+            Ok(()) => self.execute_and_prove(block, senders, parent_id),
+            Err(error) => Err(Failure::Invalid(error)),
+        };
+        match result {
+            Ok(()) => Ok(PayloadStatus::valid(id.hash)),
+            Err(Failure::Internal(error)) => Err(error),
+            Err(Failure::Invalid(error)) => {
+                info!(number = id.number, hash = %id.hash, %error, "invalid block");
+                counter!(names::INVALID, "rule" => error.kind()).increment(1);
+                let verdict = Verdict { latest_valid: parent, error: error.to_string() };
+                Ok(self.refuse(id.hash, verdict))
+            }
+        }
+    }
+
+    fn refuse(&mut self, hash: B256, verdict: Verdict) -> PayloadStatus {
+        let status = PayloadStatus::invalid(Some(verdict.latest_valid), verdict.error.clone());
+        self.invalid.insert(hash, verdict);
+        status
+    }
+
+    fn execute_and_prove(
+        &mut self,
+        block: &Arc<Block>,
+        senders: &Senders,
+        parent: BlockId,
+    ) -> Result<(), Failure> {
+        let started = Instant::now();
+        self.ensure_base_below(parent.hash).map_err(Failure::Internal)?;
+        let mut running = self.execute_streaming(block, senders, parent)?;
+        let executed_at = Instant::now();
+        histogram!(names::EXECUTION_SECONDS).record(executed_at - started);
+        running.session.finish();
+        let Running { executed, diff, session } = running;
+        let Executed { receipts, gas_used, blob_gas_used, requests } = executed;
+        let outcome =
+            Outcome { receipts: &receipts, gas_used, blob_gas_used, requests: &requests };
+        validate_outcome(&self.chain.spec, block, &outcome)
+            .map_err(Failure::Invalid)?;
+        // Only the root is open now, and storage-writer checks the roots of what it finds pending
+        // when it starts: a crash from here on leaves no invalid block behind.
+        let commit = Commit { block: block.clone(), receipts, diff: diff.clone() };
+        let ack = self.committer.send(commit);
+        let verdict = self.await_state_root(block, parent, session, &diff);
+        let root_at = Instant::now();
+        histogram!(names::ROOT_WAIT_SECONDS).record(root_at - executed_at);
+        let committed = ack.wait().map_err(Failure::Internal);
+        histogram!(names::COMMIT_WAIT_SECONDS).record(root_at.elapsed());
+        if let Err(failure) = verdict.and(committed) {
+            self.proof.discard(block.id.hash);
+            if let Err(error) = self.storage.discard(self.epoch, block.id.hash) {
+                warn!(number = block.id.number, %error, "refused block stays pending");
+            }
+            return Err(failure);
+        }
+        self.accept(block, parent, diff);
+        let total = started.elapsed();
+        info!(
+            number = block.id.number,
+            hash = %block.id.hash,
+            transactions = block.transactions.len(),
+            mgas = block.header.gas_used as f64 / 1e6,
+            execution_ms = (executed_at - started).as_secs_f64() * 1e3,
+            root_wait_ms = (root_at - executed_at).as_secs_f64() * 1e3,
+            total_ms = total.as_secs_f64() * 1e3,
+            "block executed"
+        );
+        Ok(())
+    }
+
+    /// Executes the block on its parent's state, the changes streaming to the workers.
+    fn execute_streaming(
+        &self,
+        block: &Arc<Block>,
+        senders: &Senders,
+        parent: BlockId,
+    ) -> Result<Running, Failure> {
+        let chain = &self.chain;
+        let view = info_span!("get_overlay").in_scope(|| {
+            let (layers, cache) = (chain.layers.clone(), chain.cache.clone());
+            StateView::new(parent.hash, layers, cache, self.storage.clone(), true)
+        });
+        // The workers' spans are children of the block's, not of the short one that opens them.
+        let opening = info_span!("spawn_payload_processor");
+        let session = self.proof.begin(Begin { block: block.id, parent: parent.hash });
+        drop(opening);
+        let mut session = session.map_err(|error| Failure::Internal(error.into()))?;
+        let span = info_span!(
+            "payload processor",
+            reads.layers = Empty, reads.cache = Empty, reads.storage = Empty,
+        );
+        let _entered = span.enter();
+        let hashes = Box::new(|number| chain.block_hash(parent, number));
+        let mut state = BlockState::new(&view, hashes, Some(&mut *session));
+        let executed = execute(&chain.spec, block, senders, &mut state)?;
+        let diff = Arc::new(state.into_diff());
+        for (place, count) in [
+            ("layers", &view.counts.layers),
+            ("cache", &view.counts.cache),
+            ("storage", &view.counts.storage),
+        ] {
+            let count = count.load(Relaxed);
+            span.record(["reads.", place].concat().as_str(), count);
+            counter!(names::READS, "from" => place).increment(count);
+        }
+        Ok(Running { executed, diff, session })
+    }
+
+    /// Waits for the root and compares it. Before a block is refused for its root, or fails for
+    /// want of one, the root is computed once more with fresh tries: a wrong verdict on a valid
+    /// block would take the node off the chain.
+    fn await_state_root(
+        &self,
+        block: &Block,
+        parent: BlockId,
+        session: Box<dyn ProofSession>,
+        diff: &StateDiff,
+    ) -> Result<(), Failure> {
+        let span = info_span!("await_state_root", targets = Empty, walks = Empty, nodes = Empty);
+        let _entered = span.enter();
+        let want = block.header.state_root;
+        let first = root(session);
+        if matches!(first, Ok(got) if got == want) {
+            return Ok(());
+        }
+        counter!(names::ROOT_RETRIES).increment(1);
+        self.proof.discard(block.id.hash);
+        let mut session = self
+            .proof
+            .begin(Begin { block: block.id, parent: parent.hash })
+            .map_err(|error| Failure::Internal(error.into()))?;
+        session.update(Arc::new(StateUpdate { accounts: diff.accounts.clone() }));
+        let second = root(session).map_err(|error| Failure::Internal(error.into()))?;
+        if !matches!(first, Ok(got) if got == second) {
+            warn!(number = block.id.number, ?first, %second, "first state root was wrong");
+        }
+        if second == want {
+            return Ok(());
+        }
+        // Named from the header's side: it has `got` where execution wants `want`.
+        Err(Failure::Invalid(BlockError::StateRoot { got: want, want: second }))
+    }
+
+    /// The block is valid and durable: later blocks may build on it.
+    fn accept(&self, block: &Block, parent: BlockId, diff: Arc<StateDiff>) {
+        let header: Arc<Header> = Arc::new(block.header.clone());
+        let layers = {
+            let mut layers = self.chain.layers.write();
+            layers.insert(block.id, parent.hash, diff);
+            layers.len()
+        };
+        self.chain.tree.write().insert(block.id, header);
+        gauge!(names::LAYERS).set(layers as f64);
+        counter!(names::GAS).increment(block.header.gas_used);
+        counter!(names::TRANSACTIONS).increment(block.transactions.len() as u64);
+        self.publish(CHAIN_EXECUTED, block.id);
+    }
+}
+
+fn root(session: Box<dyn ProofSession>) -> Result<B256, multiproof::Error> {
+    let answer = session.roots()?;
+    let span = Span::current();
+    span.record("targets", answer.stats.targets);
+    span.record("walks", answer.stats.walks);
+    span.record("nodes", answer.stats.nodes);
+    let (root, _) = tandem_trie::combine(&answer.roots)
+        .map_err(|error| multiproof::Error::Trie(error.to_string()))?;
+    Ok(root)
+}

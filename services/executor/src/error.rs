@@ -1,0 +1,51 @@
+use tandem_primitives::{B256, BlockId};
+use tandem_proto::{multiproof, storage};
+
+/// Why the executor has no answer. An invalid payload is an answer, not an error.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// Head, safe and finalized block do not lie on one chain (Engine API -38002).
+    #[error("invalid forkchoice state: {0}")]
+    InvalidForkchoice(&'static str),
+    /// The state of this block is neither in the layers nor in the base.
+    #[error("state of block {0} is not available")]
+    StateUnavailable(BlockId),
+    /// No such block.
+    #[error("unknown block")]
+    UnknownBlock,
+    /// The base stands on another branch than the state that is read.
+    #[error("the base at block {base} is not below block {block}")]
+    BaseMoved {
+        /// The block whose state is read.
+        block: B256,
+        /// Where the base stands.
+        base: BlockId,
+    },
+    /// A stored record cannot be decoded.
+    #[error("stored {what} of block {block}: {error}")]
+    Record {
+        /// Which record.
+        what: &'static str,
+        /// Its block.
+        block: B256,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// storage-writer did not do what it was asked.
+    #[error(transparent)]
+    Storage(#[from] storage::Error),
+    /// multiproof-workers have no roots.
+    #[error("state root: {0}")]
+    Proof(#[from] multiproof::Error),
+    /// The engine's mailbox is full, or the engine has stopped.
+    #[error(transparent)]
+    Engine(#[from] tandem_actor::Error),
+    /// The EVM failed for a reason that is not the block's fault.
+    #[error("execution: {0}")]
+    Execution(String),
+    /// The call's parameters make no sense (a fee cap below the tip, for instance).
+    #[error("{0}")]
+    InvalidCall(String),
+}
+
+impl revm::context::DBErrorMarker for Error {}

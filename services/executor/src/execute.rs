@@ -1,0 +1,98 @@
+//! One block through the EVM, its state changes streamed to the workers as each transaction
+//! commits.
+
+use crate::{error::Error, senders::Senders, state::BlockState};
+use alloy_consensus::transaction::Recovered;
+use alloy_eips::eip7685::Requests;
+use alloy_evm::{
+    EvmEnv,
+    block::{BlockExecutionError, BlockExecutor, BlockExecutionResult},
+    eth::{EthBlockExecutionCtx, EthBlockExecutor, EthEvmBuilder},
+};
+use std::borrow::Cow;
+use tandem_chain::{Block, BlockError, ChainSpec, Receipt, ReceiptBuilder};
+
+/// What execution gives beside the state changes.
+#[derive(Debug)]
+pub struct Executed {
+    /// In block order.
+    pub receipts: Vec<Receipt>,
+    /// Of the whole block.
+    pub gas_used: u64,
+    /// Of the whole block (EIP-4844).
+    pub blob_gas_used: u64,
+    /// Requests to the consensus layer (EIP-7685).
+    pub requests: Requests,
+}
+
+/// Why a block has no result.
+#[derive(Debug)]
+pub enum Failure {
+    /// The block breaks a rule.
+    Invalid(BlockError),
+    /// Something else than the block is to blame.
+    Internal(Error),
+}
+
+/// Executes a block whose header and body rules hold already. The changes are in `state` afterwards
+/// and went to its session on the way.
+///
+/// # Errors
+/// [`Failure`].
+pub fn execute(
+    spec: &ChainSpec,
+    block: &Block,
+    senders: &Senders,
+    state: &mut BlockState<'_>,
+) -> Result<Executed, Failure> {
+    let result = run(spec, block, senders, state);
+    if let Some(error) = state.take_error() {
+        return Err(Failure::Internal(error));
+    }
+    let BlockExecutionResult { receipts, requests, gas_used, blob_gas_used } = result?;
+    Ok(Executed { receipts, gas_used, blob_gas_used, requests })
+}
+
+fn run(
+    spec: &ChainSpec,
+    block: &Block,
+    senders: &Senders,
+    state: &mut BlockState<'_>,
+) -> Result<BlockExecutionResult<Receipt>, Failure> {
+    let header = &block.header;
+    let blob_params = spec.blob_params_at(header.timestamp);
+    let env = EvmEnv::for_eth_block(header, spec, spec.chain_id(), blob_params);
+    let context = EthBlockExecutionCtx {
+        parent_hash: header.parent_hash,
+        parent_beacon_block_root: header.parent_beacon_block_root,
+        ommers: &[],
+        withdrawals: block.withdrawals.as_deref().map(Cow::Borrowed),
+        extra_data: header.extra_data.clone(),
+        tx_count_hint: Some(block.transactions.len()),
+        slot_number: None,
+    };
+    let evm = EthEvmBuilder::new(state, env).build();
+    let mut executor = EthBlockExecutor::new(evm, context, spec, ReceiptBuilder);
+    executor.apply_pre_execution_changes().map_err(system_call)?;
+    for (index, transaction) in block.transactions.iter().enumerate() {
+        let sender = senders.get(index).ok_or(Failure::Invalid(BlockError::Signature { index }))?;
+        executor.execute_transaction(Recovered::new_unchecked(transaction, sender)).map_err(
+            |error| failure(error, |reason| BlockError::Transaction { index, sender, reason }),
+        )?;
+    }
+    let (_, result) = executor.finish().map_err(system_call)?;
+    Ok(result)
+}
+
+fn system_call(error: BlockExecutionError) -> Failure {
+    failure(error, |reason| BlockError::SystemCall { reason })
+}
+
+fn failure(error: BlockExecutionError, rule: impl FnOnce(String) -> BlockError) -> Failure {
+    match error {
+        BlockExecutionError::Validation(error) => Failure::Invalid(rule(error.to_string())),
+        BlockExecutionError::Internal(error) => {
+            Failure::Internal(Error::Execution(error.to_string()))
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The executor as its callers see it.
+
+use crate::{
+    chain::Chain,
+    engine::Message,
+    error::Error,
+    metrics as names,
+    senders::Senders,
+};
+use metrics::histogram;
+use std::{sync::Arc, time::Instant};
+use tandem_actor::Mailbox;
+use tandem_chain::{Block, ChainSpec, Payload, PayloadSidecar};
+use tandem_primitives::B256;
+use tokio::sync::oneshot;
+use tracing::{Instrument, Span, field::Empty, info_span};
+
+/// `PayloadStatusV1.status` (Engine API, paris.md).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// Executed, its roots right, durable.
+    Valid,
+    /// Breaks a rule, or builds on a block that does.
+    Invalid,
+    /// Its parent is not known.
+    Syncing,
+    /// Not executed. Never given: side-chain blocks are executed too.
+    Accepted,
+}
+
+impl Status {
+    /// The name in the Engine API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Valid => "VALID",
+            Self::Invalid => "INVALID",
+            Self::Syncing => "SYNCING",
+            Self::Accepted => "ACCEPTED",
+        }
+    }
+}
+
+/// `PayloadStatusV1` (Engine API, paris.md).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PayloadStatus {
+    /// The verdict.
+    pub status: Status,
+    /// The newest valid block on the payload's branch; `None` when it is not known.
+    pub latest_valid_hash: Option<B256>,
+    /// What is wrong, for people.
+    pub validation_error: Option<String>,
+}
+
+impl PayloadStatus {
+    pub(crate) fn valid(hash: B256) -> Self {
+        Self { status: Status::Valid, latest_valid_hash: Some(hash), validation_error: None }
+    }
+
+    pub(crate) fn invalid(latest_valid_hash: Option<B256>, error: String) -> Self {
+        Self { status: Status::Invalid, latest_valid_hash, validation_error: Some(error) }
+    }
+
+    pub(crate) fn syncing() -> Self {
+        Self { status: Status::Syncing, latest_valid_hash: None, validation_error: None }
+    }
+}
+
+/// `ForkchoiceStateV1` (Engine API, paris.md).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForkchoiceState {
+    /// The new head.
+    pub head: B256,
+    /// The newest safe block, zero for none.
+    pub safe: B256,
+    /// The newest finalized block, zero for none.
+    pub finalized: B256,
+}
+
+/// A handle to the engine. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    engine: Mailbox<Message>,
+    chain: Arc<Chain>,
+}
+
+impl Handle {
+    pub(crate) fn new(engine: Mailbox<Message>, chain: Arc<Chain>) -> Self {
+        Self { engine, chain }
+    }
+
+    /// The chain, for reading.
+    pub fn chain(&self) -> &Arc<Chain> {
+        &self.chain
+    }
+
+    /// The rules of this chain.
+    pub fn spec(&self) -> &ChainSpec {
+        self.chain.spec()
+    }
+
+    /// Validates and executes a payload. That the method's version fits the payload was checked by
+    /// the caller.
+    ///
+    /// # Errors
+    /// [`Error`]: there is no verdict, the payload may be sent again.
+    pub async fn new_payload(
+        &self,
+        payload: Payload,
+        sidecar: PayloadSidecar,
+    ) -> Result<PayloadStatus, Error> {
+        let span = info_span!(
+            "on_new_payload", block.number = payload.block_number,
+            block.hash = %payload.block_hash, status = Empty,
+        );
+        let started = Instant::now();
+        let result = self.validate(payload, sidecar).instrument(span.clone()).await;
+        let status = result.as_ref().map_or("error", |status| status.status.as_str());
+        span.record("status", status);
+        histogram!(names::NEW_PAYLOAD_SECONDS, "status" => status).record(started.elapsed());
+        result
+    }
+
+    async fn validate(
+        &self,
+        payload: Payload,
+        sidecar: PayloadSidecar,
+    ) -> Result<PayloadStatus, Error> {
+        let decoded = on_cpu(move || {
+            let block = info_span!("decode_payload")
+                .in_scope(|| Block::from_payload(payload, &sidecar))?;
+            let block = Arc::new(block);
+            Ok::<_, tandem_chain::BlockError>((block.clone(), Senders::recover(block)))
+        });
+        match decoded.await? {
+            // What the payload would hash to is not known, so neither is its ancestor (cancun.md,
+            // `engine_newPayloadV3`: latestValidHash is null).
+            Err(error) => Ok(PayloadStatus::invalid(None, error.to_string())),
+            Ok((block, senders)) => {
+                let ask = |reply| Message::NewPayload { block, senders, reply };
+                self.engine.ask(ask).await?
+            }
+        }
+    }
+
+    /// Sets head, safe and finalized block.
+    ///
+    /// # Errors
+    /// [`Error::InvalidForkchoice`] (-38002), or others: the call may be repeated.
+    pub async fn forkchoice_updated(&self, state: ForkchoiceState) -> Result<PayloadStatus, Error> {
+        let started = Instant::now();
+        let result = self.engine.ask(|reply| Message::Forkchoice { state, reply }).await?;
+        let status = result.as_ref().map_or("error", |status| status.status.as_str());
+        histogram!(names::FORKCHOICE_SECONDS, "status" => status).record(started.elapsed());
+        result
+    }
+}
+
+/// Runs CPU work on the rayon pool, in the caller's span.
+async fn on_cpu<R: Send + 'static>(
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, Error> {
+    let (reply, answer) = oneshot::channel();
+    let span = Span::current();
+    rayon::spawn(move || {
+        let _ = reply.send(span.in_scope(work));
+    });
+    answer.await.map_err(|_| Error::Execution("a worker thread failed".into()))
+}

@@ -1,0 +1,47 @@
+//! executor: the Engine API and JSON-RPC, the tree of recent blocks, the EVM.
+//!
+//! **Role.** Takes payloads from the consensus layer, validates and executes them, has their state
+//! root computed meanwhile, and answers VALID once root and commit are there. **In:** Engine API
+//! and JSON-RPC over HTTP; `chain.persisted`. **Out:** one proof stream per block to
+//! multiproof-workers; commits and forkchoices to storage-writer; `chain.executed`, `chain.head`.
+//!
+//! ```text
+//! HTTP ─► rpc ─► Handle ─ decode, senders (rayon) ─► engine thread
+//!                                                      │ validate header and body
+//!                                                      │ execute ── updates ──► multiproof-workers
+//!                                                      │ check outcome             (hash)
+//!                                                      ├── commit ──► commit thread ──► storage-writer
+//!                                                      │ await roots, compare
+//!                                                      └ VALID, block becomes a layer
+//! ```
+//!
+//! **Overload.** The engine's mailbox is bounded; a full one answers with an error that the
+//! consensus layer retries. Nothing here is durable: after a restart the recent blocks come back
+//! from storage-writer.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod call;
+mod chain;
+mod commit;
+mod config;
+mod engine;
+mod error;
+mod execute;
+mod handle;
+mod layers;
+mod metrics;
+pub mod rpc;
+mod senders;
+mod service;
+mod state;
+mod tree;
+mod view;
+
+pub use call::{CallOutcome, CallRequest};
+pub use chain::{BlockTag, Chain};
+pub use config::Config;
+pub use engine::Deps;
+pub use error::Error;
+pub use handle::{ForkchoiceState, Handle, PayloadStatus, Status};
+pub use service::Executor;

@@ -1,0 +1,34 @@
+//! Names of the metrics, and their descriptions.
+
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+
+pub const NEW_PAYLOAD_SECONDS: &str = "tandem_executor_new_payload_seconds";
+pub const FORKCHOICE_SECONDS: &str = "tandem_executor_forkchoice_updated_seconds";
+pub const EXECUTION_SECONDS: &str = "tandem_executor_execution_seconds";
+pub const ROOT_WAIT_SECONDS: &str = "tandem_executor_root_wait_seconds";
+pub const COMMIT_WAIT_SECONDS: &str = "tandem_executor_commit_wait_seconds";
+pub const MAILBOX_WAIT_SECONDS: &str = "tandem_executor_mailbox_wait_seconds";
+pub const GAS: &str = "tandem_executor_gas_total";
+pub const TRANSACTIONS: &str = "tandem_executor_transactions_total";
+pub const INVALID: &str = "tandem_executor_invalid_blocks_total";
+pub const READS: &str = "tandem_executor_state_reads_total";
+pub const ROOT_RETRIES: &str = "tandem_executor_root_retries_total";
+pub const LAYERS: &str = "tandem_executor_layers";
+pub const HEAD: &str = "tandem_executor_head_block";
+
+pub fn describe() {
+    let seconds = Unit::Seconds;
+    describe_histogram!(NEW_PAYLOAD_SECONDS, seconds, "engine_newPayload, decoding to answer, by status");
+    describe_histogram!(FORKCHOICE_SECONDS, seconds, "engine_forkchoiceUpdated, by status");
+    describe_histogram!(EXECUTION_SECONDS, seconds, "Execution of a block's transactions");
+    describe_histogram!(ROOT_WAIT_SECONDS, seconds, "Wait for the state root after execution");
+    describe_histogram!(COMMIT_WAIT_SECONDS, seconds, "Wait for the commit's ack after the root");
+    describe_histogram!(MAILBOX_WAIT_SECONDS, seconds, "Wait of a call in the engine's mailbox");
+    describe_counter!(GAS, Unit::Count, "Gas of valid blocks");
+    describe_counter!(TRANSACTIONS, Unit::Count, "Transactions of valid blocks");
+    describe_counter!(INVALID, Unit::Count, "Blocks refused, by the rule they break");
+    describe_counter!(READS, Unit::Count, "State reads of blocks, by where they were answered");
+    describe_counter!(ROOT_RETRIES, Unit::Count, "Roots computed a second time before a block was refused");
+    describe_gauge!(LAYERS, Unit::Count, "Blocks whose state changes are held in memory");
+    describe_gauge!(HEAD, Unit::Count, "Number of the canonical head");
+}

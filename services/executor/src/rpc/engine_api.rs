@@ -1,0 +1,192 @@
+//! The `engine` methods (execution-apis, `src/engine`).
+
+use super::engine_types::{
+    ClientVersionJson, ForkchoiceParams, ForkchoiceUpdatedJson, NewPayload, PayloadBodyJson,
+    PayloadStatusJson, check_attributes, decode_new_payload,
+};
+use super::error::{RpcError, code};
+use super::hex::Quantity;
+use super::methods::{Answer, Methods, Params, off_reactor, required, to_result};
+use super::{ClientInfo, eth_methods};
+use crate::{BlockTag, Error, ForkchoiceState, Handle, Status};
+use alloy_primitives::B256;
+use serde_json::value::RawValue;
+use tandem_chain::{ChainSpec, Fork};
+use tracing::{debug, warn};
+
+/// What `engine_exchangeCapabilities` lists; itself not, as the specification has it.
+const CAPABILITIES: [&str; 10] = [
+    "engine_forkchoiceUpdatedV1",
+    "engine_forkchoiceUpdatedV2",
+    "engine_forkchoiceUpdatedV3",
+    "engine_getClientVersionV1",
+    "engine_getPayloadBodiesByHashV1",
+    "engine_getPayloadBodiesByRangeV1",
+    "engine_newPayloadV1",
+    "engine_newPayloadV2",
+    "engine_newPayloadV3",
+    "engine_newPayloadV4",
+];
+
+/// Bodies given at once. At least 32 by the specification; 128 full blocks are some 50 MB of JSON.
+const PAYLOAD_BODIES_MAX: u64 = 128;
+
+/// The methods of the Engine API port: `engine`, and all of [`eth_methods`] (the specification
+/// asks for some of them, so that a consensus client needs one connection only).
+///
+/// Blocks are not built yet: attributes given to `engine_forkchoiceUpdated` are checked, the
+/// `payloadId` is always `null`, and there is no `engine_getPayload`.
+pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
+    let mut methods = eth_methods(engine, client.clone());
+    for (name, version) in [
+        ("engine_newPayloadV1", 1),
+        ("engine_newPayloadV2", 2),
+        ("engine_newPayloadV3", 3),
+        // Osaka changed nothing about it.
+        ("engine_newPayloadV4", 4),
+    ] {
+        let engine = engine.clone();
+        methods.add(name, move |params| new_payload(engine.clone(), version, params));
+    }
+    for (name, version) in [
+        ("engine_forkchoiceUpdatedV1", 1),
+        ("engine_forkchoiceUpdatedV2", 2),
+        ("engine_forkchoiceUpdatedV3", 3),
+    ] {
+        let engine = engine.clone();
+        methods.add(name, move |params| forkchoice_updated(engine.clone(), version, params));
+    }
+    let handle = engine.clone();
+    methods.add("engine_getPayloadBodiesByHashV1", move |params| {
+        bodies_by_hash(handle.clone(), params)
+    });
+    let handle = engine.clone();
+    methods.add("engine_getPayloadBodiesByRangeV1", move |params| {
+        bodies_by_range(handle.clone(), params)
+    });
+    methods.add("engine_exchangeCapabilities", |params| async move {
+        let (theirs,) = params.decode::<(Option<Vec<String>>,)>()?;
+        required(theirs, 0)?;
+        to_result(&CAPABILITIES)
+    });
+    methods.add("engine_getClientVersionV1", move |params| {
+        std::future::ready(client_version(&client, &params))
+    });
+    methods
+}
+
+/// The fork at this time, `None` from the first one on that this client does not know.
+fn known_fork(spec: &ChainSpec, timestamp: u64) -> Option<Fork> {
+    let is_unknown = spec.unsupported_fork().is_some_and(|fork| timestamp >= fork.time);
+    (!is_unknown).then(|| spec.fork_at(timestamp))
+}
+
+async fn new_payload(engine: Handle, version: u8, params: Params) -> Answer {
+    let spec = engine.spec().clone();
+    let is_large = params.is_large();
+    let decode = move || {
+        let params = decode_new_payload(version, &params)?;
+        NewPayload::new(version, params, |timestamp| known_fork(&spec, timestamp))
+    };
+    let NewPayload { payload, sidecar } =
+        if is_large { off_reactor(decode).await? } else { decode()? };
+    let status = engine.new_payload(payload, sidecar).await.map_err(engine_error)?;
+    to_result(&PayloadStatusJson::from(status))
+}
+
+async fn forkchoice_updated(engine: Handle, version: u8, params: Params) -> Answer {
+    let (state, attributes): ForkchoiceParams = params.decode_large().await?;
+    let state: ForkchoiceState = required(state, 0)?.into();
+    let head = state.head;
+    let status = engine.forkchoice_updated(state).await.map_err(engine_error)?;
+    if let (Status::Valid, Some(attributes)) = (status.status, attributes) {
+        check_attributes_on(&engine, version, head, attributes).await?;
+    }
+    to_result(&ForkchoiceUpdatedJson { payload_status: status.into(), payload_id: None })
+}
+
+async fn check_attributes_on(
+    engine: &Handle,
+    version: u8,
+    head: B256,
+    attributes: Box<RawValue>,
+) -> Result<(), RpcError> {
+    let (chain, spec) = (engine.chain().clone(), engine.spec().clone());
+    off_reactor(move || {
+        let header = chain.header(BlockTag::Hash(head)).map_err(engine_error)?;
+        let (_, header) = header.ok_or_else(|| engine_error(Error::UnknownBlock))?;
+        let fork_at = |timestamp| known_fork(&spec, timestamp);
+        check_attributes(version, &attributes, header.timestamp, fork_at)?;
+        Ok(())
+    })
+    .await
+}
+
+async fn bodies_by_hash(engine: Handle, params: Params) -> Answer {
+    let (hashes,) = params.decode_large::<(Option<Vec<B256>>,)>().await?;
+    let hashes = required(hashes, 0)?;
+    check_body_count(hashes.len() as u64)?;
+    let chain = engine.chain().clone();
+    off_reactor(move || {
+        let body = |hash: B256| chain.block(BlockTag::Hash(hash)).map_err(engine_error);
+        let blocks: Result<Vec<_>, _> = hashes.into_iter().map(body).collect();
+        bodies(blocks?)
+    })
+    .await
+}
+
+async fn bodies_by_range(engine: Handle, params: Params) -> Answer {
+    let (start, count) = params.decode::<(Option<Quantity<u64>>, Option<Quantity<u64>>)>()?;
+    let (start, count) = (required(start, 0)?.0, required(count, 1)?.0);
+    if start == 0 || count == 0 {
+        let reason = "start and count must be at least 1";
+        return Err(RpcError::engine(code::INVALID_PARAMS, reason));
+    }
+    check_body_count(count)?;
+    let chain = engine.chain().clone();
+    off_reactor(move || {
+        // Blocks above the head are left out, not null.
+        let end = start.saturating_add(count).min(chain.head().number.saturating_add(1));
+        let body = |number| chain.block(BlockTag::Number(number)).map_err(engine_error);
+        let blocks: Result<Vec<_>, _> = (start..end).map(body).collect();
+        bodies(blocks?)
+    })
+    .await
+}
+
+fn check_body_count(count: u64) -> Result<(), RpcError> {
+    if count <= PAYLOAD_BODIES_MAX {
+        return Ok(());
+    }
+    let reason = format_args!("{count} bodies, at most {PAYLOAD_BODIES_MAX}");
+    Err(RpcError::engine(code::TOO_LARGE_REQUEST, reason))
+}
+
+fn bodies(blocks: Vec<Option<tandem_chain::Block>>) -> Answer {
+    let bodies: Vec<_> = blocks.into_iter().map(|block| block.map(PayloadBodyJson::from)).collect();
+    to_result(&bodies)
+}
+
+fn client_version(client: &ClientInfo, params: &Params) -> Answer {
+    let (theirs,) = params.decode::<(Option<ClientVersionJson>,)>()?;
+    let theirs = required(theirs, 0)?;
+    debug!(name = %theirs.name, version = %theirs.version, "consensus client introduced itself");
+    to_result(&[ClientVersionJson {
+        code: ClientInfo::CODE.into(),
+        name: ClientInfo::NAME.into(),
+        version: format!("v{}", client.version),
+        commit: const_hex::encode_prefixed(client.commit),
+    }])
+}
+
+/// The error object for what the engine could not do.
+fn engine_error(error: Error) -> RpcError {
+    let code = match &error {
+        Error::InvalidForkchoice(_) => code::INVALID_FORKCHOICE_STATE,
+        _ => {
+            warn!(%error, "engine call failed");
+            code::SERVER_ERROR
+        }
+    };
+    RpcError::engine(code, error)
+}

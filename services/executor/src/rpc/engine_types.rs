@@ -1,0 +1,258 @@
+//! Parameters and results of the Engine API, and the checks that depend on the method's version
+//! (execution-apis, `src/engine/paris.md` to `osaka.md`).
+
+use super::error::{RpcError, code};
+use super::hex::Quantity;
+use super::methods::{Positional, required};
+use crate::{ForkchoiceState, PayloadStatus};
+use alloy_eips::eip4895::Withdrawal;
+use alloy_primitives::{Address, B256, Bytes};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tandem_chain::{Fork, Payload, PayloadSidecar};
+
+/// Parameters of `engine_newPayload`: a version has the first one, three or four of them.
+pub(super) type NewPayloadParams =
+    (Option<Payload>, Option<Vec<B256>>, Option<B256>, Option<Vec<Bytes>>);
+
+/// A payload with its sidecar, of which is known that version and fork fit.
+#[derive(Debug)]
+pub(super) struct NewPayload {
+    pub payload: Payload,
+    pub sidecar: PayloadSidecar,
+}
+
+impl NewPayload {
+    /// Checks, in this order, that exactly the parameters and fields of this version are there
+    /// (-32602), that the version serves the payload's fork (-38005), and that the execution
+    /// requests are well formed (-32602).
+    ///
+    /// # Errors
+    /// The error object that the specification demands.
+    pub(super) fn new(
+        version: u8,
+        params: NewPayloadParams,
+        fork_at: impl Fn(u64) -> Option<Fork>,
+    ) -> Result<Self, RpcError> {
+        let (payload, versioned_hashes, parent_beacon_block_root, execution_requests) = params;
+        let payload = required(payload, 0)?;
+        let sidecar =
+            PayloadSidecar { versioned_hashes, parent_beacon_block_root, execution_requests };
+        check_fields(version, &payload, &sidecar)?;
+        let fork = check_fork(version, fork_at(payload.timestamp))?;
+        // The one version that serves forks with and without withdrawals.
+        if version == 2 && payload.withdrawals.is_some() != (fork >= Fork::Shanghai) {
+            return Err(invalid_params("withdrawals must be there from Shanghai on, not before"));
+        }
+        if let Some(requests) = &sidecar.execution_requests {
+            check_requests(requests)?;
+        }
+        Ok(Self { payload, sidecar })
+    }
+}
+
+/// Whether the fields that not all versions have are there exactly when this one has them.
+fn check_fields(version: u8, payload: &Payload, sidecar: &PayloadSidecar) -> Result<(), RpcError> {
+    let from_v3 = [
+        ("blobGasUsed", payload.blob_gas_used.is_some()),
+        ("excessBlobGas", payload.excess_blob_gas.is_some()),
+        ("expectedBlobVersionedHashes", sidecar.versioned_hashes.is_some()),
+        ("parentBeaconBlockRoot", sidecar.parent_beacon_block_root.is_some()),
+    ];
+    for (name, present) in from_v3 {
+        check_presence(version, 3, name, present)?;
+    }
+    check_presence(version, 4, "executionRequests", sidecar.execution_requests.is_some())?;
+    match version {
+        2 => Ok(()),
+        _ => check_presence(version, 3, "withdrawals", payload.withdrawals.is_some()),
+    }
+}
+
+fn check_presence(version: u8, since: u8, name: &str, present: bool) -> Result<(), RpcError> {
+    match (version >= since, present) {
+        (true, false) => Err(invalid_params(format_args!("{name} is missing"))),
+        (false, true) => Err(invalid_params(format_args!("{name} is not part of V{version}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether this version of `newPayload` serves payloads of this fork (`None`: a fork that this
+/// client does not know). V1 has no such rule: later payloads cannot have the right hash in its
+/// form.
+fn check_fork(version: u8, fork: Option<Fork>) -> Result<Fork, RpcError> {
+    let served = |fork: &Fork| match version {
+        1 => true,
+        2 => *fork < Fork::Cancun,
+        3 => *fork == Fork::Cancun,
+        _ => *fork >= Fork::Prague,
+    };
+    fork.filter(served).ok_or_else(|| unsupported_fork("newPayload", version, fork))
+}
+
+fn unsupported_fork(method: &str, version: u8, fork: Option<Fork>) -> RpcError {
+    let fork = fork.map_or("a later fork".to_owned(), |fork| fork.to_string());
+    let reason = format_args!("engine_{method}V{version} does not serve {fork}");
+    RpcError::engine(code::UNSUPPORTED_FORK, reason)
+}
+
+/// Execution requests are in ascending order of type, each type at most once, none without data
+/// (EIP-7685).
+fn check_requests(requests: &[Bytes]) -> Result<(), RpcError> {
+    if requests.iter().any(|request| request.len() < 2) {
+        return Err(invalid_params("execution request without data"));
+    }
+    if !requests.is_sorted_by(|a, b| a[0] < b[0]) {
+        return Err(invalid_params("execution requests are not in ascending order of type"));
+    }
+    Ok(())
+}
+
+fn invalid_params(reason: impl std::fmt::Display) -> RpcError {
+    RpcError::engine(code::INVALID_PARAMS, reason)
+}
+
+/// `ForkchoiceStateV1`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ForkchoiceStateJson {
+    head_block_hash: B256,
+    safe_block_hash: B256,
+    finalized_block_hash: B256,
+}
+
+impl From<ForkchoiceStateJson> for ForkchoiceState {
+    fn from(state: ForkchoiceStateJson) -> Self {
+        Self {
+            head: state.head_block_hash,
+            safe: state.safe_block_hash,
+            finalized: state.finalized_block_hash,
+        }
+    }
+}
+
+/// Parameters of `engine_forkchoiceUpdated`. The attributes stay text until the forkchoice is
+/// applied: wrong ones must not keep it from being applied.
+pub(super) type ForkchoiceParams = (Option<ForkchoiceStateJson>, Option<Box<RawValue>>);
+
+/// `PayloadAttributesV1` to `V3`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PayloadAttributes {
+    timestamp: Quantity<u64>,
+    #[allow(dead_code, reason = "checked for its form until payloads are built")]
+    prev_randao: B256,
+    #[allow(dead_code, reason = "checked for its form until payloads are built")]
+    suggested_fee_recipient: Address,
+    withdrawals: Option<Vec<Withdrawal>>,
+    parent_beacon_block_root: Option<B256>,
+}
+
+/// Checks payload attributes against the method's version and the head that they would build on,
+/// in the order of the specification: form (-38003), fork (-38005), timestamp (-38003).
+///
+/// # Errors
+/// The error object that the specification demands.
+pub(super) fn check_attributes(
+    version: u8,
+    attributes: &RawValue,
+    head_timestamp: u64,
+    fork_at: impl Fn(u64) -> Option<Fork>,
+) -> Result<PayloadAttributes, RpcError> {
+    let invalid = |reason: &str| RpcError::engine(code::INVALID_PAYLOAD_ATTRIBUTES, reason);
+    let attributes: PayloadAttributes =
+        serde_json::from_str(attributes.get()).map_err(|error| invalid(&error.to_string()))?;
+    // Whatever comes after the forks that are known has all that they have.
+    let fork = fork_at(attributes.timestamp.0);
+    let wants_withdrawals = match version {
+        1 => false,
+        2 => fork.is_none_or(|fork| fork >= Fork::Shanghai),
+        _ => true,
+    };
+    if attributes.parent_beacon_block_root.is_some() != (version >= 3) {
+        return Err(invalid("parentBeaconBlockRoot must be there from V3 on, not before"));
+    }
+    if attributes.withdrawals.is_some() != wants_withdrawals {
+        return Err(invalid("withdrawals must be there from Shanghai on, not before"));
+    }
+    let served = |fork: Fork| match version {
+        1 => fork == Fork::Paris,
+        2 => fork < Fork::Cancun,
+        _ => fork >= Fork::Cancun,
+    };
+    if !fork.is_some_and(served) {
+        return Err(unsupported_fork("forkchoiceUpdated", version, fork));
+    }
+    if attributes.timestamp.0 <= head_timestamp {
+        return Err(invalid("timestamp is not above the head's"));
+    }
+    Ok(attributes)
+}
+
+/// `PayloadStatusV1`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PayloadStatusJson {
+    status: &'static str,
+    latest_valid_hash: Option<B256>,
+    validation_error: Option<String>,
+}
+
+impl From<PayloadStatus> for PayloadStatusJson {
+    fn from(status: PayloadStatus) -> Self {
+        Self {
+            status: status.status.as_str(),
+            latest_valid_hash: status.latest_valid_hash,
+            validation_error: status.validation_error,
+        }
+    }
+}
+
+/// Result of `engine_forkchoiceUpdated`. There is no payload id yet: blocks are not built.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ForkchoiceUpdatedJson {
+    pub payload_status: PayloadStatusJson,
+    pub payload_id: Option<()>,
+}
+
+/// `ExecutionPayloadBodyV1`.
+#[derive(Debug, Serialize)]
+pub(super) struct PayloadBodyJson {
+    transactions: Vec<Bytes>,
+    withdrawals: Option<Vec<Withdrawal>>,
+}
+
+impl From<tandem_chain::Block> for PayloadBodyJson {
+    fn from(block: tandem_chain::Block) -> Self {
+        Self { transactions: block.raw_transactions, withdrawals: block.withdrawals }
+    }
+}
+
+/// `ClientVersionV1`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ClientVersionJson {
+    pub code: String,
+    pub name: String,
+    pub version: String,
+    pub commit: String,
+}
+
+/// A tuple with as many parameters as this version of `newPayload` has; one more is an error.
+pub(super) fn decode_new_payload(
+    version: u8,
+    params: &super::Params,
+) -> Result<NewPayloadParams, RpcError> {
+    fn decode<T: Positional>(params: &super::Params) -> Result<T, RpcError> {
+        params.decode()
+    }
+    match version {
+        1 | 2 => decode(params).map(|(payload,)| (payload, None, None, None)),
+        3 => decode(params).map(|(payload, hashes, root)| (payload, hashes, root, None)),
+        _ => decode(params),
+    }
+}
+
+#[cfg(test)]
+#[path = "engine_types_tests.rs"]
+mod tests;

@@ -1,0 +1,92 @@
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt::Display;
+
+/// The error object of a JSON-RPC response (JSON-RPC 2.0, section 5.1; execution-apis,
+/// `src/engine/common.md`, section Errors).
+#[derive(Debug, Clone, Serialize)]
+pub struct RpcError {
+    /// One of the codes in [`code`].
+    pub code: i32,
+    /// One sentence.
+    pub message: Cow<'static, str>,
+    /// Details for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<Box<RawValue>>,
+}
+
+/// Error codes of JSON-RPC 2.0, of the Engine API and, where these are silent, of geth.
+pub mod code {
+    /// The body is no JSON.
+    pub const PARSE_ERROR: i32 = -32700;
+    /// The JSON is no request object.
+    pub const INVALID_REQUEST: i32 = -32600;
+    /// No such method here.
+    pub const METHOD_NOT_FOUND: i32 = -32601;
+    /// Parameters missing, superfluous or malformed.
+    pub const INVALID_PARAMS: i32 = -32602;
+    /// A defect on our side.
+    pub const INTERNAL: i32 = -32603;
+    /// The call failed for a reason that the message names.
+    pub const SERVER_ERROR: i32 = -32000;
+    /// The answer to a batch grew too large.
+    pub const RESPONSE_TOO_LARGE: i32 = -32003;
+    /// `safeBlockHash` or `finalizedBlockHash` is not on the chain of `headBlockHash`.
+    pub const INVALID_FORKCHOICE_STATE: i32 = -38002;
+    /// The payload attributes do not fit the head or the method's version.
+    pub const INVALID_PAYLOAD_ATTRIBUTES: i32 = -38003;
+    /// More items asked for than are served at once.
+    pub const TOO_LARGE_REQUEST: i32 = -38004;
+    /// The timestamp belongs to a fork that this version of the method does not serve.
+    pub const UNSUPPORTED_FORK: i32 = -38005;
+    /// `eth_call` reverted.
+    pub const EXECUTION_REVERTED: i32 = 3;
+}
+
+impl RpcError {
+    /// An error without data.
+    pub fn new(code: i32, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    /// -32602 with the reason as message.
+    pub fn invalid_params(reason: impl Display) -> Self {
+        Self::new(code::INVALID_PARAMS, reason.to_string())
+    }
+
+    /// -32000 with the reason as message, as the `eth` methods answer.
+    pub fn server(reason: impl Display) -> Self {
+        Self::new(code::SERVER_ERROR, reason.to_string())
+    }
+
+    /// -32603. What happened goes to the log, not to the caller.
+    pub const fn internal() -> Self {
+        Self { code: code::INTERNAL, message: Cow::Borrowed("internal error"), data: None }
+    }
+
+    /// An error of the Engine API: the message is the one that the specification fixes for the
+    /// code, the reason stands in `data.err`.
+    pub fn engine(code: i32, reason: impl Display) -> Self {
+        let message = match code {
+            code::INVALID_PARAMS => "Invalid params",
+            code::INVALID_FORKCHOICE_STATE => "Invalid forkchoice state",
+            code::INVALID_PAYLOAD_ATTRIBUTES => "Invalid payload attributes",
+            code::TOO_LARGE_REQUEST => "Too large request",
+            code::UNSUPPORTED_FORK => "Unsupported fork",
+            _ => "Server error",
+        };
+        Self::new(code, message).with_data(&ErrorData { err: reason.to_string() })
+    }
+
+    /// The same error with data for programs.
+    pub fn with_data(mut self, data: &impl Serialize) -> Self {
+        self.data = serde_json::value::to_raw_value(data).ok();
+        self
+    }
+}
+
+#[derive(Serialize)]
+struct ErrorData {
+    err: String,
+}

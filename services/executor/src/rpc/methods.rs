@@ -1,0 +1,312 @@
+//! The table of methods, and what a handler gets.
+
+use super::error::{RpcError, code};
+use super::metrics::RPC_SECONDS;
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::{DeserializeOwned, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Instant;
+use tracing::error;
+
+/// Texts up to this many bytes are parsed where they are; more would hold up the reactor for over
+/// half a millisecond.
+pub(super) const INLINE_BYTES_MAX: usize = 256 * 1024;
+
+/// A result that is JSON already, or the error object.
+pub type Answer = Result<Box<RawValue>, RpcError>;
+
+type Handler = Box<dyn Fn(Params) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
+
+/// Methods by name.
+#[derive(Default)]
+pub struct Methods {
+    table: HashMap<&'static str, Handler>,
+}
+
+impl fmt::Debug for Methods {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.table.keys()).finish()
+    }
+}
+
+impl Methods {
+    /// A table without methods.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a method, or replaces the one of that name.
+    pub fn add<F, Fut>(&mut self, name: &'static str, handler: F)
+    where
+        F: Fn(Params) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Answer> + Send + 'static,
+    {
+        self.table.insert(name, Box::new(move |params| Box::pin(handler(params))));
+    }
+
+    /// Adds all methods of another table.
+    pub fn extend(&mut self, other: Methods) {
+        self.table.extend(other.table);
+    }
+
+    /// The names, in no order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.table.keys().copied()
+    }
+
+    /// Calls a method. A handler that panics answers -32603; the panic goes no further.
+    pub(super) async fn call(&self, method: &str, params: Params) -> Answer {
+        let Some((&name, handler)) = self.table.get_key_value(method) else {
+            return Err(not_found(method));
+        };
+        let started = Instant::now();
+        let answer = match catch_unwind(AssertUnwindSafe(|| handler(params))) {
+            Ok(future) => guarded(future).await,
+            Err(_) => None,
+        };
+        let answer = answer.unwrap_or_else(|| {
+            error!(method = name, "request handler panicked");
+            Err(RpcError::internal())
+        });
+        let status = match &answer {
+            Ok(_) => "ok".to_owned(),
+            Err(error) => error.code.to_string(),
+        };
+        metrics::histogram!(RPC_SECONDS, "method" => name, "status" => status)
+            .record(started.elapsed().as_secs_f64());
+        answer
+    }
+}
+
+/// Runs a future to its end, `None` when it panics.
+async fn guarded<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> Option<T> {
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Some),
+        Err(_) => Poll::Ready(None),
+    })
+    .await
+}
+
+fn not_found(method: &str) -> RpcError {
+    const NAME_CHARS_MAX: usize = 100;
+    let name: String = method.chars().take(NAME_CHARS_MAX).collect();
+    RpcError::new(
+        code::METHOD_NOT_FOUND,
+        format!("the method {name} does not exist/is not available"),
+    )
+}
+
+/// Turns a value into the JSON of a result.
+///
+/// # Errors
+/// -32603 when the value has no JSON form.
+pub fn to_result(value: &impl Serialize) -> Answer {
+    serde_json::value::to_raw_value(value).map_err(|error| {
+        error!(%error, "result has no JSON form");
+        RpcError::internal()
+    })
+}
+
+/// Runs blocking work (database, much computing, much JSON) off the reactor.
+///
+/// # Errors
+/// Those of the work; -32603 when it panics.
+pub async fn off_reactor<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RpcError> + Send + 'static,
+) -> Result<T, RpcError> {
+    let span = tracing::Span::current();
+    match tokio::task::spawn_blocking(move || span.in_scope(work)).await {
+        Ok(result) => result,
+        Err(error) => {
+            error!(%error, "blocking part of a request failed");
+            Err(RpcError::internal())
+        }
+    }
+}
+
+/// The parameters of a call as JSON text, still part of the request body.
+#[derive(Debug, Clone)]
+pub struct Params(Bytes);
+
+impl Params {
+    /// Parameters from their JSON text, which may be empty.
+    pub fn new(text: Bytes) -> Self {
+        Self(text)
+    }
+
+    /// Decodes the positional parameters, in one pass. `T` is a tuple of as many [`Option`]s (or
+    /// other types with a default) as the method has parameters at most; missing ones get the
+    /// default, `null` does too where it is an `Option`.
+    ///
+    /// # Errors
+    /// -32602 when they are no array, too many, or one is malformed.
+    pub fn decode<T: Positional>(&self) -> Result<T, RpcError> {
+        let text = self.0.trim_ascii();
+        if text.is_empty() || text == b"null" {
+            return Ok(T::default());
+        }
+        if text.first() != Some(&b'[') {
+            return Err(RpcError::invalid_params("non-array args"));
+        }
+        let mut deserializer = serde_json::Deserializer::from_slice(text);
+        let visitor = PositionalVisitor(PhantomData);
+        serde::Deserializer::deserialize_seq(&mut deserializer, visitor).map_err(params_error)
+    }
+
+    /// As [`Params::decode`], on another thread when there is much to decode.
+    ///
+    /// # Errors
+    /// As [`Params::decode`].
+    pub async fn decode_large<T: Positional + Send + 'static>(self) -> Result<T, RpcError> {
+        if !self.is_large() {
+            return self.decode();
+        }
+        off_reactor(move || self.decode()).await
+    }
+
+    /// Whether decoding would hold up the reactor.
+    pub(super) fn is_large(&self) -> bool {
+        self.0.len() > INLINE_BYTES_MAX
+    }
+}
+
+/// The reason without the position in the text, which means nothing to a caller.
+fn params_error(error: serde_json::Error) -> RpcError {
+    let text = error.to_string();
+    RpcError::invalid_params(text.split(" at line ").next().unwrap_or_default())
+}
+
+/// The value of a parameter that must be there.
+///
+/// # Errors
+/// -32602 when it is missing or `null`.
+pub fn required<T>(value: Option<T>, position: usize) -> Result<T, RpcError> {
+    value.ok_or_else(|| {
+        RpcError::invalid_params(format_args!("missing value for required argument {position}"))
+    })
+}
+
+/// Tuples of parameters by position.
+pub trait Positional: Default + Sized {
+    /// Reads the elements in order; those that are missing stay at their default.
+    fn read<'de, A: SeqAccess<'de>>(seq: &mut A) -> Result<Self, A::Error>;
+}
+
+/// Reads one element and says in the error which it was.
+fn element<'de, T: DeserializeOwned + Default, A: SeqAccess<'de>>(
+    seq: &mut A,
+    position: usize,
+) -> Result<T, A::Error> {
+    match seq.next_element::<T>() {
+        Ok(value) => Ok(value.unwrap_or_default()),
+        Err(error) => {
+            Err(serde::de::Error::custom(format_args!("invalid argument {position}: {error}")))
+        }
+    }
+}
+
+macro_rules! positional {
+    ($($name:ident $position:literal),+) => {
+        impl<$($name: DeserializeOwned + Default),+> Positional for ($($name,)+) {
+            fn read<'de, Access: SeqAccess<'de>>(seq: &mut Access) -> Result<Self, Access::Error> {
+                let read = ($(element::<$name, Access>(seq, $position)?,)+);
+                const LEN: usize = [$($position),+].len();
+                if seq.next_element::<serde::de::IgnoredAny>()?.is_some() {
+                    let error = format_args!("too many arguments, want at most {LEN}");
+                    return Err(serde::de::Error::custom(error));
+                }
+                Ok(read)
+            }
+        }
+    };
+}
+positional!(A 0);
+positional!(A 0, B 1);
+positional!(A 0, B 1, C 2);
+positional!(A 0, B 1, C 2, D 3);
+
+struct PositionalVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Positional> Visitor<'de> for PositionalVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of parameters")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<T, A::Error> {
+        T::read(&mut seq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode<T: Positional>(text: &'static str) -> Result<T, String> {
+        let params = Params::new(Bytes::from_static(text.as_bytes()));
+        params.decode().map_err(|error| {
+            assert_eq!(error.code, code::INVALID_PARAMS);
+            error.message.into_owned()
+        })
+    }
+
+    type Pair = (Option<u64>, Option<String>);
+
+    #[test]
+    fn missing_parameters_and_null_are_none() {
+        for text in ["", " ", "null", "[]", "[null]", "[null,null]", " [ ] "] {
+            assert_eq!(decode::<Pair>(text), Ok((None, None)), "{text}");
+        }
+        assert_eq!(decode::<Pair>("[1]"), Ok((Some(1), None)));
+        assert_eq!(decode::<Pair>(r#"[1,"x"]"#), Ok((Some(1), Some("x".into()))));
+    }
+
+    #[test]
+    fn wrong_parameters_are_named() {
+        for (text, reason) in [
+            ("{}", "non-array args"),
+            ("7", "non-array args"),
+            (r#""x""#, "non-array args"),
+            (r#"["x"]"#, "invalid argument 0: invalid type: string \"x\", expected u64"),
+            ("[1,2]", "invalid argument 1: invalid type: integer `2`, expected a string"),
+            (r#"[1,"x",3]"#, "too many arguments, want at most 2"),
+            (r#"[1,"x",null]"#, "too many arguments, want at most 2"),
+        ] {
+            assert_eq!(decode::<Pair>(text), Err(reason.into()), "{text}");
+        }
+        assert!(required::<u64>(None, 0).unwrap_err().message.ends_with("argument 0"));
+    }
+
+    #[tokio::test]
+    async fn a_panicking_handler_answers_an_internal_error() {
+        async fn later(_: Params) -> Answer {
+            tokio::task::yield_now().await;
+            panic!("in the future")
+        }
+        fn at_once(_: Params) -> std::future::Ready<Answer> {
+            panic!("before there is a future")
+        }
+        async fn blocking(_: Params) -> Answer {
+            off_reactor(|| panic!("on another thread")).await
+        }
+        let mut methods = Methods::new();
+        methods.add("later", later);
+        methods.add("at_once", at_once);
+        methods.add("blocking", blocking);
+        for method in ["later", "at_once", "blocking"] {
+            let answer = methods.call(method, Params::new(Bytes::new())).await;
+            assert_eq!(answer.unwrap_err().code, code::INTERNAL, "{method}");
+        }
+        let answer = methods.call("absent", Params::new(Bytes::new())).await;
+        assert_eq!(answer.unwrap_err().code, code::METHOD_NOT_FOUND);
+    }
+}

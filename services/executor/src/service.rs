@@ -1,0 +1,54 @@
+//! Wiring: the engine's thread.
+
+use crate::{
+    config::Config,
+    engine::{Deps, Engine, Message},
+    error::Error,
+    handle::Handle,
+    metrics,
+};
+use std::{
+    sync::{Mutex, PoisonError},
+    thread::JoinHandle,
+};
+use tandem_actor::{Mailbox, mailbox, spawn};
+
+/// The running executor.
+pub struct Executor {
+    mailbox: Mailbox<Message>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    handle: Handle,
+}
+
+impl Executor {
+    /// Loads the recent chain from storage-writer and starts the engine. May wait for the
+    /// database: not for the async reactor.
+    ///
+    /// # Errors
+    /// [`Error`], when storage-writer does not answer or holds what it must not.
+    pub fn start(config: Config, deps: Deps) -> Result<Self, Error> {
+        metrics::describe();
+        crate::rpc::metrics::describe_metrics();
+        let fatal = deps.fatal.clone();
+        let (mailbox, inbox) = mailbox("engine", config.mailbox_capacity);
+        let (engine, chain) = Engine::open(config, deps)?;
+        let thread = spawn("engine", fatal, move || engine.run(&inbox))
+            .map_err(|error| Error::Execution(format!("start engine thread: {error}")))?;
+        let handle = Handle::new(mailbox.clone(), chain);
+        Ok(Self { mailbox, thread: Mutex::new(Some(thread)), handle })
+    }
+
+    /// A handle to call it by.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Lets the engine finish what it has and waits for it. May block.
+    pub fn stop(&self) {
+        let _ = self.mailbox.send(Message::Stop);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}

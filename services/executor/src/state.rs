@@ -1,0 +1,236 @@
+//! The state while one block executes: what the block read and wrote so far, over a view of its
+//! parent's state.
+
+use crate::{error::Error, view::StateView};
+use alloy_primitives::map::{AddressMap, B256Map, HashMap};
+use revm::{
+    Database, DatabaseCommit,
+    state::{Account as EvmAccount, AccountInfo, Bytecode},
+};
+use std::{collections::hash_map::Entry as MapEntry, fmt, sync::Arc};
+use tandem_primitives::{
+    Account, AccountUpdate, Address, B256, EMPTY_CODE_HASH, SlotUpdate, StateDiff, U256, keccak256,
+};
+use tandem_proto::multiproof::{ProofSession, StateUpdate};
+
+/// Hash of the block at a height, for the BLOCKHASH instruction.
+pub type BlockHashes<'a> = Box<dyn Fn(u64) -> Result<B256, Error> + 'a>;
+
+/// Database of the EVM for one block. Every commit (a transaction, a system call, the withdrawals)
+/// goes to the workers as one update.
+pub struct BlockState<'a> {
+    view: &'a StateView,
+    block_hashes: BlockHashes<'a>,
+    session: Option<&'a mut dyn ProofSession>,
+    accounts: AddressMap<Entry>,
+    codes: B256Map<Bytecode>,
+    error: Option<Error>,
+}
+
+struct Entry {
+    hash: B256,
+    account: Option<Account>,
+    /// The block wrote to it.
+    changed: bool,
+    /// Its storage in the view is void.
+    wiped: bool,
+    slots: HashMap<U256, Slot>,
+}
+
+struct Slot {
+    hash: B256,
+    value: U256,
+    changed: bool,
+}
+
+impl fmt::Debug for BlockState<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockState").field("accounts", &self.accounts.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> BlockState<'a> {
+    /// A block on top of `view`. Without a session (calls, tests) nobody computes a root.
+    pub fn new(
+        view: &'a StateView,
+        block_hashes: BlockHashes<'a>,
+        session: Option<&'a mut dyn ProofSession>,
+    ) -> Self {
+        let (accounts, codes) = (AddressMap::default(), B256Map::default());
+        Self { view, block_hashes, session, accounts, codes, error: None }
+    }
+
+    /// The error that made the EVM stop, if it was one of reading.
+    pub fn take_error(&mut self) -> Option<Error> {
+        self.error.take()
+    }
+
+    /// Everything that the block changed.
+    pub fn into_diff(self) -> StateDiff {
+        let mut accounts: Vec<AccountUpdate> = self
+            .accounts
+            .into_values()
+            .filter(|entry| entry.changed)
+            .map(|entry| {
+                let changed = entry.slots.into_values().filter(|slot| slot.changed);
+                let mut slots: Vec<_> =
+                    changed.map(|slot| SlotUpdate { key: slot.hash, value: slot.value }).collect();
+                slots.sort_unstable_by_key(|slot| slot.key);
+                let (account, wiped) = (entry.account, entry.wiped);
+                AccountUpdate { address_hash: entry.hash, account, wiped, slots }
+            })
+            .collect();
+        accounts.sort_unstable_by_key(|update| update.address_hash);
+        let mut codes: Vec<_> =
+            self.codes.into_iter().map(|(hash, code)| (hash, code.original_bytes())).collect();
+        codes.sort_unstable_by_key(|(hash, _)| *hash);
+        StateDiff { accounts, codes }
+    }
+
+    fn entry(&mut self, address: Address) -> Result<&mut Entry, Error> {
+        match self.accounts.entry(address) {
+            MapEntry::Occupied(entry) => Ok(entry.into_mut()),
+            MapEntry::Vacant(vacant) => {
+                let hash = keccak256(address);
+                let account = self.view.account(&hash).inspect_err(|error| {
+                    self.error.get_or_insert_with(|| error.clone());
+                })?;
+                let slots = HashMap::default();
+                Ok(vacant.insert(Entry { hash, account, changed: false, wiped: false, slots }))
+            }
+        }
+    }
+
+    /// Writes one account of a commit, `None` when nothing changed.
+    fn commit_account(
+        &mut self,
+        address: Address,
+        evm: EvmAccount,
+    ) -> Result<Option<AccountUpdate>, Error> {
+        if !evm.is_touched() {
+            return Ok(None);
+        }
+        let gone = evm.is_selfdestructed() || evm.is_empty();
+        let after = (!gone).then_some(Account {
+            nonce: evm.info.nonce,
+            balance: evm.info.balance,
+            code_hash: evm.info.code_hash,
+        });
+        if let (Some(after), Some(code)) = (after, evm.info.code.clone())
+            && after.code_hash != EMPTY_CODE_HASH
+            && self.entry(address)?.account.map(|before| before.code_hash) != Some(after.code_hash)
+        {
+            self.codes.insert(after.code_hash, code);
+        }
+        let entry = self.entry(address)?;
+        let mut update = AccountUpdate {
+            address_hash: entry.hash,
+            account: after,
+            wiped: false,
+            slots: Vec::new(),
+        };
+        if gone {
+            // An account that was not there and is not there: nothing happened.
+            if entry.account.is_none() {
+                return Ok(None);
+            }
+            update.wiped = true;
+            entry.wiped = true;
+            entry.slots.clear();
+        } else {
+            for (key, value) in evm.changed_storage_slots() {
+                let value = value.present_value();
+                match entry.slots.entry(*key) {
+                    MapEntry::Occupied(slot) if slot.get().value == value => {}
+                    MapEntry::Occupied(mut slot) => {
+                        let slot = slot.get_mut();
+                        (slot.value, slot.changed) = (value, true);
+                        update.slots.push(SlotUpdate { key: slot.hash, value });
+                    }
+                    MapEntry::Vacant(vacant) => {
+                        let hash = keccak256(key.to_be_bytes::<32>());
+                        vacant.insert(Slot { hash, value, changed: true });
+                        update.slots.push(SlotUpdate { key: hash, value });
+                    }
+                }
+            }
+            if update.slots.is_empty() && entry.account == after {
+                return Ok(None);
+            }
+        }
+        (entry.account, entry.changed) = (after, true);
+        Ok(Some(update))
+    }
+}
+
+impl Database for BlockState<'_> {
+    type Error = Error;
+
+    fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, Error> {
+        let account = self.entry(address)?.account;
+        Ok(account.map(|account| AccountInfo {
+            balance: account.balance,
+            nonce: account.nonce,
+            code_hash: account.code_hash,
+            account_id: None,
+            code: (account.code_hash == EMPTY_CODE_HASH).then(Bytecode::default),
+        }))
+    }
+
+    fn code_by_hash(&mut self, code_hash: B256) -> Result<Bytecode, Error> {
+        if code_hash == EMPTY_CODE_HASH {
+            return Ok(Bytecode::default());
+        }
+        if let Some(code) = self.codes.get(&code_hash) {
+            return Ok(code.clone());
+        }
+        self.view.code(&code_hash).inspect_err(|error| {
+            self.error.get_or_insert_with(|| error.clone());
+        })
+    }
+
+    fn storage(&mut self, address: Address, index: U256) -> Result<U256, Error> {
+        let view = self.view;
+        let entry = self.entry(address)?;
+        if let Some(slot) = entry.slots.get(&index) {
+            return Ok(slot.value);
+        }
+        if entry.wiped || entry.account.is_none() {
+            return Ok(U256::ZERO);
+        }
+        let hash = keccak256(index.to_be_bytes::<32>());
+        match view.slot(&entry.hash, &hash) {
+            Ok(value) => {
+                entry.slots.insert(index, Slot { hash, value, changed: false });
+                Ok(value)
+            }
+            Err(error) => {
+                self.error.get_or_insert_with(|| error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    fn block_hash(&mut self, number: u64) -> Result<B256, Error> {
+        (self.block_hashes)(number).inspect_err(|error| {
+            self.error.get_or_insert_with(|| error.clone());
+        })
+    }
+}
+
+impl DatabaseCommit for BlockState<'_> {
+    fn commit(&mut self, changes: AddressMap<EvmAccount>) {
+        let mut update = StateUpdate { accounts: Vec::with_capacity(changes.len()) };
+        for (address, account) in changes {
+            // The error is kept in `self.error` and ends the block.
+            if let Ok(Some(change)) = self.commit_account(address, account) {
+                update.accounts.push(change);
+            }
+        }
+        if let Some(session) = &mut self.session
+            && !update.accounts.is_empty()
+        {
+            session.update(Arc::new(update));
+        }
+    }
+}

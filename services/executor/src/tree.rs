@@ -1,0 +1,157 @@
+//! The recent blocks: every executed block near the head, of all branches, and which of them are
+//! canonical.
+
+use alloy_consensus::Header;
+use alloy_primitives::map::B256Map;
+use std::{collections::BTreeMap, sync::Arc};
+use tandem_primitives::{B256, BlockId, BlockNumber};
+use tandem_proto::storage::Forkchoice;
+
+/// Blocks kept below the base: parents for validation and hashes for BLOCKHASH come from here.
+const BELOW_BASE: BlockNumber = 256;
+
+/// One executed, valid block.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Number and hash.
+    pub id: BlockId,
+    /// Its header.
+    pub header: Arc<Header>,
+}
+
+/// The recent blocks.
+#[derive(Debug, Default)]
+pub struct Tree {
+    nodes: B256Map<Node>,
+    canonical: BTreeMap<BlockNumber, B256>,
+    forkchoice: Forkchoice,
+}
+
+impl Tree {
+    /// Adds a valid block.
+    pub fn insert(&mut self, id: BlockId, header: Arc<Header>) {
+        self.nodes.insert(id.hash, Node { id, header });
+    }
+
+    /// A recent block.
+    pub fn get(&self, hash: &B256) -> Option<&Node> {
+        self.nodes.get(hash)
+    }
+
+    /// The canonical block at a height, if it is recent.
+    pub fn canonical(&self, number: BlockNumber) -> Option<B256> {
+        self.canonical.get(&number).copied()
+    }
+
+    /// Whether the block is recent and canonical.
+    pub fn is_canonical(&self, id: BlockId) -> bool {
+        self.canonical(id.number) == Some(id.hash)
+    }
+
+    /// Head, safe and finalized block.
+    pub fn forkchoice(&self) -> Forkchoice {
+        self.forkchoice
+    }
+
+    /// Makes the chain that ends at the new head canonical, as far down as this tree reaches.
+    pub fn set_forkchoice(&mut self, forkchoice: Forkchoice) {
+        let head = forkchoice.head;
+        self.forkchoice = forkchoice;
+        self.canonical.split_off(&(head.number + 1));
+        let mut id = head;
+        while !self.is_canonical(id) {
+            self.canonical.insert(id.number, id.hash);
+            let parent = self.nodes.get(&id.hash).map(|node| node.header.parent_hash);
+            match (parent, id.number.checked_sub(1)) {
+                (Some(hash), Some(number)) => id = BlockId::new(number, hash),
+                _ => return,
+            }
+        }
+    }
+
+    /// The newest canonical block on the way down from `hash`; the block right below the tree when
+    /// none in it is.
+    pub fn fork_point(&self, hash: B256) -> Option<BlockId> {
+        let mut node = self.nodes.get(&hash)?;
+        loop {
+            if self.is_canonical(node.id) {
+                return Some(node.id);
+            }
+            let parent = node.header.parent_hash;
+            match self.nodes.get(&parent) {
+                Some(parent) => node = parent,
+                None => return Some(BlockId::new(node.id.number.checked_sub(1)?, parent)),
+            }
+        }
+    }
+
+    /// The block at a height on the way down from `from`. `Err` holds the lowest block reached
+    /// when the tree ends above that height.
+    pub fn ancestor(&self, from: BlockId, number: BlockNumber) -> Result<B256, BlockId> {
+        let mut id = from;
+        while id.number > number {
+            let Some(node) = self.nodes.get(&id.hash) else { return Err(id) };
+            id = BlockId::new(id.number - 1, node.header.parent_hash);
+        }
+        if id.number == number { Ok(id.hash) } else { Err(id) }
+    }
+
+    /// Forgets what lies far below the base.
+    pub fn prune(&mut self, base: BlockId) {
+        let oldest = base.number.saturating_sub(BELOW_BASE);
+        self.nodes.retain(|_, node| node.id.number >= oldest);
+        self.canonical = self.canonical.split_off(&oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64, branch: u8) -> BlockId {
+        let mut hash = B256::with_last_byte(number as u8);
+        hash[0] = branch;
+        BlockId::new(number, hash)
+    }
+
+    /// Blocks 0 to 5 on branch 0; branch 1 forks off after block 2.
+    fn tree() -> Tree {
+        let mut tree = Tree::default();
+        let mut add = |id: BlockId, parent: BlockId| {
+            let header = Header { number: id.number, parent_hash: parent.hash, ..Header::default() };
+            tree.insert(id, Arc::new(header));
+        };
+        add(id(0, 0), BlockId::default());
+        (1..=5).for_each(|n| add(id(n, 0), id(n - 1, 0)));
+        add(id(3, 1), id(2, 0));
+        (4..=6).for_each(|n| add(id(n, 1), id(n - 1, 1)));
+        tree
+    }
+
+    fn choose(tree: &mut Tree, head: BlockId) {
+        tree.set_forkchoice(Forkchoice { head, ..Forkchoice::default() });
+    }
+
+    #[test]
+    fn a_reorg_replaces_the_canonical_chain_from_the_fork_on() {
+        let mut tree = tree();
+        choose(&mut tree, id(5, 0));
+        assert_eq!(tree.canonical(5), Some(id(5, 0).hash));
+        assert_eq!(tree.fork_point(id(6, 1).hash), Some(id(2, 0)));
+        choose(&mut tree, id(4, 1));
+        assert_eq!(tree.canonical(2), Some(id(2, 0).hash));
+        assert_eq!(tree.canonical(3), Some(id(3, 1).hash));
+        assert_eq!(tree.canonical(4), Some(id(4, 1).hash));
+        assert_eq!(tree.canonical(5), None);
+        assert_eq!(tree.fork_point(id(5, 0).hash), Some(id(2, 0)));
+    }
+
+    #[test]
+    fn ancestors_are_found_on_the_own_branch() {
+        let tree = tree();
+        assert_eq!(tree.ancestor(id(6, 1), 3), Ok(id(3, 1).hash));
+        assert_eq!(tree.ancestor(id(5, 0), 3), Ok(id(3, 0).hash));
+        assert_eq!(tree.ancestor(id(5, 0), 6), Err(id(5, 0)));
+        assert_eq!(tree.ancestor(id(9, 9), 3), Err(id(9, 9)));
+    }
+}
