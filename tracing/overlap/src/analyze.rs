@@ -1,0 +1,290 @@
+//! One payload: the two sides, their overlap, the tail and the critical path.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::critical_path::CriticalPath;
+use crate::intervals::Intervals;
+use crate::model::{SpanId, TraceId};
+use crate::payloads::{Index, Payload};
+use crate::report::{Thresholds, Verdict};
+use crate::select::{Busy, Pattern, Selection, Side};
+
+/// What the tail was measured to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TailUntil {
+    /// The end of the last waiting span, `await_state_root`.
+    Wait,
+    /// The end of the last busy interval of side B, because no waiting span was found.
+    SideB,
+}
+
+/// One kind of span on the critical path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// Service of the spans.
+    pub service: String,
+    /// Name of the spans.
+    pub name: String,
+    /// Time the payload's answer waited for them, in nanoseconds.
+    pub ns: u64,
+}
+
+/// The analysis of one payload. Times ending in `_ns` are nanoseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PayloadReport {
+    /// Trace of the payload.
+    pub trace_id: TraceId,
+    /// Its root span.
+    pub root_span_id: SpanId,
+    /// `block.number` of the root, or of any span of the payload.
+    pub block_number: Option<u64>,
+    /// `block.hash`, likewise.
+    pub block_hash: Option<String>,
+    /// Start of the root, Unix time.
+    pub start_unix_ns: u64,
+    /// Length of the root.
+    pub payload_ns: u64,
+    /// From the first to the last instant at which a side is busy, inside the root.
+    pub wall_ns: u64,
+    /// |A|.
+    pub a_ns: u64,
+    /// |B|.
+    pub b_ns: u64,
+    /// |A∩B|.
+    pub both_ns: u64,
+    /// Part of the wall in which neither side is busy.
+    pub neither_ns: u64,
+    /// |A∩B| / min(|A|,|B|); absent when a side has no work.
+    pub overlap: Option<f64>,
+    /// The same from whole spans instead of busy intervals.
+    pub container_overlap: Option<f64>,
+    /// (wall − max(|A|,|B|)) / min(|A|,|B|), clamped to 0..1; absent when a side has no work.
+    pub serialization: Option<f64>,
+    /// How much later B began than A; negative when it began earlier.
+    pub b_lag_ns: Option<i64>,
+    /// From the end of A to the end of what `tail_until` says; absent without A.
+    pub tail_ns: Option<u64>,
+    /// `tail_ns` as a part of `payload_ns`.
+    pub tail_share: Option<f64>,
+    /// What the tail was measured to.
+    pub tail_until: Option<TailUntil>,
+    /// The verdict on this payload; absent when a side has no work.
+    pub verdict: Option<Verdict>,
+    /// Spans of the payload, of side A and of side B.
+    pub spans: usize,
+    /// Spans of side A.
+    pub a_spans: usize,
+    /// Spans of side B.
+    pub b_spans: usize,
+    /// Spans of either side that carry no busy intervals and counted for their whole length.
+    pub whole_spans: usize,
+    /// Spans whose parent is not in the input.
+    pub orphans: usize,
+    /// Whose work the answer waited for, longest first; the times add up to `payload_ns`.
+    pub critical_path: Vec<Step>,
+}
+
+/// What the renderers need of a payload beyond its report.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PayloadDetail {
+    pub(crate) a: Intervals,
+    pub(crate) b: Intervals,
+    /// Indices of all its spans in the input, in order of start, and of the spans of each side.
+    pub(crate) members: Vec<usize>,
+    pub(crate) a_members: Vec<usize>,
+    pub(crate) b_members: Vec<usize>,
+    /// Busy intervals of spans that carry none and count by their children.
+    pub(crate) derived_busy: DerivedBusy,
+    /// Start and end of the root.
+    pub(crate) window: (u64, u64),
+}
+
+/// Busy intervals by index of the span.
+pub(crate) type DerivedBusy = HashMap<usize, Vec<(u64, u64)>>;
+
+/// The spans of one side of one payload and when they were busy and open.
+struct Measured {
+    members: Vec<usize>,
+    busy: Intervals,
+    containers: Intervals,
+    derived_busy: DerivedBusy,
+    whole_spans: usize,
+}
+
+pub(crate) fn analyze_payload(
+    index: &Index<'_>,
+    payload: &Payload,
+    selection: &Selection,
+    thresholds: &Thresholds,
+) -> (PayloadReport, PayloadDetail) {
+    let root = &index.spans[payload.root];
+    let window = (root.start_ns, root.end_ns);
+    let a = measure(index, payload, &selection.a, window);
+    let b = measure(index, payload, &selection.b, window);
+    let mut derived_busy = a.derived_busy;
+    derived_busy.extend(b.derived_busy);
+    let both_ns = a.busy.intersection(&b.busy).total();
+    let wall = Intervals::union(a.busy.as_slice().iter().chain(b.busy.as_slice()).copied());
+    let wall_ns = wall.hull().map_or(0, |(start, end)| end - start);
+    let (a_ns, b_ns) = (a.busy.total(), b.busy.total());
+    let shorter = a_ns.min(b_ns);
+    let overlap = ratio(both_ns, shorter);
+    let waits = named(index, payload, std::slice::from_ref(&selection.wait));
+    let (tail_ns, tail_until) = tail(index, &a.busy, &b.busy, &waits, window);
+    let payload_ns = root.duration_ns();
+    let report = PayloadReport {
+        trace_id: root.trace_id,
+        root_span_id: root.span_id,
+        block_number: attribute(index, payload, &["block.number", "block_number", "num", "number"])
+            .and_then(|value| value.parse().ok()),
+        block_hash: attribute(index, payload, &["block.hash", "block_hash"]),
+        start_unix_ns: root.start_ns,
+        payload_ns,
+        wall_ns,
+        a_ns,
+        b_ns,
+        both_ns,
+        neither_ns: wall_ns - wall.total(),
+        overlap,
+        container_overlap: container_overlap(&a.containers, &b.containers),
+        serialization: ratio(wall_ns - a_ns.max(b_ns), shorter).map(|value| value.min(1.0)),
+        b_lag_ns: lag(&a.busy, &b.busy),
+        tail_ns,
+        tail_share: tail_ns.and_then(|tail| ratio(tail, payload_ns)),
+        tail_until,
+        verdict: overlap.map(|overlap| thresholds.verdict(overlap)),
+        spans: payload.members.len(),
+        a_spans: a.members.len(),
+        b_spans: b.members.len(),
+        whole_spans: a.whole_spans + b.whole_spans,
+        orphans: payload.orphans,
+        critical_path: critical_path(index, payload, &b.members, &waits, &derived_busy),
+    };
+    let detail = PayloadDetail {
+        a: a.busy,
+        b: b.busy,
+        members: payload.members.clone(),
+        a_members: a.members,
+        b_members: b.members,
+        derived_busy,
+        window,
+    };
+    (report, detail)
+}
+
+fn measure(index: &Index<'_>, payload: &Payload, side: &Side, window: (u64, u64)) -> Measured {
+    let mut alternatives = side.alternatives.iter().map(|patterns| named(index, payload, patterns));
+    let members = alternatives.find(|members| !members.is_empty()).unwrap_or_default();
+    let any_children = members.iter().any(|at| !index.children(*at).is_empty());
+    let (mut busy, mut containers, mut whole_spans) = (Vec::new(), Vec::new(), 0);
+    let mut derived_busy = DerivedBusy::new();
+    for &at in &members {
+        let span = &index.spans[at];
+        let whole = (span.start_ns, span.end_ns);
+        containers.push(whole);
+        if !span.busy.is_empty() {
+            busy.extend_from_slice(&span.busy);
+        } else if side.busy == Busy::Children && any_children {
+            let parts = while_children_run(index, at);
+            busy.extend_from_slice(&parts);
+            derived_busy.insert(at, parts);
+        } else {
+            busy.push(whole);
+            whole_spans += 1;
+        }
+    }
+    // Spans of the less preferred names contain the preferred ones: no work of their own.
+    for at in alternatives.flatten().filter(|at| index.spans[*at].busy.is_empty()) {
+        derived_busy.insert(at, while_children_run(index, at));
+    }
+    Measured {
+        members,
+        busy: Intervals::union(busy).clip(window.0, window.1),
+        containers: Intervals::union(containers).clip(window.0, window.1),
+        derived_busy,
+        whole_spans,
+    }
+}
+
+/// When any child of the span runs. Never empty, as that would mean busy throughout.
+fn while_children_run(index: &Index<'_>, at: usize) -> Vec<(u64, u64)> {
+    let children = index.children(at).iter().map(|child| &index.spans[*child]);
+    let parts = Intervals::union(children.map(|child| (child.start_ns, child.end_ns)));
+    let start = index.spans[at].start_ns;
+    if parts.is_empty() { vec![(start, start)] } else { parts.into_vec() }
+}
+
+/// Members of the payload whose name matches one of `patterns`.
+fn named(index: &Index<'_>, payload: &Payload, patterns: &[Pattern]) -> Vec<usize> {
+    let matches =
+        |at: &usize| patterns.iter().any(|pattern| pattern.matches(&index.spans[*at].name));
+    payload.members.iter().copied().filter(matches).collect()
+}
+
+/// `part / whole`; `None` when the whole is nothing.
+pub(crate) fn ratio(part: u64, whole: u64) -> Option<f64> {
+    // Nanosecond counts of a payload are far below 2^53, so nothing is lost.
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+fn container_overlap(a: &Intervals, b: &Intervals) -> Option<f64> {
+    ratio(a.intersection(b).total(), a.total().min(b.total()))
+}
+
+fn lag(a: &Intervals, b: &Intervals) -> Option<i64> {
+    let (a, b) = (a.hull()?.0, b.hull()?.0);
+    i64::try_from(i128::from(b) - i128::from(a)).ok()
+}
+
+fn tail(
+    index: &Index<'_>,
+    a: &Intervals,
+    b: &Intervals,
+    waits: &[usize],
+    window: (u64, u64),
+) -> (Option<u64>, Option<TailUntil>) {
+    let Some((_, a_end)) = a.hull() else { return (None, None) };
+    let wait_end = waits.iter().map(|at| index.spans[*at].end_ns.min(window.1)).max();
+    let (end, until) = match (wait_end, b.hull()) {
+        (Some(end), _) => (end, TailUntil::Wait),
+        (None, Some((_, end))) => (end, TailUntil::SideB),
+        (None, None) => return (None, None),
+    };
+    (Some(end.saturating_sub(a_end)), Some(until))
+}
+
+/// The first of `keys` that the root has, or else any span of the payload, as text.
+fn attribute(index: &Index<'_>, payload: &Payload, keys: &[&str]) -> Option<String> {
+    let candidates = std::iter::once(payload.root).chain(payload.members.iter().copied());
+    candidates
+        .flat_map(|at| keys.iter().filter_map(move |key| index.spans[at].attribute(key)))
+        .map(ToString::to_string)
+        .next()
+}
+
+fn critical_path(
+    index: &Index<'_>,
+    payload: &Payload,
+    side_b: &[usize],
+    waits: &[usize],
+    derived_busy: &DerivedBusy,
+) -> Vec<Step> {
+    let mut totals: HashMap<(&str, &str), u64> = HashMap::new();
+    for (at, start, end) in CriticalPath::of(index, payload, side_b, waits, derived_busy) {
+        let span = &index.spans[at];
+        *totals.entry((&span.service, &span.name)).or_default() += end - start;
+    }
+    let mut steps: Vec<Step> = totals
+        .into_iter()
+        .map(|((service, name), ns)| Step {
+            service: service.to_owned(),
+            name: name.to_owned(),
+            ns,
+        })
+        .collect();
+    steps.sort_by(|x, y| y.ns.cmp(&x.ns).then_with(|| x.name.cmp(&y.name)));
+    steps
+}

@@ -1,0 +1,204 @@
+//! Spans as the analysis sees them, whatever format they came in.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+/// Identity of a trace; printed as 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TraceId(pub u128);
+
+/// Identity of a span inside its trace; printed as 16 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SpanId(pub u64);
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl Serialize for TraceId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for SpanId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A span named by its trace and its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Link {
+    /// Trace of the span.
+    pub trace_id: TraceId,
+    /// The span.
+    pub span_id: SpanId,
+}
+
+/// Value of an attribute. Lists and maps are kept as their JSON text.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Attribute {
+    /// Truth value.
+    Bool(bool),
+    /// Integer.
+    Int(i64),
+    /// Floating point number.
+    Float(f64),
+    /// Text.
+    Str(String),
+}
+
+impl Attribute {
+    /// The value as an unsigned integer; text is parsed as decimal.
+    pub fn as_u64(&self) -> Option<u64> {
+        match self {
+            Self::Int(value) => u64::try_from(*value).ok(),
+            Self::Str(text) => text.parse().ok(),
+            Self::Bool(_) | Self::Float(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => value.fmt(f),
+            Self::Int(value) => value.fmt(f),
+            Self::Float(value) => value.fmt(f),
+            Self::Str(value) => f.write_str(value),
+        }
+    }
+}
+
+/// One finished span. Times are nanoseconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Span {
+    /// Trace the span belongs to.
+    pub trace_id: TraceId,
+    /// Identity in the trace.
+    pub span_id: SpanId,
+    /// Parent span; it may be missing from the input.
+    pub parent: Option<SpanId>,
+    /// `service.name` of the process part that made it.
+    pub service: Arc<str>,
+    /// Operation name.
+    pub name: String,
+    /// Start.
+    pub start_ns: u64,
+    /// End, not before the start.
+    pub end_ns: u64,
+    /// Intervals of real work, in any order; empty means that the span carries none.
+    pub busy: Vec<(u64, u64)>,
+    /// Attributes in the order of the input.
+    pub attributes: Vec<(String, Attribute)>,
+    /// Related spans, usually of other traces.
+    pub links: Vec<Link>,
+}
+
+impl Span {
+    /// The first attribute called `key`.
+    pub fn attribute(&self, key: &str) -> Option<&Attribute> {
+        self.attributes.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    /// Length in nanoseconds.
+    pub fn duration_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.start_ns)
+    }
+}
+
+/// What was wrong with the input. All zero and empty for a sound one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Problems {
+    /// The input ended in the middle, or a part of it was not JSON: what the parser said, per place.
+    pub unreadable: Vec<String>,
+    /// Spans without a usable id or with fields of a wrong type; left out.
+    pub malformed_spans: u64,
+    /// Spans with the trace and span id of an earlier one; left out.
+    pub duplicate_spans: u64,
+    /// Spans and busy intervals that end before they start; taken as empty.
+    pub negative_durations: u64,
+}
+
+impl Problems {
+    /// Whether the input was sound.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether something of the input is missing from the spans. Duplicates are not: they are what
+    /// an exporter's retries leave behind.
+    pub fn lost_something(&self) -> bool {
+        !self.unreadable.is_empty() || self.malformed_spans > 0 || self.negative_durations > 0
+    }
+
+    /// One line in words per kind of problem.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = self.unreadable.clone();
+        let mut count = |n: u64, what: &str| {
+            if n > 0 {
+                lines.push(format!("{n} {what}"));
+            }
+        };
+        count(self.malformed_spans, "malformed spans were left out");
+        count(self.duplicate_spans, "duplicated spans were left out");
+        count(
+            self.negative_durations,
+            "spans or busy intervals end before they start, taken as empty",
+        );
+        lines
+    }
+}
+
+/// Spans read from any number of sources.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Input {
+    /// The spans, unique by trace and span id.
+    pub spans: Vec<Span>,
+    /// What was wrong with the sources.
+    pub problems: Problems,
+}
+
+/// `Problems::unreadable` keeps this many lines; a file of garbage must not become a report of it.
+const UNREADABLE_MAX: usize = 8;
+
+impl Input {
+    /// Adds the spans of another source; a span that is known already is counted as a duplicate.
+    pub fn merge(&mut self, other: Self) {
+        let mut known: HashSet<(TraceId, SpanId)> =
+            self.spans.iter().map(|span| (span.trace_id, span.span_id)).collect();
+        for span in other.spans {
+            if known.insert((span.trace_id, span.span_id)) {
+                self.spans.push(span);
+            } else {
+                self.problems.duplicate_spans += 1;
+            }
+        }
+        for line in other.problems.unreadable {
+            self.unreadable(line);
+        }
+        self.problems.malformed_spans += other.problems.malformed_spans;
+        self.problems.duplicate_spans += other.problems.duplicate_spans;
+        self.problems.negative_durations += other.problems.negative_durations;
+    }
+
+    /// Notes that a part of a source could not be read.
+    pub fn unreadable(&mut self, reason: String) {
+        if self.problems.unreadable.len() < UNREADABLE_MAX {
+            self.problems.unreadable.push(reason);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! One HTML file with everything in it: data, style and script; it loads nothing from anywhere.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::analyze::PayloadReport;
+use crate::model::{Input, Span};
+use crate::report::Report;
+
+const TEMPLATE: &str = include_str!("timeline.html");
+/// Where the data goes in the template.
+const DATA_MARK: &str = "/*DATA*/null";
+/// Payloads with all their spans in one file: the worst ones and the youngest ones.
+const PAYLOADS_MAX: usize = 64;
+/// Spans over all embedded payloads; payloads beyond it are left out, to keep the page responsive.
+const SPANS_MAX: usize = 200_000;
+
+/// The timeline of the payloads of `report`, which must come from `input`.
+///
+/// At most 64 payloads and 200,000 spans are embedded: the ones with the least overlap first, then
+/// the youngest. The page says how many there were.
+pub fn html(report: &Report, input: &Input) -> String {
+    let mut names = Names::default();
+    let payloads: Vec<Value> = embedded(report)
+        .into_iter()
+        .filter_map(|at| {
+            Some(payload(&report.payloads[at], report.details.get(at)?, input, &mut names))
+        })
+        .collect();
+    let data = json!({
+        "schema": "tandem.timeline/1",
+        "selection": { "a": report.selection.a.label(), "b": report.selection.b.label() },
+        "thresholds": report.thresholds,
+        "verdict": report.verdict,
+        "partial": report.partial,
+        "notes": report.notes.iter().cloned().chain(report.problems.lines()).collect::<Vec<_>>(),
+        "summary": report.summary,
+        "payloads_total": report.payloads.len(),
+        "names": names.list,
+        "payloads": payloads,
+    });
+    TEMPLATE.replacen(DATA_MARK, &script_json(&data), 1)
+}
+
+/// JSON that may stand inside a `<script>` element: no `<`, so neither `</script` nor `<!--`, and
+/// none of the two line separators that older JavaScript did not allow in strings.
+fn script_json(data: &impl Serialize) -> String {
+    serde_json::to_string(data)
+        .unwrap_or_else(|_| "null".to_owned())
+        .replace('<', "\\u003c")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
+}
+
+/// Which payloads to embed, in order of start.
+fn embedded(report: &Report) -> Vec<usize> {
+    let worst = report
+        .worst
+        .iter()
+        .filter_map(|trace| report.payloads.iter().position(|one| one.trace_id == *trace));
+    let youngest = (0..report.payloads.len()).rev();
+    let (mut chosen, mut spans) = (Vec::new(), 0);
+    for at in worst.chain(youngest) {
+        let size = report.payloads[at].spans;
+        if chosen.contains(&at) || (!chosen.is_empty() && spans + size > SPANS_MAX) {
+            continue;
+        }
+        spans += size;
+        chosen.push(at);
+        if chosen.len() >= PAYLOADS_MAX {
+            break;
+        }
+    }
+    chosen.sort_unstable();
+    chosen
+}
+
+/// Texts that repeat, each once; the rest of the data refers to them by number.
+#[derive(Default)]
+struct Names {
+    list: Vec<String>,
+    known: HashMap<String, usize>,
+}
+
+impl Names {
+    fn number(&mut self, text: &str) -> usize {
+        if let Some(number) = self.known.get(text) {
+            return *number;
+        }
+        self.list.push(text.to_owned());
+        self.known.insert(text.to_owned(), self.list.len() - 1);
+        self.list.len() - 1
+    }
+}
+
+/// Times are nanoseconds since the start of the payload; whole numbers below 2^53.
+fn payload(
+    report: &PayloadReport,
+    detail: &crate::analyze::PayloadDetail,
+    input: &Input,
+    names: &mut Names,
+) -> Value {
+    let (start, _) = detail.window;
+    let flat = |parts: &[(u64, u64)]| {
+        parts
+            .iter()
+            .flat_map(|(from, to)| [offset(*from, start), offset(*to, start)])
+            .collect::<Vec<i64>>()
+    };
+    let side_a: HashSet<usize> = detail.a_members.iter().copied().collect();
+    let side_b: HashSet<usize> = detail.b_members.iter().copied().collect();
+    let side = |at: &usize| u8::from(side_a.contains(at)) | u8::from(side_b.contains(at)) << 1;
+    let spans: Vec<Value> = detail
+        .members
+        .iter()
+        .map(|&at| {
+            let span = &input.spans[at];
+            json!([
+                names.number(&span.name),
+                names.number(&span.service),
+                names.number(&thread(span)),
+                offset(span.start_ns, start),
+                offset(span.end_ns, start),
+                side(&at),
+                flat(detail.derived_busy.get(&at).unwrap_or(&span.busy)),
+                attributes(span, names),
+            ])
+        })
+        .collect();
+    json!({ "report": report, "a": flat(detail.a.as_slice()), "b": flat(detail.b.as_slice()), "spans": spans })
+}
+
+fn offset(at: u64, start: u64) -> i64 {
+    i64::try_from(i128::from(at) - i128::from(start)).unwrap_or(i64::MAX)
+}
+
+/// The lane of a span inside its service: its thread, by name and number.
+fn thread(span: &Span) -> String {
+    let text = |key: &str| span.attribute(key).map(ToString::to_string);
+    match (text("thread.name"), text("thread.id")) {
+        (Some(name), Some(id)) => format!("{name} #{id}"),
+        (Some(name), None) => name,
+        (None, Some(id)) => format!("thread #{id}"),
+        (None, None) => text("worker_id").map_or_else(String::new, |id| format!("worker {id}")),
+    }
+}
+
+/// `[key, value, key, value, …]`, without what the lane says already.
+fn attributes(span: &Span, names: &mut Names) -> Vec<Value> {
+    let mut flat = Vec::new();
+    for (key, value) in &span.attributes {
+        if key != "thread.name" && key != "thread.id" {
+            flat.push(json!(names.number(key)));
+            flat.push(json!(value.to_string()));
+        }
+    }
+    flat
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embedded_json_cannot_end_its_script_element() {
+        let json = script_json(&json!({"name": "</script><!-- \u{2028}"}));
+        assert!(!json.contains('<'));
+        assert!(!json.contains('\u{2028}'));
+        let back: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(back["name"], "</script><!-- \u{2028}");
+    }
+
+    #[test]
+    fn template_has_one_place_for_the_data_and_no_network_in_it() {
+        assert_eq!(TEMPLATE.matches(DATA_MARK).count(), 1);
+        for forbidden in ["http://", "https://", "src=", "@import", "fetch(", "XMLHttpRequest"] {
+            assert!(!TEMPLATE.contains(forbidden), "{forbidden}");
+        }
+    }
+}

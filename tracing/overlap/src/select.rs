@@ -1,0 +1,157 @@
+//! Which spans are the payload, which are side A and which are side B.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// A span name with `*` for any run of characters; the whole name has to match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// A pattern from its text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Whether `name` matches.
+    pub fn matches(&self, name: &str) -> bool {
+        let mut pieces = self.0.split('*');
+        // `split` yields at least one piece: the text before the first star.
+        let Some(mut rest) = pieces.next().and_then(|first| name.strip_prefix(first)) else {
+            return false;
+        };
+        let pieces: Vec<&str> = pieces.collect();
+        let Some((last, middle)) = pieces.split_last() else { return rest.is_empty() };
+        for piece in middle {
+            match rest.find(piece) {
+                Some(at) => rest = &rest[at + piece.len()..],
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Pattern {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// When a span without busy intervals of its own counts as busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Busy {
+    /// For its whole length.
+    Whole,
+    /// While any of its children runs. A span without children was idle, unless no span of the side
+    /// has children (they were not recorded): then all count for their whole length.
+    Children,
+}
+
+/// One side of the comparison.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Side {
+    /// Alternatives in order of preference; the first one that matches any span of a payload is
+    /// used for it. Each is a list of patterns whose spans are taken together.
+    pub alternatives: Vec<Vec<Pattern>>,
+    /// How spans without busy intervals count.
+    pub busy: Busy,
+}
+
+impl Side {
+    /// A side of one alternative.
+    pub fn new(patterns: impl IntoIterator<Item = impl Into<String>>, busy: Busy) -> Self {
+        Self { alternatives: vec![patterns.into_iter().map(Pattern::new).collect()], busy }
+    }
+
+    /// The names of all alternatives for people: `execute_block or payload processor`.
+    pub fn label(&self) -> String {
+        let alternatives: Vec<String> = self
+            .alternatives
+            .iter()
+            .map(|patterns| patterns.iter().map(Pattern::to_string).collect::<Vec<_>>().join(", "))
+            .collect();
+        alternatives.join(" or ")
+    }
+}
+
+/// Known vocabularies of span names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Preset {
+    /// Tandem's own names, busy intervals as events.
+    #[default]
+    Tandem,
+    /// reth's names. Its workers carry no busy intervals, but proof calculations as children.
+    /// `execute_block` is preferred for side A, because `payload processor` is there open until the
+    /// last task it spawned has ended.
+    Reth,
+}
+
+/// What to look for in the traces.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Selection {
+    /// The span that is one payload.
+    pub root: Pattern,
+    /// The payload side.
+    pub a: Side,
+    /// The proof side.
+    pub b: Side,
+    /// Spans that do no work but wait for side B; the tail ends with the last of them.
+    pub wait: Pattern,
+}
+
+impl From<Preset> for Selection {
+    fn from(preset: Preset) -> Self {
+        let workers = ["storage worker", "account worker"];
+        let (a, b) = match preset {
+            Preset::Tandem => {
+                (Side::new(["payload processor"], Busy::Whole), Side::new(workers, Busy::Whole))
+            }
+            Preset::Reth => {
+                let alternatives = vec![
+                    vec![Pattern::new("execute_block")],
+                    vec![Pattern::new("payload processor")],
+                ];
+                (Side { alternatives, busy: Busy::Whole }, Side::new(workers, Busy::Children))
+            }
+        };
+        Self { root: Pattern::new("on_new_payload"), a, b, wait: Pattern::new("await_state_root") }
+    }
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Preset::default().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn star_stands_for_any_run_of_characters() {
+        for (pattern, name, expected) in [
+            ("storage worker", "storage worker", true),
+            ("storage worker", "storage worker 3", false),
+            ("storage*", "storage worker", true),
+            ("*worker", "storage worker", true),
+            ("*age*ker", "storage worker", true),
+            ("a*a", "a", false),
+            ("a*b*c", "aXbYbZc", true),
+            ("*", "", true),
+            ("", "", true),
+            ("", "x", false),
+        ] {
+            assert_eq!(Pattern::new(pattern).matches(name), expected, "{pattern} on {name}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What can go wrong when telemetry is set up. Nothing can go wrong afterwards: a recorder that
+//! cannot deliver drops and counts.
+
+/// Why telemetry could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The log filter is not a list of `target=level` directives.
+    #[error("parse log filter {filter:?}: {reason}")]
+    LogFilter {
+        /// The filter as given.
+        filter: String,
+        /// What the parser said.
+        reason: String,
+    },
+    /// The OTLP endpoint is not a usable gRPC address.
+    #[error("set up export to {endpoint:?}: {reason}")]
+    Endpoint {
+        /// The endpoint as given.
+        endpoint: String,
+        /// What the exporter said.
+        reason: String,
+    },
+    /// A global log subscriber or metrics recorder exists already.
+    #[error("install the global {what}: {reason}")]
+    AlreadyInstalled {
+        /// `subscriber` or `metrics recorder`.
+        what: &'static str,
+        /// What the installer said.
+        reason: String,
+    },
+    /// The histogram buckets were refused.
+    #[error("set up metrics: {0}")]
+    Metrics(String),
+    /// The background thread did not start.
+    #[error("start the telemetry thread: {0}")]
+    Thread(#[from] std::io::Error),
+}

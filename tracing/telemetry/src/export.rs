@@ -1,0 +1,375 @@
+//! Export over OTLP/gRPC: a bounded queue, one background thread, one exporter per service.
+//!
+//! An OTLP exporter speaks for one resource, and `service.name` is part of the resource; so spans are
+//! grouped by service and every service gets an exporter of its own, made when it is first needed.
+//!
+//! The thread has its own single-threaded runtime. Exporting on the application's runtime can
+//! deadlock at shutdown when that runtime has one worker.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+use opentelemetry::trace as otel;
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_otlp::{RetryPolicy, SpanExporter, WithExportConfig, WithTonicConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::error::Error;
+use crate::otlp_json::SCOPE;
+use crate::record::{SpanRecord, Value, unix_nanos};
+
+/// One export call may take this long before its spans are given up.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Spans and bytes of one export call. gRPC receivers refuse messages over 4 MiB by default, and a
+/// busy interval takes about three times its bytes in memory on the wire.
+const BATCH_SPANS_MAX: usize = 512;
+const BATCH_BYTES_MAX: usize = 512 << 10;
+/// Spans taken from the queue in one round.
+const ROUND_SPANS_MAX: usize = 8_192;
+/// A failing endpoint is mentioned in the log at most this often.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// What became of the spans offered for export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExportStats {
+    /// Delivered to the collector.
+    pub exported: u64,
+    /// Dropped because the queue was full.
+    pub dropped: u64,
+    /// Given up because the collector did not take them.
+    pub failed: u64,
+}
+
+/// The bounded queue between the recording threads and the exporting one.
+#[derive(Debug)]
+pub(crate) struct ExportQueue {
+    sender: Sender<Arc<SpanRecord>>,
+    receiver: Receiver<Arc<SpanRecord>>,
+    exported: AtomicU64,
+    dropped: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl ExportQueue {
+    pub(crate) fn new(spans_max: usize) -> Self {
+        let (sender, receiver) = crossbeam_channel::bounded(spans_max.max(1));
+        Self {
+            sender,
+            receiver,
+            exported: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
+    }
+
+    /// Queues a span, or drops and counts it when the queue is full. Never waits; and because the
+    /// exporting thread polls the queue instead of sleeping on it, never wakes anybody.
+    pub(crate) fn offer(&self, record: Arc<SpanRecord>) {
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
+            self.sender.try_send(record)
+        {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn stats(&self) -> ExportStats {
+        ExportStats {
+            exported: self.exported.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Sends queued spans to one OTLP endpoint; lives on the telemetry thread.
+pub(crate) struct OtlpExport {
+    queue: Arc<ExportQueue>,
+    endpoint: String,
+    exporters: BTreeMap<&'static str, Arc<SpanExporter>>,
+    /// Time of the last warning, and whether the last round failed.
+    warned: Option<std::time::Instant>,
+    failing: bool,
+}
+
+impl OtlpExport {
+    /// Checks the endpoint by making an exporter for it; connecting comes later, on first use.
+    /// Must be called inside a tokio runtime.
+    pub(crate) fn new(queue: Arc<ExportQueue>, endpoint: String) -> Result<Self, Error> {
+        build_exporter(&endpoint, SCOPE)?;
+        Ok(Self { queue, endpoint, exporters: BTreeMap::new(), warned: None, failing: false })
+    }
+
+    /// Exports what is queued now, all services at once. Returns after at most [`EXPORT_TIMEOUT`].
+    /// Says whether something was taken from the queue.
+    pub(crate) async fn round(&mut self) -> bool {
+        let mut services: BTreeMap<&'static str, Vec<Arc<SpanRecord>>> = BTreeMap::new();
+        for record in self.queue.receiver.try_iter().take(ROUND_SPANS_MAX) {
+            services.entry(record.service).or_default().push(record);
+        }
+        if services.is_empty() {
+            return false;
+        }
+        let mut calls = JoinSet::new();
+        for (service, records) in services {
+            let Ok(exporter) = self.exporter(service) else {
+                self.queue.failed.fetch_add(records.len() as u64, Ordering::Relaxed);
+                continue;
+            };
+            let queue = Arc::clone(&self.queue);
+            calls.spawn(async move { export_service(&exporter, &queue, records).await });
+        }
+        let mut failure = None;
+        while let Some(done) = calls.join_next().await {
+            match done {
+                Ok(Ok(())) => {}
+                Ok(Err(reason)) => failure = Some(reason),
+                Err(join) => failure = Some(join.to_string()),
+            }
+        }
+        self.report(failure);
+        true
+    }
+
+    fn exporter(&mut self, service: &'static str) -> Result<Arc<SpanExporter>, Error> {
+        if let Some(exporter) = self.exporters.get(service) {
+            return Ok(Arc::clone(exporter));
+        }
+        let exporter = Arc::new(build_exporter(&self.endpoint, service)?);
+        self.exporters.insert(service, Arc::clone(&exporter));
+        Ok(exporter)
+    }
+
+    /// Logs the first failure, a reminder now and then, and the recovery.
+    fn report(&mut self, failure: Option<String>) {
+        let endpoint = &self.endpoint;
+        match failure {
+            None if self.failing => {
+                self.failing = false;
+                self.warned = None;
+                info!(%endpoint, "trace export works again");
+            }
+            None => {}
+            Some(reason) => {
+                self.failing = true;
+                if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+                    self.warned = Some(std::time::Instant::now());
+                    warn!(%endpoint, %reason, "trace export fails, spans are dropped");
+                }
+            }
+        }
+    }
+}
+
+fn build_exporter(endpoint: &str, service: &'static str) -> Result<SpanExporter, Error> {
+    let mut exporter = SpanExporter::builder()
+        .with_tonic()
+        .with_endpoint(endpoint)
+        .with_timeout(EXPORT_TIMEOUT)
+        .with_retry_policy(RetryPolicy::disabled().with_max_retries(1))
+        .build()
+        .map_err(|error| Error::Endpoint {
+            endpoint: endpoint.to_owned(),
+            reason: error.to_string(),
+        })?;
+    let resource = Resource::builder_empty()
+        .with_service_name(service)
+        .with_attributes([
+            KeyValue::new("service.namespace", SCOPE),
+            KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+            KeyValue::new("process.pid", i64::from(std::process::id())),
+        ])
+        .build();
+    exporter.set_resource(&resource);
+    Ok(exporter)
+}
+
+/// Exports one service's spans in messages of bounded size, within the time limit for all of them.
+async fn export_service(
+    exporter: &SpanExporter,
+    queue: &ExportQueue,
+    records: Vec<Arc<SpanRecord>>,
+) -> Result<(), String> {
+    let mut left = records.len();
+    let sends = async {
+        for batch in batches(&records) {
+            let spans: Vec<SpanData> = batch.iter().map(|record| span_data(record)).collect();
+            exporter.export(spans).await.map_err(|error| error.to_string())?;
+            left -= batch.len();
+            queue.exported.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    let result = tokio::time::timeout(EXPORT_TIMEOUT, sends)
+        .await
+        .unwrap_or_else(|_| Err("deadline exceeded".to_owned()));
+    queue.failed.fetch_add(left as u64, Ordering::Relaxed);
+    result
+}
+
+/// Splits `records` into runs within the span and byte limits; every run has at least one span.
+fn batches(records: &[Arc<SpanRecord>]) -> Vec<&[Arc<SpanRecord>]> {
+    let (mut runs, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (at, record) in records.iter().enumerate() {
+        let size = record.size_bytes();
+        if at > start && (at - start >= BATCH_SPANS_MAX || bytes + size > BATCH_BYTES_MAX) {
+            runs.push(&records[start..at]);
+            (start, bytes) = (at, 0);
+        }
+        bytes += size;
+    }
+    if start < records.len() {
+        runs.push(&records[start..]);
+    }
+    runs
+}
+
+fn span_data(record: &SpanRecord) -> SpanData {
+    let mut attributes: Vec<KeyValue> = record
+        .attributes
+        .iter()
+        .map(|(key, value)| match value {
+            Value::Str(text) => KeyValue::new(*key, text.clone()),
+            Value::Int(int) => KeyValue::new(*key, *int),
+            Value::Float(float) => KeyValue::new(*key, *float),
+            Value::Bool(bool) => KeyValue::new(*key, *bool),
+        })
+        .collect();
+    attributes.push(KeyValue::new("thread.id", signed(record.thread.id)));
+    attributes.push(KeyValue::new("thread.name", record.thread.name.to_string()));
+    let mut events = SpanEvents::default();
+    events.events = record.busy.iter().map(busy_event).collect();
+    let mut links = SpanLinks::default();
+    links.links = record
+        .links
+        .iter()
+        .map(|link| otel::Link::with_context(context(link.trace_id, link.span_id, false)))
+        .collect();
+    SpanData {
+        span_context: context(record.trace_id, record.span_id, false),
+        parent_span_id: otel::SpanId::from_bytes(record.parent_id.to_be_bytes()),
+        parent_span_is_remote: record.parent_is_remote,
+        span_kind: otel::SpanKind::Internal,
+        name: record.name.into(),
+        start_time: time(record.start_ns),
+        end_time: time(record.end_ns),
+        attributes,
+        dropped_attributes_count: 0,
+        events,
+        links,
+        status: otel::Status::Unset,
+        instrumentation_scope: InstrumentationScope::builder(SCOPE).build(),
+    }
+}
+
+fn busy_event(&(start, end): &(u64, u64)) -> otel::Event {
+    let attributes = vec![
+        KeyValue::new("busy.start_unix_nano", signed(start)),
+        KeyValue::new("busy.end_unix_nano", signed(end)),
+    ];
+    otel::Event::new("busy", time(start), attributes, 0)
+}
+
+fn context(trace_id: u128, span_id: u64, remote: bool) -> otel::SpanContext {
+    otel::SpanContext::new(
+        otel::TraceId::from_bytes(trace_id.to_be_bytes()),
+        otel::SpanId::from_bytes(span_id.to_be_bytes()),
+        otel::TraceFlags::SAMPLED,
+        remote,
+        otel::TraceState::NONE,
+    )
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn time(unix_ns: u64) -> SystemTime {
+    UNIX_EPOCH.checked_add(Duration::from_nanos(unix_ns)).unwrap_or(UNIX_EPOCH)
+}
+
+/// Runs export rounds and metrics upkeep until `stop` resolves, then empties the queue, for no
+/// longer than `drain`.
+pub(crate) async fn run(
+    mut export: Option<OtlpExport>,
+    upkeep: impl Fn(),
+    mut stop: tokio::sync::oneshot::Receiver<()>,
+    drain: Duration,
+) {
+    /// Pause between rounds.
+    const POLL: Duration = Duration::from_millis(100);
+    const UPKEEP_EVERY_NS: u64 = 5_000_000_000;
+    let mut upkeep_due = unix_nanos() + UPKEEP_EVERY_NS;
+    loop {
+        // Both a signal and a dropped sender end the loop.
+        if tokio::time::timeout(POLL, &mut stop).await.is_ok() {
+            break;
+        }
+        if let Some(export) = &mut export {
+            export.round().await;
+        }
+        if unix_nanos() >= upkeep_due {
+            upkeep();
+            upkeep_due = unix_nanos() + UPKEEP_EVERY_NS;
+        }
+    }
+    if let Some(mut export) = export {
+        let drained = async { while export.round().await && !export.failing {} };
+        if tokio::time::timeout(drain, drained).await.is_err() {
+            warn!("spans were left unexported at shutdown");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Thread;
+
+    fn record(busy: usize) -> Arc<SpanRecord> {
+        Arc::new(SpanRecord {
+            trace_id: 1,
+            span_id: 2,
+            parent_id: 0,
+            parent_is_remote: false,
+            service: "executor",
+            name: "on_new_payload",
+            start_ns: 1,
+            end_ns: 2,
+            attributes: Vec::new(),
+            thread: Thread::current(),
+            busy: vec![(1, 2); busy],
+            links: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn full_queue_drops_and_counts() {
+        let queue = ExportQueue::new(2);
+        for _ in 0..5 {
+            queue.offer(record(0));
+        }
+        assert_eq!(queue.stats().dropped, 3);
+        assert_eq!(queue.receiver.len(), 2);
+    }
+
+    #[test]
+    fn batches_stay_within_both_limits_and_lose_nothing() {
+        let small: Vec<_> = (0..1_100).map(|_| record(0)).collect();
+        assert_eq!(batches(&small).iter().map(|run| run.len()).collect::<Vec<_>>(), [512, 512, 76]);
+        let large: Vec<_> = (0..20).map(|_| record(4_096)).collect();
+        let runs = batches(&large);
+        assert_eq!(runs.iter().map(|run| run.len()).sum::<usize>(), 20);
+        assert!(
+            runs.iter()
+                .all(|run| run.iter().map(|r| r.size_bytes()).sum::<usize>() <= BATCH_BYTES_MAX)
+        );
+        let huge = [record(100_000)];
+        assert_eq!(batches(&huge).len(), 1, "a span over the limit travels alone");
+    }
+}

@@ -1,0 +1,47 @@
+//! Telemetry: spans, logs and metrics of all services, and the only door to OpenTelemetry.
+//!
+//! Services use the ordinary [`tracing`] macros and never name this crate's back ends:
+//!
+//! ```text
+//! info_span!("payload processor", block.number = n)
+//!        │
+//!        ▼
+//! RecordLayer ── finished span ──► SpanRecord ──┬──► Ring       (recent traces, in memory)
+//!                                               └──► ExportQueue (bounded, drops are counted)
+//!                                                          │ one background thread
+//!                                                          ▼
+//!                                              one OTLP exporter per service.name
+//! ```
+//!
+//! One process may hold all six services, and each must appear under its own `service.name`. An
+//! OpenTelemetry tracer provider has one resource, hence one service name, so spans are not made
+//! through a provider: the [recorder](Recorder) derives the service from the crate a span was
+//! written in ([`service_of_target`]) and every service gets its own exporter.
+//!
+//! The span names, their attributes and the meaning of busy intervals are in the span catalogue,
+//! `tracing/README.md`.
+//!
+//! **Overload rule:** recording never waits. The ring evicts whole traces, the export queue drops
+//! spans; both count what they lost ([`Ring::dropped_spans`], [`Telemetry::export_stats`]).
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod busy;
+mod config;
+mod context;
+mod error;
+mod export;
+mod otlp_json;
+mod record;
+mod recorder;
+mod ring;
+mod telemetry;
+
+pub use busy::{BusyGuard, BusyIntervals};
+pub use config::{Config, LogFormat, TraceLevel};
+pub use context::{SpanContext, add_link, mark_ready, set_remote_parent, traceparent};
+pub use error::Error;
+pub use export::ExportStats;
+pub use record::{Link, SpanRecord, Thread, Value, service_of_target, unix_nanos};
+pub use recorder::Recorder;
+pub use ring::Ring;
+pub use telemetry::{Telemetry, init};

@@ -1,0 +1,166 @@
+//! The finished span: what the recorder hands to the ring and to the exporter.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Service name of spans of library crates that have no parent to inherit a service from.
+pub(crate) const DEFAULT_SERVICE: &str = "tandem";
+
+/// The service a span belongs to, from its target (by default the module path it was written in).
+///
+/// * `Some(Some(name))`: the crate of a service, e.g. `tandem_storage_writer::rpc` → `storage-writer`.
+/// * `Some(None)`: another crate of ours; its spans appear under the service of their parent.
+/// * `None`: a foreign crate, whose spans are not recorded.
+pub fn service_of_target(target: &str) -> Option<Option<&'static str>> {
+    let krate = target.split("::").next().unwrap_or(target);
+    if krate == DEFAULT_SERVICE {
+        return Some(None);
+    }
+    Some(match krate.strip_prefix("tandem_")? {
+        "executor" => Some("executor"),
+        "storage_writer" => Some("storage-writer"),
+        "multiproof_workers" => Some("multiproof-workers"),
+        "discovery" => Some("discovery"),
+        "peer_table" => Some("peer-table"),
+        "blob_validator" => Some("blob-validator"),
+        _ => None,
+    })
+}
+
+/// Now, in nanoseconds since the Unix epoch; the clock of all span and busy times.
+pub fn unix_nanos() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Value of a span attribute.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Text; also unsigned integers that do not fit an `i64`.
+    Str(String),
+    /// A signed integer, the only integer type of OTLP.
+    Int(i64),
+    /// A floating point number.
+    Float(f64),
+    /// A truth value.
+    Bool(bool),
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Self {
+        i64::try_from(value).map_or_else(|_| Self::Str(value.to_string()), Self::Int)
+    }
+}
+
+/// A span that is related without being the parent, e.g. one of many requests served by one batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Trace of the linked span.
+    pub trace_id: u128,
+    /// The linked span.
+    pub span_id: u64,
+}
+
+/// The thread a span was made on, or worked on when it has busy intervals.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// Number of the thread, counted by this crate from 1 in the order of first use.
+    pub id: u64,
+    /// Name of the thread; `unnamed` if it has none.
+    pub name: Arc<str>,
+}
+
+impl Thread {
+    /// The calling thread. The name is copied once per thread.
+    pub(crate) fn current() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        thread_local! {
+            static CURRENT: OnceCell<Thread> = const { OnceCell::new() };
+        }
+        let make = || Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            name: Arc::from(std::thread::current().name().unwrap_or("unnamed")),
+        };
+        // A span may close while the thread's locals are being torn down.
+        CURRENT.try_with(|cell| cell.get_or_init(make).clone()).unwrap_or_else(|_| make())
+    }
+}
+
+/// One finished span. All times are nanoseconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpanRecord {
+    /// Trace the span belongs to; never 0.
+    pub trace_id: u128,
+    /// The span; never 0, unique in its trace.
+    pub span_id: u64,
+    /// Parent span, 0 for the root of a trace.
+    pub parent_id: u64,
+    /// The parent was given by another process with a `traceparent`.
+    pub parent_is_remote: bool,
+    /// `service.name`, e.g. `storage-writer`.
+    pub service: &'static str,
+    /// Static span name, e.g. `payload processor`.
+    pub name: &'static str,
+    /// Start of the span.
+    pub start_ns: u64,
+    /// End of the span; not before `start_ns`.
+    pub end_ns: u64,
+    /// Fields of the span, in the order of first recording.
+    pub attributes: Vec<(&'static str, Value)>,
+    /// Thread the span was made or worked on.
+    pub thread: Thread,
+    /// Intervals in which the span really worked, `(start, end)`. Empty: busy all the time.
+    pub busy: Vec<(u64, u64)>,
+    /// Related spans of this or other traces.
+    pub links: Vec<Link>,
+}
+
+impl SpanRecord {
+    /// Approximate memory of the record in bytes, the unit of the ring's limit.
+    pub fn size_bytes(&self) -> usize {
+        let text: usize = self
+            .attributes
+            .iter()
+            .map(|(_, value)| match value {
+                Value::Str(text) => text.capacity(),
+                _ => 0,
+            })
+            .sum();
+        size_of::<Self>()
+            + self.attributes.capacity() * size_of::<(&'static str, Value)>()
+            + text
+            + self.busy.capacity() * size_of::<(u64, u64)>()
+            + self.links.capacity() * size_of::<Link>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn service_comes_from_the_crate_of_the_target() {
+        assert_eq!(service_of_target("tandem_executor"), Some(Some("executor")));
+        assert_eq!(
+            service_of_target("tandem_storage_writer::rpc::commit"),
+            Some(Some("storage-writer"))
+        );
+        assert_eq!(
+            service_of_target("tandem_multiproof_workers::shard"),
+            Some(Some("multiproof-workers"))
+        );
+        assert_eq!(service_of_target("tandem_store"), Some(None));
+        assert_eq!(service_of_target("tandem::node"), Some(None));
+        assert_eq!(service_of_target("hyper::proto::h1"), None);
+        assert_eq!(service_of_target("tandemonium"), None);
+    }
+
+    #[test]
+    fn unsigned_attribute_beyond_i64_becomes_text() {
+        assert_eq!(Value::from(7u64), Value::Int(7));
+        assert_eq!(Value::from(u64::MAX), Value::Str(u64::MAX.to_string()));
+    }
+}

@@ -1,0 +1,298 @@
+//! Setting everything up, and the handle the rest of the process holds.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{
+    Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tracing::Subscriber;
+use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+
+use crate::config::{Config, LogFormat};
+use crate::error::Error;
+use crate::export::{self, ExportQueue, ExportStats, OtlpExport};
+use crate::recorder::Recorder;
+use crate::ring::Ring;
+
+/// Upper bounds of the buckets of histograms named `*_seconds`: 10 µs to 10 s, three per decade
+/// where a block's stages lie. Without buckets the exporter would render summaries, which cannot
+/// be added up over instances.
+const SECONDS_BUCKETS: &[f64] = &[
+    0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002, 0.004, 0.006, 0.01,
+    0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+/// Bounds for histograms of sizes in bytes.
+const BYTES_BUCKETS: &[f64] = &[
+    256.0,
+    1_024.0,
+    4_096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+];
+/// Bounds for everything else: counts such as targets per chunk or messages per batch.
+const COUNT_BUCKETS: &[f64] =
+    &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 5_000.0, 20_000.0];
+
+/// Time [`Telemetry::shutdown`] may take in all.
+const SHUTDOWN: Duration = Duration::from_secs(5);
+/// Time of it for emptying the queue; a round that is under way takes 2 s at most before that.
+const DRAIN: Duration = Duration::from_millis(2_500);
+
+/// Handle to the telemetry of this process. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    recorder: Recorder,
+    metrics: PrometheusHandle,
+    queue: Option<Arc<ExportQueue>>,
+    worker: Arc<Mutex<Option<Worker>>>,
+}
+
+/// The background thread: dropping `stop` ends it, `done` says when it has.
+#[derive(Debug)]
+struct Worker {
+    stop: oneshot::Sender<()>,
+    done: mpsc::Receiver<()>,
+}
+
+/// Sets up logging, recording, export and metrics for the whole process: installs the global
+/// `tracing` subscriber and the global `metrics` recorder, so it can be called once.
+///
+/// # Errors
+/// A malformed log filter or endpoint, or a global subscriber or recorder that exists already. An
+/// endpoint that merely does not answer is no error.
+pub fn init(config: &Config) -> Result<Telemetry, Error> {
+    let logs = log_layer(config)?;
+    let (telemetry, metrics_recorder) = build(config)?;
+    metrics::set_global_recorder(metrics_recorder).map_err(|error| Error::AlreadyInstalled {
+        what: "metrics recorder",
+        reason: error.to_string(),
+    })?;
+    tracing_subscriber::registry()
+        .with(telemetry.layer::<Registry>())
+        .with(logs)
+        .try_init()
+        .map_err(|error| Error::AlreadyInstalled {
+            what: "subscriber",
+            reason: error.to_string(),
+        })?;
+    Ok(telemetry)
+}
+
+impl Telemetry {
+    /// Telemetry that installs nothing global: for tests, and for a cluster started inside one. Spans
+    /// reach it through [`Self::layer`], metrics do not reach it.
+    ///
+    /// # Errors
+    /// A malformed endpoint, or a thread that does not start.
+    pub fn detached(config: &Config) -> Result<Self, Error> {
+        Ok(build(config)?.0)
+    }
+
+    /// The layer that records spans into this telemetry, for a subscriber of the caller's making.
+    pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + 'static
+    where
+        S: Subscriber + for<'a> LookupSpan<'a> + 'static,
+    {
+        self.recorder.layer()
+    }
+
+    /// The recent traces.
+    pub fn ring(&self) -> &Arc<Ring> {
+        self.recorder.ring()
+    }
+
+    /// The `limit` youngest traces as one OTLP/JSON object, the body of `/debug/traces`.
+    pub fn traces_json(&self, limit: usize) -> String {
+        self.ring().otlp_json(limit)
+    }
+
+    /// All metrics in Prometheus' text format, the body of `/metrics`.
+    pub fn render_metrics(&self) -> String {
+        self.metrics.render()
+    }
+
+    /// What became of the spans offered for export; all zero without an endpoint.
+    pub fn export_stats(&self) -> ExportStats {
+        self.queue.as_ref().map(|queue| queue.stats()).unwrap_or_default()
+    }
+
+    /// Exports what is still queued and ends the background thread. Blocks for at most 5 s, so do
+    /// not call it on an async worker thread. Later calls, and calls on clones, return at once.
+    pub fn shutdown(&self) {
+        let Some(worker) = self.worker.lock().take() else { return };
+        // An error means that the thread is gone already.
+        let _ = worker.stop.send(());
+        let _ = worker.done.recv_timeout(SHUTDOWN);
+    }
+}
+
+fn build(config: &Config) -> Result<(Telemetry, PrometheusRecorder), Error> {
+    let metrics_recorder = metrics_recorder()?;
+    let metrics = metrics_recorder.handle();
+    let ring = Arc::new(Ring::new(config.ring_traces_max, config.ring_bytes_max));
+    let mut recorder = Recorder::new(config.trace_level, ring);
+    let endpoint = config.otlp_endpoint.as_deref().filter(|endpoint| !endpoint.is_empty());
+    // People write `localhost:4317` too.
+    let endpoint = endpoint.map(|endpoint| match endpoint.contains("://") {
+        true => endpoint.to_owned(),
+        false => format!("http://{endpoint}"),
+    });
+    let queue = endpoint.as_ref().map(|_| Arc::new(ExportQueue::new(config.export_queue_spans)));
+    if let Some(queue) = &queue {
+        recorder = recorder.with_queue(Arc::clone(queue));
+    }
+    let worker =
+        start_worker(queue.clone().zip(endpoint), metrics.clone(), Arc::clone(recorder.ring()))?;
+    let telemetry =
+        Telemetry { recorder, metrics, queue, worker: Arc::new(Mutex::new(Some(worker))) };
+    Ok((telemetry, metrics_recorder))
+}
+
+fn metrics_recorder() -> Result<PrometheusRecorder, Error> {
+    let refused =
+        |error: metrics_exporter_prometheus::BuildError| Error::Metrics(error.to_string());
+    let builder = PrometheusBuilder::new()
+        .set_buckets(COUNT_BUCKETS)
+        .map_err(refused)?
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS_BUCKETS)
+        .map_err(refused)?
+        .set_buckets_for_metric(Matcher::Suffix("_bytes".to_owned()), BYTES_BUCKETS)
+        .map_err(refused)?;
+    Ok(builder.build_recorder())
+}
+
+/// Log lines of events only. Spans are left to the recorder: formatting their fields for the log
+/// would cost more than recording them.
+fn log_layer<S>(config: &Config) -> Result<impl Layer<S> + Send + Sync + 'static, Error>
+where
+    S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync + 'static,
+{
+    let filter = EnvFilter::try_new(&config.log_filter).map_err(|error| Error::LogFilter {
+        filter: config.log_filter.clone(),
+        reason: error.to_string(),
+    })?;
+    let layer =
+        fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let layer = match config.log_format {
+        LogFormat::Text => layer.boxed(),
+        LogFormat::Json => {
+            layer.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
+        }
+    };
+    // The hint says that this part does not restrict levels; a combination with a part that has no
+    // hint has none either, and then every `debug!` of every crate is evaluated.
+    let events = filter_fn(|meta| meta.is_event()).with_max_level_hint(LevelFilter::TRACE);
+    Ok(layer.with_filter(filter.and(events)))
+}
+
+/// Starts the thread that exports and keeps the histograms drained. Waits until it has accepted
+/// the endpoint, so that a malformed one is reported to the caller.
+fn start_worker(
+    target: Option<(Arc<ExportQueue>, String)>,
+    metrics: PrometheusHandle,
+    ring: Arc<Ring>,
+) -> Result<Worker, Error> {
+    let (stop, stopped) = oneshot::channel();
+    let (done_sender, done) = mpsc::sync_channel(1);
+    let (ready_sender, ready) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new().name("telemetry".to_owned());
+    thread.spawn(move || {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                let _ = ready_sender.send(Err(Error::Thread(error)));
+                return;
+            }
+        };
+        runtime.block_on(async {
+            let queue = target.as_ref().map(|(queue, _)| Arc::clone(queue));
+            let export =
+                target.map(|(queue, endpoint)| OtlpExport::new(queue, endpoint)).transpose();
+            let export = match export {
+                Ok(export) => export,
+                Err(error) => {
+                    let _ = ready_sender.send(Err(error));
+                    return;
+                }
+            };
+            let _ = ready_sender.send(Ok(()));
+            let upkeep = || {
+                metrics.run_upkeep();
+                publish(queue.as_deref(), &ring);
+            };
+            export::run(export, upkeep, stopped, DRAIN).await;
+        });
+        let _ = done_sender.send(());
+    })?;
+    match ready.recv() {
+        Ok(ready) => ready?,
+        Err(_) => return Err(Error::Thread(std::io::Error::other("ended while starting"))),
+    }
+    Ok(Worker { stop, done })
+}
+
+/// Publishes telemetry's own losses as metrics.
+fn publish(queue: Option<&ExportQueue>, ring: &Ring) {
+    metrics::counter!("tandem_telemetry_ring_dropped_spans_total").absolute(ring.dropped_spans());
+    let Some(stats) = queue.map(ExportQueue::stats) else { return };
+    metrics::counter!("tandem_telemetry_exported_spans_total").absolute(stats.exported);
+    metrics::counter!("tandem_telemetry_dropped_spans_total").absolute(stats.dropped);
+    metrics::counter!("tandem_telemetry_failed_spans_total").absolute(stats.failed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_of_seconds_are_rendered_with_buckets() {
+        let recorder = metrics_recorder().unwrap();
+        let handle = recorder.handle();
+        metrics::with_local_recorder(&recorder, || {
+            metrics::histogram!("tandem_executor_new_payload_seconds").record(0.003);
+            metrics::counter!("tandem_executor_blocks_total").increment(2);
+        });
+        let text = handle.render();
+        assert!(
+            text.contains("tandem_executor_new_payload_seconds_bucket{le=\"0.004\"} 1"),
+            "{text}"
+        );
+        assert!(
+            text.contains("tandem_executor_new_payload_seconds_bucket{le=\"0.002\"} 0"),
+            "{text}"
+        );
+        assert!(text.contains("tandem_executor_blocks_total 2"), "{text}");
+    }
+
+    #[test]
+    fn malformed_settings_are_refused_with_the_setting_in_the_message() {
+        let config = Config { log_filter: "tandem=loud=very".to_owned(), ..Config::default() };
+        let error = log_layer::<Registry>(&config).err().unwrap();
+        assert!(error.to_string().contains("tandem=loud=very"), "{error}");
+        let config =
+            Config { otlp_endpoint: Some("not an endpoint".to_owned()), ..Config::default() };
+        let error = Telemetry::detached(&config).err().unwrap();
+        assert!(error.to_string().contains("not an endpoint"), "{error}");
+    }
+
+    #[test]
+    fn every_log_format_builds_a_layer() {
+        for log_format in [LogFormat::Text, LogFormat::Json] {
+            let config = Config { log_format, ..Config::default() };
+            assert!(log_layer::<Registry>(&config).is_ok());
+        }
+    }
+}
