@@ -1,0 +1,61 @@
+//! `tandem`: the client, and the tools around it.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod demo;
+mod http_client;
+mod init;
+mod node;
+mod overlap;
+mod replay;
+mod verify;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// RocksDB and Rust share one allocator; the system's fragments under the tries' load.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// An Ethereum execution client of six services that shows whether execution and state-root work
+/// overlap.
+///
+/// Exit codes: 0, 1 when the answer is no (a payload is not VALID, a difference was found, an
+/// overlap is under its limit) or something failed, 2 for wrong usage.
+#[derive(Parser)]
+#[command(name = "tandem", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write a genesis into an empty data directory
+    Init(init::Args),
+    /// Run all six services in this process
+    Node(node::Args),
+    /// Send a corpus of payloads to an Engine API and measure the answers
+    Replay(replay::ReplayArgs),
+    /// Say from traces whether execution and state-root work overlapped
+    Overlap(overlap::Args),
+    /// Recompute the state root and every trie node from the flat state
+    Verify(verify::Args),
+    /// Run a node on a corpus and show latencies, overlap and a timeline
+    Demo(demo::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Init(args) => init::run(&args),
+        Command::Node(args) => node::run(args),
+        Command::Replay(args) => replay::main(args),
+        Command::Overlap(args) => overlap::main(args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Demo(args) => demo::run(args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("tandem: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,158 @@
+//! `tandem node`: all services in this process.
+
+use crate::init;
+use anyhow::Context;
+use clap::ValueEnum;
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
+};
+use tandem_cluster::{ClientInfo, Cluster, Config, Ports};
+use tandem_telemetry::{LogFormat, Telemetry, TraceLevel};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Options of `tandem node`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Directory with the database; see `tandem init`
+    #[arg(long, value_name = "DIR")]
+    datadir: PathBuf,
+    /// Genesis to write first when the data directory is empty (geth's format, .json or .json.gz)
+    #[arg(long, value_name = "FILE")]
+    genesis: Option<PathBuf>,
+    /// Address of the Engine API
+    #[arg(long = "authrpc.addr", value_name = "IP", default_value = "127.0.0.1")]
+    authrpc_addr: IpAddr,
+    /// Port of the Engine API, 0 for a free one
+    #[arg(long = "authrpc.port", value_name = "PORT", default_value_t = 8551)]
+    authrpc_port: u16,
+    /// File with the secret of the Engine API's tokens, made when missing [default: DIR/jwt.hex]
+    #[arg(long = "authrpc.jwtsecret", value_name = "FILE")]
+    authrpc_jwtsecret: Option<PathBuf>,
+    /// Address of the JSON-RPC port
+    #[arg(long = "http.addr", value_name = "IP", default_value = "127.0.0.1")]
+    http_addr: IpAddr,
+    /// JSON-RPC port, 0 for a free one
+    #[arg(long = "http.port", value_name = "PORT", default_value_t = 8545)]
+    http_port: u16,
+    /// Address of the metrics port
+    #[arg(long = "metrics.addr", value_name = "IP", default_value = "127.0.0.1")]
+    metrics_addr: IpAddr,
+    /// Port of /metrics, /livez and /readyz, 0 for a free one [default: none]
+    #[arg(long = "metrics.port", value_name = "PORT")]
+    metrics_port: Option<u16>,
+    /// Accepted for scripts made for other clients: there is no peer discovery yet
+    #[arg(long)]
+    disable_discovery: bool,
+    /// Settings of the services (TOML, see docs/configuration.md)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+}
+
+/// Options of logs and traces, shared by the commands that run services.
+#[derive(clap::Args)]
+pub struct TelemetryArgs {
+    /// How log lines look
+    #[arg(long = "log.format", value_enum, default_value_t = Format::Text)]
+    log_format: Format,
+    /// Which log lines are written, in the syntax of RUST_LOG
+    #[arg(long = "log.filter", value_name = "FILTER", env = "RUST_LOG")]
+    log_filter: Option<String>,
+    /// Which spans are recorded
+    #[arg(long = "trace.level", value_enum, default_value_t = Level::Stage)]
+    trace_level: Level,
+    /// Where traces go (OTLP over gRPC), such as http://127.0.0.1:4317
+    #[arg(long = "otlp.endpoint", value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    otlp_endpoint: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Level {
+    /// None
+    Off,
+    /// The stages of a block
+    Stage,
+    /// Single transactions and proof jobs too
+    Job,
+}
+
+impl TelemetryArgs {
+    /// Starts logs, traces and metrics of this process. Needs a running reactor.
+    pub fn start(self, default_filter: &str) -> anyhow::Result<Telemetry> {
+        let config = tandem_telemetry::Config {
+            log_format: match self.log_format {
+                Format::Text => LogFormat::Text,
+                Format::Json => LogFormat::Json,
+            },
+            log_filter: self.log_filter.unwrap_or_else(|| default_filter.to_owned()),
+            trace_level: match self.trace_level {
+                Level::Off => TraceLevel::Off,
+                Level::Stage => TraceLevel::Stage,
+                Level::Job => TraceLevel::Job,
+            },
+            otlp_endpoint: self.otlp_endpoint,
+            ..tandem_telemetry::Config::default()
+        };
+        tandem_telemetry::init(&config).context("start telemetry")
+    }
+}
+
+/// How this build names itself to consensus clients.
+pub fn client_info() -> ClientInfo {
+    ClientInfo { version: env!("CARGO_PKG_VERSION").to_owned(), commit: [0; 4] }
+}
+
+/// A reactor for the listeners; the work itself runs on threads of its own.
+pub fn reactor() -> anyhow::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().context("start the reactor")
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    reactor()?.block_on(serve(args))
+}
+
+async fn serve(args: Args) -> anyhow::Result<ExitCode> {
+    let ports = Ports {
+        engine: SocketAddr::new(args.authrpc_addr, args.authrpc_port),
+        http: SocketAddr::new(args.http_addr, args.http_port),
+        metrics: args.metrics_port.map(|port| SocketAddr::new(args.metrics_addr, port)),
+        jwt_secret: args.authrpc_jwtsecret.unwrap_or_else(|| args.datadir.join("jwt.hex")),
+    };
+    let mut config = match &args.config {
+        Some(path) => Config::load(path).context("configuration")?,
+        None => Config::default(),
+    };
+    config.storage_writer.datadir.clone_from(&args.datadir);
+    let telemetry = args.telemetry.start("info")?;
+    let (genesis, datadir) = (args.genesis, args.datadir);
+    let start = move || {
+        if let Some(genesis) = genesis {
+            init::write(&genesis, &datadir)?;
+        }
+        Cluster::start(config).context("start the services")
+    };
+    let mut cluster = tokio::task::spawn_blocking(start).await??;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    cluster.serve(&ports, client_info(), &telemetry).await?;
+    let code = tokio::select! {
+        _ = terminate.recv() => ExitCode::SUCCESS,
+        _ = interrupt.recv() => ExitCode::SUCCESS,
+        () = cluster.failed() => ExitCode::FAILURE,
+    };
+    tracing::info!("stopping");
+    cluster.stop().await;
+    tokio::task::spawn_blocking(move || telemetry.shutdown()).await?;
+    Ok(code)
+}

@@ -1,0 +1,295 @@
+//! Payload files, read one line ahead of the replay.
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use tokio::sync::mpsc;
+
+/// Names of a payload file in a corpus directory, in order of preference.
+const NAMES: [&str; 2] = ["payloads.jsonl.gz", "payloads.jsonl"];
+
+/// A payload ready to be sent.
+#[derive(Debug)]
+pub struct Entry {
+    /// Height of the block.
+    pub number: u64,
+    /// Hash of the block, as the file has it.
+    pub hash: String,
+    /// Hash of its parent.
+    pub parent_hash: String,
+    /// Gas that the block uses.
+    pub gas: u64,
+    /// Number of its transactions.
+    pub transactions: usize,
+    /// The newPayload method.
+    pub method: String,
+    /// Version of that method.
+    pub version: u8,
+    /// The whole JSON-RPC request.
+    pub body: Bytes,
+}
+
+/// A payload file.
+#[derive(Debug, Clone)]
+pub struct Corpus {
+    path: PathBuf,
+}
+
+impl Corpus {
+    /// The payload file at this path, or in this directory.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        if !path.is_dir() {
+            File::open(path).with_context(|| format!("open {}", path.display()))?;
+            return Ok(Self { path: path.into() });
+        }
+        let mut candidates = NAMES.iter().map(|name| path.join(name));
+        match candidates.find(|path| path.is_file()) {
+            Some(path) => Ok(Self { path }),
+            None => bail!("{} has no {}", path.display(), NAMES.join(" or ")),
+        }
+    }
+
+    /// The payload file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many payloads there are, where `corpus.json` beside the file says it.
+    pub fn len(&self) -> Option<u64> {
+        #[derive(Deserialize)]
+        struct Description {
+            parameters: Parameters,
+        }
+        #[derive(Deserialize)]
+        struct Parameters {
+            blocks: u64,
+        }
+        let file = File::open(self.path.with_file_name("corpus.json")).ok()?;
+        let description: Description = serde_json::from_reader(BufReader::new(file)).ok()?;
+        Some(description.parameters.blocks)
+    }
+
+    /// Reads the payloads of these blocks on a thread of its own, one line ahead: the whole file
+    /// is never in memory. The channel ends after the last payload or the first error.
+    pub fn read(&self, blocks: RangeInclusive<u64>) -> mpsc::Receiver<anyhow::Result<Entry>> {
+        let (entries, receiver) = mpsc::channel(1);
+        let path = self.path.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = read_file(&path, &blocks, &entries) {
+                let error = error.context(format!("read {}", path.display()));
+                // Nobody left to tell: the replay has ended.
+                let _ = entries.blocking_send(Err(error));
+            }
+        });
+        receiver
+    }
+}
+
+fn read_file(
+    path: &Path,
+    blocks: &RangeInclusive<u64>,
+    entries: &mpsc::Sender<anyhow::Result<Entry>>,
+) -> anyhow::Result<()> {
+    let file = File::open(path)?;
+    let reader: Box<dyn Read> = match path.extension().is_some_and(|extension| extension == "gz") {
+        true => Box::new(MultiGzDecoder::new(file)),
+        false => Box::new(file),
+    };
+    let mut reader = BufReader::with_capacity(1 << 20, reader);
+    let mut line = String::new();
+    for number in 1.. {
+        line.clear();
+        if reader.read_line(&mut line).with_context(|| format!("line {number}"))? == 0 {
+            break;
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        let entry = parse(&line).with_context(|| format!("line {number}"))?;
+        if entry.number > *blocks.end() {
+            break;
+        }
+        if blocks.contains(&entry.number) && entries.blocking_send(Ok(entry)).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    method: String,
+    #[serde(borrow)]
+    execution_payload: &'a RawValue,
+    #[serde(borrow)]
+    versioned_hashes: Option<&'a RawValue>,
+    #[serde(borrow)]
+    parent_beacon_block_root: Option<&'a RawValue>,
+    #[serde(borrow)]
+    execution_requests: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PayloadHead {
+    parent_hash: String,
+    block_hash: String,
+    block_number: String,
+    gas_used: String,
+    transactions: Vec<IgnoredAny>,
+}
+
+/// Turns a line into a request without touching the payload's text.
+fn parse(line: &str) -> anyhow::Result<Entry> {
+    let line: Line<'_> = serde_json::from_str(line)?;
+    let head: PayloadHead =
+        serde_json::from_str(line.execution_payload.get()).context("executionPayload")?;
+    let version = match line.method.strip_prefix("engine_newPayloadV").map(str::parse::<u8>) {
+        Some(Ok(version @ 1..)) => version,
+        _ => bail!("method {} is no engine_newPayload", line.method),
+    };
+    let number = quantity(&head.block_number).context("blockNumber")?;
+    let mut params = vec![Some(line.execution_payload)];
+    if version >= 3 {
+        params.extend([line.versioned_hashes, line.parent_beacon_block_root]);
+    }
+    if version >= 4 {
+        params.push(line.execution_requests);
+    }
+    let params: Vec<&str> =
+        params.into_iter().map(|param| param.map_or("null", RawValue::get)).collect();
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":{number},"method":"{}","params":[{}]}}"#,
+        line.method,
+        params.join(",")
+    );
+    Ok(Entry {
+        number,
+        hash: head.block_hash,
+        parent_hash: head.parent_hash,
+        gas: quantity(&head.gas_used).context("gasUsed")?,
+        transactions: head.transactions.len(),
+        method: line.method,
+        version,
+        body: body.into(),
+    })
+}
+
+fn quantity(text: &str) -> anyhow::Result<u64> {
+    let digits = text.strip_prefix("0x").context("no 0x before the number")?;
+    Ok(u64::from_str_radix(digits, 16)?)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// A line of a payload file; block numbers are hashes too.
+    pub fn line(version: u8, number: u64) -> String {
+        format!(
+            r#"{{"method":"engine_newPayloadV{version}","executionPayload":{{"parentHash":"0x{:064x}","blockHash":"0x{number:064x}","blockNumber":"{number:#x}","gasUsed":"0xf4240","transactions":["0x01","0x02"]}},"versionedHashes":["0xaa"],"parentBeaconBlockRoot":"0xbb","executionRequests":["0x00cc"]}}"#,
+            number - 1
+        )
+    }
+
+    /// A payload file with these blocks.
+    pub fn file(directory: &Path, name: &str, blocks: RangeInclusive<u64>) -> PathBuf {
+        let text: String = blocks.map(|number| line(4, number) + "\n").collect();
+        let path = directory.join(name);
+        let mut file = File::create(&path).unwrap();
+        if name.ends_with(".gz") {
+            let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::default());
+            encoder.write_all(text.as_bytes()).unwrap();
+            encoder.finish().unwrap();
+        } else {
+            file.write_all(text.as_bytes()).unwrap();
+        }
+        path
+    }
+
+    async fn numbers(corpus: &Corpus, blocks: RangeInclusive<u64>) -> Vec<u64> {
+        let mut entries = corpus.read(blocks);
+        let mut numbers = Vec::new();
+        while let Some(entry) = entries.recv().await {
+            numbers.push(entry.unwrap().number);
+        }
+        numbers
+    }
+
+    #[test]
+    fn a_request_has_the_parameters_of_its_version() {
+        for (version, tail) in [
+            (1, r#"]}]}"#),
+            (2, r#"]}]}"#),
+            (3, r#"]},["0xaa"],"0xbb"]}"#),
+            (4, r#"]},["0xaa"],"0xbb",["0x00cc"]]}"#),
+        ] {
+            let entry = parse(&line(version, 17)).unwrap();
+            let body = std::str::from_utf8(&entry.body).unwrap();
+            assert!(body.ends_with(tail), "{body}");
+            assert!(body.starts_with(&format!(
+                r#"{{"jsonrpc":"2.0","id":17,"method":"engine_newPayloadV{version}","params":[{{"#
+            )));
+            assert_eq!((entry.number, entry.gas, entry.transactions), (17, 1_000_000, 2));
+            assert_eq!(entry.version, version);
+        }
+    }
+
+    #[test]
+    fn wrong_lines_are_refused() {
+        let good = line(4, 17);
+        for bad in [
+            "{}".to_owned(),
+            "1".to_owned(),
+            good.replace("engine_newPayloadV4", "engine_getPayloadV4"),
+            good.replace("engine_newPayloadV4", "engine_newPayloadV0"),
+            good.replace("\"0x11\"", "\"17\""),
+            good.replace("\"0x11\"", "17"),
+            good[..good.len() - 1].to_owned(),
+        ] {
+            assert!(parse(&bad).is_err(), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn plain_and_compressed_files_and_directories_read_alike() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(Corpus::open(directory.path()).is_err());
+        for name in NAMES {
+            let path = file(directory.path(), name, 1..=5);
+            let corpus = Corpus::open(&path).unwrap();
+            assert_eq!(numbers(&corpus, 0..=u64::MAX).await, [1, 2, 3, 4, 5]);
+            assert_eq!(numbers(&corpus, 2..=3).await, [2, 3]);
+            assert_eq!(corpus.len(), None);
+        }
+        let corpus = Corpus::open(directory.path()).unwrap();
+        assert_eq!(corpus.path(), directory.path().join("payloads.jsonl.gz"));
+        std::fs::write(directory.path().join("corpus.json"), r#"{"parameters":{"blocks":5}}"#)
+            .unwrap();
+        assert_eq!(corpus.len(), Some(5));
+    }
+
+    #[tokio::test]
+    async fn a_broken_line_is_named_after_the_good_ones() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("payloads.jsonl");
+        std::fs::write(&path, format!("{}\n\nbroken\n", line(4, 1))).unwrap();
+        let mut entries = Corpus::open(&path).unwrap().read(0..=u64::MAX);
+        assert!(entries.recv().await.unwrap().is_ok());
+        let error = format!("{:#}", entries.recv().await.unwrap().unwrap_err());
+        assert!(error.contains("payloads.jsonl: line 3"), "{error}");
+        assert!(entries.recv().await.is_none());
+    }
+}

@@ -1,0 +1,227 @@
+//! What a replay found: latencies per call, and the first answer that was not as expected.
+
+use serde::Serialize;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// One block's times.
+#[derive(Debug, Clone, Serialize)]
+pub struct BlockTimes {
+    /// Height of the block.
+    pub number: u64,
+    /// Its hash.
+    pub hash: String,
+    /// Gas that it uses.
+    pub gas: u64,
+    /// Number of its transactions.
+    pub transactions: usize,
+    /// Whether it is one of the blocks that are left out of the statistics.
+    pub warmup: bool,
+    /// `engine_newPayload`, in milliseconds.
+    pub new_payload_ms: f64,
+    /// `engine_forkchoiceUpdated`, in milliseconds; `None` when it was not called.
+    pub forkchoice_updated_ms: Option<f64>,
+}
+
+/// Latencies of one kind of call over the measured blocks, in milliseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// What was called: `newPayload`, `forkchoiceUpdated`, or `both` (their sum for each block).
+    pub call: &'static str,
+    /// Number of calls.
+    pub n: usize,
+    /// Arithmetic mean.
+    pub mean_ms: f64,
+    /// Median, by linear interpolation between the closest ranks as the other quantiles.
+    pub p50_ms: f64,
+    /// 95th percentile.
+    pub p95_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// The slowest.
+    pub max_ms: f64,
+    /// Gas of the blocks over the time of the calls, in millions a second.
+    pub mgas_per_second: f64,
+}
+
+/// The first answer that was not as expected.
+#[derive(Debug, Clone, Serialize)]
+pub struct Mismatch {
+    /// The method called.
+    pub method: String,
+    /// Height of the block.
+    pub number: u64,
+    /// Its hash.
+    pub hash: String,
+    /// The members that matter, as they should be.
+    pub expected: String,
+    /// The same members as they came, or the error.
+    pub got: String,
+    /// The whole answer.
+    pub answer: String,
+}
+
+/// What a replay found.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReplayReport {
+    /// The Engine API that was called.
+    pub engine: String,
+    /// How the client names itself, where it does.
+    pub client: Option<String>,
+    /// The payload file.
+    pub corpus: String,
+    /// Blocks answered as expected, with their times.
+    pub blocks: Vec<BlockTimes>,
+    /// Statistics over the blocks after the warm-up; none when there is no such block.
+    pub calls: Vec<Summary>,
+    /// Time from the first payload to the last answer, in seconds.
+    pub wall_seconds: f64,
+    /// Why the replay stopped early, `None` when every answer was VALID.
+    pub failure: Option<Mismatch>,
+}
+
+impl ReplayReport {
+    /// Whether every payload was answered VALID.
+    pub fn is_valid(&self) -> bool {
+        self.failure.is_none()
+    }
+
+    /// The table (and the mismatch, if any) as text for people.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string never fails.
+        let _ = self.write_to(&mut text);
+        text
+    }
+
+    fn write_to(&self, out: &mut String) -> std::fmt::Result {
+        let measured = self.blocks.iter().filter(|block| !block.warmup).count();
+        let client = self.client.as_deref().unwrap_or("unnamed client");
+        writeln!(out, "{client} at {}", self.engine)?;
+        writeln!(
+            out,
+            "{}: {} blocks VALID, {measured} of them measured, {:.1} s",
+            self.corpus,
+            self.blocks.len(),
+            self.wall_seconds
+        )?;
+        if !self.calls.is_empty() {
+            writeln!(
+                out,
+                "\n{:<18}{:>7}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+                "call (ms)", "n", "mean", "p50", "p95", "p99", "max", "Mgas/s"
+            )?;
+        }
+        for summary in &self.calls {
+            write!(out, "{:<18}{:>7}", summary.call, summary.n)?;
+            let Summary { mean_ms, p50_ms, p95_ms, p99_ms, max_ms, .. } = *summary;
+            for value in [mean_ms, p50_ms, p95_ms, p99_ms, max_ms] {
+                write!(out, "{value:>10.3}")?;
+            }
+            writeln!(out, "{:>10.1}", summary.mgas_per_second)?;
+        }
+        if let Some(Mismatch { method, number, hash, expected, got, answer }) = &self.failure {
+            writeln!(out, "\nstopped at block {number} ({hash}): {method}")?;
+            writeln!(out, "  - expected  {expected}\n  + got       {got}")?;
+            writeln!(out, "whole answer: {answer}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Statistics over the measured blocks: newPayload, and where forkchoices were updated these and
+/// the sum of both.
+pub fn summarize(blocks: &[BlockTimes]) -> Vec<Summary> {
+    let measured: Vec<_> = blocks.iter().filter(|block| !block.warmup).collect();
+    let gas: u64 = measured.iter().map(|block| block.gas).sum();
+    let new_payload: Vec<_> = measured.iter().map(|block| block.new_payload_ms).collect();
+    let forkchoice: Vec<_> =
+        measured.iter().filter_map(|block| block.forkchoice_updated_ms).collect();
+    let both: Vec<_> = measured
+        .iter()
+        .filter_map(|block| Some(block.new_payload_ms + block.forkchoice_updated_ms?))
+        .collect();
+    [("newPayload", new_payload), ("forkchoiceUpdated", forkchoice), ("both", both)]
+        .into_iter()
+        .filter_map(|(call, times)| summary(call, times, gas))
+        .collect()
+}
+
+fn summary(call: &'static str, mut times: Vec<f64>, gas: u64) -> Option<Summary> {
+    times.sort_by(f64::total_cmp);
+    let total: f64 = times.iter().sum();
+    Some(Summary {
+        call,
+        n: times.len(),
+        mean_ms: total / times.len() as f64,
+        p50_ms: quantile(&times, 0.5)?,
+        p95_ms: quantile(&times, 0.95)?,
+        p99_ms: quantile(&times, 0.99)?,
+        max_ms: *times.last()?,
+        mgas_per_second: gas as f64 / 1000.0 / total.max(f64::MIN_POSITIVE),
+    })
+}
+
+/// A quantile of sorted values, by linear interpolation between the closest ranks.
+fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+    let at = q * sorted.len().checked_sub(1)? as f64;
+    let (low, high) = (at.floor() as usize, at.ceil() as usize);
+    let (low_value, high_value) = (*sorted.get(low)?, *sorted.get(high)?);
+    Some(low_value + (high_value - low_value) * at.fract())
+}
+
+/// A duration in milliseconds.
+pub fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(number: u64, new_payload_ms: f64, forkchoice_updated_ms: Option<f64>) -> BlockTimes {
+        BlockTimes {
+            number,
+            hash: format!("{number:#x}"),
+            gas: 1_000_000,
+            transactions: 1,
+            warmup: number <= 2,
+            new_payload_ms,
+            forkchoice_updated_ms,
+        }
+    }
+
+    #[test]
+    fn quantiles_interpolate_between_the_closest_ranks() {
+        assert_eq!(quantile(&[], 0.5), None);
+        assert_eq!(quantile(&[7.0], 0.99), Some(7.0));
+        assert_eq!(quantile(&[1.0, 2.0], 0.5), Some(1.5));
+        let values: Vec<f64> = (0..=100).map(f64::from).collect();
+        assert_eq!(quantile(&values, 0.95), Some(95.0));
+        assert_eq!(quantile(&values, 1.0), Some(100.0));
+    }
+
+    #[test]
+    fn the_warm_up_is_left_out() {
+        let blocks: Vec<_> = [1000.0, 1000.0, 2.0, 4.0, 6.0]
+            .into_iter()
+            .zip(1..)
+            .map(|(time, number)| block(number, time, Some(1.0)))
+            .collect();
+        let calls = summarize(&blocks);
+        assert_eq!(
+            calls.iter().map(|summary| summary.call).collect::<Vec<_>>(),
+            ["newPayload", "forkchoiceUpdated", "both"]
+        );
+        assert_eq!(
+            (calls[0].n, calls[0].mean_ms, calls[0].p50_ms, calls[0].max_ms),
+            (3, 4.0, 4.0, 6.0)
+        );
+        // 3 Mgas in 12 ms.
+        assert_eq!(calls[0].mgas_per_second, 250.0);
+        assert_eq!(calls[2].mean_ms, 5.0);
+        assert!(summarize(&blocks[..2]).is_empty());
+        let without: Vec<_> = (3..5).map(|number| block(number, 1.0, None)).collect();
+        assert_eq!(summarize(&without).len(), 1);
+    }
+}

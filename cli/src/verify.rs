@@ -1,0 +1,36 @@
+//! `tandem verify`: is the database what its headers say?
+
+use std::{path::PathBuf, process::ExitCode};
+use tandem_storage_writer::Report;
+
+/// Options of `tandem verify`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Directory with the database, of a node that is stopped
+    #[arg(long, value_name = "DIR")]
+    datadir: PathBuf,
+}
+
+/// Prints what was compared, or the first difference.
+#[allow(clippy::print_stdout)] // the answer of the command
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let report = tandem_storage_writer::verify(&args.datadir)?;
+    println!("{}", render(&report));
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The report as text for people.
+pub fn render(report: &Report) -> String {
+    let Report { base, head, accounts, slots, .. } = report;
+    let looked_at = format!(
+        "base {base}: {accounts} accounts, {slots} slots, {} account nodes, {} storage nodes\n\
+         head {head}: {} pending blocks recomputed, {} blocks below the base looked at\n",
+        report.account_nodes, report.storage_nodes, report.pending, report.blocks,
+    );
+    match &report.first_difference {
+        None => looked_at + "no difference",
+        Some(first) => {
+            format!("{looked_at}{} differences, the first: {first}", report.differences)
+        }
+    }
+}

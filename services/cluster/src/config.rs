@@ -1,0 +1,67 @@
+use serde::Deserialize;
+use std::{
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+/// Settings of the services, as the TOML file has them: one table per service, every key optional.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// `[storage_writer]`
+    pub storage_writer: tandem_storage_writer::Config,
+    /// `[multiproof_workers]`
+    pub multiproof_workers: tandem_multiproof_workers::Config,
+    /// `[executor]`
+    pub executor: tandem_executor::Config,
+}
+
+/// A configuration file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("read {path}: {error}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        error: io::Error,
+    },
+    /// It is no TOML, or names a setting that does not exist.
+    #[error("{path}: {error}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        error: Box<toml::de::Error>,
+    },
+}
+
+impl Config {
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    /// [`ConfigError`]; unknown keys are errors, so that a misspelt one is not ignored.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path)
+            .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        toml::from_str(&text).map_err(|error| {
+            let error = Box::new(error);
+            ConfigError::Parse { path: path.to_owned(), error }
+        })
+    }
+}
+
+/// Where a node listens. Port 0 takes a free one.
+#[derive(Clone, Debug)]
+pub struct Ports {
+    /// Engine API, every request with a token.
+    pub engine: SocketAddr,
+    /// JSON-RPC without a token, and the recent traces.
+    pub http: SocketAddr,
+    /// `/metrics`, `/livez`, `/readyz`; `None` for none.
+    pub metrics: Option<SocketAddr>,
+    /// The file with the secret of the Engine API's tokens; made when missing.
+    pub jwt_secret: PathBuf,
+}

@@ -1,0 +1,21 @@
+//! Starts the services in one process: `tandem node`, the demo and the tests share one
+//! [`Cluster::start`].
+//!
+//! ```text
+//!            ┌──────────── executor ────────────┐
+//!   HTTP ───►│ rpc ─► engine ─► commit thread   │
+//!            └───┬────────────────────┬─────────┘
+//!     ProofApi   │                    │ StorageApi        (function calls, no sockets)
+//!            ┌───▼──────────────┐   ┌─▼───────────────┐
+//!            │ multiproof-      ├──►│ storage-writer  ├── RocksDB
+//!            │ workers          │   └─┬───────────────┘
+//!            └──────────────────┘     └─► bus: chain.persisted
+//! ```
+
+mod config;
+mod http;
+mod start;
+
+pub use config::{Config, ConfigError, Ports};
+pub use start::{Cluster, Error};
+pub use tandem_executor::{Handle, rpc::ClientInfo};

@@ -1,0 +1,199 @@
+use crate::{
+    config::{Config, Ports},
+    http::operations_router,
+};
+use axum::Router;
+use std::{io, net::SocketAddr, sync::Arc};
+use tandem_auth::Secret;
+use tandem_bus::Bus;
+use tandem_executor::{
+    Executor, Handle,
+    rpc::{self, ClientInfo, Limits},
+};
+use tandem_multiproof_workers::MultiproofWorkers;
+use tandem_proto::{
+    event::{CHAIN_PERSISTED, ChainEvent},
+    storage::StorageApi,
+};
+use tandem_storage_writer::StorageWriter;
+use tandem_telemetry::Telemetry;
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+/// Why a cluster did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The data directory cannot be opened.
+    #[error(transparent)]
+    StorageWriter(#[from] tandem_storage_writer::Error),
+    /// The executor cannot load the chain.
+    #[error(transparent)]
+    Executor(#[from] tandem_executor::Error),
+    /// The secret of the Engine API cannot be used.
+    #[error(transparent)]
+    Secret(#[from] tandem_auth::Error),
+    /// An address is taken, or cannot be listened on.
+    #[error("listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system said.
+        error: io::Error,
+    },
+    /// The operating system has no thread to give.
+    #[error("start threads: {0}")]
+    Threads(#[from] io::Error),
+}
+
+/// Services running in this process.
+pub struct Cluster {
+    storage: Arc<StorageWriter>,
+    workers: Arc<MultiproofWorkers>,
+    executor: Executor,
+    servers: JoinSet<io::Result<()>>,
+    stopping: CancellationToken,
+    fatal: CancellationToken,
+    engine_address: Option<SocketAddr>,
+    http_address: Option<SocketAddr>,
+}
+
+impl Cluster {
+    /// Starts all services on a data directory that was initialised. Nothing listens yet.
+    /// Blocks on the database: call it where that is allowed.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn start(config: Config) -> Result<Self, Error> {
+        let bus = Bus::default();
+        let fatal = CancellationToken::new();
+        let on_persisted = {
+            let bus = bus.clone();
+            Box::new(move |block| bus.publish(CHAIN_PERSISTED, ChainEvent { block }.encode()))
+        };
+        let mut executor_config = config.executor;
+        executor_config.persist_depth = config.storage_writer.persist_depth;
+        let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
+        let storage = StorageWriter::open(config.storage_writer, deps)?;
+        let api: Arc<dyn StorageApi> = storage.clone();
+        let workers = MultiproofWorkers::start(
+            &config.multiproof_workers,
+            &tandem_multiproof_workers::Deps {
+                storage: api.clone(),
+                bus: bus.clone(),
+                fatal: fatal.clone(),
+            },
+        )?;
+        let executor = Executor::start(
+            executor_config,
+            tandem_executor::Deps {
+                storage: api,
+                proof: workers.clone(),
+                bus,
+                fatal: fatal.clone(),
+            },
+        )?;
+        Ok(Self {
+            storage,
+            workers,
+            executor,
+            servers: JoinSet::new(),
+            stopping: CancellationToken::new(),
+            fatal,
+            engine_address: None,
+            http_address: None,
+        })
+    }
+
+    /// The executor's handle.
+    pub fn handle(&self) -> Handle {
+        self.executor.handle()
+    }
+
+    /// Listens. All ports are bound before the first request is answered.
+    ///
+    /// # Errors
+    /// [`Error::Listen`], [`Error::Secret`].
+    pub async fn serve(
+        &mut self,
+        ports: &Ports,
+        client: ClientInfo,
+        telemetry: &Telemetry,
+    ) -> Result<(), Error> {
+        let secret = Secret::load_or_create(&ports.jwt_secret)?;
+        let engine = listen(ports.engine).await?;
+        let http = listen(ports.http).await?;
+        let metrics = match ports.metrics {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        let handle = self.executor.handle();
+        let traces = {
+            let telemetry = telemetry.clone();
+            Arc::new(move |count| telemetry.traces_json(count))
+        };
+        self.engine_address = engine.local_addr().ok();
+        self.http_address = http.local_addr().ok();
+        let methods = rpc::engine_methods(&handle, client.clone());
+        self.spawn("engine", engine, rpc::engine_router(methods, secret, Limits::engine()));
+        let methods = rpc::eth_methods(&handle, client);
+        self.spawn("http", http, rpc::public_router(methods, traces, Limits::public()));
+        if let Some(listener) = metrics {
+            self.spawn("metrics", listener, operations_router(telemetry.clone()));
+        }
+        Ok(())
+    }
+
+    fn spawn(&mut self, name: &'static str, listener: TcpListener, router: Router) {
+        if let Ok(address) = listener.local_addr() {
+            info!(port = name, %address, "listening");
+        }
+        self.servers.spawn(rpc::serve(listener, router, self.stopping.clone()));
+    }
+
+    /// Where the Engine API listens, `None` before [`Cluster::serve`].
+    pub fn engine_address(&self) -> Option<SocketAddr> {
+        self.engine_address
+    }
+
+    /// Where the public JSON-RPC listens, `None` before [`Cluster::serve`].
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
+    }
+
+    /// Waits until a service dies; a healthy cluster never returns from here.
+    pub async fn failed(&mut self) {
+        let server_gone = async {
+            match self.servers.join_next().await {
+                Some(result) => error!(?result, "a listener ended"),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.fatal.cancelled() => error!("a service has failed"),
+            () = server_gone => {}
+        }
+    }
+
+    /// Stops: no new requests, those under way are answered, the services end in the order in
+    /// which they depend on each other, the database is flushed.
+    pub async fn stop(mut self) {
+        self.stopping.cancel();
+        while self.servers.join_next().await.is_some() {}
+        let stop = move || {
+            self.executor.stop();
+            drop(self.executor);
+            self.workers.stop();
+            drop(self.workers);
+            // The last handle: the persist thread ends, the database closes.
+            drop(self.storage);
+        };
+        if let Err(error) = tokio::task::spawn_blocking(stop).await {
+            error!(%error, "a service failed while it stopped");
+        }
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|error| Error::Listen { address, error })
+}
