@@ -1,0 +1,438 @@
+//! A block builder: valid blocks on any block it made before.
+
+use crate::{
+    contracts,
+    forks::{CHAIN_ID, Forks, GAS_PER_BLOB, GENESIS_TIME, next_base_fee},
+    transactions::{Action, Author, signers},
+    world::{Account, Running, World},
+};
+use alloy_consensus::{
+    EMPTY_OMMER_ROOT_HASH, Header, Transaction as _, TxEnvelope, TxReceipt,
+    constants::EMPTY_WITHDRAWALS,
+    proofs::{calculate_receipt_root, calculate_withdrawals_root, ordered_trie_root_encoded},
+    transaction::Recovered,
+};
+use alloy_eips::{
+    Encodable2718,
+    eip4895::Withdrawal,
+    eip7685::{EMPTY_REQUESTS_HASH, Requests},
+};
+use alloy_evm::{
+    Evm, EvmEnv,
+    block::BlockExecutor,
+    eth::{
+        EthBlockExecutionCtx, EthBlockExecutor, EthEvmBuilder,
+        receipt_builder::AlloyReceiptBuilder,
+    },
+};
+use alloy_primitives::{Address, B64, B256, Bloom, Bytes, U256};
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+use serde_json::{Value, json};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+use tandem_chain::{Fork, Payload, PayloadSidecar};
+
+/// Small, so that a few transactions that burn gas move the base fee.
+const GAS_LIMIT: u64 = 8_000_000;
+
+/// What a block is to hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contents {
+    /// So many transactions at random.
+    Random(usize),
+    /// Every action of the fork at least once, and withdrawals.
+    Everything,
+}
+
+/// A block that was built.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// Its fork.
+    pub fork: Fork,
+    /// Its header.
+    pub header: Header,
+    /// Its hash.
+    pub hash: B256,
+    /// As the Engine API takes it.
+    pub payload: Payload,
+    /// The other parameters of newPayload.
+    pub sidecar: PayloadSidecar,
+    /// The state after it.
+    pub world: Arc<World>,
+}
+
+impl Built {
+    /// The newPayload method of its fork, and its parameters.
+    pub fn new_payload(&self) -> (&'static str, Value) {
+        new_payload(self.fork, &self.payload, &self.sidecar)
+    }
+}
+
+/// Blocks and the states after them.
+#[derive(Debug)]
+pub struct Builder {
+    forks: Forks,
+    blocks: HashMap<B256, Built>,
+    genesis: B256,
+    genesis_json: String,
+}
+
+impl Builder {
+    /// A chain that is nothing but its genesis.
+    pub fn new(forks: Forks) -> Self {
+        let addresses: Vec<_> = signers().iter().map(|signer| signer.address).collect();
+        let mut world = World(contracts::genesis(&addresses[..20]));
+        let ether = U256::from(10_u64.pow(18));
+        world.0.extend(
+            addresses.iter().map(|address| (*address, Account::funded(ether * U256::from(1000)))),
+        );
+        let header = genesis_header(&forks, world.state_root());
+        let genesis_json = json!({
+            "config": forks.config_json(),
+            "nonce": "0x0",
+            "timestamp": format!("{GENESIS_TIME:#x}"),
+            "extraData": header.extra_data,
+            "gasLimit": format!("{:#x}", header.gas_limit),
+            "difficulty": "0x0",
+            "mixHash": header.mix_hash,
+            "coinbase": header.beneficiary,
+            "baseFeePerGas": format!("{:#x}", header.base_fee_per_gas.unwrap_or(0)),
+            "excessBlobGas": header.excess_blob_gas.map(|gas| format!("{gas:#x}")),
+            "blobGasUsed": header.blob_gas_used.map(|gas| format!("{gas:#x}")),
+            "alloc": world.alloc_json(),
+        });
+        let genesis = header.hash_slow();
+        let built = Built {
+            fork: forks.at(GENESIS_TIME),
+            payload: payload(&header, Vec::new(), None),
+            sidecar: PayloadSidecar::default(),
+            hash: genesis,
+            world: Arc::new(world),
+            header,
+        };
+        let blocks = HashMap::from([(genesis, built)]);
+        Self { forks, blocks, genesis, genesis_json: genesis_json.to_string() }
+    }
+
+    /// Hash of the genesis block.
+    pub fn genesis(&self) -> B256 {
+        self.genesis
+    }
+
+    /// Geth's genesis file.
+    pub fn genesis_json(&self) -> &str {
+        &self.genesis_json
+    }
+
+    /// A block built before.
+    pub fn get(&self, hash: B256) -> &Built {
+        &self.blocks[&hash]
+    }
+
+    /// Blocks on top of each other, the first one on `parent`, all choices made by `seed`.
+    pub fn chain(&mut self, parent: B256, seed: u64, len: usize, contents: Contents) -> Vec<Built> {
+        let mut tip = parent;
+        let build = |offset: u64| {
+            let built = self.build(tip, seed.wrapping_mul(1_000_003) + offset, contents);
+            tip = built.hash;
+            built
+        };
+        (0..len as u64).map(build).collect()
+    }
+
+    /// A valid block on top of `parent`, all choices made by `seed`.
+    pub fn build(&mut self, parent: B256, seed: u64, contents: Contents) -> Built {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let parent = self.get(parent).clone();
+        let mut header = self.open_header(&parent.header, &mut rng);
+        let fork = self.forks.at(header.timestamp);
+        let withdrawals = (fork >= Fork::Shanghai).then(|| withdrawals(&mut rng, contents));
+        let running = Running {
+            world: World::clone(&parent.world),
+            ancestors: self.ancestors(parent.hash),
+        };
+        let done = Job { forks: &self.forks, header: &header, withdrawals: &withdrawals, contents }
+            .execute(running, &mut rng);
+
+        header.state_root = done.world.state_root();
+        header.gas_used = done.gas_used;
+        header.transactions_root = ordered_trie_root_encoded(&done.transactions);
+        header.receipts_root = done.receipts_root;
+        header.logs_bloom = done.bloom;
+        header.withdrawals_root = withdrawals.as_deref().map(calculate_withdrawals_root);
+        if fork >= Fork::Cancun {
+            header.blob_gas_used = Some(done.versioned_hashes.len() as u64 * GAS_PER_BLOB);
+        }
+        if fork >= Fork::Prague {
+            header.requests_hash = Some(done.requests.requests_hash());
+        }
+        let sidecar = PayloadSidecar {
+            versioned_hashes: (fork >= Fork::Cancun).then_some(done.versioned_hashes),
+            parent_beacon_block_root: header.parent_beacon_block_root,
+            execution_requests: (fork >= Fork::Prague).then(|| done.requests.take()),
+        };
+        let payload = payload(&header, done.transactions, withdrawals);
+        let hash = header.hash_slow();
+        let world = Arc::new(done.world);
+        let built = Built { fork, header, hash, payload, sidecar, world };
+        assert_eq!(block_hash(&built.payload, &built.sidecar), hash, "payload of seed {seed}");
+        self.blocks.insert(hash, built.clone());
+        built
+    }
+
+    /// The header as far as it is known before execution.
+    fn open_header(&self, parent: &Header, rng: &mut StdRng) -> Header {
+        let timestamp = parent.timestamp + rng.random_range(1..=23);
+        let step = parent.gas_limit / 1024 - 1;
+        let base_fee = parent.base_fee_per_gas.unwrap_or(0);
+        let blobs = self.forks.blob_rules(timestamp);
+        let excess = blobs.map(|rules| {
+            let (excess, used) = (parent.excess_blob_gas, parent.blob_gas_used);
+            rules.next_excess(excess.unwrap_or(0), used.unwrap_or(0), base_fee)
+        });
+        Header {
+            parent_hash: parent.hash_slow(),
+            ommers_hash: EMPTY_OMMER_ROOT_HASH,
+            beneficiary: fee_recipient(rng),
+            number: parent.number + 1,
+            gas_limit: parent.gas_limit - step + rng.random_range(0..=2 * step),
+            timestamp,
+            extra_data: vec![0xee; rng.random_range(0..=32)].into(),
+            mix_hash: rng.random::<[u8; 32]>().into(),
+            base_fee_per_gas: Some(next_base_fee(parent.gas_limit, parent.gas_used, base_fee)),
+            excess_blob_gas: excess,
+            parent_beacon_block_root: blobs.map(|_| rng.random::<[u8; 32]>().into()),
+            ..Header::default()
+        }
+    }
+
+    /// Hashes of the last 256 blocks up to this one.
+    fn ancestors(&self, mut hash: B256) -> BTreeMap<u64, B256> {
+        let mut ancestors = BTreeMap::new();
+        while let Some(block) = self.blocks.get(&hash) {
+            ancestors.insert(block.header.number, hash);
+            if ancestors.len() == 256 {
+                break;
+            }
+            hash = block.header.parent_hash;
+        }
+        ancestors
+    }
+}
+
+/// A block to execute.
+struct Job<'a> {
+    forks: &'a Forks,
+    header: &'a Header,
+    withdrawals: &'a Option<Vec<Withdrawal>>,
+    contents: Contents,
+}
+
+/// What execution gave.
+struct Done {
+    world: World,
+    transactions: Vec<Bytes>,
+    versioned_hashes: Vec<B256>,
+    gas_used: u64,
+    receipts_root: B256,
+    bloom: Bloom,
+    requests: Requests,
+}
+
+impl Job<'_> {
+    fn execute(&self, running: Running, rng: &mut StdRng) -> Done {
+        let header = self.header;
+        let blobs = self.forks.blob_rules(header.timestamp);
+        let params = blobs.map(|rules| rules.params());
+        let env = EvmEnv::for_eth_block(header, self.forks, CHAIN_ID, params);
+        let context = EthBlockExecutionCtx {
+            parent_hash: header.parent_hash,
+            parent_beacon_block_root: header.parent_beacon_block_root,
+            ommers: &[],
+            withdrawals: self.withdrawals.as_deref().map(Cow::Borrowed),
+            extra_data: header.extra_data.clone(),
+            tx_count_hint: None,
+            slot_number: None,
+        };
+        let evm = EthEvmBuilder::new(running, env).build();
+        let builder = AlloyReceiptBuilder::default();
+        let mut executor = EthBlockExecutor::new(evm, context, self.forks, builder);
+        executor.apply_pre_execution_changes().expect("the system calls work");
+
+        let (mut transactions, mut versioned_hashes) = (Vec::<TxEnvelope>::new(), Vec::new());
+        let excess = header.excess_blob_gas.unwrap_or(0);
+        for action in self.actions(rng) {
+            let used: u64 = executor.receipts.last().map_or(0, |receipt| {
+                receipt.cumulative_gas_used()
+            });
+            let mut author = Author {
+                rng: &mut *rng,
+                number: header.number,
+                base_fee: header.base_fee_per_gas.unwrap_or(0),
+                blobs: blobs.map(|rules| (rules, rules.max - versioned_hashes.len() as u64)),
+                blob_price: blobs.map_or(0, |rules| rules.price(excess)),
+                gas: header.gas_limit - used,
+            };
+            let world = &executor.evm().db().world;
+            let Some((transaction, sender)) = author.write(action, world) else { continue };
+            if transaction.gas_limit() > header.gas_limit - used {
+                continue;
+            }
+            executor
+                .execute_transaction(Recovered::new_unchecked(&transaction, sender))
+                .unwrap_or_else(|error| panic!("{action:?} in block {}: {error}", header.number));
+            versioned_hashes.extend(transaction.blob_versioned_hashes().into_iter().flatten());
+            transactions.push(transaction);
+        }
+        let (evm, result) = executor.finish().expect("the block ends");
+        let world = evm.into_db().world;
+        let logs = result.receipts.iter().map(|receipt| receipt.bloom());
+        Done {
+            world,
+            transactions: transactions.iter().map(|tx| tx.encoded_2718().into()).collect(),
+            versioned_hashes,
+            gas_used: result.gas_used,
+            receipts_root: calculate_receipt_root(&result.receipts),
+            bloom: logs.fold(Bloom::ZERO, |all, bloom| all | bloom),
+            requests: result.requests,
+        }
+    }
+
+    fn actions(&self, rng: &mut StdRng) -> Vec<Action> {
+        let known = Action::of(self.forks.at(self.header.timestamp));
+        match self.contents {
+            Contents::Random(count) => {
+                (0..count).filter_map(|_| known.choose(rng)).copied().collect()
+            }
+            Contents::Everything => known,
+        }
+    }
+}
+
+/// Some of them new, so that they stay away when nothing is paid to them.
+fn fee_recipient(rng: &mut StdRng) -> Address {
+    match rng.random_range(0..3) {
+        0 => Address::from(rng.random::<[u8; 20]>()),
+        1 => Address::repeat_byte(0xfe),
+        _ => signers().choose(rng).map_or(Address::ZERO, |signer| signer.address),
+    }
+}
+
+fn withdrawals(rng: &mut StdRng, contents: Contents) -> Vec<Withdrawal> {
+    let count = match contents {
+        Contents::Random(_) => rng.random_range(0..4),
+        Contents::Everything => 4,
+    };
+    let withdrawal = |index: u64| Withdrawal {
+        index: rng.random_range(0..u64::from(u32::MAX)),
+        validator_index: rng.random_range(0..u64::from(u32::MAX)),
+        address: match rng.random_bool(0.5) {
+            true => Address::from(rng.random::<[u8; 20]>()),
+            false => Address::repeat_byte(0xdd),
+        },
+        // One of nothing, to an account that must not come into being by it.
+        amount: if index == 1 { 0 } else { rng.random_range(1..1_000_000) },
+    };
+    (0..count).map(withdrawal).collect()
+}
+
+fn genesis_header(forks: &Forks, state_root: B256) -> Header {
+    let fork = forks.at(GENESIS_TIME);
+    Header {
+        ommers_hash: EMPTY_OMMER_ROOT_HASH,
+        beneficiary: Address::repeat_byte(0x0c),
+        state_root,
+        gas_limit: GAS_LIMIT,
+        timestamp: GENESIS_TIME,
+        extra_data: Bytes::from_static(b"tandem tests"),
+        mix_hash: B256::repeat_byte(0x0a),
+        nonce: B64::ZERO,
+        base_fee_per_gas: Some(1_000_000_000),
+        withdrawals_root: (fork >= Fork::Shanghai).then_some(EMPTY_WITHDRAWALS),
+        blob_gas_used: (fork >= Fork::Cancun).then_some(0),
+        // High enough for a blob price of more than one wei.
+        excess_blob_gas: (fork >= Fork::Cancun).then_some(100 * GAS_PER_BLOB),
+        parent_beacon_block_root: (fork >= Fork::Cancun).then_some(B256::ZERO),
+        requests_hash: (fork >= Fork::Prague).then_some(EMPTY_REQUESTS_HASH),
+        ..Header::default()
+    }
+}
+
+fn payload(
+    header: &Header,
+    transactions: Vec<Bytes>,
+    withdrawals: Option<Vec<Withdrawal>>,
+) -> Payload {
+    Payload {
+        parent_hash: header.parent_hash,
+        fee_recipient: header.beneficiary,
+        state_root: header.state_root,
+        receipts_root: header.receipts_root,
+        logs_bloom: header.logs_bloom,
+        prev_randao: header.mix_hash,
+        block_number: header.number,
+        gas_limit: header.gas_limit,
+        gas_used: header.gas_used,
+        timestamp: header.timestamp,
+        extra_data: header.extra_data.clone(),
+        base_fee_per_gas: U256::from(header.base_fee_per_gas.unwrap_or(0)),
+        block_hash: header.hash_slow(),
+        transactions,
+        withdrawals,
+        blob_gas_used: header.blob_gas_used,
+        excess_blob_gas: header.excess_blob_gas,
+    }
+}
+
+/// The hash that a payload must claim, from its fields and its sidecar.
+pub fn block_hash(payload: &Payload, sidecar: &PayloadSidecar) -> B256 {
+    let requests = sidecar.execution_requests.as_ref();
+    Header {
+        parent_hash: payload.parent_hash,
+        ommers_hash: EMPTY_OMMER_ROOT_HASH,
+        beneficiary: payload.fee_recipient,
+        state_root: payload.state_root,
+        transactions_root: ordered_trie_root_encoded(&payload.transactions),
+        receipts_root: payload.receipts_root,
+        logs_bloom: payload.logs_bloom,
+        number: payload.block_number,
+        gas_limit: payload.gas_limit,
+        gas_used: payload.gas_used,
+        timestamp: payload.timestamp,
+        extra_data: payload.extra_data.clone(),
+        mix_hash: payload.prev_randao,
+        base_fee_per_gas: Some(payload.base_fee_per_gas.to()),
+        withdrawals_root: payload.withdrawals.as_deref().map(calculate_withdrawals_root),
+        blob_gas_used: payload.blob_gas_used,
+        excess_blob_gas: payload.excess_blob_gas,
+        parent_beacon_block_root: sidecar.parent_beacon_block_root,
+        requests_hash: requests.map(|list| Requests::new(list.clone()).requests_hash()),
+        ..Header::default()
+    }
+    .hash_slow()
+}
+
+/// Makes a payload that was changed claim its own hash again.
+pub fn reseal(payload: &mut Payload, sidecar: &PayloadSidecar) {
+    payload.block_hash = block_hash(payload, sidecar);
+}
+
+/// The newPayload method of a fork, and its parameters.
+pub fn new_payload(
+    fork: Fork,
+    payload: &Payload,
+    sidecar: &PayloadSidecar,
+) -> (&'static str, Value) {
+    let (hashes, root) = (&sidecar.versioned_hashes, &sidecar.parent_beacon_block_root);
+    match fork {
+        Fork::Paris => ("engine_newPayloadV1", json!([payload])),
+        Fork::Shanghai => ("engine_newPayloadV2", json!([payload])),
+        Fork::Cancun => ("engine_newPayloadV3", json!([payload, hashes, root])),
+        Fork::Prague | Fork::Osaka => {
+            ("engine_newPayloadV4", json!([payload, hashes, root, sidecar.execution_requests]))
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What the cluster's tests share.
+//!
+//! * [`Builder`] makes valid blocks for every fork from Paris to Osaka. It is an oracle: it runs
+//!   the EVM over its own map of accounts and computes every root from the whole sorted state, so
+//!   it shares neither tries nor layers nor storage with what it tests.
+//! * [`Node`] is a cluster on a temporary directory, driven over HTTP as a consensus client would.
+//! * [`Corpus`] reads recorded payloads, [`Process`] runs the `tandem` binary.
+
+#![allow(clippy::unwrap_used, reason = "an expectation that fails here is a test that fails")]
+
+mod builder;
+mod client;
+pub mod contracts;
+mod corpus;
+mod forks;
+mod node;
+mod process;
+mod transactions;
+mod world;
+
+pub use builder::{Builder, Built, Contents, block_hash, new_payload, reseal};
+pub use client::{Answer, Client, PayloadStatus, RpcError, decode_status};
+pub use corpus::{Corpus, Recorded, repository};
+pub use forks::{Forks, GENESIS_TIME};
+pub use node::Node;
+pub use process::Process;
+pub use world::{Account, World};

@@ -1,0 +1,217 @@
+//! A node on a temporary directory: the whole cluster in this process, driven over HTTP.
+
+use crate::{
+    builder::Built,
+    client::{Client, PayloadStatus, RpcError, decode_status},
+    world::World,
+};
+use alloy_primitives::{Address, B256, U256};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+use tandem_auth::Secret;
+use tandem_cluster::{ClientInfo, Cluster, Config, Ports};
+use tandem_telemetry::Telemetry;
+use tempfile::TempDir;
+
+/// Calls in one batch; the node takes a hundred.
+const BATCH: usize = 100;
+
+/// A node that runs.
+pub struct Node {
+    folder: TempDir,
+    cluster: Cluster,
+    /// The Engine API, with a token on every call.
+    pub engine: Client,
+    /// The port without tokens.
+    pub http: Client,
+}
+
+impl Node {
+    /// Writes this genesis to a new directory and starts on it.
+    pub async fn start(genesis_json: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let genesis = folder.path().join("genesis.json");
+        fs::write(&genesis, genesis_json).unwrap();
+        Self::start_in(folder, &genesis).await
+    }
+
+    /// Starts on a new directory with the genesis of this file.
+    pub async fn start_from(genesis: &Path) -> Self {
+        Self::start_in(TempDir::new().unwrap(), genesis).await
+    }
+
+    async fn start_in(folder: TempDir, genesis: &Path) -> Self {
+        let (datadir, genesis) = (datadir(&folder), genesis.to_owned());
+        let init = move || {
+            tandem_storage_writer::init(&genesis, &datadir, |_| {}).expect("the genesis is written");
+        };
+        tokio::task::spawn_blocking(init).await.unwrap();
+        Self::open(folder).await
+    }
+
+    async fn open(folder: TempDir) -> Self {
+        let mut config = Config::default();
+        config.storage_writer.datadir = datadir(&folder);
+        let start = move || Cluster::start(config).expect("the cluster starts");
+        let mut cluster = tokio::task::spawn_blocking(start).await.unwrap();
+        let jwt_secret = folder.path().join("jwt.hex");
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let ports =
+            Ports { engine: free, http: free, metrics: None, jwt_secret: jwt_secret.clone() };
+        let client = ClientInfo { version: "0.0.0".to_owned(), commit: [0; 4] };
+        cluster.serve(&ports, client, telemetry()).await.expect("the cluster listens");
+        let secret = Secret::load(&jwt_secret).expect("the node made a secret");
+        let engine = cluster.engine_address().expect("it listens");
+        let http = cluster.http_address().expect("it listens");
+        Self {
+            folder,
+            cluster,
+            engine: Client::new(engine, Some(secret)),
+            http: Client::new(http, None),
+        }
+    }
+
+    /// Stops the node and starts another one on the same directory.
+    pub async fn restart(self) -> Self {
+        let Self { folder, cluster, .. } = self;
+        cluster.stop().await;
+        Self::open(folder).await
+    }
+
+    /// Stops the node and checks everything that it has written.
+    pub async fn stop_and_verify(self) {
+        let Self { folder, cluster, .. } = self;
+        cluster.stop().await;
+        let path = datadir(&folder);
+        let verify = move || tandem_storage_writer::verify(&path).expect("the data can be read");
+        let report = tokio::task::spawn_blocking(verify).await.unwrap();
+        assert!(report.is_clean(), "{report:?}");
+        drop(folder);
+    }
+
+    /// The file with the Engine API's secret.
+    pub fn secret_file(&self) -> PathBuf {
+        self.folder.path().join("jwt.hex")
+    }
+
+    /// Where the Engine API listens.
+    pub fn engine_address(&self) -> SocketAddr {
+        self.cluster.engine_address().expect("it listens")
+    }
+
+    /// Sends a block.
+    pub async fn new_payload(&mut self, built: &Built) -> PayloadStatus {
+        let (method, params) = built.new_payload();
+        let answer = self.engine.call(method, params).await;
+        decode_status(answer.unwrap_or_else(|error| panic!("{}: {error:?}", built.header.number)))
+    }
+
+    /// Sends a block that must be valid.
+    pub async fn import(&mut self, built: &Built) {
+        let status = self.new_payload(built).await;
+        let (number, fork) = (built.header.number, built.fork);
+        assert_eq!(status.verdict(), ("VALID", Some(built.hash)), "{fork} {number}: {status:?}");
+    }
+
+    /// Sets head, safe and finalized block.
+    pub async fn forkchoice(
+        &mut self,
+        head: B256,
+        safe: B256,
+        finalized: B256,
+    ) -> Result<PayloadStatus, RpcError> {
+        let state = json!({
+            "headBlockHash": head, "safeBlockHash": safe, "finalizedBlockHash": finalized,
+        });
+        let answer = self.engine.call("engine_forkchoiceUpdatedV3", json!([state, null])).await?;
+        assert_eq!(answer["payloadId"], Value::Null);
+        Ok(decode_status(answer["payloadStatus"].clone()))
+    }
+
+    /// Makes a block the head; it must be one that was valid.
+    pub async fn set_head(&mut self, head: B256) {
+        let status = self.forkchoice(head, B256::ZERO, B256::ZERO).await;
+        let status = status.unwrap_or_else(|error| panic!("forkchoice {head}: {error:?}"));
+        assert_eq!(status.verdict(), ("VALID", Some(head)), "{status:?}");
+    }
+
+    /// Sends a block that must be valid and makes it the head.
+    pub async fn extend(&mut self, built: &Built) {
+        self.import(built).await;
+        self.set_head(built.hash).await;
+    }
+
+    /// Checks that the head is this block, and that every account of its state reads the same over
+    /// JSON-RPC as in the oracle.
+    pub async fn assert_head(&mut self, built: &Built) {
+        let head = self.http.call("eth_getBlockByNumber", json!(["latest", false])).await.unwrap();
+        assert_eq!(head["hash"], json!(built.hash), "hash of the head");
+        assert_eq!(head["stateRoot"], json!(built.header.state_root));
+        assert_eq!(head["number"], json!(format!("{:#x}", built.header.number)));
+        self.assert_state(&built.world, "latest").await;
+    }
+
+    /// Checks every account, slot and code of the state after a block.
+    pub async fn assert_state(&mut self, world: &World, tag: &str) {
+        let (mut calls, mut wants) = (Vec::new(), Vec::new());
+        for (address, account) in &world.0 {
+            let mut ask = |method, params, want| {
+                calls.push((method, params));
+                wants.push(want);
+            };
+            let params = json!([address, tag]);
+            ask("eth_getBalance", params.clone(), quantity(account.balance));
+            ask("eth_getTransactionCount", params.clone(), quantity(U256::from(account.nonce)));
+            if !account.code.is_empty() {
+                ask("eth_getCode", params, json!(account.code));
+            }
+            for (slot, value) in &account.storage {
+                let params = json!([address, format!("{slot:#x}"), tag]);
+                ask("eth_getStorageAt", params, json!(B256::from(*value)));
+            }
+        }
+        for (calls, wants) in calls.chunks(BATCH).zip(wants.chunks(BATCH)) {
+            let answers = self.http.batch(calls).await;
+            for ((call, want), got) in calls.iter().zip(wants).zip(answers) {
+                assert_eq!(&got, want, "{call:?}");
+            }
+        }
+    }
+
+    /// Checks that these accounts and slots are not there (slots of an address: 0 to 63).
+    pub async fn assert_absent(&mut self, world: &World, addresses: &[Address]) {
+        for address in addresses.iter().filter(|address| !world.0.contains_key(*address)) {
+            let mut calls = vec![("eth_getCode", json!([address, "latest"]))];
+            for slot in 0..64 {
+                let params = json!([address, format!("{slot:#x}"), "latest"]);
+                calls.push(("eth_getStorageAt", params));
+            }
+            let answers = self.http.batch(&calls).await;
+            assert_eq!(answers[0], json!("0x"), "code of {address}");
+            for (answer, call) in answers[1..].iter().zip(&calls[1..]) {
+                assert_eq!(answer, &json!(B256::ZERO), "{call:?}");
+            }
+        }
+    }
+}
+
+fn datadir(folder: &TempDir) -> PathBuf {
+    folder.path().join("data")
+}
+
+fn quantity(value: U256) -> Value {
+    json!(format!("{value:#x}"))
+}
+
+/// One for all nodes of a test: it is not what is tested.
+fn telemetry() -> &'static Telemetry {
+    static TELEMETRY: OnceLock<Telemetry> = OnceLock::new();
+    TELEMETRY.get_or_init(|| {
+        Telemetry::detached(&tandem_telemetry::Config::default()).expect("telemetry starts")
+    })
+}

@@ -1,0 +1,379 @@
+//! Random transactions that are valid in a given block, of every type that its fork knows.
+
+use crate::{
+    contracts::{self, *},
+    forks::{BlobRules, CHAIN_ID},
+    world::World,
+};
+use alloy_consensus::{
+    SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip4844Variant, TxEip7702, TxEnvelope,
+    TxLegacy,
+};
+use alloy_eips::{
+    eip2930::{AccessList, AccessListItem},
+    eip7702::{Authorization, SignedAuthorization},
+};
+use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
+use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
+use secp256k1::{Message, SECP256K1, SecretKey};
+use std::sync::OnceLock;
+use tandem_chain::Fork;
+
+/// Accounts with a known key and a balance in every genesis.
+const KEYS: u64 = 40;
+
+/// An account whose key is known.
+#[derive(Clone, Debug)]
+pub struct Signer {
+    key: SecretKey,
+    /// Its address.
+    pub address: Address,
+}
+
+impl Signer {
+    fn new(index: u64) -> Self {
+        let key = keccak256(index.to_be_bytes());
+        let key = SecretKey::from_byte_array(key.0).expect("a hash is a key");
+        let public = key.public_key(SECP256K1).serialize_uncompressed();
+        Self { key, address: Address::from_raw_public_key(&public[1..]) }
+    }
+
+    fn sign(&self, hash: B256) -> Signature {
+        let message = Message::from_digest(hash.0);
+        let signature = SECP256K1.sign_ecdsa_recoverable(message, &self.key);
+        let (recovery, compact) = signature.serialize_compact();
+        Signature::from_bytes_and_parity(&compact, i32::from(recovery) == 1)
+    }
+}
+
+/// The accounts with a known key.
+pub fn signers() -> &'static [Signer] {
+    static SIGNERS: OnceLock<Vec<Signer>> = OnceLock::new();
+    SIGNERS.get_or_init(|| (0..KEYS).map(Signer::new).collect())
+}
+
+/// What a transaction is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Records what the block says about itself.
+    Environment,
+    /// Value to an account that exists, or to a new one, or nothing to nobody.
+    Transfer,
+    /// Writes and clears slots.
+    Store,
+    /// Moves tokens; fails when the sender has none.
+    Token,
+    /// A creation by transaction.
+    Create,
+    /// CREATE or CREATE2 of a contract that can be destroyed.
+    Factory,
+    /// CREATE2 and SELFDESTRUCT in the same transaction.
+    FactoryAndCall,
+    /// Calls a contract that may or may not be there: destroys it or writes to it.
+    Mortal,
+    /// Runs out of gas.
+    Burn,
+    /// A blob transaction.
+    Blob,
+    /// Sets or clears the code of externally owned accounts.
+    SetCode,
+    /// Calls an externally owned account with calldata, which writes where it has code.
+    Delegated,
+    /// A withdrawal request.
+    Withdraw,
+    /// A consolidation request.
+    Consolidate,
+    /// A deposit.
+    Deposit,
+}
+
+impl Action {
+    const ALL: [(Self, Fork); 15] = [
+        (Self::Environment, Fork::Paris),
+        (Self::Transfer, Fork::Paris),
+        (Self::Store, Fork::Paris),
+        (Self::Token, Fork::Paris),
+        (Self::Create, Fork::Paris),
+        (Self::Factory, Fork::Paris),
+        (Self::FactoryAndCall, Fork::Paris),
+        (Self::Mortal, Fork::Paris),
+        (Self::Burn, Fork::Paris),
+        (Self::Blob, Fork::Cancun),
+        (Self::SetCode, Fork::Prague),
+        (Self::Delegated, Fork::Prague),
+        (Self::Withdraw, Fork::Prague),
+        (Self::Consolidate, Fork::Prague),
+        (Self::Deposit, Fork::Prague),
+    ];
+
+    /// All that a fork allows.
+    pub fn of(fork: Fork) -> Vec<Self> {
+        Self::ALL.iter().filter(|(_, since)| *since <= fork).map(|(action, _)| *action).collect()
+    }
+}
+
+/// What a transaction's author must know about the block it goes into.
+pub struct Author<'a> {
+    /// Where all choices come from.
+    pub rng: &'a mut StdRng,
+    /// Number of the block.
+    pub number: u64,
+    /// Base fee of the block in wei.
+    pub base_fee: u64,
+    /// Blob parameters, and how many blobs still fit.
+    pub blobs: Option<(BlobRules, u64)>,
+    /// Price of blob gas in wei.
+    pub blob_price: u128,
+    /// Gas that is left in the block.
+    pub gas: u64,
+}
+
+/// What is common to all types.
+struct Draft {
+    signer: &'static Signer,
+    nonce: u64,
+    to: TxKind,
+    value: U256,
+    input: Bytes,
+    gas: u64,
+}
+
+impl Author<'_> {
+    /// A transaction and its sender; `None` when it does not fit into the block any more.
+    pub fn write(&mut self, action: Action, world: &World) -> Option<(TxEnvelope, Address)> {
+        let signer = signers().choose(self.rng)?;
+        let (to, value, input, gas) = self.call(action, world);
+        let nonce = world.get(signer.address).nonce;
+        let draft = Draft { signer, nonce, to, value: U256::from(value), input, gas };
+        if draft.gas > self.gas {
+            return None;
+        }
+        let transaction = match action {
+            Action::Blob => self.blob(draft)?,
+            Action::SetCode => self.set_code(draft, world),
+            _ => self.plain(draft),
+        };
+        Some((transaction, signer.address))
+    }
+
+    /// Receiver, value, calldata and gas limit.
+    fn call(&mut self, action: Action, world: &World) -> (TxKind, u64, Bytes, u64) {
+        let none = Bytes::new();
+        match action {
+            Action::Environment => {
+                let asked = self.number.saturating_sub(self.rng.random_range(0..300));
+                (ENVIRONMENT.into(), 0, words([U256::from(asked)]), 400_000)
+            }
+            Action::Transfer => {
+                let (to, value) = match self.rng.random_range(0..4) {
+                    0 => (self.somebody(), 0),
+                    1 => (Address::from(self.rng.random::<[u8; 20]>()), 0),
+                    2 => (Address::from(self.rng.random::<[u8; 20]>()), 7_777),
+                    _ => (self.somebody(), self.rng.random_range(1..1_000_000_000)),
+                };
+                (to.into(), value, none, 21_000)
+            }
+            Action::Store => (STORE.into(), 0, self.pairs(12), 500_000),
+            Action::Token => {
+                let to = match self.rng.random_bool(0.5) {
+                    true => self.somebody(),
+                    false => Address::from(self.rng.random::<[u8; 20]>()),
+                };
+                let amount = self.rng.random_range(0..600_000_000_u64);
+                (TOKEN.into(), 0, words([to.into_word().into(), U256::from(amount)]), 120_000)
+            }
+            Action::Create => {
+                (TxKind::Create, 5, mortal_initcode(self.rng.random_range(0..6)), 400_000)
+            }
+            Action::Factory | Action::FactoryAndCall => {
+                let factory =
+                    if action == Action::Factory { FACTORY } else { FACTORY_AND_CALL };
+                let salt = U256::from(self.rng.random_range(0..SALTS));
+                let input = [words([salt]), initcode()].concat();
+                (factory.into(), 3, input.into(), 500_000)
+            }
+            Action::Mortal => {
+                let salt = U256::from(self.rng.random_range(1..SALTS));
+                let to = match self.rng.random_range(0..4) {
+                    0 => MORTAL,
+                    _ => created_at(FACTORY, salt, &initcode()),
+                };
+                let destroys = self.rng.random_bool(0.4) && world.0.contains_key(&to);
+                let input = if destroys { none } else { self.pairs(6) };
+                (to.into(), 0, input, 300_000)
+            }
+            Action::Burn => (BURNER.into(), 0, none, self.rng.random_range(30_000..2_000_000)),
+            Action::Blob => (BLOB_ENVIRONMENT.into(), 0, none, 200_000),
+            Action::SetCode | Action::Delegated => {
+                (self.somebody().into(), 1, self.pairs(3), 400_000)
+            }
+            Action::Withdraw => (WITHDRAWAL_REQUESTS.into(), 1_000, self.bytes(56), 300_000),
+            Action::Consolidate => {
+                (CONSOLIDATION_REQUESTS.into(), 1_000, self.bytes(96), 400_000)
+            }
+            Action::Deposit => {
+                (DEPOSIT.into(), 0, contracts::deposit_calldata(self.rng.random()), 100_000)
+            }
+        }
+    }
+
+    fn somebody(&mut self) -> Address {
+        signers().choose(self.rng).map_or(Address::ZERO, |signer| signer.address)
+    }
+
+    fn bytes(&mut self, len: usize) -> Bytes {
+        let mut bytes = vec![0; len];
+        self.rng.fill(bytes.as_mut_slice());
+        bytes.into()
+    }
+
+    /// Up to `max` pairs of slot and value, four in ten of the values zero.
+    fn pairs(&mut self, max: usize) -> Bytes {
+        let count = self.rng.random_range(1..=max);
+        let pairs = (0..count).map(|_| {
+            let slot = U256::from(self.rng.random_range(0..64_u64));
+            let clears = self.rng.random_bool(0.4);
+            (slot, if clears { U256::ZERO } else { U256::from(self.rng.random::<u128>()) })
+        });
+        store_calldata(pairs.collect::<Vec<_>>())
+    }
+
+    /// Tip and fee cap in wei. A tip of 0 touches the fee recipient without paying it.
+    fn fees(&mut self) -> (u128, u128) {
+        let tip = *[0, 1, 1_000_000_000].choose(self.rng).unwrap_or(&0);
+        (tip, u128::from(self.base_fee) * 2 + tip)
+    }
+
+    fn access_list(&mut self) -> AccessList {
+        let slots = (0..self.rng.random_range(0..4_u64)).map(|slot| B256::from(U256::from(slot)));
+        let item = AccessListItem { address: STORE, storage_keys: slots.collect() };
+        AccessList(vec![item])
+    }
+
+    fn plain(&mut self, draft: Draft) -> TxEnvelope {
+        let Draft { signer, nonce, to, value, input, mut gas } = draft;
+        let (tip, cap) = self.fees();
+        match self.rng.random_range(0..3) {
+            0 => {
+                // Half of them without chain id, as before EIP-155.
+                let chain_id = self.rng.random_bool(0.5).then_some(CHAIN_ID);
+                let gas_price = cap;
+                let transaction =
+                    TxLegacy { chain_id, nonce, gas_price, gas_limit: gas, to, value, input };
+                sign(transaction, signer).into()
+            }
+            kind => {
+                let access_list = self.access_list();
+                // 2400 for the address, 1900 for a slot.
+                gas += 2_400 + 1_900 * access_list.storage_keys_count() as u64;
+                if kind == 1 {
+                    let transaction = TxEip2930 {
+                        chain_id: CHAIN_ID,
+                        nonce,
+                        gas_price: cap,
+                        gas_limit: gas,
+                        to,
+                        value,
+                        access_list,
+                        input,
+                    };
+                    return sign(transaction, signer).into();
+                }
+                let transaction = TxEip1559 {
+                    chain_id: CHAIN_ID,
+                    nonce,
+                    gas_limit: gas,
+                    max_fee_per_gas: cap,
+                    max_priority_fee_per_gas: tip,
+                    to,
+                    value,
+                    access_list,
+                    input,
+                };
+                sign(transaction, signer).into()
+            }
+        }
+    }
+
+    fn blob(&mut self, draft: Draft) -> Option<TxEnvelope> {
+        let (rules, left) = self.blobs?;
+        let max = rules.max_per_tx().min(left);
+        if max == 0 {
+            return None;
+        }
+        let count = self.rng.random_range(1..=max);
+        let hashes = (0..count).map(|_| {
+            let mut hash = B256::from(self.rng.random::<[u8; 32]>());
+            hash[0] = 1;
+            hash
+        });
+        let blob_versioned_hashes = hashes.collect();
+        let (tip, cap) = self.fees();
+        let transaction = TxEip4844 {
+            chain_id: CHAIN_ID,
+            nonce: draft.nonce,
+            gas_limit: draft.gas,
+            max_fee_per_gas: cap,
+            max_priority_fee_per_gas: tip,
+            to: *draft.to.to()?,
+            value: draft.value,
+            access_list: AccessList::default(),
+            blob_versioned_hashes,
+            max_fee_per_blob_gas: self.blob_price * 2,
+            input: draft.input,
+        };
+        let transaction: TxEip4844Variant = transaction.into();
+        Some(sign(transaction, draft.signer).into())
+    }
+
+    fn set_code(&mut self, draft: Draft, world: &World) -> TxEnvelope {
+        let count = self.rng.random_range(1..=3);
+        let list = (0..count).map(|_| self.authorization(world)).collect();
+        let (tip, cap) = self.fees();
+        let transaction = TxEip7702 {
+            chain_id: CHAIN_ID,
+            nonce: draft.nonce,
+            gas_limit: draft.gas,
+            max_fee_per_gas: cap,
+            max_priority_fee_per_gas: tip,
+            to: draft.to.to().copied().unwrap_or_default(),
+            value: draft.value,
+            access_list: AccessList::default(),
+            authorization_list: list,
+            input: draft.input,
+        };
+        sign(transaction, draft.signer).into()
+    }
+
+    /// Most of them right, some for another chain or with a nonce that has passed: those are
+    /// skipped and leave the transaction valid.
+    fn authorization(&mut self, world: &World) -> SignedAuthorization {
+        let authority = signers().choose(self.rng).expect("there are signers");
+        let mut nonce = world.get(authority.address).nonce;
+        let mut chain_id = if self.rng.random_bool(0.5) { CHAIN_ID } else { 0 };
+        match self.rng.random_range(0..8) {
+            0 => nonce += 3,
+            1 => chain_id = CHAIN_ID + 1,
+            _ => {}
+        }
+        let address = if self.rng.random_bool(0.3) { Address::ZERO } else { STORE };
+        let authorization = Authorization { chain_id: U256::from(chain_id), address, nonce };
+        let signature = authority.sign(authorization.signature_hash());
+        authorization.into_signed(signature)
+    }
+}
+
+/// CREATE2 salts in use: few, so that addresses are met again; 0 stands for CREATE.
+const SALTS: u64 = 5;
+
+fn initcode() -> Bytes {
+    mortal_initcode(4)
+}
+
+fn sign<T: SignableTransaction<Signature>>(
+    transaction: T,
+    signer: &Signer,
+) -> alloy_consensus::Signed<T> {
+    let signature = signer.sign(transaction.signature_hash());
+    transaction.into_signed(signature)
+}

@@ -1,0 +1,163 @@
+//! Who may import whom, and the few rules of style that a machine can check.
+#![cfg(test)]
+#![allow(clippy::unwrap_used)]
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn metadata() -> Metadata {
+    MetadataCommand::new().no_deps().other_options(vec!["--offline".into()]).exec().unwrap()
+}
+
+/// Folder of a package, relative to the workspace.
+fn place(metadata: &Metadata, package: &Package) -> String {
+    let folder = package.manifest_path.parent().unwrap();
+    folder.strip_prefix(&metadata.workspace_root).unwrap().to_string()
+}
+
+/// Which of our packages may be imported from a folder, by the folder they stand in.
+fn may_import(from: &str, to: &str) -> bool {
+    let pure = to.starts_with("crates/pure/");
+    let kit = to.starts_with("crates/kit/");
+    match from {
+        "proto" => pure,
+        "tracing/telemetry" | "tracing/overlap" => false,
+        "services/cluster" => to != "cli" && !to.starts_with("tests/"),
+        "cli" => to.starts_with("services/") || to.starts_with("tracing/") || pure || kit,
+        _ if from.starts_with("crates/pure/") => pure,
+        _ if from.starts_with("crates/kit/") => {
+            to == "tracing/telemetry" || to == "crates/pure/primitives"
+        }
+        _ if from.starts_with("services/") => {
+            pure || kit || to == "proto" || to == "tracing/telemetry"
+        }
+        _ => from.starts_with("tests/"),
+    }
+}
+
+/// Crates that only one of ours may name: everything else goes through that one.
+const DOORS: [(&str, &str); 5] = [
+    ("rocksdb", "crates/kit/store"),
+    ("librocksdb-sys", "crates/kit/store"),
+    ("async-nats", "crates/kit/bus"),
+    ("opentelemetry", "tracing/telemetry"),
+    ("c-kzg", "crates/pure/kzg"),
+];
+
+#[test]
+fn imports_follow_the_layers() {
+    let metadata = metadata();
+    let places: Vec<_> = metadata
+        .workspace_packages()
+        .into_iter()
+        .map(|package| (package.name.to_string(), place(&metadata, package)))
+        .collect();
+    let mut wrong = BTreeSet::new();
+    for package in metadata.workspace_packages() {
+        let from = place(&metadata, package);
+        for dependency in &package.dependencies {
+            if dependency.kind == DependencyKind::Development {
+                continue;
+            }
+            if let Some((_, to)) = places.iter().find(|(name, _)| *name == dependency.name)
+                && !may_import(&from, to)
+            {
+                wrong.insert(format!("{from} imports {to}"));
+            }
+            for (name, door) in DOORS {
+                let same = dependency.name == name || dependency.name.starts_with(&format!("{name}_"))
+                    || dependency.name.starts_with(&format!("{name}-"));
+                if same && from != door {
+                    wrong.insert(format!("{from} imports {}, whose door is {door}", dependency.name));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_store_is_written_by_storage_writer_alone() {
+    let metadata = metadata();
+    for package in metadata.workspace_packages() {
+        let uses = package.dependencies.iter().any(|dependency| {
+            dependency.name == "tandem-store" && dependency.kind != DependencyKind::Development
+        });
+        let from = place(&metadata, package);
+        assert!(!uses || from == "services/storage-writer", "{from} imports the store");
+    }
+}
+
+/// Every source file of the project with its path relative to the root.
+fn sources() -> Vec<(PathBuf, String)> {
+    fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") {
+                walk(&path, files);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    let root = metadata().workspace_root.into_std_path_buf();
+    let mut files = Vec::new();
+    for folder in ["crates", "proto", "services", "tracing", "cli", "tests"] {
+        walk(&root.join(folder), &mut files);
+    }
+    assert!(files.len() > 50, "the scan found the sources");
+    let relative = |path: &Path| path.strip_prefix(&root).unwrap().to_owned();
+    files.iter().map(|path| (relative(path), fs::read_to_string(path).unwrap())).collect()
+}
+
+#[test]
+fn libraries_take_no_ambient_input_and_no_queue_is_unbounded() {
+    // In pieces, so that this file does not find itself.
+    let banned = [
+        (["env", "::var("].concat(), "cli", "an environment variable is a flag of the binary"),
+        (["unbounded", "_channel("].concat(), "", "every queue has a bound"),
+        (["channel::", "unbounded("].concat(), "", "every queue has a bound"),
+    ];
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        if path.starts_with("tests") || path.components().any(|part| part.as_os_str() == "tests") {
+            continue;
+        }
+        for (word, except, reason) in &banned {
+            if text.contains(word.as_str()) && (except.is_empty() || !path.starts_with(except)) {
+                wrong.push(format!("{}: {word}: {reason}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn pure_crates_have_no_clock_and_no_io() {
+    let banned = ["std::time::Instant", "SystemTime", "std::fs", "std::net", "tokio"];
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        let tests = path.components().any(|part| matches!(part.as_os_str().to_str(), Some("tests" | "benches")));
+        if !path.starts_with("crates/pure") || tests {
+            continue;
+        }
+        for word in banned.iter().filter(|word| text.contains(**word)) {
+            wrong.push(format!("{}: {word}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_file_tells_one_story() {
+    let long: Vec<_> = sources()
+        .into_iter()
+        .map(|(path, text)| (path, text.lines().count()))
+        .filter(|(_, lines)| *lines > 600)
+        .collect();
+    assert!(long.is_empty(), "past 500 lines a file is usually two: {long:?}");
+}
