@@ -296,7 +296,10 @@ impl Worker {
         }
     }
 
+    /// Storage roots, account leaves, subtrie roots: what waits for the last update.
     fn compute_roots(&mut self) -> Result<(Vec<(Shard, SubtrieRoot)>, TrieDiff), Error> {
+        let parent = self.open.as_ref().map_or_else(Span::none, |open| open.span.clone());
+        let _span = info_span!(parent: &parent, "account worker", worker = self.index).entered();
         let mut roots = Vec::with_capacity(self.shards.len());
         let mut all = TrieDiff::default();
         for place in 0..self.shards.len() {
@@ -386,7 +389,7 @@ impl Worker {
     ) -> Result<(), Error> {
         let owner = walk.target.owner;
         while !walk.done {
-            let rlp = match open.branch.get(owner.as_ref(), walk.path()) {
+            let rlp = match self.layers.get(&open.branch, owner.as_ref(), walk.path()) {
                 Found::Node(rlp) => rlp,
                 Found::Absent => {
                     walk.done = true;
@@ -397,9 +400,12 @@ impl Worker {
                     None => return Ok(()),
                 },
             };
-            self.shard(&walk.target)
-                .reveal(owner.as_ref(), walk.path(), rlp)
-                .map_err(|error| Error::Trie(error.to_string()))?;
+            let shard = Shard::of(owner.as_ref().unwrap_or(&walk.target.key));
+            if let Some(place) = self.place[shard.index()] {
+                self.shards[usize::from(place)]
+                    .reveal(owner.as_ref(), walk.path(), rlp)
+                    .map_err(|error| Error::Trie(error.to_string()))?;
+            }
             walk.descend(rlp);
         }
         Ok(())
