@@ -46,6 +46,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Named, so that traces and profilers show what they do. An error would mean that the pool is
+    // there already.
+    let _ = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("rayon-{n}")).build_global();
     let result = match Cli::parse().command {
         Command::Init(args) => init::run(&args),
         Command::Node(args) => node::run(args),

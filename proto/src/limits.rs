@@ -34,4 +34,4 @@ pub const ERROR_TEXT_BYTES_MAX: usize = 1024;
 
 /// Heap bytes that decoding and converting one message may take at worst, for each of its bytes.
 /// An honest message takes two to five; the bound is what a message made for the purpose costs.
-pub const HEAP_BYTES_PER_BYTE_MAX: usize = 64;
+pub const HEAP_BYTES_PER_BYTE_MAX: usize = 40;

@@ -3,6 +3,7 @@
 use super::{
     error::{At, ConvertError, Reason},
     field::{count, hash, hash_bytes, nested, range, required, shard_bits, shards},
+    trie::NODE_BYTES_MAX,
 };
 use crate::{
     multiproof::{Begin, Error, ProofStats, ShardRoots, StateUpdate, Status},
@@ -12,9 +13,6 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 use tandem_primitives::{B256, Shard, SubtrieRoot};
-
-/// Bytes of the largest node.
-const NODE_BYTES_MAX: u64 = 65_534;
 
 /// What the executor says about one block.
 #[derive(Clone, PartialEq, Eq, Debug)]

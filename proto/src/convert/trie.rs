@@ -16,7 +16,7 @@ use tandem_primitives::{B256, NodeChange, TrieDiff, WalkTarget};
 /// Nibbles of the longest path.
 const PATH_MAX: u64 = 64;
 /// Bytes of the largest node that a trie diff takes.
-const NODE_BYTES_MAX: u64 = 65_534;
+pub const NODE_BYTES_MAX: u64 = 65_534;
 
 /// Columns of a [`v1::NodeList`] while they grow.
 #[derive(Default)]

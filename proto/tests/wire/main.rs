@@ -5,6 +5,7 @@
 mod common;
 
 mod malformed;
+mod noise;
 mod round_trip;
 mod statuses;
 mod values;

@@ -1,13 +1,13 @@
 use crate::values;
 use bytes::Bytes;
-use prost::Message;
 use proptest::{option, prelude::*};
+use prost::Message;
 use std::{fmt::Debug, sync::Arc};
 use tandem_primitives::{B256, NodeChange, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
     convert::TrieDiffParts,
     event::ChainEvent,
-    storage::{Block, BlockRef, Epoch, TransactionPlace},
+    storage::{Block, BlockRef, Epoch, ReadState, TransactionPlace},
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
 
@@ -70,7 +70,7 @@ proptest! {
 
     #[test]
     fn reads_and_their_answers_survive((request, values) in values::read()) {
-        let arrived = sent::<writer::ReadStateRequest, _>((&request).into());
+        let arrived: ReadState = sent::<writer::ReadStateRequest, _>((&request).into());
         prop_assert_eq!(&arrived, &request);
         let answer = writer::ReadStateResponse::from(values.clone()).encode_to_vec();
         let answer = writer::ReadStateResponse::decode(&answer[..]).unwrap();
@@ -159,7 +159,8 @@ fn byte_strings_of_a_received_block_are_not_copied() {
         }),
     };
     let bytes = Bytes::from(message.encode_to_vec());
-    let block: Block = writer::ListPendingResponse::decode(bytes.clone()).unwrap().try_into().unwrap();
+    let block: Block =
+        writer::ListPendingResponse::decode(bytes.clone()).unwrap().try_into().unwrap();
     assert_eq!(block.body, body);
     assert!(bytes.as_ptr_range().contains(&block.body.as_ptr()));
 }

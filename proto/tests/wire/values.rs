@@ -35,8 +35,11 @@ pub fn block_id() -> impl Strategy<Value = BlockId> {
 
 pub fn account() -> impl Strategy<Value = Account> {
     let code_hash = prop_oneof![Just(EMPTY_CODE_HASH), hash()];
-    (any::<u64>(), number(), code_hash)
-        .prop_map(|(nonce, balance, code_hash)| Account { nonce, balance, code_hash })
+    (any::<u64>(), number(), code_hash).prop_map(|(nonce, balance, code_hash)| Account {
+        nonce,
+        balance,
+        code_hash,
+    })
 }
 
 /// Updates in ascending order, slots too.
@@ -101,8 +104,11 @@ pub fn trie_nodes() -> impl Strategy<Value = TrieNodes> {
 pub fn targets() -> impl Strategy<Value = Vec<WalkTarget>> {
     let target = (option::of(hash()), hash(), 1..=64u8)
         .prop_map(|(owner, key, from_depth)| WalkTarget { owner, key, from_depth });
-    let whole = (hash(), hash())
-        .prop_map(|(owner, key)| WalkTarget { owner: Some(owner), key, from_depth: 0 });
+    let whole = (hash(), hash()).prop_map(|(owner, key)| WalkTarget {
+        owner: Some(owner),
+        key,
+        from_depth: 0,
+    });
     vec(prop_oneof![target, whole], 0..12).prop_map(|mut targets| {
         targets.sort_by_key(|target| target.owner.is_some());
         targets
@@ -212,6 +218,11 @@ pub fn status() -> impl Strategy<Value = multiproof::Status> {
         Shard::all().filter(|shard| bits >> shard.nibble() & 1 == 1).collect::<Vec<_>>()
     });
     (any::<u32>(), shards, any::<u64>(), option::of(hash())).prop_map(
-        |(threads, shards, trie_bytes, tip)| multiproof::Status { threads, shards, trie_bytes, tip },
+        |(threads, shards, trie_bytes, tip)| multiproof::Status {
+            threads,
+            shards,
+            trie_bytes,
+            tip,
+        },
     )
 }

@@ -1,0 +1,149 @@
+//! What a message costs its receiver, whatever is in it.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use bytes::Bytes;
+use common::RECEIVERS;
+use prost::Message;
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+use tandem_primitives::{AccountUpdate, B256, BlockId, SlotUpdate, U256};
+use tandem_proto::{
+    limits::HEAP_BYTES_PER_BYTE_MAX,
+    multiproof::StateUpdate,
+    storage::{TrieNode, TrieNodes},
+    wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
+};
+
+/// The system's allocator with a count for each thread.
+struct Counting;
+
+thread_local! {
+    static LIVE: Cell<usize> = const { Cell::new(0) };
+    static PEAK: Cell<usize> = const { Cell::new(0) };
+}
+
+fn grow(bytes: usize) {
+    LIVE.set(LIVE.get().wrapping_add(bytes));
+    PEAK.set(PEAK.get().max(LIVE.get()));
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches no heap.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        grow(layout.size());
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.set(LIVE.get().wrapping_sub(layout.size()));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most that was allocated at once while this ran, beyond what was before.
+fn peak(run: impl FnOnce()) -> usize {
+    // Far from zero, because what was allocated before may be freed meanwhile.
+    let start = 1 << 40;
+    LIVE.set(start);
+    PEAK.set(start);
+    run();
+    PEAK.get() - start
+}
+
+/// What any message may take, for the text of an error and the first step of each list.
+const SLACK: usize = 8 * 1024;
+
+fn check(name: &str, receive: common::Receiver, message: &Bytes) {
+    let length = message.len();
+    let message = message.clone();
+    let peak = peak(move || {
+        receive(message);
+    });
+    let bound = length * HEAP_BYTES_PER_BYTE_MAX + SLACK;
+    assert!(peak <= bound, "{name}: {length} bytes took {peak}");
+}
+
+fn tag(field: u8, wire_type: u8) -> u8 {
+    field << 3 | wire_type
+}
+
+fn nested(field: u8, inner: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![tag(field, 2)];
+    prost::encoding::encode_varint(inner.len() as u64, &mut bytes);
+    bytes.extend_from_slice(inner);
+    bytes
+}
+
+/// The cheapest ways to say a lot: many empty items, many zeros, many ones.
+fn payloads() -> Vec<Vec<u8>> {
+    const BYTES: usize = 2048;
+    let mut payloads = Vec::new();
+    for field in 1..=8 {
+        payloads.push([tag(field, 2), 0].repeat(BYTES / 2));
+        payloads.push([tag(field, 0), 0].repeat(BYTES / 2));
+        payloads.push(nested(field, &[0; BYTES]));
+        payloads.push(nested(field, &[1; BYTES]));
+    }
+    payloads
+}
+
+#[test]
+fn repetition_takes_no_more_than_the_bound() {
+    for payload in payloads() {
+        let mut layer = vec![payload];
+        // The deepest column stands five messages down: a balance of an account of a diff of a block.
+        for _depth in 0..5 {
+            for message in &layer {
+                let message = Bytes::from(message.clone());
+                for (name, receive) in RECEIVERS {
+                    check(name, receive, &message);
+                }
+            }
+            layer =
+                layer.iter().flat_map(|inner| (1..=7).map(|field| nested(field, inner))).collect();
+        }
+    }
+}
+
+fn receiver(wanted: &str) -> common::Receiver {
+    RECEIVERS.iter().find(|(name, _)| *name == wanted).unwrap().1
+}
+
+/// Valid messages with as little as possible behind each item.
+#[test]
+fn the_smallest_items_take_no_more_than_the_bound() {
+    const ITEMS: usize = 5000;
+    let key = |index: usize| B256::from(U256::from(index));
+    let gone = |index| AccountUpdate {
+        address_hash: key(index),
+        account: None,
+        wiped: false,
+        slots: vec![],
+    };
+    let slots = (0..ITEMS).map(|index| SlotUpdate { key: key(index), value: U256::ZERO }).collect();
+    let cleared = AccountUpdate { slots, ..gone(0) };
+    for accounts in [(0..ITEMS).rev().map(gone).collect(), vec![cleared]] {
+        let update = workers::StateUpdate::from(&StateUpdate { accounts });
+        let command = Some(workers::process_block_request::Command::Update(update));
+        let message = workers::ProcessBlockRequest { session: 1, command }.encode_to_vec();
+        let receive = receiver("ProcessBlockRequest");
+        assert!(receive(message.clone().into()));
+        check("ProcessBlockRequest", receive, &message.into());
+    }
+
+    let node = TrieNode { owner: None, path: Default::default(), rlp: vec![0x80].into() };
+    let nodes = TrieNodes { base: BlockId::default(), nodes: vec![node; ITEMS] };
+    let message = writer::WalkTrieResponse::from(nodes).encode_to_vec();
+    let receive = receiver("WalkTrieResponse");
+    assert!(receive(message.clone().into()));
+    check("WalkTrieResponse", receive, &message.into());
+}
