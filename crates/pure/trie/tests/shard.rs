@@ -241,4 +241,12 @@ fn pruning_keeps_what_was_used_last() {
     assert_eq!(store.walked, walked, "the trie used last is still there");
     block(&[write(key(&[0x31]), 2, vec![slot(&[1], 1)])], &mut shards, &mut store);
     assert!(store.walked > walked, "the older one is read again");
+    // A limit that not even one trie fits: what was used last of it stays.
+    let hot = |nonce| [write(key(&[0x32]), nonce, new.slots[..3].to_vec())];
+    block(&hot(3), &mut shards, &mut store);
+    shards[3].prune(full / 4);
+    assert!(shards[3].byte_len() <= full / 4);
+    let walked = store.walked;
+    block(&hot(4), &mut shards, &mut store);
+    assert_eq!(store.walked, walked, "the part used last is still there");
 }

@@ -274,3 +274,77 @@ fn paths_outside_the_trie_are_refused() {
         assert_eq!(trie.reveal(path, &[0xc0], true), Err(Error::Path));
     }
 }
+
+/// A list of items that are already encoded.
+fn list(items: &[&[u8]]) -> Vec<u8> {
+    let payload = items.concat();
+    let mut rlp = Vec::new();
+    alloy_rlp::Header { list: true, payload_length: payload.len() }.encode(&mut rlp);
+    [rlp, payload].concat()
+}
+
+#[test]
+fn nodes_that_no_trie_makes_are_refused() {
+    let string = |bytes: &[u8]| alloy_rlp::encode(bytes);
+    let path = |flag: u8, rest: usize| string(&[&[flag][..], &vec![0x11; rest]].concat());
+    let hash = string(&[7; 32]);
+    let small_leaf = list(&[&path(0x20, 10), &string(&[1])]);
+    let branch = |children: usize, value: &[u8]| {
+        let mut items = vec![&hash[..]; children];
+        items.resize(16, &[0x80]);
+        items.push(value);
+        list(&items)
+    };
+    let leaf = |path: &[u8], value: &[u8]| list(&[path, &string(value)]);
+    let mut long = leaf(&path(0x20, 32), &[9; 33]);
+    let mut trie = StorageTrie::unknown(None);
+    trie.reveal(&[], &long, true).unwrap();
+    long.push(0);
+    let wrong: [(&str, Vec<u8>); 17] = [
+        ("nothing", vec![]),
+        ("a string", string(&[1; 40])),
+        ("no item", list(&[])),
+        ("one item", list(&[&hash])),
+        ("three items", list(&[&hash, &hash, &hash])),
+        ("eighteen items", list(&[&hash[..]; 18])),
+        ("bytes behind", long),
+        ("a value longer than any", leaf(&path(0x20, 32), &[9; 34])),
+        ("an empty value", leaf(&path(0x20, 32), &[])),
+        ("a leaf that ends early", leaf(&path(0x20, 31), &[9; 33])),
+        ("a leaf that ends late", leaf(&path(0x30, 32), &[9; 33])),
+        ("a path with an unknown flag", leaf(&path(0x60, 32), &[9; 33])),
+        ("an extension to the end", list(&[&path(0x00, 32), &hash])),
+        ("an empty extension", list(&[&path(0x00, 0), &hash])),
+        ("an extension to a leaf", list(&[&path(0x00, 22), &small_leaf])),
+        ("a branch with one child", branch(1, &[0x80])),
+        ("a branch with a value", branch(2, &[0x01])),
+    ];
+    for (what, rlp) in wrong {
+        for verify in [false, true] {
+            let result = StorageTrie::unknown(None).reveal(&[], &rlp, verify);
+            assert!(matches!(result, Err(Error::Malformed(..))), "{what}");
+        }
+    }
+}
+
+#[test]
+fn pruning_forgets_the_cold_part_of_a_trie_in_use() {
+    let rng = &mut rng(11);
+    let leaves: Leaves = (0..2_000).map(|_| (B256::new(rng.random()), leaf(rng))).collect();
+    let (nodes, root) = build(&leaves);
+    let mut trie = StorageTrie::empty(None);
+    for (key, value) in &leaves {
+        trie.update(key, value).unwrap();
+    }
+    assert_eq!(commit(&mut trie, &mut Nodes::new()), Some(root));
+    let full = trie.byte_len();
+    trie.set_now(1);
+    let (hot, cold) = (leaves.keys().next().unwrap(), leaves.keys().last().unwrap());
+    assert!(matches!(trie.find(hot), Lookup::Value(_)));
+    trie.prune(1, false);
+    assert!(trie.byte_len() < full / 20);
+    assert_eq!(trie.find(hot), Lookup::Value(&leaves[hot]));
+    let Lookup::Blinded(blinded) = trie.find(cold) else { panic!("the cold part is still there") };
+    reveal(&mut trie, &nodes, blinded);
+    assert_eq!(trie.base_root(), Some(root));
+}

@@ -105,7 +105,7 @@ impl<const V: usize> SparseTrie<V> {
             Decoded::Extension(hex_prefix, child) => {
                 let mut key = path;
                 let end = hex_prefix.write(&mut key, depth).ok_or(Malformed::Path)?;
-                if false {
+                if end >= DEPTH_MAX {
                     return Err(Malformed::Path);
                 }
                 let child = self.build_child(key, end, child, true)?;
