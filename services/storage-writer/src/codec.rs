@@ -3,7 +3,9 @@
 
 use crate::{Error, error};
 use std::sync::Arc;
-use tandem_primitives::{Account, AccountUpdate, B256, BlockId, Bytes, SlotUpdate, StateDiff, U256};
+use tandem_primitives::{
+    Account, AccountUpdate, B256, BlockId, Bytes, SlotUpdate, StateDiff, U256,
+};
 use tandem_proto::storage::Forkchoice;
 
 const VERSION: u8 = 1;
@@ -219,12 +221,7 @@ impl<'a> Reader<'a> {
                 let value = U256::try_from_be_slice(self.take(len)?)?;
                 slots.push(SlotUpdate { key, value });
             }
-            updates.push(AccountUpdate {
-                address_hash,
-                account,
-                wiped: flags & WIPED != 0,
-                slots,
-            });
+            updates.push(AccountUpdate { address_hash, account, wiped: flags & WIPED != 0, slots });
         }
         Some(updates)
     }

@@ -2,13 +2,13 @@
 //! hundred bytes) is kept as the text it is.
 
 use crate::Error;
+use alloy_primitives::hex;
 use serde::{
     Deserializer,
     de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
 use std::{fmt, io::Read};
-use alloy_primitives::hex;
 use tandem_primitives::{Account, Address, B256, Bytes, EMPTY_CODE_HASH, U256, keccak256};
 
 /// Nothing of geth's has contract code of this size; more is a mistake or an attack.

@@ -129,11 +129,8 @@ fn compare(
 ) -> Result<Initialized, Error> {
     let have = meta::genesis(&store.view())?;
     let file = read_file(genesis_path, progress, &mut |_| Ok(()))?;
-    let other = |reason| Error::OtherGenesis {
-        datadir: datadir.to_owned(),
-        have: have.id.hash,
-        reason,
-    };
+    let other =
+        |reason| Error::OtherGenesis { datadir: datadir.to_owned(), have: have.id.hash, reason };
     let as_value = |json: &str| serde_json::from_str::<serde_json::Value>(json).ok();
     if file.alloc_digest != have.alloc_digest {
         return Err(other("its accounts differ"));
@@ -141,12 +138,7 @@ fn compare(
     if as_value(&file.json) != as_value(&have.json) {
         return Err(other("its configuration or header fields differ"));
     }
-    Ok(Initialized {
-        genesis: have.id,
-        already: true,
-        accounts: file.accounts,
-        slots: file.slots,
-    })
+    Ok(Initialized { genesis: have.id, already: true, accounts: file.accounts, slots: file.slots })
 }
 
 fn build(
@@ -322,4 +314,3 @@ impl Read for Counted {
         Ok(len)
     }
 }
-

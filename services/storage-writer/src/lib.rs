@@ -17,8 +17,8 @@
 //! block is written without all of it. The head of the last forkchoice is P or a descendant of it:
 //! a forkchoice to another branch moves P back before it is written.
 //!
-//! Trie diffs are advice: they are checked against the header's state root when they are used,
-//! kept in memory only, and computed from the state diff where they are missing.
+//! Trie diffs are advice: the root they lead to is checked against the header's when they are used;
+//! they are kept in memory only, and computed from the state diff where they are missing.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod apply;

@@ -69,13 +69,8 @@ impl StorageWriter {
             "database opened"
         );
         let fatal = deps.fatal.clone();
-        let state = State {
-            chain,
-            advancing: false,
-            in_flight: None,
-            failure: None,
-            stopped: false,
-        };
+        let state =
+            State { chain, advancing: false, in_flight: None, failure: None, stopped: false };
         let shared = Arc::new(Shared {
             config,
             store,
@@ -88,8 +83,9 @@ impl StorageWriter {
         shared.gauge(&shared.state.lock());
         let persister = Persister::new(shared.clone())?;
         let (mailbox, inbox) = tandem_actor::mailbox("persist", MAILBOX);
-        let thread = tandem_actor::spawn("persist", fatal, move || persister.run(&inbox))
-            .map_err(|source| Error::Io { context: "start", path: "persist thread".into(), source })?;
+        let thread = tandem_actor::spawn("persist", fatal, move || persister.run(&inbox)).map_err(
+            |source| Error::Io { context: "start", path: "persist thread".into(), source },
+        )?;
         Ok(Arc::new(Self {
             shared,
             genesis: genesis.id,
@@ -187,8 +183,10 @@ impl std::fmt::Debug for StorageWriter {
 
 /// Drops pending blocks whose state root does not hold, with all that builds on them. A block is
 /// committed while its root is still being computed, so the last one before a crash may be invalid.
-/// A branch that leaves the chain below the base cannot be checked and goes too: the consensus
-/// layer sends it again when it matters.
+///
+/// A branch that leaves the chain below the base cannot be checked and need not be: the base stands
+/// below every block that is being executed, so it moved past the fork only after the branch's
+/// blocks were answered.
 fn drop_unproven(shared: &Shared) -> Result<(), Error> {
     let pending = shared.state.lock().chain.ordered();
     let mut dropped = HashSet::new();
@@ -196,7 +194,7 @@ fn drop_unproven(shared: &Shared) -> Result<(), Error> {
         let id = block.id;
         let proven = !dropped.contains(&block.parent)
             && match shared.trie_diff(id.hash) {
-                Ok(diff) => diff.is_some(),
+                Ok(_) => true,
                 Err(Error::StateRoot { .. }) => false,
                 Err(error) => return Err(error),
             };
@@ -437,9 +435,7 @@ impl StorageApi for StorageWriter {
         let body = view.get::<Bodies>(hash).map_err(store_error)?;
         let receipts = view.get::<Receipts>(hash).map_err(store_error)?;
         let id = BlockId::new(number, hash);
-        Ok(body
-            .zip(receipts)
-            .map(|(body, receipts)| BlockRecord { id, header, body, receipts }))
+        Ok(body.zip(receipts).map(|(body, receipts)| BlockRecord { id, header, body, receipts }))
     }
 
     fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>> {

@@ -19,11 +19,7 @@ type Nibbles = [u8; 64];
 ///
 /// # Errors
 /// When the database fails.
-pub fn walk(
-    view: &View<'_>,
-    targets: &[WalkTarget],
-    node: &mut NodeSink<'_>,
-) -> Result<(), Error> {
+pub fn walk(view: &View<'_>, targets: &[WalkTarget], node: &mut NodeSink<'_>) -> Result<(), Error> {
     let mut levels = Levels::default();
     for target in targets {
         let report_from = usize::from(target.from_depth).max(top(target.owner));
@@ -61,11 +57,7 @@ struct Walker {
 type Levels = BTreeMap<usize, Vec<Walker>>;
 
 /// Goes down until no walker is left; returns those that found nothing where they started.
-fn run(
-    view: &View<'_>,
-    mut levels: Levels,
-    node: &mut NodeSink<'_>,
-) -> Result<Vec<Walker>, Error> {
+fn run(view: &View<'_>, mut levels: Levels, node: &mut NodeSink<'_>) -> Result<Vec<Walker>, Error> {
     let mut astray = Vec::new();
     while let Some((depth, mut walkers)) = levels.pop_first() {
         walkers.sort_unstable();
@@ -123,11 +115,7 @@ pub struct BaseNodes<'a>(pub &'a View<'a>);
 impl NodeSource for BaseNodes<'_> {
     type Error = Error;
 
-    fn walk(
-        &mut self,
-        targets: &[WalkTarget],
-        node: &mut NodeSink<'_>,
-    ) -> Result<(), Error> {
+    fn walk(&mut self, targets: &[WalkTarget], node: &mut NodeSink<'_>) -> Result<(), Error> {
         walk(self.0, targets, node)
     }
 }

@@ -9,8 +9,7 @@ use std::{fs, io::Write, path::Path};
 use tandem_primitives::{Account, Bytes, EMPTY_CODE_HASH, U256, keccak256};
 use tandem_proto::storage::{ReadState, StorageApi};
 use tandem_storage_writer::{
-    Config, Deps, Error, Initialized, Progress, StorageWriter,
-    init, verify,
+    Config, Deps, Error, Initialized, Progress, StorageWriter, init, verify,
     verify::{Difference, NodeFault},
 };
 use tandem_store::{
@@ -57,10 +56,7 @@ fn every_spelling_of_geth_leads_to_its_root() {
     let checkpoint = writer.checkpoint().unwrap();
     assert_eq!(checkpoint.genesis, made.genesis);
     assert!(!checkpoint.genesis_json.contains("alloc"));
-    let (_, header) = writer
-        .header(tandem_proto::storage::BlockRef::Number(0))
-        .unwrap()
-        .unwrap();
+    let (_, header) = writer.header(tandem_proto::storage::BlockRef::Number(0)).unwrap().unwrap();
     let header: alloy_consensus::Header = alloy_rlp::decode_exact(&header).unwrap();
     assert_eq!(header.state_root, world.root());
     let request = ReadState { codes: vec![code_hash], ..ReadState::default() };

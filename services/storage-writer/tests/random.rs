@@ -1,6 +1,6 @@
 //! Random histories against a model: commits, forkchoices, reorgs, rewinds, trie diffs good and
 //! bad, restarts. After every restart the whole database is verified.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
 
@@ -115,7 +115,7 @@ impl Model {
     /// A diff that claims to be whole and is not.
     fn put_wrong_trie_diff(&self, hash: B256) {
         let mut diff = TrieDiff::default();
-        diff.push(NodeChange { owner: None, path: &[3, 3, 3], rlp: Some(&[1; 40]) });
+        diff.push(NodeChange { owner: None, path: &[3], rlp: Some(&[1; 40]) });
         let shards: Vec<Shard> = Shard::all().collect();
         self.writer().put_trie_diff(hash, &shards, Arc::new(diff)).unwrap();
     }
@@ -198,9 +198,7 @@ impl Model {
     fn rewind(&mut self) {
         let to = (self.base + 1).saturating_sub(self.random.below(16));
         let answer = self.writer().rewind(self.epoch, to);
-        if to >= self.base {
-            answer.unwrap();
-        } else if self.rewound(to) {
+        if to >= self.base || self.rewound(to) {
             answer.unwrap();
         } else {
             assert!(matches!(answer, Err(Error::RewindTooDeep { .. })), "{answer:?}");
@@ -298,8 +296,7 @@ impl Model {
             assert_eq!(record.body, block.body);
             for (index, hash) in (0..).zip(block.transaction_hashes.iter()) {
                 let place = TransactionPlace { block: *id, index };
-                let want = (id.number <= self.base).then_some(place);
-                assert_eq!(writer.transaction(*hash).unwrap(), want);
+                assert_eq!(writer.transaction(*hash).unwrap(), Some(place));
             }
         }
         let above = BlockRef::Number(self.canonical.len() as u64);
@@ -309,10 +306,8 @@ impl Model {
             let hash = *self.random.pick(&pending);
             let reachable =
                 self.branch(self.blocks[&hash].0.id).is_some_and(|(meets, _)| meets >= self.base);
-            // A wrong diff that was handed over comes back as it is: it is advice.
-            assert_eq!(writer.trie_diff(hash).unwrap().is_some(), reachable || {
-                writer.trie_diff(hash).unwrap().is_some_and(|diff| diff.len() == 1)
-            });
+            // Where the branch leaves the chain below the base, a diff may still be in memory.
+            assert!(writer.trie_diff(hash).unwrap().is_some() || !reachable);
         }
     }
 }

@@ -98,9 +98,9 @@ impl Store {
 
     fn open_with(path: &Path, options: &Options, database: &rocksdb::Options) -> Result<Self> {
         let cache = options.cache();
-        let families = tables::ALL.iter().map(|(name, tuning)| {
-            ColumnFamilyDescriptor::new(*name, tuning.column_family(&cache))
-        });
+        let families = tables::ALL
+            .iter()
+            .map(|(name, tuning)| ColumnFamilyDescriptor::new(*name, tuning.column_family(&cache)));
         match Db::open_cf_descriptors(database, path, families) {
             Ok(db) => Ok(Self { db, path: path.to_owned() }),
             Err(error) if is_lock_error(&error) => Err(Error::Locked(path.to_owned())),
@@ -219,11 +219,9 @@ fn peek_schema(path: &Path, families: &[String]) -> Result<Option<u32>> {
 
 fn refuse_newer(path: &Path, found: Option<u32>) -> Result<()> {
     match found {
-        Some(found) if found > SCHEMA_VERSION => Err(Error::NewerSchema {
-            path: path.to_owned(),
-            found,
-            supported: SCHEMA_VERSION,
-        }),
+        Some(found) if found > SCHEMA_VERSION => {
+            Err(Error::NewerSchema { path: path.to_owned(), found, supported: SCHEMA_VERSION })
+        }
         Some(_) => Ok(()),
         None => Err(Error::Foreign {
             path: path.to_owned(),

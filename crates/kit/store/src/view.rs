@@ -157,8 +157,6 @@ impl<T: Table> Cursor<'_, T> {
 }
 
 fn decode<T: Table>(key: &[u8], value: &[u8]) -> Result<T::Read> {
-    T::decode_value(value).ok_or_else(|| Error::Malformed {
-        table: T::NAME,
-        key: alloy_primitives::hex::encode(key),
-    })
+    T::decode_value(value)
+        .ok_or_else(|| Error::Malformed { table: T::NAME, key: alloy_primitives::hex::encode(key) })
 }

@@ -144,11 +144,8 @@ pub fn verify(datadir: &Path) -> Result<Report, Error> {
     let store = Store::open(&database_path(datadir), &Options::default())?;
     let view = store.view();
     let chain = load_chain(&view)?;
-    let mut report = Report {
-        base: chain.base(),
-        head: chain.forkchoice().head,
-        ..Report::default()
-    };
+    let mut report =
+        Report { base: chain.base(), head: chain.forkchoice().head, ..Report::default() };
     state::check(&store, &mut report)?;
     blocks::check_base_chain(&view, &mut report)?;
     blocks::check_reverse_diffs(&view, &mut report)?;

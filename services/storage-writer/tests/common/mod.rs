@@ -99,7 +99,8 @@ impl World {
             let slots = if gone { 0 } else { random.below(10) };
             let slots: BTreeMap<B256, U256> = (0..slots)
                 .map(|_| {
-                    let value = if random.one_in(3) { 0 } else { random.next() >> random.below(64) };
+                    let value =
+                        if random.one_in(3) { 0 } else { random.next() >> random.below(64) };
                     (slot_key(random.below(60)), U256::from(value))
                 })
                 .collect();

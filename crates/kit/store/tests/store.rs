@@ -1,0 +1,166 @@
+//! What a store keeps, and which directories it refuses.
+#![allow(clippy::unwrap_used)]
+
+use std::{fs, path::Path};
+use tandem_primitives::{Account, B256, BlockId, U256};
+use tandem_store::{
+    Durability, Error, Options, Store,
+    tables::{
+        AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Meta, Pending, Receipts,
+        ReverseDiffs, Slots, StorageTrie, Transactions,
+    },
+};
+
+fn hash(n: u8) -> B256 {
+    B256::repeat_byte(n)
+}
+
+fn create(path: &Path) -> Store {
+    Store::create(path, &Options::default()).unwrap()
+}
+
+fn open(path: &Path) -> Result<Store, Error> {
+    Store::open(path, &Options::default())
+}
+
+#[test]
+fn every_table_gives_back_what_was_written_also_after_reopening() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let account = Account { nonce: 3, balance: U256::MAX, code_hash: hash(7) };
+    let large = vec![5; 100_000];
+    let place = (BlockId::new(9, hash(9)), 4);
+    let store = create(&path);
+    let mut batch = store.batch();
+    batch.put::<Headers>(hash(1), (7, b"header"));
+    batch.put::<Bodies>(hash(1), &large);
+    batch.put::<Receipts>(hash(1), b"");
+    batch.put::<Canonical>(7, hash(1));
+    batch.put::<Transactions>(hash(2), place);
+    batch.put::<Code>(hash(7), &large);
+    batch.put::<Accounts>(hash(3), &account);
+    batch.put::<Slots>((hash(3), hash(4)), U256::from(256));
+    batch.put::<AccountTrie>(&[], b"root");
+    batch.put::<StorageTrie>((hash(3), &[1, 2]), b"node");
+    batch.put::<ReverseDiffs>(7, b"undo");
+    batch.put::<Pending>(hash(1), b"pending");
+    batch.put::<Meta>("name", b"value");
+    store.write(batch, Durability::Process).unwrap();
+    let check = |store: &Store| {
+        let view = store.snapshot();
+        assert_eq!(view.get::<Headers>(hash(1)).unwrap(), Some((7, (*b"header").into())));
+        assert_eq!(view.get::<Bodies>(hash(1)).unwrap().unwrap(), large);
+        assert_eq!(view.get::<Receipts>(hash(1)).unwrap().unwrap().as_ref(), b"");
+        assert_eq!(view.get::<Canonical>(7).unwrap(), Some(hash(1)));
+        assert_eq!(view.get::<Transactions>(hash(2)).unwrap(), Some(place));
+        assert_eq!(view.get::<Code>(hash(7)).unwrap().unwrap(), large);
+        assert_eq!(view.get::<Accounts>(hash(3)).unwrap(), Some(account));
+        assert_eq!(view.get::<Accounts>(hash(4)).unwrap(), None);
+        let keys = [(hash(3), hash(4)), (hash(3), hash(5))];
+        assert_eq!(view.multi_get::<Slots>(keys).unwrap(), [Some(U256::from(256)), None]);
+        assert_eq!(view.get::<AccountTrie>(&[]).unwrap().unwrap().as_ref(), b"root");
+        assert_eq!(view.get::<StorageTrie>((hash(3), &[1, 2])).unwrap().unwrap().as_ref(), b"node");
+        assert_eq!(view.get::<ReverseDiffs>(7).unwrap().unwrap().as_ref(), b"undo");
+        assert_eq!(view.get::<Pending>(hash(1)).unwrap().unwrap().as_ref(), b"pending");
+        assert_eq!(view.get::<Meta>("name").unwrap().unwrap().as_ref(), b"value");
+    };
+    check(&store);
+    assert!(matches!(open(&path), Err(Error::Locked(_))));
+    assert!(matches!(Store::destroy(&path), Err(Error::Locked(_))));
+    drop(store);
+    let store = open(&path).unwrap();
+    check(&store);
+    store.flush().unwrap();
+    drop(store);
+    check(&open(&path).unwrap());
+    Store::destroy(&path).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_snapshot_does_not_see_later_writes_and_a_cursor_keeps_to_its_prefix() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = create(&directory.path().join("db"));
+    let put = |owner: u8, slot: u8| {
+        let mut batch = store.batch();
+        batch.put::<Slots>((hash(owner), hash(slot)), U256::from(slot));
+        store.write(batch, Durability::Memory).unwrap();
+    };
+    for (owner, slot) in [(1, 1), (2, 1), (2, 2), (0xff, 1), (0xff, 2), (3, 1)] {
+        put(owner, slot);
+    }
+    let snapshot = store.snapshot();
+    put(2, 3);
+    let slots = |view: &tandem_store::View<'_>, prefix: &[u8]| {
+        let mut cursor = view.cursor::<Slots>(prefix);
+        let mut found = Vec::new();
+        while let Some(value) = cursor.value().unwrap() {
+            found.push(value.to::<u8>());
+            cursor.advance();
+        }
+        found
+    };
+    assert_eq!(slots(&snapshot, hash(2).as_slice()), [1, 2]);
+    assert_eq!(slots(&store.view(), hash(2).as_slice()), [1, 2, 3]);
+    assert_eq!(slots(&snapshot, hash(0xff).as_slice()), [1, 2]);
+    assert_eq!(slots(&snapshot, hash(4).as_slice()), [0u8; 0]);
+    assert_eq!(slots(&snapshot, &[]), [1, 1, 2, 1, 1, 2]);
+    let mut range = snapshot.range::<Slots>(&[2], Some(&[3]));
+    assert_eq!(range.value().unwrap(), Some(U256::from(1)));
+    range.seek([hash(2), hash(2)].concat().as_slice());
+    assert_eq!(range.value().unwrap(), Some(U256::from(2)));
+    range.advance();
+    range.advance();
+    assert_eq!(range.entry().unwrap(), None);
+}
+
+#[test]
+fn a_batch_is_written_whole_and_its_last_word_counts() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = create(&directory.path().join("db"));
+    let mut batch = store.batch();
+    batch.put::<Canonical>(1, hash(1));
+    batch.delete::<Canonical>(1);
+    batch.put::<Canonical>(2, hash(2));
+    batch.delete_raw::<Canonical>(&2u64.to_be_bytes());
+    batch.put::<Canonical>(2, hash(3));
+    assert_eq!(batch.len(), 5);
+    store.write(batch, Durability::Disk).unwrap();
+    assert_eq!(store.view().get::<Canonical>(1).unwrap(), None);
+    assert_eq!(store.view().get::<Canonical>(2).unwrap(), Some(hash(3)));
+}
+
+#[test]
+fn directories_that_are_not_ours_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    assert!(matches!(open(&path), Err(Error::Missing(_))));
+    fs::create_dir(&path).unwrap();
+    assert!(matches!(open(&path), Err(Error::Missing(_))));
+    fs::write(path.join("letter.txt"), "dear").unwrap();
+    assert!(matches!(open(&path), Err(Error::Foreign { .. })));
+    let created = Store::create(&path, &Options::default());
+    assert!(matches!(created, Err(Error::Foreign { .. })));
+    fs::remove_file(path.join("letter.txt")).unwrap();
+
+    let store = create(&path);
+    let mut batch = store.batch();
+    batch.put::<Meta>("schema_version", &2u32.to_be_bytes());
+    store.write(batch, Durability::Process).unwrap();
+    drop(store);
+    let refused = open(&path);
+    assert!(matches!(refused, Err(Error::NewerSchema { found: 2, supported: 1, .. })));
+}
+
+#[test]
+fn a_malformed_record_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let store = create(&path);
+    let mut batch = store.batch();
+    // A slot that is zero is never written; its bytes are no value.
+    batch.put::<Slots>((hash(1), hash(2)), U256::ZERO);
+    store.write(batch, Durability::Process).unwrap();
+    let error = store.view().get::<Slots>((hash(1), hash(2))).unwrap_err().to_string();
+    assert!(error.contains("slots") && error.contains(&hash(2).to_string()[2..]), "{error}");
+}
