@@ -122,3 +122,32 @@ fn a_killed_process_loses_no_acknowledged_block() {
         }
     }
 }
+
+/// A block is committed while its root is still being computed. If the process dies before the root
+/// turned out wrong, nobody discards it.
+#[test]
+fn a_block_that_was_never_proven_does_not_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let (genesis, world) = new_chain(directory.path());
+    let mut random = Random(7);
+    let (good, bad, child) = {
+        let writer =
+            StorageWriter::open(small_config(directory.path()), Deps::default()).unwrap();
+        let epoch = writer.acquire_epoch("test").unwrap();
+        let (diff, after) = next(&world, 11);
+        let good = block(genesis, &after, diff.clone(), &mut random);
+        // The header of this one promises the parent's state, the diff leads to another.
+        let bad = block(genesis, &world, diff, &mut random);
+        let (diff, after) = next(&after, 13);
+        let child = block(bad.id, &after, diff, &mut random);
+        for block in [&good, &bad, &child] {
+            writer.commit(epoch, block.clone()).unwrap();
+        }
+        (good.id, bad.id, child.id)
+    };
+    let writer = StorageWriter::open(small_config(directory.path()), Deps::default()).unwrap();
+    let known = |id: BlockId| writer.header(BlockRef::Hash(id.hash)).unwrap().is_some();
+    assert!(known(good));
+    assert!(!known(bad) && !known(child));
+    assert_eq!(writer.pending().unwrap().len(), 1);
+}
