@@ -7,15 +7,24 @@ use alloy_consensus::Header;
 use alloy_rlp::Decodable;
 use std::sync::Arc;
 use tandem_primitives::{B256, BlockId};
-use tandem_proto::event::ChainEvent;
+use tandem_proto::{event::ChainEvent, storage::Forkchoice};
 
 /// Side-chain layers this far below the base are dropped, as storage-writer drops their records.
 const SIDE_CHAIN_DEPTH: u64 = 256;
 
 impl Engine {
+    /// Makes a forkchoice known here, after storage-writer has taken it.
+    pub(super) fn set_forkchoice(&mut self, forkchoice: Forkchoice) {
+        let goal = forkchoice.head.number.saturating_sub(self.config.persist_depth);
+        // A head lower than the one before does not call the base back.
+        self.base_limit = self.base_limit.max(goal);
+        self.chain.tree.write().set_forkchoice(forkchoice);
+    }
+
     /// Takes in the blocks that are pending in storage-writer and not known here.
-    pub(super) fn load_pending(&self) -> Result<(), Error> {
+    pub(super) fn load_pending(&mut self) -> Result<(), Error> {
         let base = self.storage.checkpoint()?.base;
+        self.base_limit = self.base_limit.max(base.number);
         self.chain.cache.clear();
         self.chain.layers.write().set_base(base);
         for block in self.storage.pending()? {
@@ -67,19 +76,17 @@ impl Engine {
     /// Makes sure that the base stands on the branch of `block`, and stays there until the next
     /// forkchoice: steps it back to the fork when that lies below where the base is or is going.
     pub(super) fn ensure_base_below(&mut self, block: B256) -> Result<(), Error> {
-        let (fork, head) = {
-            let tree = self.chain.tree.read();
-            (tree.fork_point(block), tree.forkchoice().head)
-        };
+        let fork = self.chain.tree.read().fork_point(block);
         let fork = match fork {
             Some(fork) => fork,
             // Older than the tree: known to storage-writer alone, so canonical.
             None => self.chain.header_by_hash(block)?.ok_or(Error::UnknownBlock)?.0,
         };
-        if fork.number >= head.number.saturating_sub(self.config.persist_depth) {
+        if fork.number >= self.base_limit {
             return Ok(());
         }
         self.storage.rewind(self.epoch, fork.number)?;
+        self.base_limit = fork.number;
         // What was published before the step back is no longer so.
         while self.persisted.try_next().is_some() {}
         self.load_pending()

@@ -40,7 +40,7 @@ impl Engine {
         };
         self.ensure_base_below(head.hash)?;
         self.storage.canonicalize(self.epoch, forkchoice)?;
-        self.chain.tree.write().set_forkchoice(forkchoice);
+        self.set_forkchoice(forkchoice);
         gauge!(names::HEAD).set(head.number as f64);
         if head != old.head {
             self.publish(CHAIN_HEAD, head);

@@ -20,7 +20,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tandem_actor::{Envelope, Inbox, Received};
 use tandem_bus::{Bus, Subscription};
 use tandem_chain::Block;
-use tandem_primitives::{B256, BlockId};
+use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::{
     event::{ChainEvent, CHAIN_PERSISTED},
     multiproof::ProofApi,
@@ -71,6 +71,8 @@ pub struct Engine {
     epoch: Epoch,
     committer: Committer,
     invalid: Invalid,
+    /// The highest block that the base stands at or is on its way to.
+    base_limit: BlockNumber,
 }
 
 impl Engine {
@@ -83,7 +85,7 @@ impl Engine {
         let committer = Committer::start(storage.clone(), epoch, fatal)
             .map_err(|error| Error::Execution(format!("start commit thread: {error}")))?;
         let invalid = Invalid::new(config.invalid_blocks);
-        let engine = Self {
+        let mut engine = Self {
             config,
             chain: chain.clone(),
             storage,
@@ -93,8 +95,11 @@ impl Engine {
             epoch,
             committer,
             invalid,
+            base_limit: 0,
         };
         engine.load_pending()?;
+        let forkchoice = engine.storage.checkpoint()?.forkchoice;
+        engine.set_forkchoice(forkchoice);
         Ok((engine, chain))
     }
 
