@@ -1,0 +1,121 @@
+use crate::{BLOB_BYTES, CELL_BYTES, Commitment, Error, Proof};
+use c_kzg::{Blob, Bytes48, KzgSettings};
+use std::sync::OnceLock;
+
+/// Tables for faster proofs; verification uses none, and they would take 96 MiB at 8.
+const PRECOMPUTE: u64 = 0;
+
+static LOADED: OnceLock<Setup> = OnceLock::new();
+
+/// The trusted setup of Ethereum's KZG ceremony, which is part of the library. A handle: one copy
+/// serves the whole process.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    settings: &'static KzgSettings,
+}
+
+/// The cells of an extended blob, with a proof of each.
+pub type CellsAndProofs = (Vec<[u8; CELL_BYTES]>, Vec<Proof>);
+
+impl Setup {
+    /// The setup. The first call decodes it, which takes over a second of CPU time; calls during
+    /// that time wait for it.
+    pub fn load() -> Self {
+        *LOADED.get_or_init(|| Self { settings: c_kzg::ethereum_kzg_settings(PRECOMPUTE) })
+    }
+
+    /// The setup if it is loaded.
+    pub fn loaded() -> Option<Self> {
+        LOADED.get().copied()
+    }
+
+    /// The commitment to a blob (EIP-4844, `blob_to_kzg_commitment`). Takes tens of milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::BlobLength`], [`Error::NotCanonical`].
+    pub fn commit(self, blob: &[u8]) -> Result<Commitment, Error> {
+        let commitment = self.settings.blob_to_kzg_commitment(&blob_of(canonical(blob)?))?;
+        Ok(commitment.to_bytes().into_inner())
+    }
+
+    /// The proof that a blob belongs to its commitment (EIP-4844, `compute_blob_kzg_proof`). Does
+    /// not check that it does. Takes tens of milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::BlobLength`], [`Error::NotCanonical`], [`Error::Commitment`].
+    pub fn prove_blob(self, blob: &[u8], commitment: &Commitment) -> Result<Proof, Error> {
+        let blob = blob_of(canonical(blob)?);
+        crate::point::check(commitment).map_err(Error::Commitment)?;
+        let proof = self.settings.compute_blob_kzg_proof(&blob, &Bytes48::new(*commitment))?;
+        Ok(proof.to_bytes().into_inner())
+    }
+
+    /// The cells of the extended blob (EIP-7594, `compute_cells`).
+    ///
+    /// # Errors
+    /// [`Error::BlobLength`], [`Error::NotCanonical`].
+    pub fn cells(self, blob: &[u8]) -> Result<Vec<[u8; CELL_BYTES]>, Error> {
+        let cells = self.settings.compute_cells(&blob_of(canonical(blob)?))?;
+        Ok(cells.iter().map(c_kzg::Cell::to_bytes).collect())
+    }
+
+    /// The cells with their proofs (EIP-7594, `compute_cells_and_kzg_proofs`). Takes hundreds of
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::BlobLength`], [`Error::NotCanonical`].
+    pub fn prove_cells(self, blob: &[u8]) -> Result<CellsAndProofs, Error> {
+        let (cells, proofs) =
+            self.settings.compute_cells_and_kzg_proofs(&blob_of(canonical(blob)?))?;
+        let cells = cells.iter().map(c_kzg::Cell::to_bytes).collect();
+        Ok((cells, proofs.iter().map(|proof| proof.to_bytes().into_inner()).collect()))
+    }
+
+    pub(crate) fn settings(self) -> &'static KzgSettings {
+        self.settings
+    }
+}
+
+pub(crate) fn blob_of(bytes: &[u8; BLOB_BYTES]) -> Blob {
+    Blob::new(*bytes)
+}
+
+/// The modulus of BLS12-381's scalar field, big-endian (EIP-4844, `BLS_MODULUS`).
+const MODULUS: [u8; 32] = [
+    0x73, 0xed, 0xa7, 0x53, 0x29, 0x9d, 0x7d, 0x48, 0x33, 0x39, 0xd8, 0x08, 0x09, 0xa1, 0xd8, 0x05,
+    0x53, 0xbd, 0xa4, 0x02, 0xff, 0xfe, 0x5b, 0xfe, 0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x01,
+];
+
+/// The bytes as a blob, all of whose field elements are below the modulus.
+pub(crate) fn canonical(blob: &[u8]) -> Result<&[u8; BLOB_BYTES], Error> {
+    let blob: &[u8; BLOB_BYTES] =
+        blob.try_into().map_err(|_| Error::BlobLength { got: blob.len() })?;
+    check_elements(blob).map(|()| blob)
+}
+
+/// Whether all field elements are below the modulus.
+pub(crate) fn check_elements(blob: &[u8; BLOB_BYTES]) -> Result<(), Error> {
+    let (elements, _) = blob.as_chunks::<32>();
+    match elements.iter().position(|element| *element >= MODULUS) {
+        Some(element) => Err(Error::NotCanonical { element }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_element_is_canonical_below_the_modulus() {
+        let mut blob = vec![0; BLOB_BYTES];
+        let mut largest = MODULUS;
+        largest[31] = 0;
+        blob[BLOB_BYTES - 32..].copy_from_slice(&largest);
+        assert!(canonical(&blob).is_ok());
+        blob[BLOB_BYTES - 32..].copy_from_slice(&MODULUS);
+        assert_eq!(canonical(&blob), Err(Error::NotCanonical { element: 4095 }));
+        blob[..32].copy_from_slice(&[0xff; 32]);
+        assert_eq!(canonical(&blob), Err(Error::NotCanonical { element: 0 }));
+    }
+}

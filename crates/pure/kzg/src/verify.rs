@@ -1,0 +1,215 @@
+use crate::{
+    BLOB_BYTES, CELLS, Commitment, Error, Proof, Setup, find_bad, point,
+    setup::{blob_of, check_elements},
+};
+use c_kzg::{Blob, Bytes48, Cell, CkzgError, KzgSettings};
+use std::ops::Range;
+
+/// A blob with what is claimed about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    /// The blob.
+    pub blob: &'a [u8; BLOB_BYTES],
+    /// What it is claimed to belong to.
+    pub commitment: &'a Commitment,
+    /// The proofs of that.
+    pub proofs: Proofs<'a>,
+}
+
+/// Proofs in one of the two forms.
+#[derive(Clone, Copy, Debug)]
+pub enum Proofs<'a> {
+    /// Of the whole blob (EIP-4844).
+    Blob(&'a Proof),
+    /// Of each cell (EIP-7594).
+    Cells(&'a [Proof; CELLS]),
+}
+
+impl<'a> Item<'a> {
+    /// An item of parts of any length. One proof is that of the blob.
+    ///
+    /// # Errors
+    /// [`Error::BlobLength`], [`Error::ProofCount`].
+    pub fn new(
+        blob: &'a [u8],
+        commitment: &'a Commitment,
+        proofs: &'a [Proof],
+    ) -> Result<Self, Error> {
+        let blob = blob.try_into().map_err(|_| Error::BlobLength { got: blob.len() })?;
+        let proofs = match proofs {
+            [proof] => Proofs::Blob(proof),
+            proofs => Proofs::Cells(
+                proofs
+                    .try_into()
+                    .map_err(|_| Error::ProofCount { expected: CELLS, got: proofs.len() })?,
+            ),
+        };
+        Ok(Self { blob, commitment, proofs })
+    }
+
+    /// Names the malformed point, if there is one.
+    fn check_points(&self) -> Result<(), Error> {
+        point::check(self.commitment).map_err(Error::Commitment)?;
+        let proofs = match &self.proofs {
+            Proofs::Blob(proof) => std::slice::from_ref(*proof),
+            Proofs::Cells(proofs) => proofs.as_slice(),
+        };
+        for (proof, bytes) in proofs.iter().enumerate() {
+            point::check(bytes).map_err(|fault| Error::Proof { proof, fault })?;
+        }
+        Ok(())
+    }
+}
+
+/// What became of some items.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// In the order of the items.
+    pub results: Vec<Result<(), Error>>,
+    /// Batch verifications that it took.
+    pub batches: u32,
+}
+
+/// Verifies items together: as many as there are of one form in one batch, which costs about two
+/// thirds of verifying each by itself (EIP-4844, `verify_blob_kzg_proof_batch`; EIP-7594,
+/// `verify_cell_kzg_proof_batch` over all cells). Bad ones are found and do not harm the others.
+pub fn verify(setup: Setup, items: &[Item<'_>]) -> Report {
+    let mut report = Report { results: vec![Ok(()); items.len()], batches: 0 };
+    let mut places = [Vec::new(), Vec::new()];
+    for (place, item) in items.iter().enumerate() {
+        match check_elements(item.blob) {
+            Ok(()) => places[usize::from(matches!(item.proofs, Proofs::Cells(_)))].push(place),
+            Err(error) => report.results[place] = Err(error),
+        }
+    }
+    for places in places.iter().filter(|places| !places.is_empty()) {
+        let items: Vec<_> = places.iter().map(|&place| items[place]).collect();
+        let (results, batches) = verify_form(setup.settings(), &items);
+        report.batches += batches;
+        for (&place, result) in places.iter().zip(results) {
+            report.results[place] = result;
+        }
+    }
+    report
+}
+
+/// Verifies items of one form whose field elements are canonical.
+fn verify_form(settings: &KzgSettings, items: &[Item<'_>]) -> (Vec<Result<(), Error>>, u32) {
+    let batch = match Batch::new(settings, items) {
+        Ok(batch) => batch,
+        Err(error) => return (vec![Err(error.into()); items.len()], 0),
+    };
+    let whole = 0..items.len();
+    let mut results = vec![Ok(()); items.len()];
+    let mut batches = 1;
+    let first = batch.holds(settings, whole.clone());
+    let runs = match &first {
+        Ok(true) => return (results, batches),
+        Ok(false) => vec![whole.clone()],
+        Err(c_kzg::Error::CError(CkzgError::C_KZG_BADARGS)) => {
+            for (item, result) in items.iter().zip(&mut results) {
+                *result = item.check_points();
+            }
+            runs_of_good(&results)
+        }
+        Err(error) => return (vec![Err(Error::Library(error.to_string())); items.len()], batches),
+    };
+
+    let mut broken = None;
+    let mut known = first.ok();
+    for run in runs {
+        let bad = find_bad(run, |range| {
+            // The whole was tried already.
+            if let Some(holds) = known.take() {
+                return holds;
+            }
+            batches += 1;
+            batch.holds(settings, range).unwrap_or_else(|error| {
+                broken = Some(Error::Library(error.to_string()));
+                false
+            })
+        });
+        for place in bad {
+            results[place] = Err(Error::ProofInvalid);
+        }
+    }
+    if let Some(error) = broken {
+        // What a failing library called invalid may be valid.
+        for result in results.iter_mut().filter(|result| **result == Err(Error::ProofInvalid)) {
+            *result = Err(error.clone());
+        }
+    }
+    (results, batches)
+}
+
+/// The longest ranges without a bad result.
+fn runs_of_good(results: &[Result<(), Error>]) -> Vec<Range<usize>> {
+    let mut runs = Vec::new();
+    let mut start = 0;
+    for (place, result) in results.iter().enumerate() {
+        if result.is_err() {
+            runs.push(start..place);
+            start = place + 1;
+        }
+    }
+    runs.push(start..results.len());
+    runs.retain(|run| !run.is_empty());
+    runs
+}
+
+/// Items as the library takes them, one behind the other, so that every range is a slice.
+enum Batch {
+    Blobs { blobs: Vec<Blob>, commitments: Vec<Bytes48>, proofs: Vec<Bytes48> },
+    Cells { commitments: Vec<Bytes48>, indices: Vec<u64>, cells: Vec<Cell>, proofs: Vec<Bytes48> },
+}
+
+impl Batch {
+    /// The first item says which form all have. Computes the cells of blobs whose proofs are of
+    /// cells.
+    fn new(settings: &KzgSettings, items: &[Item<'_>]) -> Result<Self, c_kzg::Error> {
+        let cell_form = matches!(items.first().map(|item| item.proofs), Some(Proofs::Cells(_)));
+        let each = if cell_form { CELLS } else { 1 };
+        let mut blobs = Vec::with_capacity(if cell_form { 0 } else { items.len() });
+        let mut cells = Vec::with_capacity(if cell_form { items.len() * CELLS } else { 0 });
+        let mut commitments = Vec::with_capacity(items.len() * each);
+        let mut proofs = Vec::with_capacity(items.len() * each);
+        for item in items {
+            commitments.extend(std::iter::repeat_n(Bytes48::new(*item.commitment), each));
+            match item.proofs {
+                Proofs::Blob(proof) => {
+                    blobs.push(blob_of(item.blob));
+                    proofs.push(Bytes48::new(*proof));
+                }
+                Proofs::Cells(of_cells) => {
+                    cells.extend_from_slice(&settings.compute_cells(&blob_of(item.blob))?[..]);
+                    proofs.extend(of_cells.iter().map(|&proof| Bytes48::new(proof)));
+                }
+            }
+        }
+        if !cell_form {
+            return Ok(Self::Blobs { blobs, commitments, proofs });
+        }
+        let indices = (0..items.len()).flat_map(|_| 0..CELLS as u64).collect();
+        Ok(Self::Cells { commitments, indices, cells, proofs })
+    }
+
+    /// Whether all items in the range are valid.
+    fn holds(&self, settings: &KzgSettings, range: Range<usize>) -> Result<bool, c_kzg::Error> {
+        match self {
+            Self::Blobs { blobs, commitments, proofs } => settings.verify_blob_kzg_proof_batch(
+                &blobs[range.clone()],
+                &commitments[range.clone()],
+                &proofs[range],
+            ),
+            Self::Cells { commitments, indices, cells, proofs } => {
+                let range = range.start * CELLS..range.end * CELLS;
+                settings.verify_cell_kzg_proof_batch(
+                    &commitments[range.clone()],
+                    &indices[range.clone()],
+                    &cells[range.clone()],
+                    &proofs[range],
+                )
+            }
+        }
+    }
+}

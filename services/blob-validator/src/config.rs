@@ -1,0 +1,71 @@
+use serde::Deserialize;
+use std::{thread::available_parallelism, time::Duration};
+use tandem_proto::limits::{BLOB_MESSAGE_BYTES_MAX, BLOBS_PER_BUNDLE_MAX};
+
+/// How much is verified at once, how much may wait, how much is remembered.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Threads that verify.
+    pub threads: usize,
+    /// Blobs that may wait for a thread, at least those of one sidecar. Each holds 128 KiB.
+    pub queue_blobs_max: usize,
+    /// Blobs that one thread verifies together at most. More save little and keep callers waiting.
+    pub batch_blobs_max: usize,
+    /// Sidecars whose callers may wait at once.
+    pub requests_max: usize,
+    /// Bytes of all sidecars whose callers wait, at least those of one. A sidecar counts from its
+    /// arrival to its answer, also while it waits for a verification that another one brought.
+    pub waiting_bytes_max: usize,
+    /// Valid verdicts remembered.
+    pub verdicts_max: usize,
+    /// Bytes that valid verdicts may take; the smaller of the two bounds counts.
+    pub verdict_bytes_max: usize,
+    /// Invalid verdicts remembered.
+    pub refusals_max: usize,
+    /// Seconds that an invalid verdict is remembered.
+    pub refusal_seconds: u64,
+    /// Bytes of validated blobs kept for the Engine API.
+    pub store_bytes_max: usize,
+    /// Seconds after its last validation that a blob is kept.
+    pub store_seconds: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            threads: available_parallelism().map_or(2, usize::from),
+            queue_blobs_max: 512,
+            batch_blobs_max: 32,
+            requests_max: 1024,
+            waiting_bytes_max: 256 << 20,
+            verdicts_max: 1 << 18,
+            verdict_bytes_max: 32 << 20,
+            refusals_max: 1 << 14,
+            refusal_seconds: 30,
+            store_bytes_max: 256 << 20,
+            store_seconds: 3600,
+        }
+    }
+}
+
+impl Config {
+    /// The same with every bound at a value that works: nothing is zero, and the largest sidecar
+    /// fits into the queue.
+    pub(crate) fn clamped(mut self) -> Self {
+        self.threads = self.threads.clamp(1, 256);
+        self.queue_blobs_max = self.queue_blobs_max.max(BLOBS_PER_BUNDLE_MAX);
+        self.batch_blobs_max = self.batch_blobs_max.clamp(1, 128);
+        self.requests_max = self.requests_max.max(1);
+        self.waiting_bytes_max = self.waiting_bytes_max.max(BLOB_MESSAGE_BYTES_MAX);
+        self
+    }
+
+    pub(crate) fn refusal_time(&self) -> Duration {
+        Duration::from_secs(self.refusal_seconds)
+    }
+
+    pub(crate) fn store_time(&self) -> Duration {
+        Duration::from_secs(self.store_seconds)
+    }
+}

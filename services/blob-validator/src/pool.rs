@@ -1,0 +1,248 @@
+//! The threads that verify, and what they share with those who ask.
+
+use crate::{
+    bundle, metrics as names,
+    state::{Done, Found, Job, State, Submission},
+    store::{self, Store},
+};
+use metrics::{counter, gauge, histogram};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_bus::Bus;
+use tandem_kzg::{Report, Setup, verify};
+use tandem_primitives::B256;
+use tandem_proto::{
+    blob_validator::{Bundle, Error, Form, Result, Status, Verdict},
+    event::{BLOBS_VALIDATED, BlobsValidated},
+};
+use tandem_telemetry::{add_link, traceparent};
+use tracing::{Span, field::Empty, info, info_span, warn};
+
+/// Where an answer goes. Called once, on any thread; must not wait.
+pub type Reply = Box<dyn FnOnce(Result<Verdict>) + Send>;
+
+/// What all threads work on. Locks are held for microseconds: no hashing, no copying of blobs, no
+/// KZG under them.
+pub struct Shared {
+    pub state: Mutex<State<Reply>>,
+    pub store: Mutex<Store>,
+    /// Something is queued, or everything ends.
+    work: Condvar,
+    bus: Bus,
+}
+
+impl Shared {
+    pub fn new(state: State<Reply>, store: Store, bus: Bus) -> Self {
+        Self { state: Mutex::new(state), store: Mutex::new(store), work: Condvar::new(), bus }
+    }
+
+    /// Hashes and submits a sidecar that passed [`bundle::check`], on this thread; `reply` gets the
+    /// answer here or later on another.
+    pub fn submit(&self, bundle: Arc<Bundle>, deadline: Instant, span: Span, reply: Reply) {
+        // Nobody waits: not even worth the hash. The state answers, and counts it.
+        let late = Instant::now() >= deadline;
+        let keys = match if late { Ok(Vec::new()) } else { bundle::keys(&bundle) } {
+            Ok(keys) => keys,
+            Err(error) => return reply(Err(Error::Library(error.to_string()))),
+        };
+        let submission = Submission { bundle, keys, deadline, reply, span };
+        let (done, new) = self.change(|state| {
+            let before = state.queued();
+            let done = state.submit(Instant::now(), submission);
+            (done, state.queued() - before)
+        });
+        // Each thread takes its share, so more than one may find something to do.
+        for _ in 0..new {
+            if !self.work.notify_one() {
+                break;
+            }
+        }
+        self.finish(done);
+    }
+
+    /// Refuses a request that did not even get to its check.
+    pub fn refuse_for_overload(&self) -> Error {
+        self.change(State::overloaded)
+    }
+
+    /// Changes the state, and lets the metrics follow.
+    fn change<T>(&self, change: impl FnOnce(&mut State<Reply>) -> T) -> T {
+        let mut state = self.state.lock();
+        let before = state.status();
+        let result = change(&mut state);
+        let after = state.status();
+        drop(state);
+        publish(&before, &after);
+        result
+    }
+
+    /// Answers requests. What is valid is there to be had before its answer is.
+    fn finish(&self, done: impl IntoIterator<Item = Done<Reply>>) {
+        for Done { reply, result, bundle } in done {
+            if result == Ok(Verdict::Valid) {
+                self.keep(&bundle);
+            }
+            reply(result);
+        }
+    }
+
+    fn keep(&self, bundle: &Bundle) {
+        let missing = self.store.lock().touch(Instant::now(), bundle);
+        if missing.is_empty() {
+            return;
+        }
+        let blobs = store::blobs(bundle, &missing);
+        let mut store = self.store.lock();
+        store.insert(Instant::now(), blobs);
+        gauge!(names::STORE_BLOBS).set(store.len() as f64);
+        gauge!(names::STORE_BYTES).set(store.bytes() as f64);
+        drop(store);
+        let event = BlobsValidated { versioned_hashes: bundle.versioned_hashes.clone() };
+        self.bus.publish(BLOBS_VALIDATED, event.encode());
+    }
+
+    /// Ends: waiting requests are answered, threads return.
+    pub fn stop(&self) {
+        let done = self.change(State::stop);
+        self.work.notify_all();
+        self.finish(done);
+    }
+
+    /// Waits for something to verify; `None` at the end.
+    fn next(&self) -> Option<Vec<Job>> {
+        loop {
+            let (jobs, expired) = self.change(|state| state.take(Instant::now()));
+            self.finish(expired);
+            if !jobs.is_empty() {
+                return Some(jobs);
+            }
+            let mut state = self.state.lock();
+            if state.stopped() {
+                return None;
+            }
+            if state.queued() == 0 {
+                self.work.wait(&mut state);
+            }
+        }
+    }
+}
+
+/// What happened between two looks at the state, as metrics.
+fn publish(before: &Status, after: &Status) {
+    let counters = [
+        (names::HITS, before.hits, after.hits),
+        (names::SHARED, before.shared, after.shared),
+        (names::OVERLOADED, before.overloaded, after.overloaded),
+        (names::EXPIRED, before.expired, after.expired),
+    ];
+    for (name, before, after) in counters {
+        if after > before {
+            counter!(name).increment(after - before);
+        }
+    }
+    if after.queued != before.queued {
+        gauge!(names::QUEUE_BLOBS).set(after.queued as f64);
+    }
+    if after.verdicts != before.verdicts {
+        gauge!(names::VERDICTS).set(after.verdicts as f64);
+    }
+}
+
+/// The loop of a verifier.
+pub fn run(shared: &Shared) {
+    let started = Instant::now();
+    let loading = Setup::loaded().is_none();
+    let setup = Setup::load();
+    if loading {
+        info!(millis = started.elapsed().as_millis() as u64, "trusted setup loaded");
+    }
+    while let Some(jobs) = shared.next() {
+        let Verified { found, batches, took } = verify_jobs(setup, &jobs);
+        let done = shared.change(|state| state.complete(Instant::now(), found, batches, took));
+        shared.finish(done);
+    }
+}
+
+/// The results of a batch, and what it took.
+struct Verified {
+    found: Vec<(B256, Found)>,
+    batches: u32,
+    took: Duration,
+}
+
+/// Verifies jobs of one form together.
+fn verify_jobs(setup: Setup, jobs: &[Job]) -> Verified {
+    let started = Instant::now();
+    let form = match jobs.first().map(|job| job.bundle.form) {
+        Some(Form::CellProofs) => "cells",
+        _ => "blobs",
+    };
+    let waited = jobs.iter().map(|job| started.saturating_duration_since(job.since)).max();
+    let waited = waited.unwrap_or_default();
+    let span = batch_span(jobs, form, waited.as_micros() as u64);
+    let entered = span.enter();
+    let mut found: Vec<(B256, Found)> = Vec::with_capacity(jobs.len());
+    let mut items = Vec::with_capacity(jobs.len());
+    let mut places = Vec::with_capacity(jobs.len());
+    for (place, job) in jobs.iter().enumerate() {
+        let item = bundle::item(&job.bundle, job.index);
+        // Replaced below for all that are items, which is what the checks before let through.
+        found.push((
+            job.key,
+            item.as_ref().map_or_else(|error| verdict(Err(error)), |_| Ok(Ok(()))),
+        ));
+        if let Ok(item) = item {
+            items.push(item);
+            places.push(place);
+        }
+    }
+    let Report { results, batches } = verify(setup, &items);
+    for (place, result) in places.into_iter().zip(&results) {
+        found[place].1 = verdict(result.as_ref().copied());
+    }
+    let refused = found.iter().filter(|(_, found)| matches!(found, Ok(Err(_)))).count();
+    if let Some((_, Err(error))) = found.iter().find(|(_, found)| found.is_err()) {
+        warn!(%error, "kzg library failed");
+    }
+    span.record("batches", batches);
+    span.record("refused", refused);
+    drop(entered);
+    let took = started.elapsed();
+    counter!(names::VERIFIED, "form" => form).increment(jobs.len() as u64);
+    counter!(names::REFUSED, "form" => form).increment(refused as u64);
+    counter!(names::BATCHES, "form" => form).increment(u64::from(batches));
+    histogram!(names::VERIFY_SECONDS, "form" => form).record(took.as_secs_f64());
+    histogram!(names::BATCH_BLOBS, "form" => form).record(jobs.len() as f64);
+    histogram!(names::QUEUE_WAIT_SECONDS).record(waited.as_secs_f64());
+    Verified { found, batches, took }
+}
+
+fn verdict(result: std::result::Result<(), &tandem_kzg::Error>) -> Found {
+    match result {
+        Ok(()) => Ok(Ok(())),
+        Err(error) => bundle::reason(error).map(Err),
+    }
+}
+
+/// One request: its child. A batch that serves many: linked to each.
+fn batch_span(jobs: &[Job], form: &'static str, queue_wait_us: u64) -> Span {
+    let blobs = jobs.len();
+    let first = jobs.first().map_or_else(Span::none, |job| job.span.clone());
+    let alone = jobs.iter().all(|job| job.span.id() == first.id());
+    let parent = if alone { first.id() } else { None };
+    let span = info_span!(
+        parent: parent, "validate_blobs",
+        blobs, form, queue_wait_us, batches = Empty, refused = Empty,
+    );
+    if !alone {
+        for job in jobs {
+            if let Some(context) = traceparent(&job.span) {
+                add_link(&span, &context);
+            }
+        }
+    }
+    span
+}

@@ -1,0 +1,194 @@
+//! Wiring: the verifiers, the intake, and the contract.
+
+use crate::{
+    admission::{Admission, Gate},
+    bundle,
+    config::Config,
+    intake::{self, Message},
+    metrics,
+    pool::{self, Shared},
+    state::State,
+    store::Store,
+};
+use crossbeam_channel::RecvTimeoutError;
+use parking_lot::Mutex;
+use std::{
+    io, mem,
+    sync::Arc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+use tandem_actor::{Mailbox, mailbox, spawn};
+use tandem_bus::Bus;
+use tandem_kzg::Setup;
+use tandem_primitives::B256;
+use tandem_proto::blob_validator::{
+    BlobApi, Bundle, Error, Pending, Result, Status, StoredBlob, Verdict,
+};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tracing::Span;
+
+/// The longest that a caller can wait.
+const TIMEOUT_MAX: Duration = Duration::from_secs(600);
+
+/// What the service needs from the rest of the cluster.
+pub struct Deps {
+    /// Where `blobs.validated` is published.
+    pub bus: Bus,
+    /// Cancelled when a thread panics.
+    pub fatal: CancellationToken,
+}
+
+/// The service. Requests may come as soon as it is there; they wait until the trusted setup is
+/// loaded, about a second.
+pub struct BlobValidator {
+    shared: Arc<Shared>,
+    gate: Gate,
+    intake: Mailbox<Message>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl BlobValidator {
+    /// Starts the threads. They load the trusted setup; this does not wait for it.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no thread to give.
+    pub fn start(config: Config, deps: Deps) -> io::Result<Arc<Self>> {
+        metrics::describe();
+        let config = config.clamped();
+        let store = Store::new(config.store_bytes_max, config.store_time());
+        let (gate, count) = (Gate::new(config.waiting_bytes_max), config.threads);
+        let (intake, inbox) = mailbox("blob-validator", config.requests_max);
+        let shared = Arc::new(Shared::new(State::new(config), store, deps.bus));
+        let threads = Mutex::new(Vec::with_capacity(count + 1));
+        let service = Self { shared: shared.clone(), gate, intake, threads };
+        for index in 0..count {
+            let shared = shared.clone();
+            let name = format!("blob-verifier-{index}");
+            let thread = spawn(&name, deps.fatal.clone(), move || pool::run(&shared))?;
+            service.threads.lock().push(thread);
+        }
+        let thread =
+            spawn("blob-intake", deps.fatal.clone(), move || intake::run(&shared, &inbox))?;
+        service.threads.lock().push(thread);
+        Ok(Arc::new(service))
+    }
+
+    /// Whether the trusted setup is loaded.
+    pub fn ready(&self) -> bool {
+        Setup::loaded().is_some()
+    }
+
+    /// Ends: waiting requests are answered with [`Error::Unavailable`], the threads finish what
+    /// they verify and return. Waits for them, so never in async code. Later calls change nothing.
+    pub fn stop(&self) {
+        self.shared.stop();
+        let threads = mem::take(&mut *self.threads.lock());
+        if !threads.is_empty() {
+            let _ = self.intake.send(Message::Stop);
+        }
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for BlobValidator {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn deadline(timeout: Duration) -> Instant {
+    Instant::now() + timeout.min(TIMEOUT_MAX)
+}
+
+fn stopped() -> Error {
+    Error::Unavailable("stopped".to_owned())
+}
+
+impl BlobValidator {
+    /// Answers a sidecar that is refused without KZG; the right to be inside for others. Takes
+    /// microseconds.
+    fn admit(&self, bundle: &Bundle) -> std::result::Result<Admission, Result<Verdict>> {
+        bundle::check(bundle).map_err(|refusal| Ok(Verdict::Invalid(refusal)))?;
+        self.gate.admit(bundle).ok_or_else(|| Err(self.shared.refuse_for_overload()))
+    }
+
+    /// Hands a sidecar to the intake. The answer comes through the channel.
+    fn send(
+        &self,
+        bundle: Arc<Bundle>,
+        deadline: Instant,
+    ) -> std::result::Result<oneshot::Receiver<Result<Verdict>>, Result<Verdict>> {
+        let admission = self.admit(&bundle)?;
+        let (sender, answer) = oneshot::channel();
+        let reply = Box::new(move |result| {
+            drop(admission);
+            // An error means that the caller has given up.
+            drop(sender.send(result));
+        });
+        match self.intake.try_send(Message::Validate { bundle, deadline, reply }) {
+            Ok(()) => Ok(answer),
+            Err(tandem_actor::Error::Overloaded(_)) => Err(Err(self.shared.refuse_for_overload())),
+            Err(tandem_actor::Error::Stopped(_)) => Err(Err(stopped())),
+        }
+    }
+}
+
+impl BlobApi for BlobValidator {
+    fn validate(&self, bundle: Arc<Bundle>, timeout: Duration) -> Pending<Verdict> {
+        let deadline = deadline(timeout);
+        let sent = self.send(bundle, deadline);
+        Box::pin(async move {
+            let answer = match sent {
+                Ok(answer) => answer,
+                Err(result) => return result,
+            };
+            match tokio::time::timeout_at(deadline.into(), answer).await {
+                Ok(Ok(result)) => result,
+                Ok(Err(_)) => Err(stopped()),
+                Err(_) => Err(Error::DeadlineExceeded),
+            }
+        })
+    }
+
+    fn validate_blocking(&self, bundle: Arc<Bundle>, timeout: Duration) -> Result<Verdict> {
+        let deadline = deadline(timeout);
+        let admission = match self.admit(&bundle) {
+            Ok(admission) => admission,
+            Err(result) => return result,
+        };
+        let (sender, answer) = crossbeam_channel::bounded(1);
+        let reply = Box::new(move |result| {
+            drop(admission);
+            drop(sender.send(result));
+        });
+        self.shared.submit(bundle, deadline, Span::current(), reply);
+        answer.recv_deadline(deadline).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Timeout => Err(Error::DeadlineExceeded),
+            RecvTimeoutError::Disconnected => Err(stopped()),
+        })
+    }
+
+    fn get_blobs(&self, versioned_hashes: &[B256]) -> Result<Vec<Option<Arc<StoredBlob>>>> {
+        Ok(self.shared.store.lock().get(Instant::now(), versioned_hashes))
+    }
+
+    fn forget(&self, versioned_hashes: &[B256]) -> Result<()> {
+        self.shared.store.lock().forget(versioned_hashes);
+        Ok(())
+    }
+
+    fn status(&self) -> Result<Status> {
+        let counts = self.shared.state.lock().status();
+        let store = self.shared.store.lock();
+        Ok(Status {
+            ready: self.ready(),
+            stored_blobs: store.len() as u64,
+            stored_bytes: store.bytes() as u64,
+            ..counts
+        })
+    }
+}

@@ -1,0 +1,311 @@
+//! What is known, what is being verified, who waits for it. No thread, no clock, no KZG: the
+//! service takes jobs out and puts results in.
+
+use crate::{config::Config, verdicts::Verdicts};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_primitives::B256;
+use tandem_proto::blob_validator::{Bundle, Error, Form, Reason, Refusal, Status, Verdict};
+use tracing::Span;
+
+/// The bounds of a retry hint.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(10));
+
+/// What a blob takes to verify before one was measured.
+const COST: Duration = Duration::from_millis(2);
+
+/// A sidecar that passed the checks without KZG.
+pub struct Submission<R> {
+    pub bundle: Arc<Bundle>,
+    /// Its content keys, by blob.
+    pub keys: Vec<B256>,
+    pub deadline: Instant,
+    /// Where the answer goes.
+    pub reply: R,
+    pub span: Span,
+}
+
+/// A blob to be verified.
+#[derive(Clone)]
+pub struct Job {
+    pub key: B256,
+    pub bundle: Arc<Bundle>,
+    /// Its position in the bundle.
+    pub index: usize,
+    /// When it was queued.
+    pub since: Instant,
+    /// Of the request that brought it.
+    pub span: Span,
+}
+
+/// A request that is answered.
+pub struct Done<R> {
+    pub reply: R,
+    pub result: Result<Verdict, Error>,
+    pub bundle: Arc<Bundle>,
+}
+
+/// What became of a job: the verdict, or why the KZG library gave none.
+pub type Found = Result<Result<(), Reason>, String>;
+
+/// Verdicts, verifications under way, and requests that wait.
+pub struct State<R> {
+    config: Config,
+    verdicts: Verdicts,
+    flights: HashMap<B256, Flight>,
+    /// By form, because a batch has one form.
+    queues: [VecDeque<Job>; 2],
+    requests: HashMap<u64, Request<R>>,
+    next_request: u64,
+    /// What a blob took lately, on one thread.
+    cost: Duration,
+    counts: Status,
+    stopped: bool,
+}
+
+/// The one verification of some content, from the first request for it to its verdict.
+struct Flight {
+    /// Requests, and the position of the blob in each.
+    waiters: Vec<(u64, u32)>,
+    /// When the last of them gives up.
+    deadline: Instant,
+}
+
+struct Request<R> {
+    reply: R,
+    bundle: Arc<Bundle>,
+    /// Blobs without a verdict.
+    remaining: usize,
+    refusal: Option<Refusal>,
+    deadline: Instant,
+}
+
+impl<R> State<R> {
+    pub fn new(config: Config) -> Self {
+        let verdicts = Verdicts::new(
+            config.verdicts_max,
+            config.verdict_bytes_max,
+            config.refusals_max,
+            config.refusal_time(),
+        );
+        Self {
+            config,
+            verdicts,
+            flights: HashMap::new(),
+            queues: Default::default(),
+            requests: HashMap::new(),
+            next_request: 0,
+            cost: COST,
+            counts: Status::default(),
+            stopped: false,
+        }
+    }
+
+    /// Takes a sidecar: what is known of it is used, what others wait for is shared, the rest is
+    /// queued, all of it or nothing. Gives it back if it can be answered at once.
+    pub fn submit(&mut self, now: Instant, submission: Submission<R>) -> Option<Done<R>> {
+        let Submission { bundle, keys, deadline, reply, span } = submission;
+        let answer = |reply, bundle, result| Some(Done { reply, result, bundle });
+        if self.stopped {
+            return answer(reply, bundle, Err(stopping()));
+        }
+        if deadline <= now {
+            self.counts.expired += 1;
+            return answer(reply, bundle, Err(Error::DeadlineExceeded));
+        }
+        let mut refusal = None;
+        let mut unknown = Vec::new();
+        for (index, key) in (0u32..).zip(&keys) {
+            match self.verdicts.get(now, key) {
+                Some(Ok(())) => self.counts.hits += 1,
+                Some(Err(reason)) => {
+                    self.counts.hits += 1;
+                    refusal.get_or_insert(Refusal { blob: Some(index), reason });
+                }
+                None => unknown.push((index, *key)),
+            }
+        }
+        if let Some(refusal) = refusal {
+            return answer(reply, bundle, Ok(Verdict::Invalid(refusal)));
+        }
+        if unknown.is_empty() {
+            return answer(reply, bundle, Ok(Verdict::Valid));
+        }
+        let new = unknown.iter().filter(|(_, key)| !self.flights.contains_key(key)).count();
+        if self.requests.len() >= self.config.requests_max
+            || self.queued() + new > self.config.queue_blobs_max
+        {
+            return answer(reply, bundle, Err(self.overloaded()));
+        }
+
+        let id = self.next_request;
+        self.next_request += 1;
+        let remaining = unknown.len();
+        for (index, key) in unknown {
+            self.wait_for(now, (id, index), key, deadline, &bundle, &span);
+        }
+        let request = Request { reply, bundle, remaining, refusal: None, deadline };
+        self.requests.insert(id, request);
+        None
+    }
+
+    /// Joins the verification of some content, or queues it.
+    fn wait_for(
+        &mut self,
+        now: Instant,
+        waiter: (u64, u32),
+        key: B256,
+        deadline: Instant,
+        bundle: &Arc<Bundle>,
+        span: &Span,
+    ) {
+        if let Some(flight) = self.flights.get_mut(&key) {
+            flight.waiters.push(waiter);
+            flight.deadline = flight.deadline.max(deadline);
+            self.counts.shared += 1;
+            return;
+        }
+        self.flights.insert(key, Flight { waiters: vec![waiter], deadline });
+        let (bundle, index, span) = (bundle.clone(), waiter.1 as usize, span.clone());
+        self.queues[queue_of(bundle.form)].push_back(Job { key, bundle, index, since: now, span });
+    }
+
+    /// Refuses for want of room, and counts it.
+    pub fn overloaded(&mut self) -> Error {
+        self.counts.overloaded += 1;
+        let queued = u32::try_from(self.queued()).unwrap_or(u32::MAX);
+        let threads = u32::try_from(self.config.threads).unwrap_or(u32::MAX).max(1);
+        let wait = self.cost.saturating_mul(queued) / threads;
+        Error::Overloaded { retry_after: wait.clamp(RETRY_AFTER.0, RETRY_AFTER.1) }
+    }
+
+    /// The next batch: a thread's share of what waits, all of one form, the longest waiting first.
+    /// Blobs that nobody waits for any more are left out; their requests are answered.
+    pub fn take(&mut self, now: Instant) -> (Vec<Job>, Vec<Done<R>>) {
+        let (mut jobs, mut done) = (Vec::new(), Vec::new());
+        let Some(queue) = self.longest_waiting() else { return (jobs, done) };
+        let share = self.queues[queue].len().div_ceil(self.config.threads.max(1));
+        let share = share.clamp(1, self.config.batch_blobs_max);
+        while jobs.len() < share
+            && let Some(job) = self.queues[queue].pop_front()
+        {
+            match self.flights.get(&job.key) {
+                Some(flight) if flight.deadline > now => jobs.push(job),
+                _ => done.extend(self.expire(&job.key)),
+            }
+        }
+        (jobs, done)
+    }
+
+    fn longest_waiting(&self) -> Option<usize> {
+        let heads = self.queues.iter().enumerate();
+        let heads = heads.filter_map(|(place, queue)| Some((queue.front()?.since, place)));
+        heads.min().map(|(_, place)| place)
+    }
+
+    /// Gives up a verification that comes too late for everyone.
+    fn expire(&mut self, key: &B256) -> Vec<Done<R>> {
+        let waiters = self.flights.remove(key).map(|flight| flight.waiters).unwrap_or_default();
+        let done: Vec<_> = waiters
+            .into_iter()
+            .filter_map(|(id, _)| self.end(id, Err(Error::DeadlineExceeded)))
+            .collect();
+        self.counts.expired += done.len() as u64;
+        done
+    }
+
+    fn end(&mut self, id: u64, result: Result<Verdict, Error>) -> Option<Done<R>> {
+        let Request { reply, bundle, .. } = self.requests.remove(&id)?;
+        Some(Done { reply, result, bundle })
+    }
+
+    /// Takes the results of a batch, which took `elapsed` and so many batch verifications. Gives
+    /// back the requests that have all their verdicts.
+    pub fn complete(
+        &mut self,
+        now: Instant,
+        found: Vec<(B256, Found)>,
+        batches: u32,
+        elapsed: Duration,
+    ) -> Vec<Done<R>> {
+        self.counts.batches += u64::from(batches);
+        self.counts.verified += found.len() as u64;
+        if let Some(cost) = elapsed.checked_div(u32::try_from(found.len()).unwrap_or(u32::MAX)) {
+            self.cost = (self.cost * 7 + cost) / 8;
+        }
+        let mut done = Vec::new();
+        for (key, found) in found {
+            if let Ok(verdict) = found {
+                self.verdicts.insert(now, key, verdict);
+            }
+            let Some(flight) = self.flights.remove(&key) else { continue };
+            for (id, index) in flight.waiters {
+                done.extend(self.answer(now, id, index, &found));
+            }
+        }
+        done
+    }
+
+    /// Notes one blob's verdict; gives back the request if that was the last one.
+    fn answer(&mut self, now: Instant, id: u64, index: u32, found: &Found) -> Option<Done<R>> {
+        // Gone when another blob of it could not be verified.
+        let request = self.requests.get_mut(&id)?;
+        let verdict = match found {
+            Ok(verdict) => verdict,
+            Err(text) => return self.end(id, Err(Error::Library(text.clone()))),
+        };
+        if let Err(reason) = *verdict
+            && request.refusal.is_none_or(|earlier| earlier.blob > Some(index))
+        {
+            request.refusal = Some(Refusal { blob: Some(index), reason });
+        }
+        request.remaining -= 1;
+        if request.remaining > 0 {
+            return None;
+        }
+        if request.deadline <= now {
+            self.counts.expired += 1;
+        }
+        let verdict = request.refusal.map_or(Verdict::Valid, Verdict::Invalid);
+        self.end(id, Ok(verdict))
+    }
+
+    /// Ends: every request is answered, nothing stays queued, nothing is taken any more.
+    pub fn stop(&mut self) -> Vec<Done<R>> {
+        self.stopped = true;
+        self.flights.clear();
+        self.queues.iter_mut().for_each(VecDeque::clear);
+        let ids: Vec<_> = self.requests.keys().copied().collect();
+        ids.into_iter().filter_map(|id| self.end(id, Err(stopping()))).collect()
+    }
+
+    /// Whether it has ended.
+    pub fn stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Blobs that wait for a thread.
+    pub fn queued(&self) -> usize {
+        self.queues.iter().map(VecDeque::len).sum()
+    }
+
+    /// Counts so far; without what the store holds and whether the setup is loaded.
+    pub fn status(&self) -> Status {
+        Status { queued: self.queued() as u64, verdicts: self.verdicts.len() as u64, ..self.counts }
+    }
+}
+
+fn stopping() -> Error {
+    Error::Unavailable("stopping".to_owned())
+}
+
+fn queue_of(form: Form) -> usize {
+    usize::from(form == Form::CellProofs)
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -1,0 +1,76 @@
+//! Sidecars that are valid, and ways to spoil them.
+#![allow(dead_code)]
+
+use std::sync::{Arc, OnceLock};
+use tandem_blob_validator::{BlobValidator, Config, Deps};
+use tandem_bus::Bus;
+use tandem_kzg::{Setup, versioned_hash};
+use tandem_proto::blob_validator::{BLOB_BYTES, Bundle, Commitment, Form, Proof, Rule};
+use tokio_util::sync::CancellationToken;
+
+/// A blob with everything that belongs to it.
+pub struct Sample {
+    pub blob: Vec<u8>,
+    pub commitment: Commitment,
+    pub proof: Proof,
+}
+
+/// A blob of small numbers; each seed gives another.
+pub fn blob(seed: u64) -> Vec<u8> {
+    let mut blob = vec![0; BLOB_BYTES];
+    for (element, bytes) in (0u64..).zip(blob.as_chunks_mut::<32>().0.iter_mut().take(64)) {
+        bytes[24..].copy_from_slice(&(seed * 1000 + element).to_be_bytes());
+    }
+    blob
+}
+
+pub fn samples() -> &'static [Sample] {
+    static SAMPLES: OnceLock<Vec<Sample>> = OnceLock::new();
+    SAMPLES.get_or_init(|| {
+        let setup = Setup::load();
+        let sample = |seed| {
+            let blob = blob(seed);
+            let commitment = setup.commit(&blob).unwrap();
+            let proof = setup.prove_blob(&blob, &commitment).unwrap();
+            Sample { blob, commitment, proof }
+        };
+        (1..=6).map(sample).collect()
+    })
+}
+
+/// A valid sidecar of the first `count` samples.
+pub fn bundle(count: usize) -> Bundle {
+    let samples = &samples()[..count];
+    let hash = |sample: &Sample| versioned_hash(&sample.commitment);
+    Bundle {
+        form: Form::BlobProofs,
+        blobs: samples.iter().map(|sample| sample.blob.clone().into()).collect(),
+        commitments: samples.iter().map(|sample| sample.commitment).collect(),
+        proofs: samples.iter().map(|sample| sample.proof).collect(),
+        versioned_hashes: samples.iter().map(hash).collect(),
+        rule: Rule { form: Form::BlobProofs, blobs_max: 9 },
+    }
+}
+
+/// The first sample with proofs of its cells.
+pub fn cells_bundle() -> Bundle {
+    static PROOFS: OnceLock<Vec<Proof>> = OnceLock::new();
+    let proofs = PROOFS.get_or_init(|| Setup::load().prove_cells(&samples()[0].blob).unwrap().1);
+    let form = Form::CellProofs;
+    Bundle { form, proofs: proofs.clone(), rule: Rule { form, blobs_max: 6 }, ..bundle(1) }
+}
+
+/// A sidecar of `count` blobs that nobody has sent before, all of them invalid.
+pub fn garbage(seed: u64, count: usize) -> Arc<Bundle> {
+    let mut bundle = bundle(count);
+    for (index, place) in (0u64..).zip(&mut bundle.blobs) {
+        *place = blob(1_000_000 + seed * 100 + index).into();
+    }
+    Arc::new(bundle)
+}
+
+pub fn start(config: Config) -> (Arc<BlobValidator>, Bus) {
+    let bus = Bus::default();
+    let deps = Deps { bus: bus.clone(), fatal: CancellationToken::new() };
+    (BlobValidator::start(config, deps).unwrap(), bus)
+}
