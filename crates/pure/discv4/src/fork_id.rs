@@ -1,0 +1,110 @@
+//! Fork ids, EIP-2124: which chain a node is on and which forks it has passed, in twelve bytes.
+
+use alloy_primitives::B256;
+use alloy_rlp::{RlpDecodable, RlpEncodable};
+
+/// What a node says about its chain.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, RlpEncodable, RlpDecodable)]
+#[rlp(trailing)]
+pub struct ForkId {
+    /// CRC-32 of the genesis hash and all forks passed, big-endian.
+    pub hash: [u8; 4],
+    /// The next fork known, block number or time; 0 when none is.
+    pub next: u64,
+}
+
+/// The fork id at a head. `block_forks` are the numbers at which forks activate, `time_forks` the
+/// times (EIP-6122); those at 0, or at or before the time of genesis, belong to genesis and do not
+/// count, and several forks at one place count once.
+pub fn fork_id(
+    genesis: (B256, u64),
+    block_forks: &[u64],
+    time_forks: &[u64],
+    head: (u64, u64),
+) -> ForkId {
+    let ((genesis_hash, genesis_time), (head_number, head_time)) = (genesis, head);
+    let mut crc = Crc32::default();
+    crc.update(genesis_hash.as_slice());
+    let blocks = sorted(block_forks, 0).into_iter().map(|fork| (fork, fork <= head_number));
+    let times = sorted(time_forks, genesis_time).into_iter().map(|fork| (fork, fork <= head_time));
+    for (fork, passed) in blocks.chain(times) {
+        if !passed {
+            return ForkId { hash: crc.finish(), next: fork };
+        }
+        crc.update(&fork.to_be_bytes());
+    }
+    ForkId { hash: crc.finish(), next: 0 }
+}
+
+fn sorted(forks: &[u64], above: u64) -> Vec<u64> {
+    let mut forks: Vec<_> = forks.iter().copied().filter(|&fork| fork > above).collect();
+    forks.sort_unstable();
+    forks.dedup();
+    forks
+}
+
+/// CRC-32 as in IEEE 802.3, bit by bit: it sees a few hundred bytes in the life of a process.
+struct Crc32(u32);
+
+impl Default for Crc32 {
+    fn default() -> Self {
+        Self(u32::MAX)
+    }
+}
+
+impl Crc32 {
+    fn update(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 ^= u32::from(byte);
+            for _ in 0..8 {
+                self.0 = (self.0 >> 1) ^ (0xedb8_8320 & (self.0 & 1).wrapping_neg());
+            }
+        }
+    }
+
+    fn finish(&self) -> [u8; 4] {
+        (!self.0).to_be_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_primitives::b256;
+
+    /// The ids that EIP-2124 lists for mainnet, and those after the merge that follow from the rules.
+    #[test]
+    fn mainnet_ids_are_those_of_the_eip() {
+        let genesis = b256!("0xd4e56740f876aef8c010b86a40d5f56745a118d0906a34e69aec8c0db1cb8fa3");
+        let blocks = [
+            1_150_000, 1_920_000, 2_463_000, 2_675_000, 4_370_000, 7_280_000, 7_280_000, 9_069_000,
+            9_200_000, 12_244_000, 12_965_000, 13_773_000, 15_050_000,
+        ];
+        let times = [1_681_338_455, 1_710_338_135];
+        let expect: [(u64, u64, u32, u64); 11] = [
+            (0, 0, 0xfc64_ec04, 1_150_000),
+            (1_149_999, 0, 0xfc64_ec04, 1_150_000),
+            (1_150_000, 0, 0x97c2_c34c, 1_920_000),
+            (1_920_000, 0, 0x91d1_f948, 2_463_000),
+            (2_463_000, 0, 0x7a64_da13, 2_675_000),
+            (2_675_000, 0, 0x3edd_5b10, 4_370_000),
+            (4_370_000, 0, 0xa00b_c324, 7_280_000),
+            (7_280_000, 0, 0x668d_b0af, 9_069_000),
+            (15_050_000, 0, 0xf0af_d0e3, 1_681_338_455),
+            (20_000_000, 1_681_338_455, 0xdce9_6c2d, 1_710_338_135),
+            (20_000_000, 1_710_338_135, 0x9f3d_2254, 0),
+        ];
+        for (number, time, hash, next) in expect {
+            let id = fork_id((genesis, 0), &blocks, &times, (number, time));
+            assert_eq!(id, ForkId { hash: hash.to_be_bytes(), next }, "at {number}, {time}");
+        }
+    }
+
+    #[test]
+    fn forks_of_genesis_do_not_count() {
+        let id =
+            |blocks: &[u64], times: &[u64]| fork_id((B256::ZERO, 100), blocks, times, (5, 200));
+        assert_eq!(id(&[0, 0], &[0, 100]), id(&[], &[]));
+        assert_ne!(id(&[], &[101]), id(&[], &[]));
+    }
+}

@@ -1,0 +1,144 @@
+//! Who a node is: a secp256k1 key; and how far it is from others.
+
+use crate::PacketError;
+use alloy_primitives::{B256, B512, keccak256};
+use rand::Rng;
+use secp256k1::{
+    Message, SECP256K1, SecretKey,
+    ecdsa::{RecoverableSignature, RecoveryId},
+};
+use std::fmt;
+
+/// A node's uncompressed public key without the leading 0x04.
+pub type PublicKey = B512;
+
+/// A node's address in the Kademlia space: keccak256 of its public key.
+pub fn node_id(key: &PublicKey) -> B256 {
+    keccak256(key)
+}
+
+/// The distance of two nodes, a number, big-endian: the exclusive or of their addresses.
+pub fn distance(a: &B256, b: &B256) -> B256 {
+    *a ^ *b
+}
+
+/// The k-bucket of `other` in the table of `own`: `i` when the distance is in `2^i..2^(i+1)`, `None`
+/// for the node itself.
+pub fn bucket(own: &B256, other: &B256) -> Option<u8> {
+    let distance = distance(own, other);
+    let byte = distance.iter().position(|&byte| byte != 0)?;
+    Some((255 - byte * 8) as u8 - distance[byte].leading_zeros() as u8)
+}
+
+/// A node's secret key with the public key that it gives. Its debug form shows only the latter.
+#[derive(Clone)]
+pub struct NodeKey {
+    secret: SecretKey,
+    public: PublicKey,
+}
+
+impl NodeKey {
+    /// The key of these 32 bytes, `None` when they are zero or not below the curve's order.
+    pub fn from_bytes(bytes: [u8; 32]) -> Option<Self> {
+        SecretKey::from_byte_array(bytes).ok().map(Self::new)
+    }
+
+    /// A new key. `rng` must be fit for cryptography where the key is a real one.
+    pub fn random(rng: &mut impl Rng) -> Self {
+        Self::new(SecretKey::new(rng))
+    }
+
+    fn new(secret: SecretKey) -> Self {
+        let public = uncompressed(&secret.public_key(SECP256K1));
+        Self { secret, public }
+    }
+
+    /// The secret, for keeping it.
+    pub fn secret_bytes(&self) -> [u8; 32] {
+        self.secret.secret_bytes()
+    }
+
+    /// The public key.
+    pub fn public(&self) -> &PublicKey {
+        &self.public
+    }
+
+    /// The address in the Kademlia space.
+    pub fn id(&self) -> B256 {
+        node_id(&self.public)
+    }
+
+    /// `r ‖ s ‖ recovery id` over a hash.
+    pub(crate) fn sign_recoverable(&self, hash: B256) -> [u8; 65] {
+        let signature =
+            SECP256K1.sign_ecdsa_recoverable(Message::from_digest(hash.0), &self.secret);
+        let (recovery, compact) = signature.serialize_compact();
+        let mut bytes = [0; 65];
+        bytes[..64].copy_from_slice(&compact);
+        bytes[64] = i32::from(recovery) as u8;
+        bytes
+    }
+
+    /// `r ‖ s` over a hash.
+    pub(crate) fn sign(&self, hash: B256) -> [u8; 64] {
+        SECP256K1.sign_ecdsa(Message::from_digest(hash.0), &self.secret).serialize_compact()
+    }
+
+    /// The public key as node records hold it.
+    pub(crate) fn compressed(&self) -> [u8; 33] {
+        self.secret.public_key(SECP256K1).serialize()
+    }
+}
+
+impl fmt::Debug for NodeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeKey").field("public", &self.public).finish_non_exhaustive()
+    }
+}
+
+/// The key that made a signature over a hash.
+pub(crate) fn recover(hash: B256, signature: &[u8; 65]) -> Result<PublicKey, PacketError> {
+    let recover = || {
+        let recovery = RecoveryId::try_from(i32::from(signature[64]))?;
+        let signature = RecoverableSignature::from_compact(&signature[..64], recovery)?;
+        SECP256K1.recover_ecdsa(Message::from_digest(hash.0), &signature)
+    };
+    recover().map(|key| uncompressed(&key)).map_err(|_: secp256k1::Error| PacketError::Signature)
+}
+
+pub(crate) fn uncompressed(key: &secp256k1::PublicKey) -> PublicKey {
+    B512::from_slice(&key.serialize_uncompressed()[1..])
+}
+
+/// Whether these 64 bytes are a point of the curve.
+pub(crate) fn is_on_curve(key: &PublicKey) -> bool {
+    let mut bytes = [4; 65];
+    bytes[1..].copy_from_slice(key.as_slice());
+    secp256k1::PublicKey::from_byte_array_uncompressed(bytes).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_powers_of_two() {
+        let own = B256::ZERO;
+        assert_eq!(bucket(&own, &own), None);
+        assert_eq!(bucket(&own, &B256::with_last_byte(1)), Some(0));
+        assert_eq!(bucket(&own, &B256::with_last_byte(2)), Some(1));
+        assert_eq!(bucket(&own, &B256::with_last_byte(3)), Some(1));
+        assert_eq!(bucket(&own, &B256::repeat_byte(0xff)), Some(255));
+        assert_eq!(bucket(&own, &B256::repeat_byte(0x7f)), Some(254));
+    }
+
+    #[test]
+    fn a_secret_key_stays_out_of_logs() {
+        let key = NodeKey::from_bytes([7; 32]).unwrap();
+        let text = format!("{key:?}");
+        assert!(text.contains(&format!("{:?}", key.public())));
+        assert!(!text.contains("0707070707"));
+        assert!(NodeKey::from_bytes([0; 32]).is_none());
+        assert!(NodeKey::from_bytes([0xff; 32]).is_none());
+    }
+}

@@ -1,0 +1,37 @@
+//! Node Discovery v4 on the wire: packets, node records, node URLs, fork ids. No I/O, no clock, no
+//! state; who may be answered is decided by the discovery service.
+//!
+//! ```text
+//!   hash(32) ‖ signature(65) ‖ type(1) ‖ RLP list        at most 1280 bytes
+//!   └ keccak256 of all that follows
+//!              └ secp256k1, recoverable, over keccak256(type ‖ list)
+//! ```
+//!
+//! * Wire protocol: <https://github.com/ethereum/devp2p/blob/master/discv4.md>, with EIP-8 (what a
+//!   newer version adds is ignored) and EIP-868 (records over discv4).
+//! * Node records: EIP-778, identity scheme "v4".
+//! * Fork ids: EIP-2124 and EIP-6122.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod endpoint;
+mod enr;
+mod error;
+mod fork_id;
+mod identity;
+mod message;
+mod node_url;
+mod packet;
+mod rlp;
+
+pub use endpoint::{Endpoint, Node};
+pub use enr::{ENR_BYTES_MAX, Enr, EnrBuilder};
+pub use error::{EnrError, PacketError, UrlError};
+pub use fork_id::{ForkId, fork_id};
+pub use identity::{NodeKey, PublicKey, bucket, distance, node_id};
+pub use message::{EnrRequest, EnrResponse, FindNode, Message, Neighbors, Ping, Pong};
+pub use node_url::NodeUrl;
+pub use packet::{
+    HEADER_BYTES, NEIGHBORS_MAX, PACKET_BYTES_MAX, Packet, SignedPacket, check_frame, decode,
+    encode,
+};

@@ -1,0 +1,215 @@
+//! The six messages. Times are absolute UNIX times in seconds; whether one has passed is judged by
+//! the receiver, who has a clock.
+
+use crate::{
+    Endpoint, Enr, Node, PacketError, PublicKey,
+    rlp::{field, optional_u64},
+};
+use alloy_primitives::B256;
+use alloy_rlp::{BufMut, Encodable, Header};
+
+/// Protocol version that pings carry; receivers ignore it.
+const VERSION: u8 = 4;
+
+/// Asks whether a node is there, 0x01.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ping {
+    /// Where the sender believes to be. Nobody relies on it; only its TCP port is of use.
+    pub from: Endpoint,
+    /// Where the sender believes the receiver to be.
+    pub to: Endpoint,
+    /// When the packet expires.
+    pub expiration: u64,
+    /// Sequence number of the sender's record (EIP-868).
+    pub enr_seq: Option<u64>,
+}
+
+/// The answer to a ping, 0x02.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pong {
+    /// Where the ping came from: how its sender learns its external address.
+    pub to: Endpoint,
+    /// Hash of the ping packet.
+    pub ping_hash: B256,
+    /// When the packet expires.
+    pub expiration: u64,
+    /// Sequence number of the sender's record (EIP-868).
+    pub enr_seq: Option<u64>,
+}
+
+/// Asks for the nodes closest to a target, 0x03.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FindNode {
+    /// The target, 64 bytes; any value, it need not be a point of the curve.
+    pub target: PublicKey,
+    /// When the packet expires.
+    pub expiration: u64,
+}
+
+/// An answer to find node, 0x04. One question may have several.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Neighbors {
+    /// Nodes, at most [`crate::NEIGHBORS_MAX`] where this side sends it.
+    pub nodes: Vec<Node>,
+    /// When the packet expires.
+    pub expiration: u64,
+}
+
+/// Asks for a node's record, 0x05 (EIP-868).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EnrRequest {
+    /// When the packet expires.
+    pub expiration: u64,
+}
+
+/// A node's record, 0x06 (EIP-868).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EnrResponse {
+    /// Hash of the request packet.
+    pub request_hash: B256,
+    /// The record, valid in itself; whether it is the sender's is the receiver's to check.
+    pub enr: Enr,
+}
+
+/// What a packet says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// 0x01
+    Ping(Ping),
+    /// 0x02
+    Pong(Pong),
+    /// 0x03
+    FindNode(FindNode),
+    /// 0x04
+    Neighbors(Neighbors),
+    /// 0x05
+    EnrRequest(EnrRequest),
+    /// 0x06
+    EnrResponse(EnrResponse),
+}
+
+/// The types there are.
+pub(crate) const TYPES: std::ops::RangeInclusive<u8> = 1..=6;
+
+impl Message {
+    /// The packet's type byte.
+    pub fn packet_type(&self) -> u8 {
+        match self {
+            Self::Ping(_) => 1,
+            Self::Pong(_) => 2,
+            Self::FindNode(_) => 3,
+            Self::Neighbors(_) => 4,
+            Self::EnrRequest(_) => 5,
+            Self::EnrResponse(_) => 6,
+        }
+    }
+
+    /// The name of the packet, for metrics and logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ping(_) => "ping",
+            Self::Pong(_) => "pong",
+            Self::FindNode(_) => "find_node",
+            Self::Neighbors(_) => "neighbors",
+            Self::EnrRequest(_) => "enr_request",
+            Self::EnrResponse(_) => "enr_response",
+        }
+    }
+
+    /// When the packet expires, `None` for the one type that does not.
+    pub fn expiration(&self) -> Option<u64> {
+        match self {
+            Self::Ping(ping) => Some(ping.expiration),
+            Self::Pong(pong) => Some(pong.expiration),
+            Self::FindNode(find) => Some(find.expiration),
+            Self::Neighbors(neighbors) => Some(neighbors.expiration),
+            Self::EnrRequest(request) => Some(request.expiration),
+            Self::EnrResponse(_) => None,
+        }
+    }
+
+    /// Appends the packet's data.
+    pub(crate) fn encode_data(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Ping(ping) => {
+                let fields: [&dyn Encodable; 4] =
+                    [&VERSION, &ping.from, &ping.to, &ping.expiration];
+                list(&fields, ping.enr_seq, out);
+            }
+            Self::Pong(pong) => {
+                list(&[&pong.to, &pong.ping_hash, &pong.expiration], pong.enr_seq, out);
+            }
+            Self::FindNode(find) => list(&[&find.target, &find.expiration], None, out),
+            Self::Neighbors(neighbors) => {
+                list(&[&neighbors.nodes, &neighbors.expiration], None, out);
+            }
+            Self::EnrRequest(request) => list(&[&request.expiration], None, out),
+            Self::EnrResponse(response) => {
+                list(&[&response.request_hash, &response.enr], None, out)
+            }
+        }
+    }
+
+    /// Reads a packet's data. Elements beyond the known ones and bytes beyond the list are ignored.
+    pub(crate) fn decode_data(packet_type: u8, data: &[u8]) -> Result<Self, PacketError> {
+        let mut data = data;
+        let mut list = Header::decode_bytes(&mut data, true).map_err(PacketError::Data)?;
+        if packet_type == 6 {
+            let request_hash = field(&mut list).map_err(PacketError::Data)?;
+            let enr = Enr::decode_first(&mut list)?;
+            return Ok(Self::EnrResponse(EnrResponse { request_hash, enr }));
+        }
+        fields(packet_type, &mut list).map_err(PacketError::Data)?.ok_or(PacketError::Type)
+    }
+}
+
+fn fields(packet_type: u8, list: &mut &[u8]) -> alloy_rlp::Result<Option<Message>> {
+    let message = match packet_type {
+        1 => {
+            // The version: skipped whatever it is.
+            let _ = Header::decode_raw(list)?;
+            let (from, to) = (Endpoint::decode(list)?, Endpoint::decode(list)?);
+            let expiration = field(list)?;
+            Message::Ping(Ping { from, to, expiration, enr_seq: optional_u64(list) })
+        }
+        2 => {
+            let to = Endpoint::decode(list)?;
+            let (ping_hash, expiration) = (field(list)?, field(list)?);
+            Message::Pong(Pong { to, ping_hash, expiration, enr_seq: optional_u64(list) })
+        }
+        3 => Message::FindNode(FindNode { target: field(list)?, expiration: field(list)? }),
+        4 => {
+            let mut items = Header::decode_bytes(list, true)?;
+            let mut nodes = Vec::with_capacity(crate::NEIGHBORS_MAX);
+            while !items.is_empty() {
+                // A node with an address of a kind that we do not know costs only itself.
+                nodes.extend(Node::decode(&mut items)?);
+            }
+            Message::Neighbors(Neighbors { nodes, expiration: field(list)? })
+        }
+        5 => Message::EnrRequest(EnrRequest { expiration: field(list)? }),
+        _ => return Ok(None),
+    };
+    Ok(Some(message))
+}
+
+fn list(fields: &[&dyn Encodable], enr_seq: Option<u64>, out: &mut dyn BufMut) {
+    let known: usize = fields.iter().map(|field| field.length()).sum();
+    let payload_length = known + enr_seq.map_or(0, |seq| seq.length());
+    Header { list: true, payload_length }.encode(out);
+    fields.iter().for_each(|field| field.encode(out));
+    if let Some(seq) = enr_seq {
+        seq.encode(out);
+    }
+}
+
+macro_rules! messages {
+    ($($name:ident),*) => {$(
+        impl From<$name> for Message {
+            fn from(message: $name) -> Self {
+                Self::$name(message)
+            }
+        }
+    )*};
+}
+messages!(Ping, Pong, FindNode, Neighbors, EnrRequest, EnrResponse);

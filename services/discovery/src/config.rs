@@ -1,0 +1,73 @@
+use serde::Deserialize;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+};
+
+/// Where discovery listens, whom it knows from the start, and how hard it looks.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The data directory; the node key is the file `nodekey` in it.
+    #[serde(skip)]
+    pub datadir: PathBuf,
+    /// Address to listen on. `::` takes IPv4 too.
+    pub addr: IpAddr,
+    /// UDP port to listen on; 0 takes any that is free.
+    pub port: u16,
+    /// RLPx port to announce, 0 for none: this node takes no connections.
+    pub tcp_port: u16,
+    /// Own address as others see it. Without one it is learned from them.
+    pub external_ip: Option<IpAddr>,
+    /// Nodes to begin with, as `enode://…` or `enr:…`.
+    pub bootnodes: Vec<String>,
+    /// How long an answer is waited for, in milliseconds.
+    pub request_timeout_ms: u64,
+    /// How long the packets sent are good for, in seconds.
+    pub expiration_seconds: u64,
+    /// Pause between lookups while peers are scarce, in milliseconds.
+    pub lookup_fast_ms: u64,
+    /// Pause between lookups while some peers are missing, in milliseconds.
+    pub lookup_base_ms: u64,
+    /// Pause between lookups once there are enough peers, in milliseconds.
+    pub lookup_maintenance_ms: u64,
+    /// Peers are scarce below this share of the wanted ones.
+    pub starving_below: f64,
+    /// Nodes that a lookup asks at most.
+    pub lookup_asked_max: usize,
+    /// Nodes that a lookup asks at most once there are enough peers.
+    pub maintenance_asked_max: usize,
+    /// Packets a second that one address (one /64 of IPv6) may make this node look at.
+    pub ip_packets_per_second: u32,
+    /// Packets that it may send at once.
+    pub ip_packets_burst: u32,
+    /// Packets a second from all addresses together that have not proven to be there.
+    pub strangers_packets_per_second: u32,
+    /// Networks that must agree on the own address before it is believed.
+    pub external_votes_min: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            datadir: PathBuf::new(),
+            addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            port: 30303,
+            tcp_port: 30303,
+            external_ip: None,
+            bootnodes: Vec::new(),
+            request_timeout_ms: 750,
+            expiration_seconds: 20,
+            lookup_fast_ms: 500,
+            lookup_base_ms: 5_000,
+            lookup_maintenance_ms: 30_000,
+            starving_below: 0.5,
+            lookup_asked_max: 32,
+            maintenance_asked_max: 3,
+            ip_packets_per_second: 100,
+            ip_packets_burst: 200,
+            strangers_packets_per_second: 2_000,
+            external_votes_min: 4,
+        }
+    }
+}

@@ -1,0 +1,30 @@
+use std::{io, path::PathBuf};
+
+/// Why discovery does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket cannot be bound, or a thread not be started.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The file of the node key does not hold 64 hex digits of a valid key.
+    #[error("{0} does not hold a node key")]
+    NodeKey(PathBuf),
+    /// A bootnode is neither a node URL nor a record with an endpoint.
+    #[error("bootnode {0:?} is neither enode:// nor enr: with an address")]
+    Bootnode(String),
+    /// The own record cannot be made.
+    #[error(transparent)]
+    Record(#[from] tandem_discv4::EnrError),
+}
+
+impl Error {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}

@@ -1,0 +1,72 @@
+//! The node key: who this node is, over restarts.
+
+use crate::Error;
+use std::{
+    fs::{self, OpenOptions},
+    io::{ErrorKind, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::Path,
+};
+use tandem_discv4::NodeKey;
+use tracing::{info, warn};
+
+/// File of the key in the data directory: 64 hex digits.
+const FILE: &str = "nodekey";
+
+/// Reads the key from the data directory; makes one, readable by the owner alone, when there is none.
+pub fn load_or_create(datadir: &Path) -> Result<NodeKey, Error> {
+    let path = datadir.join(FILE);
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            let mode = fs::metadata(&path).map_or(0, |metadata| metadata.permissions().mode());
+            if mode & 0o077 != 0 {
+                warn!(path = %path.display(), "others may read the node key");
+            }
+            let bytes = const_hex::decode_to_array(text.trim()).ok();
+            bytes.and_then(NodeKey::from_bytes).ok_or(Error::NodeKey(path))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => create(&path),
+        Err(error) => Err(Error::io(format!("read {}", path.display()))(error)),
+    }
+}
+
+fn create(path: &Path) -> Result<NodeKey, Error> {
+    let what = || Error::io(format!("write {}", path.display()));
+    let key = NodeKey::random(&mut rand::rng());
+    if let Some(datadir) = path.parent() {
+        fs::create_dir_all(datadir).map_err(what())?;
+    }
+    // Never over a key that is there: it would be lost.
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(path).map_err(what())?;
+    file.write_all(const_hex::encode(key.secret_bytes()).as_bytes()).map_err(what())?;
+    file.sync_all().map_err(what())?;
+    info!(path = %path.display(), "node key created");
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_kept_from_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let datadir = folder.path().join("new");
+        let key = load_or_create(&datadir).unwrap();
+        let mode = fs::metadata(datadir.join(FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(load_or_create(&datadir).unwrap().public(), key.public());
+    }
+
+    #[test]
+    fn a_file_that_holds_no_key_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        for text in ["", "0x", "zz", &"00".repeat(32), &"ff".repeat(32), &"11".repeat(31)] {
+            fs::write(folder.path().join(FILE), text).unwrap();
+            assert!(matches!(load_or_create(folder.path()), Err(Error::NodeKey(_))), "{text}");
+            assert_eq!(fs::read_to_string(folder.path().join(FILE)).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! discovery: finds nodes of the network and proves that they are there.
+//!
+//! **Role.** Speaks Node Discovery v4 on one UDP socket. **In:** packets; the completion of the peer
+//! target on `peers.target`. **Out:** what was learned of nodes, in batches, on `peers.discovered`.
+//! **Asks:** peer-table for the nodes closest to a target, and for nodes whose records are wanted.
+//!
+//! ```text
+//! network ◄─── UDP ───► discovery ──── peers.discovered ────► peer-table
+//!                          │  ▲ ◄───── peers.target ─────────────┘
+//!                          └──┴── closest, sample_for_enr ──► (a thread of its own: it waits)
+//! ```
+//!
+//! One timer alternates lookups of nodes and of records. It is fast while peers are scarce, slow once
+//! there are enough, and wakes at once when peers are lost.
+//!
+//! **Overload.** Packets beyond the rate of their address, or of all strangers together, are dropped
+//! and counted before anything expensive is done. Endpoints without a proof are sent less than they
+//! send. Questions that peer-table has no room for are dropped; packets that the socket does not
+//! take are lost, as in any network. All maps are bounded and forget the unused.
+//!
+//! Nothing here is durable but the node key. Whatever is forgotten is found again.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod actor;
+mod config;
+mod error;
+mod events;
+mod key;
+mod metrics;
+mod service;
+pub mod state;
+mod table;
+
+pub use config::Config;
+pub use error::Error;
+pub use service::{Deps, Discovery};

@@ -1,0 +1,182 @@
+//! How much one address may make this node do: packets looked at, and bytes sent before it has
+//! proven that it is there.
+
+use super::aging::Aging;
+use crate::Config;
+use std::{net::IpAddr, time::Duration};
+
+/// A token bucket.
+#[derive(Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    filled_at: Duration,
+}
+
+impl Bucket {
+    fn full(burst: f64, now: Duration) -> Self {
+        Self { tokens: burst, filled_at: now }
+    }
+
+    fn fill(&mut self, now: Duration, rate: f64, burst: f64) {
+        let seconds = now.saturating_sub(self.filled_at).as_secs_f64();
+        self.tokens = (self.tokens + seconds * rate).min(burst);
+        self.filled_at = now;
+    }
+
+    fn take(&mut self, tokens: f64) -> bool {
+        let enough = self.tokens >= tokens;
+        if enough {
+            self.tokens -= tokens;
+        }
+        enough
+    }
+}
+
+struct Source {
+    packets: Bucket,
+    /// Bytes that may still be sent to endpoints here that have proven nothing.
+    credit: Bucket,
+    proven: bool,
+}
+
+/// The state of all limits: bounded, whatever the addresses.
+pub struct Limits {
+    sources: Aging<IpAddr, Source>,
+    /// Shared by all addresses without a proof: a flood from invented ones leaves the processor to
+    /// those that are known.
+    strangers: Bucket,
+    rate: f64,
+    burst: f64,
+    strangers_rate: f64,
+}
+
+/// Bytes that an address without a proof is owed at first: some thirty pings.
+const CREDIT_BYTES: f64 = 4096.0;
+/// Share of what came from it that may go back before a proof: a flood gets less than it sends.
+const CREDIT_PER_BYTE: f64 = 0.75;
+/// What an address that was silent gets back, in bytes a second.
+const CREDIT_RATE: f64 = 32.0;
+const SOURCES_MAX: usize = 1 << 16;
+
+/// One IPv4 address, or one network of IPv6 addresses: who has one of those has all of them.
+fn source(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
+    }
+}
+
+impl Limits {
+    pub fn new(config: &Config) -> Self {
+        let strangers_rate = f64::from(config.strangers_packets_per_second);
+        Self {
+            sources: Aging::new(SOURCES_MAX),
+            strangers: Bucket::full(strangers_rate, Duration::ZERO),
+            rate: f64::from(config.ip_packets_per_second),
+            burst: f64::from(config.ip_packets_burst),
+            strangers_rate,
+        }
+    }
+
+    /// Whether a packet from this address is looked at.
+    pub fn admit(&mut self, now: Duration, ip: IpAddr, bytes: usize) -> bool {
+        let (rate, burst) = (self.rate, self.burst);
+        let source = self.source(now, ip);
+        source.packets.fill(now, rate, burst);
+        if !source.packets.take(1.0) {
+            return false;
+        }
+        source.credit.fill(now, CREDIT_RATE, CREDIT_BYTES);
+        source.credit.tokens =
+            (source.credit.tokens + bytes as f64 * CREDIT_PER_BYTE).min(CREDIT_BYTES);
+        if source.proven {
+            return true;
+        }
+        self.strangers.fill(now, self.strangers_rate, self.strangers_rate);
+        self.strangers.take(1.0)
+    }
+
+    /// Whether so many bytes may go to an endpoint that has proven nothing; if so, they are charged.
+    pub fn spend(&mut self, now: Duration, ip: IpAddr, bytes: usize) -> bool {
+        let source = self.source(now, ip);
+        source.credit.fill(now, CREDIT_RATE, CREDIT_BYTES);
+        source.credit.take(bytes as f64)
+    }
+
+    /// Somebody at this address answered: what was sent there was no amplification.
+    pub fn proven(&mut self, now: Duration, ip: IpAddr) {
+        let source = self.source(now, ip);
+        source.proven = true;
+        source.credit = Bucket::full(CREDIT_BYTES, now);
+    }
+
+    fn source(&mut self, now: Duration, ip: IpAddr) -> &mut Source {
+        let burst = self.burst;
+        self.sources.get_or_insert_with(source(ip), || Source {
+            packets: Bucket::full(burst, now),
+            credit: Bucket::full(CREDIT_BYTES, now),
+            proven: false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv6Addr;
+
+    fn limits() -> Limits {
+        let config = Config {
+            ip_packets_per_second: 10,
+            ip_packets_burst: 20,
+            strangers_packets_per_second: 1000,
+            ..Config::default()
+        };
+        Limits::new(&config)
+    }
+
+    #[test]
+    fn an_address_gets_its_burst_and_then_its_rate() {
+        let mut limits = limits();
+        let ip = IpAddr::from([1, 2, 3, 4]);
+        let admitted =
+            |limits: &mut Limits, now| (0..100).filter(|_| limits.admit(now, ip, 100)).count();
+        assert_eq!(admitted(&mut limits, Duration::ZERO), 20);
+        assert_eq!(admitted(&mut limits, Duration::from_secs(1)), 10);
+        assert_eq!(admitted(&mut limits, Duration::from_secs(100)), 20);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_addresses_is_one_source() {
+        let mut limits = limits();
+        let admitted = (0..1000u128).filter(|host| {
+            let ip = Ipv6Addr::from_bits(0x2001_0db8 << 96 | host);
+            limits.admit(Duration::ZERO, ip.into(), 100)
+        });
+        assert_eq!(admitted.count(), 20);
+    }
+
+    #[test]
+    fn a_flood_from_invented_addresses_leaves_room_for_the_proven() {
+        let mut limits = limits();
+        let known = IpAddr::from([9, 9, 9, 9]);
+        limits.proven(Duration::ZERO, known);
+        let admitted = (0..50_000u32).filter(|n| {
+            limits.admit(Duration::ZERO, IpAddr::from((n | 0x0a00_0000).to_be_bytes()), 100)
+        });
+        assert_eq!(admitted.count(), 1000);
+        limits.proven(Duration::ZERO, known);
+        assert!(limits.admit(Duration::ZERO, known, 100));
+        assert!(limits.sources.len() <= SOURCES_MAX);
+    }
+
+    #[test]
+    fn a_silent_address_is_not_sent_much() {
+        let mut limits = limits();
+        let ip = IpAddr::from([1, 2, 3, 4]);
+        let sent = (0..1000).filter(|_| limits.spend(Duration::ZERO, ip, 128)).count();
+        assert_eq!(sent, 32);
+        limits.proven(Duration::ZERO, ip);
+        assert!(limits.spend(Duration::ZERO, ip, 128));
+    }
+}

@@ -1,0 +1,426 @@
+//! The protocol's decisions: no socket, no clock, no waiting. [`State::step`] takes what happened
+//! and says what is to be done; whoever calls it does that.
+//!
+//! ```text
+//!   packet, answer of peer-table, timer, target ──► step(now, input) ──► send, ask peer-table, publish
+//! ```
+//!
+//! A question to a node is a **quest**: first both endpoints are proven, then it is asked.
+//!
+//! ```text
+//!   ping ──► Bonding ──pong──► Settling ──its ping, or a while──► Asking ──answer──► done
+//!                     └──────── it has our proof already ───────────┘
+//! ```
+
+mod aging;
+mod endpoints;
+mod external;
+mod limits;
+mod local;
+mod lookup;
+mod packets;
+mod quests;
+mod schedule;
+
+use crate::Config;
+use endpoints::Endpoints;
+use external::External;
+use limits::Limits;
+use local::Local;
+use lookup::{K, Lookup};
+use quests::{Quest, Want};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use schedule::{Schedule, Turn};
+use std::{collections::VecDeque, mem, net::SocketAddr, time::Duration};
+use tandem_discv4::{Endpoint, Enr, EnrError, ForkId, Node, NodeKey, PublicKey};
+use tandem_primitives::{B256, B512};
+use tandem_proto::event::{Contact, ContactEvent};
+use tracing::{Span, info, info_span};
+
+/// Nodes that answered lately, for when peer-table is not there.
+const RECENT_MAX: usize = 64;
+/// A lookup that takes longer is ended as it stands.
+const LOOKUP_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// The time, twice: for intervals, and for what packets carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Now {
+    /// Since the start; never goes back.
+    pub elapsed: Duration,
+    /// UNIX time in seconds.
+    pub unix: u64,
+}
+
+/// What peer-table is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Question {
+    /// The nodes closest to the target of a find node packet, for the one who sent it.
+    Neighbors {
+        /// Who asked.
+        asker: PublicKey,
+        /// Where the answer goes.
+        to: SocketAddr,
+        /// Kademlia address of the target.
+        target: B256,
+    },
+    /// The nodes closest to the target of a lookup that begins.
+    Seeds {
+        /// The target.
+        target: PublicKey,
+    },
+    /// Nodes whose records are wanted.
+    EnrCandidates,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// A datagram came.
+    Packet {
+        /// Where from.
+        from: SocketAddr,
+        /// The datagram.
+        bytes: &'a [u8],
+    },
+    /// peer-table answered.
+    Answer {
+        /// What it was asked.
+        question: Question,
+        /// What it knows.
+        contacts: Vec<Contact>,
+    },
+    /// peer-table could not be asked, or did not answer.
+    Refused(Question),
+    /// The number of peers, as a share of the wanted one, changed.
+    Target(f64),
+    /// The chain moved to another fork.
+    ForkId(ForkId),
+    /// The time of [`State::deadline`] has come.
+    Timer,
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Send a datagram.
+    Send {
+        /// Where to.
+        to: SocketAddr,
+        /// The datagram.
+        bytes: Vec<u8>,
+    },
+    /// Ask peer-table, and bring the answer as [`Input::Answer`] or [`Input::Refused`].
+    Ask(Question),
+    /// Tell what was learned.
+    Publish(Contact),
+}
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Dropped {
+    /// It is no packet of the protocol, or not a valid one.
+    Malformed,
+    /// Its expiration has passed.
+    Expired,
+    /// Its sender has used up what it may send, or be sent before its proof.
+    RateLimited,
+    /// Nobody asked for it, or not there, or not so.
+    Unsolicited,
+    /// Its sender has not proven its endpoint.
+    Unproven,
+    /// peer-table could not be asked.
+    Overloaded,
+}
+
+impl Dropped {
+    /// All reasons, in the order of [`Counters::dropped`].
+    pub const ALL: [Self; 6] = [
+        Self::Malformed,
+        Self::Expired,
+        Self::RateLimited,
+        Self::Unsolicited,
+        Self::Unproven,
+        Self::Overloaded,
+    ];
+}
+
+/// What was counted since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Packets received.
+    pub received: u64,
+    /// Packets handed out to be sent.
+    pub sent: u64,
+    /// Packets dropped, by reason.
+    pub dropped: [u64; Dropped::ALL.len()],
+    /// Lookups begun.
+    pub lookups: u64,
+    /// Records received.
+    pub records: u64,
+}
+
+/// The state of discovery.
+pub struct State {
+    key: NodeKey,
+    config: Config,
+    timeout: Duration,
+    local: Local,
+    limits: Limits,
+    endpoints: Endpoints,
+    external: External,
+    schedule: Schedule,
+    lookup: Option<Lookup>,
+    /// peer-table was asked for the seeds of the next lookup.
+    seeding: bool,
+    /// A quest of the lookup ended, or nodes were added to it.
+    lookup_moved: bool,
+    enr_span: Option<Span>,
+    quests: Vec<Quest>,
+    bootnodes: Vec<Node>,
+    recent: VecDeque<Node>,
+    rng: StdRng,
+    counters: Counters,
+    now: Now,
+    effects: Vec<Effect>,
+}
+
+impl Counters {
+    fn drop(&mut self, reason: Dropped) {
+        self.dropped[reason as usize] += 1;
+    }
+}
+
+impl State {
+    /// The state at the start. `bound` is where the socket is, `seed` makes the targets of lookups,
+    /// `enr_seq` is higher than that of any record before.
+    ///
+    /// # Errors
+    /// [`EnrError::TooLarge`], which does not happen with the entries there are.
+    pub fn new(
+        config: &Config,
+        key: NodeKey,
+        bound: SocketAddr,
+        bootnodes: Vec<Node>,
+        fork_id: Option<ForkId>,
+        enr_seq: u64,
+        seed: u64,
+    ) -> Result<Self, EnrError> {
+        let mut endpoint = Endpoint::new(bound, config.tcp_port);
+        if let Some(ip) = config.external_ip {
+            endpoint.ip = ip.to_canonical();
+        }
+        let local = Local::new(&key, endpoint, fork_id, enr_seq)?;
+        let mut state = Self {
+            key,
+            timeout: Duration::from_millis(config.request_timeout_ms),
+            local,
+            limits: Limits::new(config),
+            endpoints: Endpoints::default(),
+            external: External::default(),
+            schedule: Schedule::new(config),
+            lookup: None,
+            seeding: false,
+            lookup_moved: false,
+            enr_span: None,
+            quests: Vec::new(),
+            bootnodes: Vec::new(),
+            recent: VecDeque::new(),
+            rng: StdRng::seed_from_u64(seed),
+            counters: Counters::default(),
+            now: Now { elapsed: Duration::ZERO, unix: 0 },
+            effects: Vec::new(),
+            config: config.clone(),
+        };
+        state.bootnodes = bootnodes;
+        state.bootnodes.retain(|node| node.key != *state.key.public());
+        for node in state.bootnodes.clone() {
+            state.publish(&node, ContactEvent::Seen, None, None);
+        }
+        Ok(state)
+    }
+
+    /// Takes what happened and appends what is to be done.
+    pub fn step(&mut self, now: Now, input: Input<'_>, effects: &mut Vec<Effect>) {
+        self.now = now;
+        match input {
+            Input::Packet { from, bytes } => self.on_packet(from, bytes),
+            Input::Answer { question, contacts } => self.on_answer(question, contacts),
+            Input::Refused(question) => self.on_refused(&question),
+            Input::Target(completion) => self.schedule.hear(now.elapsed, completion),
+            Input::ForkId(fork_id) => {
+                self.local.set_fork_id(&self.key, fork_id);
+            }
+            Input::Timer => {}
+        }
+        self.on_time();
+        while mem::take(&mut self.lookup_moved) {
+            self.drive_lookup();
+        }
+        effects.append(&mut self.effects);
+    }
+
+    /// When [`Input::Timer`] is due, if nothing happens before.
+    pub fn deadline(&self) -> Duration {
+        let lookup = self.lookup.as_ref().map(|lookup| lookup.deadline);
+        let others = [self.endpoints.next_timeout(), self.next_settled(), lookup];
+        others.into_iter().flatten().fold(self.schedule.next(), Duration::min)
+    }
+
+    /// The own record.
+    pub fn enr(&self) -> &Enr {
+        &self.local.enr
+    }
+
+    /// The own node URL.
+    pub fn url(&self) -> String {
+        self.local.url()
+    }
+
+    /// The own address as far as it is known.
+    pub fn external(&self) -> Option<SocketAddr> {
+        self.local.external()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The share of the wanted peers last heard of.
+    pub fn completion(&self) -> f64 {
+        self.schedule.completion()
+    }
+
+    /// Endpoints remembered as proven.
+    pub fn bonded(&self) -> usize {
+        self.endpoints.proven_len()
+    }
+
+    fn on_time(&mut self) {
+        let now = self.now.elapsed;
+        while let Some(timeout) = self.endpoints.timed_out(now) {
+            self.on_timeout(&timeout);
+        }
+        self.ask_settled();
+        if self.lookup.as_ref().is_some_and(|lookup| lookup.deadline <= now) {
+            self.end_lookup();
+        }
+        match self.schedule.due(now) {
+            Some(Turn::Nodes) if self.lookup.is_none() && !self.seeding => {
+                let mut target = [0; 64];
+                self.rng.fill(&mut target[..]);
+                self.seeding = true;
+                self.effects.push(Effect::Ask(Question::Seeds { target: B512::from(target) }));
+            }
+            Some(Turn::Enrs) if self.enr_span.is_none() => {
+                self.effects.push(Effect::Ask(Question::EnrCandidates));
+            }
+            _ => {}
+        }
+    }
+
+    fn on_answer(&mut self, question: Question, contacts: Vec<Contact>) {
+        match question {
+            Question::Neighbors { asker, to, .. } => self.send_neighbors(&asker, to, &contacts),
+            Question::Seeds { target } => self.begin_lookup(target, &contacts),
+            Question::EnrCandidates => self.begin_enr_lookup(&contacts),
+        }
+    }
+
+    fn on_refused(&mut self, question: &Question) {
+        match question {
+            Question::Neighbors { .. } => self.counters.drop(Dropped::Overloaded),
+            // The bootnodes and those who answered lately have to do.
+            Question::Seeds { target } => self.begin_lookup(*target, &[]),
+            Question::EnrCandidates => {}
+        }
+    }
+
+    fn begin_lookup(&mut self, target: PublicKey, seeds: &[Contact]) {
+        self.seeding = false;
+        if self.lookup.is_some() {
+            return;
+        }
+        let asked_max = if self.schedule.is_satisfied() {
+            self.config.maintenance_asked_max
+        } else {
+            self.config.lookup_asked_max
+        };
+        let span =
+            info_span!("lookup", asked = tracing::field::Empty, found = tracing::field::Empty);
+        let deadline = self.now.elapsed + LOOKUP_TIME_MAX;
+        let mut lookup = Lookup::new(target, *self.key.public(), asked_max, deadline, span);
+        for node in seeds.iter().filter_map(node) {
+            lookup.add(node);
+        }
+        if seeds.len() < K {
+            self.bootnodes.iter().chain(&self.recent).for_each(|&node| {
+                lookup.add(node);
+            });
+        }
+        self.counters.lookups += 1;
+        self.lookup = Some(lookup);
+        self.lookup_moved = true;
+    }
+
+    /// Asks on, or ends the lookup when it is done.
+    fn drive_lookup(&mut self) {
+        while let Some(node) = self.lookup.as_mut().and_then(Lookup::next) {
+            self.begin_quest(node, Want::Nodes);
+        }
+        if self.lookup.as_mut().is_some_and(Lookup::is_finished) {
+            self.end_lookup();
+        }
+    }
+
+    fn end_lookup(&mut self) {
+        if let Some(lookup) = self.lookup.take() {
+            lookup.record();
+        }
+        self.quests.retain(|quest| quest.want != Want::Nodes);
+    }
+
+    fn begin_enr_lookup(&mut self, contacts: &[Contact]) {
+        if contacts.is_empty() || self.enr_span.is_some() {
+            return;
+        }
+        self.enr_span = Some(info_span!("enr_lookup", asked = contacts.len()));
+        for node in contacts.iter().filter_map(node) {
+            self.begin_quest(node, Want::Enr);
+        }
+        self.end_enr_lookup();
+    }
+
+    /// Ends the span of the record lookup once the last node has answered or failed.
+    fn end_enr_lookup(&mut self) {
+        if self.quests.iter().all(|quest| quest.want != Want::Enr) {
+            self.enr_span = None;
+        }
+    }
+
+    fn publish(
+        &mut self,
+        node: &Node,
+        event: ContactEvent,
+        enr_seq: Option<u64>,
+        enr: Option<&Enr>,
+    ) {
+        let Endpoint { ip, udp_port, tcp_port } = node.endpoint;
+        let enr = enr.map(|enr| enr.rlp().clone());
+        let contact = Contact { id: node.key, ip, udp_port, tcp_port, enr_seq, enr, event };
+        self.effects.push(Effect::Publish(contact));
+    }
+
+    fn set_external(&mut self, udp: SocketAddr) {
+        if self.config.external_ip.is_none() && self.local.set_udp(&self.key, udp) {
+            info!(%udp, seq = self.local.enr.seq(), "external address learned");
+        }
+    }
+}
+
+/// The contact as a node, `None` when there is nowhere to send to.
+fn node(contact: &Contact) -> Option<Node> {
+    let Contact { id, ip, udp_port, tcp_port, .. } = *contact;
+    let endpoint = Endpoint { ip, udp_port, tcp_port };
+    (udp_port != 0).then_some(Node { key: id, endpoint })
+}

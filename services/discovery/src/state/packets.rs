@@ -1,0 +1,228 @@
+//! What each packet does.
+
+use super::{
+    Dropped, Effect, Question, State, endpoints::EndpointKey, local::may_tell, lookup::K, node,
+    quests::Want,
+};
+use std::net::SocketAddr;
+use tandem_discv4::{
+    Endpoint, EnrResponse, HEADER_BYTES, Message, NEIGHBORS_MAX, Neighbors, Node, PACKET_BYTES_MAX,
+    Packet, Ping, Pong, PublicKey, decode, encode, node_id,
+};
+use tandem_primitives::B256;
+use tandem_proto::event::{Contact, ContactEvent};
+
+impl State {
+    pub(super) fn on_packet(&mut self, from: SocketAddr, bytes: &[u8]) {
+        self.counters.received += 1;
+        if let Err(reason) = self.take_packet(from, bytes) {
+            self.counters.drop(reason);
+        }
+    }
+
+    fn take_packet(&mut self, from: SocketAddr, bytes: &[u8]) -> Result<(), Dropped> {
+        // The cheapest checks first: all that a flood costs is what happens up to its refusal.
+        if bytes.len() <= HEADER_BYTES || bytes.len() > PACKET_BYTES_MAX || from.port() == 0 {
+            return Err(Dropped::Malformed);
+        }
+        let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+        if !self.limits.admit(self.now.elapsed, from.ip(), bytes.len()) {
+            return Err(Dropped::RateLimited);
+        }
+        let Packet { sender, hash, message } = decode(bytes).map_err(|_| Dropped::Malformed)?;
+        if message.expiration().is_some_and(|expiration| self.is_expired(expiration)) {
+            return Err(Dropped::Expired);
+        }
+        if sender == *self.key.public() {
+            return Err(Dropped::Unsolicited);
+        }
+        let key = (sender, from);
+        match message {
+            Message::Ping(ping) => self.on_ping(key, hash, &ping),
+            Message::Pong(pong) => self.on_pong(key, &pong),
+            Message::FindNode(find) => {
+                self.check_proven(&key)?;
+                let target = node_id(&find.target);
+                let question = Question::Neighbors { asker: sender, to: from, target };
+                self.effects.push(Effect::Ask(question));
+                Ok(())
+            }
+            Message::Neighbors(neighbors) => self.on_neighbors(key, &neighbors.nodes),
+            Message::EnrRequest(_) => {
+                self.check_proven(&key)?;
+                let enr = self.local.enr.clone();
+                self.reply(&key, EnrResponse { request_hash: hash, enr })
+            }
+            Message::EnrResponse(response) => self.on_enr_response(key, &response),
+        }
+    }
+
+    /// Past, or so far in the future that it is no time: such would never expire.
+    fn is_expired(&self, expiration: u64) -> bool {
+        expiration < self.now.unix || i64::try_from(expiration).is_err()
+    }
+
+    /// The expiration of a packet sent now.
+    pub(super) fn expiration(&self) -> u64 {
+        self.now.unix.saturating_add(self.config.expiration_seconds)
+    }
+
+    fn check_proven(&self, key: &EndpointKey) -> Result<(), Dropped> {
+        let proven = self.endpoints.is_proven(key, self.now.elapsed);
+        if proven { Ok(()) } else { Err(Dropped::Unproven) }
+    }
+
+    fn on_ping(&mut self, key: EndpointKey, hash: B256, ping: &Ping) -> Result<(), Dropped> {
+        let now = self.now.elapsed;
+        let to = Endpoint::new(key.1, ping.from.tcp_port);
+        let pong = Pong {
+            to,
+            ping_hash: hash,
+            expiration: self.expiration(),
+            enr_seq: Some(self.local.enr.seq()),
+        };
+        self.reply(&key, pong)?;
+        let proven = self.endpoints.is_proven(&key, now);
+        let endpoint = self.endpoints.get_or_insert(key);
+        endpoint.ponged(now);
+        endpoint.tcp_port = ping.from.tcp_port;
+        let newer = ping.enr_seq > endpoint.enr_seq;
+        if newer {
+            endpoint.enr_seq = ping.enr_seq;
+        }
+        let pinged = endpoint.ping.is_some();
+        let node = Node { key: key.0, endpoint: to };
+        if proven && newer {
+            // It is there, and its record has changed.
+            self.publish(&node, ContactEvent::Answered, ping.enr_seq, None);
+        }
+        if !proven && !pinged {
+            self.send_ping(&node);
+        }
+        self.quests_ponged(&key);
+        Ok(())
+    }
+
+    fn on_pong(&mut self, key: EndpointKey, pong: &Pong) -> Result<(), Dropped> {
+        let now = self.now.elapsed;
+        let endpoint = self.endpoints.get(&key).ok_or(Dropped::Unsolicited)?;
+        let asked = endpoint.ping.take_if(|hash| *hash == pong.ping_hash);
+        asked.ok_or(Dropped::Unsolicited)?;
+        if pong.enr_seq > endpoint.enr_seq {
+            endpoint.enr_seq = pong.enr_seq;
+        }
+        let enr_seq = endpoint.enr_seq;
+        let node = Node { key: key.0, endpoint: Endpoint::new(key.1, endpoint.tcp_port) };
+        self.endpoints.prove(key, now);
+        self.limits.proven(now, key.1.ip());
+        self.publish(&node, ContactEvent::Answered, enr_seq, None);
+        self.remember(node);
+        if pong.to.udp_port != 0 && may_tell(key.1.ip(), pong.to.ip) {
+            self.external.vote(now, key.1.ip(), pong.to.udp());
+            if let Some(udp) = self.external.majority(self.config.external_votes_min) {
+                self.set_external(udp);
+            }
+        }
+        self.quests_proven(&key);
+        Ok(())
+    }
+
+    fn remember(&mut self, node: Node) {
+        self.recent.retain(|other| other.key != node.key);
+        if self.recent.len() == super::RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(node);
+    }
+
+    fn on_neighbors(&mut self, key: EndpointKey, nodes: &[Node]) -> Result<(), Dropped> {
+        let endpoint = self.endpoints.get(&key).ok_or(Dropped::Unsolicited)?;
+        if endpoint.find_node.is_none() {
+            return Err(Dropped::Unsolicited);
+        }
+        let node = Node { key: key.0, endpoint: Endpoint::new(key.1, endpoint.tcp_port) };
+        let enr_seq = endpoint.enr_seq;
+        let room = K.saturating_sub(endpoint.received);
+        let first = endpoint.received == 0;
+        // An empty answer is an answer, too.
+        endpoint.received += nodes.len().max(1);
+        if endpoint.received >= K {
+            endpoint.find_node = None;
+        }
+        for node in nodes.iter().take(room) {
+            let Endpoint { ip, udp_port, .. } = node.endpoint;
+            if udp_port == 0 || node.key == *self.key.public() || !may_tell(key.1.ip(), ip) {
+                continue;
+            }
+            self.publish(node, ContactEvent::Seen, None, None);
+            if let Some(lookup) = &mut self.lookup {
+                lookup.add(*node);
+            }
+        }
+        if first {
+            // A sign of life. peer-table may have forgotten a proof that is remembered here.
+            self.publish(&node, ContactEvent::Answered, enr_seq, None);
+            self.quest_answered(&key, Want::Nodes);
+        }
+        self.lookup_moved = true;
+        Ok(())
+    }
+
+    fn on_enr_response(&mut self, key: EndpointKey, response: &EnrResponse) -> Result<(), Dropped> {
+        let endpoint = self.endpoints.get(&key).ok_or(Dropped::Unsolicited)?;
+        // Another node's record is no answer.
+        let asked = endpoint
+            .enr_request
+            .take_if(|hash| *hash == response.request_hash && *response.enr.key() == key.0);
+        asked.ok_or(Dropped::Unsolicited)?;
+        let seq = Some(response.enr.seq());
+        endpoint.enr_seq = endpoint.enr_seq.max(seq);
+        let node = Node { key: key.0, endpoint: Endpoint::new(key.1, endpoint.tcp_port) };
+        self.counters.records += 1;
+        self.publish(&node, ContactEvent::EnrReceived, seq, Some(&response.enr));
+        self.quest_answered(&key, Want::Enr);
+        Ok(())
+    }
+
+    /// Answers a find node. Only nodes that are known to be there are passed on, and only such as
+    /// the asker can reach.
+    pub(super) fn send_neighbors(&mut self, asker: &PublicKey, to: SocketAddr, known: &[Contact]) {
+        let key = (*asker, to);
+        if !self.endpoints.is_proven(&key, self.now.elapsed) {
+            return self.counters.drop(Dropped::Unproven);
+        }
+        let nodes: Vec<_> = known
+            .iter()
+            .filter(|contact| contact.event == ContactEvent::Answered && contact.id != *asker)
+            .filter_map(node)
+            .filter(|node| may_tell(to.ip(), node.endpoint.ip))
+            .take(K)
+            .collect();
+        let expiration = self.expiration();
+        // No nodes are said in one packet.
+        for index in 0..nodes.len().div_ceil(NEIGHBORS_MAX).max(1) {
+            let nodes = nodes.iter().skip(index * NEIGHBORS_MAX).take(NEIGHBORS_MAX).copied();
+            let neighbors = Neighbors { nodes: nodes.collect(), expiration };
+            if self.reply(&key, neighbors).is_err() {
+                return self.counters.drop(Dropped::RateLimited);
+            }
+        }
+    }
+
+    fn reply(&mut self, key: &EndpointKey, message: impl Into<Message>) -> Result<(), Dropped> {
+        let packet = encode(&self.key, &message.into());
+        if self.send(key, packet.bytes) { Ok(()) } else { Err(Dropped::RateLimited) }
+    }
+
+    /// Sends, to endpoints without a proof only what they are owed.
+    pub(super) fn send(&mut self, key: &EndpointKey, bytes: Vec<u8>) -> bool {
+        let now = self.now.elapsed;
+        let to = key.1;
+        if !self.endpoints.is_proven(key, now) && !self.limits.spend(now, to.ip(), bytes.len()) {
+            return false;
+        }
+        self.counters.sent += 1;
+        self.effects.push(Effect::Send { to, bytes });
+        true
+    }
+}

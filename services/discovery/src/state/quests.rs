@@ -1,0 +1,203 @@
+//! Questions to nodes, from the proof of both endpoints to the answer.
+
+use super::{
+    State,
+    endpoints::{EndpointKey, Timeout, Waiting},
+};
+use std::time::Duration;
+use tandem_discv4::{Endpoint, EnrRequest, FindNode, Message, Node, Ping, encode};
+use tandem_proto::event::ContactEvent;
+
+/// How long a node that has proven itself gets to ask for our proof, before we ask it anything. It
+/// does not say whether it has one.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// What a node is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Want {
+    /// Nodes close to the target of the lookup.
+    Nodes,
+    /// Its record.
+    Enr,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It was sent a ping.
+    Bonding,
+    /// It has proven itself; until then it may ask us to.
+    Settling(Duration),
+    /// It was asked.
+    Asking,
+}
+
+/// One question to one node.
+pub struct Quest {
+    pub want: Want,
+    node: Node,
+    stage: Stage,
+}
+
+impl Quest {
+    fn key(&self) -> EndpointKey {
+        (self.node.key, self.node.endpoint.udp())
+    }
+}
+
+impl State {
+    pub(super) fn begin_quest(&mut self, node: Node, want: Want) {
+        let key = (node.key, node.endpoint.udp());
+        let now = self.now.elapsed;
+        let endpoint = self.endpoints.get(&key);
+        let bonded = endpoint.as_ref().is_some_and(|endpoint| endpoint.is_bonded(now));
+        let pinged = endpoint.is_some_and(|endpoint| endpoint.ping.is_some());
+        let stage = if bonded {
+            self.ask(&node, want).then_some(Stage::Asking)
+        } else if pinged || self.send_ping(&node) {
+            Some(Stage::Bonding)
+        } else {
+            None
+        };
+        match stage {
+            Some(stage) => self.quests.push(Quest { want, node, stage }),
+            // Not the node's fault, so nobody is told.
+            None => self.settle(&node, want, false),
+        }
+    }
+
+    /// The node has proven itself.
+    pub(super) fn quests_proven(&mut self, key: &EndpointKey) {
+        let now = self.now.elapsed;
+        let bonded = self.endpoints.get(key).is_some_and(|endpoint| endpoint.is_bonded(now));
+        for quest in self.quests.iter_mut().filter(|quest| quest.key() == *key) {
+            if quest.stage == Stage::Bonding {
+                quest.stage = Stage::Settling(if bonded { now } else { now + SETTLE });
+            }
+        }
+    }
+
+    /// The node has our proof.
+    pub(super) fn quests_ponged(&mut self, key: &EndpointKey) {
+        let now = self.now.elapsed;
+        for quest in self.quests.iter_mut().filter(|quest| quest.key() == *key) {
+            if matches!(quest.stage, Stage::Settling(_)) {
+                quest.stage = Stage::Settling(now);
+            }
+        }
+    }
+
+    /// When the next node has had its time to settle.
+    pub(super) fn next_settled(&self) -> Option<Duration> {
+        let settling = self.quests.iter().filter_map(|quest| match quest.stage {
+            Stage::Settling(until) => Some(until),
+            Stage::Bonding | Stage::Asking => None,
+        });
+        settling.min()
+    }
+
+    /// Asks the nodes that have had their time to settle.
+    pub(super) fn ask_settled(&mut self) {
+        let now = self.now.elapsed;
+        loop {
+            let due = |quest: &Quest| matches!(quest.stage, Stage::Settling(until) if until <= now);
+            let Some(index) = self.quests.iter().position(due) else { return };
+            let (node, want) = (self.quests[index].node, self.quests[index].want);
+            if self.ask(&node, want) {
+                self.quests[index].stage = Stage::Asking;
+            } else {
+                self.quests.swap_remove(index);
+                self.settle(&node, want, false);
+            }
+        }
+    }
+
+    /// The node answered.
+    pub(super) fn quest_answered(&mut self, key: &EndpointKey, want: Want) {
+        self.end_quest(key, want, Stage::Asking, true);
+    }
+
+    fn end_quest(&mut self, key: &EndpointKey, want: Want, stage: Stage, answered: bool) {
+        let found =
+            |quest: &Quest| quest.key() == *key && quest.want == want && quest.stage == stage;
+        if let Some(index) = self.quests.iter().position(found) {
+            let quest = self.quests.swap_remove(index);
+            self.settle(&quest.node, want, answered);
+        }
+    }
+
+    fn settle(&mut self, node: &Node, want: Want, answered: bool) {
+        match want {
+            Want::Nodes => {
+                if let Some(lookup) = &mut self.lookup {
+                    lookup.settle(node, answered);
+                }
+                self.lookup_moved = true;
+            }
+            Want::Enr => self.end_enr_lookup(),
+        }
+    }
+
+    pub(super) fn on_timeout(&mut self, timeout: &Timeout) {
+        let Timeout { key, waiting, .. } = *timeout;
+        let mut endpoint = Endpoint::new(key.1, 0);
+        if let Some(known) = self.endpoints.get(&key) {
+            endpoint.tcp_port = known.tcp_port;
+            if waiting != Waiting::Pong {
+                known.forget_our_proof();
+            }
+        }
+        self.publish(&Node { key: key.0, endpoint }, ContactEvent::Failed, None, None);
+        match waiting {
+            Waiting::Pong => {
+                self.end_quest(&key, Want::Nodes, Stage::Bonding, false);
+                self.end_quest(&key, Want::Enr, Stage::Bonding, false);
+            }
+            Waiting::Neighbors => self.end_quest(&key, Want::Nodes, Stage::Asking, false),
+            Waiting::Enr => self.end_quest(&key, Want::Enr, Stage::Asking, false),
+        }
+    }
+
+    /// Sends a ping and waits for its pong. False when that may not be.
+    pub(super) fn send_ping(&mut self, node: &Node) -> bool {
+        let ping = Ping {
+            from: self.local.endpoint,
+            to: node.endpoint,
+            expiration: self.expiration(),
+            enr_seq: Some(self.local.enr.seq()),
+        };
+        self.send_question(node, ping.into(), Waiting::Pong)
+    }
+
+    fn ask(&mut self, node: &Node, want: Want) -> bool {
+        let expiration = self.expiration();
+        let (message, waiting) = match want {
+            Want::Nodes => {
+                let Some(lookup) = &self.lookup else { return false };
+                (FindNode { target: lookup.target, expiration }.into(), Waiting::Neighbors)
+            }
+            Want::Enr => (EnrRequest { expiration }.into(), Waiting::Enr),
+        };
+        let sent = self.send_question(node, message, waiting);
+        if sent && want == Want::Nodes {
+            self.publish(node, ContactEvent::Asked, None, None);
+        }
+        sent
+    }
+
+    fn send_question(&mut self, node: &Node, message: Message, waiting: Waiting) -> bool {
+        let key = (node.key, node.endpoint.udp());
+        if !self.endpoints.has_room() {
+            return false;
+        }
+        let packet = encode(&self.key, &message);
+        if !self.send(&key, packet.bytes) {
+            return false;
+        }
+        let now = self.now.elapsed;
+        self.endpoints.wait(now + self.timeout, key, waiting, packet.hash);
+        if node.endpoint.tcp_port != 0 {
+            self.endpoints.get_or_insert(key).tcp_port = node.endpoint.tcp_port;
+        }
+        true
+    }
+}

@@ -1,0 +1,55 @@
+//! The thread that asks peer-table: its calls wait, and the socket must not.
+
+use crate::state::Question;
+use std::{sync::Arc, time::Duration};
+use tandem_actor::{Inbox, Received};
+use tandem_discv4::node_id;
+use tandem_proto::{
+    event::Contact,
+    peer_table::{PeerTableApi, Result},
+};
+use tokio::sync::mpsc::Sender;
+use tracing::debug;
+
+/// Nodes that a question is about: `k` of the protocol, and some that the asker cannot use.
+const CLOSEST: usize = 24;
+/// Nodes whose records are asked for at a time.
+const ENRS: usize = 3;
+
+/// What peer-table said to a question.
+pub type Answer = (Question, Result<Vec<Contact>>);
+
+/// Answers questions until nobody is left to ask or to hear.
+pub fn run(inbox: &Inbox<Question>, table: &Arc<dyn PeerTableApi>, answers: &Sender<Answer>) {
+    loop {
+        let question = match inbox.receive(Duration::from_secs(1)) {
+            Received::Message(envelope) => envelope.message,
+            Received::Idle if answers.is_closed() => return,
+            Received::Idle => continue,
+            Received::Closed => return,
+        };
+        let answer = match &question {
+            Question::Neighbors { target, .. } => table.closest(*target, CLOSEST),
+            Question::Seeds { target } => table.closest(node_id(target), CLOSEST),
+            Question::EnrCandidates => candidates(table.as_ref()),
+        };
+        if let Err(error) = &answer {
+            debug!(%error, "peer-table did not answer");
+        }
+        if answers.blocking_send((question, answer)).is_err() {
+            return;
+        }
+    }
+}
+
+fn candidates(table: &dyn PeerTableApi) -> Result<Vec<Contact>> {
+    let mut contacts: Vec<Contact> = Vec::new();
+    for _ in 0..ENRS {
+        let Some(contact) = table.sample_for_enr()? else { break };
+        // It stays a candidate, so it may be drawn again.
+        if contacts.iter().all(|other| other.id != contact.id) {
+            contacts.push(contact);
+        }
+    }
+    Ok(contacts)
+}
