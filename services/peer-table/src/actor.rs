@@ -1,0 +1,208 @@
+//! The one thread that owns the table.
+
+use crate::{
+    config::Config,
+    metrics,
+    snapshot::{self, CONTACTS_MAX},
+    table::{Counts, Table},
+};
+use ::metrics::{counter, gauge, histogram};
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use std::{
+    path::PathBuf,
+    sync::mpsc::SyncSender,
+    time::{Duration, Instant},
+};
+use tandem_actor::{Inbox, Received};
+use tandem_bus::Bus;
+use tandem_primitives::B256;
+use tandem_proto::{
+    event::{Contact, PEERS_TARGET, PeersDiscovered, PeersTarget},
+    peer_table::Stats,
+};
+use tracing::{info, warn};
+
+/// What the table is asked to do. Whoever asks and does not wait for the answer gets none.
+pub(crate) enum Message {
+    Apply(Vec<Contact>),
+    /// A `peers.discovered` event as it came, decoded here and not on the thread that hears it.
+    Discovered(Bytes),
+    SampleForLookup(SyncSender<Option<Contact>>),
+    SampleForEnr(SyncSender<Option<Contact>>),
+    Closest(B256, usize, SyncSender<Vec<Contact>>),
+    Stats(SyncSender<Stats>),
+    SetConnected(u32),
+    Stop,
+}
+
+/// How long the thread sleeps when it has nothing to write.
+const IDLE: Duration = Duration::from_secs(3600);
+
+pub(crate) struct Actor {
+    table: Table,
+    rng: StdRng,
+    bus: Bus,
+    /// Zero of the table's clock.
+    start: Instant,
+    connected: u32,
+    target: u32,
+    /// The completion last published.
+    published: Option<f64>,
+    snapshot: Option<PathBuf>,
+    snapshot_contacts_max: usize,
+    snapshot_interval: Duration,
+    /// When the table changed for the first time since the last snapshot.
+    changed: Option<Instant>,
+}
+
+impl Actor {
+    /// With what the last snapshot holds; one that cannot be used is no reason not to start.
+    pub(crate) fn new(config: &Config, bus: Bus, rng: StdRng) -> Self {
+        let mut table = Table::new(config);
+        let enabled = !config.datadir.as_os_str().is_empty();
+        let snapshot = enabled.then(|| config.datadir.join(snapshot::FILE));
+        if let Some(path) = &snapshot {
+            match snapshot::load(path) {
+                Ok(contacts) => {
+                    table.restore(&contacts, 0);
+                    info!(contacts = contacts.len(), "peers restored");
+                }
+                Err(error) => {
+                    warn!(%error, path = %path.display(), "snapshot of peers refused, starting empty");
+                }
+            }
+        }
+        Self {
+            table,
+            rng,
+            bus,
+            start: Instant::now(),
+            connected: 0,
+            target: config.target_peers,
+            published: None,
+            snapshot,
+            snapshot_contacts_max: config.snapshot_contacts_max.min(CONTACTS_MAX),
+            snapshot_interval: Duration::from_secs(config.snapshot_interval_secs.into()),
+            changed: None,
+        }
+    }
+
+    /// Works until it is told to stop.
+    pub(crate) fn run(mut self, inbox: &Inbox<Message>) {
+        loop {
+            // Candidates come back with time, but nobody sees that before asking: no timer for it.
+            let wait = self
+                .changed
+                .map_or(IDLE, |changed| self.snapshot_interval.saturating_sub(changed.elapsed()));
+            match inbox.receive(wait) {
+                Received::Message(envelope) => {
+                    let _span = envelope.span.entered();
+                    histogram!(metrics::QUEUE_WAIT_SECONDS).record(envelope.sent.elapsed());
+                    if let Message::Stop = envelope.message {
+                        break;
+                    }
+                    self.handle(envelope.message);
+                }
+                Received::Idle => {}
+                Received::Closed => break,
+            }
+            if self.changed.is_some_and(|changed| changed.elapsed() >= self.snapshot_interval) {
+                self.save();
+            }
+        }
+        self.save();
+    }
+
+    fn handle(&mut self, message: Message) {
+        let now = self.start.elapsed().as_millis() as u64;
+        self.table.advance(now);
+        // An answer that nobody waits for any more is dropped.
+        match message {
+            Message::Apply(contacts) => self.apply(&contacts, now),
+            Message::Discovered(payload) => match PeersDiscovered::decode(&payload) {
+                Some(event) => self.apply(&event.contacts, now),
+                None => {
+                    counter!(metrics::DROPPED_BATCHES).increment(1);
+                    warn!(bytes = payload.len(), "malformed event of discovered peers");
+                }
+            },
+            Message::SampleForLookup(reply) => {
+                let _ = reply.send(self.table.sample_for_lookup(&mut self.rng));
+            }
+            Message::SampleForEnr(reply) => {
+                let _ = reply.send(self.table.sample_for_enr(&mut self.rng));
+            }
+            Message::Closest(target, count, reply) => {
+                let _ = reply.send(self.table.closest(target, count));
+            }
+            Message::Stats(reply) => {
+                let _ = reply.send(self.stats());
+            }
+            Message::SetConnected(count) => self.set_connected(count),
+            Message::Stop => {}
+        }
+    }
+
+    fn apply(&mut self, contacts: &[Contact], now: u64) {
+        let begin = Instant::now();
+        self.table.apply(contacts, now);
+        if !contacts.is_empty() {
+            self.changed.get_or_insert(begin);
+        }
+        histogram!(metrics::BATCH_SECONDS).record(begin.elapsed());
+        counter!(metrics::UPDATES).increment(contacts.len() as u64);
+        let counts = self.table.counts();
+        counter!(metrics::EVICTED).absolute(counts.evicted);
+        counter!(metrics::REFUSED).absolute(counts.refused);
+        gauge!(metrics::CONTACTS, "class" => "proven").set(counts.proven as f64);
+        gauge!(metrics::CONTACTS, "class" => "unproven").set(counts.unproven as f64);
+        gauge!(metrics::CONTACTS, "class" => "disposed").set(counts.disposed as f64);
+        gauge!(metrics::CANDIDATES, "purpose" => "lookup").set(counts.lookup_candidates as f64);
+        gauge!(metrics::CANDIDATES, "purpose" => "enr").set(counts.enr_candidates as f64);
+    }
+
+    fn set_connected(&mut self, count: u32) {
+        self.connected = count;
+        gauge!(metrics::CONNECTED).set(f64::from(count));
+        let wanted = f64::from(self.target);
+        let completion = if self.target == 0 { 1.0 } else { (f64::from(count) / wanted).min(1.0) };
+        if self.published != Some(completion) {
+            self.published = Some(completion);
+            self.bus.publish(PEERS_TARGET, PeersTarget { completion }.encode());
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        let Counts {
+            unproven,
+            proven,
+            disposed,
+            lookup_candidates,
+            enr_candidates,
+            evicted,
+            refused,
+        } = self.table.counts();
+        Stats {
+            contacts: (unproven + proven) as u64,
+            proven: proven as u64,
+            disposed: disposed as u64,
+            lookup_candidates: lookup_candidates as u64,
+            enr_candidates: enr_candidates as u64,
+            evicted,
+            refused,
+            connected: self.connected,
+            target: self.target,
+        }
+    }
+
+    fn save(&mut self) {
+        let (Some(path), Some(_)) = (&self.snapshot, self.changed.take()) else { return };
+        let begin = Instant::now();
+        let contacts = self.table.best(self.snapshot_contacts_max);
+        match snapshot::save(path, &contacts) {
+            Ok(()) => histogram!(metrics::SNAPSHOT_SECONDS).record(begin.elapsed()),
+            Err(error) => warn!(%error, path = %path.display(), "snapshot of peers not written"),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Wiring: the thread of the table, and the one that hears the bus for it.
+
+use crate::{
+    actor::{Actor, Message},
+    config::Config,
+    metrics,
+};
+use ::metrics::counter;
+use rand::{SeedableRng, rngs::StdRng};
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread::JoinHandle,
+};
+use tandem_actor::{Mailbox, mailbox, spawn};
+use tandem_bus::{Bus, Subscription};
+use tandem_primitives::B256;
+use tandem_proto::{
+    event::{Contact, PEERS_DISCOVERED},
+    limits::CLOSEST_CONTACTS_MAX,
+    peer_table::{Error, PeerTableApi, Result, Stats},
+};
+use tokio_util::sync::CancellationToken;
+
+/// What the table needs from the rest of the cluster.
+pub struct Deps {
+    /// Where `peers.discovered` is heard and `peers.target` is published.
+    pub bus: Bus,
+    /// Cancelled when a thread of the table panics.
+    pub fatal: CancellationToken,
+}
+
+/// The running service.
+pub struct PeerTable {
+    mailbox: Mailbox<Message>,
+    stop: CancellationToken,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl PeerTable {
+    /// Loads the snapshot, if there is one, and starts the threads.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no thread to give.
+    pub fn start(config: Config, deps: Deps) -> io::Result<Arc<Self>> {
+        metrics::describe();
+        // Heard from now on, though taken in only after the snapshot.
+        let discovered = deps.bus.subscribe(PEERS_DISCOVERED);
+        let (sender, inbox) = mailbox("peer-table", config.mailbox_capacity);
+        let actor = Actor::new(&config, deps.bus, StdRng::from_os_rng());
+        let stop = deps.fatal.child_token();
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let table = spawn("peer-table", deps.fatal.clone(), move || actor.run(&inbox))?;
+        let (forward, stopped) = (sender.clone(), stop.clone());
+        let bus = spawn("peer-table-bus", deps.fatal, move || {
+            runtime.block_on(hear(discovered, &forward, &stopped));
+        })?;
+        Ok(Arc::new(Self { mailbox: sender, stop, threads: Mutex::new(vec![bus, table]) }))
+    }
+
+    /// Stops the threads and waits for them; the last thing they do is to write the snapshot.
+    pub fn stop(&self) {
+        self.stop.cancel();
+        let _ = self.mailbox.send(Message::Stop);
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+
+    fn tell(&self, message: Message) -> Result<()> {
+        self.mailbox.try_send(message).map_err(|error| match error {
+            tandem_actor::Error::Overloaded(_) => Error::Overloaded,
+            tandem_actor::Error::Stopped(_) => Error::Unavailable(error.to_string()),
+        })
+    }
+
+    fn ask<R>(&self, message: impl FnOnce(SyncSender<R>) -> Message) -> Result<R> {
+        let (reply, answer) = sync_channel(1);
+        self.tell(message(reply))?;
+        answer.recv().map_err(|_| Error::Unavailable("peer-table has stopped".to_owned()))
+    }
+}
+
+impl Drop for PeerTable {
+    /// Without [`Self::stop`]: the threads end by themselves, and the snapshot is still written.
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Passes events on to the table. What finds its mailbox full is dropped: discovery will see the
+/// nodes again.
+async fn hear(mut bus: Subscription, table: &Mailbox<Message>, stop: &CancellationToken) {
+    loop {
+        let payload = tokio::select! {
+            () = stop.cancelled() => return,
+            payload = bus.next() => payload,
+        };
+        let Some(payload) = payload else { return };
+        match table.try_send(Message::Discovered(payload)) {
+            Ok(()) => {}
+            Err(tandem_actor::Error::Overloaded(_)) => {
+                counter!(metrics::DROPPED_BATCHES).increment(1);
+            }
+            Err(tandem_actor::Error::Stopped(_)) => return,
+        }
+    }
+}
+
+impl PeerTableApi for PeerTable {
+    fn apply_batch(&self, contacts: Vec<Contact>) -> Result<()> {
+        self.tell(Message::Apply(contacts))
+    }
+
+    fn sample_for_lookup(&self) -> Result<Option<Contact>> {
+        self.ask(Message::SampleForLookup)
+    }
+
+    fn sample_for_enr(&self) -> Result<Option<Contact>> {
+        self.ask(Message::SampleForEnr)
+    }
+
+    fn closest(&self, target: B256, count: usize) -> Result<Vec<Contact>> {
+        self.ask(|reply| Message::Closest(target, count.min(CLOSEST_CONTACTS_MAX), reply))
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        self.ask(Message::Stats)
+    }
+
+    fn set_connected(&self, count: u32) -> Result<()> {
+        self.tell(Message::SetConnected(count))
+    }
+}
