@@ -2,9 +2,11 @@
 
 use std::{error::Error, io};
 
-const FILES: [&str; 3] = [
+const FILES: [&str; 5] = [
+    "tandem/blob_validator/v1/blob_validator.proto",
     "tandem/event/v1/event.proto",
     "tandem/multiproof_workers/v1/multiproof_workers.proto",
+    "tandem/peer_table/v1/peer_table.proto",
     "tandem/storage_writer/v1/storage_writer.proto",
 ];
 

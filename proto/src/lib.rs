@@ -15,9 +15,12 @@
 //! The `.proto` files under `tandem/` say the same to other languages; `README.md` has the rules
 //! for changing them. How much one message may hold is in [`limits`].
 
+pub mod blob_validator;
 pub mod convert;
+pub mod discovery;
 pub mod event;
 pub mod limits;
 pub mod multiproof;
+pub mod peer_table;
 pub mod storage;
 pub mod wire;

@@ -35,3 +35,23 @@ pub const ERROR_TEXT_BYTES_MAX: usize = 1024;
 /// Heap bytes that decoding and converting one message may take at worst, for each of its bytes.
 /// An honest message takes two to five; the bound is what a message made for the purpose costs.
 pub const HEAP_BYTES_PER_BYTE_MAX: usize = 40;
+
+/// Contacts in one `peers.discovered` event. The bus is for hints, so a batch stays small.
+pub const DISCOVERED_CONTACTS_MAX: usize = 1024;
+
+/// Contacts in one answer of the closest ones.
+pub const CLOSEST_CONTACTS_MAX: usize = 256;
+
+/// Bytes of a node record's RLP (EIP-778).
+pub const ENR_BYTES_MAX: usize = 300;
+
+/// Bytes of one message from or to blob-validator: a sidecar of [`BLOBS_PER_BUNDLE_MAX`] blobs with
+/// the proofs of their cells takes 8.4 MiB.
+pub const BLOB_MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Blobs in one sidecar, and commitments and versioned hashes. Forks allow fewer: the rule of a
+/// fork is part of the request, and what exceeds it gets a verdict.
+pub const BLOBS_PER_BUNDLE_MAX: usize = 64;
+
+/// Versioned hashes in one request for blobs: what the Engine API demands of `engine_getBlobs`.
+pub const GET_BLOBS_MAX: usize = 128;

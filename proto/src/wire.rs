@@ -18,6 +18,14 @@ pub mod event {
     }
 }
 
+/// Package `tandem.blob_validator`.
+pub mod blob_validator {
+    /// Version 1.
+    pub mod v1 {
+        tonic::include_proto!("tandem.blob_validator.v1");
+    }
+}
+
 /// Package `tandem.storage_writer`.
 pub mod storage_writer {
     /// Version 1.
@@ -31,5 +39,13 @@ pub mod multiproof_workers {
     /// Version 1.
     pub mod v1 {
         tonic::include_proto!("tandem.multiproof_workers.v1");
+    }
+}
+
+/// Package `tandem.peer_table`.
+pub mod peer_table {
+    /// Version 1.
+    pub mod v1 {
+        tonic::include_proto!("tandem.peer_table.v1");
     }
 }

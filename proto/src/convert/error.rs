@@ -61,6 +61,9 @@ pub enum Reason {
     /// Items must differ.
     #[error("is there twice")]
     Duplicate,
+    /// It is a share of a whole.
+    #[error("is not between 0 and 1")]
+    NotAFraction,
     /// A number of variable length starts with a zero byte.
     #[error("starts with a zero byte")]
     LeadingZero,

@@ -8,16 +8,19 @@
 //! Byte strings of a value made from a message (RLP, bodies, receipts) share the buffer of that
 //! message; code, which lives long in caches, is copied out of it.
 
+mod blob_validator;
 mod error;
 mod event;
 mod field;
 mod multiproof;
+mod peer_table;
 mod state;
 mod status;
 mod storage;
 mod storage_answers;
 mod trie;
 
+pub use blob_validator::{BlobRequest, BlobStreamAnswer, BlobStreamRequest};
 pub use error::{ConvertError, Reason};
 pub use multiproof::{Command, SessionAnswer, SessionCommand};
 pub use status::ERROR_METADATA;

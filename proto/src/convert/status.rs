@@ -7,10 +7,11 @@ use super::{
 };
 use crate::{
     limits::ERROR_TEXT_BYTES_MAX,
-    multiproof, storage,
-    wire::{multiproof_workers, storage_writer},
+    multiproof, peer_table as peers, storage,
+    wire::{multiproof_workers, peer_table, storage_writer},
 };
 use multiproof_workers::v1::error as multiproof_wire;
+use peer_table::v1::error as peers_wire;
 use prost::Message;
 use storage_writer::v1::error as storage_wire;
 use tonic::{
@@ -90,6 +91,30 @@ impl TryFrom<multiproof_workers::v1::Error> for multiproof::Error {
     }
 }
 
+impl From<&peers::Error> for peer_table::v1::Error {
+    /// Texts are cut at [`ERROR_TEXT_BYTES_MAX`].
+    fn from(error: &peers::Error) -> Self {
+        use peers_wire::{Kind, Overloaded};
+        let kind = match error {
+            peers::Error::Overloaded => Kind::Overloaded(Overloaded {}),
+            peers::Error::Unavailable(text) => Kind::Unavailable(cut(text)),
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl TryFrom<peer_table::v1::Error> for peers::Error {
+    type Error = ConvertError;
+
+    fn try_from(wire: peer_table::v1::Error) -> Result<Self, ConvertError> {
+        use peers_wire::Kind;
+        Ok(match required(wire.kind).at("kind")? {
+            Kind::Overloaded(_) => Self::Overloaded,
+            Kind::Unavailable(text) => Self::Unavailable(text),
+        })
+    }
+}
+
 impl From<storage::Error> for Status {
     fn from(error: storage::Error) -> Self {
         let detail = storage_writer::v1::Error::from(&error);
@@ -105,6 +130,17 @@ impl From<multiproof::Error> for Status {
             multiproof::Error::Storage(error) => storage_code(error),
             multiproof::Error::Trie(_) => Code::DataLoss,
             multiproof::Error::Unavailable => Code::Unavailable,
+        };
+        status(code, &error.to_string(), &detail)
+    }
+}
+
+impl From<peers::Error> for Status {
+    fn from(error: peers::Error) -> Self {
+        let detail = peer_table::v1::Error::from(&error);
+        let code = match &error {
+            peers::Error::Overloaded => Code::ResourceExhausted,
+            peers::Error::Unavailable(_) => Code::Unavailable,
         };
         status(code, &error.to_string(), &detail)
     }
@@ -131,6 +167,17 @@ impl From<Status> for multiproof::Error {
     }
 }
 
+impl From<Status> for peers::Error {
+    /// The error that was sent. Without one, [`peers::Error::Unavailable`]: the caller does
+    /// without the answer, whatever the reason.
+    fn from(status: Status) -> Self {
+        let sent = detail::<peer_table::v1::Error>(&status);
+        sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or_else(|| {
+            Self::Unavailable(cut(&format!("{:?}: {}", status.code(), status.message())))
+        })
+    }
+}
+
 impl From<ConvertError> for Status {
     /// A malformed request.
     fn from(error: ConvertError) -> Self {
@@ -152,6 +199,13 @@ impl From<ConvertError> for multiproof::Error {
     }
 }
 
+impl From<ConvertError> for peers::Error {
+    /// A malformed answer.
+    fn from(error: ConvertError) -> Self {
+        Self::Unavailable(format!("malformed answer: {error}"))
+    }
+}
+
 fn storage_code(error: &storage::Error) -> Code {
     match error {
         storage::Error::Fenced { .. } => Code::FailedPrecondition,
@@ -163,25 +217,25 @@ fn storage_code(error: &storage::Error) -> Code {
 }
 
 /// Whether nobody answered, as opposed to somebody refusing.
-fn is_absence(code: Code) -> bool {
+pub(super) fn is_absence(code: Code) -> bool {
     matches!(
         code,
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted
     )
 }
 
-fn status(code: Code, text: &str, detail: &impl Message) -> Status {
+pub(super) fn status(code: Code, text: &str, detail: &impl Message) -> Status {
     let mut metadata = MetadataMap::new();
     metadata.insert_bin(ERROR_METADATA, MetadataValue::from_bytes(&detail.encode_to_vec()));
     Status::with_metadata(code, cut(text), metadata)
 }
 
-fn detail<M: Message + Default>(status: &Status) -> Option<M> {
+pub(super) fn detail<M: Message + Default>(status: &Status) -> Option<M> {
     let bytes = status.metadata().get_bin(ERROR_METADATA)?.to_bytes().ok()?;
     M::decode(bytes).ok()
 }
 
 /// The text, or the start of it that fits into a message.
-fn cut(text: &str) -> String {
+pub(super) fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(ERROR_TEXT_BYTES_MAX)].to_owned()
 }

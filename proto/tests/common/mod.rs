@@ -4,14 +4,18 @@ use bytes::Bytes;
 use prost::Message;
 use tandem_primitives::{B256, BlockId, Bytes as Rlp, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
-    convert::{SessionAnswer, SessionCommand},
-    event::ChainEvent,
-    multiproof,
+    blob_validator::{StoredBlob, Verdict},
+    convert::{BlobRequest, BlobStreamAnswer, BlobStreamRequest, SessionAnswer, SessionCommand},
+    event::{BlobsValidated, ChainEvent, Contact, PeersDiscovered, PeersTarget},
+    multiproof, peer_table,
     storage::{
         self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState,
         TransactionPlace, TrieNodes,
     },
-    wire::{event::v1 as event, multiproof_workers::v1 as workers, storage_writer::v1 as writer},
+    wire::{
+        blob_validator::v1 as blobs, event::v1 as event, multiproof_workers::v1 as workers,
+        peer_table::v1 as peers, storage_writer::v1 as writer,
+    },
 };
 
 /// What a receiver does with the bytes of a message; whether it accepted them.
@@ -36,8 +40,10 @@ fn receive_values(bytes: Bytes) -> bool {
 }
 
 /// Every message that has content.
-pub const RECEIVERS: [(&str, Receiver); 28] = [
+pub const RECEIVERS: [(&str, Receiver); 44] = [
     ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
+    ("PeersDiscovered", receive::<event::PeersDiscovered, PeersDiscovered>),
+    ("PeersTarget", receive::<event::PeersTarget, PeersTarget>),
     ("AcquireEpochRequest", receive::<writer::AcquireEpochRequest, String>),
     ("AcquireEpochResponse", receive::<writer::AcquireEpochResponse, Epoch>),
     ("GetCheckpointResponse", receive::<writer::GetCheckpointResponse, Checkpoint>),
@@ -65,4 +71,18 @@ pub const RECEIVERS: [(&str, Receiver); 28] = [
     ("workers DiscardRequest", receive::<workers::DiscardRequest, B256>),
     ("GetStatusResponse", receive::<workers::GetStatusResponse, multiproof::Status>),
     ("multiproof Error", receive::<workers::Error, multiproof::Error>),
+    ("ValidateRequest", receive::<blobs::ValidateRequest, BlobRequest>),
+    ("ValidateResponse", receive::<blobs::ValidateResponse, Verdict>),
+    ("ValidateStreamRequest", receive::<blobs::ValidateStreamRequest, BlobStreamRequest>),
+    ("ValidateStreamResponse", receive::<blobs::ValidateStreamResponse, BlobStreamAnswer>),
+    ("GetBlobsRequest", receive::<blobs::GetBlobsRequest, Vec<B256>>),
+    ("GetBlobsResponse", receive::<blobs::GetBlobsResponse, Option<StoredBlob>>),
+    ("ForgetRequest", receive::<blobs::ForgetRequest, Vec<B256>>),
+    ("BlobsValidated", receive::<event::BlobsValidated, BlobsValidated>),
+    ("ApplyBatchRequest", receive::<peers::ApplyBatchRequest, Vec<Contact>>),
+    ("SampleForLookupResponse", receive::<peers::SampleForLookupResponse, Option<Contact>>),
+    ("SampleForEnrResponse", receive::<peers::SampleForEnrResponse, Option<Contact>>),
+    ("ClosestRequest", receive::<peers::ClosestRequest, (B256, usize)>),
+    ("ClosestResponse", receive::<peers::ClosestResponse, Vec<Contact>>),
+    ("peer-table Error", receive::<peers::Error, peer_table::Error>),
 ];

@@ -4,8 +4,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod blob_validator;
+mod discovery;
 mod malformed;
 mod noise;
+mod peer_table;
 mod round_trip;
 mod statuses;
 mod values;
