@@ -39,6 +39,6 @@ doc:
 # All that must hold before a change lands
 check: fmt clippy test doc
 
-# Micro-benches: trie against alloy-trie
+# Micro-benches: the trie against alloy-trie, the peer table against scans
 bench *ARGS:
-    cargo bench --locked -p tandem-trie {{ ARGS }}
+    cargo bench --locked --workspace --bench trie --bench table {{ ARGS }}

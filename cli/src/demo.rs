@@ -56,8 +56,9 @@ async fn demo(
     let genesis = genesis.into_iter().find(|path| path.exists());
     let genesis = genesis.with_context(|| format!("no genesis in {}", corpus.display()))?;
     let telemetry = telemetry.start("warn")?;
-    let mut config = Config::default();
-    config.storage_writer.datadir = datadir.to_owned();
+    let mut config = Config::default().at(datadir);
+    config.with_discovery = true;
+    (config.discovery.addr, config.discovery.port) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let start = {
         let datadir = datadir.to_owned();
         move || {

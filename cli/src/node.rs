@@ -42,9 +42,18 @@ pub struct Args {
     /// Port of /metrics, /livez and /readyz, 0 for a free one [default: none]
     #[arg(long = "metrics.port", value_name = "PORT")]
     metrics_port: Option<u16>,
-    /// Accepted for scripts made for other clients: there is no peer discovery yet
+    /// Do not look for peers
     #[arg(long)]
     disable_discovery: bool,
+    /// Address that discovery listens on [default: 0.0.0.0]
+    #[arg(long = "discovery.addr", value_name = "IP")]
+    discovery_addr: Option<IpAddr>,
+    /// UDP port that discovery listens on, 0 for a free one [default: 30303]
+    #[arg(long = "discovery.port", value_name = "PORT")]
+    discovery_port: Option<u16>,
+    /// Nodes to begin with, enode:// or enr:
+    #[arg(long, value_name = "NODE", value_delimiter = ',')]
+    bootnodes: Vec<String>,
     /// Settings of the services (TOML, see docs/configuration.md)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -133,7 +142,13 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
         Some(path) => Config::load(path).context("configuration")?,
         None => Config::default(),
     };
-    config.storage_writer.datadir.clone_from(&args.datadir);
+    config = config.at(&args.datadir);
+    config.with_discovery = !args.disable_discovery;
+    config.discovery.addr = args.discovery_addr.unwrap_or(config.discovery.addr);
+    config.discovery.port = args.discovery_port.unwrap_or(config.discovery.port);
+    config.discovery.bootnodes.extend(args.bootnodes);
+    // Peers cannot connect yet: nothing to announce.
+    config.discovery.tcp_port = 0;
     let telemetry = args.telemetry.start("info")?;
     let (genesis, datadir) = (args.genesis, args.datadir);
     let start = move || {

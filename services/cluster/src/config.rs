@@ -15,6 +15,16 @@ pub struct Config {
     pub multiproof_workers: tandem_multiproof_workers::Config,
     /// `[executor]`
     pub executor: tandem_executor::Config,
+    /// `[blob_validator]`
+    pub blob_validator: tandem_blob_validator::Config,
+    /// `[peer_table]`
+    pub peer_table: tandem_peer_table::Config,
+    /// `[discovery]`
+    pub discovery: tandem_discovery::Config,
+    /// Whether discovery runs: it is the one service that speaks to strangers. A flag of the command
+    /// line, not of the file.
+    #[serde(skip)]
+    pub with_discovery: bool,
 }
 
 /// A configuration file that cannot be used.
@@ -39,6 +49,15 @@ pub enum ConfigError {
 }
 
 impl Config {
+    /// The same services on a data directory.
+    #[must_use]
+    pub fn at(mut self, datadir: &Path) -> Self {
+        self.storage_writer.datadir = datadir.to_owned();
+        self.peer_table.datadir = datadir.to_owned();
+        self.discovery.datadir = datadir.to_owned();
+        self
+    }
+
     /// Reads a TOML file.
     ///
     /// # Errors

@@ -10,6 +10,9 @@
 //!            │ multiproof-      ├──►│ storage-writer  ├── RocksDB
 //!            │ workers          │   └─┬───────────────┘
 //!            └──────────────────┘     └─► bus: chain.persisted
+//!
+//!   UDP ────► discovery ── PeerTableApi ──► peer-table      blob-validator
+//!                  └─► bus: peers.discovered ──┘  └─► bus: peers.target ─► discovery
 //! ```
 
 mod config;

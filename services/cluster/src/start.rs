@@ -5,12 +5,15 @@ use crate::{
 use axum::Router;
 use std::{io, net::SocketAddr, sync::Arc};
 use tandem_auth::Secret;
+use tandem_blob_validator::BlobValidator;
 use tandem_bus::Bus;
+use tandem_discovery::Discovery;
 use tandem_executor::{
     Executor, Handle,
     rpc::{self, ClientInfo, Limits},
 };
 use tandem_multiproof_workers::MultiproofWorkers;
+use tandem_peer_table::PeerTable;
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     storage::StorageApi,
@@ -30,6 +33,9 @@ pub enum Error {
     /// The executor cannot load the chain.
     #[error(transparent)]
     Executor(#[from] tandem_executor::Error),
+    /// Discovery cannot listen, or cannot use its node key.
+    #[error(transparent)]
+    Discovery(#[from] tandem_discovery::Error),
     /// The secret of the Engine API cannot be used.
     #[error(transparent)]
     Secret(#[from] tandem_auth::Error),
@@ -51,6 +57,9 @@ pub struct Cluster {
     storage: Arc<StorageWriter>,
     workers: Arc<MultiproofWorkers>,
     executor: Executor,
+    blobs: Arc<BlobValidator>,
+    peers: Arc<PeerTable>,
+    discovery: Option<Arc<Discovery>>,
     servers: JoinSet<io::Result<()>>,
     stopping: CancellationToken,
     fatal: CancellationToken,
@@ -76,6 +85,11 @@ impl Cluster {
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
         let storage = StorageWriter::open(config.storage_writer, deps)?;
         let api: Arc<dyn StorageApi> = storage.clone();
+        // First of those that need the KZG setup: what it loads serves the EVM's precompile too.
+        let blobs = BlobValidator::start(
+            config.blob_validator,
+            tandem_blob_validator::Deps { bus: bus.clone(), fatal: fatal.clone() },
+        )?;
         let workers = MultiproofWorkers::start(
             &config.multiproof_workers,
             &tandem_multiproof_workers::Deps {
@@ -89,14 +103,28 @@ impl Cluster {
             tandem_executor::Deps {
                 storage: api,
                 proof: workers.clone(),
-                bus,
+                bus: bus.clone(),
                 fatal: fatal.clone(),
             },
         )?;
+        let peers = PeerTable::start(
+            config.peer_table,
+            tandem_peer_table::Deps { bus: bus.clone(), fatal: fatal.clone() },
+        )?;
+        let discovery = if config.with_discovery {
+            let (table, fatal) = (peers.clone(), fatal.clone());
+            let deps = tandem_discovery::Deps { table, bus, fork_id: None, fatal };
+            Some(Discovery::start(&config.discovery, deps)?)
+        } else {
+            None
+        };
         Ok(Self {
             storage,
             workers,
             executor,
+            blobs,
+            peers,
+            discovery,
             servers: JoinSet::new(),
             stopping: CancellationToken::new(),
             fatal,
@@ -181,6 +209,11 @@ impl Cluster {
         self.stopping.cancel();
         while self.servers.join_next().await.is_some() {}
         let stop = move || {
+            if let Some(discovery) = self.discovery {
+                discovery.stop();
+            }
+            self.peers.stop();
+            self.blobs.stop();
             self.executor.stop();
             drop(self.executor);
             self.workers.stop();
