@@ -8,7 +8,10 @@ use crate::{
 use alloy_eips::eip2930::AccessList;
 use alloy_evm::{Evm, EvmEnv, eth::EthEvmBuilder};
 use revm::{
-    context::{TxEnv, result::{EVMError, ExecutionResult}},
+    context::{
+        TxEnv,
+        result::{EVMError, ExecutionResult},
+    },
     primitives::TxKind,
 };
 use tandem_primitives::{Address, Bytes, U256, keccak256};

@@ -3,7 +3,13 @@
 //!
 //! Everything here may wait for the database: never call it on the async reactor.
 
-use crate::{config::Config, error::Error, layers::Layers, tree::Tree, view::{BaseCache, StateView}};
+use crate::{
+    config::Config,
+    error::Error,
+    layers::Layers,
+    tree::Tree,
+    view::{BaseCache, StateView},
+};
 use alloy_consensus::Header;
 use alloy_rlp::Decodable;
 use parking_lot::RwLock;
@@ -54,8 +60,7 @@ impl Chain {
         if let Some(fork) = spec.unsupported_fork() {
             tracing::warn!(?fork, "the chain has a fork that is not supported");
         }
-        let cache =
-            BaseCache::new(config.cache_accounts, config.cache_slots, config.cache_codes);
+        let cache = BaseCache::new(config.cache_accounts, config.cache_slots, config.cache_codes);
         let chain = Self {
             spec,
             tree: RwLock::default(),
@@ -65,13 +70,13 @@ impl Chain {
             genesis: checkpoint.genesis,
             call_gas_max: config.call_gas_max,
         };
-        let (base, header) = chain.stored_header(BlockRef::Hash(checkpoint.base.hash))?.ok_or_else(
-            || Error::Record {
+        let (base, header) = chain
+            .stored_header(BlockRef::Hash(checkpoint.base.hash))?
+            .ok_or_else(|| Error::Record {
                 what: "header",
                 block: checkpoint.base.hash,
                 error: "the base's header is missing".into(),
-            },
-        )?;
+            })?;
         chain.tree.write().insert(base, Arc::new(header));
         chain.layers.write().set_base(base);
         Ok(chain)

@@ -6,7 +6,7 @@ use alloy_consensus::transaction::Recovered;
 use alloy_eips::eip7685::Requests;
 use alloy_evm::{
     EvmEnv,
-    block::{BlockExecutionError, BlockExecutor, BlockExecutionResult},
+    block::{BlockExecutionError, BlockExecutionResult, BlockExecutor},
     eth::{EthBlockExecutionCtx, EthBlockExecutor, EthEvmBuilder},
 };
 use std::borrow::Cow;

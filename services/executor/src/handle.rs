@@ -1,12 +1,6 @@
 //! The executor as its callers see it.
 
-use crate::{
-    chain::Chain,
-    engine::Message,
-    error::Error,
-    metrics as names,
-    senders::Senders,
-};
+use crate::{chain::Chain, engine::Message, error::Error, metrics as names, senders::Senders};
 use metrics::histogram;
 use std::{sync::Arc, time::Instant};
 use tandem_actor::Mailbox;
@@ -126,8 +120,8 @@ impl Handle {
         sidecar: PayloadSidecar,
     ) -> Result<PayloadStatus, Error> {
         let decoded = on_cpu(move || {
-            let block = info_span!("decode_payload")
-                .in_scope(|| Block::from_payload(payload, &sidecar))?;
+            let block =
+                info_span!("decode_payload").in_scope(|| Block::from_payload(payload, &sidecar))?;
             let block = Arc::new(block);
             Ok::<_, tandem_chain::BlockError>((block.clone(), Senders::recover(block)))
         });
@@ -156,9 +150,7 @@ impl Handle {
 }
 
 /// Runs CPU work on the rayon pool, in the caller's span.
-async fn on_cpu<R: Send + 'static>(
-    work: impl FnOnce() -> R + Send + 'static,
-) -> Result<R, Error> {
+async fn on_cpu<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, Error> {
     let (reply, answer) = oneshot::channel();
     let span = Span::current();
     rayon::spawn(move || {

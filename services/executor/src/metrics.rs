@@ -18,7 +18,11 @@ pub const HEAD: &str = "tandem_executor_head_block";
 
 pub fn describe() {
     let seconds = Unit::Seconds;
-    describe_histogram!(NEW_PAYLOAD_SECONDS, seconds, "engine_newPayload, decoding to answer, by status");
+    describe_histogram!(
+        NEW_PAYLOAD_SECONDS,
+        seconds,
+        "engine_newPayload, decoding to answer, by status"
+    );
     describe_histogram!(FORKCHOICE_SECONDS, seconds, "engine_forkchoiceUpdated, by status");
     describe_histogram!(EXECUTION_SECONDS, seconds, "Execution of a block's transactions");
     describe_histogram!(ROOT_WAIT_SECONDS, seconds, "Wait for the state root after execution");
@@ -28,7 +32,11 @@ pub fn describe() {
     describe_counter!(TRANSACTIONS, Unit::Count, "Transactions of valid blocks");
     describe_counter!(INVALID, Unit::Count, "Blocks refused, by the rule they break");
     describe_counter!(READS, Unit::Count, "State reads of blocks, by where they were answered");
-    describe_counter!(ROOT_RETRIES, Unit::Count, "Roots computed a second time before a block was refused");
+    describe_counter!(
+        ROOT_RETRIES,
+        Unit::Count,
+        "Roots computed a second time before a block was refused"
+    );
     describe_gauge!(LAYERS, Unit::Count, "Blocks whose state changes are held in memory");
     describe_gauge!(HEAD, Unit::Count, "Number of the canonical head");
 }

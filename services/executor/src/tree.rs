@@ -118,7 +118,8 @@ mod tests {
     fn tree() -> Tree {
         let mut tree = Tree::default();
         let mut add = |id: BlockId, parent: BlockId| {
-            let header = Header { number: id.number, parent_hash: parent.hash, ..Header::default() };
+            let header =
+                Header { number: id.number, parent_hash: parent.hash, ..Header::default() };
             tree.insert(id, Arc::new(header));
         };
         add(id(0, 0), BlockId::default());

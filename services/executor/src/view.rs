@@ -50,7 +50,6 @@ impl BaseCache {
         self.accounts.clear();
         self.slots.clear();
     }
-
 }
 
 /// What reads found where, for traces.

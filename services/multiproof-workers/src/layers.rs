@@ -2,11 +2,7 @@
 //! sees the base.
 
 use alloy_primitives::map::{B256Map, DefaultHashBuilder, HashMap};
-use std::{
-    collections::hash_map::Entry,
-    hash::BuildHasher,
-    sync::Arc,
-};
+use std::{collections::hash_map::Entry, hash::BuildHasher, sync::Arc};
 use tandem_primitives::{B256, BlockId, BlockNumber, NodeChange, TrieDiff};
 
 /// Side-chain layers this far below the base are dropped: nobody builds on them any more.
@@ -233,7 +229,9 @@ mod tests {
         BlockId::new(number, B256::with_last_byte(number as u8))
     }
 
-    fn diff(changes: &[(Option<B256>, &[u8], Option<&[u8]>)], wiped: &[B256]) -> Arc<TrieDiff> {
+    type Change<'a> = (Option<B256>, &'a [u8], Option<&'a [u8]>);
+
+    fn diff(changes: &[Change<'_>], wiped: &[B256]) -> Arc<TrieDiff> {
         let mut diff = TrieDiff::default();
         diff.wiped.extend_from_slice(wiped);
         for &(owner, path, rlp) in changes {
@@ -259,8 +257,16 @@ mod tests {
     fn the_newest_layer_of_the_own_branch_wins() {
         let token = B256::repeat_byte(7);
         let mut layers = Layers::default();
-        layers.insert(id(1), id(0).hash, diff(&[(None, &[1], Some(b"a")), (None, &[2], Some(b"b"))], &[]));
-        layers.insert(id(2), id(1).hash, diff(&[(None, &[1], None), (Some(token), &[], Some(b"t"))], &[]));
+        layers.insert(
+            id(1),
+            id(0).hash,
+            diff(&[(None, &[1], Some(b"a")), (None, &[2], Some(b"b"))], &[]),
+        );
+        layers.insert(
+            id(2),
+            id(1).hash,
+            diff(&[(None, &[1], None), (Some(token), &[], Some(b"t"))], &[]),
+        );
         let other = BlockId::new(2, id(3).hash);
         layers.insert(other, id(1).hash, diff(&[(None, &[1], Some(b"side"))], &[token]));
         let main = layers.branch(id(2).hash);

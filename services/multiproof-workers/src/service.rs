@@ -64,7 +64,8 @@ impl MultiproofWorkers {
         for worker in self.workers.iter() {
             let _ = worker.send(Message::Stop);
         }
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             let _ = thread.join();
         }

@@ -6,9 +6,7 @@ use crossbeam_channel::{Receiver, bounded};
 use std::sync::Arc;
 use tandem_actor::Mailbox;
 use tandem_primitives::Shard;
-use tandem_proto::multiproof::{
-    Begin, Error, ProofSession, ProofStats, ShardRoots, StateUpdate,
-};
+use tandem_proto::multiproof::{Begin, Error, ProofSession, ProofStats, ShardRoots, StateUpdate};
 
 pub struct LocalSession {
     workers: Arc<[Mailbox<Message>]>,

@@ -14,9 +14,7 @@ use std::{
 };
 use tandem_actor::{Envelope, Inbox, Received};
 use tandem_bus::Subscription;
-use tandem_primitives::{
-    B256, BlockId, Shard, SubtrieRoot, TrieDiff, WalkTarget,
-};
+use tandem_primitives::{B256, BlockId, Shard, SubtrieRoot, TrieDiff, WalkTarget};
 use tandem_proto::{
     event::ChainEvent,
     multiproof::{Begin, Error, ProofStats, StateUpdate},
@@ -316,7 +314,9 @@ impl Worker {
                     None => {
                         self.shards[place].take_targets(&mut self.targets);
                         if self.targets.is_empty() {
-                            return Err(Error::Trie("a node is missing that no walk brings".into()));
+                            return Err(Error::Trie(
+                                "a node is missing that no walk brings".into(),
+                            ));
                         }
                         self.reveal_missing();
                     }

@@ -131,8 +131,7 @@ fn a_block_that_was_never_proven_does_not_come_back() {
     let (genesis, world) = new_chain(directory.path());
     let mut random = Random(7);
     let (good, bad, child) = {
-        let writer =
-            StorageWriter::open(small_config(directory.path()), Deps::default()).unwrap();
+        let writer = StorageWriter::open(small_config(directory.path()), Deps::default()).unwrap();
         let epoch = writer.acquire_epoch("test").unwrap();
         let (diff, after) = next(&world, 11);
         let good = block(genesis, &after, diff.clone(), &mut random);

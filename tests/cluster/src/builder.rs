@@ -21,8 +21,7 @@ use alloy_evm::{
     Evm, EvmEnv,
     block::BlockExecutor,
     eth::{
-        EthBlockExecutionCtx, EthBlockExecutor, EthEvmBuilder,
-        receipt_builder::AlloyReceiptBuilder,
+        EthBlockExecutionCtx, EthBlockExecutor, EthEvmBuilder, receipt_builder::AlloyReceiptBuilder,
     },
 };
 use alloy_primitives::{Address, B64, B256, Bloom, Bytes, U256};
@@ -150,10 +149,8 @@ impl Builder {
         let mut header = self.open_header(&parent.header, &mut rng);
         let fork = self.forks.at(header.timestamp);
         let withdrawals = (fork >= Fork::Shanghai).then(|| withdrawals(&mut rng, contents));
-        let running = Running {
-            world: World::clone(&parent.world),
-            ancestors: self.ancestors(parent.hash),
-        };
+        let running =
+            Running { world: World::clone(&parent.world), ancestors: self.ancestors(parent.hash) };
         let done = Job { forks: &self.forks, header: &header, withdrawals: &withdrawals, contents }
             .execute(running, &mut rng);
 
@@ -265,9 +262,8 @@ impl Job<'_> {
         let (mut transactions, mut versioned_hashes) = (Vec::<TxEnvelope>::new(), Vec::new());
         let excess = header.excess_blob_gas.unwrap_or(0);
         for action in self.actions(rng) {
-            let used: u64 = executor.receipts.last().map_or(0, |receipt| {
-                receipt.cumulative_gas_used()
-            });
+            let used: u64 =
+                executor.receipts.last().map_or(0, |receipt| receipt.cumulative_gas_used());
             let mut author = Author {
                 rng: &mut *rng,
                 number: header.number,

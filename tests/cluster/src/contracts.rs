@@ -76,7 +76,8 @@ fn system_contracts() -> &'static BTreeMap<Address, Account> {
         let genesis: Value = serde_json::from_reader(MultiGzDecoder::new(file)).unwrap();
         let code = |address: Address| {
             let code = &genesis["alloc"][address.to_string().to_lowercase()]["code"];
-            serde_json::from_value::<Bytes>(code.clone()).expect("the demo genesis has the contract")
+            serde_json::from_value::<Bytes>(code.clone())
+                .expect("the demo genesis has the contract")
         };
         [WITHDRAWAL_REQUESTS, CONSOLIDATION_REQUESTS, BEACON_ROOTS, HISTORY]
             .into_iter()
@@ -163,24 +164,59 @@ const ENVIRONMENT_CODE: &str = "
 const BLOB_ENVIRONMENT_CODE: &str =
     "BLOBBASEFEE 0 SSTORE 0 BLOBHASH 1 SSTORE 1 BLOBHASH 2 SSTORE STOP";
 
-const DEPOSIT_CODE: &str =
-    "CALLDATASIZE 0 0 CALLDATACOPY DEPOSIT CALLDATASIZE 0 LOG1 STOP";
+const DEPOSIT_CODE: &str = "CALLDATASIZE 0 0 CALLDATACOPY DEPOSIT CALLDATASIZE 0 LOG1 STOP";
 
 fn mortal_code() -> String {
     format!("CALLDATASIZE @store JUMPI CALLER SELFDESTRUCT store: {STORE_CODE}")
 }
 
 const INSTRUCTIONS: [(&str, u8); 46] = [
-    ("STOP", 0x00), ("ADD", 0x01), ("SUB", 0x03), ("LT", 0x10), ("ISZERO", 0x15), ("SHA3", 0x20),
-    ("CALLER", 0x33), ("CALLVALUE", 0x34), ("CALLDATALOAD", 0x35), ("CALLDATASIZE", 0x36),
-    ("CALLDATACOPY", 0x37), ("CODECOPY", 0x39), ("BLOCKHASH", 0x40), ("COINBASE", 0x41),
-    ("TIMESTAMP", 0x42), ("NUMBER", 0x43), ("PREVRANDAO", 0x44), ("GASLIMIT", 0x45),
-    ("CHAINID", 0x46), ("BASEFEE", 0x48), ("BLOBHASH", 0x49), ("BLOBBASEFEE", 0x4a),
-    ("POP", 0x50), ("MSTORE", 0x52), ("SLOAD", 0x54), ("SSTORE", 0x55), ("JUMP", 0x56),
-    ("JUMPI", 0x57), ("GAS", 0x5a), ("DUP1", 0x80), ("DUP2", 0x81), ("DUP3", 0x82),
-    ("DUP6", 0x85), ("SWAP1", 0x90), ("SWAP2", 0x91), ("LOG1", 0xa1), ("LOG3", 0xa3),
-    ("CREATE", 0xf0), ("CALL", 0xf1), ("RETURN", 0xf3), ("CREATE2", 0xf5), ("REVERT", 0xfd),
-    ("SELFDESTRUCT", 0xff), ("MLOAD", 0x51), ("RETURNDATASIZE", 0x3d), ("INVALID", 0xfe),
+    ("STOP", 0x00),
+    ("ADD", 0x01),
+    ("SUB", 0x03),
+    ("LT", 0x10),
+    ("ISZERO", 0x15),
+    ("SHA3", 0x20),
+    ("CALLER", 0x33),
+    ("CALLVALUE", 0x34),
+    ("CALLDATALOAD", 0x35),
+    ("CALLDATASIZE", 0x36),
+    ("CALLDATACOPY", 0x37),
+    ("CODECOPY", 0x39),
+    ("BLOCKHASH", 0x40),
+    ("COINBASE", 0x41),
+    ("TIMESTAMP", 0x42),
+    ("NUMBER", 0x43),
+    ("PREVRANDAO", 0x44),
+    ("GASLIMIT", 0x45),
+    ("CHAINID", 0x46),
+    ("BASEFEE", 0x48),
+    ("BLOBHASH", 0x49),
+    ("BLOBBASEFEE", 0x4a),
+    ("POP", 0x50),
+    ("MSTORE", 0x52),
+    ("SLOAD", 0x54),
+    ("SSTORE", 0x55),
+    ("JUMP", 0x56),
+    ("JUMPI", 0x57),
+    ("GAS", 0x5a),
+    ("DUP1", 0x80),
+    ("DUP2", 0x81),
+    ("DUP3", 0x82),
+    ("DUP6", 0x85),
+    ("SWAP1", 0x90),
+    ("SWAP2", 0x91),
+    ("LOG1", 0xa1),
+    ("LOG3", 0xa3),
+    ("CREATE", 0xf0),
+    ("CALL", 0xf1),
+    ("RETURN", 0xf3),
+    ("CREATE2", 0xf5),
+    ("REVERT", 0xfd),
+    ("SELFDESTRUCT", 0xff),
+    ("MLOAD", 0x51),
+    ("RETURNDATASIZE", 0x3d),
+    ("INVALID", 0xfe),
 ];
 
 /// Machine code of a text: `NAME` is an instruction, a number is pushed, `label:` is a place to

@@ -97,8 +97,17 @@ impl Forks {
         let mut config = Map::new();
         config.insert("chainId".into(), CHAIN_ID.into());
         for block in [
-            "homestead", "eip150", "eip155", "eip158", "byzantium", "constantinople", "petersburg",
-            "istanbul", "berlin", "london", "mergeNetsplit",
+            "homestead",
+            "eip150",
+            "eip155",
+            "eip158",
+            "byzantium",
+            "constantinople",
+            "petersburg",
+            "istanbul",
+            "berlin",
+            "london",
+            "mergeNetsplit",
         ] {
             config.insert(format!("{block}Block"), 0.into());
         }

@@ -25,3 +25,8 @@ pub use forks::{Forks, GENESIS_TIME};
 pub use node::Node;
 pub use process::Process;
 pub use world::{Account, World};
+
+/// Whether `TANDEM_FULL=1` asks for everything, however long it takes.
+pub fn is_full_run() -> bool {
+    std::env::var("TANDEM_FULL").is_ok_and(|value| value == "1")
+}

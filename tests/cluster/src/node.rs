@@ -48,7 +48,8 @@ impl Node {
     async fn start_in(folder: TempDir, genesis: &Path) -> Self {
         let (datadir, genesis) = (datadir(&folder), genesis.to_owned());
         let init = move || {
-            tandem_storage_writer::init(&genesis, &datadir, |_| {}).expect("the genesis is written");
+            tandem_storage_writer::init(&genesis, &datadir, |_| {})
+                .expect("the genesis is written");
         };
         tokio::task::spawn_blocking(init).await.unwrap();
         Self::open(folder).await
@@ -102,6 +103,11 @@ impl Node {
     /// Where the Engine API listens.
     pub fn engine_address(&self) -> SocketAddr {
         self.cluster.engine_address().expect("it listens")
+    }
+
+    /// Where the port without tokens listens.
+    pub fn http_address(&self) -> SocketAddr {
+        self.cluster.http_address().expect("it listens")
     }
 
     /// Sends a block.

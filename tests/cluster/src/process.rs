@@ -1,10 +1,9 @@
 //! The `tandem` binary as a process of its own, for tests that kill it.
 
-use crate::{client::Client, corpus::repository};
-use serde_json::json;
+use crate::client::Client;
 use std::{
     fs::{self, File},
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -23,31 +22,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// The binary beside this test's own executable; built when it is not there or older than the
-    /// test.
-    pub fn binary() -> PathBuf {
-        let test = std::env::current_exe().expect("the test's own path");
-        // target/release/deps/test-hash
-        let release = test.ancestors().nth(2).expect("a test lies in target/PROFILE/deps");
-        let target = release.parent().expect("a profile lies in the target directory");
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--release", "-p", "tandem", "--locked", "--target-dir"])
-            .arg(target)
-            .current_dir(repository())
-            .status()
-            .expect("cargo runs");
-        assert!(status.success(), "cargo build -p tandem: {status}");
-        target.join("release/tandem")
-    }
-
     /// Starts a node on free ports; its log goes to a file in `folder`.
     pub async fn start(binary: &Path, folder: &Path, genesis: &Path) -> Self {
-        let (engine, http) = (free_port(), free_port());
         let (secret, log) = (folder.join("jwt.hex"), folder.join("node.log"));
-        let file = File::options().create(true).append(true).open(&log).unwrap();
+        let file = File::create(&log).unwrap();
         let child = Command::new(binary)
-            .args(["node", "--authrpc.port", &engine.port().to_string()])
-            .args(["--http.port", &http.port().to_string()])
+            .args(["node", "--authrpc.port", "0", "--http.port", "0", "--log.filter", "info"])
+            .arg("--disable-discovery")
             .arg("--datadir")
             .arg(folder.join("data"))
             .arg("--genesis")
@@ -59,25 +40,30 @@ impl Process {
             .stderr(file)
             .spawn()
             .expect("the node starts");
-        let mut process = Self { child, engine, secret, log };
-        process.wait_until_it_answers().await;
+        let unknown = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut process = Self { child, engine: unknown, secret, log };
+        process.wait_until_it_listens().await;
         process
     }
 
-    async fn wait_until_it_answers(&mut self) {
+    /// Learns from the log which port the node took.
+    async fn wait_until_it_listens(&mut self) {
         let started = Instant::now();
         while started.elapsed() < START_TIME_MAX {
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            // Only whole lines: the last one may still be on its way.
+            let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            let address = lines.rev().find(|line| line.contains("listening port=\"engine\""));
+            if let Some((_, address)) = address.and_then(|line| line.split_once("address=")) {
+                self.engine = address.trim().parse().expect("the log names an address");
+                return;
+            }
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("the node ended with {status}\n{}", self.log());
             }
-            if self.secret.exists()
-                && self.client().try_call("eth_chainId", json!([])).await.is_ok()
-            {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("the node does not answer\n{}", self.log());
+        panic!("the node does not listen\n{}", self.log());
     }
 
     /// A new caller of its Engine API.
@@ -117,9 +103,4 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn free_port() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("a bound port has an address")
 }

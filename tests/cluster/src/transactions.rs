@@ -186,8 +186,7 @@ impl Author<'_> {
                 (TxKind::Create, 5, mortal_initcode(self.rng.random_range(0..6)), 400_000)
             }
             Action::Factory | Action::FactoryAndCall => {
-                let factory =
-                    if action == Action::Factory { FACTORY } else { FACTORY_AND_CALL };
+                let factory = if action == Action::Factory { FACTORY } else { FACTORY_AND_CALL };
                 let salt = U256::from(self.rng.random_range(0..SALTS));
                 let input = [words([salt]), initcode()].concat();
                 (factory.into(), 3, input.into(), 500_000)
@@ -208,9 +207,7 @@ impl Author<'_> {
                 (self.somebody().into(), 1, self.pairs(3), 400_000)
             }
             Action::Withdraw => (WITHDRAWAL_REQUESTS.into(), 1_000, self.bytes(56), 300_000),
-            Action::Consolidate => {
-                (CONSOLIDATION_REQUESTS.into(), 1_000, self.bytes(96), 400_000)
-            }
+            Action::Consolidate => (CONSOLIDATION_REQUESTS.into(), 1_000, self.bytes(96), 400_000),
             Action::Deposit => {
                 (DEPOSIT.into(), 0, contracts::deposit_calldata(self.rng.random()), 100_000)
             }

@@ -45,10 +45,8 @@ fn code(answer: &Value) -> i64 {
 async fn what_is_no_request_is_answered_by_an_error() {
     let mut node = node().await;
     let nested = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    let deep = format!(
-        r#"{{"jsonrpc":"2.0","id":1,"method":"engine_newPayloadV4","params":{}}}"#,
-        nested.as_str()
-    );
+    let deep =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"engine_newPayloadV4","params":{nested}}}"#);
     let bodies: Vec<(Vec<u8>, i64)> = [
         ("", -32700),
         (" ", -32700),
@@ -70,10 +68,7 @@ async fn what_is_no_request_is_answered_by_an_error() {
         (r#"{"jsonrpc":"2.0","id":1,"method":"eth_nothing"}"#, -32601),
         (r#"{"jsonrpc":"2.0","id":1,"method":""}"#, -32601),
         (r#"{"jsonrpc":"2.0","id":1,"method":"engine_newPayloadV9","params":[]}"#, -32601),
-        (
-            r#"{"jsonrpc":"2.0","id":1,"method":"engine_exchangeTransitionConfigurationV1"}"#,
-            -32601,
-        ),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"engine_exchangeTransitionConfigurationV1"}"#, -32601),
         (r#"{"jsonrpc":"2.0","id":1,"method":"engine_newPayloadV4","params":{}}"#, -32602),
         (r#"{"jsonrpc":"2.0","id":1,"method":"engine_newPayloadV4","params":[]}"#, -32602),
         (r#"{"jsonrpc":"2.0","id":1,"method":"engine_newPayloadV4","params":"x"}"#, -32602),
@@ -93,7 +88,6 @@ async fn what_is_no_request_is_answered_by_an_error() {
     .chain([
         (vec![0xff, 0xfe, 0x00], -32700),
         (vec![0; 1 << 20], -32700),
-        (nested.clone().into_bytes(), -32600),
         (deep.into_bytes(), -32602),
     ])
     .collect();
@@ -104,6 +98,10 @@ async fn what_is_no_request_is_answered_by_an_error() {
         assert_eq!(code(&answer.json()), want, "{label}: {}", answer.json());
         assert_alive(&mut node, &label).await;
     }
+    // A batch with one entry that is none.
+    let answer = post(&mut node, nested).await.json();
+    assert_eq!(code(&answer[0]), -32600, "{answer}");
+    assert_alive(&mut node, "nested arrays").await;
     node.stop_and_verify().await;
 }
 

@@ -7,9 +7,7 @@ use alloy_primitives::U256;
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 use std::{collections::BTreeSet, fs::File};
-use tandem_chain::{
-    Block, ChainSpec, Fork, recover_senders, validate_body, validate_header,
-};
+use tandem_chain::{Block, ChainSpec, Fork, recover_senders, validate_body, validate_header};
 use tandem_cluster_tests::{Account, Builder, Contents, Corpus, Forks, World};
 
 #[test]
@@ -43,7 +41,8 @@ fn its_state_root_of_a_genesis_is_geths() {
 #[test]
 fn its_blocks_pass_the_rules_of_every_fork() {
     let all = Fork::ALL.into_iter();
-    for forks in all.clone().map(Forks::at_genesis).chain(all.map(|fork| Forks::leaving(fork, 90))) {
+    for forks in all.clone().map(Forks::at_genesis).chain(all.map(|fork| Forks::leaving(fork, 90)))
+    {
         let mut builder = Builder::new(forks);
         let spec = ChainSpec::from_genesis_json(builder.genesis_json()).unwrap();
         let genesis = builder.get(builder.genesis()).clone();
@@ -90,7 +89,8 @@ fn its_chains_touch_everything_that_is_to_be_tested() {
 
     let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));
     let blocks = builder.chain(builder.genesis(), 4, 40, Contents::Random(12));
-    let requests = blocks.iter().flat_map(|built| built.sidecar.execution_requests.iter().flatten());
+    let requests =
+        blocks.iter().flat_map(|built| built.sidecar.execution_requests.iter().flatten());
     let types: BTreeSet<_> = requests.map(|request| request[0]).collect();
     assert_eq!(types, BTreeSet::from([0, 1, 2]), "types of requests");
     let transactions = blocks.iter().flat_map(|built| &built.payload.transactions);

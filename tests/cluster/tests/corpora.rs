@@ -5,9 +5,9 @@
 
 use serde_json::json;
 use std::io::Write;
-use tandem_cluster_tests::{Corpus, Node, Recorded, decode_status, repository};
+use tandem_cluster_tests::{Corpus, Node, Recorded, decode_status, is_full_run, repository};
 
-/// Payloads of the large corpora, unless `TANDEM_FULL=1` asks for all.
+/// Payloads of the large corpora, all of them in a full run.
 const PAYLOADS_MAX: usize = 40;
 
 async fn replay(corpus: &Corpus, payloads_max: usize) {
@@ -41,8 +41,7 @@ async fn replay_shared(name: &str) {
         std::io::stderr().write_all(line.as_bytes()).unwrap();
         return;
     };
-    let full = std::env::var("TANDEM_FULL").is_ok_and(|value| value == "1");
-    replay(&corpus, if full { usize::MAX } else { PAYLOADS_MAX }).await;
+    replay(&corpus, if is_full_run() { usize::MAX } else { PAYLOADS_MAX }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

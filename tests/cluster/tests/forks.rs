@@ -21,8 +21,11 @@ async fn replay(forks: Forks, seed: u64) {
     let tip = blocks.last().unwrap().hash;
     blocks.extend(builder.chain(tip, seed + 1, 5, Contents::Everything));
     let seen: BTreeSet<_> = blocks.iter().map(|built| built.fork).collect();
-    let blob_forks: BTreeSet<_> =
-        blocks.iter().map(|built| forks.blob_rules(built.header.timestamp)).map(|r| r.map(|r| r.max)).collect();
+    let blob_forks: BTreeSet<_> = blocks
+        .iter()
+        .map(|built| forks.blob_rules(built.header.timestamp))
+        .map(|r| r.map(|r| r.max))
+        .collect();
     let times = forks.times.iter().chain([&forks.bpo1]);
     if times.flatten().any(|time| *time > 0) {
         assert_eq!(seen.len().max(blob_forks.len()), 2, "the chain crosses the transition");

@@ -6,9 +6,8 @@
 
 use alloy_consensus::{Transaction as _, TxEnvelope};
 use alloy_eips::Decodable2718;
-use alloy_primitives::{Address, B256, Bytes, U256};
+use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use serde_json::{Value, json};
 use tandem_chain::{Fork, Payload, PayloadSidecar, Withdrawal};
 use tandem_cluster_tests::{
     Builder, Built, Contents, Forks, Node, PayloadStatus, decode_status, new_payload, reseal,
@@ -38,15 +37,17 @@ enum Expect {
     Error(i64),
 }
 
+type Change = fn(&mut Case);
+
 struct Mutation {
     name: &'static str,
     /// The fork that has such a field.
     since: Fork,
     expect: Expect,
-    change: fn(&mut Case),
+    change: Change,
 }
 
-fn mutation(name: &'static str, since: Fork, change: fn(&mut Case)) -> Mutation {
+fn mutation(name: &'static str, since: Fork, change: Change) -> Mutation {
     Mutation { name, since, expect: Expect::Invalid, change }
 }
 
@@ -62,7 +63,9 @@ fn header_mutations() -> Vec<Mutation> {
         mutation("state root", Paris, |case| case.payload.state_root.0[31] ^= 1),
         mutation("receipts root", Paris, |case| case.payload.receipts_root.0[0] ^= 1),
         mutation("logs bloom", Paris, |case| case.payload.logs_bloom.0[200] ^= 0x10),
-        mutation("logs bloom empty", Paris, |case| case.payload.logs_bloom = Default::default()),
+        mutation("logs bloom full", Paris, |case| {
+            case.payload.logs_bloom = Bloom::repeat_byte(0xff)
+        }),
         mutation("gas used one more", Paris, |case| case.payload.gas_used += 1),
         mutation("gas used one less", Paris, |case| case.payload.gas_used -= 1),
         mutation("gas used over the limit", Paris, |case| {
@@ -112,7 +115,7 @@ fn blob_mutations() -> Vec<Mutation> {
     fn hashes(case: &mut Case) -> &mut Vec<B256> {
         case.sidecar.versioned_hashes.as_mut().unwrap()
     }
-    let contradictions: [(&str, fn(&mut Case)); 4] = [
+    let contradictions: [(&str, Change); 4] = [
         ("versioned hash missing", |case| {
             hashes(case).pop().unwrap();
         }),
@@ -123,9 +126,9 @@ fn blob_mutations() -> Vec<Mutation> {
             hashes(case).insert(0, first);
         }),
     ];
-    let contradictions = contradictions.into_iter().map(|(name, change)| {
-        mutation(name, Cancun, change).expecting(Expect::Contradiction)
-    });
+    let contradictions = contradictions
+        .into_iter()
+        .map(|(name, change)| mutation(name, Cancun, change).expecting(Expect::Contradiction));
     let mut mutations = vec![
         mutation("blob gas used up", Cancun, |case| {
             *case.payload.blob_gas_used.as_mut().unwrap() += GAS_PER_BLOB;
@@ -230,6 +233,8 @@ struct Run {
     fork: Fork,
     parent: Built,
     seed: u64,
+    /// Payloads that were refused, and what was answered.
+    refused: Vec<(Payload, PayloadSidecar, PayloadStatus)>,
 }
 
 impl Run {
@@ -239,7 +244,7 @@ impl Run {
         let seed = 7_000 + fork as u64 * 1_000;
         let parent = builder.build(builder.genesis(), seed, Contents::Everything);
         node.extend(&parent).await;
-        Self { builder, node, fork, parent, seed: seed + 1 }
+        Self { builder, node, fork, parent, seed: seed + 1, refused: Vec::new() }
     }
 
     fn next(&mut self) -> Built {
@@ -253,7 +258,11 @@ impl Run {
         self.parent = valid;
     }
 
-    async fn send(&mut self, payload: &Payload, sidecar: &PayloadSidecar) -> Result<PayloadStatus, i64> {
+    async fn send(
+        &mut self,
+        payload: &Payload,
+        sidecar: &PayloadSidecar,
+    ) -> Result<PayloadStatus, i64> {
         let (method, params) = new_payload(self.fork, payload, sidecar);
         let answer = self.node.engine.call(method, params).await;
         answer.map(decode_status).map_err(|error| error.code)
@@ -263,9 +272,7 @@ impl Run {
         match expect {
             Expect::Invalid => Ok(("INVALID", Some(self.parent.hash))),
             Expect::Contradiction => Ok(("INVALID", None)),
-            Expect::InvalidOnGrandparent => {
-                Ok(("INVALID", Some(self.parent.header.parent_hash)))
-            }
+            Expect::InvalidOnGrandparent => Ok(("INVALID", Some(self.parent.header.parent_hash))),
             Expect::Syncing => Ok(("SYNCING", None)),
             Expect::Error(code) => Err(code),
         }
@@ -297,8 +304,21 @@ impl Run {
         assert_eq!(verdict, want, "{label}: {status:?}");
         if matches!(mutation.expect, Expect::Invalid | Expect::InvalidOnGrandparent) {
             self.check_descendants(&label, &case, &valid, want.unwrap()).await;
+            self.refused.push((case.payload, case.sidecar, status.unwrap()));
+            self.resend(1).await;
         }
         self.accept(valid).await;
+    }
+
+    /// The payloads refused last are refused again.
+    async fn resend(&mut self, count: usize) {
+        let newest = self.refused.len().saturating_sub(count);
+        for index in newest..self.refused.len() {
+            let (payload, sidecar, before) = self.refused[index].clone();
+            let status = self.send(&payload, &sidecar).await.unwrap();
+            let (fork, hash) = (self.fork, payload.block_hash);
+            assert_eq!(status.verdict(), before.verdict(), "{hash} in {fork} again: {status:?}");
+        }
     }
 
     /// Children and grandchildren of an invalid block are as invalid as it is, and it cannot
@@ -373,6 +393,9 @@ async fn check_fork(fork: Fork) {
     for mutation in all.iter().flatten().filter(|mutation| mutation.since <= fork) {
         run.check(mutation).await;
     }
+    run.node = run.node.restart().await;
+    // As far down as a restart has to look.
+    run.resend(12).await;
     run.check_bytes(24).await;
     let Run { mut node, parent, .. } = run;
     node.assert_head(&parent).await;
@@ -402,78 +425,4 @@ async fn wrong_payloads_of_prague_are_caught() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_payloads_of_osaka_are_caught() {
     check_fork(Fork::Osaka).await;
-}
-
-/// Each member of the payload left out, of another type, or no hexadecimal number.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn payloads_of_another_shape_are_invalid_params() {
-    let mut run = Run::new(Fork::Prague).await;
-    let valid = run.next();
-    let (method, params) = valid.new_payload();
-    let names: Vec<_> = params[0].as_object().unwrap().keys().cloned().collect();
-    assert_eq!(names.len(), 17);
-    let mut wrong = Vec::new();
-    for name in names {
-        for value in [None, Some(Value::Null), Some(json!(7)), Some(json!("zz")), Some(json!({}))] {
-            let mut params = params.clone();
-            let payload = params[0].as_object_mut().unwrap();
-            match value {
-                Some(value) => payload.insert(name.clone(), value),
-                None => payload.remove(&name),
-            };
-            wrong.push(params);
-        }
-    }
-    for position in 0..4 {
-        for value in [Value::Null, json!(7), json!("zz"), json!({"a": 1}), json!(["0x1"])] {
-            let mut params = params.clone();
-            params[position] = value;
-            wrong.push(params);
-        }
-        let mut params = params.clone();
-        params.as_array_mut().unwrap().truncate(position);
-        wrong.push(params);
-    }
-    let mut longer = params.clone();
-    longer.as_array_mut().unwrap().push(json!(null));
-    wrong.push(longer);
-    for params in wrong {
-        let answer = run.node.engine.call(method, params.clone()).await;
-        assert_eq!(answer.as_ref().map_err(|error| error.code), Err(-32602), "{params}: {answer:?}");
-    }
-    run.accept(valid).await;
-    run.node.stop_and_verify().await;
-}
-
-/// engine_newPayload of another fork (Engine API: -38005 for the fork, -32602 for its fields).
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn payloads_of_another_fork_than_the_methods_are_refused() {
-    for fork in Fork::ALL {
-        let mut run = Run::new(fork).await;
-        let valid = run.next();
-        let (own, _) = valid.new_payload();
-        for (other, version) in
-            [(Fork::Paris, 1), (Fork::Shanghai, 2), (Fork::Cancun, 3), (Fork::Prague, 4)]
-        {
-            let (payload, mut sidecar) = (valid.payload.clone(), valid.sidecar.clone());
-            sidecar.versioned_hashes.get_or_insert_default();
-            sidecar.parent_beacon_block_root.get_or_insert_default();
-            sidecar.execution_requests.get_or_insert_default();
-            let (method, params) = new_payload(other, &payload, &sidecar);
-            if method == own {
-                continue;
-            }
-            let answer = run.node.engine.call(method, params).await;
-            // V2 serves Paris too.
-            if (fork, version) == (Fork::Paris, 2) {
-                assert_eq!(decode_status(answer.unwrap()).status, "VALID");
-                continue;
-            }
-            let complete = version >= 3 && (fork >= Fork::Cancun);
-            let want = if complete { -38005 } else { -32602 };
-            let got = answer.as_ref().map_err(|error| error.code);
-            assert_eq!(got, Err(want), "{fork} by V{version}: {answer:?}");
-        }
-        run.accept(valid).await;
-    }
 }

@@ -4,7 +4,9 @@
 
 use alloy_primitives::B256;
 use tandem_chain::Fork;
-use tandem_cluster_tests::{Builder, Built, Contents, Forks, Node, new_payload, reseal, decode_status};
+use tandem_cluster_tests::{
+    Builder, Built, Contents, Forks, Node, decode_status, new_payload, reseal,
+};
 
 const TRANSACTIONS: Contents = Contents::Random(6);
 
@@ -43,6 +45,9 @@ async fn reorganise(fork: Fork, seed: u64, depth: usize) {
 
     node = node.restart().await;
     node.assert_head(&next).await;
+    for built in &side {
+        node.import(built).await;
+    }
     node.set_head(side_head.hash).await;
     node.assert_head(side_head).await;
     node = node.restart().await;
@@ -78,6 +83,33 @@ async fn a_reorganisation_by_100_blocks_ends_in_the_right_state() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reorganisation_brings_destroyed_contracts_back() {
     reorganise(Fork::Paris, 15_000, 40).await;
+}
+
+/// Every block answered VALID outlives the process, also one whose branch leaves the chain below
+/// the base.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_side_chain_outlives_a_restart() {
+    let seed = 20_000;
+    let (mut builder, trunk, mut node) = trunk(Fork::Osaka, seed, 30).await;
+    let head = trunk.last().unwrap();
+    let deep = builder.chain(trunk[5].hash, seed + 1, 3, TRANSACTIONS);
+    let shallow = builder.chain(trunk[28].hash, seed + 2, 3, TRANSACTIONS);
+    for built in deep.iter().chain(&shallow) {
+        node.import(built).await;
+    }
+    // The base goes back to where it belongs, past the point where the deep branch leaves.
+    let next = builder.build(head.hash, seed + 3, TRANSACTIONS);
+    node.extend(&next).await;
+    node = node.restart().await;
+    for (label, side) in [("shallow", &shallow), ("deep", &deep)] {
+        let tip = side.last().unwrap();
+        let child = builder.build(tip.hash, seed + 4, TRANSACTIONS);
+        let status = node.new_payload(&child).await;
+        assert_eq!(status.verdict(), ("VALID", Some(child.hash)), "{label}: {status:?}");
+        node.set_head(child.hash).await;
+        node.assert_head(&child).await;
+    }
+    node.stop_and_verify().await;
 }
 
 /// Two branches grow in turns, the head goes back and forth between them.

@@ -69,10 +69,14 @@ fn imports_follow_the_layers() {
                 wrong.insert(format!("{from} imports {to}"));
             }
             for (name, door) in DOORS {
-                let same = dependency.name == name || dependency.name.starts_with(&format!("{name}_"))
+                let same = dependency.name == name
+                    || dependency.name.starts_with(&format!("{name}_"))
                     || dependency.name.starts_with(&format!("{name}-"));
                 if same && from != door {
-                    wrong.insert(format!("{from} imports {}, whose door is {door}", dependency.name));
+                    wrong.insert(format!(
+                        "{from} imports {}, whose door is {door}",
+                        dependency.name
+                    ));
                 }
             }
         }
@@ -141,7 +145,9 @@ fn pure_crates_have_no_clock_and_no_io() {
     let banned = ["std::time::Instant", "SystemTime", "std::fs", "std::net", "tokio"];
     let mut wrong = Vec::new();
     for (path, text) in sources() {
-        let tests = path.components().any(|part| matches!(part.as_os_str().to_str(), Some("tests" | "benches")));
+        let tests = path
+            .components()
+            .any(|part| matches!(part.as_os_str().to_str(), Some("tests" | "benches")));
         if !path.starts_with("crates/pure") || tests {
             continue;
         }

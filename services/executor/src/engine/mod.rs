@@ -22,7 +22,7 @@ use tandem_bus::{Bus, Subscription};
 use tandem_chain::Block;
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::{
-    event::{ChainEvent, CHAIN_PERSISTED},
+    event::{CHAIN_PERSISTED, ChainEvent},
     multiproof::ProofApi,
     storage::{Epoch, StorageApi},
 };
@@ -41,10 +41,7 @@ pub enum Message {
         reply: oneshot::Sender<Result<PayloadStatus, Error>>,
     },
     /// A new head.
-    Forkchoice {
-        state: ForkchoiceState,
-        reply: oneshot::Sender<Result<PayloadStatus, Error>>,
-    },
+    Forkchoice { state: ForkchoiceState, reply: oneshot::Sender<Result<PayloadStatus, Error>> },
     /// The engine ends.
     Stop,
 }

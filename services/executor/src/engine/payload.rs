@@ -46,12 +46,13 @@ impl Engine {
         );
         let _entered = span.entered();
         let (id, parent) = (block.id, block.header.parent_hash);
-        if self.chain.header_by_hash(id.hash)?.is_some() {
-            return Ok(PayloadStatus::valid(id.hash));
-        }
+        // First, as the record of a refused block stays when storage-writer fails to drop it.
         if let Some(verdict) = self.invalid.get(&id.hash).or_else(|| self.invalid.get(&parent)) {
             let verdict = verdict.clone();
             return Ok(self.refuse(id.hash, verdict));
+        }
+        if self.chain.header_by_hash(id.hash)?.is_some() {
+            return Ok(PayloadStatus::valid(id.hash));
         }
         let Some((parent_id, parent_header)) = self.chain.header_by_hash(parent)? else {
             return Ok(PayloadStatus::syncing());
@@ -94,10 +95,8 @@ impl Engine {
         running.session.finish();
         let Running { executed, diff, session } = running;
         let Executed { receipts, gas_used, blob_gas_used, requests } = executed;
-        let outcome =
-            Outcome { receipts: &receipts, gas_used, blob_gas_used, requests: &requests };
-        validate_outcome(&self.chain.spec, block, &outcome)
-            .map_err(Failure::Invalid)?;
+        let outcome = Outcome { receipts: &receipts, gas_used, blob_gas_used, requests: &requests };
+        validate_outcome(&self.chain.spec, block, &outcome).map_err(Failure::Invalid)?;
         // Only the root is open now, and storage-writer checks the roots of what it finds pending
         // when it starts: a crash from here on leaves no invalid block behind.
         let commit = Commit { block: block.clone(), receipts, diff: diff.clone() };
@@ -148,7 +147,9 @@ impl Engine {
         let mut session = session.map_err(|error| Failure::Internal(error.into()))?;
         let span = info_span!(
             "payload processor",
-            reads.layers = Empty, reads.cache = Empty, reads.storage = Empty,
+            reads.layers = Empty,
+            reads.cache = Empty,
+            reads.storage = Empty,
         );
         let _entered = span.enter();
         let hashes = Box::new(|number| chain.block_hash(parent, number));
