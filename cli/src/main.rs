@@ -17,13 +17,15 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TANDEM_COMMIT"), ")");
+
 /// An Ethereum execution client of six services that shows whether execution and state-root work
 /// overlap.
 ///
 /// Exit codes: 0, 1 when the answer is no (a payload is not VALID, a difference was found, an
 /// overlap is under its limit) or something failed, 2 for wrong usage.
 #[derive(Parser)]
-#[command(name = "tandem", version, propagate_version = true)]
+#[command(name = "tandem", version = VERSION, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -4,7 +4,7 @@ use crate::init;
 use anyhow::Context;
 use clap::ValueEnum;
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, SocketAddr, UdpSocket},
     path::PathBuf,
     process::ExitCode,
 };
@@ -48,7 +48,8 @@ pub struct Args {
     /// Address that discovery listens on [default: 0.0.0.0]
     #[arg(long = "discovery.addr", value_name = "IP")]
     discovery_addr: Option<IpAddr>,
-    /// UDP port that discovery listens on, 0 for a free one [default: 30303]
+    /// UDP port that discovery listens on, 0 for a free one [default: 30303, or a free one when that
+    /// is taken]
     #[arg(long = "discovery.port", value_name = "PORT")]
     discovery_port: Option<u16>,
     /// Nodes to begin with, enode:// or enr:
@@ -117,7 +118,8 @@ impl TelemetryArgs {
 
 /// How this build names itself to consensus clients.
 pub fn client_info() -> ClientInfo {
-    ClientInfo { version: env!("CARGO_PKG_VERSION").to_owned(), commit: [0; 4] }
+    let commit = u32::from_str_radix(env!("TANDEM_COMMIT"), 16).unwrap_or(0).to_be_bytes();
+    ClientInfo { version: env!("CARGO_PKG_VERSION").to_owned(), commit }
 }
 
 /// A reactor for the listeners; the work itself runs on threads of its own.
@@ -145,7 +147,11 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     config = config.at(&args.datadir);
     config.with_discovery = !args.disable_discovery;
     config.discovery.addr = args.discovery_addr.unwrap_or(config.discovery.addr);
-    config.discovery.port = args.discovery_port.unwrap_or(config.discovery.port);
+    config.discovery.port = args.discovery_port.unwrap_or_else(|| {
+        // Several nodes on one machine are no mistake; a port asked for and taken is.
+        let wanted = SocketAddr::new(config.discovery.addr, config.discovery.port);
+        if UdpSocket::bind(wanted).is_ok() { wanted.port() } else { 0 }
+    });
     config.discovery.bootnodes.extend(args.bootnodes);
     // Peers cannot connect yet: nothing to announce.
     config.discovery.tcp_port = 0;

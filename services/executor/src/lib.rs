@@ -35,6 +35,7 @@ pub mod rpc;
 mod senders;
 mod service;
 mod state;
+mod status;
 mod tree;
 mod view;
 
@@ -43,5 +44,6 @@ pub use chain::{BlockTag, Chain};
 pub use config::Config;
 pub use engine::Deps;
 pub use error::Error;
-pub use handle::{ForkchoiceState, Handle, PayloadStatus, Status};
+pub use handle::Handle;
 pub use service::Executor;
+pub use status::{ForkchoiceState, PayloadStatus, Status};

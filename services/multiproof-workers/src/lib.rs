@@ -22,6 +22,7 @@ mod layers;
 mod metrics;
 mod service;
 mod session;
+mod walk;
 mod worker;
 
 pub use config::Config;

@@ -4,6 +4,7 @@ use crate::{
     config::Config,
     layers::{Branch, Found, Layers},
     metrics as names,
+    walk::Walk,
 };
 use crossbeam_channel::Sender;
 use metrics::{counter, gauge, histogram};
@@ -440,41 +441,6 @@ impl Worker {
         }
         if let Some(event) = newest {
             self.layers.persisted(event.block);
-        }
-    }
-}
-
-/// One key being walked to.
-struct Walk {
-    target: WalkTarget,
-    path: [u8; 64],
-    depth: usize,
-    done: bool,
-}
-
-impl Walk {
-    fn new(target: WalkTarget) -> Self {
-        let mut path = [0; 64];
-        for (pair, byte) in path.chunks_exact_mut(2).zip(target.key) {
-            pair[0] = byte >> 4;
-            pair[1] = byte & 15;
-        }
-        Self { target, path, depth: usize::from(target.from_depth), done: false }
-    }
-
-    fn path(&self) -> &[u8] {
-        &self.path[..self.depth]
-    }
-
-    fn target(&self) -> WalkTarget {
-        WalkTarget { from_depth: self.depth as u8, ..self.target }
-    }
-
-    /// Goes on to the child on the way to the key, or ends.
-    fn descend(&mut self, rlp: &[u8]) {
-        match tandem_trie::child_depth(rlp, self.depth, &self.path) {
-            Some(depth) => self.depth = depth,
-            None => self.done = true,
         }
     }
 }

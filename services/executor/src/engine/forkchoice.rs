@@ -3,8 +3,8 @@
 use super::Engine;
 use crate::{
     error::Error,
-    handle::{ForkchoiceState, PayloadStatus},
     metrics as names,
+    status::{ForkchoiceState, PayloadStatus},
 };
 use metrics::gauge;
 use tandem_primitives::{B256, BlockId};

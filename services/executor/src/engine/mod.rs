@@ -10,9 +10,9 @@ use crate::{
     commit::Committer,
     config::Config,
     error::Error,
-    handle::{ForkchoiceState, PayloadStatus},
     metrics as names,
     senders::Senders,
+    status::{ForkchoiceState, PayloadStatus},
 };
 use alloy_primitives::map::B256Map;
 use metrics::histogram;

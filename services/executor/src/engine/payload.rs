@@ -5,10 +5,10 @@ use crate::{
     commit::Commit,
     error::Error,
     execute::{Executed, Failure, execute},
-    handle::PayloadStatus,
     metrics as names,
     senders::Senders,
     state::BlockState,
+    status::PayloadStatus,
     view::StateView,
 };
 use alloy_consensus::Header;

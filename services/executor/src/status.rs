@@ -1,0 +1,64 @@
+//! What the Engine API asks and answers, without its JSON.
+
+use tandem_primitives::B256;
+
+/// `PayloadStatusV1.status` (Engine API, paris.md).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// Executed, its roots right, durable.
+    Valid,
+    /// Breaks a rule, or builds on a block that does.
+    Invalid,
+    /// Its parent is not known.
+    Syncing,
+    /// Not executed. Never given: side-chain blocks are executed too.
+    Accepted,
+}
+
+impl Status {
+    /// The name in the Engine API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Valid => "VALID",
+            Self::Invalid => "INVALID",
+            Self::Syncing => "SYNCING",
+            Self::Accepted => "ACCEPTED",
+        }
+    }
+}
+
+/// `PayloadStatusV1` (Engine API, paris.md).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PayloadStatus {
+    /// The verdict.
+    pub status: Status,
+    /// The newest valid block on the payload's branch; `None` when it is not known.
+    pub latest_valid_hash: Option<B256>,
+    /// What is wrong, for people.
+    pub validation_error: Option<String>,
+}
+
+impl PayloadStatus {
+    pub(crate) fn valid(hash: B256) -> Self {
+        Self { status: Status::Valid, latest_valid_hash: Some(hash), validation_error: None }
+    }
+
+    pub(crate) fn invalid(latest_valid_hash: Option<B256>, error: String) -> Self {
+        Self { status: Status::Invalid, latest_valid_hash, validation_error: Some(error) }
+    }
+
+    pub(crate) fn syncing() -> Self {
+        Self { status: Status::Syncing, latest_valid_hash: None, validation_error: None }
+    }
+}
+
+/// `ForkchoiceStateV1` (Engine API, paris.md).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForkchoiceState {
+    /// The new head.
+    pub head: B256,
+    /// The newest safe block, zero for none.
+    pub safe: B256,
+    /// The newest finalized block, zero for none.
+    pub finalized: B256,
+}
