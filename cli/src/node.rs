@@ -4,7 +4,7 @@ use crate::init;
 use anyhow::Context;
 use clap::ValueEnum;
 use std::{
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::{IpAddr, SocketAddr},
     path::PathBuf,
     process::ExitCode,
 };
@@ -147,11 +147,9 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     config = config.at(&args.datadir);
     config.with_discovery = !args.disable_discovery;
     config.discovery.addr = args.discovery_addr.unwrap_or(config.discovery.addr);
-    config.discovery.port = args.discovery_port.unwrap_or_else(|| {
-        // Several nodes on one machine are no mistake; a port asked for and taken is.
-        let wanted = SocketAddr::new(config.discovery.addr, config.discovery.port);
-        if UdpSocket::bind(wanted).is_ok() { wanted.port() } else { 0 }
-    });
+    // Several nodes on one machine are no mistake; a port asked for and taken is.
+    config.discovery_port_moves = args.discovery_port.is_none();
+    config.discovery.port = args.discovery_port.unwrap_or(config.discovery.port);
     config.discovery.bootnodes.extend(args.bootnodes);
     // Peers cannot connect yet: nothing to announce.
     config.discovery.tcp_port = 0;

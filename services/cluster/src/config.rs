@@ -25,6 +25,9 @@ pub struct Config {
     /// line, not of the file.
     #[serde(skip)]
     pub with_discovery: bool,
+    /// Whether discovery takes a free port when its own is taken.
+    #[serde(skip)]
+    pub discovery_port_moves: bool,
 }
 
 /// A configuration file that cannot be used.

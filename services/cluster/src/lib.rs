@@ -15,6 +15,8 @@
 //!                  └─► bus: peers.discovered ──┘  └─► bus: peers.target ─► discovery
 //! ```
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 mod config;
 mod http;
 mod start;

@@ -22,7 +22,7 @@ use tandem_storage_writer::StorageWriter;
 use tandem_telemetry::Telemetry;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 /// Why a cluster did not start.
 #[derive(Debug, thiserror::Error)]
@@ -112,9 +112,10 @@ impl Cluster {
             tandem_peer_table::Deps { bus: bus.clone(), fatal: fatal.clone() },
         )?;
         let discovery = if config.with_discovery {
-            let (table, fatal) = (peers.clone(), fatal.clone());
-            let deps = tandem_discovery::Deps { table, bus, fork_id: None, fatal };
-            Some(Discovery::start(&config.discovery, deps)?)
+            Some(start_discovery(config.discovery, config.discovery_port_moves, || {
+                let (table, bus, fatal) = (peers.clone(), bus.clone(), fatal.clone());
+                tandem_discovery::Deps { table, bus, fork_id: None, fatal }
+            })?)
         } else {
             None
         };
@@ -227,6 +228,50 @@ impl Cluster {
     }
 }
 
+fn start_discovery(
+    mut config: tandem_discovery::Config,
+    port_moves: bool,
+    deps: impl Fn() -> tandem_discovery::Deps,
+) -> Result<Arc<Discovery>, tandem_discovery::Error> {
+    match Discovery::start(&config, deps()) {
+        Err(error) if port_moves && error.is_port_taken() => {
+            warn!(port = config.port, "discovery port is taken, using a free one");
+            config.port = 0;
+            Discovery::start(&config, deps())
+        }
+        result => result,
+    }
+}
+
 async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|error| Error::Listen { address, error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    #[test]
+    fn a_taken_discovery_port_is_an_error_only_when_it_was_asked_for() {
+        let (folder, taken) =
+            (tempfile::tempdir().unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let (bus, fatal) = (Bus::default(), CancellationToken::new());
+        let deps = tandem_peer_table::Deps { bus: bus.clone(), fatal: fatal.clone() };
+        let table = PeerTable::start(tandem_peer_table::Config::default(), deps).unwrap();
+        let config = tandem_discovery::Config {
+            datadir: folder.path().to_owned(),
+            addr: Ipv4Addr::LOCALHOST.into(),
+            port: taken.local_addr().unwrap().port(),
+            ..tandem_discovery::Config::default()
+        };
+        let deps = || {
+            let (table, bus, fatal) = (table.clone(), bus.clone(), fatal.clone());
+            tandem_discovery::Deps { table, bus, fork_id: None, fatal }
+        };
+        let refused = start_discovery(config.clone(), false, deps);
+        assert!(refused.is_err_and(|error| error.is_port_taken()));
+        start_discovery(config, true, deps).unwrap().stop();
+        table.stop();
+    }
 }

@@ -23,6 +23,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether another process listens where discovery wants to.
+    pub fn is_port_taken(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
+    }
+
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
