@@ -127,6 +127,8 @@ fn a_service_keeps_its_key_and_refuses_a_port_that_is_taken() {
     };
     assert!(Discovery::start(&config, deps()).is_err());
     running.discovery.stop();
+    // Records are numbered by the millisecond: a restart within one would make the same record.
+    std::thread::sleep(std::time::Duration::from_millis(2));
     let again = Discovery::start(&config, deps()).unwrap();
     assert_eq!(again.status().id, status.id);
     assert_ne!(again.status().enr, status.enr, "its record has a higher number");
