@@ -1,0 +1,51 @@
+//! What a suite is made of.
+
+use std::path::Path;
+
+/// How a case ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// As its fixture says.
+    Passed,
+    /// Otherwise; the text says what was wanted and what came.
+    Failed(String),
+    /// Not run; the reason stands in the report.
+    Skipped(String),
+}
+
+/// One case of a fixture file.
+pub struct Case {
+    /// [`Suite::name`].
+    pub suite: &'static str,
+    /// The fork (or transition) whose rules it tests, `-` where that means nothing.
+    pub fork: String,
+    /// Its name, unique in its file.
+    pub name: String,
+    /// Runs it. Called once, on any thread.
+    pub run: Box<dyn FnOnce(&Setting) -> Outcome + Send>,
+}
+
+/// How to run a case: decided by the runner from the case's name, the same each time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Setting {
+    /// Over HTTP with a token instead of calling the handlers.
+    pub http: bool,
+    /// On a database in a temporary directory instead of in memory.
+    pub database: bool,
+}
+
+/// One fixture format.
+pub trait Suite: Sync {
+    /// Its name in the report.
+    fn name(&self) -> &'static str;
+
+    /// Whether this file is one of its fixtures, judged by its path and, where that is not enough,
+    /// by the first bytes of its text.
+    fn takes(&self, path: &Path, start: &str) -> bool;
+
+    /// Reads the cases of a file. Cases that cannot be run are among them and say so when run.
+    ///
+    /// # Errors
+    /// When the file is not what its path promises.
+    fn load(&self, path: &Path) -> anyhow::Result<Vec<Case>>;
+}

@@ -1,0 +1,9 @@
+//! Runs the test vectors that Ethereum clients share against Tandem.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod case;
+mod suites;
+
+pub use case::{Case, Outcome, Setting, Suite};
+pub use suites::ALL as SUITES;
