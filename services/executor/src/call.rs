@@ -3,7 +3,7 @@
 use crate::{
     chain::{BlockTag, Chain},
     error::Error,
-    state::BlockState,
+    state::{BlockState, StateReader},
 };
 use alloy_eips::eip2930::AccessList;
 use alloy_evm::{Evm, EvmEnv, eth::EthEvmBuilder};

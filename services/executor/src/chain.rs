@@ -7,6 +7,7 @@ use crate::{
     config::Config,
     error::Error,
     layers::Layers,
+    state::StateReader,
     tree::Tree,
     view::{BaseCache, StateView},
 };

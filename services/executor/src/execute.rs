@@ -1,7 +1,11 @@
 //! One block through the EVM, its state changes streamed to the workers as each transaction
 //! commits.
 
-use crate::{error::Error, senders::Senders, state::BlockState};
+use crate::{
+    error::Error,
+    senders::Senders,
+    state::{BlockState, StateReader},
+};
 use alloy_consensus::transaction::Recovered;
 use alloy_eips::eip7685::Requests;
 use alloy_evm::{
@@ -39,11 +43,11 @@ pub enum Failure {
 ///
 /// # Errors
 /// [`Failure`].
-pub fn execute(
+pub fn execute<R: StateReader>(
     spec: &ChainSpec,
     block: &Block,
     senders: &Senders,
-    state: &mut BlockState<'_>,
+    state: &mut BlockState<'_, R>,
 ) -> Result<Executed, Failure> {
     let result = run(spec, block, senders, state);
     if let Some(error) = state.take_error() {
@@ -53,11 +57,11 @@ pub fn execute(
     Ok(Executed { receipts, gas_used, blob_gas_used, requests })
 }
 
-fn run(
+fn run<R: StateReader>(
     spec: &ChainSpec,
     block: &Block,
     senders: &Senders,
-    state: &mut BlockState<'_>,
+    state: &mut BlockState<'_, R>,
 ) -> Result<BlockExecutionResult<Receipt>, Failure> {
     let header = &block.header;
     let blob_params = spec.blob_params_at(header.timestamp);

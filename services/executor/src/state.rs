@@ -1,7 +1,7 @@
-//! The state while one block executes: what the block read and wrote so far, over a view of its
-//! parent's state.
+//! The state while one block executes: what the block read and wrote so far, over its parent's
+//! state.
 
-use crate::{error::Error, view::StateView};
+use crate::error::Error;
 use alloy_primitives::map::{AddressMap, B256Map, HashMap};
 use revm::{
     Database, DatabaseCommit,
@@ -13,13 +13,34 @@ use tandem_primitives::{
 };
 use tandem_proto::multiproof::{ProofSession, StateUpdate};
 
+/// The state that a block executes on: the cluster's, or a partial trie. All keys are hashed.
+pub trait StateReader {
+    /// An account by `keccak256(address)`, `None` when there is none.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error>;
+
+    /// A storage slot by `keccak256(address)` and `keccak256(slot)`, zero when it is not set.
+    ///
+    /// # Errors
+    /// As [`StateReader::account`].
+    fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error>;
+
+    /// Code by its hash.
+    ///
+    /// # Errors
+    /// As [`StateReader::account`], and when nobody has this code.
+    fn code(&self, code_hash: &B256) -> Result<Bytecode, Error>;
+}
+
 /// Hash of the block at a height, for the BLOCKHASH instruction.
 pub type BlockHashes<'a> = Box<dyn Fn(u64) -> Result<B256, Error> + 'a>;
 
 /// Database of the EVM for one block. Every commit (a transaction, a system call, the withdrawals)
 /// goes to the workers as one update.
-pub struct BlockState<'a> {
-    view: &'a StateView,
+pub struct BlockState<'a, R> {
+    reader: &'a R,
     block_hashes: BlockHashes<'a>,
     session: Option<&'a mut dyn ProofSession>,
     accounts: AddressMap<Entry>,
@@ -32,7 +53,7 @@ struct Entry {
     account: Option<Account>,
     /// The block wrote to it.
     changed: bool,
-    /// Its storage in the view is void.
+    /// Its storage below the block is void.
     wiped: bool,
     slots: HashMap<U256, Slot>,
 }
@@ -43,21 +64,21 @@ struct Slot {
     changed: bool,
 }
 
-impl fmt::Debug for BlockState<'_> {
+impl<R> fmt::Debug for BlockState<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BlockState").field("accounts", &self.accounts.len()).finish_non_exhaustive()
     }
 }
 
-impl<'a> BlockState<'a> {
-    /// A block on top of `view`. Without a session (calls, tests) nobody computes a root.
+impl<'a, R: StateReader> BlockState<'a, R> {
+    /// A block on top of the state that `reader` gives. Without a session (calls, tests) nobody computes a root.
     pub fn new(
-        view: &'a StateView,
+        reader: &'a R,
         block_hashes: BlockHashes<'a>,
         session: Option<&'a mut dyn ProofSession>,
     ) -> Self {
         let (accounts, codes) = (AddressMap::default(), B256Map::default());
-        Self { view, block_hashes, session, accounts, codes, error: None }
+        Self { reader, block_hashes, session, accounts, codes, error: None }
     }
 
     /// The error that made the EVM stop, if it was one of reading.
@@ -92,7 +113,7 @@ impl<'a> BlockState<'a> {
             MapEntry::Occupied(entry) => Ok(entry.into_mut()),
             MapEntry::Vacant(vacant) => {
                 let hash = keccak256(address);
-                let account = self.view.account(&hash).inspect_err(|error| {
+                let account = self.reader.account(&hash).inspect_err(|error| {
                     self.error.get_or_insert_with(|| error.clone());
                 })?;
                 let slots = HashMap::default();
@@ -163,7 +184,7 @@ impl<'a> BlockState<'a> {
     }
 }
 
-impl Database for BlockState<'_> {
+impl<R: StateReader> Database for BlockState<'_, R> {
     type Error = Error;
 
     fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, Error> {
@@ -184,13 +205,13 @@ impl Database for BlockState<'_> {
         if let Some(code) = self.codes.get(&code_hash) {
             return Ok(code.clone());
         }
-        self.view.code(&code_hash).inspect_err(|error| {
+        self.reader.code(&code_hash).inspect_err(|error| {
             self.error.get_or_insert_with(|| error.clone());
         })
     }
 
     fn storage(&mut self, address: Address, index: U256) -> Result<U256, Error> {
-        let view = self.view;
+        let reader = self.reader;
         let entry = self.entry(address)?;
         if let Some(slot) = entry.slots.get(&index) {
             return Ok(slot.value);
@@ -199,7 +220,7 @@ impl Database for BlockState<'_> {
             return Ok(U256::ZERO);
         }
         let hash = keccak256(index.to_be_bytes::<32>());
-        match view.slot(&entry.hash, &hash) {
+        match reader.slot(&entry.hash, &hash) {
             Ok(value) => {
                 entry.slots.insert(index, Slot { hash, value, changed: false });
                 Ok(value)
@@ -218,7 +239,7 @@ impl Database for BlockState<'_> {
     }
 }
 
-impl DatabaseCommit for BlockState<'_> {
+impl<R: StateReader> DatabaseCommit for BlockState<'_, R> {
     fn commit(&mut self, changes: AddressMap<EvmAccount>) {
         let mut update = StateUpdate { accounts: Vec::with_capacity(changes.len()) };
         for (address, account) in changes {

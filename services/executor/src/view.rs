@@ -4,6 +4,7 @@
 use crate::{
     error::Error,
     layers::{Branch, Layers},
+    state::StateReader,
 };
 use parking_lot::RwLock;
 use quick_cache::sync::Cache;
@@ -95,11 +96,28 @@ impl StateView {
         Self { branch, checked, layers, cache, storage, fills_cache, counts }
     }
 
-    /// An account by its hashed address.
-    ///
-    /// # Errors
-    /// [`Error::BaseMoved`] when the base cannot answer for this block, [`Error::Storage`].
-    pub fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error> {
+    /// Cached values are those of the base: they serve this view only while its layers reach it.
+    fn check_base(&self, base: BlockId) -> Result<(), Error> {
+        if self.checked == Some(base) || self.branch.reaches(&base.hash) {
+            return Ok(());
+        }
+        Err(Error::BaseMoved { block: self.branch.block(), base })
+    }
+
+    fn read(&self, request: &ReadState) -> Result<tandem_proto::storage::StateValues, Error> {
+        self.counts.storage.fetch_add(1, Relaxed);
+        let values = self.storage.read_state(request)?;
+        if !self.branch.reaches(&values.base.hash) {
+            return Err(Error::BaseMoved { block: self.branch.block(), base: values.base });
+        }
+        Ok(values)
+    }
+}
+
+/// Errors: [`Error::BaseMoved`] when the base cannot answer for this block, [`Error::Storage`],
+/// [`Error::Execution`] when an account names code that nobody has.
+impl StateReader for StateView {
+    fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error> {
         let layers = self.layers.read();
         if let Some(account) = layers.account(&self.branch, address_hash) {
             self.counts.layers.fetch_add(1, Relaxed);
@@ -119,11 +137,7 @@ impl StateView {
         Ok(account)
     }
 
-    /// A storage slot by hashed address and hashed slot.
-    ///
-    /// # Errors
-    /// As [`StateView::account`].
-    pub fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error> {
+    fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error> {
         let layers = self.layers.read();
         if let Some(value) = layers.slot(&self.branch, address_hash, slot) {
             self.counts.layers.fetch_add(1, Relaxed);
@@ -144,11 +158,7 @@ impl StateView {
         Ok(value)
     }
 
-    /// Code by its hash.
-    ///
-    /// # Errors
-    /// As [`StateView::account`]; [`Error::Execution`] when an account names code that nobody has.
-    pub fn code(&self, code_hash: &B256) -> Result<Bytecode, Error> {
+    fn code(&self, code_hash: &B256) -> Result<Bytecode, Error> {
         if let Some(code) = self.cache.codes.get(code_hash) {
             return Ok(code);
         }
@@ -164,22 +174,5 @@ impl StateView {
         let code = Bytecode::new_raw(code);
         self.cache.codes.insert(*code_hash, code.clone());
         Ok(code)
-    }
-
-    /// Cached values are those of the base: they serve this view only while its layers reach it.
-    fn check_base(&self, base: BlockId) -> Result<(), Error> {
-        if self.checked == Some(base) || self.branch.reaches(&base.hash) {
-            return Ok(());
-        }
-        Err(Error::BaseMoved { block: self.branch.block(), base })
-    }
-
-    fn read(&self, request: &ReadState) -> Result<tandem_proto::storage::StateValues, Error> {
-        self.counts.storage.fetch_add(1, Relaxed);
-        let values = self.storage.read_state(request)?;
-        if !self.branch.reaches(&values.base.hash) {
-            return Err(Error::BaseMoved { block: self.branch.block(), base: values.base });
-        }
-        Ok(values)
     }
 }
