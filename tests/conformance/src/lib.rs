@@ -3,7 +3,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod case;
+mod http;
+mod node;
 mod suites;
 
 pub use case::{Case, Outcome, Setting, Suite};
+pub use node::{CaseNode, RpcFault};
 pub use suites::ALL as SUITES;

@@ -27,7 +27,10 @@ fn may_import(from: &str, to: &str) -> bool {
         "proto" => pure,
         "tracing/telemetry" | "tracing/overlap" => false,
         "services/cluster" => to != "cli" && !to.starts_with("tests/"),
-        "cli" => to.starts_with("services/") || to.starts_with("tracing/") || pure || kit,
+        "cli" => {
+            let tools = to.starts_with("tracing/") || to == "tests/conformance";
+            to.starts_with("services/") || tools || pure || kit
+        }
         _ if from.starts_with("crates/pure/") => pure,
         _ if from.starts_with("crates/kit/") => {
             to == "tracing/telemetry" || to == "crates/pure/primitives"

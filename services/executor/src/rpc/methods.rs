@@ -63,7 +63,10 @@ impl Methods {
     }
 
     /// Calls a method. A handler that panics answers -32603; the panic goes no further.
-    pub(super) async fn call(&self, method: &str, params: Params) -> Answer {
+    ///
+    /// # Errors
+    /// The handler's, or -32601 when there is no such method.
+    pub async fn call(&self, method: &str, params: Params) -> Answer {
         let Some((&name, handler)) = self.table.get_key_value(method) else {
             return Err(not_found(method));
         };

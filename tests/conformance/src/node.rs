@@ -1,0 +1,181 @@
+//! A fresh node for one case, driven through the handlers that serve HTTP requests.
+
+use crate::{Setting, http};
+use anyhow::Context as _;
+use bytes::Bytes;
+use serde_json::{Value, value::RawValue};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    sync::OnceLock,
+};
+use tandem_auth::Secret;
+use tandem_cluster::{ClientInfo, Cluster, Config, Handle, Ports};
+use tandem_executor::rpc::{Methods, Params, engine_methods};
+use tandem_telemetry::Telemetry;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// A node with all services in this process, made from a genesis file, gone after [`CaseNode::stop`].
+///
+/// Its calls block, so they are not for the async reactor; nor for the threads of rayon's pool,
+/// on which the node itself decodes payloads.
+pub struct CaseNode {
+    cluster: Cluster,
+    methods: Methods,
+    /// The Engine API's address and secret, when calls go over HTTP.
+    http: Option<(SocketAddr, Secret)>,
+    /// The data directory, when there is one.
+    _folder: Option<TempDir>,
+}
+
+/// The error object of a JSON-RPC answer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, serde::Deserialize)]
+#[error("error {code}: {message}")]
+pub struct RpcFault {
+    /// Of JSON-RPC or of the Engine API.
+    pub code: i64,
+    /// For people.
+    pub message: String,
+    /// Details for programs.
+    #[serde(default)]
+    pub data: Option<Value>,
+}
+
+impl RpcFault {
+    /// A call that got no answer at all. No error code of JSON-RPC is positive but 3.
+    fn transport(error: &anyhow::Error) -> Self {
+        Self { code: 0, message: format!("no answer: {error:#}"), data: None }
+    }
+}
+
+impl CaseNode {
+    /// Starts a node on geth's genesis format.
+    ///
+    /// # Errors
+    /// A genesis that cannot be used, or a machine that has no more threads, disk or ports.
+    pub fn start(genesis_json: &str, setting: Setting) -> anyhow::Result<Self> {
+        let folder = TempDir::new().context("make a temporary directory")?;
+        let genesis = folder.path().join("genesis.json");
+        fs::write(&genesis, genesis_json).context("write the genesis file")?;
+        let config = config().at(&folder.path().join("data"));
+        tandem_storage_writer::init(&genesis, &config.storage_writer.datadir, |_| {})
+            .context("read the genesis")?;
+        let cluster = Cluster::start(config).context("start the cluster")?;
+        Self::open(cluster, Some(folder), setting)
+    }
+
+    fn open(
+        mut cluster: Cluster,
+        folder: Option<TempDir>,
+        setting: Setting,
+    ) -> anyhow::Result<Self> {
+        let methods = engine_methods(&cluster.handle(), client_info());
+        let http = if setting.http { Some(serve(&mut cluster)?) } else { None };
+        Ok(Self { cluster, methods, http, _folder: folder })
+    }
+
+    /// Calls a method with its parameters as JSON text.
+    ///
+    /// # Errors
+    /// The error object of the answer; code 0 when there is no answer.
+    pub fn call(&self, method: &str, params: &str) -> Result<Value, RpcFault> {
+        let text = self.call_raw(method, params)?;
+        serde_json::from_str(text.get()).map_err(|error| RpcFault::transport(&error.into()))
+    }
+
+    /// As [`CaseNode::call`], with the result as the bytes that went over the wire.
+    ///
+    /// # Errors
+    /// As [`CaseNode::call`].
+    pub fn call_raw(&self, method: &str, params: &str) -> Result<Box<RawValue>, RpcFault> {
+        if let Some((address, secret)) = &self.http {
+            let answer = http::call(*address, secret, method, params);
+            return answer.map_err(|error| RpcFault::transport(&error))?;
+        }
+        let params = Params::new(Bytes::copy_from_slice(params.as_bytes()));
+        let answer = runtime().block_on(self.methods.call(method, params));
+        answer.map_err(|error| RpcFault {
+            code: error.code.into(),
+            message: error.message.into_owned(),
+            data: error.data.and_then(|data| serde_json::from_str(data.get()).ok()),
+        })
+    }
+
+    /// The executor's handle, for what JSON-RPC does not show.
+    pub fn handle(&self) -> Handle {
+        self.cluster.handle()
+    }
+
+    /// Ends all services and removes what they wrote.
+    pub fn stop(self) {
+        runtime().block_on(self.cluster.stop());
+    }
+}
+
+/// The defaults with small caches and few threads: a case has a few blocks, and thousands of nodes
+/// start and stop.
+fn config() -> Config {
+    let mut config = Config::default();
+    config.executor.cache_accounts = 1_000;
+    config.executor.cache_slots = 1_000;
+    config.executor.cache_codes = 100;
+    config.multiproof_workers.threads = 1;
+    config.blob_validator.threads = 1;
+    config
+}
+
+fn serve(cluster: &mut Cluster) -> anyhow::Result<(SocketAddr, Secret)> {
+    let folder = TempDir::new().context("make a temporary directory")?;
+    let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let jwt_secret = folder.path().join("jwt.hex");
+    let ports = Ports { engine: free, http: free, metrics: None, jwt_secret: jwt_secret.clone() };
+    runtime().block_on(cluster.serve(&ports, client_info(), telemetry()?))?;
+    let address = cluster.engine_address().context("the Engine API does not listen")?;
+    Ok((address, Secret::load(&jwt_secret)?))
+}
+
+fn client_info() -> ClientInfo {
+    ClientInfo { version: env!("CARGO_PKG_VERSION").to_owned(), commit: [0; 4] }
+}
+
+/// One reactor for all nodes of the process.
+fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => panic!("the operating system gives no threads: {error}"),
+    })
+}
+
+/// One for all nodes of the process: it is not what is tested.
+fn telemetry() -> anyhow::Result<&'static Telemetry> {
+    static TELEMETRY: OnceLock<Telemetry> = OnceLock::new();
+    if TELEMETRY.get().is_none() {
+        let telemetry = Telemetry::detached(&tandem_telemetry::Config::default())?;
+        let _ = TELEMETRY.set(telemetry);
+    }
+    TELEMETRY.get().context("telemetry was just set")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GENESIS: &str = r#"{"config": {"chainId": 1, "londonBlock": 0, "terminalTotalDifficulty": 0,
+        "shanghaiTime": 0}, "gasLimit": "0x1000000", "difficulty": "0x0", "alloc":
+        {"0x0000000000000000000000000000000000000001": {"balance": "0x7"}}}"#;
+
+    #[test]
+    fn a_node_answers_alike_with_and_without_http() {
+        for http in [false, true] {
+            let node = CaseNode::start(GENESIS, Setting { http, database: true }).unwrap();
+            let params = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
+            assert_eq!(node.call("eth_getBalance", params).unwrap(), "0x7");
+            assert_eq!(node.call("no_method", "[]").unwrap_err().code, -32601);
+            let fault = node.call("engine_newPayloadV4", "[]").unwrap_err();
+            assert_eq!(fault.code, -32602, "{fault}");
+            node.stop();
+        }
+    }
+}
