@@ -7,13 +7,13 @@ use crate::{
     transaction::decode_all,
 };
 use alloy_consensus::{
-    EMPTY_OMMER_ROOT_HASH, Header, Transaction as _,
-    proofs::{calculate_withdrawals_root, ordered_trie_root_encoded},
+    EMPTY_OMMER_ROOT_HASH, Header, Transaction as _, proofs::calculate_withdrawals_root,
 };
 use alloy_eips::{eip4895::Withdrawal, eip7685::Requests};
 use alloy_primitives::{B64, B256, Bytes, U256, keccak256};
 use std::sync::Arc;
 use tandem_primitives::BlockId;
+use tandem_trie::list_root;
 
 /// A decoded block together with the bytes it came from: transactions are decoded once and never
 /// encoded again, on the way from the payload to the database.
@@ -55,7 +55,7 @@ impl Block {
         let requests_hash = requests.map(requests_hash).transpose()?;
         let raw = &payload.transactions;
         let ((transactions, transactions_root), (body_rlp, body_payload_len)) = rayon::join(
-            || rayon::join(|| decode_all(raw), || ordered_trie_root_encoded(raw)),
+            || rayon::join(|| decode_all(raw), || list_root(raw)),
             || encode_body(raw, payload.withdrawals.as_deref()),
         );
         let transactions = transactions?;
@@ -147,7 +147,7 @@ impl Block {
 
     fn check_roots(&self) -> Result<(), BlockError> {
         let Header { transactions_root: got, ommers_hash, withdrawals_root, .. } = self.header;
-        let want = ordered_trie_root_encoded(&self.raw_transactions);
+        let want = list_root(&self.raw_transactions);
         if got != want {
             return Err(BlockError::TransactionsRoot { got, want });
         }

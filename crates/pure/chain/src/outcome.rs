@@ -1,7 +1,5 @@
 use crate::{Block, BlockError, ChainSpec, Fork, Transaction, transaction::PARALLEL_MIN};
-use alloy_consensus::{
-    Eip2718EncodableReceipt, EthereumReceipt, TxReceipt, TxType, proofs::ordered_trie_root_encoded,
-};
+use alloy_consensus::{Eip2718EncodableReceipt, EthereumReceipt, TxReceipt, TxType};
 use alloy_eips::eip7685::Requests;
 use alloy_evm::{
     Evm,
@@ -10,6 +8,7 @@ use alloy_evm::{
 use alloy_primitives::{B256, Bloom, Bytes};
 use alloy_rlp::Decodable;
 use rayon::prelude::*;
+use tandem_trie::list_root;
 
 /// A receipt without its bloom filter, which its logs imply.
 pub type Receipt = EthereumReceipt;
@@ -95,7 +94,7 @@ pub fn receipts_root(receipts: &[Receipt]) -> (B256, Bloom) {
         false => receipts.par_iter().map(encode).unzip(),
     };
     let bloom = blooms.iter().fold(Bloom::ZERO, |all, bloom| all | *bloom);
-    (ordered_trie_root_encoded(&encoded), bloom)
+    (list_root(&encoded), bloom)
 }
 
 /// The receipts of a block as the database keeps them: an RLP list of receipts, each its type,

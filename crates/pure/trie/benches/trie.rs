@@ -1,13 +1,13 @@
 //! The sparse trie against alloy-trie's `HashBuilder`: random keys into an empty trie with the
-//! root at the end, and updates of leaves of a revealed trie.
+//! root at the end, updates of leaves of a revealed trie, and the root of a list.
 #![allow(clippy::unwrap_used)]
 
-use alloy_trie::{HashBuilder, Nibbles};
+use alloy_trie::{HashBuilder, Nibbles, root::ordered_trie_root_encoded};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::hint::black_box;
 use tandem_primitives::{B256, TrieDiff};
-use tandem_trie::{Scratch, StorageTrie, TrieBuilder};
+use tandem_trie::{Scratch, StorageTrie, TrieBuilder, list_root};
 
 fn leaves(count: usize) -> Vec<(B256, Vec<u8>)> {
     let mut rng = StdRng::seed_from_u64(count as u64);
@@ -110,5 +110,18 @@ fn update(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, insert, update);
+/// A block's transactions: 400 of 250 bytes, as large blocks have them.
+fn list(c: &mut Criterion) {
+    let mut rng = StdRng::seed_from_u64(2);
+    let list: Vec<[u8; 250]> = (0..400).map(|_| rng.random()).collect();
+    let mut group = c.benchmark_group("root of a list of 400");
+    group.throughput(Throughput::Elements(list.len() as u64));
+    group.bench_function("list root", |b| b.iter(|| black_box(list_root(&list))));
+    group.bench_function("alloy-trie", |b| {
+        b.iter(|| black_box(ordered_trie_root_encoded(&list)));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, insert, update, list);
 criterion_main!(benches);

@@ -9,6 +9,7 @@
 //! * [`combine`]: the state root from the sixteen subtries.
 //! * [`apply_block`]: a whole block at once, over any [`NodeSource`].
 //! * [`TrieBuilder`]: all nodes of a trie from its sorted keys.
+//! * [`list_root`], [`trie_root`]: the root of a trie whose keys have any length.
 //!
 //! Nodes, references and roots are those of the yellow paper, appendix D ("Modified Merkle
 //! Patricia Tree"). A *path* is a sequence of nibbles, one a byte. A node *stands alone* (is
@@ -32,6 +33,7 @@ mod nibbles;
 mod node;
 mod shard;
 mod sparse;
+mod whole;
 
 pub use account::account_leaf;
 pub use apply::{Applied, ApplyError, NodeSink, NodeSource, apply_block};
@@ -42,3 +44,4 @@ pub use error::{Error, Malformed};
 pub use hashing::Scratch;
 pub use shard::ShardTrie;
 pub use sparse::{AccountTrie, Blinded, Lookup, SparseTrie, StorageTrie};
+pub use whole::{list_root, trie_root};

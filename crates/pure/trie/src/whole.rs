@@ -1,0 +1,190 @@
+//! The root of a whole trie whose keys have any length: the yellow paper's appendix D as it stands
+//! there. The lists of a block are such tries; their keys are the RLP of each item's index.
+
+use crate::combine::write_reference;
+use alloy_rlp::{Encodable, Header};
+use std::collections::BTreeMap;
+use tandem_primitives::{B256, EMPTY_TRIE_ROOT, keccak256};
+
+/// Indices below this one are their own RLP, but for 0, which is 0x80.
+const ONE_BYTE: usize = 0x80;
+
+/// Root of the trie that holds each item of a list under the RLP of its index. Items are not
+/// empty: the transactions and receipts of a block, as in EIP-2718.
+pub fn list_root<V: AsRef<[u8]>>(list: &[V]) -> B256 {
+    let low = list.len().min(ONE_BYTE);
+    let sorted = (1..low).chain((0..1).take(low)).chain(low..list.len());
+    let keys: Vec<_> = sorted.clone().map(|index| alloy_rlp::encode_fixed_size(&index)).collect();
+    let items = keys.iter().zip(sorted).map(|(key, index)| (&key[..], list[index].as_ref()));
+    root(&items.collect::<Vec<_>>())
+}
+
+/// Root of the trie that holds these values under these keys. A key may be the beginning of
+/// another. An empty value means that there is none.
+pub fn trie_root(items: &BTreeMap<Vec<u8>, Vec<u8>>) -> B256 {
+    let items = items.iter().filter(|(_, value)| !value.is_empty());
+    root(&items.map(|(key, value)| (&key[..], &value[..])).collect::<Vec<_>>())
+}
+
+/// Key and value.
+type Item<'a> = (&'a [u8], &'a [u8]);
+
+/// The root of what is sorted by key.
+fn root(items: &[Item<'_>]) -> B256 {
+    if items.is_empty() {
+        return EMPTY_TRIE_ROOT;
+    }
+    let mut rlp = Vec::new();
+    push_node(items, 0, &mut rlp);
+    keccak256(&rlp)
+}
+
+/// Appends the node over all items, whose keys share their first `depth` nibbles.
+fn push_node(items: &[Item<'_>], depth: usize, out: &mut Vec<u8>) {
+    let ([(first, value), ..], Some((last, _))) = (items, items.last()) else {
+        return;
+    };
+    if items.len() == 1 {
+        let path = hex_prefix(0x20, first, depth, nibbles(first));
+        Header { list: true, payload_length: path.as_slice().length() + value.length() }
+            .encode(out);
+        path.as_slice().encode(out);
+        return value.encode(out);
+    }
+    let shared = shared_nibbles(first, last);
+    if shared == depth {
+        return push_branch(items, depth, out);
+    }
+    let path = hex_prefix(0, first, depth, shared);
+    let child = Reference::of(items, shared, out);
+    Header { list: true, payload_length: path.as_slice().length() + child.length() }.encode(out);
+    path.as_slice().encode(out);
+    child.push(out);
+}
+
+/// Appends the branch at `depth`, where the items' keys part or the first one ends.
+fn push_branch(items: &[Item<'_>], depth: usize, out: &mut Vec<u8>) {
+    let (value, mut rest): (&[u8], _) = match items {
+        [(key, value), rest @ ..] if nibbles(key) == depth => (value, rest),
+        _ => (&[], items),
+    };
+    let mut children = [Reference::NONE; 16];
+    for (child, slot) in (0u8..).zip(&mut children) {
+        let (below, others) =
+            rest.split_at(rest.partition_point(|(key, _)| nibble(key, depth) <= child));
+        rest = others;
+        *slot = Reference::of(below, depth + 1, out);
+    }
+    let payload_length = children.iter().map(Reference::length).sum::<usize>() + value.length();
+    Header { list: true, payload_length }.encode(out);
+    children.iter().for_each(|child| child.push(out));
+    value.encode(out);
+}
+
+/// What a node holds of a child.
+#[derive(Clone, Copy)]
+struct Reference {
+    bytes: [u8; 32],
+    /// 0 for no child, 32 for a hash, the length of the whole node otherwise.
+    len: u8,
+}
+
+impl Reference {
+    const NONE: Self = Self { bytes: [0; 32], len: 0 };
+
+    /// That of the node over these items. The buffer is used beyond its end and left as it was.
+    fn of(items: &[Item<'_>], depth: usize, buffer: &mut Vec<u8>) -> Self {
+        if items.is_empty() {
+            return Self::NONE;
+        }
+        let start = buffer.len();
+        push_node(items, depth, buffer);
+        let mut reference = Self::NONE;
+        reference.len = write_reference(&buffer[start..], &mut reference.bytes);
+        buffer.truncate(start);
+        reference
+    }
+
+    fn length(&self) -> usize {
+        match self.len {
+            0 => 1,
+            32 => 33,
+            embedded => usize::from(embedded),
+        }
+    }
+
+    fn push(&self, out: &mut Vec<u8>) {
+        match self.len {
+            0 => out.push(alloy_rlp::EMPTY_STRING_CODE),
+            32 => self.bytes.as_slice().encode(out),
+            embedded => out.extend_from_slice(&self.bytes[..usize::from(embedded)]),
+        }
+    }
+}
+
+fn nibbles(key: &[u8]) -> usize {
+    2 * key.len()
+}
+
+/// The nibble of a key that has one at this depth.
+fn nibble(key: &[u8], depth: usize) -> u8 {
+    let byte = key[depth / 2];
+    if depth.is_multiple_of(2) { byte >> 4 } else { byte & 0x0f }
+}
+
+fn shared_nibbles(a: &[u8], b: &[u8]) -> usize {
+    let bytes = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    match (a.get(bytes), b.get(bytes)) {
+        (Some(a), Some(b)) if a >> 4 == b >> 4 => 2 * bytes + 1,
+        _ => 2 * bytes,
+    }
+}
+
+/// The nibbles `start..end` of a key in hex-prefix encoding (appendix C).
+fn hex_prefix(flag: u8, key: &[u8], start: usize, end: usize) -> Vec<u8> {
+    let odd = (end - start) % 2;
+    let mut path = Vec::with_capacity(1 + (end - start) / 2);
+    path.push(flag | if odd == 1 { 0x10 | nibble(key, start) } else { 0 });
+    let pairs = (start + odd..end).step_by(2);
+    path.extend(pairs.map(|at| nibble(key, at) << 4 | nibble(key, at + 1)));
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_trie::root::ordered_trie_root_encoded;
+    use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
+
+    #[test]
+    fn lists_have_the_roots_that_the_field_gives_them() {
+        let mut rng = StdRng::seed_from_u64(7);
+        for count in (0..40).chain([126, 127, 128, 129, 130, 255, 256, 257, 300, 1000]) {
+            let list: Vec<Vec<u8>> = (0..count)
+                .map(|_| {
+                    let longest = if rng.random_bool(0.3) { 400 } else { 40 };
+                    let mut item = vec![0; rng.random_range(1..longest)];
+                    rng.fill_bytes(&mut item);
+                    item
+                })
+                .collect();
+            assert_eq!(list_root(&list), ordered_trie_root_encoded(&list), "{count} items");
+        }
+    }
+
+    #[test]
+    fn a_key_may_end_where_others_go_on() {
+        // The root of ethereum/tests' TrieTests/trieanyorder.json, case "puppy".
+        let items = [("do", "verb"), ("horse", "stallion"), ("doge", "coin"), ("dog", "puppy")];
+        let mut items: BTreeMap<_, _> = items.map(|(key, value)| (key.into(), value.into())).into();
+        let root = trie_root(&items);
+        assert_eq!(
+            root.to_string(),
+            "0x5991bb8c6514148a29db676a14ac506cd2cd5775ace63c30a4fe457715e9ac84"
+        );
+        items.insert("doges".into(), Vec::new());
+        assert_eq!(trie_root(&items), root, "an empty value is none");
+        items.clear();
+        assert_eq!(trie_root(&items), EMPTY_TRIE_ROOT);
+    }
+}
