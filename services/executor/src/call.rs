@@ -61,9 +61,8 @@ impl Chain {
     pub fn call(&self, tag: BlockTag, request: CallRequest) -> Result<CallOutcome, Error> {
         let (id, view) = self.view(tag)?;
         let (_, header) = self.header_by_hash(id.hash)?.ok_or(Error::UnknownBlock)?;
-        let blob_params = self.spec.blob_params_at(header.timestamp);
-        let mut env =
-            EvmEnv::for_eth_block(&*header, &self.spec, self.spec.chain_id(), blob_params);
+        let (rules, blob_params) = (self.spec.rules(&header), self.spec.blob_params_of(&header));
+        let mut env = EvmEnv::for_eth_block(&*header, rules, self.spec.chain_id(), blob_params);
         env.cfg_env.disable_eip3607 = true;
         env.cfg_env.disable_block_gas_limit = true;
         // The cap of EIP-7825 is one on transactions; a call is none.

@@ -64,8 +64,8 @@ fn run<R: StateReader>(
     state: &mut BlockState<'_, R>,
 ) -> Result<BlockExecutionResult<Receipt>, Failure> {
     let header = &block.header;
-    let blob_params = spec.blob_params_at(header.timestamp);
-    let env = EvmEnv::for_eth_block(header, spec, spec.chain_id(), blob_params);
+    let (rules, blob_params) = (spec.rules(header), spec.blob_params_of(header));
+    let env = EvmEnv::for_eth_block(header, rules, spec.chain_id(), blob_params);
     let context = EthBlockExecutionCtx {
         parent_hash: header.parent_hash,
         parent_beacon_block_root: header.parent_beacon_block_root,
@@ -76,7 +76,7 @@ fn run<R: StateReader>(
         slot_number: None,
     };
     let evm = EthEvmBuilder::new(state, env).build();
-    let mut executor = EthBlockExecutor::new(evm, context, spec, ReceiptBuilder);
+    let mut executor = EthBlockExecutor::new(evm, context, rules, ReceiptBuilder);
     executor.apply_pre_execution_changes().map_err(system_call)?;
     for (index, transaction) in block.transactions.iter().enumerate() {
         let sender = senders.get(index).ok_or(Failure::Invalid(BlockError::Signature { index }))?;

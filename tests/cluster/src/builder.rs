@@ -424,11 +424,11 @@ pub fn new_payload(
 ) -> (&'static str, Value) {
     let (hashes, root) = (&sidecar.versioned_hashes, &sidecar.parent_beacon_block_root);
     match fork {
-        Fork::Paris => ("engine_newPayloadV1", json!([payload])),
         Fork::Shanghai => ("engine_newPayloadV2", json!([payload])),
         Fork::Cancun => ("engine_newPayloadV3", json!([payload, hashes, root])),
         Fork::Prague | Fork::Osaka => {
             ("engine_newPayloadV4", json!([payload, hashes, root, sidecar.execution_requests]))
         }
+        _ => ("engine_newPayloadV1", json!([payload])),
     }
 }

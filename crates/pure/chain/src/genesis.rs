@@ -1,6 +1,6 @@
 //! Geth's genesis file, without its `alloc`.
 
-use crate::spec::{Schedule, UnsupportedFork};
+use crate::spec::{DaoFork, Schedule, UnsupportedFork};
 use alloy_consensus::{
     Header,
     constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_WITHDRAWALS},
@@ -41,23 +41,12 @@ pub enum GenesisError {
     ForkOrder {
         /// The later fork.
         fork: &'static str,
-        /// Its activation, in seconds.
+        /// Its activation: a block number, or seconds for forks after the merge.
         time: u64,
         /// The fork that it builds on.
         before: &'static str,
         /// When that one activates, in words.
         when: String,
-    },
-    /// Proof-of-work blocks follow genesis.
-    #[error(
-        "genesis: the chain starts under proof of work: its difficulty {difficulty} is under the \
-         terminal total difficulty {terminal}"
-    )]
-    ProofOfWork {
-        /// Of the genesis block.
-        difficulty: U256,
-        /// At which proof of work ends.
-        terminal: U256,
     },
     /// A fork is active at genesis whose rules this client does not know.
     #[error("genesis: fork {name} is not supported")]
@@ -76,6 +65,28 @@ pub(crate) struct Genesis {
     pub(crate) header: Header,
 }
 
+/// Activation of the forks from Homestead to Gray Glacier.
+type BlockForks = [Option<u64>; 12];
+
+/// Keys of the forks of proof of work in `config` (with `Block`), each building on the one before.
+const BLOCK_FORKS: [&str; 12] = [
+    "homestead",
+    "eip150",
+    "eip158",
+    "byzantium",
+    "constantinople",
+    "petersburg",
+    "istanbul",
+    "muirGlacier",
+    "berlin",
+    "london",
+    "arrowGlacier",
+    "grayGlacier",
+];
+const SPURIOUS_DRAGON: usize = 2;
+const CONSTANTINOPLE: usize = 4;
+const PETERSBURG: usize = 5;
+
 /// Keys of forks in `config` (with `Time`) and in `blobSchedule`, each building on the one before.
 const FORKS: [&str; 4] = ["shanghai", "cancun", "prague", "osaka"];
 const BLOB_FORKS: [&str; 5] = ["bpo1", "bpo2", "bpo3", "bpo4", "bpo5"];
@@ -90,9 +101,11 @@ impl Genesis {
     pub(crate) fn parse(json: &str) -> Result<Self, GenesisError> {
         let root = Object::parse("", json)?;
         let config = root.object("config")?.ok_or_else(|| root.missing("config"))?;
-        let schedule = schedule(&config)?;
+        let mut schedule = schedule(&config)?;
         let header = header(&root, &config, &schedule)?;
-        check_merged(&config, header.difficulty)?;
+        let merged =
+            header.difficulty.is_zero() || header.difficulty >= schedule.terminal_total_difficulty;
+        fill_block_forks(&mut schedule.block_forks, merged);
         if let Some(fork) = &schedule.unsupported
             && fork.time <= header.timestamp
         {
@@ -107,20 +120,57 @@ impl Genesis {
     }
 }
 
-/// Refuses chains that have proof-of-work blocks after genesis.
-fn check_merged(config: &Object<'_>, difficulty: U256) -> Result<(), GenesisError> {
-    const TERMINAL: &str = "terminalTotalDifficulty";
-    let terminal = config.number(TERMINAL)?.ok_or_else(|| config.missing(TERMINAL))?;
-    let passed = config.value("terminalTotalDifficultyPassed")?.unwrap_or(false);
-    if difficulty < terminal && !passed {
-        return Err(GenesisError::ProofOfWork { difficulty, terminal });
+/// The forks of proof of work that the file names, from Homestead to Gray Glacier.
+fn block_forks(config: &Object<'_>) -> Result<BlockForks, GenesisError> {
+    let mut forks = BlockForks::default();
+    for (slot, name) in forks.iter_mut().zip(BLOCK_FORKS) {
+        *slot = config.u64(&format!("{name}Block"))?;
     }
-    Ok(())
+    let eip155 = config.u64("eip155Block")?;
+    if let (Some(eip155), Some(eip158)) = (eip155, forks[SPURIOUS_DRAGON])
+        && eip155 != eip158
+    {
+        let reason = format!("must be eip158Block, which is {eip158}");
+        return Err(config.field_error("eip155Block", reason));
+    }
+    forks[SPURIOUS_DRAGON] = forks[SPURIOUS_DRAGON].or(eip155);
+    let mut before = ("frontier", Some(0));
+    for (fork, name) in forks.iter().zip(BLOCK_FORKS).filter(|(fork, _)| fork.is_some()) {
+        check_order((name, *fork), before)?;
+        before = (name, *fork);
+    }
+    Ok(forks)
+}
+
+/// Gives the forks that the file does not name their activation. Rules build on each other, so one
+/// that is left out comes at the latest with the next one.
+fn fill_block_forks(forks: &mut BlockForks, merged_at_genesis: bool) {
+    forks[PETERSBURG] = forks[PETERSBURG].or(forks[CONSTANTINOPLE]);
+    let mut next = merged_at_genesis.then_some(0);
+    for (slot, name) in forks.iter_mut().zip(BLOCK_FORKS).rev() {
+        if slot.is_none() && !name.ends_with("Glacier") {
+            *slot = next;
+        }
+        next = slot.or(next);
+    }
+}
+
+fn dao_fork(config: &Object<'_>) -> Result<Option<DaoFork>, GenesisError> {
+    let support = config.value("daoForkSupport")?.unwrap_or(false);
+    Ok(config.u64("daoForkBlock")?.map(|block| DaoFork { block, support }))
 }
 
 fn schedule(config: &Object<'_>) -> Result<Schedule, GenesisError> {
+    const TERMINAL: &str = "terminalTotalDifficulty";
     let time = |name: &str| config.u64(&format!("{name}Time"));
-    let mut schedule = Schedule::default();
+    let mut schedule = Schedule {
+        block_forks: block_forks(config)?,
+        dao: dao_fork(config)?,
+        terminal_total_difficulty: config
+            .number(TERMINAL)?
+            .ok_or_else(|| config.missing(TERMINAL))?,
+        ..Schedule::default()
+    };
     // The fork before, `None` where it is not scheduled. Blob forks may be left out, as in geth.
     let mut before = ("paris", Some(0));
     for (slot, name) in schedule.forks.iter_mut().zip(FORKS) {

@@ -25,23 +25,26 @@ mod block;
 mod body;
 mod codec;
 mod error;
+mod fork;
 mod genesis;
 mod header;
 mod outcome;
 mod payload;
+mod presets;
 mod spec;
 mod transaction;
 
 pub use block::Block;
 pub use body::{MAX_BLOCK_RLP_LEN, validate_body};
 pub use error::{BlockError, Fault, HeaderField};
+pub use fork::Fork;
 pub use header::validate_header;
 pub use outcome::{
     Outcome, Receipt, ReceiptBuilder, decode_receipts, encode_receipts, receipts_root,
     validate_outcome,
 };
 pub use payload::{Payload, PayloadSidecar};
-pub use spec::{ChainSpec, Fork, GenesisError, UnsupportedFork};
+pub use spec::{BlockRules, ChainSpec, DaoFork, GenesisError, UnsupportedFork, is_merged};
 pub use transaction::{Transaction, decode_transaction, recover_senders};
 
 pub use alloy_consensus::Header;

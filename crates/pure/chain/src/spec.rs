@@ -1,40 +1,12 @@
-use crate::genesis::Genesis;
+use crate::{Fork, genesis::Genesis};
 use alloy_consensus::Header;
 use alloy_eips::eip7840::BlobParams;
 use alloy_evm::eth::spec::EthExecutorSpec;
 use alloy_hardforks::{EthereumHardfork, EthereumHardforks, ForkCondition};
-use alloy_primitives::{Address, B256};
-use std::{fmt, sync::Arc};
+use alloy_primitives::{Address, B256, BlockNumber, U256};
+use std::sync::Arc;
 
 pub use crate::genesis::GenesisError;
-
-/// A fork whose rules this client knows, in the order of activation. Forks that change nothing
-/// but blob parameters (EIP-7892) are not among them: see [`ChainSpec::blob_params_at`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Fork {
-    /// The merge (EIP-3675).
-    Paris,
-    /// Withdrawals (EIP-4895).
-    Shanghai,
-    /// Blobs and beacon roots (EIP-4844, 4788).
-    Cancun,
-    /// Requests and set-code transactions (EIP-7685, 7702).
-    Prague,
-    /// Size and gas caps, blob reserve price (EIP-7934, 7825, 7918).
-    Osaka,
-}
-
-impl Fork {
-    /// All of them, in order.
-    pub const ALL: [Self; 5] =
-        [Self::Paris, Self::Shanghai, Self::Cancun, Self::Prague, Self::Osaka];
-}
-
-impl fmt::Display for Fork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
 
 /// A fork scheduled in the genesis file whose rules this client does not know.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,9 +17,25 @@ pub struct UnsupportedFork {
     pub time: u64,
 }
 
+/// The DAO fork: an irregular state change on the chains that support it, and a mark in the extra
+/// data of ten blocks that tells the two sides apart (EIP-779).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DaoFork {
+    /// Where it happens.
+    pub block: BlockNumber,
+    /// Whether this chain makes the change, or stands against it.
+    pub support: bool,
+}
+
 /// When forks activate: part of [`ChainSpec`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Schedule {
+    /// First block under proof of work of the forks from Homestead to Gray Glacier.
+    pub(crate) block_forks: [Option<BlockNumber>; Fork::Paris.index() - 1],
+    /// The DAO fork, where the chain has an opinion about it.
+    pub(crate) dao: Option<DaoFork>,
+    /// Total difficulty at which proof of work ends (EIP-3675).
+    pub(crate) terminal_total_difficulty: U256,
     /// Activation of Shanghai, Cancun, Prague and Osaka.
     pub(crate) forks: [Option<u64>; 4],
     /// Activation of the blob parameter forks bpo1 to bpo5 (EIP-7892).
@@ -75,8 +63,9 @@ impl ChainSpec {
     /// Reads geth's genesis format. `alloc` may be absent and is skipped unread, so a large one
     /// costs no memory beyond the text.
     ///
-    /// The chain must have no proof-of-work block after genesis (or say with
-    /// `terminalTotalDifficultyPassed` that it left them behind). Where `blobSchedule` has no
+    /// A fork of proof of work that the file does not name activates with the next one that it
+    /// names; the last ones at genesis when that ends proof of work, and never when it does not.
+    /// The glaciers move only the difficulty bomb and may be left out. Where `blobSchedule` has no
     /// entry for Cancun, Prague or Osaka, the numbers of EIP-4844 and EIP-7691 apply.
     ///
     /// # Errors
@@ -92,19 +81,57 @@ impl ChainSpec {
         self.0.chain_id
     }
 
-    /// The newest known fork active at this time (in seconds). The chain is post-merge, so this is
+    /// The newest known fork active at this time (in seconds) in a block of proof of stake, so
     /// Paris or later.
     pub fn fork_at(&self, timestamp: u64) -> Fork {
         let active = |time: &Option<u64>| time.is_some_and(|time| time <= timestamp);
         let newest = self.0.schedule.forks.iter().rposition(active);
-        newest.map_or(Fork::Paris, |index| Fork::ALL[index + 1])
+        newest.map_or(Fork::Paris, |index| Fork::MERGED[index + 1])
     }
 
-    /// Blob target, maximum and price parameters at this time (in seconds), `None` before Cancun
-    /// (EIP-4844, 7691, 7840, 7892).
+    /// The newest known fork active in this block, under proof of work or after it.
+    pub fn fork_of(&self, header: &Header) -> Fork {
+        if is_merged(header) {
+            return self.fork_at(header.timestamp);
+        }
+        let active = |block: &Option<u64>| block.is_some_and(|block| block <= header.number);
+        let newest = self.0.schedule.block_forks.iter().rposition(active);
+        newest.map_or(Fork::Frontier, |index| Fork::ALL[index + 1])
+    }
+
+    fn block_fork(&self, fork: Fork) -> Option<BlockNumber> {
+        match fork.index().checked_sub(1) {
+            None => Some(0),
+            Some(index) => self.0.schedule.block_forks.get(index).copied().flatten(),
+        }
+    }
+
+    /// The rules of this block, as alloy-evm asks for them.
+    pub fn rules(&self, header: &Header) -> BlockRules<'_> {
+        BlockRules { spec: self, merged: is_merged(header) }
+    }
+
+    /// Blob target, maximum and price parameters in a block of proof of stake at this time (in
+    /// seconds), `None` before Cancun (EIP-4844, 7691, 7840, 7892).
     pub fn blob_params_at(&self, timestamp: u64) -> Option<BlobParams> {
         let mut newest_first = self.0.schedule.blobs.iter().rev();
         newest_first.find(|(time, _)| *time <= timestamp).map(|(_, params)| *params)
+    }
+
+    /// The blob parameters of this block, see [`ChainSpec::blob_params_at`].
+    pub fn blob_params_of(&self, header: &Header) -> Option<BlobParams> {
+        if is_merged(header) { self.blob_params_at(header.timestamp) } else { None }
+    }
+
+    /// Total difficulty with which proof of work ends: the first block to reach it is the last
+    /// one, and 0 where there never was one (EIP-3675).
+    pub fn terminal_total_difficulty(&self) -> U256 {
+        self.0.schedule.terminal_total_difficulty
+    }
+
+    /// The DAO fork (EIP-779), `None` where the chain has no opinion about it.
+    pub fn dao_fork(&self) -> Option<DaoFork> {
+        self.0.schedule.dao
     }
 
     /// The earliest scheduled fork whose rules this client does not know. Blocks from its
@@ -125,10 +152,37 @@ impl ChainSpec {
     }
 }
 
-impl EthereumHardforks for ChainSpec {
+/// Whether a block is one of proof of stake: those have no difficulty (EIP-3675), and all others
+/// have at least 131,072. A genesis block is what its difficulty makes it.
+pub fn is_merged(header: &Header) -> bool {
+    header.difficulty.is_zero()
+}
+
+/// The rules of one block, as alloy-evm asks for them. Forks of proof of work go by number, those
+/// of proof of stake by time, and which of the two holds is no matter of either: the block itself
+/// says it by its difficulty. That is why [`ChainSpec`] cannot answer these questions.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockRules<'a> {
+    spec: &'a ChainSpec,
+    merged: bool,
+}
+
+impl EthereumHardforks for BlockRules<'_> {
     fn ethereum_fork_activation(&self, fork: EthereumHardfork) -> ForkCondition {
-        let Schedule { forks, blob_forks, .. } = &self.0.schedule;
+        let Schedule { forks, blob_forks, .. } = &self.spec.0.schedule;
         let time = match fork {
+            // An irregular state change, which comes before the transactions of its block; alloy
+            // would make it after them. The executor makes it.
+            EthereumHardfork::Dao => return ForkCondition::Never,
+            fork if fork <= EthereumHardfork::Paris => {
+                let block = match Fork::from_alloy(fork) {
+                    _ if self.merged => Some(0),
+                    Some(fork) => self.spec.block_fork(fork),
+                    None => None,
+                };
+                return block.map_or(ForkCondition::Never, ForkCondition::Block);
+            }
+            _ if !self.merged => None,
             EthereumHardfork::Shanghai => forks[0],
             EthereumHardfork::Cancun => forks[1],
             EthereumHardfork::Prague => forks[2],
@@ -138,18 +192,15 @@ impl EthereumHardforks for ChainSpec {
             EthereumHardfork::Bpo3 => blob_forks[2],
             EthereumHardfork::Bpo4 => blob_forks[3],
             EthereumHardfork::Bpo5 => blob_forks[4],
-            // An irregular state change at one block of mainnet, long before the merge.
-            EthereumHardfork::Dao => None,
-            fork if fork <= EthereumHardfork::Paris => return ForkCondition::ZERO_BLOCK,
             _ => None,
         };
         time.map_or(ForkCondition::Never, ForkCondition::Timestamp)
     }
 }
 
-impl EthExecutorSpec for ChainSpec {
+impl EthExecutorSpec for BlockRules<'_> {
     fn deposit_contract_address(&self) -> Option<Address> {
         // `None` would stand for mainnet's contract.
-        Some(self.0.deposit_contract)
+        Some(self.spec.0.deposit_contract)
     }
 }

@@ -159,7 +159,7 @@ fn transaction_receipt(source: &Source, (hash,): (Option<B256>,)) -> Answer {
         return to_result(&());
     };
     let header = &block.header;
-    let blob_params = source.spec.blob_params_at(header.timestamp);
+    let blob_params = source.spec.blob_params_of(header);
     let of = ReceiptOf {
         transaction: &block.transactions[index],
         hash,

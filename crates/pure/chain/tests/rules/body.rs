@@ -34,7 +34,7 @@ fn set_code_transaction(authorizations: usize) -> TxEip7702 {
 
 #[test]
 fn transaction_types_come_with_their_forks() {
-    for fork in Fork::ALL {
+    for fork in Fork::MERGED {
         let unknown = |ty| Err(BlockError::TransactionType { index: 1, ty, fork });
         let blob = validate(fork, 2, vec![raw(transfer()), raw(blob_transaction(2))]);
         assert_eq!(blob, if fork >= Fork::Cancun { Ok(()) } else { unknown(3) });

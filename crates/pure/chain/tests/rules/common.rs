@@ -57,7 +57,7 @@ pub fn spec(config: &str) -> ChainSpec {
 /// A chain of id 1 with all forks up to this one from genesis on.
 pub fn spec_of(fork: Fork) -> ChainSpec {
     let keys = ["shanghaiTime", "cancunTime", "pragueTime", "osakaTime"];
-    let active = keys.iter().zip(&Fork::ALL[1..]).filter(|(_, other)| **other <= fork);
+    let active = keys.iter().zip(&Fork::MERGED[1..]).filter(|(_, other)| **other <= fork);
     let entries: Vec<_> = active.map(|(key, _)| format!("\"{key}\": 0")).collect();
     spec(&entries.join(","))
 }

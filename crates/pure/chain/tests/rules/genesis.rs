@@ -2,7 +2,7 @@ use crate::common::{DEMO, genesis_json, spec, spec_of};
 use alloy_consensus::{EMPTY_ROOT_HASH, constants::MAINNET_GENESIS_HASH};
 use alloy_evm::eth::spec::EthExecutorSpec;
 use alloy_hardforks::{EthereumHardfork, EthereumHardforks, ForkCondition};
-use alloy_primitives::{Address, B64, b256};
+use alloy_primitives::{Address, B64, U256, b256};
 use tandem_chain::*;
 
 fn error(json: &str) -> GenesisError {
@@ -36,7 +36,7 @@ fn genesis_hashes_are_those_of_geth() {
 
 #[test]
 fn the_genesis_header_has_the_fields_of_its_fork() {
-    for fork in Fork::ALL {
+    for fork in Fork::MERGED {
         let header = spec_of(fork).genesis_header(EMPTY_ROOT_HASH);
         assert_eq!(header.base_fee_per_gas, Some(1_000_000_000));
         assert_eq!(header.withdrawals_root.is_some(), fork >= Fork::Shanghai);
@@ -67,14 +67,15 @@ fn forks_activate_at_their_times() {
     assert_eq!(spec.blob_params_at(20), Some(BlobParams::cancun()));
     assert_eq!(spec.blob_params_at(30), Some(BlobParams::osaka()));
     // The same, as alloy-evm asks for it.
-    let activation = |fork| spec.ethereum_fork_activation(fork);
+    let header = spec.genesis_header(EMPTY_ROOT_HASH);
+    let activation = |fork| spec.rules(&header).ethereum_fork_activation(fork);
     assert_eq!(activation(EthereumHardfork::Cancun), ForkCondition::Timestamp(20));
     assert_eq!(activation(EthereumHardfork::London), ForkCondition::ZERO_BLOCK);
     assert_eq!(activation(EthereumHardfork::Paris), ForkCondition::ZERO_BLOCK);
     assert_eq!(activation(EthereumHardfork::Dao), ForkCondition::Never);
     assert_eq!(activation(EthereumHardfork::Bpo1), ForkCondition::Never);
     assert_eq!(activation(EthereumHardfork::Amsterdam), ForkCondition::Never);
-    assert_eq!(spec.deposit_contract_address(), Some(Address::ZERO));
+    assert_eq!(spec.rules(&header).deposit_contract_address(), Some(Address::ZERO));
     assert_ne!(DEMO.spec.deposit_contract(), Address::ZERO);
 }
 
@@ -137,18 +138,74 @@ fn blob_parameters_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_chain_that_starts_under_proof_of_work_is_refused() {
-    let json = |rest: &str| {
-        format!(
-            r#"{{"config": {{"chainId": 1, "londonBlock": 0, "terminalTotalDifficulty": 131072
-                {rest}}}, "gasLimit": 5000, "difficulty": 131071}}"#
-        )
+fn forks_of_proof_of_work_activate_at_their_blocks() {
+    let spec = spec(
+        r#""homesteadBlock": 0, "eip150Block": 6, "eip158Block": 12, "byzantiumBlock": 18,
+        "constantinopleBlock": 24, "petersburgBlock": 30, "istanbulBlock": 36,
+        "muirGlacierBlock": 42, "berlinBlock": 48, "londonBlock": 54, "arrowGlacierBlock": 60,
+        "grayGlacierBlock": 66, "shanghaiTime": 5"#,
+    );
+    let header = |number, difficulty: u64| Header {
+        number,
+        timestamp: 10,
+        difficulty: U256::from(difficulty),
+        ..Header::default()
     };
-    assert!(matches!(error(&json("")), GenesisError::ProofOfWork { .. }));
-    let passed = json(r#", "terminalTotalDifficultyPassed": true"#);
-    assert!(ChainSpec::from_genesis_json(&passed).is_ok());
-    let reached = json("").replace("131071", "131072");
-    assert!(ChainSpec::from_genesis_json(&reached).is_ok());
+    assert_eq!(spec.fork_of(&header(0, 131_072)), Fork::Homestead);
+    for (index, fork) in Fork::ALL[2..13].iter().enumerate() {
+        let number = 6 * (index as u64 + 1);
+        assert_eq!(spec.fork_of(&header(number - 1, 131_072)), Fork::ALL[index + 1]);
+        assert_eq!(spec.fork_of(&header(number, 131_072)), *fork);
+        // Whether the merge has come, the block itself says.
+        assert_eq!(spec.fork_of(&header(number, 0)), Fork::Shanghai);
+    }
+    let rules = |header: Header, fork| {
+        let rules = spec.rules(&header);
+        (rules.is_ethereum_fork_active_at_block(fork, 29), rules.ethereum_fork_activation(fork))
+    };
+    let before = header(29, 131_072);
+    assert!(rules(before.clone(), EthereumHardfork::Constantinople).0);
+    assert!(!rules(before.clone(), EthereumHardfork::Petersburg).0);
+    assert_eq!(rules(before.clone(), EthereumHardfork::Paris).1, ForkCondition::Never);
+    assert_eq!(rules(before, EthereumHardfork::Shanghai).1, ForkCondition::Never);
+    assert!(rules(header(29, 0), EthereumHardfork::Petersburg).0);
+}
+
+#[test]
+fn forks_that_the_file_leaves_out_come_with_the_next_one() {
+    let json = |difficulty: u64, forks: &str| {
+        let json = format!(
+            r#"{{"config": {{"chainId": 1, "terminalTotalDifficulty": 1000000 {forks}}},
+                "gasLimit": 5000, "difficulty": {difficulty}}}"#
+        );
+        ChainSpec::from_genesis_json(&json).unwrap()
+    };
+    let fork = |spec: &ChainSpec, number| {
+        spec.fork_of(&Header { number, difficulty: U256::from(1), ..Header::default() })
+    };
+    let london = json(131_072, r#", "homesteadBlock": 3, "londonBlock": 7"#);
+    assert_eq!([2, 3, 6, 7].map(|number| fork(&london, number)), {
+        [Fork::Frontier, Fork::Homestead, Fork::Homestead, Fork::London]
+    });
+    // Petersburg undoes a part of Constantinople and comes with it where it is not named.
+    let petersburg = json(131_072, r#", "constantinopleBlock": 3, "istanbulBlock": 7"#);
+    assert_eq!([2, 3, 7].map(|number| fork(&petersburg, number)), {
+        [Fork::Frontier, Fork::Petersburg, Fork::Istanbul]
+    });
+    assert_eq!(fork(&json(131_072, ""), u64::MAX), Fork::Frontier);
+    assert_eq!(fork(&json(1_000_000, ""), 0), Fork::London);
+    assert_eq!(json(1, "").terminal_total_difficulty(), U256::from(1_000_000));
+    assert_eq!(json(1, "").dao_fork(), None);
+    let dao = json(1, r#", "daoForkBlock": 5, "daoForkSupport": true"#);
+    assert_eq!(dao.dao_fork(), Some(DaoFork { block: 5, support: true }));
+}
+
+#[test]
+fn forks_of_proof_of_work_out_of_order_are_refused() {
+    let order = config_error(r#""byzantiumBlock": 10, "istanbulBlock": 5"#);
+    assert!(order.contains("istanbul is scheduled at 5") && order.contains("byzantium, is at 10"));
+    let split = config_error(r#""eip155Block": 10, "eip158Block": 11"#);
+    assert!(split.contains("config.eip155Block"), "{split}");
 }
 
 #[test]

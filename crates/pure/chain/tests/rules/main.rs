@@ -10,3 +10,4 @@ mod header;
 mod mainnet;
 mod outcome;
 mod payload;
+mod presets;

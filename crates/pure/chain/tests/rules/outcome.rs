@@ -3,6 +3,7 @@ use alloy_consensus::{EMPTY_ROOT_HASH, ReceiptEnvelope, TxType, proofs::calculat
 use alloy_evm::{EthEvmFactory, block::BlockExecutorFactory, eth::EthBlockExecutorFactory};
 use alloy_primitives::{Address, B256, Bloom, Bytes, Log};
 use proptest::prelude::*;
+use std::sync::LazyLock;
 use tandem_chain::*;
 
 fn log(topics: usize, data: Vec<u8>, seed: u8) -> Log {
@@ -89,6 +90,7 @@ fn alloys_block_executor_takes_our_types() {
         F: BlockExecutorFactory<Transaction = Transaction, Receipt = Receipt>,
     {
     }
-    let spec = spec_of(Fork::Osaka);
-    executes(EthBlockExecutorFactory::new(ReceiptBuilder, spec, EthEvmFactory::default()));
+    static SPEC: LazyLock<ChainSpec> = LazyLock::new(|| spec_of(Fork::Osaka));
+    let rules = SPEC.rules(&SPEC.genesis_header(EMPTY_ROOT_HASH));
+    executes(EthBlockExecutorFactory::new(ReceiptBuilder, rules, EthEvmFactory::default()));
 }
