@@ -1,7 +1,7 @@
 //! Values of the account trie (yellow paper, section 4.1) and of storage tries.
 
 use crate::encode::{push_string, start_list, string_len};
-use alloy_rlp::Header;
+use alloy_rlp::{Decodable, Header};
 use smallvec::SmallVec;
 use tandem_primitives::{Account, B256, U256};
 
@@ -32,6 +32,18 @@ pub fn storage_root(mut leaf: &[u8]) -> Option<B256> {
     let root = Header::decode_bytes(&mut leaf, false).ok()?;
     let code_hash = Header::decode_bytes(&mut leaf, false).ok()?;
     (leaf.is_empty() && code_hash.len() == 32).then(|| root.try_into().ok())?
+}
+
+/// The account in the value of an account leaf, with its storage root; `None` when it is no
+/// account.
+pub fn decode_account_leaf(mut leaf: &[u8]) -> Option<(Account, B256)> {
+    let root = storage_root(leaf)?;
+    Header::decode(&mut leaf).ok()?;
+    let nonce = u64::decode(&mut leaf).ok()?;
+    let balance = U256::decode(&mut leaf).ok()?;
+    Header::decode_bytes(&mut leaf, false).ok()?;
+    let code_hash = B256::decode(&mut leaf).ok()?;
+    Some((Account { nonce, balance, code_hash }, root))
 }
 
 /// The value of a storage leaf: the RLP of the integer.
@@ -67,7 +79,9 @@ mod tests {
                 TrieAccount { nonce, balance, storage_root: root, code_hash: account.code_hash };
             assert_eq!(ours, alloy_rlp::encode(theirs));
             assert_eq!(storage_root(&ours), Some(root));
+            assert_eq!(decode_account_leaf(&ours), Some((account, root)));
             assert_eq!(storage_root(&ours[..ours.len() - 1]), None);
+            assert_eq!(decode_account_leaf(&ours[..ours.len() - 1]), None);
             assert_eq!(slot_leaf(&balance).as_slice(), alloy_rlp::encode(balance));
         }
     }

@@ -66,27 +66,8 @@ fn run<S: NodeSource>(
     updates: &[AccountUpdate],
     source: &mut S,
 ) -> Result<Applied, ApplyError<S::Error>> {
-    if updates.len() < PARALLEL_MIN {
-        updates.iter().for_each(|update| shards[update.shard().index()].update(update));
-    } else {
-        shards.par_iter_mut().for_each(|shard| {
-            let own = shard.shard();
-            updates.iter().filter(|update| update.shard() == own).for_each(|u| shard.update(u));
-        });
-    }
-    let mut done: [Option<(SubtrieRoot, TrieDiff)>; Shard::COUNT] = Default::default();
-    loop {
-        reveal_all(shards, source)?;
-        shards.par_iter_mut().zip(&mut done).filter(|(_, done)| done.is_none()).try_for_each(
-            |(shard, done)| -> Result<(), Error> {
-                *done = shard.finish()?;
-                Ok(())
-            },
-        )?;
-        if done.iter().all(Option::is_some) {
-            break;
-        }
-    }
+    take_in(shards, updates);
+    let done = finish(shards, [true; Shard::COUNT], source)?;
     let mut diff = TrieDiff::default();
     let mut roots: [SubtrieRoot; Shard::COUNT] = Default::default();
     for (root, (top, shard_diff)) in roots.iter_mut().zip(done.into_iter().flatten()) {
@@ -95,6 +76,58 @@ fn run<S: NodeSource>(
     }
     let (root, _) = combine(&roots)?;
     Ok((root, roots, diff))
+}
+
+/// Runs updates over the sixteen shards as [`apply_block`] does, but leaves shards alone that no
+/// update is for: of those not even the top node is asked for, and the answer is `None`.
+///
+/// # Errors
+/// As [`apply_block`].
+pub fn apply_touched<S: NodeSource>(
+    shards: &mut [ShardTrie],
+    updates: &[AccountUpdate],
+    source: &mut S,
+) -> Result<[Option<SubtrieRoot>; Shard::COUNT], ApplyError<S::Error>> {
+    let mut touched = [false; Shard::COUNT];
+    updates.iter().for_each(|update| touched[update.shard().index()] = true);
+    take_in(shards, updates);
+    let done = finish(shards, touched, source)?;
+    Ok(done.map(|done| done.map(|(top, _)| top)))
+}
+
+fn take_in(shards: &mut [ShardTrie], updates: &[AccountUpdate]) {
+    if updates.len() < PARALLEL_MIN {
+        updates.iter().for_each(|update| shards[update.shard().index()].update(update));
+    } else {
+        shards.par_iter_mut().for_each(|shard| {
+            let own = shard.shard();
+            updates.iter().filter(|update| update.shard() == own).for_each(|u| shard.update(u));
+        });
+    }
+}
+
+/// What [`ShardTrie::finish`] gives, for each of the shards wanted.
+type Finished = [Option<(SubtrieRoot, TrieDiff)>; Shard::COUNT];
+
+fn finish<S: NodeSource>(
+    shards: &mut [ShardTrie],
+    wanted: [bool; Shard::COUNT],
+    source: &mut S,
+) -> Result<Finished, ApplyError<S::Error>> {
+    let mut finished = Finished::default();
+    loop {
+        reveal_all(shards, source)?;
+        let open = shards.par_iter_mut().zip(&mut finished).zip(wanted);
+        open.filter(|((_, finished), wanted)| *wanted && finished.is_none()).try_for_each(
+            |((shard, finished), _)| -> Result<(), Error> {
+                *finished = shard.finish()?;
+                Ok(())
+            },
+        )?;
+        if finished.iter().zip(wanted).all(|(finished, wanted)| !wanted || finished.is_some()) {
+            return Ok(finished);
+        }
+    }
 }
 
 /// Answers all walks, and those that the answers lead to.

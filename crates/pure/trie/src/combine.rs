@@ -6,7 +6,18 @@ use crate::{
     encode::{HASH_LEN, encode_branch, encode_extension, encode_leaf},
     nibbles::{DEPTH_MAX, put_nibble},
 };
-use tandem_primitives::{B256, EMPTY_TRIE_ROOT, Shard, SubtrieRoot, keccak256};
+use tandem_primitives::{B256, Bytes, EMPTY_TRIE_ROOT, Shard, SubtrieRoot, keccak256};
+
+/// What is known of one subtrie's top node, which stands at the path of the shard's one nibble.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Top {
+    /// There is none: the shard holds no account.
+    Empty,
+    /// Its RLP.
+    Node(Bytes),
+    /// Its hash alone.
+    Hash(B256),
+}
 
 /// Combines the top nodes of the sixteen subtries, each of which stands at the path of its one
 /// nibble. Returns the state root and the RLP of the root node at the empty path, `None` when the
@@ -18,21 +29,39 @@ use tandem_primitives::{B256, EMPTY_TRIE_ROOT, Shard, SubtrieRoot, keccak256};
 /// # Errors
 /// [`Error::Malformed`] when the only top node cannot be decoded.
 pub fn combine(roots: &[SubtrieRoot; Shard::COUNT]) -> Result<(B256, Option<Vec<u8>>), Error> {
-    let mut tops = (0u8..).zip(roots).filter_map(|(nibble, top)| Some((nibble, top.as_ref()?)));
-    let Some((nibble, top)) = tops.next() else {
+    combine_tops(&roots.each_ref().map(|root| root.clone().map_or(Top::Empty, Top::Node)))
+}
+
+/// [`combine`] where some top nodes may be known by their hash alone.
+///
+/// # Errors
+/// [`Error::Malformed`] when the only top node cannot be decoded, [`Error::Missing`] when it is
+/// known by its hash alone.
+pub fn combine_tops(tops: &[Top; Shard::COUNT]) -> Result<(B256, Option<Vec<u8>>), Error> {
+    let mut present = (0u8..).zip(tops).filter(|(_, top)| **top != Top::Empty);
+    let Some((nibble, top)) = present.next() else {
         return Ok((EMPTY_TRIE_ROOT, None));
     };
     let mut rlp = Vec::new();
-    if tops.next().is_none() {
+    if present.next().is_none() {
         let mut path = B256::ZERO;
         put_nibble(&mut path, 0, nibble);
+        let Top::Node(top) = top else {
+            return Err(Error::Missing { owner: None, key: path, depth: 1 });
+        };
         lift(path, top, &mut rlp).map_err(|what| Error::Malformed(what, path, 1))?;
     } else {
         let (mut lens, mut references) = ([0; 16], [[0; 32]; 16]);
         let mut count = 0;
-        for (len, top) in lens.iter_mut().zip(roots) {
-            let Some(top) = top else { continue };
-            *len = write_reference(top, &mut references[count]);
+        for (len, top) in lens.iter_mut().zip(tops) {
+            *len = match top {
+                Top::Empty => continue,
+                Top::Node(top) => write_reference(top, &mut references[count]),
+                Top::Hash(hash) => {
+                    references[count] = hash.0;
+                    HASH_LEN
+                }
+            };
             count += 1;
         }
         encode_branch(&lens, &references[..count], &mut rlp);

@@ -8,6 +8,8 @@
 //!   ([`ShardTrie::reveal`]) and closes the block ([`ShardTrie::finish`]).
 //! * [`combine`]: the state root from the sixteen subtries.
 //! * [`apply_block`]: a whole block at once, over any [`NodeSource`].
+//! * [`Witness`]: some nodes of a state by hash, such as a block needs, and [`PartialState`]: that
+//!   block applied to them.
 //! * [`TrieBuilder`]: all nodes of a trie from its sorted keys.
 //! * [`list_root`], [`trie_root`]: the root of a trie whose keys have any length.
 //!
@@ -34,6 +36,7 @@ mod node;
 mod shard;
 mod sparse;
 mod whole;
+mod witness;
 
 pub use account::account_leaf;
 pub use apply::{Applied, ApplyError, NodeSink, NodeSource, apply_block};
@@ -45,3 +48,4 @@ pub use hashing::Scratch;
 pub use shard::ShardTrie;
 pub use sparse::{AccountTrie, Blinded, Lookup, SparseTrie, StorageTrie};
 pub use whole::{list_root, trie_root};
+pub use witness::{NodePlace, PartialState, Witness, WitnessError};

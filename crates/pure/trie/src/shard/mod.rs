@@ -63,6 +63,14 @@ impl ShardTrie {
         }
     }
 
+    /// A shard of which the hash of its top node is known, or that it has none.
+    pub fn blinded(shard: Shard, top: Option<B256>) -> Self {
+        let mut blinded = Self::new(shard);
+        blinded.accounts = AccountTrie::blinded_below(shard.nibble(), top);
+        blinded.accounts.set_now(blinded.now);
+        blinded
+    }
+
     /// The shard's nibble.
     pub fn shard(&self) -> Shard {
         self.shard

@@ -99,6 +99,16 @@ impl<const V: usize> SparseTrie<V> {
         trie
     }
 
+    /// A trie all of whose keys start with the nibble, of which nothing but the hash of its top
+    /// node is known, or that it has none.
+    pub fn blinded_below(first: u8, top: Option<B256>) -> Self {
+        let mut trie = Self::empty(Some(first));
+        if let Some(top) = top {
+            trie.root = Slot::clean(NodeId::BLIND, top.as_slice());
+        }
+        trie
+    }
+
     /// Whether the root is not even known by its hash.
     pub fn is_unknown(&self) -> bool {
         self.root.id == NodeId::BLIND && self.root.len == 0
