@@ -3,18 +3,20 @@
 
 use crate::{
     error::Error,
+    requests::{check_deposits, missing_contract},
     senders::Senders,
     state::{BlockState, StateReader},
 };
 use alloy_consensus::transaction::Recovered;
 use alloy_eips::eip7685::Requests;
 use alloy_evm::{
-    EvmEnv,
-    block::{BlockExecutionError, BlockExecutionResult, BlockExecutor},
+    Evm, EvmEnv,
+    block::{BlockExecutionError, BlockExecutionResult, BlockExecutor, BlockValidationError},
     eth::{EthBlockExecutionCtx, EthBlockExecutor, EthEvmBuilder},
 };
+use revm::context::result::InvalidTransaction;
 use std::borrow::Cow;
-use tandem_chain::{Block, BlockError, ChainSpec, Receipt, ReceiptBuilder};
+use tandem_chain::{Block, BlockError, ChainSpec, Fork, Receipt, ReceiptBuilder, TransactionRule};
 
 /// What execution gives beside the state changes.
 #[derive(Debug)]
@@ -81,22 +83,65 @@ fn run<R: StateReader>(
     for (index, transaction) in block.transactions.iter().enumerate() {
         let sender = senders.get(index).ok_or(Failure::Invalid(BlockError::Signature { index }))?;
         executor.execute_transaction(Recovered::new_unchecked(transaction, sender)).map_err(
-            |error| failure(error, |reason| BlockError::Transaction { index, sender, reason }),
+            |error| {
+                failure(error, |error| {
+                    let (rule, reason) = (transaction_rule(error), error.to_string());
+                    BlockError::Transaction { index, sender, rule, reason }
+                })
+            },
         )?;
+    }
+    if spec.fork_at(header.timestamp) >= Fork::Prague {
+        check_deposits(spec.deposit_contract(), executor.receipts()).map_err(Failure::Invalid)?;
+        let missing = missing_contract(executor.evm_mut().db_mut()).map_err(Failure::Internal)?;
+        if let Some(address) = missing {
+            return Err(Failure::Invalid(BlockError::SystemContractMissing { address }));
+        }
     }
     let (_, result) = executor.finish().map_err(system_call)?;
     Ok(result)
 }
 
 fn system_call(error: BlockExecutionError) -> Failure {
-    failure(error, |reason| BlockError::SystemCall { reason })
+    failure(error, |error| BlockError::SystemCall { reason: error.to_string() })
 }
 
-fn failure(error: BlockExecutionError, rule: impl FnOnce(String) -> BlockError) -> Failure {
+fn failure(
+    error: BlockExecutionError,
+    rule: impl FnOnce(&BlockValidationError) -> BlockError,
+) -> Failure {
     match error {
-        BlockExecutionError::Validation(error) => Failure::Invalid(rule(error.to_string())),
+        BlockExecutionError::Validation(error) => Failure::Invalid(rule(&error)),
         BlockExecutionError::Internal(error) => {
             Failure::Internal(Error::Execution(error.to_string()))
         }
+    }
+}
+
+/// The rule in what alloy-evm or revm say.
+fn transaction_rule(error: &BlockValidationError) -> TransactionRule {
+    let invalid = match error {
+        BlockValidationError::TransactionGasLimitMoreThanAvailableBlockGas { .. } => {
+            return TransactionRule::BlockGasLeft;
+        }
+        BlockValidationError::InvalidTx { error, .. } => error.as_invalid_tx_err(),
+        _ => None,
+    };
+    let Some(invalid) = invalid else { return TransactionRule::Other };
+    match invalid {
+        InvalidTransaction::NonceTooLow { .. } => TransactionRule::NonceTooLow,
+        InvalidTransaction::NonceTooHigh { .. } => TransactionRule::NonceTooHigh,
+        InvalidTransaction::NonceOverflowInTransaction => TransactionRule::NonceMax,
+        InvalidTransaction::RejectCallerWithCode => TransactionRule::SenderHasCode,
+        InvalidTransaction::LackOfFundForMaxFee { .. } => TransactionRule::InsufficientFunds,
+        InvalidTransaction::OverflowPaymentInTransaction => TransactionRule::CostOverflow,
+        InvalidTransaction::GasPriceLessThanBasefee => TransactionRule::FeeCapBelowBaseFee,
+        InvalidTransaction::PriorityFeeGreaterThanMaxFee => TransactionRule::TipAboveFeeCap,
+        InvalidTransaction::BlobGasPriceGreaterThanMax { .. } => TransactionRule::BlobFeeCapTooLow,
+        InvalidTransaction::CallGasCostMoreThanGasLimit { .. } => TransactionRule::IntrinsicGas,
+        InvalidTransaction::GasFloorMoreThanGasLimit { .. } => TransactionRule::FloorGas,
+        InvalidTransaction::CreateInitCodeSizeLimit => TransactionRule::InitcodeSize,
+        InvalidTransaction::CallerGasLimitMoreThanBlock => TransactionRule::BlockGasLeft,
+        _ => TransactionRule::Other,
     }
 }

@@ -73,7 +73,7 @@ impl Handle {
         match decoded.await? {
             // What the payload would hash to is not known, so neither is its ancestor (cancun.md,
             // `engine_newPayloadV3`: latestValidHash is null).
-            Err(error) => Ok(PayloadStatus::invalid(None, error.to_string())),
+            Err(error) => Ok(PayloadStatus::invalid(None, error.describe())),
             Ok((block, senders)) => {
                 let ask = |reply| Message::NewPayload { block, senders, reply };
                 self.engine.ask(ask).await?

@@ -31,6 +31,7 @@ mod execute;
 mod handle;
 mod layers;
 mod metrics;
+mod requests;
 pub mod rpc;
 mod senders;
 mod service;

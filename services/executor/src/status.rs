@@ -34,7 +34,8 @@ pub struct PayloadStatus {
     pub status: Status,
     /// The newest valid block on the payload's branch; `None` when it is not known.
     pub latest_valid_hash: Option<B256>,
-    /// What is wrong, for people.
+    /// What is wrong: `kind: sentence`, the kind a constant name for programs
+    /// ([`tandem_chain::BlockError::kind`]), the sentence for people.
     pub validation_error: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-use crate::Fork;
+use crate::{Fork, TransactionRule};
 use alloy_primitives::{Address, B256, U256};
 use std::fmt;
 
@@ -59,14 +59,36 @@ pub enum BlockError {
         /// What the decoder met.
         reason: alloy_rlp::Error,
     },
-    /// A transaction cannot be decoded: unknown type, trailing bytes, a blob transaction in its
-    /// pooled form, a blob or set-code transaction that creates (EIP-2718, 4844, 7702).
+    /// A transaction cannot be decoded, for one of the reasons that the following ones do not
+    /// name (EIP-2718).
     #[error("transaction {index} cannot be decoded: {reason}")]
     TransactionEncoding {
         /// Position in the block.
         index: usize,
         /// What the decoder met.
         reason: String,
+    },
+    /// No transactions of this type exist (EIP-2718).
+    #[error("transaction {index} has the unknown type {ty:#04x}")]
+    UnknownType {
+        /// Position in the block.
+        index: usize,
+        /// Its first byte.
+        ty: u8,
+    },
+    /// A blob or set-code transaction without a receiver (EIP-4844, 7702).
+    #[error("transaction {index} of type {ty} creates a contract, which its type cannot")]
+    TypeCreates {
+        /// Position in the block.
+        index: usize,
+        /// The EIP-2718 type.
+        ty: u8,
+    },
+    /// A blob transaction together with its blobs, as the network passes it on (EIP-4844).
+    #[error("transaction {index} carries its blobs, which blocks do not")]
+    BlobsAttached {
+        /// Position in the block.
+        index: usize,
     },
     /// A transaction's signature is invalid or has a high `s` (EIP-2).
     #[error("transaction {index} has an invalid signature")]
@@ -366,98 +388,34 @@ pub enum BlockError {
         /// By execution.
         want: B256,
     },
-    /// Execution refused a transaction: nonce, balance, fees, intrinsic gas, initcode size, code
-    /// at the sender (EIP-1559, 2681, 3607, 3860, 7623), or gas left in the block.
+    /// Execution refused a transaction (EIP-1559, 2681, 3607, 3860, 4844, 7623).
     #[error("transaction {index} of {sender} cannot be executed: {reason}")]
     Transaction {
         /// Position in the block.
         index: usize,
         /// Its sender.
         sender: Address,
+        /// The rule broken.
+        rule: TransactionRule,
         /// What the EVM says.
         reason: String,
     },
-    /// A system call before or after the transactions failed (EIP-2935, 4788, 6110, 7002, 7251).
+    /// A system call before or after the transactions failed (EIP-2935, 4788, 7002, 7251).
     #[error("system call: {reason}")]
     SystemCall {
         /// What the EVM says.
         reason: String,
     },
-}
-
-impl BlockError {
-    /// A short constant name of the rule, for metrics and logs.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Rlp { .. } => "rlp",
-            Self::TransactionEncoding { .. } => "transaction_encoding",
-            Self::Signature { .. } => "signature",
-            Self::BlockHash { .. } => "block_hash",
-            Self::TransactionsRoot { .. } => "transactions_root",
-            Self::WithdrawalsRoot { .. } => "withdrawals_root",
-            Self::Ommers => "ommers",
-            Self::OmmersHash { .. } => "ommers_hash",
-            Self::Difficulty { .. } => "difficulty",
-            Self::Nonce { .. } => "nonce",
-            Self::VersionedHashes { .. } => "versioned_hashes",
-            Self::RequestsOrder { .. } => "requests_order",
-            Self::RequestEmpty { .. } => "request_empty",
-            Self::ParentHash { .. } => "parent_hash",
-            Self::Number { .. } => "number",
-            Self::Timestamp { .. } => "timestamp",
-            Self::UnsupportedFork { .. } => "unsupported_fork",
-            Self::GasLimitChange { .. } => "gas_limit_change",
-            Self::GasLimitTooLow { .. } => "gas_limit_too_low",
-            Self::GasLimitTooHigh { .. } => "gas_limit_too_high",
-            Self::GasUsedOverLimit { .. } => "gas_used_over_limit",
-            Self::ExtraDataTooLong { .. } => "extra_data_too_long",
-            Self::BaseFee { .. } => "base_fee",
-            Self::BaseFeeTooHigh { .. } => "base_fee_too_high",
-            Self::MissingField { .. } => "missing_field",
-            Self::UnexpectedField { .. } => "unexpected_field",
-            Self::ExcessBlobGas { .. } => "excess_blob_gas",
-            Self::BlobGasOverLimit { .. } => "blob_gas_over_limit",
-            Self::BlobGasUsed { .. } => "blob_gas_used",
-            Self::BlockTooLarge { .. } => "block_too_large",
-            Self::TransactionType { .. } => "transaction_type",
-            Self::ChainId { .. } => "chain_id",
-            Self::TransactionGasLimit { .. } => "transaction_gas_limit",
-            Self::NoBlobs { .. } => "no_blobs",
-            Self::TransactionBlobs { .. } => "transaction_blobs",
-            Self::BlobVersion { .. } => "blob_version",
-            Self::NoAuthorizations { .. } => "no_authorizations",
-            Self::GasUsed { .. } => "gas_used",
-            Self::ReceiptsRoot { .. } => "receipts_root",
-            Self::LogsBloom => "logs_bloom",
-            Self::RequestsHash { .. } => "requests_hash",
-            Self::StateRoot { .. } => "state_root",
-            Self::Transaction { .. } => "transaction",
-            Self::SystemCall { .. } => "system_call",
-        }
-    }
-
-    /// How the Engine API answers a payload that breaks this rule.
-    pub const fn fault(&self) -> Fault {
-        match self {
-            Self::RequestsOrder { .. } | Self::RequestEmpty { .. } => Fault::Parameters,
-            Self::Rlp { .. }
-            | Self::TransactionEncoding { .. }
-            | Self::BlockHash { .. }
-            | Self::BaseFeeTooHigh { .. }
-            | Self::VersionedHashes { .. } => Fault::Payload,
-            _ => Fault::Block,
-        }
-    }
-}
-
-/// How the Engine API answers a payload that breaks a rule.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
-    /// Error -32602: the parameters break the call's contract (Prague, `engine_newPayloadV4`).
-    Parameters,
-    /// INVALID with `latestValidHash` null: this is not the block that its hash names, so nothing
-    /// can be said about its ancestors (Paris, "Payload validation").
-    Payload,
-    /// INVALID with the hash of the newest valid ancestor.
-    Block,
+    /// A contract that the end of the block calls is not there (EIP-7002, 7251).
+    #[error("system contract {address} has no code")]
+    SystemContractMissing {
+        /// Where it should be.
+        address: Address,
+    },
+    /// A log of the deposit contract has another layout than the deposit contract's (EIP-6110).
+    #[error("deposit log of transaction {index} has the wrong layout")]
+    DepositLayout {
+        /// Position in the block.
+        index: usize,
+    },
 }

@@ -28,17 +28,20 @@ mod error;
 mod fork;
 mod genesis;
 mod header;
+mod kind;
 mod outcome;
 mod payload;
 mod presets;
 mod spec;
 mod transaction;
+mod transaction_rule;
 
 pub use block::Block;
 pub use body::{MAX_BLOCK_RLP_LEN, validate_body};
-pub use error::{BlockError, Fault, HeaderField};
+pub use error::{BlockError, HeaderField};
 pub use fork::Fork;
 pub use header::validate_header;
+pub use kind::Fault;
 pub use outcome::{
     Outcome, Receipt, ReceiptBuilder, decode_receipts, encode_receipts, receipts_root,
     validate_outcome,
@@ -46,6 +49,7 @@ pub use outcome::{
 pub use payload::{Payload, PayloadSidecar};
 pub use spec::{BlockRules, ChainSpec, DaoFork, GenesisError, UnsupportedFork, is_merged};
 pub use transaction::{Transaction, decode_transaction, recover_senders};
+pub use transaction_rule::TransactionRule;
 
 pub use alloy_consensus::Header;
 pub use alloy_eips::{eip4895::Withdrawal, eip7685::Requests, eip7840::BlobParams};

@@ -1,4 +1,7 @@
-use crate::{Block, BlockError};
+use crate::{
+    Block, BlockError,
+    codec::{exact_list, take_item},
+};
 use alloy_consensus::{
     EthereumTxEnvelope, Signed, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy,
     transaction::{RlpEcdsaDecodableTx, SignerRecoverable},
@@ -14,6 +17,9 @@ pub(crate) const PARALLEL_MIN: usize = 16;
 
 /// First byte of an RLP list, and so of every legacy transaction; typed ones start below 0x80.
 const RLP_LIST: u8 = 0xc0;
+
+/// The RLP of a string without bytes.
+const RLP_EMPTY_STRING: u8 = 0x80;
 
 /// Decodes a transaction from its EIP-2718 bytes, all of which it must use up.
 ///
@@ -50,13 +56,32 @@ fn decode_signed<T: RlpEcdsaDecodableTx>(raw: &[u8], mut rlp: &[u8]) -> Result<S
 /// Decodes all transactions of a block, many of them in parallel.
 pub(crate) fn decode_all(raw: &[Bytes]) -> Result<Vec<Transaction>, BlockError> {
     let decode = |(index, raw): (usize, &Bytes)| {
-        let error = |reason| BlockError::TransactionEncoding { index, reason };
-        decode_transaction(raw).map_err(error)
+        decode_transaction(raw).map_err(|reason| diagnose(index, raw, reason))
     };
     if raw.len() < PARALLEL_MIN {
         return raw.iter().enumerate().map(decode).collect();
     }
     raw.par_iter().enumerate().map(decode).collect()
+}
+
+/// The rule that a transaction breaks which does not decode.
+fn diagnose(index: usize, raw: &[u8], reason: String) -> BlockError {
+    // Fields before the receiver in the types that must have one.
+    let fields = match raw.first() {
+        Some(0x03 | 0x04) => 5,
+        Some(&ty @ (0x00 | 0x05..0x80)) => return BlockError::UnknownType { index, ty },
+        _ => return BlockError::TransactionEncoding { index, reason },
+    };
+    let mut items = exact_list(&raw[1..]).unwrap_or_default();
+    // Type 3 with blobs is a list that begins with the transaction's own.
+    if raw[0] == 0x03 && items.first() >= Some(&RLP_LIST) {
+        return BlockError::BlobsAttached { index };
+    }
+    let skipped = (0..fields).try_for_each(|_| take_item(&mut items).map(drop));
+    match (skipped, items.first()) {
+        (Ok(()), Some(&RLP_EMPTY_STRING)) => BlockError::TypeCreates { index, ty: raw[0] },
+        _ => BlockError::TransactionEncoding { index, reason },
+    }
 }
 
 /// The senders of a block's transactions, in their order, recovered in parallel.
@@ -74,4 +99,45 @@ pub fn recover_senders(block: &Block) -> Result<Vec<Address>, BlockError> {
         return Ok(vec![recover(&mut Vec::new(), (0, transaction))?]);
     }
     transactions.par_iter().enumerate().map_init(Vec::new, recover).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::list_header;
+
+    /// A transaction of this type whose fields are these bytes of RLP.
+    fn typed(ty: u8, fields: &[u8]) -> Bytes {
+        let mut raw = vec![ty];
+        list_header(fields.len()).encode(&mut raw);
+        raw.extend_from_slice(fields);
+        raw.into()
+    }
+
+    #[test]
+    fn what_does_not_decode_is_told_apart() {
+        let list = [0xc1, 0x80];
+        for (raw, kind) in [
+            (typed(3, &[1, 1, 1, 1, 1, 0x80, 0x80]), "type_creates"),
+            (typed(4, &[1, 1, 1, 1, 1, 0x80]), "type_creates"),
+            // Those may create: something else is wrong.
+            (typed(2, &[1, 1, 1, 1, 1, 0x80]), "transaction_encoding"),
+            (typed(1, &[1, 1, 1, 1, 1, 0x80]), "transaction_encoding"),
+            (typed(3, &[1, 1, 1, 1, 1, 1]), "transaction_encoding"),
+            (typed(3, &[1, 1, 1, 1, 1]), "transaction_encoding"),
+            (typed(3, &[1, 1, 1, 0x8f]), "transaction_encoding"),
+            (typed(3, &[]), "transaction_encoding"),
+            (typed(3, &[&list[..], &[1, 1, 1]].concat()), "blobs_attached"),
+            (typed(4, &[&list[..], &[1, 1, 1]].concat()), "transaction_encoding"),
+            (typed(5, &[1]), "unknown_type"),
+            (typed(0, &[1]), "unknown_type"),
+            (typed(0x7f, &[1]), "unknown_type"),
+            (Bytes::from_static(&[3]), "transaction_encoding"),
+            (Bytes::new(), "transaction_encoding"),
+            (Bytes::from_static(&[0xc0]), "transaction_encoding"),
+        ] {
+            let error = decode_all(std::slice::from_ref(&raw)).unwrap_err();
+            assert_eq!(error.kind(), kind, "{raw}: {error}");
+        }
+    }
 }

@@ -69,7 +69,7 @@ impl Engine {
             Err(Failure::Invalid(error)) => {
                 info!(number = id.number, hash = %id.hash, %error, "invalid block");
                 counter!(names::INVALID, "rule" => error.kind()).increment(1);
-                let verdict = Verdict { latest_valid: parent, error: error.to_string() };
+                let verdict = Verdict { latest_valid: parent, error: error.describe() };
                 Ok(self.refuse(id.hash, verdict))
             }
         }

@@ -41,7 +41,7 @@ const STATIC: &[(&str, Mutate)] = &[
         s.execution_requests = Some(vec![Bytes::from([1, 1]), Bytes::from([1, 2])]);
     }),
     ("transaction_encoding", |p, _| p.transactions[3] = Bytes::new()),
-    ("transaction_encoding", |p, _| p.transactions[3] = Bytes::from([0x05, 0xc0])),
+    ("unknown_type", |p, _| p.transactions[3] = Bytes::from([0x05, 0xc0])),
     ("transaction_encoding", |p, _| p.transactions[3] = Bytes::from([0x80])),
     ("transaction_encoding", |p, _| {
         p.transactions[3] = [&p.transactions[3][..], &[0]].concat().into();

@@ -1,0 +1,125 @@
+//! What execution requests demand of the block's logs and state, where alloy-evm is more lenient
+//! than the specification: it decodes any ABI encoding of a deposit, and a system call to an
+//! address without code succeeds.
+
+use crate::error::Error;
+use alloy_consensus::TxReceipt;
+use alloy_eips::{
+    eip7002::WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, eip7251::CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
+};
+use alloy_primitives::{Address, B256, U256, b256};
+use revm::Database;
+use tandem_chain::{BlockError, Receipt};
+use tandem_primitives::EMPTY_CODE_HASH;
+
+/// `keccak256("DepositEvent(bytes,bytes,bytes,bytes,bytes)")` (EIP-6110).
+const DEPOSIT_EVENT: B256 =
+    b256!("0x649bbc62d0e31342afea4e5cd82d4049e7e1ee912fc0889aa790803be39038c5");
+
+/// Bytes in the data of a deposit log.
+const DEPOSIT_LEN: usize = 576;
+
+/// Words of a deposit log's data that never differ, each with the byte at which it starts: where
+/// the five fields stand, and how long they are.
+const DEPOSIT_WORDS: [(usize, u64); 10] = [
+    (0, 160),
+    (32, 256),
+    (64, 320),
+    (96, 384),
+    (128, 512),
+    (160, 48),
+    (256, 32),
+    (320, 8),
+    (384, 96),
+    (512, 8),
+];
+
+/// Checks the logs of the deposit contract (EIP-6110, `is_valid_deposit_event_data`).
+///
+/// # Errors
+/// [`BlockError::DepositLayout`].
+pub fn check_deposits(contract: Address, receipts: &[Receipt]) -> Result<(), BlockError> {
+    for (index, receipt) in receipts.iter().enumerate() {
+        let mut deposits = receipt
+            .logs()
+            .iter()
+            .filter(|log| log.address == contract && log.topics().first() == Some(&DEPOSIT_EVENT));
+        if !deposits.all(|log| has_deposit_layout(&log.data.data)) {
+            return Err(BlockError::DepositLayout { index });
+        }
+    }
+    Ok(())
+}
+
+fn has_deposit_layout(data: &[u8]) -> bool {
+    data.len() == DEPOSIT_LEN
+        && DEPOSIT_WORDS
+            .iter()
+            .all(|(at, want)| U256::from_be_slice(&data[*at..at + 32]) == U256::from(*want))
+}
+
+/// The first of the contracts called after the transactions that has no code: a block without them
+/// is invalid (EIP-7002, 7251).
+///
+/// # Errors
+/// When the state cannot be read.
+pub fn missing_contract(
+    state: &mut impl Database<Error = Error>,
+) -> Result<Option<Address>, Error> {
+    for address in [WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS] {
+        if state.basic(address)?.is_none_or(|account| account.code_hash == EMPTY_CODE_HASH) {
+            return Ok(Some(address));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_primitives::{Bytes, Log};
+
+    fn deposit_data() -> Vec<u8> {
+        let mut data = vec![0; DEPOSIT_LEN];
+        for (at, word) in DEPOSIT_WORDS {
+            data[at + 24..at + 32].copy_from_slice(&word.to_be_bytes());
+        }
+        data
+    }
+
+    fn receipt(address: Address, topics: Vec<B256>, data: Vec<u8>) -> Receipt {
+        let log = Log::new(address, topics, Bytes::from(data)).unwrap();
+        Receipt { logs: vec![log], ..Receipt::default() }
+    }
+
+    #[test]
+    fn deposits_have_the_layout_of_the_deposit_contract() {
+        let contract = Address::repeat_byte(7);
+        let check = |receipts: &[Receipt]| check_deposits(contract, receipts);
+        let good = receipt(contract, vec![DEPOSIT_EVENT], deposit_data());
+        assert_eq!(check(&[good.clone(), good.clone()]), Ok(()));
+        // Every fixed word, and the length.
+        for (at, _) in DEPOSIT_WORDS {
+            for byte in [at, at + 31] {
+                let mut data = deposit_data();
+                data[byte] ^= 1;
+                let bad = receipt(contract, vec![DEPOSIT_EVENT], data);
+                let want = Err(BlockError::DepositLayout { index: 1 });
+                assert_eq!(check(&[good.clone(), bad]), want, "byte {byte}");
+            }
+        }
+        for len in [0, 32, DEPOSIT_LEN - 1, DEPOSIT_LEN + 32] {
+            let mut data = deposit_data();
+            data.resize(len, 0);
+            assert!(check(&[receipt(contract, vec![DEPOSIT_EVENT], data)]).is_err(), "{len} bytes");
+        }
+        // Logs that are no deposits.
+        for other in [
+            receipt(Address::ZERO, vec![DEPOSIT_EVENT], vec![1]),
+            receipt(contract, vec![B256::ZERO], vec![1]),
+            receipt(contract, vec![], vec![1]),
+        ] {
+            assert_eq!(check(&[other]), Ok(()));
+        }
+    }
+}
