@@ -22,6 +22,9 @@ pub const GAS_PER_BLOB: u64 = 131_072;
 /// Blobs that one transaction may carry from Osaka on (EIP-7594).
 const BLOBS_PER_TX_OSAKA: u64 = 6;
 
+/// The forks that chains here go through, in order: all that a consensus client can drive.
+pub const FORKS: [Fork; 5] = [Fork::Paris, Fork::Shanghai, Fork::Cancun, Fork::Prague, Fork::Osaka];
+
 /// When the forks of a chain activate, in seconds; `None` for never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Forks {
@@ -57,7 +60,7 @@ impl Forks {
     /// All forks up to this one active from genesis on.
     pub fn at_genesis(fork: Fork) -> Self {
         let mut forks = Self::default();
-        for (time, known) in forks.times.iter_mut().zip(&Fork::ALL[1..]) {
+        for (time, known) in forks.times.iter_mut().zip(&FORKS[1..]) {
             *time = (*known <= fork).then_some(0);
         }
         forks
@@ -77,11 +80,8 @@ impl Forks {
 
     /// The fork at this time.
     pub fn at(&self, time: u64) -> Fork {
-        let active = |fork: &&Fork| match **fork {
-            Fork::Paris => true,
-            other => self.times[other as usize - 1].is_some_and(|start| start <= time),
-        };
-        *Fork::ALL.iter().rfind(active).unwrap_or(&Fork::Paris)
+        let newest = self.times.iter().rposition(|start| start.is_some_and(|start| start <= time));
+        FORKS[newest.map_or(0, |index| index + 1)]
     }
 
     /// Blob parameters at this time, `None` before Cancun.

@@ -21,7 +21,7 @@ mod world;
 pub use builder::{Builder, Built, Contents, block_hash, new_payload, reseal};
 pub use client::{Answer, Client, PayloadStatus, RpcError, decode_status};
 pub use corpus::{Corpus, Recorded, repository};
-pub use forks::{Forks, GENESIS_TIME};
+pub use forks::{FORKS, Forks, GENESIS_TIME};
 pub use node::Node;
 pub use process::Process;
 pub use world::{Account, World};

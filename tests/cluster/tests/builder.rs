@@ -8,7 +8,7 @@ use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 use std::{collections::BTreeSet, fs::File};
 use tandem_chain::{Block, ChainSpec, Fork, recover_senders, validate_body, validate_header};
-use tandem_cluster_tests::{Account, Builder, Contents, Corpus, Forks, World};
+use tandem_cluster_tests::{Account, Builder, Contents, Corpus, FORKS, Forks, World};
 
 #[test]
 fn its_state_root_of_a_genesis_is_geths() {
@@ -40,7 +40,7 @@ fn its_state_root_of_a_genesis_is_geths() {
 
 #[test]
 fn its_blocks_pass_the_rules_of_every_fork() {
-    let all = Fork::ALL.into_iter();
+    let all = FORKS.into_iter();
     for forks in all.clone().map(Forks::at_genesis).chain(all.map(|fork| Forks::leaving(fork, 90)))
     {
         let mut builder = Builder::new(forks);

@@ -5,7 +5,9 @@
 
 use serde_json::{Value, json};
 use tandem_chain::Fork;
-use tandem_cluster_tests::{Builder, Built, Contents, Forks, Node, decode_status, new_payload};
+use tandem_cluster_tests::{
+    Builder, Built, Contents, FORKS, Forks, Node, decode_status, new_payload,
+};
 
 /// A node at genesis, and a valid first block with everything in it.
 async fn start(fork: Fork) -> (Node, Built) {
@@ -61,7 +63,7 @@ async fn payloads_of_another_shape_are_invalid_params() {
 /// engine_newPayload of another fork (Engine API: -38005 for the fork, -32602 for its fields).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn payloads_of_another_fork_than_the_methods_are_refused() {
-    for fork in Fork::ALL {
+    for fork in FORKS {
         let (mut node, valid) = start(fork).await;
         let (own, _) = valid.new_payload();
         for (other, version) in
