@@ -6,7 +6,7 @@ use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
-use tandem_chain::Block;
+use tandem_chain::{Block, is_merged};
 use tandem_primitives::Address;
 use tracing::{Span, info_span};
 
@@ -53,6 +53,13 @@ impl Senders {
 
 impl Inner {
     fn get(&self, index: usize) -> Option<Address> {
-        *self.senders[index].get_or_init(|| self.block.transactions[index].recover_signer().ok())
+        *self.senders[index].get_or_init(|| {
+            let transaction = &self.block.transactions[index];
+            // A high `s` was valid once (EIP-2): before the merge `validate_body` looks at it.
+            match is_merged(&self.block.header) {
+                true => transaction.recover_signer().ok(),
+                false => transaction.recover_signer_unchecked().ok(),
+            }
+        })
     }
 }

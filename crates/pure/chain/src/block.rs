@@ -1,13 +1,15 @@
 use crate::{
-    BlockError, Payload, PayloadSidecar, Transaction,
+    BlockError, Payload, PayloadSidecar, PreMergeRule, Transaction,
     codec::{
         Body, decode_body, decode_header, encode_body, exact_list, list_header, list_len,
         rlp_error, take_item,
     },
+    is_merged,
     transaction::decode_all,
 };
 use alloy_consensus::{
-    EMPTY_OMMER_ROOT_HASH, Header, Transaction as _, proofs::calculate_withdrawals_root,
+    EMPTY_OMMER_ROOT_HASH, Header, Transaction as _,
+    proofs::{calculate_ommers_root, calculate_withdrawals_root},
 };
 use alloy_eips::{eip4895::Withdrawal, eip7685::Requests};
 use alloy_primitives::{B64, B256, Bytes, U256, keccak256};
@@ -31,10 +33,12 @@ pub struct Block {
     pub raw_transactions: Vec<Bytes>,
     /// Their hashes.
     pub transaction_hashes: Arc<[B256]>,
+    /// Headers of ommers, none since the merge.
+    pub ommers: Vec<Header>,
     /// Withdrawals, `None` before Shanghai.
     pub withdrawals: Option<Vec<Withdrawal>>,
-    /// The body's RLP: a list of transactions (typed ones wrapped in a string), ommers (an empty
-    /// list) and, from Shanghai on, withdrawals.
+    /// The body's RLP: a list of transactions (typed ones wrapped in a string), ommers and,
+    /// from Shanghai on, withdrawals.
     pub body_rlp: Bytes,
     /// See [`Block::rlp_len`].
     rlp_len: usize,
@@ -77,6 +81,7 @@ impl Block {
             transaction_hashes: transactions.iter().map(|tx| *tx.hash()).collect(),
             transactions,
             raw_transactions: payload.transactions,
+            ommers: Vec::new(),
             withdrawals: payload.withdrawals,
             body_rlp,
         })
@@ -131,6 +136,9 @@ impl Block {
                 want: body.withdrawals.as_deref().map(calculate_withdrawals_root),
             });
         }
+        if is_merged(&header) && !body.ommers.is_empty() {
+            return Err(BlockError::Ommers);
+        }
         let transactions = decode_all(&body.raw_transactions)?;
         Ok(Self {
             id: BlockId::new(header.number, keccak256(&header_rlp)),
@@ -140,6 +148,7 @@ impl Block {
             transaction_hashes: transactions.iter().map(|tx| *tx.hash()).collect(),
             transactions,
             raw_transactions: body.raw_transactions,
+            ommers: body.ommers,
             withdrawals: body.withdrawals,
             body_rlp,
         })
@@ -151,8 +160,15 @@ impl Block {
         if got != want {
             return Err(BlockError::TransactionsRoot { got, want });
         }
-        if ommers_hash != EMPTY_OMMER_ROOT_HASH {
-            return Err(BlockError::OmmersHash { got: ommers_hash });
+        if is_merged(&self.header) {
+            if ommers_hash != EMPTY_OMMER_ROOT_HASH {
+                return Err(BlockError::OmmersHash { got: ommers_hash });
+            }
+        } else {
+            let want = calculate_ommers_root(&self.ommers);
+            if ommers_hash != want {
+                return Err(PreMergeRule::OmmersHash { got: ommers_hash, want }.into());
+            }
         }
         let want = self.withdrawals.as_deref().map(calculate_withdrawals_root);
         if withdrawals_root != want {

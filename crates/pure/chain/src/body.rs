@@ -10,21 +10,20 @@ use alloy_eips::{
 pub const MAX_BLOCK_RLP_LEN: usize = (10 - 2) * 1024 * 1024;
 
 /// Checks a block's body: every rule that needs no state. That the body is the one that the header
-/// names is [`Block`]'s own business. Sources: EIP-155, 4844, 7594, 7702, 7825, 7934.
+/// names is [`Block`]'s own business, and its ommers are [`crate::validate_ommers`]'s. Sources:
+/// EIP-2, 155, 1559, 2930, 4844, 7594, 7702, 7825, 7934.
 ///
 /// # Errors
 /// The first rule broken.
 pub fn validate_body(spec: &ChainSpec, block: &Block) -> Result<(), BlockError> {
-    let fork = spec.fork_at(block.header.timestamp);
+    let fork = spec.fork_of(&block.header);
     if fork >= Fork::Osaka && block.rlp_len() > MAX_BLOCK_RLP_LEN {
         return Err(BlockError::BlockTooLarge { got: block.rlp_len(), limit: MAX_BLOCK_RLP_LEN });
     }
     let limits = Limits {
         fork,
         chain_id: spec.chain_id(),
-        blobs: spec
-            .blob_params_at(block.header.timestamp)
-            .map_or(0, |params| params.max_blobs_per_tx),
+        blobs: spec.blob_params_of(&block.header).map_or(0, |params| params.max_blobs_per_tx),
     };
     let mut blobs = 0;
     for (index, transaction) in block.transactions.iter().enumerate() {
@@ -49,13 +48,18 @@ struct Limits {
 impl Limits {
     fn check(&self, index: usize, transaction: &Transaction) -> Result<(), BlockError> {
         let since = match transaction.tx_type() {
-            TxType::Legacy | TxType::Eip2930 | TxType::Eip1559 => Fork::Paris,
+            TxType::Legacy => Fork::Frontier,
+            TxType::Eip2930 => Fork::Berlin,
+            TxType::Eip1559 => Fork::London,
             TxType::Eip4844 => Fork::Cancun,
             TxType::Eip7702 => Fork::Prague,
         };
         if self.fork < since {
             let ty = transaction.tx_type() as u8;
             return Err(BlockError::TransactionType { index, ty, fork: self.fork });
+        }
+        if self.fork < Fork::Paris {
+            self.check_signature(index, transaction)?;
         }
         // Legacy transactions from before EIP-155 name no chain, and stay valid on all of them.
         if let Some(got) = transaction.chain_id()
@@ -74,6 +78,17 @@ impl Limits {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What signatures were before the merge. Later ones are checked as senders are recovered.
+    fn check_signature(&self, index: usize, transaction: &Transaction) -> Result<(), BlockError> {
+        // Before EIP-155 the `v` that names a chain is just a wrong one.
+        let early_chain_id = self.fork < Fork::SpuriousDragon && transaction.chain_id().is_some();
+        let high_s = transaction.signature().normalize_s().is_some();
+        if early_chain_id || (self.fork >= Fork::Homestead && high_s) {
+            return Err(BlockError::Signature { index });
+        }
+        Ok(())
     }
 
     fn check_blobs(&self, index: usize, transaction: &TxEip4844) -> Result<(), BlockError> {

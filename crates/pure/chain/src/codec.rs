@@ -44,6 +44,7 @@ pub(crate) fn encode_body(raw: &[Bytes], withdrawals: Option<&[Withdrawal]>) -> 
 pub(crate) struct Body {
     /// EIP-2718 bytes, slices of the body.
     pub(crate) raw_transactions: Vec<Bytes>,
+    pub(crate) ommers: Vec<Header>,
     pub(crate) withdrawals: Option<Vec<Withdrawal>>,
     /// Bytes inside the body's list.
     pub(crate) payload_len: usize,
@@ -63,9 +64,7 @@ pub(crate) fn decode_body(body_rlp: &Bytes) -> Result<Body, BlockError> {
     let fields = &mut exact_list(body_rlp).map_err(body_error)?;
     let payload_len = fields.len();
     let transactions = take_list(fields).map_err(body_error)?;
-    if !take_list(fields).map_err(body_error)?.is_empty() {
-        return Err(BlockError::Ommers);
-    }
+    let ommers = Vec::decode(fields).map_err(body_error)?;
     let withdrawals = match fields.is_empty() {
         true => None,
         false => Some(Decodable::decode(fields).map_err(body_error)?),
@@ -75,7 +74,7 @@ pub(crate) fn decode_body(body_rlp: &Bytes) -> Result<Body, BlockError> {
     }
     let slices = unwrap_transactions(transactions).map_err(body_error)?;
     let raw_transactions = slices.into_iter().map(|raw| body_rlp.slice_ref(raw)).collect();
-    Ok(Body { raw_transactions, withdrawals, payload_len })
+    Ok(Body { raw_transactions, ommers, withdrawals, payload_len })
 }
 
 /// The EIP-2718 bytes of each transaction in the payload of a list of transactions.

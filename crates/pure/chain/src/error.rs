@@ -1,4 +1,4 @@
-use crate::{Fork, TransactionRule};
+use crate::{Fork, PreMergeRule, TransactionRule};
 use alloy_primitives::{Address, B256, U256};
 use std::fmt;
 
@@ -353,6 +353,9 @@ pub enum BlockError {
         /// Position in the block.
         index: usize,
     },
+    /// A rule of blocks from before the merge, or of its beginning.
+    #[error(transparent)]
+    PreMerge(#[from] PreMergeRule),
     /// Execution used another amount of gas.
     #[error("gas used is {want}, not {got}")]
     GasUsed {

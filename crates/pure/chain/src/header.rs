@@ -1,4 +1,4 @@
-use crate::{BlockError, ChainSpec, Fork, HeaderField};
+use crate::{BlockError, ChainSpec, Fork, HeaderField, is_merged, premerge};
 use alloy_consensus::{EMPTY_OMMER_ROOT_HASH, Header, constants::MAXIMUM_EXTRA_DATA_SIZE};
 use alloy_eips::{
     eip1559::{BaseFeeParams, INITIAL_BASE_FEE},
@@ -8,11 +8,14 @@ use alloy_primitives::U256;
 
 /// The gas limit moves by less than this fraction of the parent's.
 const GAS_LIMIT_DIVISOR: u64 = 1024;
+/// The gas limit is this multiple of the target from London on (EIP-1559).
+const ELASTICITY_MULTIPLIER: u64 = 2;
 const GAS_LIMIT_MIN: u64 = 5_000;
 const GAS_LIMIT_MAX: u64 = i64::MAX as u64;
 
 /// Checks a header against its parent: every rule of the fork it belongs to that needs neither the
-/// body nor the state. Sources: execution-specs `validate_header` of each fork, EIP-1559, 3675,
+/// body nor the state, but for the seal of proof of work and for where that ends
+/// ([`crate::check_terminal`]). Sources: execution-specs `validate_header` of each fork, EIP-1559, 3675,
 /// 4844, 4788, 4895, 7685, 7691, 7840, 7892, 7918.
 ///
 /// # Errors
@@ -22,8 +25,13 @@ pub fn validate_header(
     header: &Header,
     parent: &Header,
 ) -> Result<(), BlockError> {
+    // Proof of work does not come back.
+    if !is_merged(header) && !is_merged(parent) {
+        return premerge::validate_header(spec, header, parent);
+    }
     check_lineage(spec, header, parent)?;
-    check_gas_limit(header, parent)?;
+    check_gas_limit(spec, header, parent)?;
+    check_extra_data(header)?;
     check_merged(header)?;
     let fork = spec.fork_at(header.timestamp);
     check_fields(header, fork)?;
@@ -34,7 +42,11 @@ pub fn validate_header(
     }
 }
 
-fn check_lineage(spec: &ChainSpec, header: &Header, parent: &Header) -> Result<(), BlockError> {
+pub(crate) fn check_lineage(
+    spec: &ChainSpec,
+    header: &Header,
+    parent: &Header,
+) -> Result<(), BlockError> {
     let parent_hash = parent.hash_slow();
     if header.parent_hash != parent_hash {
         return Err(BlockError::ParentHash { got: header.parent_hash, want: parent_hash });
@@ -54,16 +66,26 @@ fn check_lineage(spec: &ChainSpec, header: &Header, parent: &Header) -> Result<(
     }
 }
 
-fn check_gas_limit(header: &Header, parent: &Header) -> Result<(), BlockError> {
+pub(crate) fn check_gas_limit(
+    spec: &ChainSpec,
+    header: &Header,
+    parent: &Header,
+) -> Result<(), BlockError> {
     let got = header.gas_limit;
+    // The first block of London may hold twice as much, half of it being the target (EIP-1559).
+    let first_of_london = !is_merged(parent)
+        && spec.fork_of(parent) < Fork::London
+        && spec.fork_of(header) >= Fork::London;
+    let elasticity = if first_of_london { ELASTICITY_MULTIPLIER } else { 1 };
+    let parent_limit = parent.gas_limit.saturating_mul(elasticity);
     if got > GAS_LIMIT_MAX {
         return Err(BlockError::GasLimitTooHigh { got });
     }
     if got < GAS_LIMIT_MIN {
         return Err(BlockError::GasLimitTooLow { got });
     }
-    if got.abs_diff(parent.gas_limit) >= parent.gas_limit / GAS_LIMIT_DIVISOR {
-        return Err(BlockError::GasLimitChange { got, parent: parent.gas_limit });
+    if got.abs_diff(parent_limit) >= parent_limit / GAS_LIMIT_DIVISOR {
+        return Err(BlockError::GasLimitChange { got, parent: parent_limit });
     }
     if header.gas_used > got {
         return Err(BlockError::GasUsedOverLimit { got: header.gas_used, limit: got });
@@ -71,11 +93,15 @@ fn check_gas_limit(header: &Header, parent: &Header) -> Result<(), BlockError> {
     Ok(())
 }
 
-/// What proof of stake fixes (EIP-3675), and the size of the extra data.
-fn check_merged(header: &Header) -> Result<(), BlockError> {
-    if header.extra_data.len() > MAXIMUM_EXTRA_DATA_SIZE {
-        return Err(BlockError::ExtraDataTooLong { got: header.extra_data.len() });
+pub(crate) fn check_extra_data(header: &Header) -> Result<(), BlockError> {
+    match header.extra_data.len() {
+        0..=MAXIMUM_EXTRA_DATA_SIZE => Ok(()),
+        got => Err(BlockError::ExtraDataTooLong { got }),
     }
+}
+
+/// What proof of stake fixes (EIP-3675).
+fn check_merged(header: &Header) -> Result<(), BlockError> {
     if !header.difficulty.is_zero() {
         return Err(BlockError::Difficulty { got: header.difficulty });
     }
@@ -89,9 +115,9 @@ fn check_merged(header: &Header) -> Result<(), BlockError> {
 }
 
 /// Each fork adds fields; a header has all that its fork knows and no other.
-fn check_fields(header: &Header, fork: Fork) -> Result<(), BlockError> {
+pub(crate) fn check_fields(header: &Header, fork: Fork) -> Result<(), BlockError> {
     let fields = [
-        (HeaderField::BaseFeePerGas, Some(Fork::Paris), header.base_fee_per_gas.is_some()),
+        (HeaderField::BaseFeePerGas, Some(Fork::London), header.base_fee_per_gas.is_some()),
         (HeaderField::WithdrawalsRoot, Some(Fork::Shanghai), header.withdrawals_root.is_some()),
         (HeaderField::BlobGasUsed, Some(Fork::Cancun), header.blob_gas_used.is_some()),
         (HeaderField::ExcessBlobGas, Some(Fork::Cancun), header.excess_blob_gas.is_some()),
@@ -114,8 +140,8 @@ fn check_fields(header: &Header, fork: Fork) -> Result<(), BlockError> {
     Ok(())
 }
 
-fn check_base_fee(header: &Header, parent: &Header) -> Result<(), BlockError> {
-    // A parent without base fee is a genesis before London: the price starts here.
+pub(crate) fn check_base_fee(header: &Header, parent: &Header) -> Result<(), BlockError> {
+    // A parent without base fee is from before London: the price starts here.
     let want = parent.next_block_base_fee(BaseFeeParams::ethereum()).unwrap_or(INITIAL_BASE_FEE);
     let got = header.base_fee_per_gas.unwrap_or(0);
     if got != want {

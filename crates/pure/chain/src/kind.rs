@@ -51,6 +51,7 @@ impl BlockError {
             Self::TransactionBlobs { .. } => "transaction_blobs",
             Self::BlobVersion { .. } => "blob_version",
             Self::NoAuthorizations { .. } => "no_authorizations",
+            Self::PreMerge(rule) => rule.kind(),
             Self::GasUsed { .. } => "gas_used",
             Self::ReceiptsRoot { .. } => "receipts_root",
             Self::LogsBloom => "logs_bloom",

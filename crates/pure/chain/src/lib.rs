@@ -1,4 +1,4 @@
-//! The consensus rules of Ethereum's execution layer, forks Paris to Osaka: which chain this is
+//! The consensus rules of Ethereum's execution layer, forks Frontier to Osaka: which chain this is
 //! ([`ChainSpec`]), what a payload says ([`Payload`], [`Block`]), and whether it may
 //! ([`validate_header`], [`validate_body`], [`validate_outcome`]). Pure: no I/O, no clock.
 //!
@@ -10,6 +10,8 @@
 //! |---|---|
 //! | [`Block::from_payload`] | transactions decode, block hash, versioned hashes, form of the requests |
 //! | [`validate_header`] | parent, number, timestamp, gas limit, extra data, EIP-3675 constants, base fee, fields of the fork, blob gas limit, excess blob gas |
+//! | [`check_terminal`] | where proof of work ends |
+//! | [`validate_ommers`] | ommers of blocks before the merge |
 //! | [`validate_body`] | transaction types of the fork, chain id, gas cap (EIP-7825), blobs and authorizations of a transaction, sum of blob gas, block size (EIP-7934) |
 //! | [`recover_senders`] | signatures (EIP-2) |
 //! | revm, as a transaction executes | nonce (EIP-2681 too), balance, fees against base fee and blob base fee, intrinsic gas and its floor (EIP-7623), initcode size (EIP-3860), code at the sender (EIP-3607) |
@@ -20,6 +22,10 @@
 //! revm would refuse a wrong transaction type, chain id, gas cap, blob count, blob version or an
 //! empty list of authorizations as well, but only when it is that transaction's turn; here it takes
 //! a few comparisons before anything is executed.
+//!
+//! The seal of proof of work (ethash) is not checked, see [`PreMergeRule`].
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod block;
 mod body;
@@ -31,7 +37,9 @@ mod header;
 mod kind;
 mod outcome;
 mod payload;
+mod premerge;
 mod presets;
+mod receipt;
 mod spec;
 mod transaction;
 mod transaction_rule;
@@ -42,11 +50,12 @@ pub use error::{BlockError, HeaderField};
 pub use fork::Fork;
 pub use header::validate_header;
 pub use kind::Fault;
-pub use outcome::{
-    Outcome, Receipt, ReceiptBuilder, decode_receipts, encode_receipts, receipts_root,
-    validate_outcome,
-};
+pub use outcome::{Outcome, validate_outcome};
 pub use payload::{Payload, PayloadSidecar};
+pub use premerge::{
+    Ancestor, OMMER_GENERATIONS, PreMergeRule, check_terminal, next_difficulty, validate_ommers,
+};
+pub use receipt::{Receipt, ReceiptBuilder, decode_receipts, encode_receipts, receipts_root};
 pub use spec::{BlockRules, ChainSpec, DaoFork, GenesisError, UnsupportedFork, is_merged};
 pub use transaction::{Transaction, decode_transaction, recover_senders};
 pub use transaction_rule::TransactionRule;

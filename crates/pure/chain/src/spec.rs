@@ -99,6 +99,11 @@ impl ChainSpec {
         newest.map_or(Fork::Frontier, |index| Fork::ALL[index + 1])
     }
 
+    /// Whether this fork's rules hold in a block of proof of work at this height.
+    pub(crate) fn is_active_at_block(&self, fork: Fork, number: BlockNumber) -> bool {
+        self.block_fork(fork).is_some_and(|block| block <= number)
+    }
+
     fn block_fork(&self, fork: Fork) -> Option<BlockNumber> {
         match fork.index().checked_sub(1) {
             None => Some(0),

@@ -1,6 +1,7 @@
 use crate::{
     Block, BlockError,
     codec::{exact_list, take_item},
+    is_merged,
 };
 use alloy_consensus::{
     EthereumTxEnvelope, Signed, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy,
@@ -87,10 +88,15 @@ fn diagnose(index: usize, raw: &[u8], reason: String) -> BlockError {
 /// The senders of a block's transactions, in their order, recovered in parallel.
 ///
 /// # Errors
-/// [`BlockError::Signature`] for a signature that is invalid or has a high `s` (EIP-2).
+/// [`BlockError::Signature`] for a signature that is invalid or has a high `s` (EIP-2). In a block
+/// from before the merge a high `s` is left to [`crate::validate_body`], which knows the fork.
 pub fn recover_senders(block: &Block) -> Result<Vec<Address>, BlockError> {
+    let merged = is_merged(&block.header);
     let recover = |buffer: &mut Vec<u8>, (index, transaction): (usize, &Transaction)| {
-        let sender = transaction.recover_with_buf(buffer);
+        let sender = match merged {
+            true => transaction.recover_with_buf(buffer),
+            false => transaction.recover_unchecked_with_buf(buffer),
+        };
         sender.map_err(|_| BlockError::Signature { index })
     };
     let transactions = &block.transactions;

@@ -36,6 +36,7 @@ fn stored(receipt: &Value, transaction: &Transaction) -> Receipt {
         success: receipt["status"] == "0x1",
         cumulative_gas_used: number(&receipt["cumulativeGasUsed"]),
         logs: receipt["logs"].as_array().unwrap().iter().map(parse_log).collect(),
+        post_state: None,
     }
 }
 

@@ -10,4 +10,5 @@ mod header;
 mod mainnet;
 mod outcome;
 mod payload;
+mod premerge;
 mod presets;

@@ -1,5 +1,7 @@
 use crate::common::{child, payload, raw, rehash, spec_of, transfer};
-use alloy_consensus::{EMPTY_ROOT_HASH, ReceiptEnvelope, TxType, proofs::calculate_receipt_root};
+use alloy_consensus::{
+    EMPTY_ROOT_HASH, ReceiptEnvelope, TxReceipt, TxType, proofs::calculate_receipt_root,
+};
 use alloy_evm::{EthEvmFactory, block::BlockExecutorFactory, eth::EthBlockExecutorFactory};
 use alloy_primitives::{Address, B256, Bloom, Bytes, Log};
 use proptest::prelude::*;
@@ -19,21 +21,30 @@ fn receipts() -> impl Strategy<Value = Vec<Receipt>> {
     .prop_map(|logs| {
         logs.into_iter().map(|(topics, data, seed)| log(topics, data, seed)).collect()
     });
-    let receipt = (0..5u8, any::<bool>(), any::<u64>(), logs).prop_map(
-        |(ty, success, cumulative_gas_used, logs)| Receipt {
+    let post_state = prop::option::of(any::<u8>().prop_map(B256::repeat_byte));
+    let receipt = (0..5u8, any::<bool>(), any::<u64>(), logs, post_state).prop_map(
+        |(ty, success, cumulative_gas_used, logs, post_state)| Receipt {
             tx_type: TxType::try_from(ty).unwrap(),
             success,
             cumulative_gas_used,
             logs,
+            post_state,
         },
     );
     prop::collection::vec(receipt, 0..40)
 }
 
+fn envelope(receipt: &Receipt) -> ReceiptEnvelope {
+    let Receipt { tx_type, cumulative_gas_used, logs, .. } = receipt.clone();
+    let status = receipt.status_or_post_state();
+    let alloys = alloy_consensus::Receipt { status, cumulative_gas_used, logs };
+    ReceiptEnvelope::from_typed(tx_type, alloys.with_bloom())
+}
+
 proptest! {
     #[test]
     fn receipts_root_and_bloom_are_those_of_alloy(receipts in receipts()) {
-        let envelopes: Vec<ReceiptEnvelope> = receipts.iter().cloned().map(Into::into).collect();
+        let envelopes: Vec<ReceiptEnvelope> = receipts.iter().map(envelope).collect();
         let bloom = envelopes.iter().fold(Bloom::ZERO, |all, receipt| all | *receipt.logs_bloom());
         prop_assert_eq!(receipts_root(&receipts), (calculate_receipt_root(&envelopes), bloom));
     }
@@ -57,6 +68,7 @@ fn each_result_of_execution_is_compared_with_the_header() {
         success: true,
         cumulative_gas_used: gas,
         logs: vec![log],
+        post_state: None,
     };
     let receipts = [receipt(21_000, log(3, vec![1], 1)), receipt(42_000, log(0, vec![], 2))];
     let requests = Requests::new(vec![Bytes::from([0, 1, 2]), Bytes::from([2, 3])]);

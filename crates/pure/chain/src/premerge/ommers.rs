@@ -1,0 +1,67 @@
+use super::PreMergeRule;
+use crate::{Block, BlockError, ChainSpec, is_merged, validate_header};
+use alloy_consensus::Header;
+use alloy_primitives::B256;
+
+/// Ommers that one block may name.
+const MAX_OMMERS: usize = 2;
+
+/// How many ancestors [`validate_ommers`] wants to see: an ommer's parent is one of the second to
+/// the seventh generation.
+pub const OMMER_GENERATIONS: usize = 7;
+
+/// An ancestor of a block that names ommers.
+#[derive(Clone, Debug)]
+pub struct Ancestor {
+    /// Its hash.
+    pub hash: B256,
+    /// Its header.
+    pub header: Header,
+    /// Hashes of the ommers that it names itself.
+    pub ommers: Vec<B256>,
+}
+
+/// Checks the ommers of a block of proof of work: their number, that none was named before, their
+/// kinship, and each one's header but for the seal (Yellow Paper 11.1). `ancestors` are the
+/// block's, parent first: [`OMMER_GENERATIONS`] of them, or all down to genesis.
+///
+/// # Errors
+/// The first rule broken.
+pub fn validate_ommers(
+    spec: &ChainSpec,
+    block: &Block,
+    ancestors: &[Ancestor],
+) -> Result<(), BlockError> {
+    if block.ommers.len() > MAX_OMMERS {
+        return Err(PreMergeRule::OmmerCount { got: block.ommers.len() }.into());
+    }
+    let mut named: Vec<B256> =
+        ancestors.iter().flat_map(|ancestor| ancestor.ommers.iter().copied()).collect();
+    for (index, ommer) in block.ommers.iter().enumerate() {
+        let hash = ommer.hash_slow();
+        if named.contains(&hash) {
+            return Err(PreMergeRule::OmmerRepeated { index }.into());
+        }
+        named.push(hash);
+        if ancestors.iter().any(|ancestor| ancestor.hash == hash) {
+            return Err(PreMergeRule::OmmerAncestor { index }.into());
+        }
+        // A child of the block's own parent is a sibling, not an ommer.
+        let mut grandparents = ancestors.iter().take(OMMER_GENERATIONS).skip(1);
+        let parent = grandparents
+            .find(|ancestor| ancestor.hash == ommer.parent_hash)
+            .ok_or(PreMergeRule::OmmerParent { index })?;
+        check_ommer(spec, ommer, &parent.header).map_err(|error| {
+            BlockError::from(PreMergeRule::OmmerHeader { index, error: Box::new(error) })
+        })?;
+    }
+    Ok(())
+}
+
+fn check_ommer(spec: &ChainSpec, ommer: &Header, parent: &Header) -> Result<(), BlockError> {
+    if is_merged(ommer) {
+        let want = super::next_difficulty(spec, parent, ommer.timestamp);
+        return Err(PreMergeRule::Difficulty { got: ommer.difficulty, want }.into());
+    }
+    validate_header(spec, ommer, parent)
+}

@@ -1,0 +1,126 @@
+use crate::{Transaction, transaction::PARALLEL_MIN};
+use alloy_consensus::{Eip658Value, TxReceipt, TxType};
+use alloy_evm::{
+    Evm,
+    eth::receipt_builder::{self, ReceiptBuilderCtx},
+};
+use alloy_primitives::{B256, Bloom, Bytes, Log};
+use alloy_rlp::{Decodable, Encodable, RlpDecodable, RlpEncodable};
+use rayon::prelude::*;
+use tandem_trie::list_root;
+
+/// A receipt without its bloom filter, which its logs imply.
+#[derive(Clone, PartialEq, Eq, Debug, Default, RlpEncodable, RlpDecodable)]
+#[rlp(trailing)]
+pub struct Receipt {
+    /// Type of the transaction (EIP-2718).
+    pub tx_type: TxType,
+    /// Whether the transaction did not revert (EIP-658).
+    pub success: bool,
+    /// Gas used by this transaction and those before it in the block.
+    pub cumulative_gas_used: u64,
+    /// What contracts logged.
+    pub logs: Vec<Log>,
+    /// Root of the state after the transaction. Before Byzantium this stands in the place of the
+    /// status; then it is `None`.
+    pub post_state: Option<B256>,
+}
+
+impl TxReceipt for Receipt {
+    type Log = Log;
+
+    fn status_or_post_state(&self) -> Eip658Value {
+        self.post_state.map_or(Eip658Value::Eip658(self.success), Eip658Value::PostState)
+    }
+
+    fn status(&self) -> bool {
+        self.success
+    }
+
+    fn bloom(&self) -> Bloom {
+        alloy_primitives::logs_bloom(&self.logs)
+    }
+
+    fn cumulative_gas_used(&self) -> u64 {
+        self.cumulative_gas_used
+    }
+
+    fn logs(&self) -> &[Log] {
+        &self.logs
+    }
+
+    fn into_logs(self) -> Vec<Log> {
+        self.logs
+    }
+}
+
+impl Receipt {
+    /// The receipt as the receipts trie holds it: its EIP-2718 bytes.
+    pub fn encode_with_bloom(&self, bloom: &Bloom) -> Vec<u8> {
+        let status: &dyn Encodable = match &self.post_state {
+            Some(root) => root,
+            None => &self.success,
+        };
+        let fields: [&dyn Encodable; 4] = [status, &self.cumulative_gas_used, bloom, &self.logs];
+        let payload_length = fields.iter().map(|field| field.length()).sum();
+        let header = alloy_rlp::Header { list: true, payload_length };
+        let mut out = Vec::with_capacity(1 + header.length_with_payload());
+        if self.tx_type != TxType::Legacy {
+            out.push(self.tx_type as u8);
+        }
+        header.encode(&mut out);
+        fields.iter().for_each(|field| field.encode(&mut out));
+        out
+    }
+}
+
+/// Makes [`Receipt`]s for alloy-evm's block executor. Unlike alloy's own builder it leaves the
+/// bloom filters to [`crate::validate_outcome`], which makes them in parallel after execution.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReceiptBuilder;
+
+impl receipt_builder::ReceiptBuilder for ReceiptBuilder {
+    type Transaction = Transaction;
+    type Receipt = Receipt;
+
+    fn build_receipt<E: Evm>(&self, context: ReceiptBuilderCtx<'_, TxType, E>) -> Receipt {
+        Receipt {
+            tx_type: context.tx_type,
+            success: context.result.is_success(),
+            cumulative_gas_used: context.cumulative_gas_used,
+            logs: context.result.into_logs(),
+            post_state: None,
+        }
+    }
+}
+
+/// Root of the receipts, and the bloom filter over all their logs.
+pub fn receipts_root(receipts: &[Receipt]) -> (B256, Bloom) {
+    let encode = |receipt: &Receipt| {
+        let bloom = receipt.bloom();
+        (receipt.encode_with_bloom(&bloom), bloom)
+    };
+    let (encoded, blooms): (Vec<_>, Vec<_>) = match receipts.len() < PARALLEL_MIN {
+        true => receipts.iter().map(encode).unzip(),
+        false => receipts.par_iter().map(encode).unzip(),
+    };
+    let bloom = blooms.iter().fold(Bloom::ZERO, |all, bloom| all | *bloom);
+    (list_root(&encoded), bloom)
+}
+
+/// The receipts of a block as the database keeps them: an RLP list of receipts, each its type,
+/// status, cumulative gas and logs, without bloom filters, and the state root before Byzantium.
+pub fn encode_receipts(receipts: &[Receipt]) -> Bytes {
+    let mut out = Vec::new();
+    alloy_rlp::encode_list(receipts, &mut out);
+    out.into()
+}
+
+/// Reads what [`encode_receipts`] wrote.
+///
+/// # Errors
+/// What the decoder met, also when bytes are left over.
+pub fn decode_receipts(mut bytes: &[u8]) -> Result<Vec<Receipt>, alloy_rlp::Error> {
+    let receipts = Decodable::decode(&mut bytes)?;
+    if bytes.is_empty() { Ok(receipts) } else { Err(alloy_rlp::Error::UnexpectedLength) }
+}
