@@ -4,6 +4,7 @@ use crate::Error;
 use alloy_consensus::Header;
 use alloy_rlp::Decodable;
 use std::sync::Arc;
+use tandem_chain::take_item;
 use tandem_primitives::{B256, Bytes, keccak256};
 use tandem_store::{View, tables::Headers};
 
@@ -38,12 +39,8 @@ pub fn transaction_hashes(body: &[u8]) -> Result<Arc<[B256]>, Error> {
         let mut hashes = Vec::new();
         while !transactions.is_empty() {
             let start = transactions;
-            let item = alloy_rlp::Header::decode(&mut transactions)?;
-            let (payload, rest) = transactions
-                .split_at_checked(item.payload_length)
-                .ok_or(alloy_rlp::Error::InputTooShort)?;
-            transactions = rest;
-            let whole = &start[..start.len() - rest.len()];
+            let (item, payload) = take_item(&mut transactions)?;
+            let whole = &start[..start.len() - transactions.len()];
             hashes.push(keccak256(if item.list { whole } else { payload }));
         }
         Ok(hashes.into())

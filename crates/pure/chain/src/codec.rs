@@ -106,10 +106,12 @@ pub(crate) fn list_len(payload_len: usize) -> usize {
     length_of_length(payload_len) + payload_len
 }
 
-/// Takes one item off the front: its header and its payload.
-pub(crate) fn take_item<'a>(
-    rlp: &mut &'a [u8],
-) -> alloy_rlp::Result<(alloy_rlp::Header, &'a [u8])> {
+/// Takes one RLP item off the front: its header and its payload.
+///
+/// # Errors
+/// When the header is not canonical, or fewer bytes are there than it says; nothing is promised
+/// about `rlp` then.
+pub fn take_item<'a>(rlp: &mut &'a [u8]) -> alloy_rlp::Result<(alloy_rlp::Header, &'a [u8])> {
     let header = alloy_rlp::Header::decode(rlp)?;
     let (payload, rest) =
         rlp.split_at_checked(header.payload_length).ok_or(alloy_rlp::Error::InputTooShort)?;

@@ -46,6 +46,7 @@ mod transaction_rule;
 
 pub use block::Block;
 pub use body::{MAX_BLOCK_RLP_LEN, validate_body};
+pub use codec::take_item;
 pub use error::{BlockError, HeaderField};
 pub use fork::Fork;
 pub use header::validate_header;

@@ -1,6 +1,11 @@
 //! The fixture formats, one module each.
 
+mod rlp;
+mod support;
+mod transaction;
+mod trie;
+
 use crate::Suite;
 
 /// All suites. A file belongs to the first that takes it.
-pub const ALL: &[&dyn Suite] = &[];
+pub const ALL: &[&dyn Suite] = &[&trie::Tries, &rlp::Rlp, &transaction::Transactions];
