@@ -46,9 +46,13 @@ pub struct Chain {
     pub(crate) tree: RwLock<Tree>,
     pub(crate) layers: Arc<RwLock<Layers>>,
     pub(crate) cache: Arc<BaseCache>,
-    storage: Arc<dyn StorageApi>,
+    pub(crate) storage: Arc<dyn StorageApi>,
     genesis: BlockId,
+    /// See [`Config`].
+    pub(crate) persist_depth: u64,
     pub(crate) call_gas_max: u64,
+    pub(crate) log_blocks_max: u64,
+    pub(crate) log_results_max: usize,
 }
 
 impl Chain {
@@ -69,7 +73,10 @@ impl Chain {
             cache: Arc::new(cache),
             storage,
             genesis: checkpoint.genesis,
+            persist_depth: config.persist_depth,
             call_gas_max: config.call_gas_max,
+            log_blocks_max: config.log_blocks_max,
+            log_results_max: config.log_results_max,
         };
         let (base, header) = chain
             .stored_header(BlockRef::Hash(checkpoint.base.hash))?
@@ -91,6 +98,11 @@ impl Chain {
     /// The canonical head.
     pub fn head(&self) -> BlockId {
         self.tree.read().forkchoice().head
+    }
+
+    /// The oldest canonical block whose state can be read.
+    pub fn base(&self) -> BlockId {
+        self.layers.read().base()
     }
 
     /// Number and hash of the block that is meant, `None` when there is none.
@@ -128,6 +140,29 @@ impl Chain {
         let block = Block::decode(record.header, record.body)
             .map_err(|error| record_error("block", id.hash, error))?;
         Ok(Some(block))
+    }
+
+    /// A block with its body and its receipts, one for each transaction, `None` when there is no
+    /// such block.
+    ///
+    /// # Errors
+    /// [`Error::Storage`], [`Error::Record`].
+    pub fn block_and_receipts(
+        &self,
+        tag: BlockTag,
+    ) -> Result<Option<(Block, Vec<Receipt>)>, Error> {
+        let Some(id) = self.resolve(tag)? else { return Ok(None) };
+        let Some(record) = self.storage.block(BlockRef::Hash(id.hash))? else { return Ok(None) };
+        let block = Block::decode(record.header, record.body)
+            .map_err(|error| record_error("block", id.hash, error))?;
+        let receipts = decode_receipts(&record.receipts)
+            .map_err(|error| record_error("receipts", id.hash, error))?;
+        let (got, want) = (receipts.len(), block.transactions.len());
+        if got != want {
+            let error = format!("{got} receipts for {want} transactions");
+            return Err(record_error("receipts", id.hash, error));
+        }
+        Ok(Some((block, receipts)))
     }
 
     /// A block's receipts, `None` when there is no such block.

@@ -19,6 +19,10 @@ pub struct Config {
     pub invalid_blocks: usize,
     /// Gas that an `eth_call` may use.
     pub call_gas_max: u64,
+    /// Blocks that one `eth_getLogs` may search.
+    pub log_blocks_max: u64,
+    /// Logs that one `eth_getLogs` may return.
+    pub log_results_max: usize,
 }
 
 impl Default for Config {
@@ -31,6 +35,8 @@ impl Default for Config {
             cache_codes: 20_000,
             invalid_blocks: 512,
             call_gas_max: 50_000_000,
+            log_blocks_max: 10_000,
+            log_results_max: 20_000,
         }
     }
 }

@@ -63,6 +63,11 @@ impl Branch {
         self.bottom == *base || self.hashes.contains(base)
     }
 
+    /// The blocks of the layers, ascending.
+    pub fn hashes(&self) -> &[B256] {
+        &self.hashes
+    }
+
     /// The block whose state this is.
     pub fn block(&self) -> B256 {
         self.block

@@ -96,6 +96,11 @@ impl StateView {
         Self { branch, checked, layers, cache, storage, fills_cache, counts }
     }
 
+    /// The layers that the view reads through.
+    pub fn branch(&self) -> &Branch {
+        &self.branch
+    }
+
     /// Cached values are those of the base: they serve this view only while its layers reach it.
     fn check_base(&self, base: BlockId) -> Result<(), Error> {
         if self.checked == Some(base) || self.branch.reaches(&base.hash) {

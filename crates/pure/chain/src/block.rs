@@ -119,6 +119,17 @@ impl Block {
         Ok(block)
     }
 
+    /// The whole block's RLP, what [`Block::from_rlp`] reads.
+    pub fn to_rlp(&self) -> Bytes {
+        // The body is a list that this crate encoded or decoded, so it has a header.
+        let fields = exact_list(&self.body_rlp).unwrap_or_default();
+        let mut rlp = Vec::with_capacity(self.rlp_len);
+        list_header(self.header_rlp.len() + fields.len()).encode(&mut rlp);
+        rlp.extend_from_slice(&self.header_rlp);
+        rlp.extend_from_slice(fields);
+        rlp.into()
+    }
+
     /// Bytes of the whole block's RLP, the one list of header and body, as EIP-7934 counts it.
     pub fn rlp_len(&self) -> usize {
         self.rlp_len

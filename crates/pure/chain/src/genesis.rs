@@ -166,6 +166,7 @@ fn schedule(config: &Object<'_>) -> Result<Schedule, GenesisError> {
     let mut schedule = Schedule {
         block_forks: block_forks(config)?,
         dao: dao_fork(config)?,
+        merge_netsplit: config.u64("mergeNetsplitBlock")?,
         terminal_total_difficulty: config
             .number(TERMINAL)?
             .ok_or_else(|| config.missing(TERMINAL))?,

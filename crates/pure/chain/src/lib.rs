@@ -57,7 +57,9 @@ pub use premerge::{
     Ancestor, OMMER_GENERATIONS, PreMergeRule, check_terminal, next_difficulty, validate_ommers,
 };
 pub use receipt::{Receipt, ReceiptBuilder, decode_receipts, encode_receipts, receipts_root};
-pub use spec::{BlockRules, ChainSpec, DaoFork, GenesisError, UnsupportedFork, is_merged};
+pub use spec::{
+    BlockRules, ChainSpec, DaoFork, ForkPoints, GenesisError, UnsupportedFork, is_merged,
+};
 pub use transaction::{Transaction, decode_transaction, recover_senders};
 pub use transaction_rule::TransactionRule;
 

@@ -27,6 +27,16 @@ pub struct DaoFork {
     pub support: bool,
 }
 
+/// Where the forks of a chain activate, as a fork id counts them (EIP-2124). Each list is ascending
+/// and names every point once.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ForkPoints {
+    /// Block numbers, 0 for forks of genesis.
+    pub blocks: Vec<BlockNumber>,
+    /// Times in seconds, of forks after the merge.
+    pub times: Vec<u64>,
+}
+
 /// When forks activate: part of [`ChainSpec`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Schedule {
@@ -36,6 +46,8 @@ pub(crate) struct Schedule {
     pub(crate) dao: Option<DaoFork>,
     /// Total difficulty at which proof of work ends (EIP-3675).
     pub(crate) terminal_total_difficulty: U256,
+    /// A block after the merge that peers tell chains apart by (EIP-3675, `FORK_NEXT_VALUE`).
+    pub(crate) merge_netsplit: Option<BlockNumber>,
     /// Activation of Shanghai, Cancun, Prague and Osaka.
     pub(crate) forks: [Option<u64>; 4],
     /// Activation of the blob parameter forks bpo1 to bpo5 (EIP-7892).
@@ -132,6 +144,25 @@ impl ChainSpec {
     /// one, and 0 where there never was one (EIP-3675).
     pub fn terminal_total_difficulty(&self) -> U256 {
         self.0.schedule.terminal_total_difficulty
+    }
+
+    /// Whether blocks of this height have a base fee (EIP-1559).
+    pub fn has_base_fee(&self, number: BlockNumber) -> bool {
+        self.block_fork(Fork::London).is_some_and(|london| london <= number)
+    }
+
+    /// Where forks activate, those included that only change blob parameters.
+    pub fn fork_points(&self) -> ForkPoints {
+        let Schedule { block_forks, dao, merge_netsplit, forks, blob_forks, .. } = &self.0.schedule;
+        let dao = dao.map(|dao| dao.block);
+        let mut blocks: Vec<_> =
+            block_forks.iter().copied().chain([dao, *merge_netsplit]).flatten().collect();
+        let mut times: Vec<_> = forks.iter().chain(blob_forks).copied().flatten().collect();
+        for points in [&mut blocks, &mut times] {
+            points.sort_unstable();
+            points.dedup();
+        }
+        ForkPoints { blocks, times }
     }
 
     /// The DAO fork (EIP-779), `None` where the chain has no opinion about it.

@@ -40,6 +40,10 @@ pub mod code {
     pub const TOO_LARGE_REQUEST: i32 = -38004;
     /// The timestamp belongs to a fork that this version of the method does not serve.
     pub const UNSUPPORTED_FORK: i32 = -38005;
+    /// A query has more results than are served at once (EIP-1474).
+    pub const LIMIT_EXCEEDED: i32 = -32005;
+    /// More items asked for in one `eth` call than are served at once (as geth answers).
+    pub const CLIENT_LIMIT_EXCEEDED: i32 = -38026;
     /// `eth_call` reverted.
     pub const EXECUTION_REVERTED: i32 = 3;
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// A number: `0x` and hex digits without leading zeros. Wraps `u64`, `u128` or [`U256`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Quantity<T>(pub T);
 
 impl<T: fmt::LowerHex> Serialize for Quantity<T> {
@@ -69,6 +69,36 @@ pub(super) fn parse_storage_key(text: &str) -> Result<U256, String> {
     match digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         true => U256::from_str_radix(digits, 16).map_err(|error| error.to_string()),
         false => Err(format!("invalid hex in storage key: {text:?}")),
+    }
+}
+
+/// A number of blocks: a QUANTITY, or decimal digits with or without quotes as older callers write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BlockCount(pub u64);
+
+impl<'de> Deserialize<'de> for BlockCount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CountVisitor;
+        impl Visitor<'_> for CountVisitor {
+            type Value = BlockCount;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of blocks")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, count: u64) -> Result<Self::Value, E> {
+                Ok(BlockCount(count))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                let count = match parse_quantity(text) {
+                    Ok(count) => u64::try_from(count).ok(),
+                    Err(_) => text.parse().ok(),
+                };
+                count.map(BlockCount).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+            }
+        }
+        deserializer.deserialize_any(CountVisitor)
     }
 }
 
@@ -181,6 +211,17 @@ mod tests {
         }
         let zero = (Quantity(0u64), Quantity(0u128), Quantity(U256::ZERO), Quantity(255u64));
         assert_eq!(serde_json::to_string(&zero).unwrap(), r#"["0x0","0x0","0x0","0xff"]"#);
+    }
+
+    #[test]
+    fn block_counts_are_hex_or_decimal() {
+        let count = |text| serde_json::from_str::<BlockCount>(text).ok().map(|count| count.0);
+        for (text, number) in [("\"0xa\"", 10), ("\"10\"", 10), ("10", 10), ("0", 0)] {
+            assert_eq!(count(text), Some(number), "{text}");
+        }
+        for text in ["\"\"", "\"0x\"", "-1", "1.5", "\"a\"", "null", "\"0x10000000000000000\""] {
+            assert_eq!(count(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! answers can be compared byte for byte (execution-apis, `src/schemas`).
 
 use super::hex::Quantity;
-use alloy_consensus::{Header, Transaction as _, TxReceipt};
+use alloy_consensus::{Eip658Value, Header, Transaction as _, TxReceipt};
 use alloy_eips::Typed2718;
 use alloy_eips::eip2930::AccessList;
 use alloy_eips::eip4895::Withdrawal;
@@ -59,7 +59,7 @@ pub(super) struct BlockJson<'a> {
     transactions: Transactions<'a>,
     transactions_root: B256,
     /// Always empty after the merge.
-    uncles: [B256; 0],
+    uncles: Vec<B256>,
     #[serde(skip_serializing_if = "Option::is_none")]
     withdrawals: Option<&'a [Withdrawal]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,7 +113,7 @@ impl<'a> BlockJson<'a> {
             timestamp: Quantity(header.timestamp),
             transactions,
             transactions_root: header.transactions_root,
-            uncles: [],
+            uncles: block.ommers.iter().map(Header::hash_slow).collect(),
             withdrawals: block.withdrawals.as_deref(),
             withdrawals_root: header.withdrawals_root,
         }
@@ -247,7 +247,11 @@ pub(super) struct ReceiptJson<'a> {
     gas_used: Quantity<u64>,
     logs: Vec<LogJson<'a>>,
     logs_bloom: Bloom,
-    status: Quantity<u8>,
+    /// State root after the transaction, before Byzantium in the place of the status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<B256>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Quantity<u8>>,
     to: Option<Address>,
     transaction_hash: B256,
     transaction_index: Quantity<u64>,
@@ -258,7 +262,7 @@ pub(super) struct ReceiptJson<'a> {
 /// A log of a receipt.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct LogJson<'a> {
+pub(super) struct LogJson<'a> {
     address: Address,
     topics: &'a [B256],
     data: &'a Bytes,
@@ -269,6 +273,35 @@ struct LogJson<'a> {
     block_timestamp: Quantity<u64>,
     log_index: Quantity<u64>,
     removed: bool,
+}
+
+/// Where in its block a log stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LogPlace {
+    /// Hash of its transaction.
+    pub transaction_hash: B256,
+    /// Position of its transaction.
+    pub transaction_index: u64,
+    /// Position among all logs of the block.
+    pub log_index: u64,
+}
+
+impl<'a> LogJson<'a> {
+    /// Renders a log of a canonical block.
+    pub(super) fn new(block: BlockContext, place: LogPlace, log: &'a Log) -> Self {
+        Self {
+            address: log.address,
+            topics: log.topics(),
+            data: &log.data.data,
+            block_number: Quantity(block.id.number),
+            transaction_hash: place.transaction_hash,
+            transaction_index: Quantity(place.transaction_index),
+            block_hash: block.id.hash,
+            block_timestamp: Quantity(block.timestamp),
+            log_index: Quantity(place.log_index),
+            removed: false,
+        }
+    }
 }
 
 /// The transaction that a receipt is for.
@@ -298,20 +331,20 @@ impl<'a> ReceiptJson<'a> {
         let before = &receipts[..of.index];
         let gas_before = before.last().map_or(0, R::cumulative_gas_used);
         let logs_before: usize = before.iter().map(|receipt| receipt.logs().len()).sum();
-        let render_log = |(position, log): (usize, &'a Log)| LogJson {
-            address: log.address,
-            topics: log.topics(),
-            data: &log.data.data,
-            block_number: Quantity(block.id.number),
-            transaction_hash: of.hash,
-            transaction_index: Quantity(of.index as u64),
-            block_hash: block.id.hash,
-            block_timestamp: Quantity(block.timestamp),
-            log_index: Quantity((logs_before + position) as u64),
-            removed: false,
+        let render_log = |(position, log): (usize, &'a Log)| {
+            let place = LogPlace {
+                transaction_hash: of.hash,
+                transaction_index: of.index as u64,
+                log_index: (logs_before + position) as u64,
+            };
+            LogJson::new(block, place, log)
         };
         let transaction = of.transaction;
         let blob_gas_used = transaction.blob_gas_used();
+        let (root, status) = match receipt.status_or_post_state() {
+            Eip658Value::PostState(root) => (Some(root), None),
+            Eip658Value::Eip658(success) => (None, Some(Quantity(u8::from(success)))),
+        };
         Some(Self {
             blob_gas_price: blob_gas_used.and(of.blob_gas_price).map(Quantity),
             blob_gas_used: blob_gas_used.map(Quantity),
@@ -324,7 +357,8 @@ impl<'a> ReceiptJson<'a> {
             gas_used: Quantity(receipt.cumulative_gas_used().saturating_sub(gas_before)),
             logs: receipt.logs().iter().enumerate().map(render_log).collect(),
             logs_bloom: receipt.bloom(),
-            status: Quantity(u8::from(receipt.status())),
+            root,
+            status,
             to: transaction.to(),
             transaction_hash: of.hash,
             transaction_index: Quantity(of.index as u64),

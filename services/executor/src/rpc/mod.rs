@@ -7,7 +7,7 @@
 //! envelope   calls of the body; parameters stay slices of it
 //!   │
 //! methods    table by name ── engine_api ── Handle
-//!                          └─ eth_api ───── Chain, rendered by json
+//!                          └─ eth ───────── Chain, rendered by json
 //! ```
 //!
 //! **Overload rule:** a request over a limit of [`Limits`] is refused with an HTTP status, and the
@@ -17,7 +17,7 @@ mod engine_api;
 mod engine_types;
 mod envelope;
 mod error;
-mod eth_api;
+mod eth;
 mod hex;
 mod json;
 mod listener;
@@ -28,7 +28,7 @@ mod server;
 
 pub use engine_api::engine_methods;
 pub use error::{RpcError, code};
-pub use eth_api::eth_methods;
+pub use eth::eth_methods;
 pub use methods::{Answer, Methods, Params};
 pub use server::{Limits, Traces, engine_router, public_router, serve};
 

@@ -1,0 +1,222 @@
+//! eth_call and its kin: a message executed on a block's state, nothing kept.
+
+mod access_list;
+mod estimate;
+
+pub use access_list::AccessListOutcome;
+pub use estimate::GasEstimate;
+
+use crate::{
+    chain::{BlockTag, Chain},
+    error::Error,
+    state::{BlockState, StateReader},
+    view::StateView,
+};
+use access_list::Touched;
+use alloy_consensus::Header;
+use alloy_eips::{eip2930::AccessList, eip7702::SignedAuthorization};
+use alloy_evm::{Evm, EvmEnv, eth::EthEvmBuilder};
+use revm::{
+    context::{
+        TxEnv,
+        result::{EVMError, ExecutionResult, HaltReason, InvalidTransaction},
+    },
+    primitives::TxKind,
+};
+use std::sync::Arc;
+use tandem_primitives::{Address, B256, BlockId, Bytes, U256, keccak256};
+
+/// The message (execution-apis, `GenericTransaction`).
+#[derive(Clone, Default, Debug)]
+pub struct CallRequest {
+    /// The caller, the zero address when not given.
+    pub from: Option<Address>,
+    /// The contract called; `None` creates one.
+    pub to: Option<Address>,
+    /// Gas limit; as much as the node allows when not given.
+    pub gas: Option<u64>,
+    /// In wei. Without any price the base fee is taken as zero.
+    pub gas_price: Option<u128>,
+    /// EIP-1559 fee cap, in wei.
+    pub max_fee_per_gas: Option<u128>,
+    /// EIP-1559 tip cap, in wei.
+    pub max_priority_fee_per_gas: Option<u128>,
+    /// In wei.
+    pub value: Option<U256>,
+    /// Call data, or init code.
+    pub data: Bytes,
+    /// Ignored but for contract addresses: calls do not check nonces.
+    pub nonce: Option<u64>,
+    /// EIP-2930.
+    pub access_list: Option<AccessList>,
+    /// EIP-4844 cap on the price of blob gas, in wei. Without one the price is taken as zero.
+    pub max_fee_per_blob_gas: Option<u128>,
+    /// EIP-4844.
+    pub blob_versioned_hashes: Vec<B256>,
+    /// EIP-7702.
+    pub authorization_list: Vec<SignedAuthorization>,
+}
+
+/// How the message ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CallOutcome {
+    /// It returned.
+    Return(Bytes),
+    /// It reverted, with this data.
+    Revert(Bytes),
+    /// It ran into an exception, in geth's words.
+    Halt(String),
+}
+
+impl From<ExecutionResult> for CallOutcome {
+    fn from(result: ExecutionResult) -> Self {
+        match result {
+            ExecutionResult::Success { output, .. } => Self::Return(output.into_data()),
+            ExecutionResult::Revert { output, .. } => Self::Revert(output),
+            ExecutionResult::Halt { reason, .. } => Self::Halt(halt_text(&reason)),
+        }
+    }
+}
+
+/// What callers match on, so the wording is geth's where it has one.
+fn halt_text(reason: &HaltReason) -> String {
+    let text = match reason {
+        HaltReason::OutOfGas(_) => "out of gas",
+        HaltReason::OpcodeNotFound | HaltReason::NotActivated => "invalid opcode",
+        HaltReason::InvalidFEOpcode => "invalid opcode: INVALID",
+        HaltReason::InvalidJump => "invalid jump destination",
+        HaltReason::OutOfOffset => "return data out of bounds",
+        HaltReason::CreateCollision => "contract address collision",
+        HaltReason::NonceOverflow => "nonce uint64 overflow",
+        HaltReason::CreateContractSizeLimit => "max code size exceeded",
+        HaltReason::CreateContractStartingWithEF => "invalid code: must not begin with 0xef",
+        HaltReason::CreateInitCodeSizeLimit => "max initcode size exceeded",
+        HaltReason::StateChangeDuringStaticCall | HaltReason::CallNotAllowedInsideStatic => {
+            "write protection"
+        }
+        HaltReason::OutOfFunds => "insufficient balance for transfer",
+        HaltReason::CallTooDeep => "max call depth exceeded",
+        other => return other.to_string(),
+    };
+    text.to_owned()
+}
+
+impl Chain {
+    /// Executes a message on the state after a block.
+    ///
+    /// # Errors
+    /// [`Error::InvalidCall`] when the caller could not send it (balance, fee caps, gas), others as
+    /// [`Chain::account`].
+    pub fn call(&self, tag: BlockTag, request: CallRequest) -> Result<CallOutcome, Error> {
+        let message = Message::new(self, tag, request)?;
+        let result = message.run(message.transaction.clone(), None)?;
+        result.map(CallOutcome::from).map_err(invalid_call)
+    }
+}
+
+fn invalid_call(error: InvalidTransaction) -> Error {
+    Error::InvalidCall(error.to_string())
+}
+
+/// A message with everything that it runs on, to be run any number of times.
+struct Message<'a> {
+    chain: &'a Chain,
+    block: BlockId,
+    header: Arc<Header>,
+    view: StateView,
+    env: EvmEnv,
+    transaction: TxEnv,
+}
+
+impl<'a> Message<'a> {
+    fn new(chain: &'a Chain, tag: BlockTag, request: CallRequest) -> Result<Self, Error> {
+        let (block, view) = chain.view(tag)?;
+        let (_, header) = chain.header_by_hash(block.hash)?.ok_or(Error::UnknownBlock)?;
+        let (rules, blob_params) = (chain.spec.rules(&header), chain.spec.blob_params_of(&header));
+        let mut env = EvmEnv::for_eth_block(&*header, rules, chain.spec.chain_id(), blob_params);
+        env.cfg_env.disable_eip3607 = true;
+        env.cfg_env.disable_block_gas_limit = true;
+        env.cfg_env.disable_nonce_check = true;
+        // The cap of EIP-7825 is one on transactions; a call is none.
+        env.cfg_env.tx_gas_limit_cap = Some(u64::MAX);
+        if request.gas_price.or(request.max_fee_per_gas).unwrap_or(0) == 0 {
+            env.block_env.basefee = 0;
+        }
+        if request.max_fee_per_blob_gas.unwrap_or(0) == 0
+            && let Some(blob) = &mut env.block_env.blob_excess_gas_and_price
+        {
+            blob.blob_gasprice = 0;
+        }
+        let caller = request.from.unwrap_or_default();
+        let nonce = match request.nonce {
+            Some(nonce) => nonce,
+            None => view.account(&keccak256(caller))?.map_or(0, |account| account.nonce),
+        };
+        let transaction = transaction(chain, request, caller, nonce)?;
+        Ok(Self { chain, block, header, view, env, transaction })
+    }
+
+    /// Runs a transaction, and notes what it touches where that is asked for. The inner error is
+    /// the sender's fault.
+    fn run(
+        &self,
+        transaction: TxEnv,
+        touched: Option<&mut Touched>,
+    ) -> Result<Result<ExecutionResult, InvalidTransaction>, Error> {
+        let hashes = Box::new(|number| self.chain.block_hash(self.block, number));
+        let mut state = BlockState::new(&self.view, hashes, None);
+        let builder = EthEvmBuilder::new(&mut state, self.env.clone());
+        let result = match touched {
+            Some(touched) => builder.activate_inspector(touched).build().transact(transaction),
+            None => builder.build().transact(transaction),
+        };
+        if let Some(error) = state.take_error() {
+            return Err(error);
+        }
+        match result {
+            Ok(result) => Ok(Ok(result.result)),
+            Err(EVMError::Transaction(error)) => Ok(Err(error)),
+            Err(error) => Err(Error::Execution(error.to_string())),
+        }
+    }
+}
+
+fn transaction(
+    chain: &Chain,
+    request: CallRequest,
+    caller: Address,
+    nonce: u64,
+) -> Result<TxEnv, Error> {
+    let has_1559_fee =
+        request.max_fee_per_gas.is_some() || request.max_priority_fee_per_gas.is_some();
+    if request.gas_price.is_some() && has_1559_fee {
+        let error = "both gasPrice and (maxFeePerGas or maxPriorityFeePerGas) specified";
+        return Err(Error::InvalidCall(error.into()));
+    }
+    let has_blobs = !request.blob_versioned_hashes.is_empty();
+    let has_authorizations = !request.authorization_list.is_empty();
+    // Transactions with blobs or authorizations have a tip, be it zero.
+    let needs_tip = has_blobs || has_authorizations;
+    let mut builder = TxEnv::builder()
+        .caller(caller)
+        .nonce(nonce)
+        .gas_limit(request.gas.unwrap_or(chain.call_gas_max).min(chain.call_gas_max))
+        .max_fee_per_gas(request.gas_price.or(request.max_fee_per_gas).unwrap_or(0))
+        .value(request.value.unwrap_or_default())
+        .data(request.data)
+        .kind(request.to.map_or(TxKind::Create, TxKind::Call))
+        .chain_id(Some(chain.spec.chain_id()))
+        .gas_priority_fee(request.max_priority_fee_per_gas.or(needs_tip.then_some(0)));
+    if let Some(access_list) = request.access_list {
+        builder = builder.access_list(access_list);
+    }
+    if has_blobs {
+        builder = builder
+            .blob_hashes(request.blob_versioned_hashes)
+            .max_fee_per_blob_gas(request.max_fee_per_blob_gas.unwrap_or(0));
+    }
+    if has_authorizations {
+        builder = builder.authorization_list_signed(request.authorization_list);
+    }
+    builder.build().map_err(|error| Error::InvalidCall(error.to_string()))
+}

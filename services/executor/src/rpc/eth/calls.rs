@@ -1,0 +1,128 @@
+//! Messages that are executed and leave nothing behind.
+
+use super::super::hex::{BlockParam, Quantity};
+use super::super::methods::{Answer, Methods, required, to_result};
+use super::super::revert::revert_error;
+use super::{RpcError, Source, add_reading, pin, read_error};
+use crate::{BlockTag, CallOutcome, CallRequest, GasEstimate};
+use alloy_eips::{eip2930::AccessList, eip7702::SignedAuthorization};
+use alloy_primitives::{Address, B256, Bytes, U256};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::sync::Arc;
+
+pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
+    add_reading(methods, source, "eth_call", call);
+    add_reading(methods, source, "eth_estimateGas", estimate_gas);
+    add_reading(methods, source, "eth_createAccessList", create_access_list);
+}
+
+/// The transaction object of calls (execution-apis, `GenericTransaction`).
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CallJson {
+    from: Option<Address>,
+    to: Option<Address>,
+    gas: Option<Quantity<u64>>,
+    gas_price: Option<Quantity<u128>>,
+    max_fee_per_gas: Option<Quantity<u128>>,
+    max_priority_fee_per_gas: Option<Quantity<u128>>,
+    value: Option<Quantity<U256>>,
+    nonce: Option<Quantity<u64>>,
+    data: Option<Bytes>,
+    input: Option<Bytes>,
+    access_list: Option<AccessList>,
+    chain_id: Option<Quantity<U256>>,
+    max_fee_per_blob_gas: Option<Quantity<u128>>,
+    blob_versioned_hashes: Option<Vec<B256>>,
+    authorization_list: Option<Vec<SignedAuthorization>>,
+}
+
+impl CallJson {
+    fn into_request(self, chain_id: u64) -> Result<CallRequest, RpcError> {
+        if let Some(Quantity(theirs)) = self.chain_id
+            && theirs != U256::from(chain_id)
+        {
+            return Err(RpcError::server(format_args!(
+                "chainId does not match node's (have={theirs}, want={chain_id})"
+            )));
+        }
+        let data = match (self.input, self.data) {
+            (Some(input), Some(data)) if input != data => {
+                let reason = "both \"data\" and \"input\" are set and not equal. \
+                              Please use \"input\" to pass transaction call data";
+                return Err(RpcError::server(reason));
+            }
+            (input, data) => input.or(data).unwrap_or_default(),
+        };
+        Ok(CallRequest {
+            from: self.from,
+            to: self.to,
+            gas: self.gas.map(|gas| gas.0),
+            gas_price: self.gas_price.map(|price| price.0),
+            max_fee_per_gas: self.max_fee_per_gas.map(|fee| fee.0),
+            max_priority_fee_per_gas: self.max_priority_fee_per_gas.map(|fee| fee.0),
+            value: self.value.map(|value| value.0),
+            data,
+            nonce: self.nonce.map(|nonce| nonce.0),
+            access_list: self.access_list,
+            max_fee_per_blob_gas: self.max_fee_per_blob_gas.map(|fee| fee.0),
+            blob_versioned_hashes: self.blob_versioned_hashes.unwrap_or_default(),
+            authorization_list: self.authorization_list.unwrap_or_default(),
+        })
+    }
+}
+
+/// The call, the block, and overrides of state and block, which are not supported.
+type CallParams =
+    (Option<CallJson>, Option<BlockParam>, Option<Box<RawValue>>, Option<Box<RawValue>>);
+
+/// What is to be called, and on which state.
+fn read(
+    source: &Source,
+    (request, block, state, environment): CallParams,
+) -> Result<(BlockTag, CallRequest), RpcError> {
+    let request = required(request, 0)?.into_request(source.spec.chain_id())?;
+    if [state, environment].iter().flatten().any(|overrides| overrides.get() != "{}") {
+        return Err(RpcError::invalid_params("overrides are not supported"));
+    }
+    Ok((BlockTag::Hash(pin(source, block)?.hash), request))
+}
+
+fn call(source: &Source, params: CallParams) -> Answer {
+    let (tag, request) = read(source, params)?;
+    match source.chain.call(tag, request).map_err(read_error)? {
+        CallOutcome::Return(output) => to_result(&output),
+        CallOutcome::Revert(output) => Err(revert_error(&output)),
+        CallOutcome::Halt(reason) => Err(RpcError::server(reason)),
+    }
+}
+
+fn estimate_gas(source: &Source, params: CallParams) -> Answer {
+    let (tag, request) = read(source, params)?;
+    match source.chain.estimate_gas(tag, request).map_err(read_error)? {
+        GasEstimate::Gas(gas) => to_result(&Quantity(gas)),
+        GasEstimate::Revert(output) => Err(revert_error(&output)),
+        GasEstimate::Halt(reason) => Err(RpcError::server(reason)),
+    }
+}
+
+/// Answer of `eth_createAccessList`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AccessListJson {
+    access_list: AccessList,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    gas_used: Quantity<u64>,
+}
+
+fn create_access_list(source: &Source, params: CallParams) -> Answer {
+    let (tag, request) = read(source, params)?;
+    let found = source.chain.create_access_list(tag, request).map_err(read_error)?;
+    to_result(&AccessListJson {
+        access_list: found.access_list,
+        error: found.error,
+        gas_used: Quantity(found.gas_used),
+    })
+}

@@ -1,0 +1,235 @@
+//! What gas cost, and what it may cost next.
+
+use super::super::hex::{BlockCount, NumberParam, Quantity};
+use super::super::methods::{Answer, Methods, required, to_result};
+use super::blocks::senders;
+use super::{NoParams, RpcError, Source, add_reading, known, read_error};
+use crate::{BlockTag, Error};
+use alloy_consensus::{Header, Transaction as _, TxReceipt};
+use alloy_eips::eip1559::{BaseFeeParams, INITIAL_BASE_FEE};
+use serde::Serialize;
+use std::sync::Arc;
+use tandem_chain::{Block, Receipt};
+
+/// Blocks that one `eth_feeHistory` covers at most; more are cut off, as the specification allows.
+const HISTORY_BLOCKS_MAX: u64 = 1024;
+/// Percentiles that one `eth_feeHistory` may ask for.
+const PERCENTILES_MAX: usize = 100;
+
+/// Blocks that the suggested tip looks at.
+const TIP_BLOCKS: u64 = 20;
+/// Transactions that count in each of them: those with the lowest tips.
+const TIP_SAMPLES: usize = 3;
+/// The suggestion is this percentile of all samples.
+const TIP_PERCENTILE: usize = 60;
+/// Tips below this many wei are no market price: somebody paid the builder another way.
+const TIP_MIN: u128 = 2;
+/// The suggestion where no block holds a sample, in wei.
+const TIP_DEFAULT: u128 = 1_000_000;
+/// The suggestion is never higher, in wei: 500 gwei.
+const TIP_MAX: u128 = 500_000_000_000;
+
+pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
+    add_reading(methods, source, "eth_gasPrice", gas_price);
+    add_reading(methods, source, "eth_maxPriorityFeePerGas", max_priority_fee);
+    add_reading(methods, source, "eth_baseFee", base_fee);
+    add_reading(methods, source, "eth_blobBaseFee", blob_base_fee);
+    add_reading(methods, source, "eth_feeHistory", fee_history);
+}
+
+fn head(source: &Source) -> Result<Header, RpcError> {
+    let head = known(source.chain.header(BlockTag::Latest))?;
+    head.map(|(_, header)| header).ok_or_else(|| read_error(Error::UnknownBlock))
+}
+
+/// The suggested tip and the head's base fee together.
+fn gas_price(source: &Source, NoParams: NoParams) -> Answer {
+    let head = head(source)?;
+    let base_fee = u128::from(head.base_fee_per_gas.unwrap_or(0));
+    to_result(&Quantity(suggest_tip(source, head.number)? + base_fee))
+}
+
+fn max_priority_fee(source: &Source, NoParams: NoParams) -> Answer {
+    to_result(&Quantity(suggest_tip(source, head(source)?.number)?))
+}
+
+/// A percentile over the lowest tips of each of the newest blocks: what was enough lately. Tips
+/// that block builders pay to themselves do not count.
+fn suggest_tip(source: &Source, head: u64) -> Result<u128, RpcError> {
+    let mut samples = Vec::new();
+    let oldest = head.saturating_sub(TIP_BLOCKS - 1).max(1);
+    for number in oldest..=head {
+        if let Some(block) = known(source.chain.block(BlockTag::Number(number)))? {
+            samples.extend(lowest_tips(&block)?);
+        }
+    }
+    Ok(percentile_tip(samples))
+}
+
+fn percentile_tip(mut samples: Vec<u128>) -> u128 {
+    samples.sort_unstable();
+    let last = samples.len().saturating_sub(1);
+    let tip = samples.get(last * TIP_PERCENTILE / 100);
+    tip.map_or(TIP_DEFAULT, |&tip| tip.min(TIP_MAX))
+}
+
+fn lowest_tips(block: &Block) -> Result<Vec<u128>, RpcError> {
+    let senders = senders(block)?;
+    let base_fee = block.header.base_fee_per_gas.unwrap_or(0);
+    let tips = block.transactions.iter().zip(senders);
+    let mut tips: Vec<u128> = tips
+        .filter(|(_, sender)| *sender != block.header.beneficiary)
+        .filter_map(|(transaction, _)| transaction.effective_tip_per_gas(base_fee))
+        .filter(|tip| *tip >= TIP_MIN)
+        .collect();
+    tips.sort_unstable();
+    tips.truncate(TIP_SAMPLES);
+    Ok(tips)
+}
+
+/// The base fee of the block after this one (EIP-1559), 0 before London.
+fn next_base_fee(source: &Source, header: &Header) -> u64 {
+    match header.next_block_base_fee(BaseFeeParams::ethereum()) {
+        Some(fee) => fee,
+        None if source.spec.has_base_fee(header.number + 1) => INITIAL_BASE_FEE,
+        None => 0,
+    }
+}
+
+/// The price of blob gas in a block, and in the one after it if that has the same parameters;
+/// 0 before Cancun.
+fn blob_fees(source: &Source, header: &Header) -> (u128, u128) {
+    let Some(params) = source.spec.blob_params_of(header) else { return (0, 0) };
+    let fee = header.blob_fee(params).unwrap_or(0);
+    (fee, header.next_block_blob_fee(params).unwrap_or(0))
+}
+
+fn base_fee(source: &Source, NoParams: NoParams) -> Answer {
+    to_result(&Quantity(next_base_fee(source, &head(source)?)))
+}
+
+fn blob_base_fee(source: &Source, NoParams: NoParams) -> Answer {
+    let (_, next) = blob_fees(source, &head(source)?);
+    to_result(&Quantity(next))
+}
+
+/// Answer of `eth_feeHistory`.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HistoryJson {
+    oldest_block: Quantity<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reward: Option<Vec<Vec<Quantity<u128>>>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    base_fee_per_gas: Vec<Quantity<u64>>,
+    gas_used_ratio: Vec<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    base_fee_per_blob_gas: Vec<Quantity<u128>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    blob_gas_used_ratio: Vec<f64>,
+}
+
+type HistoryParams = (Option<BlockCount>, Option<NumberParam>, Option<Vec<f64>>);
+
+fn fee_history(source: &Source, (count, newest, percentiles): HistoryParams) -> Answer {
+    let BlockCount(count) = required(count, 0)?;
+    let NumberParam(newest) = required(newest, 1)?;
+    let percentiles = percentiles.unwrap_or_default();
+    check_percentiles(&percentiles)?;
+    let Some(newest) = known(source.chain.resolve(newest))? else {
+        let head = source.chain.head().number;
+        return Err(RpcError::server(match newest {
+            BlockTag::Number(number) => {
+                format!("request beyond head block: requested {number}, head {head}")
+            }
+            _ => "unknown block".to_owned(),
+        }));
+    };
+    let count = count.min(HISTORY_BLOCKS_MAX).min(newest.number + 1);
+    if count == 0 {
+        return to_result(&HistoryJson::default());
+    }
+    let oldest = newest.number + 1 - count;
+    let mut history = HistoryJson { oldest_block: Quantity(oldest), ..HistoryJson::default() };
+    let mut next = (0, 0);
+    for number in oldest..=newest.number {
+        let tag = BlockTag::Number(number);
+        let header = if percentiles.is_empty() {
+            known(source.chain.header(tag))?.map(|(_, header)| header)
+        } else {
+            let found = known(source.chain.block_and_receipts(tag))?;
+            found.map(|(block, receipts)| {
+                let row = rewards(&block, &receipts, &percentiles);
+                history.reward.get_or_insert_default().push(row);
+                block.header
+            })
+        };
+        // A reorg to a shorter chain may take blocks away meanwhile.
+        let Some(header) = header else { break };
+        next = history.push(source, &header);
+    }
+    history.base_fee_per_gas.push(Quantity(next.0));
+    history.base_fee_per_blob_gas.push(Quantity(next.1));
+    to_result(&history)
+}
+
+impl HistoryJson {
+    /// Adds a block; returns base fee and blob base fee of the one after it.
+    fn push(&mut self, source: &Source, header: &Header) -> (u64, u128) {
+        let (blob_fee, next_blob_fee) = blob_fees(source, header);
+        let params = source.spec.blob_params_of(header);
+        let blob_gas_max = params.map_or(0, |params| params.max_blob_gas_per_block());
+        let ratio = |used: u64, max: u64| if max == 0 { 0.0 } else { used as f64 / max as f64 };
+        self.base_fee_per_gas.push(Quantity(header.base_fee_per_gas.unwrap_or(0)));
+        self.gas_used_ratio.push(ratio(header.gas_used, header.gas_limit));
+        self.base_fee_per_blob_gas.push(Quantity(blob_fee));
+        self.blob_gas_used_ratio.push(ratio(header.blob_gas_used.unwrap_or(0), blob_gas_max));
+        (next_base_fee(source, header), next_blob_fee)
+    }
+}
+
+fn check_percentiles(percentiles: &[f64]) -> Result<(), RpcError> {
+    let invalid = |reason: &dyn std::fmt::Display| {
+        Err(RpcError::server(format_args!("invalid reward percentile: {reason}")))
+    };
+    if percentiles.len() > PERCENTILES_MAX {
+        return invalid(&format_args!("over the query limit {PERCENTILES_MAX}"));
+    }
+    for (index, &percentile) in percentiles.iter().enumerate() {
+        if !(0.0..=100.0).contains(&percentile) {
+            return invalid(&format_args!("{percentile:.6}"));
+        }
+        if let Some(&before) = index.checked_sub(1).and_then(|index| percentiles.get(index))
+            && percentile <= before
+        {
+            let last = index - 1;
+            return invalid(&format_args!("#{last}:{before:.6} >= #{index}:{percentile:.6}"));
+        }
+    }
+    Ok(())
+}
+
+/// The tips at these percentiles of a block's gas, in ascending order of tip; zeros for a block
+/// without transactions.
+fn rewards(block: &Block, receipts: &[Receipt], percentiles: &[f64]) -> Vec<Quantity<u128>> {
+    let base_fee = block.header.base_fee_per_gas.unwrap_or(0);
+    let mut gas_before = 0;
+    let mut tips: Vec<(u128, u64)> = Vec::with_capacity(receipts.len());
+    for (transaction, receipt) in block.transactions.iter().zip(receipts) {
+        let gas = receipt.cumulative_gas_used().saturating_sub(gas_before);
+        gas_before = receipt.cumulative_gas_used();
+        tips.push((transaction.effective_tip_per_gas(base_fee).unwrap_or(0), gas));
+    }
+    tips.sort_by_key(|(tip, _)| *tip);
+    let (mut position, mut gas_sum) = (0, tips.first().map_or(0, |(_, gas)| *gas));
+    let mut row = Vec::with_capacity(percentiles.len());
+    for percentile in percentiles {
+        let threshold = (block.header.gas_used as f64 * percentile / 100.0) as u64;
+        while gas_sum < threshold && position + 1 < tips.len() {
+            position += 1;
+            gas_sum += tips[position].1;
+        }
+        row.push(Quantity(tips.get(position).map_or(0, |(tip, _)| *tip)));
+    }
+    row
+}

@@ -1,0 +1,275 @@
+//! `eth_getLogs`: logs of a block or of a range of blocks. Blocks whose bloom filter rules a match
+//! out are not opened.
+
+use super::super::error::code;
+use super::super::hex::NumberParam;
+use super::super::json::{BlockContext, LogJson, LogPlace};
+use super::super::methods::{Answer, Methods, required, to_result};
+use super::{RpcError, Source, add_reading, known};
+use crate::BlockTag;
+use alloy_consensus::{Header, TxReceipt};
+use alloy_primitives::{Address, B256, Bloom, BloomInput, Log};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use tandem_primitives::BlockId;
+
+/// Topics of a log.
+const TOPICS_MAX: usize = 4;
+/// Addresses, or topics of one position, that a filter may name.
+const ALTERNATIVES_MAX: usize = 1000;
+
+pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
+    add_reading(methods, source, "eth_getLogs", logs);
+}
+
+/// One value or a list of values.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMany<T> {
+    fn into_vec(self) -> Vec<T> {
+        match self {
+            Self::One(value) => vec![value],
+            Self::Many(values) => values,
+        }
+    }
+}
+
+/// The parameter of `eth_getLogs` (execution-apis, `Filter`).
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FilterJson {
+    block_hash: Option<B256>,
+    from_block: Option<NumberParam>,
+    to_block: Option<NumberParam>,
+    address: Option<OneOrMany<Address>>,
+    #[serde(default, deserialize_with = "topics")]
+    topics: Vec<Vec<B256>>,
+}
+
+/// Per position a topic, several, or `null` for any. A `null` among several means any too.
+fn topics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<B256>>, D::Error> {
+    let positions = Option::<Vec<Option<OneOrMany<Option<B256>>>>>::deserialize(deserializer)?;
+    let position = |topics: Option<OneOrMany<Option<B256>>>| {
+        let topics: Option<Vec<_>> = topics?.into_vec().into_iter().collect();
+        topics
+    };
+    let positions = positions.unwrap_or_default().into_iter();
+    Ok(positions.map(|topics| position(topics).unwrap_or_default()).collect())
+}
+
+/// What a log must be like. Empty lists let everything through.
+#[derive(Debug)]
+struct Filter {
+    addresses: Vec<Address>,
+    topics: Vec<Vec<B256>>,
+}
+
+impl Filter {
+    fn new(address: Option<OneOrMany<Address>>, topics: Vec<Vec<B256>>) -> Result<Self, RpcError> {
+        if topics.len() > TOPICS_MAX {
+            return Err(RpcError::server("exceed max topics"));
+        }
+        let addresses = address.map_or_else(Vec::new, OneOrMany::into_vec);
+        let longest = topics.iter().map(Vec::len).fold(addresses.len(), usize::max);
+        if longest > ALTERNATIVES_MAX {
+            return Err(RpcError::server("exceed max addresses or topics per search position"));
+        }
+        Ok(Self { addresses, topics })
+    }
+
+    /// Whether a block or receipt with this bloom filter can hold a match.
+    fn may_match(&self, bloom: &Bloom) -> bool {
+        let holds = |raw: &[u8]| bloom.contains_input(BloomInput::Raw(raw));
+        let any = |topics: &Vec<B256>| topics.is_empty() || topics.iter().any(|t| holds(&t[..]));
+        (self.addresses.is_empty() || self.addresses.iter().any(|a| holds(&a[..])))
+            && self.topics.iter().all(any)
+    }
+
+    fn matches(&self, log: &Log) -> bool {
+        if !self.addresses.is_empty() && !self.addresses.contains(&log.address) {
+            return false;
+        }
+        let found = log.topics();
+        self.topics.len() <= found.len()
+            && self
+                .topics
+                .iter()
+                .zip(found)
+                .all(|(any, topic)| any.is_empty() || any.contains(topic))
+    }
+}
+
+fn logs(source: &Source, (filter,): (Option<FilterJson>,)) -> Answer {
+    let FilterJson { block_hash, from_block, to_block, address, topics } = required(filter, 0)?;
+    let filter = Filter::new(address, topics)?;
+    let mut found = Vec::new();
+    let Some(hash) = block_hash else {
+        let (first, last) = range(source, from_block, to_block)?;
+        for number in first..=last {
+            // A reorg to a shorter chain may take blocks away meanwhile.
+            match known(source.chain.header(BlockTag::Number(number)))? {
+                Some((id, header)) => collect(source, &filter, id, &header, &mut found)?,
+                None => break,
+            }
+        }
+        return to_result(&found);
+    };
+    if from_block.is_some() || to_block.is_some() {
+        return Err(RpcError::invalid_params(
+            "invalid argument 0: cannot specify both BlockHash and FromBlock/ToBlock, \
+             choose one or the other",
+        ));
+    }
+    let (id, header) = known(source.chain.header(BlockTag::Hash(hash)))?
+        .ok_or_else(|| RpcError::server("unknown block"))?;
+    collect(source, &filter, id, &header, &mut found)?;
+    to_result(&found)
+}
+
+/// First and last block, by number.
+fn range(
+    source: &Source,
+    from: Option<NumberParam>,
+    to: Option<NumberParam>,
+) -> Result<(u64, u64), RpcError> {
+    let tag = |param: Option<NumberParam>| param.map_or(BlockTag::Latest, |NumberParam(tag)| tag);
+    let (from, to) = (tag(from), tag(to));
+    if from == BlockTag::Pending || to == BlockTag::Pending {
+        return Err(RpcError::invalid_params("pending logs are not supported"));
+    }
+    let head = source.chain.head().number;
+    let number = |tag| match tag {
+        BlockTag::Number(number) => Ok(number),
+        tag => match known(source.chain.resolve(tag))? {
+            Some(id) => Ok(id.number),
+            None => Err(RpcError::server("unknown block")),
+        },
+    };
+    let (first, last) = (number(from)?, number(to)?);
+    if first > last {
+        return Err(RpcError::invalid_params("invalid block range params"));
+    }
+    if last > head {
+        return Err(RpcError::invalid_params("block range extends beyond current head block"));
+    }
+    let limit = source.chain.log_blocks_max;
+    if last - first >= limit {
+        return Err(RpcError::invalid_params(format_args!("exceed maximum block range {limit}")));
+    }
+    Ok((first, last))
+}
+
+/// Adds the matching logs of one block, rendered.
+fn collect(
+    source: &Source,
+    filter: &Filter,
+    id: BlockId,
+    header: &Header,
+    found: &mut Vec<Box<RawValue>>,
+) -> Result<(), RpcError> {
+    if !filter.may_match(&header.logs_bloom) {
+        return Ok(());
+    }
+    let stored = known(source.chain.block_and_receipts(BlockTag::Hash(id.hash)))?;
+    let Some((block, receipts)) = stored else { return Ok(()) };
+    let context = BlockContext::new(id, header);
+    let results_max = source.chain.log_results_max;
+    let mut log_index = 0;
+    for (index, receipt) in receipts.iter().enumerate() {
+        for log in receipt.logs() {
+            if filter.matches(log) {
+                if found.len() == results_max {
+                    let message = format!("query returned more than {results_max} results");
+                    return Err(RpcError::new(code::LIMIT_EXCEEDED, message));
+                }
+                let place = LogPlace {
+                    transaction_hash: block.transaction_hashes[index],
+                    transaction_index: index as u64,
+                    log_index,
+                };
+                found.push(to_result(&LogJson::new(context, place, log))?);
+            }
+            log_index += 1;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_primitives::{Bytes, LogData};
+
+    fn filter(json: &str) -> Result<Filter, String> {
+        let filter: FilterJson = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        Filter::new(filter.address, filter.topics).map_err(|error| error.message.into_owned())
+    }
+
+    fn log(address: u8, topics: &[u8]) -> Log {
+        let topics = topics.iter().map(|&topic| B256::with_last_byte(topic)).collect();
+        let data = LogData::new_unchecked(topics, Bytes::new());
+        Log { address: Address::with_last_byte(address), data }
+    }
+
+    #[test]
+    fn topics_are_matched_by_position_and_null_is_any() {
+        let (a, b) = (B256::with_last_byte(1), B256::with_last_byte(2));
+        let by = |topics: String| filter(&format!(r#"{{"topics":{topics}}}"#)).unwrap();
+        let first = by(format!(r#"["{a}"]"#));
+        assert!(first.matches(&log(0, &[1])) && first.matches(&log(0, &[1, 2])));
+        assert!(!first.matches(&log(0, &[2, 1])) && !first.matches(&log(0, &[])));
+        let second = by(format!(r#"[null,["{a}","{b}"]]"#));
+        assert!(second.matches(&log(0, &[9, 1])) && second.matches(&log(0, &[9, 2])));
+        assert!(!second.matches(&log(0, &[1])) && !second.matches(&log(0, &[1, 3])));
+        // A trailing wildcard asks for a topic, whichever it is.
+        assert!(!by(format!(r#"["{a}",null]"#)).matches(&log(0, &[1])));
+        assert!(by(format!(r#"[["{a}",null]]"#)).matches(&log(0, &[7])));
+        for any in ["[]", "null"] {
+            assert!(by(any.to_owned()).matches(&log(0, &[])));
+        }
+    }
+
+    #[test]
+    fn addresses_are_alternatives() {
+        let one = filter(&format!(r#"{{"address":"{}"}}"#, Address::with_last_byte(1))).unwrap();
+        assert!(one.matches(&log(1, &[])) && !one.matches(&log(2, &[])));
+        assert!(filter(r#"{"address":[]}"#).unwrap().matches(&log(2, &[])));
+    }
+
+    #[test]
+    fn the_bloom_filter_rules_out_only_what_cannot_match() {
+        let filter = filter(&format!(
+            r#"{{"address":"{}","topics":[null,"{}"]}}"#,
+            Address::with_last_byte(1),
+            B256::with_last_byte(2)
+        ))
+        .unwrap();
+        let bloom = |log: &Log| alloy_primitives::logs_bloom([log]);
+        assert!(filter.may_match(&bloom(&log(1, &[7, 2]))));
+        assert!(!filter.may_match(&bloom(&log(3, &[7, 2]))));
+        assert!(!filter.may_match(&bloom(&log(1, &[7, 8]))));
+        assert!(!filter.may_match(&Bloom::ZERO));
+    }
+
+    #[test]
+    fn what_is_no_filter_is_refused() {
+        for json in [
+            r#"{"address":"0x12"}"#,
+            r#"{"topics":["0x12"]}"#,
+            r#"{"topics":{}}"#,
+            r#"{"fromBlock":"1"}"#,
+            r#"{"topics":[null,null,null,null,null]}"#,
+        ] {
+            assert!(filter(json).is_err(), "{json}");
+        }
+        let many = vec![Address::ZERO; ALTERNATIVES_MAX + 1];
+        let json = serde_json::json!({ "address": many }).to_string();
+        assert!(filter(&json).unwrap_err().starts_with("exceed max addresses"));
+    }
+}

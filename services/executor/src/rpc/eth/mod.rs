@@ -1,0 +1,137 @@
+//! The methods of the public port (execution-apis, `src/eth` and `src/debug`), by topic.
+
+mod blocks;
+mod calls;
+mod fees;
+mod logs;
+mod node;
+mod raw;
+mod state;
+mod transactions;
+
+use super::ClientInfo;
+use super::error::RpcError;
+use super::hex::BlockParam;
+use super::methods::{Answer, Methods, Params, Positional, off_reactor};
+use crate::{BlockTag, Chain, Error, Handle};
+use std::sync::Arc;
+use tandem_chain::ChainSpec;
+use tandem_primitives::BlockId;
+use tracing::warn;
+
+/// What the methods read from.
+struct Source {
+    chain: Arc<Chain>,
+    spec: ChainSpec,
+    client: ClientInfo,
+}
+
+/// The methods of the public port:
+///
+/// * `eth_chainId`, `eth_syncing`, `eth_config`, `eth_capabilities`, `net_version`,
+///   `web3_clientVersion`
+/// * `eth_blockNumber`, `eth_getBlockByNumber`, `eth_getBlockByHash`, `eth_getBlockReceipts`,
+///   `eth_getBlockTransactionCountByHash`, `…ByNumber`, `eth_getUncleCountByBlockHash`, `…Number`
+/// * `eth_getTransactionByHash`, `eth_getTransactionByBlockHashAndIndex`, `…NumberAndIndex`,
+///   `eth_getTransactionReceipt`, `eth_getLogs`
+/// * `eth_getBalance`, `eth_getTransactionCount`, `eth_getCode`, `eth_getStorageAt`,
+///   `eth_getStorageValues`, `eth_getProof`
+/// * `eth_call`, `eth_estimateGas`, `eth_createAccessList`
+/// * `eth_gasPrice`, `eth_maxPriorityFeePerGas`, `eth_baseFee`, `eth_blobBaseFee`,
+///   `eth_feeHistory`
+/// * `debug_getRawHeader`, `debug_getRawBlock`, `debug_getRawReceipts`, `debug_getRawTransaction`
+///
+/// Everything that reads runs off the reactor and is bounded: gas by `call_gas_max`, log queries by
+/// `log_blocks_max` and `log_results_max` of [`crate::Config`], lists by constants here.
+/// Transactions are not taken: there is no pool.
+pub fn eth_methods(engine: &Handle, client: ClientInfo) -> Methods {
+    let source =
+        Arc::new(Source { chain: engine.chain().clone(), spec: engine.spec().clone(), client });
+    let mut methods = Methods::new();
+    node::add(&mut methods, &source);
+    blocks::add(&mut methods, &source);
+    transactions::add(&mut methods, &source);
+    logs::add(&mut methods, &source);
+    state::add(&mut methods, &source);
+    calls::add(&mut methods, &source);
+    fees::add(&mut methods, &source);
+    raw::add(&mut methods, &source);
+    methods
+}
+
+/// Adds a method without parameters that answers at once.
+fn add_quick(
+    methods: &mut Methods,
+    source: &Arc<Source>,
+    name: &'static str,
+    answer: fn(&Source) -> Answer,
+) {
+    let source = source.clone();
+    methods.add(name, move |params: Params| {
+        let result = params.decode::<NoParams>().and_then(|NoParams| answer(&source));
+        std::future::ready(result)
+    });
+}
+
+/// Adds a method that reads the chain, off the reactor.
+fn add_reading<P: Positional + Send + 'static>(
+    methods: &mut Methods,
+    source: &Arc<Source>,
+    name: &'static str,
+    answer: fn(&Source, P) -> Answer,
+) {
+    let source = source.clone();
+    methods.add(name, move |params: Params| {
+        let source = source.clone();
+        off_reactor(move || answer(&source, params.decode()?))
+    });
+}
+
+/// No parameters at all.
+#[derive(Default)]
+struct NoParams;
+
+impl Positional for NoParams {
+    fn read<'de, A: serde::de::SeqAccess<'de>>(seq: &mut A) -> Result<Self, A::Error> {
+        match seq.next_element::<serde::de::IgnoredAny>()? {
+            None => Ok(Self),
+            Some(_) => Err(serde::de::Error::custom("too many arguments, want at most 0")),
+        }
+    }
+}
+
+/// The block that a call reads, held fast: a tag could mean another one a moment later.
+fn pin(source: &Source, block: Option<BlockParam>) -> Result<BlockId, RpcError> {
+    let tag = block.map_or(BlockTag::Latest, |BlockParam(tag)| tag);
+    match source.chain.resolve(tag) {
+        Ok(Some(id)) => Ok(id),
+        Ok(None) | Err(Error::UnknownBlock) => Err(RpcError::server(match tag {
+            BlockTag::Hash(_) => "header for hash not found",
+            _ => "header not found",
+        })),
+        Err(error) => Err(read_error(error)),
+    }
+}
+
+/// What was read, `None` when there is no such block.
+fn known<T>(result: Result<Option<T>, Error>) -> Result<Option<T>, RpcError> {
+    match result {
+        Err(Error::UnknownBlock) => Ok(None),
+        result => result.map_err(read_error),
+    }
+}
+
+/// The error object for what could not be read.
+fn read_error(error: Error) -> RpcError {
+    match &error {
+        Error::StateUnavailable(_) | Error::UnknownBlock | Error::InvalidCall(_) => {}
+        _ => warn!(%error, "read failed"),
+    }
+    RpcError::server(error)
+}
+
+/// A block that is stored was validated, so its signatures are good.
+fn defect(block: BlockId, error: impl std::fmt::Display) -> RpcError {
+    warn!(%block, %error, "stored block has an invalid signature");
+    RpcError::internal()
+}

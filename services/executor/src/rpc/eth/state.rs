@@ -1,0 +1,148 @@
+//! Accounts, storage and code, with and without proofs.
+
+use super::super::error::code;
+use super::super::hex::{BlockParam, Quantity, parse_storage_key};
+use super::super::methods::{Answer, Methods, required, to_result};
+use super::{RpcError, Source, add_reading, pin, read_error};
+use crate::{AccountProof, BlockTag};
+use alloy_primitives::{Address, B256, Bytes, U256};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tandem_primitives::Account;
+
+/// Slots that one `eth_getStorageValues` may ask for.
+const SLOTS_MAX: usize = 1024;
+/// Storage keys that one `eth_getProof` may ask for.
+const PROOF_KEYS_MAX: usize = 1024;
+
+pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
+    add_reading(methods, source, "eth_getBalance", balance);
+    add_reading(methods, source, "eth_getTransactionCount", transaction_count);
+    add_reading(methods, source, "eth_getCode", code_at);
+    add_reading(methods, source, "eth_getStorageAt", storage_at);
+    add_reading(methods, source, "eth_getStorageValues", storage_values);
+    add_reading(methods, source, "eth_getProof", proof);
+}
+
+/// Parameters of the methods that read an account: the address and the block, by default the head.
+type AccountParams = (Option<Address>, Option<BlockParam>);
+
+/// The state that is read.
+fn state(source: &Source, block: Option<BlockParam>) -> Result<BlockTag, RpcError> {
+    Ok(BlockTag::Hash(pin(source, block)?.hash))
+}
+
+fn account(source: &Source, (address, block): AccountParams) -> Result<Account, RpcError> {
+    let address = required(address, 0)?;
+    let tag = state(source, block)?;
+    Ok(source.chain.account(tag, address).map_err(read_error)?.unwrap_or_default())
+}
+
+fn balance(source: &Source, params: AccountParams) -> Answer {
+    to_result(&Quantity(account(source, params)?.balance))
+}
+
+fn transaction_count(source: &Source, params: AccountParams) -> Answer {
+    to_result(&Quantity(account(source, params)?.nonce))
+}
+
+fn code_at(source: &Source, (address, block): AccountParams) -> Answer {
+    let address = required(address, 0)?;
+    let tag = state(source, block)?;
+    to_result(&source.chain.code(tag, address).map_err(read_error)?)
+}
+
+fn storage_at(
+    source: &Source,
+    (address, key, block): (Option<Address>, Option<String>, Option<BlockParam>),
+) -> Answer {
+    let (address, key) = (required(address, 0)?, required(key, 1)?);
+    let slot = parse_storage_key(&key).map_err(RpcError::invalid_params)?;
+    let tag = state(source, block)?;
+    let value = source.chain.storage(tag, address, slot).map_err(read_error)?;
+    to_result(&B256::from(value))
+}
+
+/// Slots by account.
+type Slots = BTreeMap<Address, Vec<B256>>;
+
+fn storage_values(source: &Source, (slots, block): (Option<Slots>, Option<BlockParam>)) -> Answer {
+    let slots = required(slots, 0)?;
+    match slots.values().map(Vec::len).sum() {
+        0 => return Err(RpcError::invalid_params("empty request")),
+        1..=SLOTS_MAX => {}
+        _ => {
+            let message = format!("too many slots (max {SLOTS_MAX})");
+            return Err(RpcError::new(code::CLIENT_LIMIT_EXCEEDED, message));
+        }
+    }
+    let tag = state(source, block)?;
+    let mut answer = BTreeMap::<Address, Vec<B256>>::new();
+    for (address, keys) in slots {
+        let mut values = Vec::with_capacity(keys.len());
+        for key in keys {
+            let value = source.chain.storage(tag, address, key.into()).map_err(read_error)?;
+            values.push(B256::from(value));
+        }
+        answer.insert(address, values);
+    }
+    to_result(&answer)
+}
+
+/// A slot with its proof.
+#[derive(Serialize)]
+struct SlotProofJson {
+    /// As it was asked for: 32 bytes come back as such, anything shorter as a QUANTITY.
+    key: String,
+    value: Quantity<U256>,
+    proof: Vec<Bytes>,
+}
+
+/// Answer of `eth_getProof` (EIP-1186).
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProofJson {
+    address: Address,
+    account_proof: Vec<Bytes>,
+    balance: Quantity<U256>,
+    code_hash: B256,
+    nonce: Quantity<u64>,
+    storage_hash: B256,
+    storage_proof: Vec<SlotProofJson>,
+}
+
+type ProofParams = (Option<Address>, Option<Vec<String>>, Option<BlockParam>);
+
+fn proof(source: &Source, (address, keys, block): ProofParams) -> Answer {
+    let (address, keys) = (required(address, 0)?, required(keys, 1)?);
+    if keys.len() > PROOF_KEYS_MAX {
+        let got = keys.len();
+        return Err(RpcError::invalid_params(format_args!(
+            "too many storage keys requested (max {PROOF_KEYS_MAX}, got {got})"
+        )));
+    }
+    let slots: Result<Vec<U256>, _> = keys.iter().map(|key| parse_storage_key(key)).collect();
+    let slots = slots.map_err(RpcError::invalid_params)?;
+    let id = pin(source, block)?;
+    let found = source.chain.proof(id, address, &slots).map_err(read_error)?;
+    let AccountProof { account, account_proof, storage_root, slots: proofs } = found;
+    let storage_proof = keys.iter().zip(slots).zip(proofs).map(|((text, slot), found)| {
+        let digits = text.trim_start_matches("0x").trim_start_matches("0X").len();
+        SlotProofJson {
+            key: if digits > 62 { B256::from(slot).to_string() } else { format!("{slot:#x}") },
+            value: Quantity(found.value),
+            proof: found.proof,
+        }
+    });
+    // An account that does not exist has neither code hash nor storage root: zeros, as in geth.
+    to_result(&ProofJson {
+        address,
+        account_proof,
+        balance: Quantity(account.map_or(U256::ZERO, |account| account.balance)),
+        code_hash: account.map_or(B256::ZERO, |account| account.code_hash),
+        nonce: Quantity(account.map_or(0, |account| account.nonce)),
+        storage_hash: account.map_or(B256::ZERO, |_| storage_root),
+        storage_proof: storage_proof.collect(),
+    })
+}
