@@ -14,12 +14,15 @@ use crate::{
 use alloy_consensus::Header;
 use alloy_rlp::Decodable;
 use parking_lot::RwLock;
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 use tandem_chain::{Block, ChainSpec, Receipt, decode_receipts};
 use tandem_primitives::{
     Account, Address, B256, BlockId, BlockNumber, Bytes, EMPTY_CODE_HASH, U256, keccak256,
 };
 use tandem_proto::storage::{BlockRef, Forkchoice, StorageApi, TransactionPlace};
+
+/// Refused blocks that stay hidden should storage-writer fail to drop them.
+const WITHHELD_MAX: usize = 64;
 
 /// Which block a call means (execution-apis, `BlockNumberOrTagOrHash`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +53,8 @@ pub struct Chain {
     genesis: BlockId,
     /// See [`Config`].
     pub(crate) persist_depth: u64,
+    /// Blocks that were handed to storage-writer before they were found valid: not to be shown.
+    withheld: RwLock<VecDeque<B256>>,
     pub(crate) call_gas_max: u64,
     pub(crate) log_blocks_max: u64,
     pub(crate) log_results_max: usize,
@@ -74,6 +79,7 @@ impl Chain {
             storage,
             genesis: checkpoint.genesis,
             persist_depth: config.persist_depth,
+            withheld: RwLock::default(),
             call_gas_max: config.call_gas_max,
             log_blocks_max: config.log_blocks_max,
             log_results_max: config.log_results_max,
@@ -171,6 +177,9 @@ impl Chain {
     /// [`Error::Storage`], [`Error::Record`].
     pub fn receipts(&self, hash: B256) -> Result<Option<Vec<Receipt>>, Error> {
         let Some(record) = self.storage.block(BlockRef::Hash(hash))? else { return Ok(None) };
+        if self.is_withheld(&hash) {
+            return Ok(None);
+        }
         let receipts = decode_receipts(&record.receipts)
             .map_err(|error| record_error("receipts", hash, error))?;
         Ok(Some(receipts))
@@ -238,6 +247,9 @@ impl Chain {
             return Ok(Some((node.id, node.header.clone())));
         }
         let stored = self.stored_header(BlockRef::Hash(hash))?;
+        if self.is_withheld(&hash) {
+            return Ok(None);
+        }
         Ok(stored.map(|(id, header)| (id, Arc::new(header))))
     }
 
@@ -258,6 +270,34 @@ impl Chain {
     /// Whether a block is on the canonical chain.
     pub(crate) fn is_canonical(&self, id: BlockId) -> Result<bool, Error> {
         Ok(self.canonical(id.number)? == Some(id))
+    }
+
+    /// Whether a block is a canonical ancestor of the finalized one.
+    pub(crate) fn precedes_finalized(&self, id: BlockId) -> Result<bool, Error> {
+        let finalized = self.tree.read().forkchoice().finalized;
+        Ok(finalized.is_some_and(|finalized| id.number < finalized.number)
+            && self.is_canonical(id)?)
+    }
+
+    /// Hides a block that storage-writer is about to hold although it may be invalid: no interface
+    /// shows an invalid payload (Engine API, paris.md, "Payload validation", point 3).
+    pub(crate) fn withhold(&self, hash: B256) {
+        let mut withheld = self.withheld.write();
+        withheld.retain(|other| *other != hash);
+        withheld.push_back(hash);
+        // Refused ones stay, as their records may; but those are rare, and dropped at once.
+        while withheld.len() > WITHHELD_MAX {
+            withheld.pop_front();
+        }
+    }
+
+    /// The block is valid after all.
+    pub(crate) fn release(&self, hash: B256) {
+        self.withheld.write().retain(|other| *other != hash);
+    }
+
+    fn is_withheld(&self, hash: &B256) -> bool {
+        self.withheld.read().contains(hash)
     }
 
     /// The block at a height on the way down from `from`.

@@ -17,6 +17,8 @@ pub struct Config {
     pub cache_codes: usize,
     /// Invalid blocks remembered, so that their children are refused without a look.
     pub invalid_blocks: usize,
+    /// Gas limit that the blocks built here move towards.
+    pub gas_limit_target: u64,
     /// Gas that an `eth_call` may use.
     pub call_gas_max: u64,
     /// Blocks that one `eth_getLogs` may search.
@@ -34,6 +36,7 @@ impl Default for Config {
             cache_slots: 2_000_000,
             cache_codes: 20_000,
             invalid_blocks: 512,
+            gas_limit_target: 60_000_000,
             call_gas_max: 50_000_000,
             log_blocks_max: 10_000,
             log_results_max: 20_000,

@@ -1,4 +1,4 @@
-use tandem_primitives::{B256, BlockId};
+use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::{multiproof, storage};
 
 /// Why the executor has no answer. An invalid payload is an answer, not an error.
@@ -7,6 +7,15 @@ pub enum Error {
     /// Head, safe and finalized block do not lie on one chain (Engine API -38002).
     #[error("invalid forkchoice state: {0}")]
     InvalidForkchoice(&'static str),
+    /// The new head leaves the chain below the oldest state that can be restored (Engine API
+    /// -38006).
+    #[error("the reorg goes back to block {to}, the oldest state left is that of block {oldest}")]
+    ReorgTooDeep {
+        /// Where the new head's branch leaves the chain.
+        to: BlockNumber,
+        /// How far back the state can go.
+        oldest: BlockNumber,
+    },
     /// The state of this block is neither in the layers nor in the base.
     #[error("state of block {0} is not available")]
     StateUnavailable(BlockId),

@@ -1,6 +1,7 @@
 //! The executor as its callers see it.
 
 use crate::{
+    build::{BuiltPayload, PayloadAttributes, PayloadId},
     chain::Chain,
     engine::Message,
     error::Error,
@@ -11,7 +12,8 @@ use crate::{
 use metrics::histogram;
 use std::{sync::Arc, time::Instant};
 use tandem_actor::Mailbox;
-use tandem_chain::{Block, ChainSpec, Payload, PayloadSidecar};
+use tandem_chain::{Block, BlockError, ChainSpec, Payload, PayloadSidecar};
+use tandem_primitives::B256;
 use tokio::sync::oneshot;
 use tracing::{Instrument, Span, field::Empty, info_span};
 
@@ -68,9 +70,12 @@ impl Handle {
             let block =
                 info_span!("decode_payload").in_scope(|| Block::from_payload(payload, &sidecar))?;
             let block = Arc::new(block);
-            Ok::<_, tandem_chain::BlockError>((block.clone(), Senders::recover(block)))
+            Ok::<_, BlockError>((block.clone(), Senders::recover(block)))
         });
         match decoded.await? {
+            Err(error @ BlockError::BlockHash { .. }) => {
+                Ok(PayloadStatus::invalid_block_hash(error.describe()))
+            }
             // What the payload would hash to is not known, so neither is its ancestor (cancun.md,
             // `engine_newPayloadV3`: latestValidHash is null).
             Err(error) => Ok(PayloadStatus::invalid(None, error.describe())),
@@ -91,6 +96,28 @@ impl Handle {
         let status = result.as_ref().map_or("error", |status| status.status.as_str());
         histogram!(names::FORKCHOICE_SECONDS, "status" => status).record(started.elapsed());
         result
+    }
+
+    /// Begins to build a payload on a block. That the attributes fit the block and the method's
+    /// version was checked by the caller.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub async fn start_build(
+        &self,
+        parent: B256,
+        attributes: PayloadAttributes,
+    ) -> Result<PayloadId, Error> {
+        let ask = |reply| Message::StartBuild { parent, attributes, reply };
+        Ok(self.engine.ask(ask).await?)
+    }
+
+    /// A payload that was begun, `None` when there is none of this id.
+    ///
+    /// # Errors
+    /// [`Error`]: it cannot be built now.
+    pub async fn get_payload(&self, id: PayloadId) -> Result<Option<Arc<BuiltPayload>>, Error> {
+        self.engine.ask(|reply| Message::GetPayload { id, reply }).await?
     }
 }
 

@@ -21,6 +21,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod build;
 mod call;
 mod chain;
 mod commit;
@@ -41,6 +42,7 @@ mod status;
 mod tree;
 mod view;
 
+pub use build::{BuiltPayload, PayloadAttributes, PayloadId};
 pub use call::{AccessListOutcome, CallOutcome, CallRequest, GasEstimate};
 pub use chain::{BlockTag, Chain};
 pub use config::Config;

@@ -11,8 +11,12 @@ pub enum Status {
     Invalid,
     /// Its parent is not known.
     Syncing,
-    /// Not executed. Never given: side-chain blocks are executed too.
+    /// Well formed, its parent is known, but the state it builds on cannot be reached any more. It
+    /// was not executed.
     Accepted,
+    /// Its hash is not that of its header. V1 of the method alone has this answer; later versions
+    /// say invalid.
+    InvalidBlockHash,
 }
 
 impl Status {
@@ -23,6 +27,7 @@ impl Status {
             Self::Invalid => "INVALID",
             Self::Syncing => "SYNCING",
             Self::Accepted => "ACCEPTED",
+            Self::InvalidBlockHash => "INVALID_BLOCK_HASH",
         }
     }
 }
@@ -46,6 +51,14 @@ impl PayloadStatus {
 
     pub(crate) fn invalid(latest_valid_hash: Option<B256>, error: String) -> Self {
         Self { status: Status::Invalid, latest_valid_hash, validation_error: Some(error) }
+    }
+
+    pub(crate) fn invalid_block_hash(error: String) -> Self {
+        Self { status: Status::InvalidBlockHash, ..Self::invalid(None, error) }
+    }
+
+    pub(crate) fn accepted() -> Self {
+        Self { status: Status::Accepted, latest_valid_hash: None, validation_error: None }
     }
 
     pub(crate) fn syncing() -> Self {

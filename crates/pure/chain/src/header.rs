@@ -7,11 +7,11 @@ use alloy_eips::{
 use alloy_primitives::U256;
 
 /// The gas limit moves by less than this fraction of the parent's.
-const GAS_LIMIT_DIVISOR: u64 = 1024;
+pub(crate) const GAS_LIMIT_DIVISOR: u64 = 1024;
 /// The gas limit is this multiple of the target from London on (EIP-1559).
 const ELASTICITY_MULTIPLIER: u64 = 2;
-const GAS_LIMIT_MIN: u64 = 5_000;
-const GAS_LIMIT_MAX: u64 = i64::MAX as u64;
+pub(crate) const GAS_LIMIT_MIN: u64 = 5_000;
+pub(crate) const GAS_LIMIT_MAX: u64 = i64::MAX as u64;
 
 /// Checks a header against its parent: every rule of the fork it belongs to that needs neither the
 /// body nor the state, but for the seal of proof of work and for where that ends
@@ -140,9 +140,14 @@ pub(crate) fn check_fields(header: &Header, fork: Fork) -> Result<(), BlockError
     Ok(())
 }
 
-pub(crate) fn check_base_fee(header: &Header, parent: &Header) -> Result<(), BlockError> {
+/// Base fee of a block on this parent, in wei (EIP-1559).
+pub(crate) fn next_base_fee(parent: &Header) -> u64 {
     // A parent without base fee is from before London: the price starts here.
-    let want = parent.next_block_base_fee(BaseFeeParams::ethereum()).unwrap_or(INITIAL_BASE_FEE);
+    parent.next_block_base_fee(BaseFeeParams::ethereum()).unwrap_or(INITIAL_BASE_FEE)
+}
+
+pub(crate) fn check_base_fee(header: &Header, parent: &Header) -> Result<(), BlockError> {
+    let want = next_base_fee(parent);
     let got = header.base_fee_per_gas.unwrap_or(0);
     if got != want {
         return Err(BlockError::BaseFee { got: U256::from(got), want: U256::from(want) });
@@ -150,18 +155,23 @@ pub(crate) fn check_base_fee(header: &Header, parent: &Header) -> Result<(), Blo
     Ok(())
 }
 
+/// Excess blob gas of a block on this parent, by the parameters of the block's own fork (EIP-4844,
+/// 7691, 7918).
+pub(crate) fn next_excess_blob_gas(parent: &Header, params: &BlobParams) -> u64 {
+    // Before Osaka the base cost is 0 and so the reserve price of EIP-7918 never binds.
+    params.next_block_excess_blob_gas_osaka(
+        parent.excess_blob_gas.unwrap_or(0),
+        parent.blob_gas_used.unwrap_or(0),
+        parent.base_fee_per_gas.unwrap_or(0),
+    )
+}
+
 fn check_blob_gas(header: &Header, parent: &Header, params: &BlobParams) -> Result<(), BlockError> {
     let (used, limit) = (header.blob_gas_used.unwrap_or(0), params.max_blob_gas_per_block());
     if used > limit {
         return Err(BlockError::BlobGasOverLimit { got: used, limit });
     }
-    // By the parameters of this block's fork, not of the parent's. Before Osaka the base cost is 0
-    // and so the reserve price of EIP-7918 never binds.
-    let want = params.next_block_excess_blob_gas_osaka(
-        parent.excess_blob_gas.unwrap_or(0),
-        parent.blob_gas_used.unwrap_or(0),
-        parent.base_fee_per_gas.unwrap_or(0),
-    );
+    let want = next_excess_blob_gas(parent, params);
     let got = header.excess_blob_gas.unwrap_or(0);
     if got != want {
         return Err(BlockError::ExcessBlobGas { got, want });

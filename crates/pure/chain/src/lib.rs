@@ -41,6 +41,7 @@ mod premerge;
 mod presets;
 mod receipt;
 mod spec;
+mod template;
 mod transaction;
 mod transaction_rule;
 
@@ -60,6 +61,7 @@ pub use receipt::{Receipt, ReceiptBuilder, decode_receipts, encode_receipts, rec
 pub use spec::{
     BlockRules, ChainSpec, DaoFork, ForkPoints, GenesisError, UnsupportedFork, is_merged,
 };
+pub use template::Template;
 pub use transaction::{Transaction, decode_transaction, recover_senders};
 pub use transaction_rule::TransactionRule;
 

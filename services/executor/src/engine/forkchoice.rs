@@ -8,7 +8,10 @@ use crate::{
 };
 use metrics::gauge;
 use tandem_primitives::{B256, BlockId};
-use tandem_proto::{event::CHAIN_HEAD, storage::Forkchoice};
+use tandem_proto::{
+    event::CHAIN_HEAD,
+    storage::{self, Forkchoice},
+};
 use tracing::{info, info_span};
 
 impl Engine {
@@ -25,8 +28,8 @@ impl Engine {
             return Ok(PayloadStatus::syncing());
         };
         let old = self.chain.tree.read().forkchoice();
-        if head != old.head && self.chain.is_canonical(head)? {
-            // The head may stay where it is when it is asked to go back to one of its ancestors.
+        if self.chain.precedes_finalized(head)? {
+            // What is final stays: such an update may be skipped, and no other (point 2).
             return Ok(PayloadStatus::valid(head.hash));
         }
         let forkchoice = Forkchoice {
@@ -38,7 +41,12 @@ impl Engine {
                 "finalized block is not on the head's chain",
             )?,
         };
-        self.ensure_base_below(head.hash)?;
+        self.ensure_base_below(head.hash).map_err(|error| match error {
+            Error::Storage(storage::Error::RewindTooDeep { to, oldest }) => {
+                Error::ReorgTooDeep { to, oldest }
+            }
+            error => error,
+        })?;
         self.storage.canonicalize(self.epoch, forkchoice)?;
         self.set_forkchoice(forkchoice);
         gauge!(names::HEAD).set(head.number as f64);

@@ -2,10 +2,12 @@
 //! come and owns everything that a block changes.
 
 mod base;
+mod build;
 mod forkchoice;
 mod payload;
 
 use crate::{
+    build::{BuiltPayload, PayloadAttributes, PayloadId},
     chain::Chain,
     commit::Committer,
     config::Config,
@@ -15,6 +17,7 @@ use crate::{
     status::{ForkchoiceState, PayloadStatus},
 };
 use alloy_primitives::map::B256Map;
+use build::Builds;
 use metrics::histogram;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tandem_actor::{Envelope, Inbox, Received};
@@ -42,6 +45,10 @@ pub enum Message {
     },
     /// A new head.
     Forkchoice { state: ForkchoiceState, reply: oneshot::Sender<Result<PayloadStatus, Error>> },
+    /// A payload is to be built on this valid block.
+    StartBuild { parent: B256, attributes: PayloadAttributes, reply: oneshot::Sender<PayloadId> },
+    /// A payload is wanted, `None` for an unknown one.
+    GetPayload { id: PayloadId, reply: oneshot::Sender<Result<Option<Arc<BuiltPayload>>, Error>> },
     /// The engine ends.
     Stop,
 }
@@ -68,6 +75,7 @@ pub struct Engine {
     epoch: Epoch,
     committer: Committer,
     invalid: Invalid,
+    builds: Builds,
     /// The highest block that the base stands at or is on its way to.
     base_limit: BlockNumber,
 }
@@ -92,6 +100,7 @@ impl Engine {
             epoch,
             committer,
             invalid,
+            builds: Builds::default(),
             base_limit: 0,
         };
         engine.load_pending()?;
@@ -125,6 +134,12 @@ impl Engine {
             }
             Message::Forkchoice { state, reply } => {
                 let _ = reply.send(self.forkchoice(state));
+            }
+            Message::StartBuild { parent, attributes, reply } => {
+                let _ = reply.send(self.start_build(parent, attributes));
+            }
+            Message::GetPayload { id, reply } => {
+                let _ = reply.send(self.get_payload(id));
             }
             Message::Stop => return false,
         }

@@ -22,14 +22,15 @@ use tandem_primitives::{B256, BlockId, StateDiff};
 use tandem_proto::{
     event::CHAIN_EXECUTED,
     multiproof::{self, Begin, ProofSession, StateUpdate},
+    storage,
 };
 use tracing::{Span, field::Empty, info, info_span, warn};
 
 /// A block that was executed, its root on the way.
-struct Running {
-    executed: Executed,
-    diff: Arc<StateDiff>,
-    session: Box<dyn ProofSession>,
+pub(super) struct Running {
+    pub executed: Executed,
+    pub diff: Arc<StateDiff>,
+    pub session: Box<dyn ProofSession>,
 }
 
 impl Engine {
@@ -65,6 +66,10 @@ impl Engine {
         };
         match result {
             Ok(()) => Ok(PayloadStatus::valid(id.hash)),
+            // The state below it is gone, so it does not extend the canonical chain either.
+            Err(Failure::Internal(Error::Storage(storage::Error::RewindTooDeep { .. }))) => {
+                Ok(PayloadStatus::accepted())
+            }
             Err(Failure::Internal(error)) => Err(error),
             Err(Failure::Invalid(error)) => {
                 info!(number = id.number, hash = %id.hash, %error, "invalid block");
@@ -99,6 +104,7 @@ impl Engine {
         validate_outcome(&self.chain.spec, block, &outcome).map_err(Failure::Invalid)?;
         // Only the root is open now, and storage-writer checks the roots of what it finds pending
         // when it starts: a crash from here on leaves no invalid block behind.
+        self.chain.withhold(block.id.hash);
         let commit = Commit { block: block.clone(), receipts, diff: diff.clone() };
         let ack = self.committer.send(commit);
         let verdict = self.await_state_root(block, parent, session, &diff);
@@ -129,7 +135,7 @@ impl Engine {
     }
 
     /// Executes the block on its parent's state, the changes streaming to the workers.
-    fn execute_streaming(
+    pub(super) fn execute_streaming(
         &self,
         block: &Arc<Block>,
         senders: &Senders,
@@ -212,6 +218,7 @@ impl Engine {
             layers.len()
         };
         self.chain.tree.write().insert(block.id, header);
+        self.chain.release(block.id.hash);
         gauge!(names::LAYERS).set(layers as f64);
         counter!(names::GAS).increment(block.header.gas_used);
         counter!(names::TRANSACTIONS).increment(block.transactions.len() as u64);
@@ -219,7 +226,8 @@ impl Engine {
     }
 }
 
-fn root(session: Box<dyn ProofSession>) -> Result<B256, multiproof::Error> {
+/// The state root that the workers found.
+pub(super) fn root(session: Box<dyn ProofSession>) -> Result<B256, multiproof::Error> {
     let answer = session.roots()?;
     let span = Span::current();
     span.record("targets", answer.stats.targets);

@@ -5,8 +5,10 @@ use super::engine_types::{
     PayloadStatusJson, check_attributes, decode_new_payload,
 };
 use super::error::{RpcError, code};
+use super::get_payload::{GetPayloadJson, PayloadIdJson, check_get_payload, unknown_payload};
 use super::hex::Quantity;
 use super::methods::{Answer, Methods, Params, off_reactor, required, to_result};
+use super::strict::Strict;
 use super::{ClientInfo, eth_methods};
 use crate::{BlockTag, Error, ForkchoiceState, Handle, Status};
 use alloy_primitives::B256;
@@ -15,13 +17,18 @@ use tandem_chain::{ChainSpec, Fork};
 use tracing::{debug, warn};
 
 /// What `engine_exchangeCapabilities` lists; itself not, as the specification has it.
-const CAPABILITIES: [&str; 10] = [
+const CAPABILITIES: [&str; 15] = [
     "engine_forkchoiceUpdatedV1",
     "engine_forkchoiceUpdatedV2",
     "engine_forkchoiceUpdatedV3",
     "engine_getClientVersionV1",
     "engine_getPayloadBodiesByHashV1",
     "engine_getPayloadBodiesByRangeV1",
+    "engine_getPayloadV1",
+    "engine_getPayloadV2",
+    "engine_getPayloadV3",
+    "engine_getPayloadV4",
+    "engine_getPayloadV5",
     "engine_newPayloadV1",
     "engine_newPayloadV2",
     "engine_newPayloadV3",
@@ -34,8 +41,7 @@ const PAYLOAD_BODIES_MAX: u64 = 128;
 /// The methods of the Engine API port: `engine`, and all of [`eth_methods`] (the specification
 /// asks for some of them, so that a consensus client needs one connection only).
 ///
-/// Blocks are not built yet: attributes given to `engine_forkchoiceUpdated` are checked, the
-/// `payloadId` is always `null`, and there is no `engine_getPayload`.
+/// Payloads built here have no transactions: there is no pool to take them from yet.
 pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
     let mut methods = eth_methods(engine, client.clone());
     for (name, version) in [
@@ -55,6 +61,16 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
     ] {
         let engine = engine.clone();
         methods.add(name, move |params| forkchoice_updated(engine.clone(), version, params));
+    }
+    for (name, version) in [
+        ("engine_getPayloadV1", 1),
+        ("engine_getPayloadV2", 2),
+        ("engine_getPayloadV3", 3),
+        ("engine_getPayloadV4", 4),
+        ("engine_getPayloadV5", 5),
+    ] {
+        let engine = engine.clone();
+        methods.add(name, move |params| get_payload(engine.clone(), version, params));
     }
     let handle = engine.clone();
     methods.add("engine_getPayloadBodiesByHashV1", move |params| {
@@ -91,35 +107,57 @@ async fn new_payload(engine: Handle, version: u8, params: Params) -> Answer {
     let NewPayload { payload, sidecar } =
         if is_large { off_reactor(decode).await? } else { decode()? };
     let status = engine.new_payload(payload, sidecar).await.map_err(engine_error)?;
-    to_result(&PayloadStatusJson::from(status))
+    to_result(&PayloadStatusJson::of_new_payload(version, status))
 }
 
 async fn forkchoice_updated(engine: Handle, version: u8, params: Params) -> Answer {
     let (state, attributes): ForkchoiceParams = params.decode_large().await?;
-    let state: ForkchoiceState = required(state, 0)?.into();
+    let Strict(state) = required(state, 0)?;
+    let state = ForkchoiceState::from(state);
     let head = state.head;
     let status = engine.forkchoice_updated(state).await.map_err(engine_error)?;
-    if let (Status::Valid, Some(attributes)) = (status.status, attributes) {
-        check_attributes_on(&engine, version, head, attributes).await?;
-    }
-    to_result(&ForkchoiceUpdatedJson { payload_status: status.into(), payload_id: None })
+    let payload_id = match (status.status, attributes) {
+        (Status::Valid, Some(attributes)) => {
+            start_build(&engine, version, head, attributes).await?
+        }
+        _ => None,
+    };
+    to_result(&ForkchoiceUpdatedJson { payload_status: status.into(), payload_id })
 }
 
-async fn check_attributes_on(
+/// Checks the attributes and begins to build, `None` where nothing may be built.
+async fn start_build(
     engine: &Handle,
     version: u8,
     head: B256,
     attributes: Box<RawValue>,
-) -> Result<(), RpcError> {
+) -> Result<Option<PayloadIdJson>, RpcError> {
     let (chain, spec) = (engine.chain().clone(), engine.spec().clone());
-    off_reactor(move || {
+    let check = move || {
         let header = chain.header(BlockTag::Hash(head)).map_err(engine_error)?;
-        let (_, header) = header.ok_or_else(|| engine_error(Error::UnknownBlock))?;
+        let (id, header) = header.ok_or_else(|| engine_error(Error::UnknownBlock))?;
+        // The forkchoice was not applied, and nothing is built (paris.md, point 2).
+        if chain.precedes_finalized(id).map_err(engine_error)? {
+            return Ok(None);
+        }
         let fork_at = |timestamp| known_fork(&spec, timestamp);
-        check_attributes(version, &attributes, header.timestamp, fork_at)?;
-        Ok(())
-    })
-    .await
+        check_attributes(version, &attributes, header.timestamp, fork_at).map(Some)
+    };
+    let Some(attributes) = off_reactor(check).await? else { return Ok(None) };
+    let id = engine.start_build(head, attributes).await.map_err(engine_error)?;
+    Ok(Some(id.0.into()))
+}
+
+async fn get_payload(engine: Handle, version: u8, params: Params) -> Answer {
+    let (id,) = params.decode::<(Option<PayloadIdJson>,)>()?;
+    let id = required(id, 0)?;
+    let built = engine.get_payload(id.into()).await.map_err(engine_error)?;
+    let built = built.ok_or_else(|| unknown_payload(id))?;
+    check_get_payload(version, built.fork)?;
+    match version {
+        1 => to_result(&built.payload),
+        _ => to_result(&GetPayloadJson::new(version, &built)),
+    }
 }
 
 async fn bodies_by_hash(engine: Handle, params: Params) -> Answer {
@@ -183,6 +221,7 @@ fn client_version(client: &ClientInfo, params: &Params) -> Answer {
 fn engine_error(error: Error) -> RpcError {
     let code = match &error {
         Error::InvalidForkchoice(_) => code::INVALID_FORKCHOICE_STATE,
+        Error::ReorgTooDeep { .. } => code::TOO_DEEP_REORG,
         _ => {
             warn!(%error, "engine call failed");
             code::SERVER_ERROR

@@ -2,9 +2,11 @@
 //! (execution-apis, `src/engine/paris.md` to `osaka.md`).
 
 use super::error::{RpcError, code};
+use super::get_payload::PayloadIdJson;
 use super::hex::Quantity;
 use super::methods::{Positional, required};
-use crate::{ForkchoiceState, PayloadStatus};
+use super::strict::{Members, Strict};
+use crate::{ForkchoiceState, PayloadAttributes, PayloadStatus, Status};
 use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bytes};
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,29 @@ use tandem_chain::{Fork, Payload, PayloadSidecar};
 
 /// Parameters of `engine_newPayload`: a version has the first one, three or four of them.
 pub(super) type NewPayloadParams =
-    (Option<Payload>, Option<Vec<B256>>, Option<B256>, Option<Vec<Bytes>>);
+    (Option<Strict<Payload>>, Option<Vec<B256>>, Option<B256>, Option<Vec<Bytes>>);
+
+impl Members for Payload {
+    const NAMES: &'static [&'static str] = &[
+        "parentHash",
+        "feeRecipient",
+        "stateRoot",
+        "receiptsRoot",
+        "logsBloom",
+        "prevRandao",
+        "blockNumber",
+        "gasLimit",
+        "gasUsed",
+        "timestamp",
+        "extraData",
+        "baseFeePerGas",
+        "blockHash",
+        "transactions",
+        "withdrawals",
+        "blobGasUsed",
+        "excessBlobGas",
+    ];
+}
 
 /// A payload with its sidecar, of which is known that version and fork fit.
 #[derive(Debug)]
@@ -35,7 +59,7 @@ impl NewPayload {
         fork_at: impl Fn(u64) -> Option<Fork>,
     ) -> Result<Self, RpcError> {
         let (payload, versioned_hashes, parent_beacon_block_root, execution_requests) = params;
-        let payload = required(payload, 0)?;
+        let Strict(payload) = required(payload, 0)?;
         let sidecar =
             PayloadSidecar { versioned_hashes, parent_beacon_block_root, execution_requests };
         check_fields(version, &payload, &sidecar)?;
@@ -90,7 +114,7 @@ fn check_fork(version: u8, fork: Option<Fork>) -> Result<Fork, RpcError> {
     fork.filter(served).ok_or_else(|| unsupported_fork("newPayload", version, fork))
 }
 
-fn unsupported_fork(method: &str, version: u8, fork: Option<Fork>) -> RpcError {
+pub(super) fn unsupported_fork(method: &str, version: u8, fork: Option<Fork>) -> RpcError {
     let fork = fork.map_or("a later fork".to_owned(), |fork| fork.to_string());
     let reason = format_args!("engine_{method}V{version} does not serve {fork}");
     RpcError::engine(code::UNSUPPORTED_FORK, reason)
@@ -121,6 +145,11 @@ pub(super) struct ForkchoiceStateJson {
     finalized_block_hash: B256,
 }
 
+impl Members for ForkchoiceStateJson {
+    const NAMES: &'static [&'static str] =
+        &["headBlockHash", "safeBlockHash", "finalizedBlockHash"];
+}
+
 impl From<ForkchoiceStateJson> for ForkchoiceState {
     fn from(state: ForkchoiceStateJson) -> Self {
         Self {
@@ -133,19 +162,27 @@ impl From<ForkchoiceStateJson> for ForkchoiceState {
 
 /// Parameters of `engine_forkchoiceUpdated`. The attributes stay text until the forkchoice is
 /// applied: wrong ones must not keep it from being applied.
-pub(super) type ForkchoiceParams = (Option<ForkchoiceStateJson>, Option<Box<RawValue>>);
+pub(super) type ForkchoiceParams = (Option<Strict<ForkchoiceStateJson>>, Option<Box<RawValue>>);
 
 /// `PayloadAttributesV1` to `V3`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PayloadAttributes {
+struct PayloadAttributesJson {
     timestamp: Quantity<u64>,
-    #[allow(dead_code, reason = "checked for its form until payloads are built")]
     prev_randao: B256,
-    #[allow(dead_code, reason = "checked for its form until payloads are built")]
     suggested_fee_recipient: Address,
     withdrawals: Option<Vec<Withdrawal>>,
     parent_beacon_block_root: Option<B256>,
+}
+
+impl Members for PayloadAttributesJson {
+    const NAMES: &'static [&'static str] = &[
+        "timestamp",
+        "prevRandao",
+        "suggestedFeeRecipient",
+        "withdrawals",
+        "parentBeaconBlockRoot",
+    ];
 }
 
 /// Checks payload attributes against the method's version and the head that they would build on,
@@ -160,7 +197,7 @@ pub(super) fn check_attributes(
     fork_at: impl Fn(u64) -> Option<Fork>,
 ) -> Result<PayloadAttributes, RpcError> {
     let invalid = |reason: &str| RpcError::engine(code::INVALID_PAYLOAD_ATTRIBUTES, reason);
-    let attributes: PayloadAttributes =
+    let Strict(attributes): Strict<PayloadAttributesJson> =
         serde_json::from_str(attributes.get()).map_err(|error| invalid(&error.to_string()))?;
     // Whatever comes after the forks that are known has all that they have.
     let fork = fork_at(attributes.timestamp.0);
@@ -186,7 +223,13 @@ pub(super) fn check_attributes(
     if attributes.timestamp.0 <= head_timestamp {
         return Err(invalid("timestamp is not above the head's"));
     }
-    Ok(attributes)
+    Ok(PayloadAttributes {
+        timestamp: attributes.timestamp.0,
+        prev_randao: attributes.prev_randao,
+        suggested_fee_recipient: attributes.suggested_fee_recipient,
+        withdrawals: attributes.withdrawals,
+        parent_beacon_block_root: attributes.parent_beacon_block_root,
+    })
 }
 
 /// `PayloadStatusV1`.
@@ -196,6 +239,20 @@ pub(super) struct PayloadStatusJson {
     status: &'static str,
     latest_valid_hash: Option<B256>,
     validation_error: Option<String>,
+}
+
+impl PayloadStatusJson {
+    /// The status as this version of `newPayload` gives it.
+    pub(super) fn of_new_payload(version: u8, status: PayloadStatus) -> Self {
+        let status = match status.status {
+            // Supplanted by `INVALID` since V2 (shanghai.md).
+            Status::InvalidBlockHash if version > 1 => {
+                PayloadStatus { status: Status::Invalid, ..status }
+            }
+            _ => status,
+        };
+        status.into()
+    }
 }
 
 impl From<PayloadStatus> for PayloadStatusJson {
@@ -208,12 +265,12 @@ impl From<PayloadStatus> for PayloadStatusJson {
     }
 }
 
-/// Result of `engine_forkchoiceUpdated`. There is no payload id yet: blocks are not built.
+/// Result of `engine_forkchoiceUpdated`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ForkchoiceUpdatedJson {
     pub payload_status: PayloadStatusJson,
-    pub payload_id: Option<()>,
+    pub payload_id: Option<PayloadIdJson>,
 }
 
 /// `ExecutionPayloadBodyV1`.

@@ -287,14 +287,16 @@ mod tests {
         let result = RawValue::from_string("\"0x1\"".into()).unwrap();
         write_response(&mut out, Some(&Bytes::from_static(b"7")), &Ok(result));
         write_response(&mut out, None, &Err(RpcError::new(-32601, "no \"such\" method")));
-        let error = RpcError::engine(code::UNSUPPORTED_FORK, "too early");
-        write_response(&mut out, None, &Err(error));
+        for code in [code::UNSUPPORTED_FORK, code::SERVER_ERROR] {
+            write_response(&mut out, None, &Err(RpcError::engine(code, "too early")));
+        }
         assert_eq!(
             String::from_utf8(out).unwrap(),
             concat!(
                 r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#,
                 r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no \"such\" method"}}"#,
-                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-38005,"message":"Unsupported fork","data":{"err":"too early"}}}"#,
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-38005,"message":"Unsupported fork"}}"#,
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Server error","data":{"err":"too early"}}}"#,
             )
         );
     }

@@ -2,6 +2,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt::Display;
+use tracing::info;
 
 /// The error object of a JSON-RPC response (JSON-RPC 2.0, section 5.1; execution-apis,
 /// `src/engine/common.md`, section Errors).
@@ -32,6 +33,8 @@ pub mod code {
     pub const SERVER_ERROR: i32 = -32000;
     /// The answer to a batch grew too large.
     pub const RESPONSE_TOO_LARGE: i32 = -32003;
+    /// There is no payload of this id (any more).
+    pub const UNKNOWN_PAYLOAD: i32 = -38001;
     /// `safeBlockHash` or `finalizedBlockHash` is not on the chain of `headBlockHash`.
     pub const INVALID_FORKCHOICE_STATE: i32 = -38002;
     /// The payload attributes do not fit the head or the method's version.
@@ -44,6 +47,8 @@ pub mod code {
     pub const LIMIT_EXCEEDED: i32 = -32005;
     /// More items asked for in one `eth` call than are served at once (as geth answers).
     pub const CLIENT_LIMIT_EXCEEDED: i32 = -38026;
+    /// The new head leaves the chain further back than the state can go.
+    pub const TOO_DEEP_REORG: i32 = -38006;
     /// `eth_call` reverted.
     pub const EXECUTION_REVERTED: i32 = 3;
 }
@@ -69,18 +74,25 @@ impl RpcError {
         Self { code: code::INTERNAL, message: Cow::Borrowed("internal error"), data: None }
     }
 
-    /// An error of the Engine API: the message is the one that the specification fixes for the
-    /// code, the reason stands in `data.err`.
+    /// An error of the Engine API with the message that the specification fixes for its code. Only
+    /// -32000 has data (execution-apis, `src/engine/common.md`, section Errors), which holds the
+    /// reason; that of the others goes to the log.
     pub fn engine(code: i32, reason: impl Display) -> Self {
         let message = match code {
             code::INVALID_PARAMS => "Invalid params",
+            code::UNKNOWN_PAYLOAD => "Unknown payload",
             code::INVALID_FORKCHOICE_STATE => "Invalid forkchoice state",
             code::INVALID_PAYLOAD_ATTRIBUTES => "Invalid payload attributes",
             code::TOO_LARGE_REQUEST => "Too large request",
             code::UNSUPPORTED_FORK => "Unsupported fork",
-            _ => "Server error",
+            code::TOO_DEEP_REORG => "Too deep reorg",
+            _ => {
+                let data = ErrorData { err: reason.to_string() };
+                return Self::new(code, "Server error").with_data(&data);
+            }
         };
-        Self::new(code, message).with_data(&ErrorData { err: reason.to_string() })
+        info!(code, message, %reason, "Engine API call refused");
+        Self::new(code, message)
     }
 
     /// The same error with data for programs.

@@ -18,6 +18,7 @@ mod engine_types;
 mod envelope;
 mod error;
 mod eth;
+mod get_payload;
 mod hex;
 mod json;
 mod listener;
@@ -25,6 +26,7 @@ mod methods;
 pub mod metrics;
 mod revert;
 mod server;
+mod strict;
 
 pub use engine_api::engine_methods;
 pub use error::{RpcError, code};

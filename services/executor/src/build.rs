@@ -1,0 +1,92 @@
+//! What the Engine API asks of a payload to be built, and the payload that comes of it.
+
+use alloy_eips::eip4895::Withdrawal;
+use alloy_rlp::Encodable;
+use tandem_chain::{Fork, Payload};
+use tandem_primitives::{Address, B256, Bytes, U256, keccak256};
+
+/// `PayloadAttributes` in all its versions (execution-apis, `src/engine`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PayloadAttributes {
+    /// In seconds.
+    pub timestamp: u64,
+    /// Randomness of the beacon chain.
+    pub prev_randao: B256,
+    /// Receiver of the fees.
+    pub suggested_fee_recipient: Address,
+    /// From Shanghai on.
+    pub withdrawals: Option<Vec<Withdrawal>>,
+    /// From Cancun on.
+    pub parent_beacon_block_root: Option<B256>,
+}
+
+/// Names a build process: the first eight bytes of the hash of what is to be built, so that the
+/// same attributes on the same head always lead to the same process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PayloadId(pub [u8; 8]);
+
+impl PayloadId {
+    /// The id of the payload with these attributes on this block.
+    pub fn of(parent: B256, attributes: &PayloadAttributes) -> Self {
+        let mut text = Vec::with_capacity(256);
+        parent.encode(&mut text);
+        attributes.timestamp.encode(&mut text);
+        attributes.prev_randao.encode(&mut text);
+        attributes.suggested_fee_recipient.encode(&mut text);
+        // An empty list is not the same as none.
+        attributes.withdrawals.is_some().encode(&mut text);
+        attributes.withdrawals.clone().unwrap_or_default().encode(&mut text);
+        attributes.parent_beacon_block_root.is_some().encode(&mut text);
+        attributes.parent_beacon_block_root.unwrap_or_default().encode(&mut text);
+        let mut id = [0; 8];
+        id.copy_from_slice(&keccak256(text)[..8]);
+        Self(id)
+    }
+}
+
+/// A payload that was built.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BuiltPayload {
+    /// The fork whose rules it follows.
+    pub fork: Fork,
+    /// The payload.
+    pub payload: Payload,
+    /// Execution requests, each its type and its data (EIP-7685).
+    pub requests: Vec<Bytes>,
+    /// What the fee recipient earns, in wei.
+    pub value: U256,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_attribute_counts_for_the_id() {
+        let plain = PayloadAttributes {
+            timestamp: 1,
+            prev_randao: B256::ZERO,
+            suggested_fee_recipient: Address::ZERO,
+            withdrawals: None,
+            parent_beacon_block_root: None,
+        };
+        let withdrawal = |amount| Withdrawal { amount, ..Withdrawal::default() };
+        let all = [
+            plain.clone(),
+            PayloadAttributes { timestamp: 2, ..plain.clone() },
+            PayloadAttributes { prev_randao: B256::repeat_byte(1), ..plain.clone() },
+            PayloadAttributes { suggested_fee_recipient: Address::repeat_byte(1), ..plain.clone() },
+            PayloadAttributes { withdrawals: Some(Vec::new()), ..plain.clone() },
+            PayloadAttributes { withdrawals: Some(vec![withdrawal(1)]), ..plain.clone() },
+            PayloadAttributes { withdrawals: Some(vec![withdrawal(2)]), ..plain.clone() },
+            PayloadAttributes { parent_beacon_block_root: Some(B256::ZERO), ..plain.clone() },
+        ];
+        let mut ids: Vec<_> =
+            all.iter().map(|attributes| PayloadId::of(B256::ZERO, attributes).0).collect();
+        ids.push(PayloadId::of(B256::repeat_byte(1), &plain).0);
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), all.len() + 1);
+        assert_eq!(PayloadId::of(B256::ZERO, &plain), PayloadId::of(B256::ZERO, &plain.clone()));
+    }
+}

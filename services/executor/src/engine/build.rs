@@ -1,0 +1,173 @@
+//! Payload building: `payloadAttributes` of engine_forkchoiceUpdated, and engine_getPayload.
+//!
+//! There is no transaction pool yet, so a payload has no transactions: attributes and parent alone
+//! decide it. It is made when it is first asked for. Most attributes are never asked about (a
+//! consensus client gives them each slot when it takes blocks from a builder), and each payload
+//! built costs the workers the tries that they keep for the next block of the chain.
+
+use super::{Engine, payload::root};
+use crate::{
+    build::{BuiltPayload, PayloadAttributes, PayloadId},
+    error::Error,
+    execute::{Executed, Failure},
+    senders::Senders,
+};
+use std::{collections::VecDeque, sync::Arc};
+use tandem_chain::{Block, Fork, Payload, Template, validate_body, validate_header};
+use tandem_primitives::{B256, BlockId, U256};
+use tandem_proto::storage;
+use tracing::{info, info_span};
+
+/// In every payload that is built here.
+const EXTRA_DATA: &[u8] = b"tandem";
+
+/// Build processes remembered, the oldest forgotten first.
+const BUILDS_MAX: usize = 16;
+
+/// The build processes.
+#[derive(Default)]
+pub struct Builds(VecDeque<Build>);
+
+struct Build {
+    id: PayloadId,
+    parent: B256,
+    attributes: PayloadAttributes,
+    built: Option<Arc<BuiltPayload>>,
+}
+
+impl Builds {
+    fn get(&mut self, id: PayloadId) -> Option<&mut Build> {
+        self.0.iter_mut().find(|build| build.id == id)
+    }
+
+    fn start(&mut self, parent: B256, attributes: PayloadAttributes) -> PayloadId {
+        let id = PayloadId::of(parent, &attributes);
+        if self.get(id).is_none() {
+            if self.0.len() == BUILDS_MAX {
+                self.0.pop_front();
+            }
+            self.0.push_back(Build { id, parent, attributes, built: None });
+        }
+        id
+    }
+}
+
+impl Engine {
+    /// Begins to build on a block that is valid (Engine API, paris.md, "Payload building"). The
+    /// attributes were checked against the block and the method's version.
+    pub(super) fn start_build(&mut self, parent: B256, attributes: PayloadAttributes) -> PayloadId {
+        self.builds.start(parent, attributes)
+    }
+
+    /// The payload of a build process, `None` when there is no such process, or the chain has left
+    /// its parent so far behind that nothing can be built on it.
+    pub(super) fn get_payload(
+        &mut self,
+        id: PayloadId,
+    ) -> Result<Option<Arc<BuiltPayload>>, Error> {
+        let (parent, attributes) = match self.builds.get(id) {
+            None => return Ok(None),
+            Some(Build { built: Some(built), .. }) => return Ok(Some(built.clone())),
+            Some(build) => (build.parent, build.attributes.clone()),
+        };
+        let built = match self.build(parent, &attributes) {
+            Ok(built) => Arc::new(built),
+            Err(Failure::Internal(Error::UnknownBlock))
+            | Err(Failure::Internal(Error::Storage(storage::Error::RewindTooDeep { .. }))) => {
+                return Ok(None);
+            }
+            Err(Failure::Internal(error)) => return Err(error),
+            // A system contract that is missing, for instance.
+            Err(Failure::Invalid(error)) => {
+                return Err(Error::Execution(format!("no valid block can be built: {error}")));
+            }
+        };
+        if let Some(build) = self.builds.get(id) {
+            build.built = Some(built.clone());
+        }
+        Ok(Some(built))
+    }
+
+    fn build(
+        &mut self,
+        parent: B256,
+        attributes: &PayloadAttributes,
+    ) -> Result<BuiltPayload, Failure> {
+        let found = self.chain.header_by_hash(parent).map_err(Failure::Internal)?;
+        let (parent, parent_header) = found.ok_or(Failure::Internal(Error::UnknownBlock))?;
+        let _span = info_span!("build_payload", block.number = parent.number + 1).entered();
+        self.ensure_base_below(parent.hash).map_err(Failure::Internal)?;
+        let spec = self.chain.spec.clone();
+        let template = Template {
+            timestamp: attributes.timestamp,
+            prev_randao: attributes.prev_randao,
+            fee_recipient: attributes.suggested_fee_recipient,
+            withdrawals: attributes.withdrawals.clone(),
+            parent_beacon_block_root: attributes.parent_beacon_block_root,
+            gas_limit_target: self.config.gas_limit_target,
+            extra_data: EXTRA_DATA.into(),
+        };
+        let withdrawals = attributes.withdrawals.as_deref();
+        let mut header = template.header(&spec, &parent_header);
+        let open = Block::seal(header.clone(), &[], withdrawals).map_err(Failure::Invalid)?;
+        let (state_root, executed) = self.execute_open(open, parent)?;
+        header.state_root = state_root;
+        if spec.fork_at(attributes.timestamp) >= Fork::Prague {
+            header.requests_hash = Some(executed.requests.requests_hash());
+        }
+        let block = Block::seal(header, &[], withdrawals).map_err(Failure::Invalid)?;
+        validate_header(&spec, &block.header, &parent_header)
+            .and_then(|()| validate_body(&spec, &block))
+            .map_err(Failure::Invalid)?;
+        info!(number = block.id.number, hash = %block.id.hash, "payload built");
+        Ok(BuiltPayload {
+            fork: spec.fork_at(attributes.timestamp),
+            payload: Payload::from_block(&block).0,
+            // The hash leaves out those without data, and so must the list (prague.md).
+            requests: executed.requests.take().into_iter().filter(|r| r.len() > 1).collect(),
+            value: U256::ZERO,
+        })
+    }
+
+    /// Executes a block whose header is not complete yet; nothing of it stays.
+    fn execute_open(&self, open: Block, parent: BlockId) -> Result<(B256, Executed), Failure> {
+        let open = Arc::new(open);
+        let senders = Senders::recover(open.clone());
+        let mut running = self.execute_streaming(&open, &senders, parent)?;
+        running.session.finish();
+        let state_root = root(running.session);
+        self.proof.discard(open.id.hash);
+        let state_root = state_root.map_err(|error| Failure::Internal(error.into()))?;
+        Ok((state_root, running.executed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tandem_primitives::Address;
+
+    fn attributes(timestamp: u64) -> PayloadAttributes {
+        PayloadAttributes {
+            timestamp,
+            prev_randao: B256::ZERO,
+            suggested_fee_recipient: Address::ZERO,
+            withdrawals: None,
+            parent_beacon_block_root: None,
+        }
+    }
+
+    #[test]
+    fn the_oldest_build_is_forgotten_first_and_the_same_one_not_begun_again() {
+        let mut builds = Builds::default();
+        let first = builds.start(B256::ZERO, attributes(0));
+        for timestamp in 0..BUILDS_MAX as u64 {
+            builds.start(B256::ZERO, attributes(timestamp));
+        }
+        assert!(builds.get(first).is_some(), "begun once, forgotten too early");
+        let newest = builds.start(B256::ZERO, attributes(1_000));
+        assert!(builds.get(first).is_none());
+        assert!(builds.get(newest).is_some());
+        assert_eq!(builds.0.len(), BUILDS_MAX);
+    }
+}

@@ -1,0 +1,99 @@
+//! `engine_getPayload` in its versions (execution-apis, `src/engine/paris.md` to `osaka.md`).
+
+use super::engine_types::unsupported_fork;
+use super::error::{RpcError, code};
+use super::hex::Quantity;
+use crate::{BuiltPayload, PayloadId};
+use alloy_primitives::{Bytes, FixedBytes, U256};
+use serde::Serialize;
+use tandem_chain::{Fork, Payload};
+
+/// `payloadId`: eight bytes.
+pub(super) type PayloadIdJson = FixedBytes<8>;
+
+impl From<PayloadIdJson> for PayloadId {
+    fn from(id: PayloadIdJson) -> Self {
+        Self(id.0)
+    }
+}
+
+/// The result from V2 on: each version adds to the one before. V1 is the payload alone.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct GetPayloadJson<'a> {
+    execution_payload: &'a Payload,
+    block_value: Quantity<U256>,
+    /// Since V3. In V5 the proofs are those of cells (`BlobsBundleV2`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blobs_bundle: Option<BlobsBundle>,
+    /// Since V3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    should_override_builder: Option<bool>,
+    /// Since V4.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    execution_requests: Option<&'a [Bytes]>,
+}
+
+/// `BlobsBundleV1` and `V2`: a payload without transactions has no blobs.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct BlobsBundle {
+    commitments: [Bytes; 0],
+    proofs: [Bytes; 0],
+    blobs: [Bytes; 0],
+}
+
+/// Whether this version serves payloads of this fork (-38005).
+///
+/// # Errors
+/// -38005 when it does not.
+pub(super) fn check_get_payload(version: u8, fork: Fork) -> Result<(), RpcError> {
+    let served = match version {
+        1 => fork < Fork::Shanghai,
+        2 => fork < Fork::Cancun,
+        3 => fork == Fork::Cancun,
+        4 => fork == Fork::Prague,
+        _ => fork >= Fork::Osaka,
+    };
+    if served { Ok(()) } else { Err(unsupported_fork("getPayload", version, Some(fork))) }
+}
+
+/// -38001.
+pub(super) fn unknown_payload(id: PayloadIdJson) -> RpcError {
+    RpcError::engine(code::UNKNOWN_PAYLOAD, format_args!("no payload {id}"))
+}
+
+impl<'a> GetPayloadJson<'a> {
+    /// The result of this version.
+    pub(super) fn new(version: u8, built: &'a BuiltPayload) -> Self {
+        Self {
+            execution_payload: &built.payload,
+            block_value: Quantity(built.value),
+            blobs_bundle: (version >= 3).then(BlobsBundle::default),
+            // No heuristic says otherwise, and blocks of builders have transactions.
+            should_override_builder: (version >= 3).then_some(false),
+            execution_requests: (version >= 4).then_some(&built.requests),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_version_serves_the_payloads_of_its_forks() {
+        for (version, forks) in [
+            (1, &[Fork::Paris][..]),
+            (2, &[Fork::Paris, Fork::Shanghai]),
+            (3, &[Fork::Cancun]),
+            (4, &[Fork::Prague]),
+            (5, &[Fork::Osaka]),
+        ] {
+            for fork in Fork::ALL {
+                let code = check_get_payload(version, fork).map_err(|error| error.code);
+                let want = if forks.contains(&fork) { Ok(()) } else { Err(code::UNSUPPORTED_FORK) };
+                assert_eq!(code, want, "{fork} by V{version}");
+            }
+        }
+    }
+}
