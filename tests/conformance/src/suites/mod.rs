@@ -1,5 +1,6 @@
 //! The fixture formats, one module each.
 
+mod mainnet_blocks;
 mod rlp;
 mod support;
 mod transaction;
@@ -8,4 +9,5 @@ mod trie;
 use crate::Suite;
 
 /// All suites. A file belongs to the first that takes it.
-pub const ALL: &[&dyn Suite] = &[&trie::Tries, &rlp::Rlp, &transaction::Transactions];
+pub const ALL: &[&dyn Suite] =
+    &[&trie::Tries, &rlp::Rlp, &transaction::Transactions, &mainnet_blocks::MainnetBlocks];
