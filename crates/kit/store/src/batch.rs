@@ -1,23 +1,41 @@
-use crate::{Store, Table};
+use crate::{
+    Store, Table,
+    memory::MemoryBatch,
+    store::{Backend, Db, family_of},
+};
 use rocksdb::WriteBatch;
 
 /// Writes to any tables that happen together or not at all. Later ones win over earlier ones.
 pub struct Batch<'a> {
-    store: &'a Store,
-    inner: WriteBatch,
+    inner: Inner<'a>,
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
+enum Inner<'a> {
+    Rocks { db: &'a Db, writes: WriteBatch },
+    Memory(MemoryBatch),
+}
+
+/// What a batch holds, for its store.
+pub(crate) enum Writes {
+    Rocks(WriteBatch),
+    Memory(MemoryBatch),
+}
+
 impl std::fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Batch").field("writes", &self.inner.len()).finish()
+        f.debug_struct("Batch").field("writes", &self.len()).finish()
     }
 }
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(store: &'a Store) -> Self {
-        Self { store, inner: WriteBatch::default(), key: Vec::new(), value: Vec::new() }
+        let inner = match &store.backend {
+            Backend::Rocks { db, .. } => Inner::Rocks { db, writes: WriteBatch::default() },
+            Backend::Memory(_) => Inner::Memory(MemoryBatch::default()),
+        };
+        Self { inner, key: Vec::new(), value: Vec::new() }
     }
 
     /// Sets the value of a key.
@@ -26,37 +44,56 @@ impl<'a> Batch<'a> {
         self.value.clear();
         T::encode_key(key, &mut self.key);
         T::encode_value(value, &mut self.value);
-        self.inner.put_cf(self.store.family_of::<T>(), &self.key, &self.value);
+        match &mut self.inner {
+            Inner::Rocks { db, writes } => {
+                writes.put_cf(family_of::<T>(db), &self.key, &self.value);
+            }
+            Inner::Memory(writes) => writes.push::<T>(&self.key, Some(&self.value)),
+        }
     }
 
     /// Removes a key; nothing happens when it is absent.
     pub fn delete<T: Table>(&mut self, key: T::Key<'_>) {
-        self.key.clear();
-        T::encode_key(key, &mut self.key);
-        self.inner.delete_cf(self.store.family_of::<T>(), &self.key);
+        let mut bytes = std::mem::take(&mut self.key);
+        bytes.clear();
+        T::encode_key(key, &mut bytes);
+        self.delete_raw::<T>(&bytes);
+        self.key = bytes;
     }
 
     /// Removes a key by its bytes, as a [`crate::Cursor`] shows them.
     pub fn delete_raw<T: Table>(&mut self, key: &[u8]) {
-        self.inner.delete_cf(self.store.family_of::<T>(), key);
+        match &mut self.inner {
+            Inner::Rocks { db, writes } => writes.delete_cf(family_of::<T>(db), key),
+            Inner::Memory(writes) => writes.push::<T>(key, None),
+        }
     }
 
     /// Puts and deletes so far.
     pub fn len(&self) -> usize {
-        self.inner.len()
+        match &self.inner {
+            Inner::Rocks { writes, .. } => writes.len(),
+            Inner::Memory(writes) => writes.len(),
+        }
     }
 
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.inner.is_empty()
+        self.len() == 0
     }
 
     /// Bytes that the batch occupies.
     pub fn byte_len(&self) -> usize {
-        self.inner.size_in_bytes()
+        match &self.inner {
+            Inner::Rocks { writes, .. } => writes.size_in_bytes(),
+            Inner::Memory(writes) => writes.byte_len(),
+        }
     }
 
-    pub(crate) fn into_inner(self) -> WriteBatch {
-        self.inner
+    pub(crate) fn into_writes(self) -> Writes {
+        match self.inner {
+            Inner::Rocks { writes, .. } => Writes::Rocks(writes),
+            Inner::Memory(writes) => Writes::Memory(writes),
+        }
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! A [`Store`] is one database directory with one column family per [`Table`]. Reads go through a
 //! [`View`] (of the latest state, or of a snapshot), writes through a [`Batch`] that is atomic over
-//! all tables. Nothing else of RocksDB shows, so that the tables may one day stand on something
-//! else.
+//! all tables. Nothing else of RocksDB shows, so the same tables also stand on ordered maps in
+//! memory ([`Store::in_memory`]), for chains that live for one test.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod batch;
 mod error;
+mod memory;
 mod options;
 mod store;
 pub mod tables;

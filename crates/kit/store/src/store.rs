@@ -1,4 +1,10 @@
-use crate::{Batch, Error, Options, Result, Table, View, tables, tables::Meta};
+use crate::{
+    Batch, Error, Options, Result, Table, View,
+    batch::Writes,
+    memory::{Memory, MemoryBatch},
+    tables,
+    tables::Meta,
+};
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, FlushOptions, SingleThreaded,
     WriteOptions,
@@ -26,15 +32,21 @@ pub enum Durability {
     Memory,
 }
 
-/// One open database directory. All methods may be called from any thread.
+/// One open database directory, or a database in memory. All methods may be called from any
+/// thread.
 pub struct Store {
-    db: Db,
-    path: PathBuf,
+    pub(crate) backend: Backend,
+}
+
+/// What a store's tables stand on.
+pub(crate) enum Backend {
+    Rocks { db: Db, path: PathBuf },
+    Memory(Memory),
 }
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("path", &self.path).finish()
+        f.debug_struct("Store").field("path", &self.path()).finish()
     }
 }
 
@@ -59,6 +71,16 @@ impl Store {
         batch.put::<Meta>(SCHEMA_KEY, &SCHEMA_VERSION.to_be_bytes());
         store.write(batch, Durability::Disk)?;
         Ok(store)
+    }
+
+    /// A new database that is in memory alone: nothing is left of it when it is dropped. It costs
+    /// next to nothing to make, so it is for short-lived chains.
+    pub fn in_memory() -> Self {
+        let memory = Memory::default();
+        let mut writes = MemoryBatch::default();
+        writes.push::<Meta>(SCHEMA_KEY.as_bytes(), Some(&SCHEMA_VERSION.to_be_bytes()));
+        memory.write(writes);
+        Self { backend: Backend::Memory(memory) }
     }
 
     /// Opens a database that [`Store::create`] made.
@@ -102,7 +124,7 @@ impl Store {
             .iter()
             .map(|(name, tuning)| ColumnFamilyDescriptor::new(*name, tuning.column_family(&cache)));
         match Db::open_cf_descriptors(database, path, families) {
-            Ok(db) => Ok(Self { db, path: path.to_owned() }),
+            Ok(db) => Ok(Self { backend: Backend::Rocks { db, path: path.to_owned() } }),
             Err(error) if is_lock_error(&error) => Err(Error::Locked(path.to_owned())),
             Err(error) => Err(error.into()),
         }
@@ -130,9 +152,12 @@ impl Store {
         }
     }
 
-    /// Where the database lies.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where the database lies, `None` when it is in memory.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.backend {
+            Backend::Rocks { path, .. } => Some(path),
+            Backend::Memory(_) => None,
+        }
     }
 
     /// Reads whatever is newest at each call.
@@ -156,37 +181,44 @@ impl Store {
     /// # Errors
     /// [`Error::Database`].
     pub fn write(&self, batch: Batch<'_>, durability: Durability) -> Result<()> {
-        let mut options = WriteOptions::default();
-        match durability {
-            Durability::Disk => options.set_sync(true),
-            Durability::Process => {}
-            Durability::Memory => options.disable_wal(true),
+        match (&self.backend, batch.into_writes()) {
+            (Backend::Rocks { db, .. }, Writes::Rocks(writes)) => {
+                let mut options = WriteOptions::default();
+                match durability {
+                    Durability::Disk => options.set_sync(true),
+                    Durability::Process => {}
+                    Durability::Memory => options.disable_wal(true),
+                }
+                Ok(db.write_opt(writes, &options)?)
+            }
+            (Backend::Memory(memory), Writes::Memory(writes)) => {
+                memory.write(writes);
+                Ok(())
+            }
+            _ => Err(Error::Database("the batch was made by another store".to_owned())),
         }
-        Ok(self.db.write_opt(batch.into_inner(), &options)?)
     }
 
-    /// Writes everything that is still in memory to files and waits for it.
+    /// Writes everything that is still in memory to files and waits for it. A database that is in
+    /// memory alone has no files.
     ///
     /// # Errors
     /// [`Error::Database`].
     pub fn flush(&self) -> Result<()> {
-        let families: Vec<_> = tables::ALL.iter().map(|(name, _)| self.family(name)).collect();
+        let Backend::Rocks { db, .. } = &self.backend else { return Ok(()) };
+        let families: Vec<_> = tables::ALL.iter().map(|(name, _)| family(db, name)).collect();
         let mut options = FlushOptions::default();
         options.set_wait(true);
-        Ok(self.db.flush_cfs_opt(&families, &options)?)
+        Ok(db.flush_cfs_opt(&families, &options)?)
     }
+}
 
-    pub(crate) fn db(&self) -> &Db {
-        &self.db
-    }
+pub(crate) fn family_of<T: Table>(db: &Db) -> &ColumnFamily {
+    family(db, T::NAME)
+}
 
-    pub(crate) fn family_of<T: Table>(&self) -> &ColumnFamily {
-        self.family(T::NAME)
-    }
-
-    fn family(&self, name: &str) -> &ColumnFamily {
-        self.db.cf_handle(name).expect("every table is opened with the database")
-    }
+fn family<'a>(db: &'a Db, name: &str) -> &'a ColumnFamily {
+    db.cf_handle(name).expect("every table is opened with the database")
 }
 
 fn is_lock_error(error: &rocksdb::Error) -> bool {

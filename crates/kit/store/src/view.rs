@@ -1,30 +1,61 @@
-use crate::{Error, Result, Store, Table, store::Db};
+use crate::{
+    Error, Result, Store, Table,
+    memory::{Memory, MemoryCursor, Tables},
+    store::{Backend, Db, family_of},
+};
 use rocksdb::{DBRawIteratorWithThreadMode, ReadOptions, SnapshotWithThreadMode};
-use std::marker::PhantomData;
+use std::{marker::PhantomData, sync::Arc};
 
 /// Reads from a store: the latest state, or one consistent state when it is a snapshot.
 pub struct View<'a> {
-    store: &'a Store,
+    source: Source<'a>,
+}
+
+enum Source<'a> {
+    Rocks(RocksView<'a>),
+    Memory(&'a Memory),
+    MemorySnapshot(Arc<Tables>),
+}
+
+struct RocksView<'a> {
+    db: &'a Db,
     options: ReadOptions,
     snapshot: Option<SnapshotWithThreadMode<'a, Db>>,
 }
 
 impl std::fmt::Debug for View<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("View").field("snapshot", &self.snapshot.is_some()).finish()
+        let snapshot = match &self.source {
+            Source::Rocks(view) => view.snapshot.is_some(),
+            Source::Memory(_) => false,
+            Source::MemorySnapshot(_) => true,
+        };
+        f.debug_struct("View").field("snapshot", &snapshot).finish()
     }
 }
 
 impl<'a> View<'a> {
     pub(crate) fn latest(store: &'a Store) -> Self {
-        Self { store, options: ReadOptions::default(), snapshot: None }
+        let source = match &store.backend {
+            Backend::Rocks { db, .. } => {
+                Source::Rocks(RocksView { db, options: ReadOptions::default(), snapshot: None })
+            }
+            Backend::Memory(memory) => Source::Memory(memory),
+        };
+        Self { source }
     }
 
     pub(crate) fn snapshot(store: &'a Store) -> Self {
-        let snapshot = store.db().snapshot();
-        let mut options = ReadOptions::default();
-        options.set_snapshot(&snapshot);
-        Self { store, options, snapshot: Some(snapshot) }
+        let source = match &store.backend {
+            Backend::Rocks { db, .. } => {
+                let snapshot = db.snapshot();
+                let mut options = ReadOptions::default();
+                options.set_snapshot(&snapshot);
+                Source::Rocks(RocksView { db, options, snapshot: Some(snapshot) })
+            }
+            Backend::Memory(memory) => Source::MemorySnapshot(memory.snapshot()),
+        };
+        Self { source }
     }
 
     /// The value of a key, `None` when it is absent.
@@ -34,10 +65,10 @@ impl<'a> View<'a> {
     pub fn get<T: Table>(&self, key: T::Key<'_>) -> Result<Option<T::Read>> {
         let mut bytes = Vec::with_capacity(64);
         T::encode_key(key, &mut bytes);
-        let family = self.store.family_of::<T>();
-        match self.store.db().get_pinned_cf_opt(family, &bytes, &self.options)? {
-            Some(value) => decode::<T>(&bytes, &value).map(Some),
-            None => Ok(None),
+        match &self.source {
+            Source::Rocks(view) => view.get::<T>(&bytes),
+            Source::Memory(memory) => memory.latest(|tables| get_in::<T>(tables, &bytes)),
+            Source::MemorySnapshot(tables) => get_in::<T>(tables, &bytes),
         }
     }
 
@@ -59,58 +90,100 @@ impl<'a> View<'a> {
         if ends.is_empty() {
             return Ok(Vec::new());
         }
-        let key = |index: usize| {
+        let keys = (0..ends.len()).map(|index| {
             let start = if index == 0 { 0 } else { ends[index - 1] };
             &bytes[start..ends[index]]
+        });
+        match &self.source {
+            Source::Rocks(view) => view.multi_get::<T>(keys),
+            Source::Memory(memory) => {
+                memory.latest(|tables| keys.map(|key| get_in::<T>(tables, key)).collect())
+            }
+            Source::MemorySnapshot(tables) => keys.map(|key| get_in::<T>(tables, key)).collect(),
+        }
+    }
+
+    /// All records whose key starts with `prefix`, in key order. An empty prefix means all. Writes
+    /// that come after this call are not seen.
+    pub fn cursor<T: Table>(&self, prefix: &[u8]) -> Cursor<'_, T> {
+        self.cursor_over(
+            |view| view.cursor::<T>(rocksdb::PrefixRange(prefix)),
+            |tables| MemoryCursor::with_prefix::<T>(tables, prefix),
+        )
+    }
+
+    /// All records from the key `start` to before the key `end` (to the last one when that is
+    /// `None`), in key order. Writes that come after this call are not seen.
+    pub fn range<T: Table>(&self, start: &[u8], end: Option<&[u8]>) -> Cursor<'_, T> {
+        self.cursor_over(
+            |view| match end {
+                Some(end) => view.cursor::<T>(start..end),
+                None => view.cursor::<T>(start..),
+            },
+            |tables| MemoryCursor::new::<T>(tables, start, end),
+        )
+    }
+
+    fn cursor_over<'v, T: Table>(
+        &'v self,
+        rocks: impl FnOnce(&'v RocksView<'a>) -> DBRawIteratorWithThreadMode<'v, Db>,
+        memory: impl FnOnce(&Tables) -> MemoryCursor,
+    ) -> Cursor<'v, T> {
+        let place = match &self.source {
+            Source::Rocks(view) => Place::Rocks(rocks(view)),
+            Source::Memory(latest) => Place::Memory(latest.latest(memory)),
+            Source::MemorySnapshot(tables) => Place::Memory(memory(tables)),
         };
-        let family = self.store.family_of::<T>();
-        let values = self.store.db().batched_multi_get_cf_opt(
-            family,
-            (0..ends.len()).map(key),
-            false,
-            &self.options,
-        );
-        values
-            .into_iter()
-            .enumerate()
-            .map(|(index, value)| match value? {
-                Some(value) => decode::<T>(key(index), &value).map(Some),
+        Cursor { place, table: PhantomData }
+    }
+}
+
+impl RocksView<'_> {
+    fn get<T: Table>(&self, key: &[u8]) -> Result<Option<T::Read>> {
+        match self.db.get_pinned_cf_opt(family_of::<T>(self.db), key, &self.options)? {
+            Some(value) => decode::<T>(key, &value).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn multi_get<'k, T: Table>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+    ) -> Result<Vec<Option<T::Read>>> {
+        let family = family_of::<T>(self.db);
+        let values = self.db.batched_multi_get_cf_opt(family, keys.clone(), false, &self.options);
+        keys.zip(values)
+            .map(|(key, value)| match value? {
+                Some(value) => decode::<T>(key, &value).map(Some),
                 None => Ok(None),
             })
             .collect()
     }
 
-    /// All records whose key starts with `prefix`, in key order. An empty prefix means all.
-    pub fn cursor<T: Table>(&self, prefix: &[u8]) -> Cursor<'_, T> {
-        self.cursor_over(rocksdb::PrefixRange(prefix))
-    }
-
-    /// All records from the key `start` to before the key `end` (to the last one when that is
-    /// `None`), in key order.
-    pub fn range<T: Table>(&self, start: &[u8], end: Option<&[u8]>) -> Cursor<'_, T> {
-        match end {
-            Some(end) => self.cursor_over(start..end),
-            None => self.cursor_over(start..),
-        }
-    }
-
-    fn cursor_over<T: Table>(&self, bounds: impl rocksdb::IterateBounds) -> Cursor<'_, T> {
+    fn cursor<T: Table>(
+        &self,
+        bounds: impl rocksdb::IterateBounds,
+    ) -> DBRawIteratorWithThreadMode<'_, Db> {
         let mut options = ReadOptions::default();
         if let Some(snapshot) = &self.snapshot {
             options.set_snapshot(snapshot);
         }
         options.set_iterate_range(bounds);
-        let family = self.store.family_of::<T>();
-        let mut inner = self.store.db().raw_iterator_cf_opt(family, options);
-        inner.seek_to_first();
-        Cursor { inner, table: PhantomData }
+        let mut cursor = self.db.raw_iterator_cf_opt(family_of::<T>(self.db), options);
+        cursor.seek_to_first();
+        cursor
     }
 }
 
 /// A place in a table's key order. It starts at the first record of its range.
 pub struct Cursor<'a, T: Table> {
-    inner: DBRawIteratorWithThreadMode<'a, Db>,
+    place: Place<'a>,
     table: PhantomData<T>,
+}
+
+enum Place<'a> {
+    Rocks(DBRawIteratorWithThreadMode<'a, Db>),
+    Memory(MemoryCursor),
 }
 
 impl<T: Table> std::fmt::Debug for Cursor<'_, T> {
@@ -125,11 +198,16 @@ impl<T: Table> Cursor<'_, T> {
     /// # Errors
     /// [`Error::Database`] when reading stopped before the end.
     pub fn entry(&self) -> Result<Option<(&[u8], &[u8])>> {
-        let item = self.inner.item();
-        if item.is_none() {
-            self.inner.status()?;
+        match &self.place {
+            Place::Rocks(cursor) => {
+                let item = cursor.item();
+                if item.is_none() {
+                    cursor.status()?;
+                }
+                Ok(item)
+            }
+            Place::Memory(cursor) => Ok(cursor.entry()),
         }
-        Ok(item)
     }
 
     /// The value here, `None` past the end.
@@ -145,15 +223,24 @@ impl<T: Table> Cursor<'_, T> {
 
     /// Moves on by one record.
     pub fn advance(&mut self) {
-        if self.inner.valid() {
-            self.inner.next();
+        match &mut self.place {
+            Place::Rocks(cursor) if cursor.valid() => cursor.next(),
+            Place::Rocks(_) => {}
+            Place::Memory(cursor) => cursor.advance(),
         }
     }
 
     /// Moves to the first record of the range whose key is not below these bytes.
     pub fn seek(&mut self, key: &[u8]) {
-        self.inner.seek(key);
+        match &mut self.place {
+            Place::Rocks(cursor) => cursor.seek(key),
+            Place::Memory(cursor) => cursor.seek(key),
+        }
     }
+}
+
+fn get_in<T: Table>(tables: &Tables, key: &[u8]) -> Result<Option<T::Read>> {
+    tables.get::<T>(key).map(|value| decode::<T>(key, value)).transpose()
 }
 
 fn decode<T: Table>(key: &[u8], value: &[u8]) -> Result<T::Read> {

@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 use tandem_primitives::{Account, B256, BlockId, U256};
 use tandem_store::{
-    Durability, Error, Options, Store,
+    Durability, Error, Options, Store, View,
     tables::{
         AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Meta, Pending, Receipts,
         ReverseDiffs, Slots, StorageTrie, Transactions,
@@ -23,20 +23,23 @@ fn open(path: &Path) -> Result<Store, Error> {
     Store::open(path, &Options::default())
 }
 
-#[test]
-fn every_table_gives_back_what_was_written_also_after_reopening() {
+/// Runs a test on a database directory, and in memory.
+fn on_both(test: impl Fn(Store)) {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("db");
+    test(create(&directory.path().join("db")));
+    test(Store::in_memory());
+}
+
+/// One record for every table, of every kind of value.
+fn fill(store: &Store) {
     let account = Account { nonce: 3, balance: U256::MAX, code_hash: hash(7) };
     let large = vec![5; 100_000];
-    let place = (BlockId::new(9, hash(9)), 4);
-    let store = create(&path);
     let mut batch = store.batch();
     batch.put::<Headers>(hash(1), (7, b"header"));
     batch.put::<Bodies>(hash(1), &large);
     batch.put::<Receipts>(hash(1), b"");
     batch.put::<Canonical>(7, hash(1));
-    batch.put::<Transactions>(hash(2), place);
+    batch.put::<Transactions>(hash(2), (BlockId::new(9, hash(9)), 4));
     batch.put::<Code>(hash(7), &large);
     batch.put::<Accounts>(hash(3), &account);
     batch.put::<Slots>((hash(3), hash(4)), U256::from(256));
@@ -46,24 +49,36 @@ fn every_table_gives_back_what_was_written_also_after_reopening() {
     batch.put::<Pending>(hash(1), b"pending");
     batch.put::<Meta>("name", b"value");
     store.write(batch, Durability::Process).unwrap();
-    let check = |store: &Store| {
-        let view = store.snapshot();
-        assert_eq!(view.get::<Headers>(hash(1)).unwrap(), Some((7, (*b"header").into())));
-        assert_eq!(view.get::<Bodies>(hash(1)).unwrap().unwrap(), large);
-        assert_eq!(view.get::<Receipts>(hash(1)).unwrap().unwrap().as_ref(), b"");
-        assert_eq!(view.get::<Canonical>(7).unwrap(), Some(hash(1)));
-        assert_eq!(view.get::<Transactions>(hash(2)).unwrap(), Some(place));
-        assert_eq!(view.get::<Code>(hash(7)).unwrap().unwrap(), large);
-        assert_eq!(view.get::<Accounts>(hash(3)).unwrap(), Some(account));
-        assert_eq!(view.get::<Accounts>(hash(4)).unwrap(), None);
-        let keys = [(hash(3), hash(4)), (hash(3), hash(5))];
-        assert_eq!(view.multi_get::<Slots>(keys).unwrap(), [Some(U256::from(256)), None]);
-        assert_eq!(view.get::<AccountTrie>(&[]).unwrap().unwrap().as_ref(), b"root");
-        assert_eq!(view.get::<StorageTrie>((hash(3), &[1, 2])).unwrap().unwrap().as_ref(), b"node");
-        assert_eq!(view.get::<ReverseDiffs>(7).unwrap().unwrap().as_ref(), b"undo");
-        assert_eq!(view.get::<Pending>(hash(1)).unwrap().unwrap().as_ref(), b"pending");
-        assert_eq!(view.get::<Meta>("name").unwrap().unwrap().as_ref(), b"value");
-    };
+}
+
+fn check_filled(view: &View<'_>) {
+    let account = Account { nonce: 3, balance: U256::MAX, code_hash: hash(7) };
+    let large = vec![5; 100_000];
+    let place = (BlockId::new(9, hash(9)), 4);
+    assert_eq!(view.get::<Headers>(hash(1)).unwrap(), Some((7, (*b"header").into())));
+    assert_eq!(view.get::<Bodies>(hash(1)).unwrap().unwrap(), large);
+    assert_eq!(view.get::<Receipts>(hash(1)).unwrap().unwrap().as_ref(), b"");
+    assert_eq!(view.get::<Canonical>(7).unwrap(), Some(hash(1)));
+    assert_eq!(view.get::<Transactions>(hash(2)).unwrap(), Some(place));
+    assert_eq!(view.get::<Code>(hash(7)).unwrap().unwrap(), large);
+    assert_eq!(view.get::<Accounts>(hash(3)).unwrap(), Some(account));
+    assert_eq!(view.get::<Accounts>(hash(4)).unwrap(), None);
+    let keys = [(hash(3), hash(4)), (hash(3), hash(5))];
+    assert_eq!(view.multi_get::<Slots>(keys).unwrap(), [Some(U256::from(256)), None]);
+    assert_eq!(view.get::<AccountTrie>(&[]).unwrap().unwrap().as_ref(), b"root");
+    assert_eq!(view.get::<StorageTrie>((hash(3), &[1, 2])).unwrap().unwrap().as_ref(), b"node");
+    assert_eq!(view.get::<ReverseDiffs>(7).unwrap().unwrap().as_ref(), b"undo");
+    assert_eq!(view.get::<Pending>(hash(1)).unwrap().unwrap().as_ref(), b"pending");
+    assert_eq!(view.get::<Meta>("name").unwrap().unwrap().as_ref(), b"value");
+}
+
+#[test]
+fn every_table_gives_back_what_was_written_also_after_reopening() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let store = create(&path);
+    fill(&store);
+    let check = |store: &Store| check_filled(&store.snapshot());
     check(&store);
     assert!(matches!(open(&path), Err(Error::Locked(_))));
     assert!(matches!(Store::destroy(&path), Err(Error::Locked(_))));
@@ -78,9 +93,31 @@ fn every_table_gives_back_what_was_written_also_after_reopening() {
 }
 
 #[test]
-fn a_snapshot_does_not_see_later_writes_and_a_cursor_keeps_to_its_prefix() {
+fn every_table_in_memory_gives_back_what_was_written() {
+    let store = Store::in_memory();
+    fill(&store);
+    check_filled(&store.view());
+    check_filled(&store.snapshot());
+    store.flush().unwrap();
+    assert_eq!(store.path(), None);
+    let schema = store.view().get::<Meta>("schema_version").unwrap().unwrap();
+    assert_eq!(schema.as_ref(), tandem_store::SCHEMA_VERSION.to_be_bytes());
+}
+
+#[test]
+fn a_batch_of_another_kind_of_store_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let store = create(&directory.path().join("db"));
+    let (one, other) = (create(&directory.path().join("db")), Store::in_memory());
+    assert!(one.write(other.batch(), Durability::Process).is_err());
+    assert!(other.write(one.batch(), Durability::Process).is_err());
+}
+
+#[test]
+fn a_snapshot_does_not_see_later_writes_and_a_cursor_keeps_to_its_prefix() {
+    on_both(|store| check_snapshot_and_cursors(&store));
+}
+
+fn check_snapshot_and_cursors(store: &Store) {
     let put = |owner: u8, slot: u8| {
         let mut batch = store.batch();
         batch.put::<Slots>((hash(owner), hash(slot)), U256::from(slot));
@@ -91,7 +128,7 @@ fn a_snapshot_does_not_see_later_writes_and_a_cursor_keeps_to_its_prefix() {
     }
     let snapshot = store.snapshot();
     put(2, 3);
-    let slots = |view: &tandem_store::View<'_>, prefix: &[u8]| {
+    let slots = |view: &View<'_>, prefix: &[u8]| {
         let mut cursor = view.cursor::<Slots>(prefix);
         let mut found = Vec::new();
         while let Some(value) = cursor.value().unwrap() {
@@ -116,8 +153,10 @@ fn a_snapshot_does_not_see_later_writes_and_a_cursor_keeps_to_its_prefix() {
 
 #[test]
 fn a_batch_is_written_whole_and_its_last_word_counts() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = create(&directory.path().join("db"));
+    on_both(|store| check_batch(&store));
+}
+
+fn check_batch(store: &Store) {
     let mut batch = store.batch();
     batch.put::<Canonical>(1, hash(1));
     batch.delete::<Canonical>(1);
@@ -154,13 +193,12 @@ fn directories_that_are_not_ours_are_refused() {
 
 #[test]
 fn a_malformed_record_is_named() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("db");
-    let store = create(&path);
-    let mut batch = store.batch();
-    // A slot that is zero is never written; its bytes are no value.
-    batch.put::<Slots>((hash(1), hash(2)), U256::ZERO);
-    store.write(batch, Durability::Process).unwrap();
-    let error = store.view().get::<Slots>((hash(1), hash(2))).unwrap_err().to_string();
-    assert!(error.contains("slots") && error.contains(&hash(2).to_string()[2..]), "{error}");
+    on_both(|store| {
+        let mut batch = store.batch();
+        // A slot that is zero is never written; its bytes are no value.
+        batch.put::<Slots>((hash(1), hash(2)), U256::ZERO);
+        store.write(batch, Durability::Process).unwrap();
+        let error = store.view().get::<Slots>((hash(1), hash(2))).unwrap_err().to_string();
+        assert!(error.contains("slots") && error.contains(&hash(2).to_string()[2..]), "{error}");
+    });
 }
