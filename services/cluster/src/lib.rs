@@ -1,5 +1,5 @@
 //! Starts the services in one process: `tandem node`, the demo and the tests share one
-//! [`Cluster::start`].
+//! [`Cluster::start`]; [`Cluster::start_in_memory`] is the same over a database in memory.
 //!
 //! ```text
 //!            ┌──────────── executor ────────────┐
@@ -24,3 +24,4 @@ mod start;
 pub use config::{Config, ConfigError, Ports};
 pub use start::{Cluster, Error};
 pub use tandem_executor::{Handle, rpc::ClientInfo};
+pub use tandem_storage_writer::{Difference, Report};

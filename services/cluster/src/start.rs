@@ -18,7 +18,7 @@ use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     storage::StorageApi,
 };
-use tandem_storage_writer::StorageWriter;
+use tandem_storage_writer::{Report, StorageWriter};
 use tandem_telemetry::Telemetry;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -74,6 +74,28 @@ impl Cluster {
     /// # Errors
     /// [`Error`].
     pub fn start(config: Config) -> Result<Self, Error> {
+        Self::start_over(config, StorageWriter::open)
+    }
+
+    /// Starts all services over a new database in memory, made from geth's genesis file (JSON, or
+    /// JSON in gzip). With [`Config::small`] it costs about as much as its threads, so a test may
+    /// have one for itself. Nothing listens yet.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn start_in_memory(config: Config, genesis: impl io::Read) -> Result<Self, Error> {
+        Self::start_over(config, |config, deps| {
+            StorageWriter::create_in_memory(genesis, config, deps)
+        })
+    }
+
+    fn start_over(
+        config: Config,
+        open: impl FnOnce(
+            tandem_storage_writer::Config,
+            tandem_storage_writer::Deps,
+        ) -> Result<Arc<StorageWriter>, tandem_storage_writer::Error>,
+    ) -> Result<Self, Error> {
         let bus = Bus::default();
         let fatal = CancellationToken::new();
         let on_persisted = {
@@ -83,7 +105,7 @@ impl Cluster {
         let mut executor_config = config.executor;
         executor_config.persist_depth = config.storage_writer.persist_depth;
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
-        let storage = StorageWriter::open(config.storage_writer, deps)?;
+        let storage = open(config.storage_writer, deps)?;
         let api: Arc<dyn StorageApi> = storage.clone();
         // First of those that need the KZG setup: what it loads serves the EVM's precompile too.
         let blobs = BlobValidator::start(
@@ -137,6 +159,16 @@ impl Cluster {
     /// The executor's handle.
     pub fn handle(&self) -> Handle {
         self.executor.handle()
+    }
+
+    /// Recomputes the tries from the state and runs the pending blocks up to the head through them
+    /// once more, as `tandem verify` does, on what is stored at this moment.
+    ///
+    /// # Errors
+    /// [`Error::StorageWriter`] when the database cannot be read. What is wrong in it is in the
+    /// report.
+    pub fn verify(&self) -> Result<Report, Error> {
+        Ok(self.storage.verify()?)
     }
 
     /// Listens. All ports are bound before the first request is answered.

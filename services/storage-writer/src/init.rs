@@ -5,7 +5,7 @@
 //! that takes its real one at the very end, so a database that can be opened is complete.
 
 use crate::{
-    Error,
+    Config, Deps, Error, StorageWriter,
     config::database_path,
     genesis::{self, Entry, GenesisFile},
     meta,
@@ -97,7 +97,11 @@ pub fn init(
     let unfinished = datadir.join("db.unfinished");
     Store::destroy(&unfinished)?;
     let store = Store::create(&unfinished, &options)?;
-    let built = build(&store, genesis_path, &mut progress);
+    let built = build(
+        &store,
+        |progress: &mut _, sink: &mut EntrySink<'_>| read_file(genesis_path, progress, sink),
+        &mut progress,
+    );
     drop(store);
     let initialized = match built {
         Ok(initialized) => initialized,
@@ -114,6 +118,26 @@ pub fn init(
     let directory = File::open(datadir).and_then(|directory| directory.sync_all());
     directory.map_err(|source| io_error("sync", datadir, source))?;
     Ok(initialized)
+}
+
+impl StorageWriter {
+    /// storage-writer over a new database in memory, made from geth's genesis file (JSON, or JSON
+    /// in gzip) the way [`init`] makes one. Nothing is left of it after the last handle is dropped;
+    /// [`Config::datadir`] and [`Config::store`] are of no account.
+    ///
+    /// # Errors
+    /// [`Error::Genesis`], also for a reader that fails.
+    pub fn create_in_memory(
+        genesis: impl Read,
+        config: Config,
+        deps: Deps,
+    ) -> Result<Arc<Self>, Error> {
+        let store = Store::in_memory();
+        let genesis = BufReader::new(genesis);
+        let read = |_: &mut _, sink: &mut EntrySink<'_>| read_json(genesis, sink);
+        build(&store, read, &mut |_| {})?;
+        Self::start(store, config, deps)
+    }
 }
 
 fn io_error(context: &'static str, path: &Path, source: io::Error) -> Error {
@@ -141,13 +165,17 @@ fn compare(
     Ok(Initialized { genesis: have.id, already: true, accounts: file.accounts, slots: file.slots })
 }
 
-fn build(
+/// Takes the entries of `alloc` as they are read.
+type EntrySink<'a> = dyn FnMut(Entry) -> Result<(), Error> + 'a;
+
+/// Fills an empty database with the genesis that `read` reads.
+fn build<P: FnMut(Progress) + Send>(
     store: &Store,
-    genesis_path: &Path,
-    progress: &mut (impl FnMut(Progress) + Send),
+    read: impl FnOnce(&mut P, &mut EntrySink<'_>) -> Result<GenesisFile, Error>,
+    progress: &mut P,
 ) -> Result<Initialized, Error> {
     let mut batch = store.batch();
-    let file = read_file(genesis_path, progress, &mut |entry| {
+    let file = read(progress, &mut |entry| {
         match entry {
             Entry::Account { address_hash, account, code } => {
                 batch.put::<Accounts>(address_hash, &account);
@@ -268,19 +296,31 @@ impl<R: Fn(u64)> Sink for Writer<'_, R> {
     }
 }
 
-/// Reads a genesis file, unpacking it when it starts like gzip.
+/// Reads a genesis, unpacking it when it starts like gzip.
+fn read_json(
+    mut reader: BufReader<impl Read>,
+    sink: &mut EntrySink<'_>,
+) -> Result<GenesisFile, Error> {
+    let start = reader.fill_buf().map_err(|error| Error::Genesis(error.to_string()))?;
+    if start.starts_with(&[0x1f, 0x8b]) {
+        genesis::read(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(reader)), sink)
+    } else {
+        genesis::read(reader, sink)
+    }
+}
+
+/// Reads a genesis file.
 fn read_file(
     path: &Path,
     progress: &mut impl FnMut(Progress),
-    sink: &mut dyn FnMut(Entry) -> Result<(), Error>,
+    sink: &mut EntrySink<'_>,
 ) -> Result<GenesisFile, Error> {
     let file = File::open(path).map_err(|source| io_error("open", path, source))?;
     let total = file.metadata().map_err(|source| io_error("read", path, source))?.len();
     let bytes = Arc::new(AtomicU64::new(0));
     let counted = Counted { file, bytes: bytes.clone() };
     let mut reader = BufReader::with_capacity(1 << 16, counted);
-    let start = reader.fill_buf().map_err(|source| io_error("read", path, source))?;
-    let gzip = start.starts_with(&[0x1f, 0x8b]);
+    reader.fill_buf().map_err(|source| io_error("read", path, source))?;
     let mut entries = 0u64;
     let mut sink = |entry| {
         entries += 1;
@@ -289,11 +329,7 @@ fn read_file(
         }
         sink(entry)
     };
-    let read = if gzip {
-        genesis::read(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(reader)), &mut sink)
-    } else {
-        genesis::read(reader, &mut sink)
-    };
+    let read = read_json(reader, &mut sink);
     progress(Progress::Reading { bytes: bytes.load(Ordering::Relaxed), total });
     read.map_err(|error| match error {
         Error::Genesis(reason) => Error::Genesis(format!("{}: {reason}", path.display())),

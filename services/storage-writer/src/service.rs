@@ -46,7 +46,7 @@ impl Default for Deps {
 /// storage-writer as its callers in the same process hold it. Dropping the last handle ends the
 /// persist thread after the block it is at; nothing is lost by not doing even that.
 pub struct StorageWriter {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     genesis: BlockId,
     genesis_json: Arc<str>,
     /// Held for reading over each fenced write, so that a grant comes after all older writes.
@@ -63,6 +63,11 @@ impl StorageWriter {
     /// [`tandem_store::Error`].
     pub fn open(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         let store = Store::open(&database_path(&config.datadir), &config.store)?;
+        Self::start(store, config, deps)
+    }
+
+    /// Loads what a store holds and starts the persist thread.
+    pub(crate) fn start(store: Store, config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         let (genesis, chain, epoch) = load(&store)?;
         info!(
             base = %chain.base(), head = %chain.forkchoice().head, pending = chain.len(),

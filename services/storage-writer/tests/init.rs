@@ -65,6 +65,34 @@ fn every_spelling_of_geth_leads_to_its_root() {
 }
 
 #[test]
+fn a_genesis_in_memory_is_the_same_as_in_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let datadir = directory.path();
+    let made = write_and_init(datadir, &genesis(ALLOC)).unwrap();
+    let durable = StorageWriter::open(Config::new(datadir), Deps::default()).unwrap();
+    let mut zipped = GzEncoder::new(Vec::new(), Compression::fast());
+    zipped.write_all(genesis(ALLOC).as_bytes()).unwrap();
+    let config = Config::new(datadir.join("unused"));
+    for text in [genesis(ALLOC).into_bytes(), zipped.finish().unwrap()] {
+        let created =
+            StorageWriter::create_in_memory(text.as_slice(), config.clone(), Deps::default());
+        let writer = created.unwrap();
+        assert_eq!(writer.checkpoint().unwrap().genesis, made.genesis);
+        let (report, expected) = (writer.verify().unwrap(), durable.verify().unwrap());
+        assert_eq!(report.first_difference, None);
+        assert_eq!((report.base, report.accounts, report.slots), (made.genesis, 3, 2));
+        assert_eq!(report.account_nodes, expected.account_nodes);
+        assert_eq!(report.storage_nodes, expected.storage_nodes);
+    }
+    assert!(!datadir.join("unused").exists());
+    for bad in ["", "{}", "no json"] {
+        let error =
+            StorageWriter::create_in_memory(bad.as_bytes(), config.clone(), Deps::default());
+        assert!(matches!(error, Err(Error::Genesis(_))));
+    }
+}
+
+#[test]
 fn the_same_genesis_again_is_nothing_to_do_and_another_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let datadir = directory.path();

@@ -8,10 +8,10 @@ mod blocks;
 mod nodes;
 mod state;
 
-use crate::{Error, config::database_path, service::load_chain};
+use crate::{Error, StorageWriter, config::database_path, service::load_chain};
 use std::{fmt, path::Path};
 use tandem_primitives::{B256, BlockId};
-use tandem_store::{Options, Store};
+use tandem_store::{Options, Store, View};
 
 /// What is wrong with a stored trie node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,13 +142,26 @@ impl Report {
 /// When the database cannot be opened or read. What is wrong in it is in the report.
 pub fn verify(datadir: &Path) -> Result<Report, Error> {
     let store = Store::open(&database_path(datadir), &Options::default())?;
-    let view = store.view();
-    let chain = load_chain(&view)?;
+    check(&store.view())
+}
+
+impl StorageWriter {
+    /// Checks the database as it is at this moment, whatever is written meanwhile.
+    ///
+    /// # Errors
+    /// When the database cannot be read. What is wrong in it is in the report.
+    pub fn verify(&self) -> Result<Report, Error> {
+        check(&self.shared.store.snapshot())
+    }
+}
+
+fn check(view: &View<'_>) -> Result<Report, Error> {
+    let chain = load_chain(view)?;
     let mut report =
         Report { base: chain.base(), head: chain.forkchoice().head, ..Report::default() };
-    state::check(&store, &mut report)?;
-    blocks::check_base_chain(&view, &mut report)?;
-    blocks::check_reverse_diffs(&view, &mut report)?;
-    blocks::check_pending(&view, &chain, &mut report)?;
+    state::check(view, &mut report)?;
+    blocks::check_base_chain(view, &mut report)?;
+    blocks::check_reverse_diffs(view, &mut report)?;
+    blocks::check_pending(view, &chain, &mut report)?;
     Ok(report)
 }

@@ -9,17 +9,17 @@ use rayon::prelude::*;
 use std::collections::HashSet;
 use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, Shard, SubtrieRoot, keccak256};
 use tandem_store::{
-    Store, View,
+    View,
     tables::{AccountTrie, Code, StorageTrie},
 };
 use tandem_trie::combine;
 
 /// Checks all shards and the root.
-pub fn check(store: &Store, report: &mut Report) -> Result<(), Error> {
+pub fn check(view: &View<'_>, report: &mut Report) -> Result<(), Error> {
     let shards: Vec<(Rebuilt, Findings)> = Shard::all()
         .collect::<Vec<_>>()
         .into_par_iter()
-        .map(|shard| check_shard(&store.view(), shard))
+        .map(|shard| check_shard(view, shard))
         .collect::<Result<_, Error>>()?;
     let mut roots: [SubtrieRoot; Shard::COUNT] = Default::default();
     for (root, (rebuilt, findings)) in roots.iter_mut().zip(shards) {
@@ -33,7 +33,7 @@ pub fn check(store: &Store, report: &mut Report) -> Result<(), Error> {
         }
         *root = rebuilt.top;
     }
-    check_root(&store.view(), &roots, report)
+    check_root(view, &roots, report)
 }
 
 fn check_root(
