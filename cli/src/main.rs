@@ -4,6 +4,7 @@
 
 mod demo;
 mod http_client;
+mod import;
 mod init;
 mod node;
 mod overlap;
@@ -35,6 +36,8 @@ struct Cli {
 enum Command {
     /// Write a genesis into an empty data directory
     Init(init::Args),
+    /// Take in blocks from files that geth's export wrote, those from before the merge too
+    Import(import::Args),
     /// Run all six services in this process
     Node(node::Args),
     /// Send a corpus of payloads to an Engine API and measure the answers
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
     let _ = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("rayon-{n}")).build_global();
     let result = match Cli::parse().command {
         Command::Init(args) => init::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Node(args) => node::run(args),
         Command::Replay(args) => replay::main(args),
         Command::Overlap(args) => overlap::main(args),

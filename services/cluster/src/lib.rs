@@ -19,9 +19,11 @@
 
 mod config;
 mod http;
+mod import;
 mod start;
 
 pub use config::{Config, ConfigError, Ports};
+pub use import::{BlockFile, ImportError, Imported, import};
 pub use start::{Cluster, Error};
 pub use tandem_executor::{Handle, rpc::ClientInfo};
 pub use tandem_storage_writer::{Difference, Report};

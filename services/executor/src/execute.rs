@@ -2,6 +2,7 @@
 //! commits.
 
 use crate::{
+    dao::apply_dao_fork,
     error::Error,
     requests::{check_deposits, missing_contract},
     senders::Senders,
@@ -15,8 +16,9 @@ use alloy_evm::{
     eth::{EthBlockExecutionCtx, EthBlockExecutor, EthEvmBuilder},
 };
 use revm::context::result::InvalidTransaction;
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 use tandem_chain::{Block, BlockError, ChainSpec, Fork, Receipt, ReceiptBuilder, TransactionRule};
+use tandem_proto::multiproof::StateUpdate;
 
 /// What execution gives beside the state changes.
 #[derive(Debug)]
@@ -29,6 +31,9 @@ pub struct Executed {
     pub blob_gas_used: u64,
     /// Requests to the consensus layer (EIP-7685).
     pub requests: Requests,
+    /// The changes of each transaction, where its receipt holds the root of the state after it:
+    /// before Byzantium. Whoever knows the tries sets [`Receipt::post_state`]. Empty otherwise.
+    pub steps: Vec<Arc<StateUpdate>>,
 }
 
 /// Why a block has no result.
@@ -51,12 +56,13 @@ pub fn execute<R: StateReader>(
     senders: &Senders,
     state: &mut BlockState<'_, R>,
 ) -> Result<Executed, Failure> {
-    let result = run(spec, block, senders, state);
+    let mut steps = Vec::new();
+    let result = run(spec, block, senders, state, &mut steps);
     if let Some(error) = state.take_error() {
         return Err(Failure::Internal(error));
     }
     let BlockExecutionResult { receipts, requests, gas_used, blob_gas_used } = result?;
-    Ok(Executed { receipts, gas_used, blob_gas_used, requests })
+    Ok(Executed { receipts, gas_used, blob_gas_used, requests, steps })
 }
 
 fn run<R: StateReader>(
@@ -64,14 +70,22 @@ fn run<R: StateReader>(
     block: &Block,
     senders: &Senders,
     state: &mut BlockState<'_, R>,
+    steps: &mut Vec<Arc<StateUpdate>>,
 ) -> Result<BlockExecutionResult<Receipt>, Failure> {
     let header = &block.header;
+    let fork = spec.fork_of(header);
+    if fork < Fork::Byzantium {
+        state.keep_steps();
+    }
+    if fork < Fork::Paris {
+        apply_dao_fork(spec, header.number, state).map_err(Failure::Internal)?;
+    }
     let (rules, blob_params) = (spec.rules(header), spec.blob_params_of(header));
     let env = EvmEnv::for_eth_block(header, rules, spec.chain_id(), blob_params);
     let context = EthBlockExecutionCtx {
         parent_hash: header.parent_hash,
         parent_beacon_block_root: header.parent_beacon_block_root,
-        ommers: &[],
+        ommers: &block.ommers,
         withdrawals: block.withdrawals.as_deref().map(Cow::Borrowed),
         extra_data: header.extra_data.clone(),
         tx_count_hint: Some(block.transactions.len()),
@@ -90,8 +104,9 @@ fn run<R: StateReader>(
                 })
             },
         )?;
+        steps.extend(executor.evm_mut().db_mut().take_step());
     }
-    if spec.fork_at(header.timestamp) >= Fork::Prague {
+    if fork >= Fork::Prague {
         check_deposits(spec.deposit_contract(), executor.receipts()).map_err(Failure::Invalid)?;
         let missing = missing_contract(executor.evm_mut().db_mut()).map_err(Failure::Internal)?;
         if let Some(address) = missing {

@@ -86,6 +86,40 @@ impl Handle {
         }
     }
 
+    /// Takes in a block on top of one that is known, from before the merge or after it: validated
+    /// in full but for the seal of proof of work, executed, and durable when the answer is VALID.
+    /// It does not become the head: see [`Handle::make_head`]. A block that is known already is
+    /// VALID, one whose parent is not known SYNCING.
+    ///
+    /// # Errors
+    /// [`Error`]: there is no verdict, the block may be sent again.
+    pub async fn import(&self, block: Block) -> Result<PayloadStatus, Error> {
+        let span = info_span!("import", block.number = block.id.number);
+        let checked = on_cpu(move || {
+            block.check_roots()?;
+            let block = Arc::new(block);
+            Ok::<_, tandem_chain::BlockError>((block.clone(), Senders::recover(block)))
+        });
+        match checked.instrument(span.clone()).await? {
+            Err(error) => Ok(PayloadStatus::invalid(None, error.describe())),
+            Ok((block, senders)) => {
+                let ask = |reply| Message::NewPayload { block, senders, reply };
+                self.engine.ask(ask).instrument(span).await?
+            }
+        }
+    }
+
+    /// Makes an imported block the head, safe and finalized block staying as they are. Unlike
+    /// [`Handle::forkchoice_updated`] it takes blocks from before the merge: a chain that is
+    /// imported need not reach it. SYNCING when the block is not known.
+    ///
+    /// # Errors
+    /// [`Error::InvalidForkchoice`] when the block is not on the branch of what is finalized, or
+    /// others: the call may be repeated.
+    pub async fn make_head(&self, hash: B256) -> Result<PayloadStatus, Error> {
+        self.engine.ask(|reply| Message::MakeHead { hash, reply }).await?
+    }
+
     /// Sets head, safe and finalized block.
     ///
     /// # Errors

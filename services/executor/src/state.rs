@@ -45,6 +45,8 @@ pub struct BlockState<'a, R> {
     session: Option<&'a mut dyn ProofSession>,
     accounts: AddressMap<Entry>,
     codes: B256Map<Bytecode>,
+    /// The updates since the last step, where they are kept.
+    steps: Option<Vec<AccountUpdate>>,
     error: Option<Error>,
 }
 
@@ -78,7 +80,18 @@ impl<'a, R: StateReader> BlockState<'a, R> {
         session: Option<&'a mut dyn ProofSession>,
     ) -> Self {
         let (accounts, codes) = (AddressMap::default(), B256Map::default());
-        Self { reader, block_hashes, session, accounts, codes, error: None }
+        Self { reader, block_hashes, session, accounts, codes, steps: None, error: None }
+    }
+
+    /// From now on updates are kept for [`BlockState::take_step`].
+    pub fn keep_steps(&mut self) {
+        self.steps.get_or_insert_default();
+    }
+
+    /// What was committed since the last call, `None` where it is not kept.
+    pub fn take_step(&mut self) -> Option<Arc<StateUpdate>> {
+        let accounts = std::mem::take(self.steps.as_mut()?);
+        Some(Arc::new(StateUpdate { accounts }))
     }
 
     /// The error that made the EVM stop, if it was one of reading.
@@ -131,7 +144,8 @@ impl<'a, R: StateReader> BlockState<'a, R> {
         if !evm.is_touched() {
             return Ok(None);
         }
-        let gone = evm.is_selfdestructed() || evm.is_empty();
+        // Before EIP-161 a touched account without anything in it exists: revm marks it as created.
+        let gone = evm.is_selfdestructed() || (evm.is_empty() && !evm.is_created());
         let after = (!gone).then_some(Account {
             nonce: evm.info.nonce,
             balance: evm.info.balance,
@@ -247,6 +261,9 @@ impl<R: StateReader> DatabaseCommit for BlockState<'_, R> {
             if let Ok(Some(change)) = self.commit_account(address, account) {
                 update.accounts.push(change);
             }
+        }
+        if let Some(steps) = &mut self.steps {
+            steps.extend_from_slice(&update.accounts);
         }
         if let Some(session) = &mut self.session
             && !update.accounts.is_empty()

@@ -165,7 +165,12 @@ impl Block {
         })
     }
 
-    fn check_roots(&self) -> Result<(), BlockError> {
+    /// Checks that the body is the one that the header names, as [`Block::from_rlp`] does.
+    ///
+    /// # Errors
+    /// [`BlockError::TransactionsRoot`], [`BlockError::OmmersHash`],
+    /// [`PreMergeRule::OmmersHash`], [`BlockError::WithdrawalsRoot`].
+    pub fn check_roots(&self) -> Result<(), BlockError> {
         let Header { transactions_root: got, ommers_hash, withdrawals_root, .. } = self.header;
         let want = list_root(&self.raw_transactions);
         if got != want {

@@ -6,7 +6,9 @@ use crate::{
     metrics as names,
     status::{ForkchoiceState, PayloadStatus},
 };
+use alloy_consensus::Header;
 use metrics::gauge;
+use tandem_chain::is_merged;
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::{
     event::CHAIN_HEAD,
@@ -24,13 +26,20 @@ impl Engine {
         if let Some(verdict) = self.invalid.get(&state.head) {
             return Ok(PayloadStatus::invalid(Some(verdict.latest_valid), verdict.error.clone()));
         }
-        let Some((head, _)) = self.chain.header_by_hash(state.head)? else {
+        let Some((head, header)) = self.chain.header_by_hash(state.head)? else {
             return Ok(PayloadStatus::syncing());
         };
         let old = self.chain.tree.read().forkchoice();
         if self.chain.precedes_finalized(head)? {
             // What is final stays: such an update may be skipped, and no other (point 2).
             return Ok(PayloadStatus::valid(head.hash));
+        }
+        if head != old.head && !is_merged(&header) {
+            // Of proof of work only the terminal block may be a head: what could follow it.
+            let next = Header::default();
+            if let Err(error) = self.check_terminal(&next, head, &header)? {
+                return Ok(PayloadStatus::invalid(Some(B256::ZERO), error.describe()));
+            }
         }
         let forkchoice = Forkchoice {
             head,
@@ -41,6 +50,28 @@ impl Engine {
                 "finalized block is not on the head's chain",
             )?,
         };
+        self.choose(forkchoice)?;
+        Ok(PayloadStatus::valid(head.hash))
+    }
+
+    /// Makes a block the head that was imported: any that is known, on the branch of what is safe
+    /// and finalized, which stay.
+    pub(super) fn make_head(&mut self, hash: B256) -> Result<PayloadStatus, Error> {
+        let _span = info_span!("make_head", head = %hash).entered();
+        let Some((head, _)) = self.chain.header_by_hash(hash)? else {
+            return Ok(PayloadStatus::syncing());
+        };
+        let Forkchoice { safe, finalized, .. } = self.chain.tree.read().forkchoice();
+        for kept in [safe, finalized].into_iter().flatten() {
+            self.on_branch(head, kept.hash, "the head would leave what is safe or finalized")?;
+        }
+        self.choose(Forkchoice { head, safe, finalized })?;
+        Ok(PayloadStatus::valid(head.hash))
+    }
+
+    fn choose(&mut self, forkchoice: Forkchoice) -> Result<(), Error> {
+        let head = forkchoice.head;
+        let old = self.chain.head();
         self.ensure_base_below(head.hash).map_err(|error| match error {
             Error::Storage(storage::Error::RewindTooDeep { to, oldest }) => {
                 Error::ReorgTooDeep { to, oldest }
@@ -50,11 +81,11 @@ impl Engine {
         self.storage.canonicalize(self.epoch, forkchoice)?;
         self.set_forkchoice(forkchoice);
         gauge!(names::HEAD).set(head.number as f64);
-        if head != old.head {
+        if head != old {
             self.publish(CHAIN_HEAD, head);
             info!(number = head.number, hash = %head.hash, "new head");
         }
-        Ok(PayloadStatus::valid(head.hash))
+        Ok(())
     }
 
     /// The block with this hash, `None` for the zero hash.

@@ -5,6 +5,8 @@ mod base;
 mod build;
 mod forkchoice;
 mod payload;
+mod post_state;
+mod premerge;
 
 use crate::{
     build::{BuiltPayload, PayloadAttributes, PayloadId},
@@ -19,6 +21,7 @@ use crate::{
 use alloy_primitives::map::B256Map;
 use build::Builds;
 use metrics::histogram;
+use premerge::TotalDifficulties;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tandem_actor::{Envelope, Inbox, Received};
 use tandem_bus::{Bus, Subscription};
@@ -37,7 +40,7 @@ const IDLE_WAIT: Duration = Duration::from_millis(100);
 
 /// What the engine is told.
 pub enum Message {
-    /// A decoded payload.
+    /// A decoded payload, or a block to import.
     NewPayload {
         block: Arc<Block>,
         senders: Senders,
@@ -49,6 +52,8 @@ pub enum Message {
     StartBuild { parent: B256, attributes: PayloadAttributes, reply: oneshot::Sender<PayloadId> },
     /// A payload is wanted, `None` for an unknown one.
     GetPayload { id: PayloadId, reply: oneshot::Sender<Result<Option<Arc<BuiltPayload>>, Error>> },
+    /// A new head that nobody but the user of this machine chose.
+    MakeHead { hash: B256, reply: oneshot::Sender<Result<PayloadStatus, Error>> },
     /// The engine ends.
     Stop,
 }
@@ -76,6 +81,7 @@ pub struct Engine {
     committer: Committer,
     invalid: Invalid,
     builds: Builds,
+    total_difficulties: TotalDifficulties,
     /// The highest block that the base stands at or is on its way to.
     base_limit: BlockNumber,
 }
@@ -101,6 +107,7 @@ impl Engine {
             committer,
             invalid,
             builds: Builds::default(),
+            total_difficulties: TotalDifficulties::default(),
             base_limit: 0,
         };
         engine.load_pending()?;
@@ -140,6 +147,9 @@ impl Engine {
             }
             Message::GetPayload { id, reply } => {
                 let _ = reply.send(self.get_payload(id));
+            }
+            Message::MakeHead { hash, reply } => {
+                let _ = reply.send(self.make_head(hash));
             }
             Message::Stop => return false,
         }

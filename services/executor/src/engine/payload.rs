@@ -17,7 +17,9 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Instant,
 };
-use tandem_chain::{Block, BlockError, Outcome, validate_body, validate_header, validate_outcome};
+use tandem_chain::{
+    Block, BlockError, Outcome, is_merged, validate_body, validate_header, validate_outcome,
+};
 use tandem_primitives::{B256, BlockId, StateDiff};
 use tandem_proto::{
     event::CHAIN_EXECUTED,
@@ -34,7 +36,8 @@ pub(super) struct Running {
 }
 
 impl Engine {
-    /// Validates and executes one block (Engine API, paris.md, "Payload validation").
+    /// Validates and executes one block (Engine API, paris.md, "Payload validation"), or one from
+    /// before the merge that is imported.
     pub(super) fn new_payload(
         &mut self,
         block: &Arc<Block>,
@@ -58,12 +61,19 @@ impl Engine {
         let Some((parent_id, parent_header)) = self.chain.header_by_hash(parent)? else {
             return Ok(PayloadStatus::syncing());
         };
-        let checked = validate_header(&self.chain.spec, &block.header, &parent_header)
+        let mut checked = validate_header(&self.chain.spec, &block.header, &parent_header)
             .and_then(|()| validate_body(&self.chain.spec, block));
-        let result = match checked {
-            Ok(()) => self.execute_and_prove(block, senders, parent_id),
-            Err(error) => Err(Failure::Invalid(error)),
-        };
+        // Below the merge there is no valid ancestor to name (paris.md, "Payload validation").
+        let mut latest_valid = parent;
+        if !is_merged(&parent_header) {
+            latest_valid = B256::ZERO;
+            let terminal = self.check_terminal(&block.header, parent_id, &parent_header)?;
+            checked = checked.and(terminal);
+        }
+        let result = checked
+            .map_err(Failure::Invalid)
+            .and_then(|()| self.check_ommers(block))
+            .and_then(|()| self.execute_and_prove(block, senders, parent_id));
         match result {
             Ok(()) => Ok(PayloadStatus::valid(id.hash)),
             // The state below it is gone, so it does not extend the canonical chain either.
@@ -74,7 +84,7 @@ impl Engine {
             Err(Failure::Invalid(error)) => {
                 info!(number = id.number, hash = %id.hash, %error, "invalid block");
                 counter!(names::INVALID, "rule" => error.kind()).increment(1);
-                let verdict = Verdict { latest_valid: parent, error: error.describe() };
+                let verdict = Verdict { latest_valid, error: error.describe() };
                 Ok(self.refuse(id.hash, verdict))
             }
         }
@@ -99,7 +109,7 @@ impl Engine {
         histogram!(names::EXECUTION_SECONDS).record(executed_at - started);
         running.session.finish();
         let Running { executed, diff, session } = running;
-        let Executed { receipts, gas_used, blob_gas_used, requests } = executed;
+        let Executed { receipts, gas_used, blob_gas_used, requests, .. } = executed;
         let outcome = Outcome { receipts: &receipts, gas_used, blob_gas_used, requests: &requests };
         validate_outcome(&self.chain.spec, block, &outcome).map_err(Failure::Invalid)?;
         // Only the root is open now, and storage-writer checks the roots of what it finds pending
@@ -148,7 +158,8 @@ impl Engine {
         });
         // The workers' spans are children of the block's, not of the short one that opens them.
         let opening = info_span!("spawn_payload_processor");
-        let session = self.proof.begin(Begin { block: block.id, parent: parent.hash });
+        let begin = Begin { block: block.id, parent: parent.hash };
+        let session = self.proof.begin(begin);
         drop(opening);
         let mut session = session.map_err(|error| Failure::Internal(error.into()))?;
         let span = info_span!(
@@ -160,8 +171,16 @@ impl Engine {
         let _entered = span.enter();
         let hashes = Box::new(|number| chain.block_hash(parent, number));
         let mut state = BlockState::new(&view, hashes, Some(&mut *session));
-        let executed = execute(&chain.spec, block, senders, &mut state)?;
+        let mut executed = execute(&chain.spec, block, senders, &mut state)?;
         let diff = Arc::new(state.into_diff());
+        if !executed.steps.is_empty() {
+            // The workers have one block open at a time, so this one begins again.
+            drop(session);
+            self.set_post_states(block.id, parent, &mut executed.receipts, &executed.steps)?;
+            let again = self.proof.begin(begin);
+            session = again.map_err(|error| Failure::Internal(error.into()))?;
+            session.update(Arc::new(StateUpdate { accounts: diff.accounts.clone() }));
+        }
         for (place, count) in [
             ("layers", &view.counts.layers),
             ("cache", &view.counts.cache),

@@ -1,0 +1,34 @@
+//! The state roots in receipts from before Byzantium.
+
+use super::{Engine, payload::root};
+use crate::execute::Failure;
+use std::sync::Arc;
+use tandem_chain::Receipt;
+use tandem_primitives::{BlockId, keccak256};
+use tandem_proto::multiproof::{Begin, StateUpdate};
+
+impl Engine {
+    /// Gives each receipt the root of the state after its transaction: for each one a block of its
+    /// own, made of all changes up to there, goes through the workers and is dropped again. Those
+    /// blocks were small, and speed is for those of today.
+    pub(super) fn set_post_states(
+        &self,
+        block: BlockId,
+        parent: BlockId,
+        receipts: &mut [Receipt],
+        steps: &[Arc<StateUpdate>],
+    ) -> Result<(), Failure> {
+        for (index, receipt) in receipts.iter_mut().enumerate().take(steps.len()) {
+            let name = [block.hash.as_slice(), &index.to_be_bytes()].concat();
+            let partial = BlockId::new(block.number, keccak256(name));
+            let begin = Begin { block: partial, parent: parent.hash };
+            let mut session =
+                self.proof.begin(begin).map_err(|error| Failure::Internal(error.into()))?;
+            steps[..=index].iter().for_each(|step| session.update(step.clone()));
+            let after = root(session);
+            self.proof.discard(partial.hash);
+            receipt.post_state = Some(after.map_err(|error| Failure::Internal(error.into()))?);
+        }
+        Ok(())
+    }
+}
