@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Random, World, account_key, block, new_chain, small_config};
+use common::{Random, World, account_key, block, new_chain, new_chain_in_memory, small_config};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -23,17 +23,33 @@ struct Chain {
     worlds: HashMap<B256, World>,
 }
 
+/// Heights at which the base stood, one after the other.
+type Events = Arc<Mutex<Vec<u64>>>;
+
+fn deps(events: &Events) -> Deps {
+    let seen = events.clone();
+    let on_persisted = Box::new(move |block: BlockId| seen.lock().push(block.number));
+    Deps { on_persisted, ..Deps::default() }
+}
+
 #[test]
 fn an_answer_is_of_one_block_while_the_base_moves_forward_and_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let (genesis, world) = new_chain(directory.path());
-    let events: Arc<Mutex<Vec<u64>>> = Arc::default();
-    let seen = events.clone();
-    let deps = Deps {
-        on_persisted: Box::new(move |block| seen.lock().push(block.number)),
-        ..Deps::default()
-    };
-    let writer = StorageWriter::open(small_config(directory.path()), deps).unwrap();
+    let (directory, events) = (tempfile::tempdir().unwrap(), Events::default());
+    let (_, world) = new_chain(directory.path());
+    let writer = StorageWriter::open(small_config(directory.path()), deps(&events)).unwrap();
+    move_and_read(writer, world, &events);
+    assert_eq!(verify(directory.path()).unwrap().first_difference, None);
+}
+
+#[test]
+fn an_answer_from_memory_is_of_one_block_while_the_base_moves_forward_and_back() {
+    let events = Events::default();
+    let (writer, world) = new_chain_in_memory(deps(&events));
+    move_and_read(writer, world, &events);
+}
+
+fn move_and_read(writer: Arc<StorageWriter>, world: World, events: &Events) {
+    let genesis = writer.checkpoint().unwrap().genesis;
     let epoch = writer.acquire_epoch("test").unwrap();
     let mut random = Random(7);
     let worlds = HashMap::from([(genesis.hash, world)]);
@@ -44,6 +60,9 @@ fn an_answer_is_of_one_block_while_the_base_moves_forward_and_back() {
             let mut reads = 0u64;
             while !done.load(Ordering::Relaxed) {
                 check_reads(&writer, &chain);
+                if reads % 8 == 0 {
+                    assert_eq!(writer.verify().unwrap().first_difference, None);
+                }
                 reads += 1;
             }
             reads
@@ -77,10 +96,10 @@ fn an_answer_is_of_one_block_while_the_base_moves_forward_and_back() {
         done.store(true, Ordering::Relaxed);
         assert!(reader.join().unwrap() > 0);
     });
+    assert_eq!(writer.verify().unwrap().first_difference, None);
     drop(writer);
     let events = events.lock();
     assert!(events.windows(2).all(|pair| pair[0].abs_diff(pair[1]) == 1), "{events:?}");
-    assert_eq!(verify(directory.path()).unwrap().first_difference, None);
 }
 
 fn check_reads(writer: &StorageWriter, chain: &Mutex<Chain>) {

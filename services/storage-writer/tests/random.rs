@@ -1,10 +1,11 @@
 //! Random histories against a model: commits, forkchoices, reorgs, rewinds, trie diffs good and
-//! bad, restarts. After every restart the whole database is verified.
+//! bad, restarts; on a database directory and in memory. At every restart the whole database is
+//! verified.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
 
-use common::{Random, World, block, new_chain, small_config};
+use common::{Random, World, block, new_chain, new_chain_in_memory, small_config};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -20,7 +21,8 @@ use tandem_storage_writer::{Deps, StorageWriter, verify};
 /// What storage-writer must answer.
 struct Model {
     random: Random,
-    datadir: PathBuf,
+    /// `None` when the database is in memory.
+    datadir: Option<PathBuf>,
     writer: Option<Arc<StorageWriter>>,
     epoch: Epoch,
     genesis: BlockId,
@@ -37,11 +39,27 @@ struct Model {
 
 impl Model {
     fn new(datadir: PathBuf, seed: u64) -> Self {
-        let (genesis, genesis_world) = new_chain(&datadir);
+        let (genesis, world) = new_chain(&datadir);
+        Self::over(Some(datadir), None, genesis, world, seed)
+    }
+
+    fn in_memory(seed: u64) -> Self {
+        let (writer, world) = new_chain_in_memory(Deps::default());
+        let genesis = writer.checkpoint().unwrap().genesis;
+        Self::over(None, Some(writer), genesis, world, seed)
+    }
+
+    fn over(
+        datadir: Option<PathBuf>,
+        writer: Option<Arc<StorageWriter>>,
+        genesis: BlockId,
+        genesis_world: World,
+        seed: u64,
+    ) -> Self {
         let mut model = Self {
             random: Random(seed),
             datadir,
-            writer: None,
+            writer,
             epoch: Epoch(0),
             genesis,
             blocks: BTreeMap::new(),
@@ -63,19 +81,28 @@ impl Model {
         self.blocks.get(&block.hash).map_or(&self.genesis_world, |(_, world)| world)
     }
 
+    /// Verifies the whole database, and starts over from it where it outlives its owner.
     fn reopen(&mut self) {
-        self.writer = None;
-        let report = verify(&self.datadir).unwrap();
+        let report = match &self.datadir {
+            Some(datadir) => {
+                self.writer = None;
+                verify(datadir).unwrap()
+            }
+            None => self.writer().verify().unwrap(),
+        };
         assert_eq!(report.first_difference, None);
         assert_eq!(report.base, self.canonical[self.base as usize]);
         assert_eq!(report.head, *self.canonical.last().unwrap());
         let slots = |world: &World| world.0.values().map(|(_, slots)| slots.len()).sum::<usize>();
         let world = self.world(report.base);
         assert_eq!((report.accounts, report.slots), (world.0.len() as u64, slots(world) as u64));
-        let writer = StorageWriter::open(small_config(&self.datadir), Deps::default()).unwrap();
-        let epoch = writer.acquire_epoch("test").unwrap();
+        if let Some(datadir) = &self.datadir {
+            let writer = StorageWriter::open(small_config(datadir), Deps::default());
+            self.writer = Some(writer.unwrap());
+        }
+        let epoch = self.writer().acquire_epoch("test").unwrap();
         assert!(epoch > self.epoch);
-        (self.writer, self.epoch) = (Some(writer), epoch);
+        self.epoch = epoch;
     }
 
     /// Blocks on which a child may be built: pending ones, and the base's last few.
@@ -312,9 +339,7 @@ impl Model {
     }
 }
 
-fn run(seed: u64, steps: u64) {
-    let directory = tempfile::tempdir().unwrap();
-    let mut model = Model::new(directory.path().to_owned(), seed);
+fn run(mut model: Model, steps: u64) {
     for _ in 0..steps {
         match model.random.below(16) {
             0..=6 => model.commit(),
@@ -328,10 +353,21 @@ fn run(seed: u64, steps: u64) {
     model.reopen();
 }
 
+fn seeds(count: u64) -> impl Iterator<Item = u64> {
+    (1..=count).map(|seed| seed * 0x9e37_79b9_7f4a_7c15).inspect(|seed| println!("seed {seed}"))
+}
+
 #[test]
 fn random_histories_agree_with_the_model() {
-    for seed in 1..=12 {
-        println!("seed {seed}");
-        run(seed * 0x9e37_79b9_7f4a_7c15, 60);
+    for seed in seeds(12) {
+        let directory = tempfile::tempdir().unwrap();
+        run(Model::new(directory.path().to_owned(), seed), 60);
+    }
+}
+
+#[test]
+fn random_histories_in_memory_agree_with_the_model() {
+    for seed in seeds(12) {
+        run(Model::in_memory(seed), 60);
     }
 }

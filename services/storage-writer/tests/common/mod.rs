@@ -13,7 +13,7 @@ use tandem_primitives::{
     U256, keccak256,
 };
 use tandem_proto::storage::Block;
-use tandem_storage_writer::{Config, init};
+use tandem_storage_writer::{Config, Deps, StorageWriter, init};
 
 /// xorshift: the same numbers for the same seed, for ever.
 pub struct Random(pub u64);
@@ -152,8 +152,8 @@ pub fn block(parent: BlockId, after: &World, diff: StateDiff, random: &mut Rando
 pub const CONFIG: &str = r#""config":{"chainId":7,"homesteadBlock":0,"londonBlock":0,
     "terminalTotalDifficulty":0,"shanghaiTime":0},"difficulty":"0x0","gasLimit":"0x1c9c380""#;
 
-/// A database over a genesis of a few accounts, and its state.
-pub fn new_chain(datadir: &Path) -> (BlockId, World) {
+/// A genesis of a few accounts, and the state it means.
+pub fn genesis() -> (String, World) {
     let mut world = World::default();
     let mut alloc = Vec::new();
     for n in 0..20u64 {
@@ -169,12 +169,25 @@ pub fn new_chain(datadir: &Path) -> (BlockId, World) {
         let storage = storage.into_iter().map(|(k, v)| (slot_key(k), U256::from(v))).collect();
         world.0.insert(account_key(n), (account, storage));
     }
+    (format!("{{{CONFIG},\"alloc\":{{{}}}}}", alloc.join(",")), world)
+}
+
+/// A database directory over [`genesis`], and its state.
+pub fn new_chain(datadir: &Path) -> (BlockId, World) {
+    let (json, world) = genesis();
     let genesis = datadir.join("genesis.json");
     fs::create_dir_all(datadir).unwrap();
-    fs::write(&genesis, format!("{{{CONFIG},\"alloc\":{{{}}}}}", alloc.join(","))).unwrap();
+    fs::write(&genesis, json).unwrap();
     let initialized = init(&genesis, datadir, |_| {}).unwrap();
     assert!(!initialized.already);
     (initialized.genesis, world)
+}
+
+/// A database in memory over [`genesis`], and its state.
+pub fn new_chain_in_memory(deps: Deps) -> (Arc<StorageWriter>, World) {
+    let (json, world) = genesis();
+    let config = small_config(Path::new(""));
+    (StorageWriter::create_in_memory(json.as_bytes(), config, deps).unwrap(), world)
 }
 
 /// Limits so low that random tests meet all of them.
