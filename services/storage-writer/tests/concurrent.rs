@@ -60,7 +60,7 @@ fn move_and_read(writer: Arc<StorageWriter>, world: World, events: &Events) {
             let mut reads = 0u64;
             while !done.load(Ordering::Relaxed) {
                 check_reads(&writer, &chain);
-                if reads % 8 == 0 {
+                if reads.is_multiple_of(8) {
                     assert_eq!(writer.verify().unwrap().first_difference, None);
                 }
                 reads += 1;
