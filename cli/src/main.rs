@@ -2,6 +2,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod conformance;
 mod demo;
 mod http_client;
 mod import;
@@ -46,6 +47,8 @@ enum Command {
     Overlap(overlap::Args),
     /// Recompute the state root and every trie node from the flat state
     Verify(verify::Args),
+    /// Run the test vectors that Ethereum clients share
+    Conformance(conformance::Args),
     /// Run a node on a corpus and show latencies, overlap and a timeline
     Demo(demo::Args),
 }
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::main(args),
         Command::Overlap(args) => overlap::main(args),
         Command::Verify(args) => verify::run(&args),
+        Command::Conformance(args) => conformance::run(args),
         Command::Demo(args) => demo::run(args),
     };
     result.unwrap_or_else(|error| {

@@ -43,6 +43,11 @@ pub trait Suite: Sync {
     /// by the first bytes of its text.
     fn takes(&self, path: &Path, start: &str) -> bool;
 
+    /// Whether its cases start a node, so that [`Setting`] means something to them.
+    fn uses_node(&self) -> bool {
+        false
+    }
+
     /// Reads the cases of a file. Cases that cannot be run are among them and say so when run.
     ///
     /// # Errors

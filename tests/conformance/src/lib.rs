@@ -5,8 +5,10 @@
 mod case;
 mod http;
 mod node;
+mod run;
 mod suites;
 
 pub use case::{Case, Outcome, Setting, Suite};
 pub use node::{CaseNode, RpcFault};
+pub use run::{Done, Filter, Options, Report, Sample, run};
 pub use suites::ALL as SUITES;

@@ -26,6 +26,7 @@
 //! The seal of proof of work (ethash) is not checked, see [`PreMergeRule`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod block;
 mod body;

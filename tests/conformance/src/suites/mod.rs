@@ -1,5 +1,6 @@
 //! The fixture formats, one module each.
 
+mod chain;
 mod mainnet_blocks;
 mod rlp;
 mod support;
@@ -9,5 +10,10 @@ mod trie;
 use crate::Suite;
 
 /// All suites. A file belongs to the first that takes it.
-pub const ALL: &[&dyn Suite] =
-    &[&trie::Tries, &rlp::Rlp, &transaction::Transactions, &mainnet_blocks::MainnetBlocks];
+pub const ALL: &[&dyn Suite] = &[
+    &chain::Engine,
+    &trie::Tries,
+    &rlp::Rlp,
+    &transaction::Transactions,
+    &mainnet_blocks::MainnetBlocks,
+];

@@ -1,0 +1,118 @@
+//! Which cases run, and how: decided by the case's id alone, so the same each time.
+
+use crate::{Case, Setting};
+use alloy_primitives::keccak256;
+use anyhow::Context as _;
+use std::{path::Path, str::FromStr};
+
+/// Of the cases that start a node, one in so many goes over HTTP, and one in so many others stands
+/// on a database.
+const ONE_IN: u64 = 16;
+
+/// What names a case everywhere: suite, file and name, without the folders above.
+pub fn id(case: &Case, path: &Path) -> String {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    format!("{}/{file}/{}", case.suite, case.name)
+}
+
+/// A number that is as good as random, the same for the same id and purpose.
+fn number(id: &str, purpose: &str) -> u64 {
+    let hash = keccak256(format!("{purpose}\n{id}"));
+    u64::from_be_bytes(hash[..8].try_into().unwrap_or_default())
+}
+
+/// How a case with this id runs.
+pub fn setting(id: &str) -> Setting {
+    let number = number(id, "setting") % ONE_IN;
+    Setting { http: number == 0, database: number == 1 }
+}
+
+/// A part of the cases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// So many …
+    pub part: u64,
+    /// … of so many.
+    pub of: u64,
+    /// Another seed makes another choice.
+    pub seed: u64,
+}
+
+impl Sample {
+    /// Whether the case with this id is among them.
+    pub fn has(&self, id: &str) -> bool {
+        number(id, &format!("sample {}", self.seed)) % self.of < self.part
+    }
+}
+
+impl FromStr for Sample {
+    type Err = anyhow::Error;
+
+    /// Reads `N/M` with seed 0.
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (part, of) = text.split_once('/').context("not of the form N/M")?;
+        let sample = Self { part: part.parse()?, of: of.parse()?, seed: 0 };
+        anyhow::ensure!(sample.part > 0 && sample.part <= sample.of, "not within 1/M and M/M");
+        Ok(sample)
+    }
+}
+
+/// Chooses cases by name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Filter {
+    /// Those whose name or path contains this.
+    Contains(String),
+    /// Those with this name.
+    Exact(String),
+}
+
+impl Filter {
+    /// Whether the case of this file and name is chosen.
+    pub fn has(&self, path: &Path, name: &str) -> bool {
+        match self {
+            Self::Exact(want) => name == want,
+            Self::Contains(part) => {
+                name.contains(part) || path.to_string_lossy().contains(part.as_str())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_read_strictly() {
+        assert_eq!("5/100".parse::<Sample>().unwrap(), Sample { part: 5, of: 100, seed: 0 });
+        for wrong in ["", "5", "0/5", "6/5", "1/0", "-1/5", "1/5/6", "a/b"] {
+            assert!(wrong.parse::<Sample>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn samples_have_about_their_share_and_differ_by_seed() {
+        let chosen = |seed| {
+            let sample = Sample { part: 10, of: 100, seed };
+            (0..10_000).filter(|n| sample.has(&n.to_string())).collect::<Vec<_>>()
+        };
+        assert!((800..1200).contains(&chosen(0).len()));
+        assert_eq!(chosen(1), chosen(1));
+        assert_ne!(chosen(0), chosen(1));
+    }
+
+    #[test]
+    fn filters_look_at_name_and_path() {
+        let path = Path::new("a/b.json");
+        for (filter, has) in [
+            (Filter::Contains("b.j".into()), true),
+            (Filter::Contains("ase".into()), true),
+            (Filter::Contains("x".into()), false),
+            (Filter::Exact("case".into()), true),
+            (Filter::Exact("cas".into()), false),
+            (Filter::Exact("a/b.json".into()), false),
+        ] {
+            assert_eq!(filter.has(path, "case"), has, "{filter:?}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The names that the fixtures have for broken rules, and ours.
+
+use anyhow::{Context as _, ensure};
+
+/// Which of our kinds ([`tandem_chain::BlockError::kind`]) an exception of execution-specs stands
+/// for; `None` where it is not known. The names are those of `TransactionException` and
+/// `BlockException` in execution-specs (`execution_testing/exceptions`).
+fn kinds(exception: &str) -> Option<&'static [&'static str]> {
+    let (class, name) = exception.split_once('.')?;
+    match class {
+        "TransactionException" => transaction_kinds(name),
+        "BlockException" => block_kinds(name),
+        _ => None,
+    }
+}
+
+fn transaction_kinds(name: &str) -> Option<&'static [&'static str]> {
+    Some(match name {
+        "TYPE_NOT_SUPPORTED" => &["unknown_type", "transaction_type"],
+        "SENDER_NOT_EOA" => &["sender_has_code"],
+        "NONCE_MISMATCH_TOO_HIGH" => &["nonce_too_high"],
+        "NONCE_MISMATCH_TOO_LOW" => &["nonce_too_low"],
+        "NONCE_IS_MAX" | "NONCE_TOO_BIG" => &["nonce_max"],
+        "GASLIMIT_PRICE_PRODUCT_OVERFLOW" => &["cost_overflow"],
+        "INVALID_SIGNATURE_VRS" | "EC_RECOVERY_FAIL" => &["signature"],
+        "INVALID_CHAINID" => &["chain_id"],
+        // Fees of 256 bits or more are over any balance.
+        "INSUFFICIENT_ACCOUNT_FUNDS" => &["insufficient_funds", "cost_overflow"],
+        "INSUFFICIENT_MAX_FEE_PER_GAS" => &["fee_cap_below_base_fee"],
+        "PRIORITY_GREATER_THAN_MAX_FEE_PER_GAS" | "PRIORITY_GREATER_THAN_MAX_FEE_PER_GAS_2" => {
+            &["tip_above_fee_cap"]
+        }
+        "INSUFFICIENT_MAX_FEE_PER_BLOB_GAS" => &["blob_fee_cap_too_low"],
+        "INTRINSIC_GAS_TOO_LOW" => &["intrinsic_gas"],
+        "INTRINSIC_GAS_BELOW_FLOOR_GAS_COST" => &["floor_gas"],
+        "INITCODE_SIZE_EXCEEDED" => &["initcode_size"],
+        "TYPE_1_TX_PRE_FORK"
+        | "TYPE_2_TX_PRE_FORK"
+        | "TYPE_3_TX_PRE_FORK"
+        | "TYPE_4_TX_PRE_FORK"
+        | "TYPE_3_TX_ZERO_BLOBS_PRE_FORK" => &["transaction_type"],
+        "TYPE_3_TX_INVALID_BLOB_VERSIONED_HASH" => &["blob_version"],
+        "TYPE_3_TX_WITH_FULL_BLOBS" => &["blobs_attached"],
+        "TYPE_3_TX_BLOB_COUNT_EXCEEDED" => &["transaction_blobs"],
+        "TYPE_3_TX_CONTRACT_CREATION" | "TYPE_4_TX_CONTRACT_CREATION" => &["type_creates"],
+        "TYPE_3_TX_MAX_BLOB_GAS_ALLOWANCE_EXCEEDED" => &["blob_gas_over_limit"],
+        "TYPE_3_TX_ZERO_BLOBS" => &["no_blobs"],
+        "TYPE_4_EMPTY_AUTHORIZATION_LIST" => &["no_authorizations"],
+        "GAS_ALLOWANCE_EXCEEDED" => &["block_gas_left"],
+        "GAS_LIMIT_EXCEEDS_MAXIMUM" => &["transaction_gas_limit"],
+        "ADDRESS_TOO_SHORT"
+        | "ADDRESS_TOO_LONG"
+        | "NONCE_OVERFLOW"
+        | "GASLIMIT_OVERFLOW"
+        | "VALUE_OVERFLOW"
+        | "GASPRICE_OVERFLOW"
+        | "PRIORITY_OVERFLOW"
+        | "TYPE_4_INVALID_AUTHORITY_SIGNATURE"
+        | "TYPE_4_INVALID_AUTHORITY_SIGNATURE_S_TOO_HIGH"
+        | "TYPE_4_INVALID_AUTHORIZATION_FORMAT" => &["transaction_encoding"],
+        name if name.starts_with("RLP_") => &["transaction_encoding", "rlp"],
+        _ => return None,
+    })
+}
+
+fn block_kinds(name: &str) -> Option<&'static [&'static str]> {
+    Some(match name {
+        "EXTRA_DATA_TOO_BIG" => &["extra_data_too_long"],
+        "GASLIMIT_TOO_BIG" => &["gas_limit_too_high"],
+        "INVALID_BLOCK_NUMBER" => &["number"],
+        "INVALID_BLOCK_TIMESTAMP_OLDER_THAN_PARENT" => &["timestamp"],
+        "INVALID_DIFFICULTY" | "IMPORT_IMPOSSIBLE_DIFFICULTY_OVER_PARIS" => &["difficulty"],
+        "INVALID_LOG_BLOOM" => &["logs_bloom"],
+        "INVALID_STATE_ROOT" => &["state_root"],
+        "INVALID_RECEIPTS_ROOT" => &["receipts_root"],
+        "INVALID_TRANSACTIONS_ROOT" => &["transactions_root"],
+        "INVALID_UNCLES_HASH" => &["ommers_hash"],
+        "IMPORT_IMPOSSIBLE_UNCLES_OVER_PARIS" => &["ommers", "ommers_hash"],
+        "INVALID_GASLIMIT" => &["gas_limit_change", "gas_limit_too_low"],
+        "INVALID_BASEFEE_PER_GAS" => &["base_fee", "base_fee_too_high"],
+        "INVALID_GAS_USED" => &["gas_used"],
+        "INVALID_GAS_USED_ABOVE_LIMIT" => &["gas_used_over_limit"],
+        // The transactions use more than the header allows, or than it says.
+        "GAS_USED_OVERFLOW" => &["gas_used_over_limit", "block_gas_left", "gas_used"],
+        "INVALID_WITHDRAWALS_ROOT" => &["withdrawals_root"],
+        "INCORRECT_BLOCK_FORMAT"
+        | "IMPORT_IMPOSSIBLE_SHANGHAI"
+        | "IMPORT_IMPOSSIBLE_PARIS_OVER_SHANGHAI" => &["missing_field", "unexpected_field"],
+        "BLOB_GAS_USED_ABOVE_LIMIT" => &["blob_gas_over_limit"],
+        "INCORRECT_BLOB_GAS_USED" => &["blob_gas_used"],
+        "INCORRECT_EXCESS_BLOB_GAS" => &["excess_blob_gas"],
+        "INVALID_VERSIONED_HASHES" => &["versioned_hashes"],
+        "RLP_STRUCTURES_ENCODING"
+        | "RLP_WITHDRAWALS_NOT_READ"
+        | "RLP_INVALID_FIELD_OVERFLOW_64"
+        | "RLP_INVALID_ADDRESS" => &["rlp", "transaction_encoding"],
+        "RLP_BLOCK_LIMIT_EXCEEDED" => &["block_too_large"],
+        "INVALID_REQUESTS" => &["requests_hash"],
+        "SYSTEM_CONTRACT_EMPTY" => &["system_contract_missing"],
+        "SYSTEM_CONTRACT_CALL_FAILED" => &["system_call"],
+        "INVALID_BLOCK_HASH" => &["block_hash"],
+        "INVALID_DEPOSIT_EVENT_LAYOUT" => &["deposit_layout"],
+        _ => return None,
+    })
+}
+
+/// Checks that what the Engine API said is one of the exceptions expected (`A|B`: either).
+///
+/// # Errors
+/// Another kind, or an exception whose name is not known.
+pub fn check(expected: &str, validation_error: &str) -> anyhow::Result<()> {
+    let kind = validation_error.split(':').next().unwrap_or_default();
+    let mut found = false;
+    for exception in expected.split('|') {
+        let kinds = kinds(exception).with_context(|| format!("{exception} has no kind here"))?;
+        found |= kinds.contains(&kind);
+    }
+    ensure!(found, "refused as {validation_error:?}, expected {expected}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_the_alternatives_is_enough_but_all_must_be_known() {
+        let low = "intrinsic_gas: text: more";
+        assert!(check("TransactionException.INTRINSIC_GAS_TOO_LOW", low).is_ok());
+        assert!(
+            check(
+                "BlockException.INVALID_BLOCK_HASH|TransactionException.INTRINSIC_GAS_TOO_LOW",
+                low
+            )
+            .is_ok()
+        );
+        for wrong in [
+            "BlockException.INVALID_BLOCK_HASH",
+            "TransactionException.INTRINSIC_GAS_TOO_LOW|TransactionException.NEW",
+            "BlockException.INTRINSIC_GAS_TOO_LOW",
+            "INTRINSIC_GAS_TOO_LOW",
+            "",
+        ] {
+            assert!(check(wrong, low).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What the two formats of chains have in common: a file with cases by name, each with the state
+//! before, the genesis header and the state after.
+
+use crate::{Case, Outcome, Setting};
+use anyhow::Context as _;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+use std::{collections::BTreeMap, fs, ops::Range, path::Path, sync::Arc};
+
+/// A case's JSON, as a part of its file's text.
+pub struct Text {
+    file: Arc<str>,
+    range: Range<usize>,
+}
+
+impl Text {
+    pub fn as_str(&self) -> &str {
+        &self.file[self.range.clone()]
+    }
+}
+
+/// What is read of a case before it runs.
+#[derive(Deserialize)]
+struct Head {
+    network: String,
+}
+
+/// The cases of a file, each of which runs by `run` with its name.
+///
+/// # Errors
+/// When the file is no object of cases with a network each.
+pub fn load(
+    path: &Path,
+    suite: &'static str,
+    run: fn(&str, &Text, &Setting) -> Outcome,
+) -> anyhow::Result<Vec<Case>> {
+    let file: Arc<str> = fs::read_to_string(path)?.into();
+    let raw: BTreeMap<String, &RawValue> = serde_json::from_str(&file)?;
+    let case = |(name, raw): (String, &RawValue)| {
+        let head: Head = serde_json::from_str(raw.get()).with_context(|| name.clone())?;
+        // A `RawValue` is a slice of the text that it was read from.
+        let start = raw.get().as_ptr() as usize - file.as_ptr() as usize;
+        let text = Text { file: file.clone(), range: start..start + raw.get().len() };
+        let own_name = name.clone();
+        let run = Box::new(move |setting: &Setting| run(&own_name, &text, setting));
+        Ok(Case { suite, fork: head.network, name, run })
+    };
+    raw.into_iter().map(case).collect()
+}
+
+/// The parts of a case that both formats have.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Chain<'a> {
+    /// Name of the fork, or of the transition between two.
+    pub network: String,
+    /// What the name does not say.
+    #[serde(default, borrow)]
+    pub config: Option<Config<'a>>,
+    /// The accounts of the genesis.
+    #[serde(borrow)]
+    pub pre: &'a RawValue,
+    /// Its header.
+    #[serde(borrow)]
+    pub genesis_block_header: GenesisHeader<'a>,
+    /// The head in the end.
+    #[serde(rename = "lastblockhash")]
+    pub last_block_hash: alloy_primitives::B256,
+    /// The accounts in the end …
+    #[serde(default, borrow)]
+    pub post_state: Option<&'a RawValue>,
+    /// … or their root, where they are too many.
+    #[serde(default)]
+    pub post_state_hash: Option<alloy_primitives::B256>,
+}
+
+/// `config` of a case.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Config<'a> {
+    /// Chain id, 1 where it is missing.
+    #[serde(default, borrow)]
+    pub chainid: Option<&'a RawValue>,
+    /// Blob parameters by the fork's name (EIP-7840).
+    #[serde(default, borrow)]
+    pub blob_schedule: Option<BTreeMap<String, &'a RawValue>>,
+}
+
+/// The header's fields under their names in the fixtures, as they stand there.
+#[derive(Deserialize)]
+pub struct GenesisHeader<'a> {
+    /// Its hash.
+    pub hash: alloy_primitives::B256,
+    /// All the others.
+    #[serde(flatten, borrow)]
+    pub fields: BTreeMap<String, Field<'a>>,
+}
+
+/// A field's text without quotes.
+#[derive(Deserialize)]
+pub struct Field<'a>(#[serde(borrow)] pub std::borrow::Cow<'a, str>);
+
+/// Reads a part of a case.
+///
+/// # Errors
+/// When it is another thing, with the name of the part.
+pub fn part<T: DeserializeOwned>(what: &'static str, raw: &RawValue) -> anyhow::Result<T> {
+    serde_json::from_str(raw.get()).context(what)
+}
