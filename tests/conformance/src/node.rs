@@ -55,6 +55,10 @@ impl CaseNode {
     /// # Errors
     /// A genesis that cannot be used, or a machine that has no more threads, disk or ports.
     pub fn start(genesis_json: &str, setting: Setting) -> anyhow::Result<Self> {
+        if !setting.database {
+            let cluster = Cluster::start_in_memory(config(), genesis_json.as_bytes());
+            return Self::open(cluster.context("start the cluster")?, None, setting);
+        }
         let folder = TempDir::new().context("make a temporary directory")?;
         let genesis = folder.path().join("genesis.json");
         fs::write(&genesis, genesis_json).context("write the genesis file")?;
@@ -168,8 +172,8 @@ mod tests {
 
     #[test]
     fn a_node_answers_alike_with_and_without_http() {
-        for http in [false, true] {
-            let node = CaseNode::start(GENESIS, Setting { http, database: true }).unwrap();
+        for (http, database) in [(false, true), (true, false), (false, false)] {
+            let node = CaseNode::start(GENESIS, Setting { http, database }).unwrap();
             let params = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
             assert_eq!(node.call("eth_getBalance", params).unwrap(), "0x7");
             assert_eq!(node.call("no_method", "[]").unwrap_err().code, -32601);

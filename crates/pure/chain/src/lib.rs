@@ -26,7 +26,6 @@
 //! The seal of proof of work (ethash) is not checked, see [`PreMergeRule`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
-#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod block;
 mod body;
