@@ -1,7 +1,7 @@
 //! A fresh node for one case, driven through the handlers that serve HTTP requests.
 
 use crate::{Setting, http};
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use serde_json::{Value, value::RawValue};
 use std::{
@@ -10,8 +10,13 @@ use std::{
     sync::OnceLock,
 };
 use tandem_auth::Secret;
+use tandem_chain::Block;
 use tandem_cluster::{ClientInfo, Cluster, Config, Handle, Ports};
-use tandem_executor::rpc::{Methods, Params, engine_methods};
+use tandem_executor::{
+    PayloadStatus, Status,
+    rpc::{Methods, Params, engine_methods},
+};
+use tandem_primitives::B256;
 use tandem_telemetry::Telemetry;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -106,6 +111,22 @@ impl CaseNode {
         })
     }
 
+    /// Imports a block, which need not be one of proof of stake; it does not become the head.
+    ///
+    /// # Errors
+    /// When it does not turn out valid.
+    pub fn import(&self, block: Block) -> anyhow::Result<()> {
+        valid(runtime().block_on(self.handle().import(block))?)
+    }
+
+    /// Makes an imported block the head.
+    ///
+    /// # Errors
+    /// When it is not known, or not above what is finalized.
+    pub fn make_head(&self, hash: B256) -> anyhow::Result<()> {
+        valid(runtime().block_on(self.handle().make_head(hash))?)
+    }
+
     /// The executor's handle, for what JSON-RPC does not show.
     pub fn handle(&self) -> Handle {
         self.cluster.handle()
@@ -115,6 +136,12 @@ impl CaseNode {
     pub fn stop(self) {
         runtime().block_on(self.cluster.stop());
     }
+}
+
+fn valid(answer: PayloadStatus) -> anyhow::Result<()> {
+    let reason = || answer.validation_error.clone().unwrap_or_default();
+    ensure!(answer.status == Status::Valid, "{}: {}", answer.status.as_str(), reason());
+    Ok(())
 }
 
 /// The defaults with small caches and few threads: a case has a few blocks, and thousands of nodes

@@ -1,6 +1,7 @@
 //! The fixture formats, one module each.
 
 mod chain;
+mod hivechain;
 mod mainnet_blocks;
 mod rlp;
 mod support;
@@ -16,4 +17,5 @@ pub const ALL: &[&dyn Suite] = &[
     &rlp::Rlp,
     &transaction::Transactions,
     &mainnet_blocks::MainnetBlocks,
+    &hivechain::Hivechain,
 ];
