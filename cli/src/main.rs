@@ -4,6 +4,7 @@
 
 mod conformance;
 mod demo;
+mod execute_witness;
 mod http_client;
 mod import;
 mod init;
@@ -49,6 +50,8 @@ enum Command {
     Verify(verify::Args),
     /// Run the test vectors that Ethereum clients share
     Conformance(conformance::Args),
+    /// Execute blocks on witnesses of their state, without a database
+    ExecuteWitness(execute_witness::Args),
     /// Run a node on a corpus and show latencies, overlap and a timeline
     Demo(demo::Args),
 }
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Overlap(args) => overlap::main(args),
         Command::Verify(args) => verify::run(&args),
         Command::Conformance(args) => conformance::run(args),
+        Command::ExecuteWitness(args) => execute_witness::run(&args),
         Command::Demo(args) => demo::run(args),
     };
     result.unwrap_or_else(|error| {

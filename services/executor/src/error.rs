@@ -1,5 +1,6 @@
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::{multiproof, storage};
+use tandem_trie::WitnessError;
 
 /// Why the executor has no answer. An invalid payload is an answer, not an error.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -49,6 +50,15 @@ pub enum Error {
     /// The engine's mailbox is full, or the engine has stopped.
     #[error(transparent)]
     Engine(#[from] tandem_actor::Error),
+    /// Nobody has the code of this hash, which an account names.
+    #[error("code {0} is missing")]
+    MissingCode(B256),
+    /// BLOCKHASH asks for a block whose header the witness lacks.
+    #[error("the witness lacks the header of block {0}")]
+    MissingHeader(BlockNumber),
+    /// The witness does not tell a part of the state.
+    #[error(transparent)]
+    Witness(Box<WitnessError>),
     /// The EVM failed for a reason that is not the block's fault.
     #[error("execution: {0}")]
     Execution(String),
@@ -58,3 +68,9 @@ pub enum Error {
 }
 
 impl revm::context::DBErrorMarker for Error {}
+
+impl From<WitnessError> for Error {
+    fn from(error: WitnessError) -> Self {
+        Self::Witness(Box::new(error))
+    }
+}

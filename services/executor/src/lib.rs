@@ -39,6 +39,7 @@ pub mod rpc;
 mod senders;
 mod service;
 mod state;
+pub mod stateless;
 mod status;
 mod tree;
 mod view;

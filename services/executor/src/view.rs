@@ -120,7 +120,7 @@ impl StateView {
 }
 
 /// Errors: [`Error::BaseMoved`] when the base cannot answer for this block, [`Error::Storage`],
-/// [`Error::Execution`] when an account names code that nobody has.
+/// [`Error::MissingCode`] when an account names code that nobody has.
 impl StateReader for StateView {
     fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error> {
         let layers = self.layers.read();
@@ -173,7 +173,7 @@ impl StateReader for StateView {
             None => {
                 let request = ReadState { codes: vec![*code_hash], ..ReadState::default() };
                 let found = self.read(&request)?.codes.into_iter().next().flatten();
-                found.ok_or_else(|| Error::Execution(format!("code {code_hash} is missing")))?
+                found.ok_or(Error::MissingCode(*code_hash))?
             }
         };
         let code = Bytecode::new_raw(code);

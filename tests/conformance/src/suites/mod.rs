@@ -7,6 +7,7 @@ mod rlp;
 mod support;
 mod transaction;
 mod trie;
+mod witness;
 
 use crate::Suite;
 
@@ -18,4 +19,5 @@ pub const ALL: &[&dyn Suite] = &[
     &transaction::Transactions,
     &mainnet_blocks::MainnetBlocks,
     &hivechain::Hivechain,
+    &witness::Witnesses,
 ];

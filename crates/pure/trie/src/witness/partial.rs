@@ -56,8 +56,8 @@ impl<'a> PartialState<'a> {
         Ok(Self { nodes, shards, tops })
     }
 
-    /// Takes in updates, each account at most once, and returns the state root after them. May be
-    /// called again with what happened next.
+    /// Takes in updates, in the order in which they happened, and returns the state root after
+    /// them. May be called again with what happened next.
     ///
     /// # Errors
     /// [`WitnessError`]; the state is of no use then.

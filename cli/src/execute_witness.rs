@@ -1,0 +1,289 @@
+//! `tandem execute-witness`: real blocks, each with the part of the state that it needs.
+
+use anyhow::{Context, bail};
+use flate2::read::MultiGzDecoder;
+use serde::Serialize;
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_chain::{Block, ChainSpec};
+use tandem_executor::stateless::{Gaps, Input, Report, decode_block, execute_on_witness};
+
+/// Arguments of `tandem execute-witness`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Files with a block and its witness as JSON, also compressed with gzip
+    ///
+    /// Either an object of `chainId`, `block` (RLP) or `engine` (`method`, `params`), and `witness`
+    /// (`state`, `codes`, `headers`), or the answer of `debug_executionWitness`.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Write the results as JSON, to standard output instead of the table when no file is given
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    json: Option<Option<PathBuf>>,
+    /// Genesis file of the chain, for chains other than mainnet, Sepolia, Holesky and Hoodi
+    #[arg(long, value_name = "FILE")]
+    genesis: Option<PathBuf>,
+    /// The chain, where the witness does not say [default: mainnet]
+    #[arg(long, value_name = "ID", conflicts_with = "genesis")]
+    chain_id: Option<u64>,
+    /// The block as debug_getRawBlock gives it, for a witness without one; one FILE only
+    #[arg(long, value_name = "FILE")]
+    block: Option<PathBuf>,
+    /// Execute each block N times and give the median times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeat: u32,
+    /// Demand proofs of absence: without, an account whose path is missing is taken not to exist,
+    /// as geth does, and the result says so
+    #[arg(long)]
+    strict: bool,
+}
+
+/// One file's result. Hashes, roots and gas are those of the header; where execution gave others,
+/// `error` says which.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<BlockInfo>,
+    valid: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    computed: Option<Computed>,
+    /// The rule that the block breaks, or why it could not be executed.
+    error: Option<String>,
+    /// Nodes without which an account was taken not to exist.
+    assumed_absent: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    times: Option<Times>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    witness: Option<Counts>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BlockInfo {
+    chain_id: u64,
+    number: u64,
+    hash: String,
+    fork: String,
+    transactions: usize,
+    gas_used: u64,
+}
+
+/// What execution gave.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Computed {
+    state_root: String,
+    receipts_root: String,
+    gas_used: u64,
+    requests_hash: Option<String>,
+}
+
+/// In milliseconds; medians where the block was executed several times.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Times {
+    /// Reading the file, decoding block and witness.
+    decode_ms: f64,
+    /// Hashing nodes and codes, linking headers.
+    load_ms: f64,
+    /// Rules, EVM, receipts.
+    execute_ms: f64,
+    /// From the changes to the state root.
+    root_ms: f64,
+    runs: u32,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Counts {
+    nodes: usize,
+    codes: usize,
+    account_reads: u64,
+    slot_reads: u64,
+    code_reads: u64,
+}
+
+/// The command: 0 when every block is what its header says, else 1.
+///
+/// # Errors
+/// When nothing could be tried, or the JSON cannot be written.
+#[allow(clippy::print_stdout)] // the answer of the command
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.block.is_some() && args.files.len() > 1 {
+        bail!("--block is for one FILE");
+    }
+    let spec = args.genesis.as_deref().map(read_genesis).transpose()?;
+    let to_stdout = matches!(args.json, Some(None));
+    let mut rows = Vec::with_capacity(args.files.len());
+    if !to_stdout {
+        println!("{}", heading());
+    }
+    for file in &args.files {
+        let row = execute(file, args, spec.as_ref());
+        if !to_stdout {
+            println!("{}", render(&row));
+        }
+        rows.push(row);
+    }
+    let failed = rows.iter().filter(|row| !row.valid).count();
+    match &args.json {
+        Some(None) => println!("{}", serde_json::to_string_pretty(&rows)?),
+        Some(Some(path)) => {
+            let json = serde_json::to_vec_pretty(&rows)?;
+            std::fs::write(path, json).with_context(|| format!("write {}", path.display()))?;
+        }
+        None => {}
+    }
+    if !to_stdout {
+        println!("{} blocks: {} valid, {failed} not", rows.len(), rows.len() - failed);
+    }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One file. Whatever goes wrong stands in the row, and the next file comes.
+fn execute(file: &Path, args: &Args, spec: Option<&ChainSpec>) -> Row {
+    let mut row = Row { file: file.display().to_string(), ..Row::default() };
+    if let Err(error) = try_execute(file, args, spec, &mut row) {
+        row.error = Some(format!("{error:#}"));
+    }
+    row
+}
+
+fn try_execute(
+    file: &Path,
+    args: &Args,
+    spec: Option<&ChainSpec>,
+    row: &mut Row,
+) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let text = String::from_utf8(read(file)?).context("no UTF-8")?;
+    let Input { chain_id, block, witness } = Input::parse(&text)?;
+    drop(text);
+    let block = match &args.block {
+        Some(path) => decode_block(&read(path)?).with_context(|| path.display().to_string())?,
+        None => block.context("no block in it; give it with --block")?,
+    };
+    let chain_id = spec.map(ChainSpec::chain_id).or(args.chain_id).or(chain_id).unwrap_or(1);
+    let spec = match spec {
+        Some(spec) => spec.clone(),
+        None => ChainSpec::for_chain_id(chain_id)
+            .with_context(|| format!("chain {chain_id} is not known; give its --genesis"))?,
+    };
+    let decode = started.elapsed();
+    let block = Arc::new(block);
+    row.block = Some(info(&spec, &block));
+    let gaps = if args.strict { Gaps::Refuse } else { Gaps::AssumeAbsent };
+    let mut reports = Vec::new();
+    for _ in 0..args.repeat {
+        reports.push(execute_on_witness(&spec, &block, &witness, gaps)?);
+    }
+    row.times = Some(times(decode, &reports));
+    let Some(report) = reports.pop() else { return Ok(()) };
+    row.valid = report.fault.is_none();
+    row.error = report.fault.map(|fault| fault.to_string());
+    row.assumed_absent = report.assumed.iter().map(ToString::to_string).collect();
+    row.computed = report.computed.map(|computed| Computed {
+        state_root: computed.state_root.to_string(),
+        receipts_root: computed.receipts_root.to_string(),
+        gas_used: computed.gas_used,
+        requests_hash: computed.requests_hash.map(|hash| hash.to_string()),
+    });
+    row.witness = Some(Counts {
+        nodes: report.nodes,
+        codes: witness.codes.len(),
+        account_reads: report.reads.accounts,
+        slot_reads: report.reads.slots,
+        code_reads: report.reads.codes,
+    });
+    Ok(())
+}
+
+fn info(spec: &ChainSpec, block: &Block) -> BlockInfo {
+    BlockInfo {
+        chain_id: spec.chain_id(),
+        number: block.id.number,
+        hash: block.id.hash.to_string(),
+        fork: spec.fork_of(&block.header).to_string(),
+        transactions: block.transactions.len(),
+        gas_used: block.header.gas_used,
+    }
+}
+
+fn times(decode: Duration, reports: &[Report]) -> Times {
+    let median = |part: fn(&Report) -> Duration| {
+        let mut all: Vec<Duration> = reports.iter().map(part).collect();
+        all.sort_unstable();
+        all.get(all.len() / 2).map_or(0.0, |&time| milliseconds(time))
+    };
+    Times {
+        decode_ms: milliseconds(decode),
+        load_ms: median(|report| report.timings.load),
+        execute_ms: median(|report| report.timings.execute),
+        root_ms: median(|report| report.timings.root),
+        runs: reports.len() as u32,
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// A file's bytes, decompressed where they are gzip.
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
+    let mut all = Vec::new();
+    MultiGzDecoder::new(bytes.as_slice())
+        .read_to_end(&mut all)
+        .with_context(|| format!("decompress {}", path.display()))?;
+    Ok(all)
+}
+
+fn read_genesis(path: &Path) -> anyhow::Result<ChainSpec> {
+    let text = String::from_utf8(read(path)?).context("no UTF-8")?;
+    ChainSpec::from_genesis_json(&text).with_context(|| format!("genesis {}", path.display()))
+}
+
+fn heading() -> String {
+    format!(
+        "{:>10}  {:<16}  {:>4}  {:>11}  {:>9}  {:>9}  {:>9}  verdict",
+        "block", "fork", "txs", "gas", "load ms", "exec ms", "root ms",
+    )
+}
+
+fn render(row: &Row) -> String {
+    let mut line = match &row.block {
+        Some(block) => format!(
+            "{:>10}  {:<16}  {:>4}  {:>11}",
+            block.number, block.fork, block.transactions, block.gas_used
+        ),
+        None => format!("{:>10}  {:<16}  {:>4}  {:>11}", "-", "-", "-", "-"),
+    };
+    line += &match &row.times {
+        Some(Times { load_ms, execute_ms, root_ms, .. }) => {
+            format!("  {load_ms:>9.2}  {execute_ms:>9.2}  {root_ms:>9.2}")
+        }
+        None => format!("  {:>9}  {:>9}  {:>9}", "-", "-", "-"),
+    };
+    line += match row.valid {
+        true if row.assumed_absent.is_empty() => "  valid",
+        true => "  valid*",
+        false => "  FAILED",
+    };
+    if let Some(error) = &row.error {
+        line += &format!("\n    {}: {error}", row.file);
+    }
+    for node in &row.assumed_absent {
+        line += &format!("\n    * if an account does not exist: the witness lacks {node}");
+    }
+    line
+}

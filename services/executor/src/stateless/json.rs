@@ -1,0 +1,224 @@
+//! Blocks with their witnesses as files have them.
+
+use super::{Ancestors, ExecutionWitness};
+use alloy_consensus::Header;
+use alloy_rlp::Decodable;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tandem_chain::{Block, BlockError, Payload, PayloadSidecar};
+use tandem_primitives::{B256, Bytes};
+
+/// A block with its witness.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The chain that the block is on, where the file says so (EIP-155).
+    pub chain_id: Option<u64>,
+    /// The block, where the file has it.
+    pub block: Option<Block>,
+    /// What it needs to be executed.
+    pub witness: ExecutionWitness,
+}
+
+/// Why a file is no block with its witness.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    /// Not the JSON expected.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// A header in the witness cannot be decoded.
+    #[error("header {index} of the witness: {reason}")]
+    Header {
+        /// Position in the list, from 0.
+        index: usize,
+        /// What the decoder met.
+        reason: alloy_rlp::Error,
+    },
+    /// A parent that is only claimed has no header with its state root.
+    #[error("syntheticParent without a header")]
+    NoClaim,
+    /// The block cannot be decoded, or its parts do not belong together.
+    #[error("block: {0}")]
+    Block(#[from] BlockError),
+    /// The parameters of the engine call are not those of `engine_newPayload`.
+    #[error("engine: {0}")]
+    Engine(String),
+    /// The block and the engine call are two different blocks.
+    #[error("the engine call is of block {engine}, not {block}")]
+    TwoBlocks {
+        /// Hash of the block in the engine call.
+        engine: B256,
+        /// Hash of the block beside it.
+        block: B256,
+    },
+}
+
+/// A block's RLP as files have it: the bytes, their hexadecimal digits, those as a JSON string, or
+/// the answer of `debug_getRawBlock` around it.
+///
+/// # Errors
+/// [`InputError::Json`], [`InputError::Block`].
+pub fn decode_block(file: &[u8]) -> Result<Block, InputError> {
+    #[derive(Deserialize)]
+    struct RawBlockJson {
+        result: Bytes,
+    }
+    let text = file.trim_ascii();
+    let rlp = match text.first() {
+        Some(b'{') => serde_json::from_slice::<RawBlockJson>(text)?.result,
+        Some(b'"') => serde_json::from_slice(text)?,
+        _ => match const_hex::decode(text) {
+            Ok(rlp) => rlp.into(),
+            Err(_) => Bytes::copy_from_slice(file),
+        },
+    };
+    Ok(Block::from_rlp(&rlp)?)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FileJson {
+    chain_id: Option<ChainId>,
+    block: Option<Bytes>,
+    engine: Option<EngineJson>,
+    #[serde(default)]
+    synthetic_parent: bool,
+    #[serde(default)]
+    block_hashes: Vec<B256>,
+    witness: Option<WitnessJson>,
+    /// Of a JSON-RPC answer.
+    result: Option<WitnessJson>,
+    // A witness alone.
+    state: Option<Vec<Bytes>>,
+    #[serde(default)]
+    codes: Vec<Bytes>,
+    #[serde(default)]
+    headers: Vec<HeaderJson>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ChainId {
+    Number(u64),
+    Quantity(alloy_primitives::U64),
+}
+
+#[derive(Deserialize)]
+struct EngineJson {
+    method: String,
+    params: Vec<Box<RawValue>>,
+}
+
+/// The answer of `debug_executionWitness`. Its `keys`, where a client gives them, are not needed.
+#[derive(Deserialize)]
+struct WitnessJson {
+    state: Vec<Bytes>,
+    codes: Vec<Bytes>,
+    headers: Vec<HeaderJson>,
+}
+
+/// Clients differ: most give headers as RLP, some geths as the objects of `eth_getHeaderByHash`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum HeaderJson {
+    Rlp(Bytes),
+    Object(Box<Header>),
+}
+
+impl Input {
+    /// Reads one of these:
+    ///
+    /// * an object with `witness` (`state`, `codes`, `headers`), `block` (RLP) or `engine`
+    ///   (`method` and `params` of `engine_newPayload`), and `chainId`. With `syntheticParent` the
+    ///   last header is trusted for its state root alone, and `blockHashes` are the hashes of the
+    ///   blocks before, the parent's first;
+    /// * the answer of `debug_executionWitness`, with or without the JSON-RPC object around it,
+    ///   and perhaps with `block` and `chainId` beside `state`.
+    ///
+    /// # Errors
+    /// [`InputError`].
+    pub fn parse(json: &str) -> Result<Self, InputError> {
+        let mut file: FileJson = serde_json::from_str(json)?;
+        let block = file.take_block()?;
+        let chain_id = file.chain_id.take().map(|id| match id {
+            ChainId::Number(id) => id,
+            ChainId::Quantity(id) => id.to(),
+        });
+        let FileJson { synthetic_parent, block_hashes, .. } = file;
+        let alone = |state| WitnessJson { state, codes: file.codes, headers: file.headers };
+        let WitnessJson { state, codes, headers } = file
+            .witness
+            .or(file.result)
+            .or(file.state.map(alone))
+            .ok_or_else(|| <serde_json::Error as serde::de::Error>::missing_field("witness"))?;
+        let headers: Vec<Header> = headers
+            .into_iter()
+            .enumerate()
+            .map(|(index, header)| {
+                header.decode().map_err(|reason| InputError::Header { index, reason })
+            })
+            .collect::<Result<_, _>>()?;
+        let ancestors = if synthetic_parent {
+            let state_root = headers.last().ok_or(InputError::NoClaim)?.state_root;
+            Ancestors::Claimed { state_root, hashes: block_hashes }
+        } else {
+            Ancestors::Headers(headers)
+        };
+        Ok(Self { chain_id, block, witness: ExecutionWitness { state, codes, ancestors } })
+    }
+}
+
+impl FileJson {
+    /// The block, which must be the same where it is there in two forms.
+    fn take_block(&mut self) -> Result<Option<Block>, InputError> {
+        let block = self.block.take().map(|rlp| Block::from_rlp(&rlp)).transpose()?;
+        let engine = self.engine.take().map(EngineJson::block).transpose()?;
+        if let (Some(block), Some(engine)) = (&block, &engine)
+            && block.id != engine.id
+        {
+            let (engine, block) = (engine.id.hash, block.id.hash);
+            return Err(InputError::TwoBlocks { engine, block });
+        }
+        Ok(block.or(engine))
+    }
+}
+
+impl EngineJson {
+    fn block(self) -> Result<Block, InputError> {
+        let Self { method, params } = self;
+        if !method.starts_with("engine_newPayload") {
+            return Err(InputError::Engine(format!("{method} brings no block")));
+        }
+        let mut params = params.iter();
+        let payload = params.next().ok_or(InputError::Engine("no payload".into()))?;
+        let payload: Payload = serde_json::from_str(payload.get())?;
+        let (mut hashes, mut root, mut requests) = (None, None, None);
+        if let Some(param) = params.next() {
+            hashes = serde_json::from_str(param.get())?;
+        }
+        if let Some(param) = params.next() {
+            root = serde_json::from_str(param.get())?;
+        }
+        if let Some(param) = params.next() {
+            requests = serde_json::from_str(param.get())?;
+        }
+        let sidecar = PayloadSidecar {
+            versioned_hashes: hashes,
+            parent_beacon_block_root: root,
+            execution_requests: requests,
+        };
+        Ok(Block::from_payload(payload, &sidecar)?)
+    }
+}
+
+impl HeaderJson {
+    fn decode(self) -> Result<Header, alloy_rlp::Error> {
+        match self {
+            Self::Object(header) => Ok(*header),
+            Self::Rlp(rlp) => {
+                let rest = &mut rlp.as_ref();
+                let header = Header::decode(rest)?;
+                if rest.is_empty() { Ok(header) } else { Err(alloy_rlp::Error::UnexpectedLength) }
+            }
+        }
+    }
+}
