@@ -145,14 +145,42 @@ impl Builder {
     /// A valid block on top of `parent`, all choices made by `seed`.
     pub fn build(&mut self, parent: B256, seed: u64, contents: Contents) -> Built {
         let mut rng = StdRng::seed_from_u64(seed);
-        let parent = self.get(parent).clone();
-        let mut header = self.open_header(&parent.header, &mut rng);
+        let header = self.open_header(&self.get(parent).header, &mut rng);
         let fork = self.forks.at(header.timestamp);
         let withdrawals = (fork >= Fork::Shanghai).then(|| withdrawals(&mut rng, contents));
+        self.finish(header, withdrawals, contents, &mut rng)
+    }
+
+    /// The valid block without transactions that has this payload's parent, time and withdrawals,
+    /// and whatever else a block's builder may choose, from this payload too.
+    pub fn build_empty(&mut self, like: &Payload, parent_beacon_block_root: Option<B256>) -> Built {
+        let mut rng = StdRng::seed_from_u64(0);
+        let parent = self.get(like.parent_hash).header.clone();
+        let header = Header {
+            beneficiary: like.fee_recipient,
+            gas_limit: like.gas_limit,
+            extra_data: like.extra_data.clone(),
+            mix_hash: like.prev_randao,
+            parent_beacon_block_root,
+            ..self.open_header_at(&parent, like.timestamp, &mut rng)
+        };
+        self.finish(header, like.withdrawals.clone(), Contents::Random(0), &mut rng)
+    }
+
+    /// Executes a block whose header is as complete as it can be before that.
+    fn finish(
+        &mut self,
+        mut header: Header,
+        withdrawals: Option<Vec<Withdrawal>>,
+        contents: Contents,
+        rng: &mut StdRng,
+    ) -> Built {
+        let parent = self.get(header.parent_hash).clone();
+        let fork = self.forks.at(header.timestamp);
         let running =
             Running { world: World::clone(&parent.world), ancestors: self.ancestors(parent.hash) };
         let done = Job { forks: &self.forks, header: &header, withdrawals: &withdrawals, contents }
-            .execute(running, &mut rng);
+            .execute(running, rng);
 
         header.state_root = done.world.state_root();
         header.gas_used = done.gas_used;
@@ -175,14 +203,22 @@ impl Builder {
         let hash = header.hash_slow();
         let world = Arc::new(done.world);
         let built = Built { fork, header, hash, payload, sidecar, world };
-        assert_eq!(block_hash(&built.payload, &built.sidecar), hash, "payload of seed {seed}");
+        assert_eq!(
+            block_hash(&built.payload, &built.sidecar),
+            hash,
+            "payload of block {}",
+            built.header.number
+        );
         self.blocks.insert(hash, built.clone());
         built
     }
 
     /// The header as far as it is known before execution.
     fn open_header(&self, parent: &Header, rng: &mut StdRng) -> Header {
-        let timestamp = parent.timestamp + rng.random_range(1..=23);
+        self.open_header_at(parent, parent.timestamp + rng.random_range(1..=23), rng)
+    }
+
+    fn open_header_at(&self, parent: &Header, timestamp: u64, rng: &mut StdRng) -> Header {
         let step = parent.gas_limit / 1024 - 1;
         let base_fee = parent.base_fee_per_gas.unwrap_or(0);
         let blobs = self.forks.blob_rules(timestamp);

@@ -45,18 +45,34 @@ impl Node {
         Self::start_in(TempDir::new().unwrap(), genesis).await
     }
 
+    /// As [`Node::start`], with these settings instead of the defaults.
+    pub async fn start_with(genesis_json: &str, config: Config) -> Self {
+        let folder = TempDir::new().unwrap();
+        let genesis = folder.path().join("genesis.json");
+        fs::write(&genesis, genesis_json).unwrap();
+        Self::init(&folder, &genesis).await;
+        Self::open_with(folder, config).await
+    }
+
     async fn start_in(folder: TempDir, genesis: &Path) -> Self {
-        let (datadir, genesis) = (datadir(&folder), genesis.to_owned());
+        Self::init(&folder, genesis).await;
+        Self::open(folder).await
+    }
+
+    async fn init(folder: &TempDir, genesis: &Path) {
+        let (datadir, genesis) = (datadir(folder), genesis.to_owned());
         let init = move || {
             tandem_storage_writer::init(&genesis, &datadir, |_| {})
                 .expect("the genesis is written");
         };
         tokio::task::spawn_blocking(init).await.unwrap();
-        Self::open(folder).await
     }
 
     async fn open(folder: TempDir) -> Self {
-        let mut config = Config::default();
+        Self::open_with(folder, Config::default()).await
+    }
+
+    async fn open_with(folder: TempDir, mut config: Config) -> Self {
         config.storage_writer.datadir = datadir(&folder);
         let start = move || Cluster::start(config).expect("the cluster starts");
         let mut cluster = tokio::task::spawn_blocking(start).await.unwrap();
@@ -75,6 +91,12 @@ impl Node {
             engine: Client::new(engine, Some(secret)),
             http: Client::new(http, None),
         }
+    }
+
+    /// Another caller of the Engine API, on a connection of its own.
+    pub fn another_engine_client(&self) -> Client {
+        let secret = Secret::load(&self.secret_file()).expect("the node made a secret");
+        Client::new(self.engine_address(), Some(secret))
     }
 
     /// Stops the node and starts another one on the same directory.

@@ -1,0 +1,217 @@
+//! A node whose blocks wait, executed and handed to storage-writer, for their state roots until the
+//! test lets them go on.
+
+use crate::client::Client;
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Condvar, Mutex},
+    time::Duration,
+};
+use tandem_auth::Secret;
+use tandem_bus::Bus;
+use tandem_cluster::ClientInfo;
+use tandem_executor::{
+    Executor,
+    rpc::{Limits, engine_methods, engine_router, serve},
+};
+use tandem_multiproof_workers::MultiproofWorkers;
+use tandem_primitives::{B256, BlockId};
+use tandem_proto::{
+    event::{CHAIN_PERSISTED, ChainEvent},
+    multiproof::{Begin, Error, ProofApi, ProofSession, ShardRoots, StateUpdate},
+    storage::{BlockRef, StorageApi},
+};
+use tandem_storage_writer::StorageWriter;
+use tempfile::TempDir;
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Nothing that a test waits for takes longer, or the test fails.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Where blocks wait.
+struct Gate {
+    is_open: Mutex<bool>,
+    changed: Condvar,
+    /// Blocks that have come here.
+    arrived: watch::Sender<u64>,
+}
+
+impl Gate {
+    fn pass(&self) {
+        self.arrived.send_modify(|count| *count += 1);
+        let closed = self.is_open.lock().unwrap();
+        let open = self.changed.wait_while(closed, |is_open| !*is_open);
+        drop(open.unwrap());
+    }
+}
+
+/// The workers behind the gate.
+struct GatedProof {
+    workers: Arc<MultiproofWorkers>,
+    gate: Arc<Gate>,
+}
+
+struct GatedSession {
+    inner: Box<dyn ProofSession>,
+    gate: Arc<Gate>,
+}
+
+impl ProofApi for GatedProof {
+    fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
+        let inner = self.workers.begin(begin)?;
+        Ok(Box::new(GatedSession { inner, gate: self.gate.clone() }))
+    }
+
+    fn discard(&self, block: B256) {
+        self.workers.discard(block);
+    }
+}
+
+impl ProofSession for GatedSession {
+    fn update(&mut self, update: Arc<StateUpdate>) {
+        self.inner.update(update);
+    }
+
+    fn finish(&mut self) {
+        self.inner.finish();
+    }
+
+    fn roots(self: Box<Self>) -> Result<ShardRoots, Error> {
+        self.gate.pass();
+        self.inner.roots()
+    }
+}
+
+/// The services that a payload passes through, the Engine API in front of them.
+pub struct GatedNode {
+    gate: Arc<Gate>,
+    storage: Arc<StorageWriter>,
+    workers: Arc<MultiproofWorkers>,
+    executor: Executor,
+    shutdown: CancellationToken,
+    server: JoinHandle<std::io::Result<()>>,
+    address: SocketAddr,
+    secret_file: std::path::PathBuf,
+    _folder: TempDir,
+}
+
+impl GatedNode {
+    /// Starts on this genesis, the gate closed; so many calls may wait for the engine.
+    pub async fn start(genesis_json: &str, mailbox_capacity: usize) -> Self {
+        let folder = TempDir::new().unwrap();
+        let genesis = folder.path().join("genesis.json");
+        fs::write(&genesis, genesis_json).unwrap();
+        let datadir = folder.path().join("data");
+        let secret_file = folder.path().join("jwt.hex");
+        let secret = Secret::load_or_create(&secret_file).unwrap();
+        let arrived = watch::Sender::new(0);
+        let gate = Arc::new(Gate { is_open: false.into(), changed: Condvar::new(), arrived });
+        let start = {
+            let gate = gate.clone();
+            move || {
+                tandem_storage_writer::init(&genesis, &datadir, |_| {}).unwrap();
+                let config = tandem_storage_writer::Config { datadir, ..Default::default() };
+                start_services(config, mailbox_capacity, gate)
+            }
+        };
+        let (storage, workers, executor) = tokio::task::spawn_blocking(start).await.unwrap();
+        let client = ClientInfo { version: "0.0.0".to_owned(), commit: [0; 4] };
+        let methods = engine_methods(&executor.handle(), client);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let router = engine_router(methods, secret, Limits::engine());
+        let server = tokio::spawn(serve(listener, router, shutdown.clone()));
+        Self {
+            gate,
+            storage,
+            workers,
+            executor,
+            shutdown,
+            server,
+            address,
+            secret_file,
+            _folder: folder,
+        }
+    }
+
+    /// A caller of the Engine API, on a connection of its own.
+    pub fn client(&self) -> Client {
+        Client::new(self.address, Some(Secret::load(&self.secret_file).unwrap()))
+    }
+
+    /// Waits until so many blocks have come to the gate since the start.
+    pub async fn wait_for_arrivals(&self, count: u64) {
+        let mut arrived = self.gate.arrived.subscribe();
+        let enough = arrived.wait_for(|arrived| *arrived >= count);
+        timeout(WAIT_MAX, enough).await.expect("a block comes to the gate").unwrap();
+    }
+
+    /// Blocks that have come to the gate since the start.
+    pub fn arrivals(&self) -> u64 {
+        *self.gate.arrived.borrow()
+    }
+
+    /// Waits until storage-writer holds the record of a block.
+    pub async fn wait_for_record(&self, hash: B256) {
+        let held = async {
+            while self.storage.block(BlockRef::Hash(hash)).unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(WAIT_MAX, held).await.expect("storage-writer gets the block");
+    }
+
+    /// The head.
+    pub fn head(&self) -> BlockId {
+        self.executor.handle().chain().head()
+    }
+
+    /// Lets the blocks that wait go on, and all that come.
+    pub fn open(&self) {
+        *self.gate.is_open.lock().unwrap() = true;
+        self.gate.changed.notify_all();
+    }
+
+    /// Stops the services.
+    pub async fn stop(self) {
+        self.open();
+        self.shutdown.cancel();
+        self.server.await.unwrap().unwrap();
+        let Self { storage, workers, executor, .. } = self;
+        let stop = move || {
+            executor.stop();
+            drop(executor);
+            workers.stop();
+            drop((workers, storage));
+        };
+        tokio::task::spawn_blocking(stop).await.unwrap();
+    }
+}
+
+fn start_services(
+    config: tandem_storage_writer::Config,
+    mailbox_capacity: usize,
+    gate: Arc<Gate>,
+) -> (Arc<StorageWriter>, Arc<MultiproofWorkers>, Executor) {
+    let (bus, fatal) = (Bus::default(), CancellationToken::new());
+    let on_persisted = {
+        let bus = bus.clone();
+        Box::new(move |block| bus.publish(CHAIN_PERSISTED, ChainEvent { block }.encode()))
+    };
+    let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
+    let storage = StorageWriter::open(config, deps).unwrap();
+    let deps = tandem_multiproof_workers::Deps {
+        storage: storage.clone(),
+        bus: bus.clone(),
+        fatal: fatal.clone(),
+    };
+    let workers = MultiproofWorkers::start(&Default::default(), &deps).unwrap();
+    let proof = Arc::new(GatedProof { workers: workers.clone(), gate });
+    let config = tandem_executor::Config { mailbox_capacity, ..Default::default() };
+    let deps = tandem_executor::Deps { storage: storage.clone(), proof, bus, fatal };
+    let executor = Executor::start(config, deps).unwrap();
+    (storage, workers, executor)
+}
