@@ -60,14 +60,29 @@ impl CaseNode {
     /// # Errors
     /// A genesis that cannot be used, or a machine that has no more threads, disk or ports.
     pub fn start(genesis_json: &str, setting: Setting) -> anyhow::Result<Self> {
+        Self::start_with(config(), genesis_json, setting)
+    }
+
+    /// As [`CaseNode::start`], and the states of all blocks can be read, not only those of the
+    /// newest ones.
+    ///
+    /// # Errors
+    /// As [`CaseNode::start`].
+    pub fn start_keeping_states(genesis_json: &str, setting: Setting) -> anyhow::Result<Self> {
+        let mut config = config();
+        config.storage_writer.persist_depth = 1_000_000;
+        Self::start_with(config, genesis_json, setting)
+    }
+
+    fn start_with(config: Config, genesis_json: &str, setting: Setting) -> anyhow::Result<Self> {
         if !setting.database {
-            let cluster = Cluster::start_in_memory(config(), genesis_json.as_bytes());
+            let cluster = Cluster::start_in_memory(config, genesis_json.as_bytes());
             return Self::open(cluster.context("start the cluster")?, None, setting);
         }
         let folder = TempDir::new().context("make a temporary directory")?;
         let genesis = folder.path().join("genesis.json");
         fs::write(&genesis, genesis_json).context("write the genesis file")?;
-        let config = config().at(&folder.path().join("data"));
+        let config = config.at(&folder.path().join("data"));
         tandem_storage_writer::init(&genesis, &config.storage_writer.datadir, |_| {})
             .context("read the genesis")?;
         let cluster = Cluster::start(config).context("start the cluster")?;

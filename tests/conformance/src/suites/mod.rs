@@ -2,6 +2,7 @@
 
 mod chain;
 mod hivechain;
+mod execution_apis;
 mod mainnet_blocks;
 mod rlp;
 mod support;
@@ -20,4 +21,5 @@ pub const ALL: &[&dyn Suite] = &[
     &mainnet_blocks::MainnetBlocks,
     &hivechain::Hivechain,
     &witness::Witnesses,
+    &execution_apis::ExecutionApis,
 ];
