@@ -5,7 +5,7 @@ use crate::BlockTag;
 use alloy_primitives::{B256, U256};
 use serde::de::{Error as _, IgnoredAny, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 /// A number: `0x` and hex digits without leading zeros. Wraps `u64`, `u128` or [`U256`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +69,35 @@ pub(super) fn parse_storage_key(text: &str) -> Result<U256, String> {
     match digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         true => U256::from_str_radix(digits, 16).map_err(|error| error.to_string()),
         false => Err(format!("invalid hex in storage key: {text:?}")),
+    }
+}
+
+/// DATA: `0x` and two hex digits for each byte, as many as the type has. Alone alloy's types take
+/// digits without the `0x` too.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Hex<T>(pub T);
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Hex<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct HexVisitor<T>(std::marker::PhantomData<T>);
+        impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for HexVisitor<T> {
+            type Value = Hex<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a hex string")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                if text.is_empty() {
+                    return Err(E::custom("empty hex string"));
+                }
+                if !text.starts_with("0x") {
+                    return Err(E::custom("hex string without 0x prefix"));
+                }
+                text.parse().map(Hex).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(HexVisitor(std::marker::PhantomData))
     }
 }
 
@@ -169,7 +198,7 @@ impl<'de> Visitor<'de> for BlockVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut number, mut hash) = (None::<NumberParam>, None::<B256>);
+        let (mut number, mut hash) = (None::<NumberParam>, None::<Hex<B256>>);
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "blockNumber" => number = map.next_value()?,
@@ -180,7 +209,7 @@ impl<'de> Visitor<'de> for BlockVisitor {
         }
         match (number, hash) {
             (Some(NumberParam(tag)), None) => Ok(BlockParam(tag)),
-            (None, Some(hash)) => Ok(BlockParam(BlockTag::Hash(hash))),
+            (None, Some(Hex(hash))) => Ok(BlockParam(BlockTag::Hash(hash))),
             (Some(_), Some(_)) => Err(A::Error::custom(
                 "cannot specify both BlockHash and BlockNumber, choose one or the other",
             )),
@@ -211,6 +240,21 @@ mod tests {
         }
         let zero = (Quantity(0u64), Quantity(0u128), Quantity(U256::ZERO), Quantity(255u64));
         assert_eq!(serde_json::to_string(&zero).unwrap(), r#"["0x0","0x0","0x0","0xff"]"#);
+    }
+
+    #[test]
+    fn data_has_a_prefix_and_whole_bytes() {
+        let hash = |text: &str| serde_json::from_str::<Hex<B256>>(&format!("\"{text}\""));
+        let digits = "12".repeat(32);
+        assert_eq!(hash(&format!("0x{digits}")).unwrap().0, B256::repeat_byte(0x12));
+        for text in ["", "0x", "0x12", &digits, &format!("0x{digits}1"), &format!("0xz{digits}")] {
+            assert!(hash(text).is_err(), "{text}");
+        }
+        let bytes = |text| serde_json::from_str::<Hex<alloy_primitives::Bytes>>(text);
+        assert_eq!(bytes("\"0x\"").unwrap().0.len(), 0);
+        for text in ["\"\"", "\"12\"", "\"0x1\"", "\"0xzz\"", "1", "null"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Blocks, and what is counted in them.
 
-use super::super::hex::{BlockParam, NumberParam, Quantity};
+use super::super::hex::{BlockParam, Hex, NumberParam, Quantity};
 use super::super::json::{BlockContext, BlockJson, ReceiptJson, ReceiptOf};
 use super::super::methods::{Answer, Methods, required, to_result};
 use super::{RpcError, Source, add_quick, add_reading, defect, known};
@@ -34,15 +34,15 @@ pub(super) fn by_number(number: Option<NumberParam>) -> Result<BlockTag, RpcErro
     Ok(required(number, 0)?.0)
 }
 
-pub(super) fn by_hash(hash: Option<B256>) -> Result<BlockTag, RpcError> {
-    Ok(BlockTag::Hash(required(hash, 0)?))
+pub(super) fn by_hash(hash: Option<Hex<B256>>) -> Result<BlockTag, RpcError> {
+    Ok(BlockTag::Hash(required(hash, 0)?.0))
 }
 
 fn block_by_number(source: &Source, (number, full): (Option<NumberParam>, Option<bool>)) -> Answer {
     render(source, by_number(number)?, required(full, 1)?)
 }
 
-fn block_by_hash(source: &Source, (hash, full): (Option<B256>, Option<bool>)) -> Answer {
+fn block_by_hash(source: &Source, (hash, full): (Option<Hex<B256>>, Option<bool>)) -> Answer {
     render(source, by_hash(hash)?, required(full, 1)?)
 }
 

@@ -1,6 +1,6 @@
 //! Messages that are executed and leave nothing behind.
 
-use super::super::hex::{BlockParam, Quantity};
+use super::super::hex::{BlockParam, Hex, Quantity};
 use super::super::methods::{Answer, Methods, required, to_result};
 use super::super::revert::revert_error;
 use super::{RpcError, Source, add_reading, pin, read_error};
@@ -21,20 +21,20 @@ pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CallJson {
-    from: Option<Address>,
-    to: Option<Address>,
+    from: Option<Hex<Address>>,
+    to: Option<Hex<Address>>,
     gas: Option<Quantity<u64>>,
     gas_price: Option<Quantity<u128>>,
     max_fee_per_gas: Option<Quantity<u128>>,
     max_priority_fee_per_gas: Option<Quantity<u128>>,
     value: Option<Quantity<U256>>,
     nonce: Option<Quantity<u64>>,
-    data: Option<Bytes>,
-    input: Option<Bytes>,
+    data: Option<Hex<Bytes>>,
+    input: Option<Hex<Bytes>>,
     access_list: Option<AccessList>,
     chain_id: Option<Quantity<U256>>,
     max_fee_per_blob_gas: Option<Quantity<u128>>,
-    blob_versioned_hashes: Option<Vec<B256>>,
+    blob_versioned_hashes: Option<Vec<Hex<B256>>>,
     authorization_list: Option<Vec<SignedAuthorization>>,
 }
 
@@ -53,11 +53,11 @@ impl CallJson {
                               Please use \"input\" to pass transaction call data";
                 return Err(RpcError::server(reason));
             }
-            (input, data) => input.or(data).unwrap_or_default(),
+            (input, data) => input.or(data).unwrap_or_default().0,
         };
         Ok(CallRequest {
-            from: self.from,
-            to: self.to,
+            from: self.from.map(|from| from.0),
+            to: self.to.map(|to| to.0),
             gas: self.gas.map(|gas| gas.0),
             gas_price: self.gas_price.map(|price| price.0),
             max_fee_per_gas: self.max_fee_per_gas.map(|fee| fee.0),
@@ -67,7 +67,12 @@ impl CallJson {
             nonce: self.nonce.map(|nonce| nonce.0),
             access_list: self.access_list,
             max_fee_per_blob_gas: self.max_fee_per_blob_gas.map(|fee| fee.0),
-            blob_versioned_hashes: self.blob_versioned_hashes.unwrap_or_default(),
+            blob_versioned_hashes: self
+                .blob_versioned_hashes
+                .unwrap_or_default()
+                .into_iter()
+                .map(|Hex(hash)| hash)
+                .collect(),
             authorization_list: self.authorization_list.unwrap_or_default(),
         })
     }

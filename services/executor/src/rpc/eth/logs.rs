@@ -2,7 +2,7 @@
 //! out are not opened.
 
 use super::super::error::code;
-use super::super::hex::NumberParam;
+use super::super::hex::{Hex, NumberParam};
 use super::super::json::{BlockContext, LogJson, LogPlace};
 use super::super::methods::{Answer, Methods, required, to_result};
 use super::{RpcError, Source, add_reading, known};
@@ -44,19 +44,20 @@ impl<T> OneOrMany<T> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct FilterJson {
-    block_hash: Option<B256>,
+    block_hash: Option<Hex<B256>>,
     from_block: Option<NumberParam>,
     to_block: Option<NumberParam>,
-    address: Option<OneOrMany<Address>>,
+    address: Option<OneOrMany<Hex<Address>>>,
     #[serde(default, deserialize_with = "topics")]
     topics: Vec<Vec<B256>>,
 }
 
 /// Per position a topic, several, or `null` for any. A `null` among several means any too.
 fn topics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<B256>>, D::Error> {
-    let positions = Option::<Vec<Option<OneOrMany<Option<B256>>>>>::deserialize(deserializer)?;
-    let position = |topics: Option<OneOrMany<Option<B256>>>| {
-        let topics: Option<Vec<_>> = topics?.into_vec().into_iter().collect();
+    let positions = Option::<Vec<Option<OneOrMany<Option<Hex<B256>>>>>>::deserialize(deserializer)?;
+    let position = |topics: Option<OneOrMany<Option<Hex<B256>>>>| {
+        let topics: Option<Vec<_>> =
+            topics?.into_vec().into_iter().map(|topic| Some(topic?.0)).collect();
         topics
     };
     let positions = positions.unwrap_or_default().into_iter();
@@ -71,11 +72,15 @@ struct Filter {
 }
 
 impl Filter {
-    fn new(address: Option<OneOrMany<Address>>, topics: Vec<Vec<B256>>) -> Result<Self, RpcError> {
+    fn new(
+        address: Option<OneOrMany<Hex<Address>>>,
+        topics: Vec<Vec<B256>>,
+    ) -> Result<Self, RpcError> {
         if topics.len() > TOPICS_MAX {
             return Err(RpcError::server("exceed max topics"));
         }
         let addresses = address.map_or_else(Vec::new, OneOrMany::into_vec);
+        let addresses: Vec<_> = addresses.into_iter().map(|Hex(address)| address).collect();
         let longest = topics.iter().map(Vec::len).fold(addresses.len(), usize::max);
         if longest > ALTERNATIVES_MAX {
             return Err(RpcError::server("exceed max addresses or topics per search position"));
@@ -109,7 +114,7 @@ fn logs(source: &Source, (filter,): (Option<FilterJson>,)) -> Answer {
     let FilterJson { block_hash, from_block, to_block, address, topics } = required(filter, 0)?;
     let filter = Filter::new(address, topics)?;
     let mut found = Vec::new();
-    let Some(hash) = block_hash else {
+    let Some(Hex(hash)) = block_hash else {
         let (first, last) = range(source, from_block, to_block)?;
         for number in first..=last {
             // A reorg to a shorter chain may take blocks away meanwhile.
@@ -263,6 +268,7 @@ mod tests {
             r#"{"address":"0x12"}"#,
             r#"{"topics":["0x12"]}"#,
             r#"{"topics":{}}"#,
+            r#"{"address":"1111111111111111111111111111111111111111"}"#,
             r#"{"fromBlock":"1"}"#,
             r#"{"topics":[null,null,null,null,null]}"#,
         ] {

@@ -1,7 +1,7 @@
 //! Blocks, receipts and transactions as the bytes that hashes are made of (execution-apis,
 //! `src/debug/getters.yaml`).
 
-use super::super::hex::BlockParam;
+use super::super::hex::{BlockParam, Hex};
 use super::super::methods::{Answer, Methods, required, to_result};
 use super::transactions::find;
 use super::{RpcError, Source, add_reading, known};
@@ -41,8 +41,8 @@ fn receipts(source: &Source, (block,): (Option<BlockParam>,)) -> Answer {
     to_result(&encoded)
 }
 
-fn transaction(source: &Source, (hash,): (Option<B256>,)) -> Answer {
-    let found = find(source, required(hash, 0)?)?;
+fn transaction(source: &Source, (hash,): (Option<Hex<B256>>,)) -> Answer {
+    let found = find(source, required(hash, 0)?.0)?;
     // Geth answers with no bytes rather than null.
     to_result(
         &found.map_or_else(Bytes::new, |(block, index)| block.raw_transactions[index].clone()),

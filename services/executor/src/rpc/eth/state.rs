@@ -1,7 +1,7 @@
 //! Accounts, storage and code, with and without proofs.
 
 use super::super::error::code;
-use super::super::hex::{BlockParam, Quantity, parse_storage_key};
+use super::super::hex::{BlockParam, Hex, Quantity, parse_storage_key};
 use super::super::methods::{Answer, Methods, required, to_result};
 use super::{RpcError, Source, add_reading, pin, read_error};
 use crate::{AccountProof, BlockTag};
@@ -26,7 +26,7 @@ pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
 }
 
 /// Parameters of the methods that read an account: the address and the block, by default the head.
-type AccountParams = (Option<Address>, Option<BlockParam>);
+type AccountParams = (Option<Hex<Address>>, Option<BlockParam>);
 
 /// The state that is read.
 fn state(source: &Source, block: Option<BlockParam>) -> Result<BlockTag, RpcError> {
@@ -34,7 +34,7 @@ fn state(source: &Source, block: Option<BlockParam>) -> Result<BlockTag, RpcErro
 }
 
 fn account(source: &Source, (address, block): AccountParams) -> Result<Account, RpcError> {
-    let address = required(address, 0)?;
+    let Hex(address) = required(address, 0)?;
     let tag = state(source, block)?;
     Ok(source.chain.account(tag, address).map_err(read_error)?.unwrap_or_default())
 }
@@ -48,16 +48,16 @@ fn transaction_count(source: &Source, params: AccountParams) -> Answer {
 }
 
 fn code_at(source: &Source, (address, block): AccountParams) -> Answer {
-    let address = required(address, 0)?;
+    let Hex(address) = required(address, 0)?;
     let tag = state(source, block)?;
     to_result(&source.chain.code(tag, address).map_err(read_error)?)
 }
 
 fn storage_at(
     source: &Source,
-    (address, key, block): (Option<Address>, Option<String>, Option<BlockParam>),
+    (address, key, block): (Option<Hex<Address>>, Option<String>, Option<BlockParam>),
 ) -> Answer {
-    let (address, key) = (required(address, 0)?, required(key, 1)?);
+    let (Hex(address), key) = (required(address, 0)?, required(key, 1)?);
     let slot = parse_storage_key(&key).map_err(RpcError::invalid_params)?;
     let tag = state(source, block)?;
     let value = source.chain.storage(tag, address, slot).map_err(read_error)?;
@@ -65,7 +65,7 @@ fn storage_at(
 }
 
 /// Slots by account.
-type Slots = BTreeMap<Address, Vec<B256>>;
+type Slots = BTreeMap<Hex<Address>, Vec<Hex<B256>>>;
 
 fn storage_values(source: &Source, (slots, block): (Option<Slots>, Option<BlockParam>)) -> Answer {
     let slots = required(slots, 0)?;
@@ -79,9 +79,9 @@ fn storage_values(source: &Source, (slots, block): (Option<Slots>, Option<BlockP
     }
     let tag = state(source, block)?;
     let mut answer = BTreeMap::<Address, Vec<B256>>::new();
-    for (address, keys) in slots {
+    for (Hex(address), keys) in slots {
         let mut values = Vec::with_capacity(keys.len());
-        for key in keys {
+        for Hex(key) in keys {
             let value = source.chain.storage(tag, address, key.into()).map_err(read_error)?;
             values.push(B256::from(value));
         }
@@ -112,10 +112,10 @@ struct ProofJson {
     storage_proof: Vec<SlotProofJson>,
 }
 
-type ProofParams = (Option<Address>, Option<Vec<String>>, Option<BlockParam>);
+type ProofParams = (Option<Hex<Address>>, Option<Vec<String>>, Option<BlockParam>);
 
 fn proof(source: &Source, (address, keys, block): ProofParams) -> Answer {
-    let (address, keys) = (required(address, 0)?, required(keys, 1)?);
+    let (Hex(address), keys) = (required(address, 0)?, required(keys, 1)?);
     if keys.len() > PROOF_KEYS_MAX {
         let got = keys.len();
         return Err(RpcError::invalid_params(format_args!(

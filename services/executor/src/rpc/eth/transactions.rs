@@ -1,6 +1,6 @@
 //! Transactions and their receipts.
 
-use super::super::hex::{NumberParam, Quantity};
+use super::super::hex::{Hex, NumberParam, Quantity};
 use super::super::json::{BlockContext, ReceiptJson, TransactionJson};
 use super::super::methods::{Answer, Methods, required, to_result};
 use super::blocks::{by_hash, by_number, receipt_of};
@@ -33,8 +33,8 @@ fn sender(block: &Block, index: usize) -> Result<Address, RpcError> {
     block.transactions[index].recover_signer_unchecked().map_err(|error| defect(block.id, error))
 }
 
-fn transaction_by_hash(source: &Source, (hash,): (Option<B256>,)) -> Answer {
-    let Some((block, index)) = find(source, required(hash, 0)?)? else {
+fn transaction_by_hash(source: &Source, (hash,): (Option<Hex<B256>>,)) -> Answer {
+    let Some((block, index)) = find(source, required(hash, 0)?.0)? else {
         return to_result(&());
     };
     render(&block, index)
@@ -43,7 +43,7 @@ fn transaction_by_hash(source: &Source, (hash,): (Option<B256>,)) -> Answer {
 /// A position in a block.
 type Index = Option<Quantity<u64>>;
 
-fn by_hash_and_index(source: &Source, (hash, index): (Option<B256>, Index)) -> Answer {
+fn by_hash_and_index(source: &Source, (hash, index): (Option<Hex<B256>>, Index)) -> Answer {
     render_at(source, by_hash(hash)?, required(index, 1)?.0)
 }
 
@@ -66,8 +66,8 @@ fn render(block: &Block, index: usize) -> Answer {
     to_result(&TransactionJson::new(context, index as u64, transaction, hash, from))
 }
 
-fn transaction_receipt(source: &Source, (hash,): (Option<B256>,)) -> Answer {
-    let Some((block, index)) = find(source, required(hash, 0)?)? else {
+fn transaction_receipt(source: &Source, (hash,): (Option<Hex<B256>>,)) -> Answer {
+    let Some((block, index)) = find(source, required(hash, 0)?.0)? else {
         return to_result(&());
     };
     let Some(receipts) = source.chain.receipts(block.id.hash).map_err(read_error)? else {
