@@ -15,6 +15,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
 };
+use tandem_cluster::BlockFile;
 
 const NAME: &str = "execution_apis";
 
@@ -43,6 +44,10 @@ impl Suite for ExecutionApis {
 
     fn takes(&self, path: &Path, _: &str) -> bool {
         path.extension().is_some_and(|extension| extension == "io")
+    }
+
+    fn uses_node(&self) -> bool {
+        true
     }
 
     fn load(&self, path: &Path) -> anyhow::Result<Vec<Case>> {
@@ -273,7 +278,15 @@ fn start(chain: &Path, setting: Setting) -> anyhow::Result<ChainNode> {
     let node = CaseNode::start_keeping_states(&read("genesis.json")?, setting)?;
     let node = ChainNode(Some(node));
     let inner = node.get()?;
-    inner.import(&chain.join("chain.rlp")).context("import chain.rlp")?;
+    let mut file = BlockFile::open(&chain.join("chain.rlp")).context("chain.rlp")?;
+    while let Some(block) = file.next_block().context("chain.rlp")? {
+        let id = block.id;
+        // The file starts with the first block after genesis or with genesis itself.
+        if id.number > 0 {
+            inner.import(block).with_context(|| format!("import block {id}"))?;
+            inner.make_head(id.hash)?;
+        }
+    }
     let head: Request = serde_json::from_str(&read("headfcu.json")?).context("headfcu.json")?;
     let params = head.params.context("headfcu.json has no parameters")?;
     let answer = inner.call(&head.method, params.get()).context("headfcu.json")?;

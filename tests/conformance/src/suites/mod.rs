@@ -1,8 +1,8 @@
 //! The fixture formats, one module each.
 
 mod chain;
-mod hivechain;
 mod execution_apis;
+mod hivechain;
 mod mainnet_blocks;
 mod rlp;
 mod support;
