@@ -1,124 +1,52 @@
-//! The state changes of the blocks after the base, as a tree of layers.
-//!
-//! An index leads from each key to its versions, so a read looks at the versions of one key, newest
-//! first, and takes the first that lies on its own branch. It costs the same over 1 layer or 128.
-//!
-//! **When a layer may go.** A read that misses here goes to the base. That is right exactly as long
-//! as every block between the base that answers and the reader's own block has its layer here. So a
-//! layer is dropped only after `chain.persisted` said that the base contains it, and every read of
-//! the base made later takes its snapshot later. A base that stands on another branch, or above the
-//! reader's block, is caught by [`Branch::reaches`].
+//! The state changes of the blocks after the base, as layers that every block can read from.
 
-use alloy_primitives::map::{B256Map, HashMap};
+use alloy_primitives::map::FbBuildHasher;
 use std::sync::Arc;
+pub use tandem_layers::Branch;
+use tandem_layers::{Index, Tree};
 use tandem_primitives::{Account, B256, BlockId, BlockNumber, Bytes, StateDiff, U256};
-
-/// Names one layer for as long as the process lives.
-type LayerId = u64;
-
-struct Layer {
-    id: LayerId,
-    block: BlockId,
-    parent: B256,
-    diff: Arc<StateDiff>,
-}
-
-struct Version<T> {
-    layer: LayerId,
-    number: BlockNumber,
-    value: T,
-}
-
-/// Versions of one key in ascending order of block number.
-type Versions<T> = Vec<Version<T>>;
 
 /// All layers, of all branches.
 #[derive(Default)]
 pub struct Layers {
     base: BlockId,
-    next_id: LayerId,
-    by_hash: B256Map<Layer>,
-    accounts: B256Map<Versions<Option<Account>>>,
-    slots: HashMap<(B256, B256), Versions<U256>>,
+    tree: Tree<Arc<StateDiff>>,
+    accounts: Index<B256, Option<Account>, FbBuildHasher<32>>,
+    slots: Index<(B256, B256), U256>,
     /// Layers that wiped the storage of an account before they wrote to it.
-    wipes: B256Map<Versions<()>>,
-}
-
-/// The layers between one block and the base.
-#[derive(Clone, Debug)]
-pub struct Branch {
-    block: B256,
-    /// Number of the block of the lowest layer.
-    lowest: BlockNumber,
-    /// Layers in ascending order of block number.
-    ids: Vec<LayerId>,
-    hashes: Vec<B256>,
-    /// Parent of the lowest layer's block (or the block itself, without any layer).
-    bottom: B256,
-}
-
-impl Branch {
-    /// Whether a base at this block can stand below these layers.
-    pub fn reaches(&self, base: &B256) -> bool {
-        self.bottom == *base || self.hashes.contains(base)
-    }
-
-    /// The blocks of the layers, ascending.
-    pub fn hashes(&self) -> &[B256] {
-        &self.hashes
-    }
-
-    /// The block whose state this is.
-    pub fn block(&self) -> B256 {
-        self.block
-    }
-
-    fn contains<T>(&self, version: &Version<T>) -> bool {
-        let Some(position) = version.number.checked_sub(self.lowest) else { return false };
-        self.ids.get(position as usize) == Some(&version.layer)
-    }
-
-    fn newest<'a, T>(&self, versions: &'a Versions<T>) -> Option<&'a Version<T>> {
-        versions.iter().rev().find(|version| self.contains(version))
-    }
+    wipes: Index<B256, (), FbBuildHasher<32>>,
 }
 
 impl Layers {
     /// Adds a block's changes on top of its parent's.
     pub fn insert(&mut self, block: BlockId, parent: B256, diff: Arc<StateDiff>) {
-        if self.by_hash.contains_key(&block.hash) {
-            return;
-        }
-        let id = self.next_id;
-        self.next_id += 1;
+        let Some(stamp) = self.tree.insert(block, parent, diff.clone()) else { return };
         for update in &diff.accounts {
             let hash = update.address_hash;
-            push(self.accounts.entry(hash).or_default(), id, block.number, update.account);
+            self.accounts.insert(stamp, hash, update.account);
             if update.wiped {
-                push(self.wipes.entry(hash).or_default(), id, block.number, ());
+                self.wipes.insert(stamp, hash, ());
             }
             for slot in &update.slots {
-                let versions = self.slots.entry((hash, slot.key)).or_default();
-                push(versions, id, block.number, slot.value);
+                self.slots.insert(stamp, (hash, slot.key), slot.value);
             }
         }
-        self.by_hash.insert(block.hash, Layer { id, block, parent, diff });
     }
 
     /// Takes a block's layer out and gives its changes back.
     pub fn remove(&mut self, block: &B256) -> Option<Arc<StateDiff>> {
-        let layer = self.by_hash.remove(block)?;
-        for update in &layer.diff.accounts {
+        let (stamp, diff) = self.tree.remove(block)?;
+        for update in &diff.accounts {
             let hash = update.address_hash;
-            drop_version(&mut self.accounts, &hash, layer.id);
+            self.accounts.remove(&stamp, hash);
             if update.wiped {
-                drop_version(&mut self.wipes, &hash, layer.id);
+                self.wipes.remove(&stamp, hash);
             }
             for slot in &update.slots {
-                drop_version(&mut self.slots, &(hash, slot.key), layer.id);
+                self.slots.remove(&stamp, (hash, slot.key));
             }
         }
-        Some(layer.diff)
+        Some(diff)
     }
 
     /// The block that the layers stand on, as far as the executor knows: the database may be
@@ -134,56 +62,44 @@ impl Layers {
 
     /// Number and parent of a block that has a layer.
     pub fn parent(&self, block: &B256) -> Option<(BlockNumber, B256)> {
-        self.by_hash.get(block).map(|layer| (layer.block.number, layer.parent))
+        self.tree.parent(block)
     }
 
     /// Whether the block has a layer.
     pub fn contains(&self, block: &B256) -> bool {
-        self.by_hash.contains_key(block)
+        self.tree.contains(block)
     }
 
     /// Number of layers.
     pub fn len(&self) -> usize {
-        self.by_hash.len()
+        self.tree.len()
     }
 
     /// Hashes of the layers of blocks below this number.
     pub fn below(&self, number: BlockNumber) -> Vec<B256> {
-        let old = self.by_hash.values().filter(|layer| layer.block.number < number);
-        old.map(|layer| layer.block.hash).collect()
+        self.tree.below(number)
     }
 
     /// The layers from this block downwards, as far as there are any.
     pub fn branch(&self, block: B256) -> Branch {
-        let (mut ids, mut hashes) = (Vec::new(), Vec::new());
-        let (mut bottom, mut lowest) = (block, 0);
-        while let Some(layer) = self.by_hash.get(&bottom) {
-            ids.push(layer.id);
-            hashes.push(layer.block.hash);
-            lowest = layer.block.number;
-            bottom = layer.parent;
-        }
-        ids.reverse();
-        hashes.reverse();
-        Branch { block, lowest, ids, hashes, bottom }
+        self.tree.branch(block)
     }
 
     /// An account as of the branch; `None` when no layer of it touched the account.
     pub fn account(&self, branch: &Branch, address_hash: &B256) -> Option<Option<Account>> {
-        branch.newest(self.accounts.get(address_hash)?).map(|version| version.value)
+        self.accounts.newest(branch, address_hash).map(|version| *version.value)
     }
 
     /// A slot as of the branch; `None` when no layer of it touched the slot.
     pub fn slot(&self, branch: &Branch, address_hash: &B256, slot: &B256) -> Option<U256> {
-        let written = self.slots.get(&(*address_hash, *slot)).and_then(|v| branch.newest(v));
+        let written = self.slots.newest(branch, &(*address_hash, *slot));
         if self.wipes.is_empty() {
-            return written.map(|version| version.value);
+            return written.map(|version| *version.value);
         }
-        let wiped = self.wipes.get(address_hash).and_then(|v| branch.newest(v));
-        match (written, wiped) {
+        match (written, self.wipes.newest(branch, address_hash)) {
             // A layer wipes before it writes, so at equal height the value stands.
             (Some(written), Some(wiped)) if wiped.number > written.number => Some(U256::ZERO),
-            (Some(written), _) => Some(written.value),
+            (Some(written), _) => Some(*written.value),
             (None, Some(_)) => Some(U256::ZERO),
             (None, None) => None,
         }
@@ -191,31 +107,10 @@ impl Layers {
 
     /// Code that a block of the branch deployed.
     pub fn code(&self, branch: &Branch, code_hash: &B256) -> Option<Bytes> {
-        let diffs = branch.hashes.iter().filter_map(|hash| self.by_hash.get(hash));
+        let diffs = branch.hashes().iter().filter_map(|hash| self.tree.get(hash));
         diffs
-            .flat_map(|layer| &layer.diff.codes)
+            .flat_map(|diff| &diff.codes)
             .find_map(|(hash, code)| (hash == code_hash).then(|| code.clone()))
-    }
-}
-
-fn push<T>(versions: &mut Versions<T>, layer: LayerId, number: BlockNumber, value: T) {
-    let position = versions.partition_point(|version| version.number <= number);
-    versions.insert(position, Version { layer, number, value });
-}
-
-fn drop_version<K, T, S>(
-    index: &mut std::collections::HashMap<K, Versions<T>, S>,
-    key: &K,
-    layer: LayerId,
-) where
-    K: std::hash::Hash + Eq,
-    S: std::hash::BuildHasher,
-{
-    if let Some(versions) = index.get_mut(key) {
-        versions.retain(|version| version.layer != layer);
-        if versions.is_empty() {
-            index.remove(key);
-        }
     }
 }
 

@@ -1,39 +1,14 @@
-//! Trie changes of the blocks after the base, by block, as a tree: what a walk must see before it
-//! sees the base.
+//! Trie changes of the blocks after the base, as layers: what a walk must see before it sees the
+//! base.
 
-use alloy_primitives::map::{B256Map, DefaultHashBuilder, HashMap};
-use std::{collections::hash_map::Entry, hash::BuildHasher, sync::Arc};
+use alloy_primitives::map::{DefaultHashBuilder, FbBuildHasher};
+use std::{hash::BuildHasher, sync::Arc};
+pub use tandem_layers::Branch;
+use tandem_layers::{Index, Tree};
 use tandem_primitives::{B256, BlockId, BlockNumber, NodeChange, TrieDiff};
 
 /// Side-chain layers this far below the base are dropped: nobody builds on them any more.
 const SIDE_CHAIN_DEPTH: BlockNumber = 256;
-
-/// Names one layer for as long as the worker lives.
-type LayerId = u64;
-
-/// The changed trie nodes of one block.
-struct Layer {
-    id: LayerId,
-    block: BlockId,
-    parent: B256,
-    diff: Arc<TrieDiff>,
-}
-
-/// One layer's change of a path.
-#[derive(Clone, Copy)]
-struct Version {
-    layer: LayerId,
-    number: BlockNumber,
-    /// Position in the layer's diff.
-    position: u32,
-}
-
-/// Changes of one path in ascending order of block number. Nearly all paths below the top are
-/// changed by one block only, so the first stands inline.
-enum Versions {
-    One(Version),
-    Many(Vec<Version>),
-}
 
 /// What the layers know of one path.
 pub enum Found<'a> {
@@ -45,170 +20,74 @@ pub enum Found<'a> {
     InBase,
 }
 
-/// All layers of one worker, with an index from each path to the layers that changed it: a lookup
-/// costs the same over 1 layer or 128.
+/// All layers of one worker.
 #[derive(Default)]
 pub struct Layers {
-    next_id: LayerId,
-    by_hash: B256Map<Layer>,
-    /// By the hash of trie and path. Two paths may share an entry; the diff itself tells them
-    /// apart.
-    changes: HashMap<u64, Versions>,
-    wipes: B256Map<Vec<Version>>,
+    tree: Tree<Arc<TrieDiff>>,
+    /// Positions in the layers' diffs, by the hash of trie and path. Two paths may share an entry;
+    /// the diff itself tells them apart.
+    changes: Index<u64, u32>,
+    wipes: Index<B256, (), FbBuildHasher<32>>,
     hasher: DefaultHashBuilder,
-}
-
-/// The layers between one block and the base.
-#[derive(Clone)]
-pub struct Branch {
-    /// Number of the block of the lowest layer.
-    lowest: BlockNumber,
-    /// Ids and blocks of the layers in ascending order.
-    layers: Vec<(LayerId, B256)>,
-    /// Parent of the lowest layer: a block that must be in the base.
-    pub bottom: B256,
-}
-
-impl Branch {
-    /// Whether a base at this block can stand below the layers: it is one of their blocks, or the
-    /// one right below them.
-    pub fn reaches(&self, base: &B256) -> bool {
-        self.bottom == *base || self.layers.iter().any(|(_, block)| block == base)
-    }
-
-    fn contains(&self, version: &Version) -> bool {
-        let position = version.number.checked_sub(self.lowest);
-        let layer = position.and_then(|position| self.layers.get(position as usize));
-        layer.is_some_and(|(id, _)| *id == version.layer)
-    }
-
-    /// The block whose layer this is, if it is on the branch.
-    fn block(&self, version: &Version) -> Option<&B256> {
-        let position = version.number.checked_sub(self.lowest)?;
-        let (id, block) = self.layers.get(position as usize)?;
-        (*id == version.layer).then_some(block)
-    }
-}
-
-impl Versions {
-    fn as_slice(&self) -> &[Version] {
-        match self {
-            Self::One(version) => std::slice::from_ref(version),
-            Self::Many(versions) => versions,
-        }
-    }
-
-    fn push(&mut self, version: Version) {
-        if let Self::One(first) = self {
-            *self = Self::Many(vec![*first]);
-        }
-        if let Self::Many(versions) = self {
-            let place = versions.partition_point(|before| before.number <= version.number);
-            versions.insert(place, version);
-        }
-    }
 }
 
 impl Layers {
     pub fn insert(&mut self, block: BlockId, parent: B256, diff: Arc<TrieDiff>) {
-        if self.by_hash.contains_key(&block.hash) {
-            return;
-        }
-        let id = self.next_id;
-        self.next_id += 1;
-        let version = |position| Version { layer: id, number: block.number, position };
+        let Some(stamp) = self.tree.insert(block, parent, diff.clone()) else { return };
         for (position, change) in (0..).zip(diff.iter()) {
             let key = self.hasher.hash_one((change.owner, change.path));
-            match self.changes.entry(key) {
-                Entry::Vacant(entry) => {
-                    entry.insert(Versions::One(version(position)));
-                }
-                Entry::Occupied(mut entry) => entry.get_mut().push(version(position)),
-            }
+            self.changes.insert(stamp, key, position);
         }
         for owner in &diff.wiped {
-            let wipes = self.wipes.entry(*owner).or_default();
-            let place = wipes.partition_point(|before| before.number <= block.number);
-            wipes.insert(place, version(0));
+            self.wipes.insert(stamp, *owner, ());
         }
-        self.by_hash.insert(block.hash, Layer { id, block, parent, diff });
     }
 
     pub fn contains(&self, block: &B256) -> bool {
-        self.by_hash.contains_key(block)
+        self.tree.contains(block)
     }
 
     pub fn remove(&mut self, block: &B256) {
-        let Some(layer) = self.by_hash.remove(block) else { return };
-        for change in layer.diff.iter() {
+        let Some((stamp, diff)) = self.tree.remove(block) else { return };
+        for change in diff.iter() {
             let key = self.hasher.hash_one((change.owner, change.path));
-            if let Entry::Occupied(mut entry) = self.changes.entry(key) {
-                let gone = match entry.get_mut() {
-                    Versions::One(version) => version.layer == layer.id,
-                    Versions::Many(versions) => {
-                        versions.retain(|version| version.layer != layer.id);
-                        versions.is_empty()
-                    }
-                };
-                if gone {
-                    entry.remove();
-                }
-            }
+            self.changes.remove(&stamp, key);
         }
-        for owner in &layer.diff.wiped {
-            if let Some(wipes) = self.wipes.get_mut(owner) {
-                wipes.retain(|version| version.layer != layer.id);
-                if wipes.is_empty() {
-                    self.wipes.remove(owner);
-                }
-            }
+        for owner in &diff.wiped {
+            self.wipes.remove(&stamp, *owner);
         }
     }
 
     /// The base has moved up to this block: everything it contains can be read there.
     ///
-    /// A layer may only go once the next read of the base is known to come from at or after it. The
-    /// event is published after the base's batch is written, and every read takes a snapshot at its
-    /// own time, so any read made after this call qualifies.
+    /// The event comes after the base's batch is written, and every read of the base takes a
+    /// snapshot at its own time, so any read made after this call sees the block there.
     pub fn persisted(&mut self, base: BlockId) {
         let mut hash = base.hash;
-        while let Some(parent) = self.by_hash.get(&hash).map(|layer| layer.parent) {
+        while let Some((_, parent)) = self.tree.parent(&hash) {
             self.remove(&hash);
             hash = parent;
         }
-        let old = |layer: &&Layer| layer.block.number + SIDE_CHAIN_DEPTH <= base.number;
-        let old: Vec<B256> =
-            self.by_hash.values().filter(old).map(|layer| layer.block.hash).collect();
-        old.iter().for_each(|block| self.remove(block));
+        for side in self.tree.below((base.number + 1).saturating_sub(SIDE_CHAIN_DEPTH)) {
+            self.remove(&side);
+        }
     }
 
     /// The layers from `block` downwards as far as there are any.
     pub fn branch(&self, block: B256) -> Branch {
-        let mut layers = Vec::new();
-        let (mut bottom, mut lowest) = (block, 0);
-        while let Some(layer) = self.by_hash.get(&bottom) {
-            layers.push((layer.id, bottom));
-            lowest = layer.block.number;
-            bottom = layer.parent;
-        }
-        layers.reverse();
-        Branch { lowest, layers, bottom }
+        self.tree.branch(block)
     }
 
     /// What stands at a path as of the branch.
     pub fn get(&self, branch: &Branch, owner: Option<&B256>, path: &[u8]) -> Found<'_> {
         let key = self.hasher.hash_one((owner.copied(), path));
-        let versions = self.changes.get(&key).map_or(&[][..], Versions::as_slice);
-        let written = versions.iter().rev().find_map(|version| {
-            let layer = self.by_hash.get(branch.block(version)?)?;
-            let change = layer.diff.get(version.position as usize)?;
+        let written = self.changes.on_branch(branch, &key).find_map(|version| {
+            let change = self.tree.get(version.block)?.get(*version.value as usize)?;
             let same = change.owner.as_ref() == owner && change.path == path;
             same.then_some((version.number, change))
         });
-        let wiped = owner.filter(|_| !self.wipes.is_empty()).and_then(|owner| {
-            let wipes = self.wipes.get(owner)?;
-            wipes.iter().rev().find(|version| branch.contains(version))
-        });
+        let wiped = owner.filter(|_| !self.wipes.is_empty());
+        let wiped = wiped.and_then(|owner| self.wipes.newest(branch, owner));
         match (written, wiped) {
             // A block wipes before it writes, so at equal height the node stands.
             (Some((number, _)), Some(wiped)) if wiped.number > number => Found::Absent,
@@ -288,9 +167,9 @@ mod tests {
             layers.insert(id(n), id(n - 1).hash, diff(&[], &[]));
         }
         layers.persisted(id(3));
-        assert_eq!(layers.by_hash.len(), 2);
+        assert_eq!(layers.tree.len(), 2);
         assert!(!layers.contains(&id(1).hash) && !layers.contains(&id(3).hash));
-        assert_eq!(layers.branch(id(5).hash).bottom, id(3).hash);
+        assert_eq!(layers.branch(id(5).hash).bottom(), id(3).hash);
     }
 
     proptest! {
@@ -328,7 +207,9 @@ mod tests {
             }
             // A leaf of the tree may go without a trace.
             let removed = removed.index(models.len());
-            let leaf = !layers.by_hash.values().any(|layer| layer.parent == hash(removed));
+            let leaf = !(0..models.len()).any(|n| {
+                layers.tree.parent(&hash(n)).is_some_and(|(_, parent)| parent == hash(removed))
+            });
             if leaf {
                 layers.remove(&hash(removed));
             }

@@ -207,14 +207,14 @@ impl Worker {
             .into_iter()
             .map(|block| (block.id.hash, (block.id, block.parent)))
             .collect();
-        let mut block = branch.bottom;
+        let mut block = branch.bottom();
         while let Some(&(id, parent)) = pending.get(&block) {
             if let Some(diff) = self.storage.trie_diff(block)? {
                 self.layers.insert(id, parent, diff);
             }
             block = parent;
             if self.layers.contains(&block) {
-                block = self.layers.branch(block).bottom;
+                block = self.layers.branch(block).bottom();
             }
         }
         let branch = self.layers.branch(parent);
