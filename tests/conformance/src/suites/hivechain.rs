@@ -22,7 +22,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use tandem_chain::{Block, take_item};
+use tandem_chain::{Block, ChainSpec, take_item};
 use tandem_primitives::B256;
 
 const NAME: &str = "hivechain";
@@ -58,9 +58,8 @@ impl Suite for Hivechain {
 fn one(way: &str, folder: PathBuf, feed: fn(&Chain, &CaseNode) -> anyhow::Result<()>) -> Case {
     let chain = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let fork = chain.split_once('-').map_or(&*chain, |(fork, _)| fork).to_owned();
-    let run = Box::new(move |setting: &Setting| match run(&folder, *setting, feed) {
-        Ok(()) => Outcome::Passed,
-        Err(error) => Outcome::Failed(format!("{error:#}")),
+    let run = Box::new(move |setting: &Setting| {
+        run(&folder, *setting, feed).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
     });
     Case { suite: NAME, fork, name: format!("{chain} by {way}"), run }
 }
@@ -83,7 +82,14 @@ fn run(
     folder: &Path,
     setting: Setting,
     feed: fn(&Chain, &CaseNode) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Outcome> {
+    let genesis = fs::read_to_string(folder.join("genesis.json"))?;
+    if let Some(fork) = ChainSpec::from_genesis_json(&genesis)?.unsupported_fork() {
+        return Ok(Outcome::Skipped(format!(
+            "the chain reaches {}, a fork that Tandem does not have",
+            fork.name
+        )));
+    }
     let chain = Chain {
         blocks: blocks(&fs::read(folder.join("chain.rlp"))?)?,
         calls: read_json(&folder.join(CALLS))?,
@@ -91,7 +97,6 @@ fn run(
     };
     let state: HeadState = read_json(&folder.join("headstate.json"))?;
     state.check_root().context("the fixture's own state")?;
-    let genesis = fs::read_to_string(folder.join("genesis.json"))?;
     let node = CaseNode::start(&genesis, setting)?;
     let checked = feed(&chain, &node)
         .and_then(|()| check_head(&chain, &state, &node))
@@ -101,7 +106,7 @@ fn run(
             _ => Ok(()),
         });
     node.stop();
-    checked
+    checked.map(|()| Outcome::Passed)
 }
 
 /// The blocks of a file, one after another. They may begin with genesis, which has number 0.

@@ -6,6 +6,8 @@ mod hivechain;
 mod mainnet_blocks;
 mod rlp;
 mod support;
+#[cfg(test)]
+mod tests;
 mod transaction;
 mod trie;
 mod witness;
