@@ -24,6 +24,10 @@ demo *ARGS: build
 test *ARGS:
     cargo test --release --locked --workspace {{ ARGS }}
 
+# Run all conformance vectors that are on this machine, see docs/conformance.md
+conformance *ARGS: build
+    {{ target }}/release/tandem conformance "$(tests/conformance/locate)" {{ ARGS }}
+
 # Check formatting
 fmt:
     cargo fmt --all --check

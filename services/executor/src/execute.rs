@@ -4,6 +4,7 @@
 use crate::{
     dao::apply_dao_fork,
     error::Error,
+    evm::BlockEvm,
     requests::{check_deposits, missing_contract},
     senders::Senders,
     state::{BlockState, StateReader},
@@ -13,7 +14,7 @@ use alloy_eips::eip7685::Requests;
 use alloy_evm::{
     Evm, EvmEnv,
     block::{BlockExecutionError, BlockExecutionResult, BlockExecutor, BlockValidationError},
-    eth::{EthBlockExecutionCtx, EthBlockExecutor, EthEvmBuilder},
+    eth::{EthBlockExecutionCtx, EthBlockExecutor},
 };
 use revm::context::result::InvalidTransaction;
 use std::{borrow::Cow, sync::Arc};
@@ -91,7 +92,7 @@ fn run<R: StateReader>(
         tx_count_hint: Some(block.transactions.len()),
         slot_number: None,
     };
-    let evm = EthEvmBuilder::new(state, env).build();
+    let evm = BlockEvm::new(state, env);
     let mut executor = EthBlockExecutor::new(evm, context, rules, ReceiptBuilder);
     executor.apply_pre_execution_changes().map_err(system_call)?;
     for (index, transaction) in block.transactions.iter().enumerate() {

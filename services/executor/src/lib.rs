@@ -29,6 +29,7 @@ mod config;
 mod dao;
 mod engine;
 mod error;
+mod evm;
 mod execute;
 mod handle;
 mod layers;

@@ -142,6 +142,11 @@ impl CaseNode {
         valid(runtime().block_on(self.handle().make_head(hash))?)
     }
 
+    /// Waits for what a handle of this node does.
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        runtime().block_on(future)
+    }
+
     /// The executor's handle, for what JSON-RPC does not show.
     pub fn handle(&self) -> Handle {
         self.cluster.handle()

@@ -17,6 +17,7 @@ use crate::Suite;
 /// All suites. A file belongs to the first that takes it.
 pub const ALL: &[&dyn Suite] = &[
     &chain::Engine,
+    &chain::Blocks,
     &trie::Tries,
     &rlp::Rlp,
     &transaction::Transactions,

@@ -2,6 +2,9 @@
 
 use anyhow::{Context as _, ensure};
 
+/// The kind of a block whose parent is not known: no rule is broken, the answer is SYNCING.
+pub const UNKNOWN_PARENT: &str = "unknown_parent";
+
 /// Which of our kinds ([`tandem_chain::BlockError::kind`]) an exception of execution-specs stands
 /// for; `None` where it is not known. The names are those of `TransactionException` and
 /// `BlockException` in execution-specs (`execution_testing/exceptions`).
@@ -69,11 +72,22 @@ fn block_kinds(name: &str) -> Option<&'static [&'static str]> {
         "GASLIMIT_TOO_BIG" => &["gas_limit_too_high"],
         "INVALID_BLOCK_NUMBER" => &["number"],
         "INVALID_BLOCK_TIMESTAMP_OLDER_THAN_PARENT" => &["timestamp"],
+        "UNKNOWN_PARENT" | "UNKNOWN_PARENT_ZERO" => &[UNKNOWN_PARENT],
         "INVALID_DIFFICULTY" | "IMPORT_IMPOSSIBLE_DIFFICULTY_OVER_PARIS" => &["difficulty"],
         "INVALID_LOG_BLOOM" => &["logs_bloom"],
         "INVALID_STATE_ROOT" => &["state_root"],
         "INVALID_RECEIPTS_ROOT" => &["receipts_root"],
         "INVALID_TRANSACTIONS_ROOT" => &["transactions_root"],
+        "EXTRA_DATA_INVALID_DAO" => &["dao_extra_data"],
+        "TOO_MANY_UNCLES" => &["ommer_count"],
+        "UNCLE_IN_CHAIN" | "UNCLE_IS_BROTHER" => &["ommer_repeated"],
+        "UNCLE_IS_ANCESTOR" => &["ommer_ancestor"],
+        "UNCLE_PARENT_INCORRECT" | "UNCLE_UNKNOWN_PARENT" => &["ommer_parent"],
+        "IMPORT_IMPOSSIBLE_PARIS_WRONG_POS" => &["terminal_not_reached"],
+        "IMPORT_IMPOSSIBLE_PARIS_WRONG_POW" => &["terminal_passed"],
+        "IMPORT_IMPOSSIBLE_LEGACY"
+        | "IMPORT_IMPOSSIBLE_LEGACY_WRONG_PARENT"
+        | "IMPORT_IMPOSSIBLE_LONDON_WRONG_PARENT" => &["missing_field", "unexpected_field"],
         "INVALID_UNCLES_HASH" => &["ommers_hash"],
         "IMPORT_IMPOSSIBLE_UNCLES_OVER_PARIS" => &["ommers", "ommers_hash"],
         "INVALID_GASLIMIT" => &["gas_limit_change", "gas_limit_too_low"],
@@ -83,17 +97,20 @@ fn block_kinds(name: &str) -> Option<&'static [&'static str]> {
         // The transactions use more than the header allows, or than it says.
         "GAS_USED_OVERFLOW" => &["gas_used_over_limit", "block_gas_left", "gas_used"],
         "INVALID_WITHDRAWALS_ROOT" => &["withdrawals_root"],
-        "INCORRECT_BLOCK_FORMAT"
-        | "IMPORT_IMPOSSIBLE_SHANGHAI"
-        | "IMPORT_IMPOSSIBLE_PARIS_OVER_SHANGHAI" => &["missing_field", "unexpected_field"],
+        // The body of the older fork, under a header of either.
+        "IMPORT_IMPOSSIBLE_PARIS_OVER_SHANGHAI" => &["missing_field", "withdrawals_root"],
+        "INCORRECT_BLOCK_FORMAT" | "IMPORT_IMPOSSIBLE_SHANGHAI" => {
+            &["missing_field", "unexpected_field"]
+        }
         "BLOB_GAS_USED_ABOVE_LIMIT" => &["blob_gas_over_limit"],
         "INCORRECT_BLOB_GAS_USED" => &["blob_gas_used"],
         "INCORRECT_EXCESS_BLOB_GAS" => &["excess_blob_gas"],
         "INVALID_VERSIONED_HASHES" => &["versioned_hashes"],
-        "RLP_STRUCTURES_ENCODING"
-        | "RLP_WITHDRAWALS_NOT_READ"
-        | "RLP_INVALID_FIELD_OVERFLOW_64"
-        | "RLP_INVALID_ADDRESS" => &["rlp", "transaction_encoding"],
+        // A header with withdrawals over a body without.
+        "RLP_WITHDRAWALS_NOT_READ" => &["rlp", "withdrawals_root"],
+        "RLP_STRUCTURES_ENCODING" | "RLP_INVALID_FIELD_OVERFLOW_64" | "RLP_INVALID_ADDRESS" => {
+            &["rlp", "transaction_encoding"]
+        }
         "RLP_BLOCK_LIMIT_EXCEEDED" => &["block_too_large"],
         "INVALID_REQUESTS" => &["requests_hash"],
         "SYSTEM_CONTRACT_EMPTY" => &["system_contract_missing"],

@@ -1,5 +1,6 @@
 //! Chains of blocks: the state before, blocks, the state after.
 
+mod block;
 mod disagreements;
 mod engine;
 mod exceptions;
@@ -8,6 +9,7 @@ mod genesis;
 mod network;
 mod state;
 
+pub use block::Blocks;
 pub use engine::Engine;
 
 use crate::{CaseNode, Outcome, RpcFault, Setting};
@@ -17,6 +19,7 @@ use fixture::{Chain, Text};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
+use tandem_chain::Block;
 
 fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "json")
@@ -67,6 +70,16 @@ struct PayloadStatus {
     validation_error: Option<String>,
 }
 
+impl From<tandem_executor::PayloadStatus> for PayloadStatus {
+    fn from(status: tandem_executor::PayloadStatus) -> Self {
+        Self {
+            status: status.status.as_str().to_owned(),
+            latest_valid_hash: status.latest_valid_hash,
+            validation_error: status.validation_error,
+        }
+    }
+}
+
 impl Driver {
     fn start(genesis: &str, chain: &Chain<'_>, setting: Setting) -> anyhow::Result<Self> {
         let driver = Self { node: CaseNode::start(genesis, setting)? };
@@ -92,6 +105,20 @@ impl Driver {
             status.status == "VALID" && status.latest_valid_hash == Some(head),
             "forkchoice to {head}: {status:?}"
         );
+        Ok(())
+    }
+
+    /// Takes in a block as `tandem import` does.
+    fn import(&self, block: Block) -> anyhow::Result<PayloadStatus> {
+        let handle = self.node.handle();
+        Ok(self.node.wait(handle.import(block))?.into())
+    }
+
+    /// Makes a block the head, from before the merge or after it.
+    fn make_head(&self, head: B256) -> anyhow::Result<()> {
+        let handle = self.node.handle();
+        let status = PayloadStatus::from(self.node.wait(handle.make_head(head))?);
+        ensure!(status.status == "VALID", "head {head}: {status:?}");
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Names of networks: a fork (`Cancun`), or a transition from one to the next at some time or
 //! block (`CancunToPragueAtTime15k`, `FrontierToHomesteadAt5`).
 
+use alloy_primitives::U256;
 use serde_json::{Map, Value, json};
 
 /// How a fork is activated in geth's genesis file.
@@ -42,6 +43,8 @@ const FORKS: [(&str, By); 23] = [
 ];
 const PARIS: usize = 13;
 
+const TERMINAL: &str = "terminalTotalDifficulty";
+
 /// When a transition happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum At {
@@ -50,25 +53,44 @@ enum At {
     Difficulty(u64),
 }
 
-/// What a network's name says, or why its cases do not run.
+/// To what a transition leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Target {
+    To(usize),
+    /// The irregular state change of EIP-779.
+    Dao,
+}
+use Target::{Dao, To};
+
+/// What a network's name says, as `config` of geth's genesis file has it.
 ///
 /// # Errors
-/// The reason, for the report: a fork before the merge, or one that is not known.
+/// Why its cases do not run: a fork that is not known.
 pub fn config(name: &str) -> Result<Map<String, Value>, String> {
     let (from, transition) = parse(name)?;
-    if from < PARIS {
-        return Err("before the merge".to_owned());
-    }
     let mut config = Map::new();
-    // After the merge at genesis: no total difficulty is too low.
-    config.insert("terminalTotalDifficulty".to_owned(), json!(0));
+    // With 0 the merge is behind, whatever the genesis block's difficulty; the other one is never
+    // reached.
+    let terminal = if from >= PARIS { U256::ZERO } else { U256::MAX };
+    config.insert(TERMINAL.to_owned(), json!(terminal));
     for (_, by) in &FORKS[..=from] {
         activate(&mut config, *by, 0);
     }
     match transition {
         None => {}
-        Some((to, At::Time(time))) => activate(&mut config, FORKS[to].1, time),
-        Some((_, At::Block(_) | At::Difficulty(_))) => return Err("before the merge".to_owned()),
+        Some((Dao, At::Block(block))) => {
+            config.insert("daoForkBlock".to_owned(), json!(block));
+            config.insert("daoForkSupport".to_owned(), json!(true));
+        }
+        Some((To(PARIS), At::Difficulty(difficulty))) => {
+            config.insert(TERMINAL.to_owned(), json!(difficulty));
+        }
+        Some((To(to), At::Time(time))) if to > PARIS => activate(&mut config, FORKS[to].1, time),
+        Some((To(to), At::Block(block))) if to < PARIS => {
+            // What lies between the two comes with the later one.
+            FORKS[from + 1..=to].iter().for_each(|(_, by)| activate(&mut config, *by, block));
+        }
+        Some(_) => return Err(format!("transition {name} is not known")),
     }
     Ok(config)
 }
@@ -92,7 +114,7 @@ fn fork(name: &str) -> Result<usize, String> {
     position.ok_or_else(|| format!("fork {name} is not supported"))
 }
 
-fn parse(name: &str) -> Result<(usize, Option<(usize, At)>), String> {
+fn parse(name: &str) -> Result<(usize, Option<(Target, At)>), String> {
     let Some((from, rest)) = name.split_once("To") else { return Ok((fork(name)?, None)) };
     let unknown = || format!("transition {name} is not known");
     let (to, at) = rest.split_once("At").ok_or_else(unknown)?;
@@ -103,10 +125,8 @@ fn parse(name: &str) -> Result<(usize, Option<(usize, At)>), String> {
     } else {
         At::Block(number(at).ok_or_else(unknown)?)
     };
-    if to == "Dao" {
-        return Err("before the merge".to_owned());
-    }
-    Ok((fork(from)?, Some((fork(to)?, at))))
+    let to = if to == "Dao" { Dao } else { To(fork(to)?) };
+    Ok((fork(from)?, Some((to, at))))
 }
 
 /// A number, `k` for thousands.
@@ -141,16 +161,28 @@ mod tests {
     }
 
     #[test]
+    fn forks_before_the_merge_come_by_block() {
+        let london = config("BerlinToLondonAt5").unwrap();
+        assert_eq!((&london["berlinBlock"], &london["londonBlock"]), (&json!(0), &json!(5)));
+        assert_eq!(london[TERMINAL], json!(U256::MAX));
+        // Constantinople without its defect: both at once.
+        let fix = config("ByzantiumToConstantinopleFixAt5").unwrap();
+        assert_eq!((&fix["constantinopleBlock"], &fix["petersburgBlock"]), (&json!(5), &json!(5)));
+        let dao = config("HomesteadToDaoAt5").unwrap();
+        assert_eq!((&dao["daoForkBlock"], &dao["daoForkSupport"]), (&json!(5), &json!(true)));
+        let merge = config("ArrowGlacierToParisAtDiffC0000").unwrap();
+        assert_eq!(merge[TERMINAL], json!(0xC0000));
+        assert!(merge.contains_key("arrowGlacierBlock") && !merge.contains_key("shanghaiTime"));
+    }
+
+    #[test]
     fn what_does_not_run_has_a_reason() {
         for (name, reason) in [
-            ("London", "before the merge"),
-            ("FrontierToHomesteadAt5", "before the merge"),
-            ("HomesteadToDaoAt5", "before the merge"),
-            ("ArrowGlacierToParisAtDiffC0000", "before the merge"),
             ("Amsterdam", "fork Amsterdam is not supported"),
             ("BPO2ToAmsterdamAtTime15k", "fork Amsterdam is not supported"),
             ("OsakaToBPO1", "transition OsakaToBPO1 is not known"),
             ("OsakaToBPO1AtTimeX", "transition OsakaToBPO1AtTimeX is not known"),
+            ("OsakaToBPO1At5", "transition OsakaToBPO1At5 is not known"),
         ] {
             assert_eq!(config(name).unwrap_err(), reason, "{name}");
         }

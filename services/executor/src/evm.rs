@@ -1,0 +1,147 @@
+//! revm as blocks are executed with it.
+
+use alloy_evm::{
+    Database, Evm, EvmEnv,
+    eth::{EthEvmBuilder, EthEvmContext},
+    precompiles::PrecompilesMap,
+};
+use alloy_primitives::{Address, Bytes};
+use revm::{
+    ExecuteEvm,
+    context::{
+        BlockEnv, CfgEnv, ContextSetters, Evm as RevmEvm, TxEnv,
+        result::{EVMError, HaltReason, ResultAndState},
+    },
+    handler::{EthFrame, Handler, MainnetHandler, SystemCallTx, instructions::EthInstructions},
+    inspector::NoOpInspector,
+    interpreter::interpreter::EthInterpreter,
+    primitives::hardfork::SpecId,
+};
+
+/// Gas of a system call (EIP-2935, 4788, 7002, 7251). revm gives more, for a fork that is not
+/// active.
+const SYSTEM_CALL_GAS: u64 = 30_000_000;
+
+type Inner<DB> = RevmEvm<
+    EthEvmContext<DB>,
+    NoOpInspector,
+    EthInstructions<EthInterpreter, EthEvmContext<DB>>,
+    PrecompilesMap,
+    EthFrame,
+>;
+
+/// The EVM over one block's state.
+pub struct BlockEvm<DB: Database>(Inner<DB>);
+
+impl<DB: Database> BlockEvm<DB> {
+    /// The EVM for blocks in this environment.
+    pub fn new(db: DB, env: EvmEnv) -> Self {
+        Self(EthEvmBuilder::new(db, env).build().into_inner())
+    }
+}
+
+impl<DB: Database> Evm for BlockEvm<DB> {
+    type DB = DB;
+    type Tx = TxEnv;
+    type Error = EVMError<DB::Error>;
+    type HaltReason = HaltReason;
+    type Spec = SpecId;
+    type BlockEnv = BlockEnv;
+    type Precompiles = PrecompilesMap;
+    type Inspector = NoOpInspector;
+
+    fn block(&self) -> &BlockEnv {
+        &self.0.ctx.block
+    }
+
+    fn cfg_env(&self) -> &CfgEnv<SpecId> {
+        &self.0.ctx.cfg
+    }
+
+    fn chain_id(&self) -> u64 {
+        self.0.ctx.cfg.chain_id
+    }
+
+    fn transact_raw(&mut self, tx: TxEnv) -> Result<ResultAndState<HaltReason>, Self::Error> {
+        self.0.transact(tx)
+    }
+
+    fn transact_system_call(
+        &mut self,
+        caller: Address,
+        contract: Address,
+        data: Bytes,
+    ) -> Result<ResultAndState<HaltReason>, Self::Error> {
+        let mut tx = TxEnv::new_system_tx_with_caller(caller, contract, data);
+        tx.gas_limit = SYSTEM_CALL_GAS;
+        self.0.ctx.set_tx(tx);
+        let mut handler = MainnetHandler::<_, Self::Error, EthFrame>::default();
+        let result = handler.run_system_call(&mut self.0)?;
+        Ok(ResultAndState::new(result, self.0.finalize()))
+    }
+
+    fn finish(self) -> (DB, EvmEnv<SpecId>) {
+        let context = self.0.ctx;
+        let env = EvmEnv { block_env: context.block, cfg_env: context.cfg };
+        (context.journaled_state.database, env)
+    }
+
+    /// There is no inspector but the one that does nothing.
+    fn set_inspector_enabled(&mut self, _enabled: bool) {}
+
+    fn components(&self) -> (&DB, &NoOpInspector, &PrecompilesMap) {
+        (&self.0.ctx.journaled_state.database, &self.0.inspector, &self.0.precompiles)
+    }
+
+    fn components_mut(&mut self) -> (&mut DB, &mut NoOpInspector, &mut PrecompilesMap) {
+        let inner = &mut self.0;
+        (&mut inner.ctx.journaled_state.database, &mut inner.inspector, &mut inner.precompiles)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_primitives::{U256, address};
+    use revm::{
+        database::InMemoryDB,
+        state::{AccountInfo, Bytecode},
+    };
+
+    const CONTRACT: Address = address!("0x00000961ef480eb55e80d19ad83579a64c007002");
+
+    /// Runs a system call of a contract that returns its gas, or burns what it costs to store so
+    /// many new slots.
+    fn call(code: Vec<u8>) -> ResultAndState<HaltReason> {
+        let mut db = InMemoryDB::default();
+        let code = Bytecode::new_raw(code.into());
+        db.insert_account_info(
+            CONTRACT,
+            AccountInfo { code_hash: code.hash_slow(), code: Some(code), ..Default::default() },
+        );
+        let mut env = EvmEnv::<SpecId>::default();
+        env.cfg_env.spec = SpecId::OSAKA;
+        let caller = alloy_eips::eip7002::SYSTEM_ADDRESS;
+        BlockEvm::new(db, env).transact_system_call(caller, CONTRACT, Bytes::new()).unwrap()
+    }
+
+    #[test]
+    fn a_system_call_has_thirty_million_gas() {
+        // GAS, MSTORE at 0, RETURN 32 bytes.
+        let done = call(vec![0x5a, 0x5f, 0x52, 0x60, 0x20, 0x5f, 0xf3]);
+        let left = U256::from_be_slice(done.result.output().unwrap());
+        // GAS itself costs 2.
+        assert_eq!(left, U256::from(SYSTEM_CALL_GAS - 2));
+    }
+
+    #[test]
+    fn a_system_call_that_uses_more_fails() {
+        // PUSH1 1, PUSH2 n, SSTORE for so many slots: 22,106 gas each.
+        let stores = |count: u16| {
+            let store = |n: u16| [0x60, 1, 0x61, n.to_be_bytes()[0], n.to_be_bytes()[1], 0x55];
+            (0..count).flat_map(store).collect::<Vec<u8>>()
+        };
+        assert!(call(stores(1357)).result.is_success());
+        assert!(!call(stores(1358)).result.is_success());
+    }
+}

@@ -1,0 +1,48 @@
+//! The vectors that every run of the tests goes through: the small sets of the project in full, and
+//! of the complete ones, where they are there, a fixed sample.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::{path::PathBuf, process::Command, thread};
+use tandem_conformance::{Options, Report, Sample};
+
+/// Of the complete sets: some 1,000 cases, chosen by the hash of their names.
+const SAMPLE: Sample = Sample { part: 4, of: 100, seed: 0 };
+
+fn run(folder: PathBuf, sample: Option<Sample>) -> Report {
+    let threads = thread::available_parallelism().map_or(2, usize::from);
+    let paths = vec![folder];
+    let options = Options { paths, filter: None, sample, list: false, threads };
+    let report = tandem_conformance::run(&options).unwrap();
+    println!("{}", report.text());
+    report
+}
+
+fn package() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_small_sets_pass() {
+    let report = run(package().join("fixtures"), None);
+    assert!(report.is_success());
+    assert!(report.counts().passed > 200, "the sets are there");
+}
+
+#[test]
+fn a_sample_of_the_complete_sets_passes() {
+    let found = Command::new(package().join("locate")).output().unwrap();
+    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+    let folder = PathBuf::from(String::from_utf8(found.stdout).unwrap().trim());
+    if folder == package().join("fixtures") {
+        println!("only the small sets are here: set TANDEM_FIXTURES for a sample of all");
+        return;
+    }
+    let report = run(folder, Some(SAMPLE));
+    assert!(report.is_success());
+    let counted = |chosen: fn(&tandem_conformance::Done) -> bool| {
+        report.cases.iter().filter(|case| chosen(case)).count()
+    };
+    assert!(counted(|case| case.setting.http) > 0, "some go over HTTP");
+    assert!(counted(|case| case.setting.database) > 0, "some stand on a database");
+}
