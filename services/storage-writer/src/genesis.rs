@@ -9,6 +9,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 use std::{fmt, io::Read};
+use tandem_chain::short::{Short, Shortened, cut};
 use tandem_primitives::{Account, Address, B256, Bytes, EMPTY_CODE_HASH, U256, keccak256};
 
 /// Nothing of geth's has contract code of this size; more is a mistake or an attack.
@@ -59,8 +60,8 @@ pub fn read(
 ) -> Result<GenesisFile, Error> {
     let mut state = Reading { sink, failed: None, digest: U256::ZERO, accounts: 0, slots: 0 };
     let mut json = serde_json::Deserializer::from_reader(reader);
-    let read = FileSeed(&mut state).deserialize(&mut json).and_then(|rest| {
-        json.end()?;
+    let read = FileSeed(&mut state).deserialize(Shortened(&mut json)).and_then(|rest| {
+        json.end().map_err(Short::custom)?;
         Ok(rest)
     });
     // What the sink said is the cause of what the parser says then.
@@ -317,7 +318,7 @@ impl Visitor<'_> for Quantity {
             Some(digits) => U256::from_str_radix(digits, 16),
             None => U256::from_str_radix(text, 10),
         };
-        parsed.map_err(|_| E::custom(format!("{text:?} is no number of 256 bits")))
+        parsed.map_err(|_| E::custom(format_args!("{text:?} is no number of 256 bits")))
     }
 }
 
@@ -328,7 +329,7 @@ fn digits(text: &str) -> &str {
 fn parse_address(text: &str) -> Result<Address, String> {
     let mut address = Address::ZERO;
     hex::decode_to_slice(digits(text), address.as_mut_slice())
-        .map_err(|error| format!("address {text:?}: {error}"))?;
+        .map_err(|error| cut(format_args!("address {text:?}: {error}")))?;
     Ok(address)
 }
 
@@ -336,7 +337,7 @@ fn parse_address(text: &str) -> Result<Address, String> {
 fn parse_word(text: &str) -> Result<B256, String> {
     let digits = digits(text);
     if digits.len() > 64 {
-        return Err(format!("{text:?} has more than 32 bytes"));
+        return Err(cut(format_args!("{text:?} has more than 32 bytes")));
     }
     let mut padded = [b'0'; 64];
     padded[64 - digits.len()..].copy_from_slice(digits.as_bytes());
@@ -414,6 +415,17 @@ mod tests {
         ] {
             let error = parse(json).0.unwrap_err().to_string();
             assert!(error.contains(reason), "{json}: {error}");
+        }
+        let long = "\u{7f}".repeat(1 << 16);
+        let address = "11".repeat(20);
+        for json in [
+            format!(r#"{{"alloc":"{long}"}}"#),
+            format!(r#"{{"alloc":{{"{long}":{{}}}}}}"#),
+            format!(r#"{{"alloc":{{"{address}":{{"balance":"{long}"}}}}}}"#),
+            format!(r#"{{"alloc":{{"{address}":{{"storage":{{"{long}":"0x1"}}}}}}}}"#),
+        ] {
+            let error = parse(&json).0.unwrap_err().to_string();
+            assert!(error.len() < 1024, "{} bytes", error.len());
         }
     }
 }

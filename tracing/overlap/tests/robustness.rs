@@ -412,6 +412,15 @@ proptest! {
     }
 
     #[test]
+    fn bytes_that_are_no_text_cost_what_they_touch(at in 0..OTLP.len()) {
+        let mut bytes = OTLP.as_bytes().to_vec();
+        bytes.splice(at..at, [0xff, 0xfe, 0x80]);
+        let input = read("binary", &bytes);
+        prop_assert!(input.spans.len() <= read("otlp", OTLP.as_bytes()).spans.len());
+        render_all(&input, &Selection::default());
+    }
+
+    #[test]
     fn one_flipped_byte_is_survived(at in 0..OTLP.len(), byte in any::<u8>()) {
         let mut bytes = OTLP.as_bytes().to_vec();
         bytes[at] = byte;

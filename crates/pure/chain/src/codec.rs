@@ -1,6 +1,6 @@
 //! Headers and bodies as RLP: raw transactions go in and come out as they are.
 
-use crate::BlockError;
+use crate::{BlockError, transaction::TRANSACTION_LEN_MIN};
 use alloy_consensus::Header;
 use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::Bytes;
@@ -67,19 +67,44 @@ pub(crate) fn decode_body(body_rlp: &Bytes) -> Result<Body, BlockError> {
     let ommers = Vec::decode(fields).map_err(body_error)?;
     let withdrawals = match fields.is_empty() {
         true => None,
-        false => Some(Decodable::decode(fields).map_err(body_error)?),
+        false => Some(take_withdrawals(fields).map_err(body_error)?),
     };
     if !fields.is_empty() {
         return Err(body_error(alloy_rlp::Error::UnexpectedLength));
     }
-    let slices = unwrap_transactions(transactions).map_err(body_error)?;
-    let raw_transactions = slices.into_iter().map(|raw| body_rlp.slice_ref(raw)).collect();
+    let raw_transactions = unwrap_transactions(body_rlp, transactions).map_err(body_error)?;
     Ok(Body { raw_transactions, ommers, withdrawals, payload_len })
 }
 
-/// The EIP-2718 bytes of each transaction in the payload of a list of transactions.
-fn unwrap_transactions(mut items: &[u8]) -> alloy_rlp::Result<Vec<&[u8]>> {
-    let mut transactions = Vec::new();
+/// Items in the payload of a list. Counted first, a list is allocated once: growing it takes up to
+/// three times as much, and what is decoded of small items is larger than their bytes already.
+fn count_items(mut items: &[u8]) -> alloy_rlp::Result<usize> {
+    let mut count = 0;
+    while !items.is_empty() {
+        take_item(&mut items)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Takes a list of withdrawals off the front.
+fn take_withdrawals(fields: &mut &[u8]) -> alloy_rlp::Result<Vec<Withdrawal>> {
+    // Index, validator and amount of a byte each, an address of 21, and the list's own.
+    const LEN_MIN: usize = 25;
+    let mut items = take_list(fields)?;
+    let mut withdrawals = Vec::with_capacity(count_items(items)?.min(items.len() / LEN_MIN));
+    while !items.is_empty() {
+        withdrawals.push(Withdrawal::decode(&mut items)?);
+    }
+    Ok(withdrawals)
+}
+
+/// The EIP-2718 bytes of each transaction in the payload of a list of transactions of this body.
+/// Ends with the first one that is shorter than any transaction can be, by which the block is
+/// invalid.
+fn unwrap_transactions(body: &Bytes, mut items: &[u8]) -> alloy_rlp::Result<Vec<Bytes>> {
+    let count = count_items(items)?.min(items.len() / TRANSACTION_LEN_MIN + 1);
+    let mut transactions = Vec::with_capacity(count);
     while !items.is_empty() {
         let start = items;
         let (header, payload) = take_item(&mut items)?;
@@ -88,7 +113,11 @@ fn unwrap_transactions(mut items: &[u8]) -> alloy_rlp::Result<Vec<&[u8]>> {
         if !header.list && !is_wrapped(payload) {
             return Err(alloy_rlp::Error::Custom("wrapped transaction without a type"));
         }
-        transactions.push(if header.list { item } else { payload });
+        let raw = if header.list { item } else { payload };
+        transactions.push(body.slice_ref(raw));
+        if raw.len() < TRANSACTION_LEN_MIN {
+            break;
+        }
     }
     Ok(transactions)
 }

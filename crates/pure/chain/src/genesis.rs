@@ -1,6 +1,9 @@
 //! Geth's genesis file, without its `alloc`.
 
-use crate::spec::{DaoFork, Schedule, UnsupportedFork};
+use crate::{
+    short::{self, cut},
+    spec::{DaoFork, Schedule, UnsupportedFork},
+};
 use alloy_consensus::{
     Header,
     constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_WITHDRAWALS},
@@ -12,9 +15,12 @@ use alloy_eips::{
     eip7840::{BLOB_BASE_COST, BlobParams},
 };
 use alloy_primitives::{Address, B64, B256, U256};
-use serde::de::DeserializeOwned;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _, MapAccess, Visitor},
+};
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 /// Why a genesis file cannot be used.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
@@ -322,9 +328,41 @@ struct Object<'a> {
     fields: BTreeMap<String, &'a RawValue>,
 }
 
+/// Members of an object in a genesis file; geth's has some forty in the largest.
+const MEMBERS_MAX: usize = 1024;
+
+/// An object's members, no more of them than [`MEMBERS_MAX`].
+struct Members<'a>(BTreeMap<String, &'a RawValue>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor;
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry()? {
+                    members.insert(name, value);
+                    if members.len() > MEMBERS_MAX {
+                        let reason = format_args!("more than {MEMBERS_MAX} members");
+                        return Err(A::Error::custom(reason));
+                    }
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
 impl<'a> Object<'a> {
     fn parse(path: &str, json: &'a str) -> Result<Self, GenesisError> {
-        let fields = serde_json::from_str(json).map_err(|error| match path {
+        let Members(fields) = short::from_str(json).map_err(|error| match path {
             "" => GenesisError::Json(error.to_string()),
             field => GenesisError::Field { field: field.to_owned(), reason: error.to_string() },
         })?;
@@ -341,7 +379,7 @@ impl<'a> Object<'a> {
     }
 
     fn value<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, GenesisError> {
-        let parse = |text| serde_json::from_str(text);
+        let parse = |text| short::from_str(text);
         self.text(key).map(parse).transpose().map_err(|error| self.field_error(key, error))
     }
 
@@ -353,7 +391,7 @@ impl<'a> Object<'a> {
             Some(digits) => U256::from_str_radix(digits, 16),
             None => U256::from_str_radix(digits, 10),
         };
-        parsed.map(Some).map_err(|_| self.field_error(key, format!("{text} is not a number")))
+        parsed.map(Some).map_err(|_| self.field_error(key, format_args!("{text} is not a number")))
     }
 
     fn u64(&self, key: &str) -> Result<Option<u64>, GenesisError> {
@@ -369,7 +407,7 @@ impl<'a> Object<'a> {
         GenesisError::Missing { field: self.path_of(key) }
     }
 
-    fn field_error(&self, key: &str, reason: impl ToString) -> GenesisError {
-        GenesisError::Field { field: self.path_of(key), reason: reason.to_string() }
+    fn field_error(&self, key: &str, reason: impl fmt::Display) -> GenesisError {
+        GenesisError::Field { field: self.path_of(key), reason: cut(reason) }
     }
 }

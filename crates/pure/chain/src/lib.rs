@@ -40,6 +40,7 @@ mod payload;
 mod premerge;
 mod presets;
 mod receipt;
+pub mod short;
 mod spec;
 mod template;
 mod transaction;

@@ -40,7 +40,10 @@ pub struct Payload {
     pub base_fee_per_gas: U256,
     /// Hash of the header.
     pub block_hash: B256,
-    /// Transactions, each as its EIP-2718 bytes.
+    /// Transactions, each as its EIP-2718 bytes. Reading JSON ends the list with the first one that
+    /// is shorter than any transaction can be: the payload is invalid by it, and what follows need
+    /// not be kept.
+    #[serde(deserialize_with = "transactions::deserialize")]
     pub transactions: Vec<Bytes>,
     /// From V2 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,6 +98,73 @@ impl Payload {
             execution_requests: None,
         };
         (payload, sidecar)
+    }
+}
+
+/// The list of transactions, strictly as `DATA` (`0x` and pairs of digits). alloy's [`Bytes`] would
+/// also take arrays of numbers, of which a body of many megabytes holds very many.
+mod transactions {
+    use crate::transaction::TRANSACTION_LEN_MIN;
+    use alloy_primitives::{Bytes, hex};
+    use serde::{
+        Deserialize, Deserializer,
+        de::{Error, IgnoredAny, SeqAccess, Visitor},
+    };
+    use std::fmt;
+
+    struct Raw(Bytes);
+
+    impl<'de> Deserialize<'de> for Raw {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_str(RawVisitor)
+        }
+    }
+
+    struct RawVisitor;
+
+    impl Visitor<'_> for RawVisitor {
+        type Value = Raw;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("0x-prefixed bytes")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Raw, E> {
+            let digits =
+                text.strip_prefix("0x").ok_or_else(|| E::custom("no 0x-prefixed bytes"))?;
+            hex::decode(digits).map(|bytes| Raw(bytes.into())).map_err(E::custom)
+        }
+    }
+
+    struct ListVisitor;
+
+    impl<'de> Visitor<'de> for ListVisitor {
+        type Value = Vec<Bytes>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array of transactions")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Bytes>, A::Error> {
+            let mut list = Vec::new();
+            while let Some(Raw(bytes)) = seq.next_element()? {
+                let too_short = bytes.len() < TRANSACTION_LEN_MIN;
+                // By a half, not to the double: most of the memory of many small ones is this list.
+                if list.len() == list.capacity() {
+                    list.reserve_exact(8 + list.len() / 2);
+                }
+                list.push(bytes);
+                if too_short {
+                    while seq.next_element::<IgnoredAny>()?.is_some() {}
+                    break;
+                }
+            }
+            Ok(list)
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Bytes>, D::Error> {
+        from.deserialize_seq(ListVisitor)
     }
 }
 

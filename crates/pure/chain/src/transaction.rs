@@ -16,6 +16,9 @@ pub type Transaction = EthereumTxEnvelope<TxEip4844>;
 /// Below this many items the hand-over to other threads costs more than it saves.
 pub(crate) const PARALLEL_MIN: usize = 16;
 
+/// Bytes of the shortest transaction: a legacy one of nine empty fields, in a list.
+pub(crate) const TRANSACTION_LEN_MIN: usize = 10;
+
 /// First byte of an RLP list, and so of every legacy transaction; typed ones start below 0x80.
 const RLP_LIST: u8 = 0xc0;
 
@@ -59,6 +62,11 @@ pub(crate) fn decode_all(raw: &[Bytes]) -> Result<Vec<Transaction>, BlockError> 
     let decode = |(index, raw): (usize, &Bytes)| {
         decode_transaction(raw).map_err(|reason| diagnose(index, raw, reason))
     };
+    // Those that are too short for a transaction come first, as long as they cost nothing.
+    raw.iter()
+        .enumerate()
+        .filter(|(_, raw)| raw.len() < TRANSACTION_LEN_MIN)
+        .try_for_each(|item| decode(item).map(drop))?;
     if raw.len() < PARALLEL_MIN {
         return raw.iter().enumerate().map(decode).collect();
     }

@@ -12,7 +12,11 @@ use super::strict::Strict;
 use super::{ClientInfo, eth_methods};
 use crate::{BlockTag, Error, ForkchoiceState, Handle, Status};
 use alloy_primitives::B256;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
 use tandem_chain::{ChainSpec, Fork};
 use tracing::{debug, warn};
 
@@ -81,7 +85,7 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
         bodies_by_range(handle.clone(), params)
     });
     methods.add("engine_exchangeCapabilities", |params| async move {
-        let (theirs,) = params.decode::<(Option<Vec<String>>,)>()?;
+        let (theirs,) = params.decode::<(Option<Names>,)>()?;
         required(theirs, 0)?;
         to_result(&CAPABILITIES)
     });
@@ -89,6 +93,28 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
         std::future::ready(client_version(&client, &params))
     });
     methods
+}
+
+/// A list of names that nobody needs: read, not kept.
+struct Names;
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NamesVisitor;
+        impl<'de> Visitor<'de> for NamesVisitor {
+            type Value = Names;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of strings")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Names, A::Error> {
+                while seq.next_element::<Cow<'_, str>>()?.is_some() {}
+                Ok(Names)
+            }
+        }
+        deserializer.deserialize_seq(NamesVisitor)
+    }
 }
 
 /// The fork at this time, `None` from the first one on that this client does not know.

@@ -9,9 +9,11 @@ use super::strict::{Members, Strict};
 use crate::{ForkchoiceState, PayloadAttributes, PayloadStatus, Status};
 use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bytes};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use tandem_chain::{Fork, Payload, PayloadSidecar};
+use std::fmt;
+use tandem_chain::{Fork, Payload, PayloadSidecar, short};
 
 /// Parameters of `engine_newPayload`: a version has the first one, three or four of them.
 pub(super) type NewPayloadParams =
@@ -198,7 +200,7 @@ pub(super) fn check_attributes(
 ) -> Result<PayloadAttributes, RpcError> {
     let invalid = |reason: &str| RpcError::engine(code::INVALID_PAYLOAD_ATTRIBUTES, reason);
     let Strict(attributes): Strict<PayloadAttributesJson> =
-        serde_json::from_str(attributes.get()).map_err(|error| invalid(&error.to_string()))?;
+        short::from_str(attributes.get()).map_err(|error| invalid(&error.to_string()))?;
     // Whatever comes after the forks that are known has all that they have.
     let fork = fork_at(attributes.timestamp.0);
     let wants_withdrawals = match version {
@@ -295,6 +297,36 @@ pub(super) struct ClientVersionJson {
     pub commit: String,
 }
 
+/// Execution requests: no more than there are types, because each has one of its own (EIP-7685).
+/// What a list of a million empty ones would take is so never allocated.
+#[derive(Debug)]
+struct Requests(Vec<Bytes>);
+
+impl<'de> Deserialize<'de> for Requests {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor;
+        impl<'de> Visitor<'de> for ListVisitor {
+            type Value = Requests;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of execution requests")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Requests, A::Error> {
+                let mut requests = Vec::new();
+                while let Some(request) = seq.next_element()? {
+                    if requests.len() > usize::from(u8::MAX) {
+                        return Err(A::Error::custom("more execution requests than types"));
+                    }
+                    requests.push(request);
+                }
+                Ok(Requests(requests))
+            }
+        }
+        deserializer.deserialize_seq(ListVisitor)
+    }
+}
+
 /// A tuple with as many parameters as this version of `newPayload` has; one more is an error.
 pub(super) fn decode_new_payload(
     version: u8,
@@ -306,7 +338,11 @@ pub(super) fn decode_new_payload(
     match version {
         1 | 2 => decode(params).map(|(payload,)| (payload, None, None, None)),
         3 => decode(params).map(|(payload, hashes, root)| (payload, hashes, root, None)),
-        _ => decode(params),
+        _ => {
+            decode(params).map(|(payload, hashes, root, requests): (_, _, _, Option<Requests>)| {
+                (payload, hashes, root, requests.map(|Requests(requests)| requests))
+            })
+        }
     }
 }
 

@@ -278,3 +278,13 @@ fn results_have_every_member() {
         r#"{"payloadStatus":{"status":"SYNCING","latestValidHash":null,"validationError":null},"payloadId":null}"#
     );
 }
+
+#[test]
+fn there_are_no_more_requests_than_types() {
+    let mut params = fitting(4, 40);
+    let request = |ty: u16| format!("0x{:02x}00", ty % 256);
+    params[3] = (0..256).map(request).collect();
+    assert_eq!(check(4, params.clone()), 0);
+    params[3] = (0..257).map(request).collect();
+    assert_eq!(check(4, params), -32602);
+}

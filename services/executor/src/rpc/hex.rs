@@ -6,6 +6,7 @@ use alloy_primitives::{B256, U256};
 use serde::de::{Error as _, IgnoredAny, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, str::FromStr};
+use tandem_chain::short::cut;
 
 /// A number: `0x` and hex digits without leading zeros. Wraps `u64`, `u128` or [`U256`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +62,8 @@ pub(super) fn parse_quantity(text: &str) -> Result<U256, &'static str> {
 pub(super) fn parse_storage_key(text: &str) -> Result<U256, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
     if digits.len() > 64 {
-        return Err(format!("storage key too long (want at most 32 bytes): {text:.100?}"));
+        let reason = format_args!("storage key too long (want at most 32 bytes): {text:?}");
+        return Err(cut(reason));
     }
     if digits.is_empty() {
         return Ok(U256::ZERO);
@@ -279,6 +281,8 @@ mod tests {
             Err("invalid hex in storage key: \"0xasdf\"".into())
         );
         assert!(parse_storage_key(&format!("0x{}", "0".repeat(65))).is_err());
+        let error = parse_storage_key(&"\u{7f}".repeat(1 << 16)).unwrap_err();
+        assert!(error.starts_with("storage key too long") && error.len() < 1024, "{error}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Instant;
+use tandem_chain::short::{Short, Shortened};
 use tracing::error;
 
 /// Texts up to this many bytes are parsed where they are; more would hold up the reactor for over
@@ -161,7 +162,8 @@ impl Params {
         }
         let mut deserializer = serde_json::Deserializer::from_slice(text);
         let visitor = PositionalVisitor(PhantomData);
-        serde::Deserializer::deserialize_seq(&mut deserializer, visitor).map_err(params_error)
+        let deserializer = Shortened(&mut deserializer);
+        serde::Deserializer::deserialize_seq(deserializer, visitor).map_err(params_error)
     }
 
     /// As [`Params::decode`], on another thread when there is much to decode.
@@ -182,7 +184,7 @@ impl Params {
 }
 
 /// The reason without the position in the text, which means nothing to a caller.
-fn params_error(error: serde_json::Error) -> RpcError {
+fn params_error(error: Short) -> RpcError {
     let text = error.to_string();
     RpcError::invalid_params(text.split(" at line ").next().unwrap_or_default())
 }
@@ -286,6 +288,10 @@ mod tests {
         ] {
             assert_eq!(decode::<Pair>(text), Err(reason.into()), "{text}");
         }
+        let long = format!("[\"{}\"]", "x".repeat(1 << 16));
+        let error = Params::new(long.into()).decode::<Pair>().unwrap_err();
+        assert!(error.message.starts_with("invalid argument 0: invalid type: string \"xxx"));
+        assert!(error.message.len() < 1024, "{}", error.message.len());
         assert!(required::<u64>(None, 0).unwrap_err().message.ends_with("argument 0"));
     }
 

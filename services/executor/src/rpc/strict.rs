@@ -55,7 +55,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Known<A> {
                 return seed.deserialize(name.into_deserializer()).map(Some);
             }
             if self.map.next_value::<Option<IgnoredAny>>()?.is_some() {
-                return Err(A::Error::custom(format_args!("unknown field {name:.50?}")));
+                return Err(A::Error::custom(format_args!("unknown field {name:?}")));
             }
         }
         Ok(None)

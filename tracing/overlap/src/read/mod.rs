@@ -3,6 +3,7 @@
 mod jaeger;
 mod otlp;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::io::Read;
@@ -26,7 +27,7 @@ pub const MAX_BYTES: u64 = 1 << 30;
 pub fn read(source: &str, bytes: &[u8]) -> Input {
     let mut sink = Sink::default();
     let plain = decompress(source, bytes, &mut sink.input);
-    let text = String::from_utf8_lossy(&plain);
+    let text = text_of(&plain);
     let mut rest: &str = &text;
     while !rest.trim_start().is_empty() {
         let mut documents = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
@@ -57,8 +58,24 @@ pub fn read(source: &str, bytes: &[u8]) -> Input {
     sink.input
 }
 
+/// The bytes as text, with a question mark for each piece that is none. (The standard library's
+/// replacement character has three bytes, which would make much of a damaged file.)
+fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.into();
+    }
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        if !chunk.invalid().is_empty() {
+            text.push('?');
+        }
+    }
+    text.into()
+}
+
 /// Undoes gzip, if the bytes begin with its magic number.
-fn decompress<'a>(source: &str, bytes: &'a [u8], input: &mut Input) -> std::borrow::Cow<'a, [u8]> {
+fn decompress<'a>(source: &str, bytes: &'a [u8], input: &mut Input) -> Cow<'a, [u8]> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return bytes.into();
     }
@@ -156,7 +173,7 @@ impl<'de, T: Fields> Visitor<'de> for Object<'_, T> {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
             self.0.field(&key, &mut map)?;
         }
         Ok(())

@@ -263,3 +263,15 @@ fn a_body_with_ommers_or_more_fields_is_refused() {
     assert_eq!(kind(list(&[&transactions])), Err("rlp"));
     assert_eq!(kind(vec![]), Err("rlp"));
 }
+
+#[test]
+fn a_list_of_a_million_empty_transactions_ends_at_the_first() {
+    let spec = spec_of(Fork::Paris);
+    let header = Bytes::from(alloy_rlp::encode(spec.genesis_header(EMPTY_ROOT_HASH)));
+    for (item, kind) in [(0xc0, "transaction_encoding"), (0x05, "unknown_type")] {
+        let transactions = list(&[&vec![item; 1 << 20]]);
+        let error = Block::decode(header.clone(), list(&[&transactions, &[0xc0]]).into());
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), kind);
+    }
+}

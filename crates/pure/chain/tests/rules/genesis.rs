@@ -217,3 +217,20 @@ fn an_unknown_fork_is_an_error_only_once_it_is_active() {
     let active = error(&genesis_json(r#""amsterdamTime": 0"#));
     assert_eq!(active, GenesisError::UnsupportedFork { name: "amsterdam".to_owned() });
 }
+
+#[test]
+fn what_a_file_says_at_length_is_not_repeated() {
+    let long = "\u{7f}".repeat(1 << 16);
+    for error in [
+        config_error(&format!(r#""terminalTotalDifficulty": 0, "osakaTime": "{long}""#)),
+        config_error(&format!(r#""terminalTotalDifficulty": 0, "blobSchedule": "{long}""#)),
+        config_error(&format!(
+            r#""terminalTotalDifficulty": 0, "depositContractAddress": "{long}""#
+        )),
+    ] {
+        assert!(error.len() < 1024, "{} bytes", error.len());
+    }
+    let members: String = (0..2000).map(|index| format!(r#""a{index}": 1,"#)).collect();
+    let error = config_error(&format!("{members} \"terminalTotalDifficulty\": 0"));
+    assert!(error.contains("more than 1024 members"), "{error}");
+}

@@ -185,3 +185,31 @@ fn requests_hash_to_what_the_header_says() {
     assert_eq!(sidecar.execution_requests, Some(Vec::new()));
     assert_eq!(block.header.requests_hash, Some(empty.into()));
 }
+
+/// The payload with this list of transactions, read from JSON.
+fn read_transactions(list: serde_json::Value) -> Result<Payload, serde_json::Error> {
+    let mut json = serde_json::to_value(&DEMO.payloads[0].0)?;
+    json["transactions"] = list;
+    serde_json::from_value(json)
+}
+
+#[test]
+fn transactions_are_read_from_strings_of_bytes_alone() {
+    use serde_json::json;
+    for wrong in [json!([[1, 2]]), json!(["c0"]), json!(["0xc"]), json!(["0xzz"]), json!([null])] {
+        assert!(read_transactions(wrong.clone()).is_err(), "{wrong}");
+    }
+    let (valid, sidecar) = DEMO.payloads[0].clone();
+    let list = json!(valid.transactions);
+    assert_eq!(read_transactions(list).unwrap(), valid);
+    // What follows a transaction that cannot be one makes no difference.
+    let mut list = valid.transactions.clone();
+    list.splice(1..1, [Bytes::new(), Bytes::from([0xc0])]);
+    let read = read_transactions(json!(list)).unwrap();
+    assert_eq!(read.transactions, list[..2]);
+    for transactions in [list, read.transactions] {
+        let error = Block::from_payload(Payload { transactions, ..valid.clone() }, &sidecar);
+        let error = error.unwrap_err();
+        assert!(matches!(error, BlockError::TransactionEncoding { index: 1, .. }), "{error}");
+    }
+}
