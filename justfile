@@ -3,6 +3,8 @@
 
 target := env("CARGO_TARGET_DIR", justfile_directory() / "target")
 
+host := arch() + "-unknown-linux-gnu"
+
 # List the recipes
 default:
     @just --list
@@ -46,3 +48,28 @@ check: fmt clippy test doc
 # Micro-benches: the trie against alloy-trie, the peer table against scans
 bench *ARGS:
     cargo bench --locked --workspace --bench trie --bench table {{ ARGS }}
+
+# Fuzz one target, guided by coverage; what is new goes to its corpus folder (docs/fuzzing.md)
+fuzz TARGET SECONDS="60" *ARGS: fuzz-build
+    mkdir -p tests/fuzz/corpus/{{ TARGET }} {{ target }}/findings
+    TANDEM_FUZZ_TARGET={{ TARGET }} {{ target }}/{{ host }}/release/guided tests/fuzz/corpus/{{ TARGET }} \
+        -max_total_time={{ SECONDS }} -artifact_prefix={{ target }}/findings/{{ TARGET }}- \
+        -rss_limit_mb=4096 -timeout=20 {{ ARGS }}
+
+# Leave the fewest inputs in a target's corpus folder that reach the same code
+fuzz-minimize TARGET: fuzz-build
+    rm -rf {{ target }}/corpus/{{ TARGET }}
+    mkdir -p {{ target }}/corpus/{{ TARGET }}
+    TANDEM_FUZZ_TARGET={{ TARGET }} {{ target }}/{{ host }}/release/guided -merge=1 \
+        {{ target }}/corpus/{{ TARGET }} tests/fuzz/corpus/{{ TARGET }}
+    rm -rf tests/fuzz/corpus/{{ TARGET }}
+    cp -r {{ target }}/corpus/{{ TARGET }} tests/fuzz/corpus/{{ TARGET }}
+
+# RUSTFLAGS replaces those of .cargo/config.toml. Overflows and debug assertions are findings too.
+[private]
+fuzz-build:
+    RUSTFLAGS="-Ctarget-cpu=x86-64-v3 -Ctarget-feature=+pclmulqdq,+aes \
+        -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+        -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+        -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions=yes -Coverflow-checks=yes" \
+        cargo build --release --locked --target {{ host }} -p tandem-fuzz --features guided --bin guided

@@ -26,6 +26,7 @@ pub struct PendingRecord {
 }
 
 impl PendingRecord {
+    /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + self.diff.len() * 72);
         out.push(VERSION);
@@ -45,6 +46,10 @@ impl PendingRecord {
         out
     }
 
+    /// Reads what [`PendingRecord::encode`] wrote.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
     pub fn decode(bytes: &Bytes) -> Result<Self, Error> {
         Self::read(bytes).ok_or_else(|| error::Error::Damaged("malformed pending block".to_owned()))
     }
@@ -79,6 +84,7 @@ pub struct ReverseDiff {
 }
 
 impl ReverseDiff {
+    /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         out.extend_from_slice(self.block.as_slice());
@@ -86,6 +92,10 @@ impl ReverseDiff {
         out
     }
 
+    /// Reads what [`ReverseDiff::encode`] wrote.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let read = || {
             let mut reader = Reader(bytes);

@@ -41,6 +41,12 @@ mod walk;
 
 pub use config::Config;
 pub use error::Error;
+pub use genesis::{Entry as GenesisEntry, GenesisFile, read as read_genesis};
 pub use init::{Initialized, Progress, init};
 pub use service::{Deps, StorageWriter};
 pub use verify::{Difference, NodeFault, Report, verify};
+
+/// The codecs of the database's records, for those who test them with damaged bytes.
+pub mod records {
+    pub use crate::codec::{PendingRecord, ReverseDiff, decode_block, decode_forkchoice};
+}

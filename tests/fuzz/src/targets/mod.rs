@@ -1,0 +1,39 @@
+//! The targets, one module for each kind of input.
+
+mod block;
+mod discovery;
+mod genesis;
+mod payload;
+mod proto;
+mod records;
+mod rpc;
+mod sidecar;
+mod traces;
+mod transaction;
+mod trie;
+
+use crate::Target;
+
+/// All targets.
+pub const ALL: [Target; 15] = [
+    rpc::ENGINE,
+    rpc::ETH,
+    payload::TARGET,
+    transaction::TARGET,
+    block::BLOCK,
+    block::RECEIPTS,
+    trie::NODE,
+    trie::SHARD,
+    proto::TARGET,
+    genesis::TARGET,
+    discovery::PACKET,
+    discovery::RECORD,
+    sidecar::TARGET,
+    records::TARGET,
+    traces::TARGET,
+];
+
+/// The target of this name.
+pub fn by_name(name: &str) -> Option<Target> {
+    ALL.into_iter().find(|target| target.name == name)
+}

@@ -1,0 +1,127 @@
+//! Blob sidecars, through the running blob-validator.
+
+use crate::{Reader, Target};
+use bytes::Bytes;
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+use tandem_blob_validator::{BlobValidator, Config, Deps};
+use tandem_kzg::{Setup, versioned_hash};
+use tandem_primitives::B256;
+use tandem_proto::blob_validator::{
+    BLOB_BYTES, BlobApi, Bundle, Commitment, Form, Proof, Rule, Verdict,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Scripts that make a sidecar: blobs are large and mean little, so an input says how one is filled.
+pub const TARGET: Target = Target {
+    name: "sidecar",
+    bytes_per_byte: 0,
+    constant: 0,
+    input_len_max: 1 << 10,
+    mutations: 500,
+    seeds,
+    dictionary: &[b"\xc0\x00", b"\x73\xed\xa7\x53", b"\xff\xff\xff\xff", b"\x80\x00", b"\xe0\x00"],
+    run: validate,
+};
+
+static SERVICE: LazyLock<Arc<BlobValidator>> = LazyLock::new(|| {
+    let deps = Deps { bus: Default::default(), fatal: CancellationToken::new() };
+    let service = BlobValidator::start(Config::default(), deps).unwrap();
+    Setup::load();
+    service
+});
+
+/// A commitment to a blob of zeros is the point at infinity, and so is the proof.
+const INFINITY: u8 = 0xc0;
+
+fn seeds() -> Vec<Vec<u8>> {
+    let mut point = [0; 48];
+    point[0] = INFINITY;
+    let mut seeds = Vec::new();
+    for (form, rule) in [(0, 0), (1, 1), (0, 1)] {
+        // Form, rule, blobs, then for each: fill, commitment, whether the hash is right.
+        let mut seed = vec![form, rule, 6, 1, 0, 0];
+        seed.extend(point);
+        seed.push(1);
+        seed.extend(point);
+        seeds.push(seed);
+    }
+    let mut wrong = seeds[0].clone();
+    wrong[5] = 1;
+    seeds.push(wrong);
+    seeds
+}
+
+fn form(byte: u8) -> Form {
+    if byte & 1 == 0 { Form::BlobProofs } else { Form::CellProofs }
+}
+
+fn point(reader: &mut Reader<'_>) -> [u8; 48] {
+    let mut point = [0; 48];
+    let bytes = reader.take(48);
+    point[..bytes.len()].copy_from_slice(bytes);
+    point
+}
+
+/// A blob: zeros, or a few bytes somewhere in it, or of another length.
+fn blob(reader: &mut Reader<'_>) -> Bytes {
+    match reader.byte() % 4 {
+        0 => vec![0; BLOB_BYTES].into(),
+        1 => {
+            let mut blob = vec![0; BLOB_BYTES];
+            let at = reader.number() as usize % BLOB_BYTES;
+            let len = usize::from(reader.byte() % 40).min(BLOB_BYTES - at);
+            let bytes = reader.take(len);
+            blob[at..at + bytes.len()].copy_from_slice(bytes);
+            blob.into()
+        }
+        2 => vec![reader.byte(); BLOB_BYTES].into(),
+        _ => vec![reader.byte(); reader.number() as usize % (2 * BLOB_BYTES)].into(),
+    }
+}
+
+fn bundle(reader: &mut Reader<'_>) -> Bundle {
+    let (form, rule_form) = (form(reader.byte()), form(reader.byte()));
+    let blobs_max = u32::from(reader.byte());
+    let mut blobs = Vec::new();
+    let (mut commitments, mut versioned_hashes) = (Vec::<Commitment>::new(), Vec::new());
+    let mut proofs = Vec::<Proof>::new();
+    for _ in 0..reader.byte() % 4 {
+        blobs.push(blob(reader));
+        let flags = reader.byte();
+        let commitment = point(reader);
+        commitments.push(commitment);
+        let right = versioned_hash(&commitment);
+        versioned_hashes.push(if flags & 1 == 0 { right } else { B256::from(reader.word()) });
+        let count = if reader.byte() == 0 { 0 } else { form.proofs_per_blob() };
+        let proof = point(reader);
+        proofs.extend(std::iter::repeat_n(proof, count));
+    }
+    // A list may be of another length than the blobs'.
+    match reader.byte() {
+        1 => drop(proofs.pop()),
+        2 => drop(commitments.pop()),
+        3 => drop(versioned_hashes.pop()),
+        4 => proofs.push(point(reader)),
+        _ => {}
+    }
+    let blobs = blobs.into_iter().map(Into::into).collect();
+    let rule = Rule { form: rule_form, blobs_max };
+    Bundle { form, blobs, commitments, proofs, versioned_hashes, rule }
+}
+
+fn validate(input: &[u8]) {
+    let bundle = Arc::new(bundle(&mut Reader(input)));
+    let verdict = SERVICE.validate_blocking(bundle.clone(), Duration::from_secs(60)).unwrap();
+    if verdict == Verdict::Valid {
+        assert_eq!(bundle.form, bundle.rule.form);
+        assert!((1..=bundle.rule.blobs_max as usize).contains(&bundle.blobs.len()));
+        let kept = SERVICE.get_blobs(&bundle.versioned_hashes).unwrap();
+        assert_eq!(kept.len(), bundle.blobs.len());
+    }
+    // The same question has the same answer.
+    let again = SERVICE.validate_blocking(bundle, Duration::from_secs(60)).unwrap();
+    assert_eq!(again, verdict);
+}
