@@ -260,7 +260,7 @@ mod tests {
         let huge = [&[0xff][..], &[0xff; 8]].concat();
         assert_eq!(error(huge), format!("byte 0: no block: it has {} bytes", u64::MAX));
         let list = [&[0xf8, 60][..], &[0x80; 60]].concat();
-        assert!(error(list).starts_with("byte 0: malformed block"));
+        assert!(error(list).starts_with("byte 0: malformed"));
     }
 
     #[test]

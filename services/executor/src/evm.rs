@@ -1,5 +1,6 @@
 //! revm as blocks are executed with it.
 
+use crate::constantinople::meter_net_changes;
 use alloy_evm::{
     Database, Evm, EvmEnv,
     eth::{EthEvmBuilder, EthEvmContext},
@@ -37,6 +38,13 @@ impl<DB: Database> BlockEvm<DB> {
     /// The EVM for blocks in this environment.
     pub fn new(db: DB, env: EvmEnv) -> Self {
         Self(EthEvmBuilder::new(db, env).build().into_inner())
+    }
+
+    /// The EVM for blocks of Constantinople.
+    pub fn constantinople(db: DB, env: EvmEnv) -> Self {
+        let mut evm = Self::new(db, env);
+        meter_net_changes(&mut evm.0.instruction);
+        evm
     }
 }
 

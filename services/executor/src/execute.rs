@@ -2,6 +2,7 @@
 //! commits.
 
 use crate::{
+    constantinople::evm_env,
     dao::apply_dao_fork,
     error::Error,
     evm::BlockEvm,
@@ -12,7 +13,7 @@ use crate::{
 use alloy_consensus::transaction::Recovered;
 use alloy_eips::eip7685::Requests;
 use alloy_evm::{
-    Evm, EvmEnv,
+    Evm,
     block::{BlockExecutionError, BlockExecutionResult, BlockExecutor, BlockValidationError},
     eth::{EthBlockExecutionCtx, EthBlockExecutor},
 };
@@ -81,8 +82,7 @@ fn run<R: StateReader>(
     if fork < Fork::Paris {
         apply_dao_fork(spec, header.number, state).map_err(Failure::Internal)?;
     }
-    let (rules, blob_params) = (spec.rules(header), spec.blob_params_of(header));
-    let env = EvmEnv::for_eth_block(header, rules, spec.chain_id(), blob_params);
+    let (rules, env) = (spec.rules(header), evm_env(spec, header));
     let context = EthBlockExecutionCtx {
         parent_hash: header.parent_hash,
         parent_beacon_block_root: header.parent_beacon_block_root,
@@ -92,7 +92,10 @@ fn run<R: StateReader>(
         tx_count_hint: Some(block.transactions.len()),
         slot_number: None,
     };
-    let evm = BlockEvm::new(state, env);
+    let evm = match fork {
+        Fork::Constantinople => BlockEvm::constantinople(state, env),
+        _ => BlockEvm::new(state, env),
+    };
     let mut executor = EthBlockExecutor::new(evm, context, rules, ReceiptBuilder);
     executor.apply_pre_execution_changes().map_err(system_call)?;
     for (index, transaction) in block.transactions.iter().enumerate() {

@@ -26,6 +26,7 @@ mod call;
 mod chain;
 mod commit;
 mod config;
+mod constantinople;
 mod dao;
 mod engine;
 mod error;

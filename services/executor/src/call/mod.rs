@@ -8,6 +8,7 @@ pub use estimate::GasEstimate;
 
 use crate::{
     chain::{BlockTag, Chain},
+    constantinople::evm_env,
     error::Error,
     state::{BlockState, StateReader},
     view::StateView,
@@ -132,8 +133,7 @@ impl<'a> Message<'a> {
     fn new(chain: &'a Chain, tag: BlockTag, request: CallRequest) -> Result<Self, Error> {
         let (block, view) = chain.view(tag)?;
         let (_, header) = chain.header_by_hash(block.hash)?.ok_or(Error::UnknownBlock)?;
-        let (rules, blob_params) = (chain.spec.rules(&header), chain.spec.blob_params_of(&header));
-        let mut env = EvmEnv::for_eth_block(&*header, rules, chain.spec.chain_id(), blob_params);
+        let mut env = evm_env(&chain.spec, &header);
         env.cfg_env.disable_eip3607 = true;
         env.cfg_env.disable_block_gas_limit = true;
         env.cfg_env.disable_nonce_check = true;

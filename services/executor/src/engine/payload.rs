@@ -68,7 +68,7 @@ impl Engine {
         if !is_merged(&parent_header) {
             latest_valid = B256::ZERO;
             let terminal = self.check_terminal(&block.header, parent_id, &parent_header)?;
-            checked = checked.and(terminal);
+            checked = terminal.and(checked);
         }
         let result = checked
             .map_err(Failure::Invalid)
