@@ -161,7 +161,7 @@ async fn logs_are_those_of_the_receipts() {
         (json!({"fromBlock": "pending"}), -32602),
         (json!({"blockHash": first_block, "toBlock": "latest"}), -32602),
         (json!({"blockHash": B256::ZERO}), -32000),
-        (json!({"topics": [[], [], [], [], []]}), -32000),
+        (json!({"topics": [[], [], [], [], []]}), -32602),
     ] {
         assert_eq!(refused(&mut node, "eth_getLogs", json!([filter])).await.0, code, "{filter}");
     }

@@ -77,7 +77,7 @@ impl Filter {
         topics: Vec<Vec<B256>>,
     ) -> Result<Self, RpcError> {
         if topics.len() > TOPICS_MAX {
-            return Err(RpcError::server("exceed max topics"));
+            return Err(RpcError::invalid_params("invalid argument 0: exceed max topics"));
         }
         let addresses = address.map_or_else(Vec::new, OneOrMany::into_vec);
         let addresses: Vec<_> = addresses.into_iter().map(|Hex(address)| address).collect();
