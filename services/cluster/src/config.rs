@@ -54,7 +54,8 @@ pub enum ConfigError {
 impl Config {
     /// For many short chains in one process, a cluster each: caches and queues that hold a few
     /// blocks, one thread per pool, no discovery, no data directory. Goes with
-    /// [`crate::Cluster::start_in_memory`]. What a cluster answers does not depend on these.
+    /// [`crate::Cluster::start_in_memory`]. What a cluster answers does not depend on these, only
+    /// how soon it is overloaded.
     #[must_use]
     pub fn small() -> Self {
         let mut config = Self::default();
@@ -64,12 +65,11 @@ impl Config {
         config.multiproof_workers.threads = 1;
         config.multiproof_workers.mailbox_capacity = 64;
         config.multiproof_workers.trie_bytes_max = 16 << 20;
-        config.executor.mailbox_capacity = 16;
         config.executor.cache_accounts = 1_000;
         config.executor.cache_slots = 4_000;
         config.executor.cache_codes = 100;
         config.blob_validator.threads = 1;
-        config.blob_validator.requests_max = 16;
+        config.blob_validator.requests_max = 64;
         config.blob_validator.verdicts_max = 1_000;
         config.blob_validator.refusals_max = 100;
         config.peer_table.mailbox_capacity = 16;

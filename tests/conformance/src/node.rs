@@ -60,7 +60,7 @@ impl CaseNode {
     /// # Errors
     /// A genesis that cannot be used, or a machine that has no more threads, disk or ports.
     pub fn start(genesis_json: &str, setting: Setting) -> anyhow::Result<Self> {
-        Self::start_with(config(), genesis_json, setting)
+        Self::start_with(Config::small(), genesis_json, setting)
     }
 
     /// As [`CaseNode::start`], and the states of all blocks can be read, not only those of the
@@ -69,7 +69,7 @@ impl CaseNode {
     /// # Errors
     /// As [`CaseNode::start`].
     pub fn start_keeping_states(genesis_json: &str, setting: Setting) -> anyhow::Result<Self> {
-        let mut config = config();
+        let mut config = Config::small();
         config.storage_writer.persist_depth = 1_000_000;
         Self::start_with(config, genesis_json, setting)
     }
@@ -162,18 +162,6 @@ fn valid(answer: PayloadStatus) -> anyhow::Result<()> {
     let reason = || answer.validation_error.clone().unwrap_or_default();
     ensure!(answer.status == Status::Valid, "{}: {}", answer.status.as_str(), reason());
     Ok(())
-}
-
-/// The defaults with small caches and few threads: a case has a few blocks, and thousands of nodes
-/// start and stop.
-fn config() -> Config {
-    let mut config = Config::default();
-    config.executor.cache_accounts = 1_000;
-    config.executor.cache_slots = 1_000;
-    config.executor.cache_codes = 100;
-    config.multiproof_workers.threads = 1;
-    config.blob_validator.threads = 1;
-    config
 }
 
 fn serve(cluster: &mut Cluster) -> anyhow::Result<(SocketAddr, Secret)> {
