@@ -44,7 +44,9 @@ fn transaction_kinds(name: &str) -> Option<&'static [&'static str]> {
         | "TYPE_3_TX_ZERO_BLOBS_PRE_FORK" => &["transaction_type"],
         "TYPE_3_TX_INVALID_BLOB_VERSIONED_HASH" => &["blob_version"],
         "TYPE_3_TX_WITH_FULL_BLOBS" => &["blobs_attached"],
-        "TYPE_3_TX_BLOB_COUNT_EXCEEDED" => &["transaction_blobs"],
+        // Before Osaka the limit of a transaction is that of the block, and the header's is checked
+        // first.
+        "TYPE_3_TX_BLOB_COUNT_EXCEEDED" => &["transaction_blobs", "blob_gas_over_limit"],
         "TYPE_3_TX_CONTRACT_CREATION" | "TYPE_4_TX_CONTRACT_CREATION" => &["type_creates"],
         "TYPE_3_TX_MAX_BLOB_GAS_ALLOWANCE_EXCEEDED" => &["blob_gas_over_limit"],
         "TYPE_3_TX_ZERO_BLOBS" => &["no_blobs"],
@@ -78,7 +80,8 @@ fn block_kinds(name: &str) -> Option<&'static [&'static str]> {
         "INVALID_STATE_ROOT" => &["state_root"],
         "INVALID_RECEIPTS_ROOT" => &["receipts_root"],
         "INVALID_TRANSACTIONS_ROOT" => &["transactions_root"],
-        "EXTRA_DATA_INVALID_DAO" => &["dao_extra_data"],
+        // Ommers need it too.
+        "EXTRA_DATA_INVALID_DAO" => &["dao_extra_data", "ommer_header"],
         "TOO_MANY_UNCLES" => &["ommer_count"],
         "UNCLE_IN_CHAIN" | "UNCLE_IS_BROTHER" => &["ommer_repeated"],
         "UNCLE_IS_ANCESTOR" => &["ommer_ancestor"],
@@ -99,9 +102,9 @@ fn block_kinds(name: &str) -> Option<&'static [&'static str]> {
         "INVALID_WITHDRAWALS_ROOT" => &["withdrawals_root"],
         // The body of the older fork, under a header of either.
         "IMPORT_IMPOSSIBLE_PARIS_OVER_SHANGHAI" => &["missing_field", "withdrawals_root"],
-        "INCORRECT_BLOCK_FORMAT" | "IMPORT_IMPOSSIBLE_SHANGHAI" => {
-            &["missing_field", "unexpected_field"]
-        }
+        // RLP has no names: where a field in the middle is missing, the next ones do not decode.
+        "INCORRECT_BLOCK_FORMAT" => &["missing_field", "unexpected_field", "rlp"],
+        "IMPORT_IMPOSSIBLE_SHANGHAI" => &["missing_field", "unexpected_field"],
         "BLOB_GAS_USED_ABOVE_LIMIT" => &["blob_gas_over_limit"],
         "INCORRECT_BLOB_GAS_USED" => &["blob_gas_used"],
         "INCORRECT_EXCESS_BLOB_GAS" => &["excess_blob_gas"],

@@ -43,6 +43,9 @@ const FORKS: [(&str, By); 23] = [
 ];
 const PARIS: usize = 13;
 
+/// A block that no test reaches.
+const NEVER: u64 = 10_000_000;
+
 const TERMINAL: &str = "terminalTotalDifficulty";
 
 /// When a transition happens.
@@ -75,6 +78,10 @@ pub fn config(name: &str) -> Result<Map<String, Value>, String> {
     config.insert(TERMINAL.to_owned(), json!(terminal));
     for (_, by) in &FORKS[..=from] {
         activate(&mut config, *by, 0);
+    }
+    if FORKS[from].0 == "Constantinople" {
+        // Left out it would come with Constantinople, as in geth: this one is without the fix.
+        config.insert("petersburgBlock".to_owned(), json!(NEVER));
     }
     match transition {
         None => {}
