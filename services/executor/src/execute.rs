@@ -100,14 +100,14 @@ fn run<R: StateReader>(
     executor.apply_pre_execution_changes().map_err(system_call)?;
     for (index, transaction) in block.transactions.iter().enumerate() {
         let sender = senders.get(index).ok_or(Failure::Invalid(BlockError::Signature { index }))?;
-        executor.execute_transaction(Recovered::new_unchecked(transaction, sender)).map_err(
-            |error| {
-                failure(error, |error| {
-                    let (rule, reason) = (transaction_rule(error), error.to_string());
-                    BlockError::Transaction { index, sender, rule, reason }
-                })
-            },
-        )?;
+        let environment = senders.environment(index, sender);
+        let transaction = Recovered::new_unchecked(transaction, sender);
+        executor.execute_transaction((environment, transaction)).map_err(|error| {
+            failure(error, |error| {
+                let (rule, reason) = (transaction_rule(error), error.to_string());
+                BlockError::Transaction { index, sender, rule, reason }
+            })
+        })?;
         steps.extend(executor.evm_mut().db_mut().take_step());
     }
     if fork >= Fork::Prague {

@@ -1,45 +1,69 @@
-//! Senders recovered from signatures, ahead of execution: a few tasks walk through the block in
-//! order, and execution takes each sender when it gets there, recovering it itself if it is first.
+//! What signatures say, ahead of execution: the senders of transactions and the authorities of
+//! their authorizations (EIP-7702). A few tasks walk through the block's signatures in order, and
+//! execution takes each transaction with its signers when it gets there. Where it is first it does
+//! not wait idly, but recovers beside the tasks until what it asked for is there.
 
-use alloy_consensus::transaction::SignerRecoverable;
+use alloy_consensus::{
+    Transaction as _, TxEip7702, TxType, crypto::secp256k1::recover_signer,
+    transaction::SignerRecoverable,
+};
+use alloy_eips::eip7702::{RecoveredAuthority, RecoveredAuthorization, SignedAuthorization};
+use alloy_evm::FromRecoveredTx;
+use alloy_primitives::TxKind;
+use revm::{context::TxEnv, context_interface::either::Either};
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
-use tandem_chain::{Block, is_merged};
+use tandem_chain::{Block, Transaction, is_merged};
 use tandem_primitives::Address;
 use tracing::{Span, info_span};
 
-/// The senders of one block.
-#[derive(Clone)]
+/// The senders and authorities of one block. When it is dropped, what is not recovered yet stays
+/// so.
 pub struct Senders(Arc<Inner>);
 
 struct Inner {
     block: Arc<Block>,
-    /// `None` inside: the signature is invalid.
-    senders: Box<[OnceLock<Option<Address>>]>,
+    /// For each transaction the number of its own signature. Those of its authorizations follow.
+    first: Box<[usize]>,
+    /// The signer of each signature, in block order. `None` inside: the signature is invalid.
+    signers: Box<[OnceLock<Option<Address>>]>,
+    /// The first signature that nobody has taken on yet.
     next: AtomicUsize,
 }
 
 impl Senders {
-    /// Starts to recover the block's senders on the rayon pool, leaving cores to execution.
+    /// Starts to recover the block's senders and authorities on the rayon pool, leaving cores to
+    /// execution.
     pub fn recover(block: Arc<Block>) -> Self {
-        let count = block.transactions.len();
-        let senders = (0..count).map(|_| OnceLock::new()).collect();
-        let inner = Arc::new(Inner { block, senders, next: AtomicUsize::new(0) });
-        let tasks = (rayon::current_num_threads() / 2).max(1).min(count);
+        let senders = Self::new(block);
+        let tasks = (rayon::current_num_threads() / 2).max(1).min(senders.0.signers.len());
         for _ in 0..tasks {
-            let (inner, parent) = (inner.clone(), Span::current());
+            let (inner, parent) = (senders.0.clone(), Span::current());
             rayon::spawn(move || {
                 let _span = info_span!(parent: &parent, "recover_senders").entered();
-                while let index = inner.next.fetch_add(1, Relaxed)
-                    && index < inner.senders.len()
-                {
-                    inner.get(index);
+                while let Some(number) = inner.take() {
+                    inner.recover(number);
                 }
             });
         }
-        Self(inner)
+        senders
+    }
+
+    fn new(block: Arc<Block>) -> Self {
+        let mut count = 0;
+        let first = block
+            .transactions
+            .iter()
+            .map(|transaction| {
+                let number = count;
+                count += 1 + transaction.authorization_list().map_or(0, <[_]>::len);
+                number
+            })
+            .collect();
+        let signers = (0..count).map(|_| OnceLock::new()).collect();
+        Self(Arc::new(Inner { block, first, signers, next: AtomicUsize::new(0) }))
     }
 
     /// The sender of the transaction at this position, `None` when its signature is invalid.
@@ -47,19 +71,244 @@ impl Senders {
     /// # Panics
     /// When the block has no transaction at this position.
     pub fn get(&self, index: usize) -> Option<Address> {
-        self.0.get(index)
+        self.0.wait(self.0.first[index])
+    }
+
+    /// The transaction at this position as the EVM takes it, from the sender that
+    /// [`Senders::get`] gives.
+    ///
+    /// # Panics
+    /// When the block has no transaction at this position.
+    pub fn environment(&self, index: usize, sender: Address) -> TxEnv {
+        match &self.0.block.transactions[index] {
+            Transaction::Eip7702(signed) => {
+                let authorities = self.0.first[index] + 1..;
+                let recovered = |(number, authorization): (usize, &SignedAuthorization)| {
+                    let authority = self.0.wait(number).map(RecoveredAuthority::Valid);
+                    Either::Right(RecoveredAuthorization::new_unchecked(
+                        authorization.inner().clone(),
+                        // The EVM passes over it.
+                        authority.unwrap_or(RecoveredAuthority::Invalid),
+                    ))
+                };
+                TxEnv {
+                    authorization_list: authorities
+                        .zip(&signed.tx().authorization_list)
+                        .map(recovered)
+                        .collect(),
+                    ..without_authorizations(signed.tx(), sender)
+                }
+            }
+            transaction => TxEnv::from_recovered_tx(transaction, sender),
+        }
+    }
+}
+
+impl Drop for Senders {
+    fn drop(&mut self) {
+        self.0.next.store(self.0.signers.len(), Relaxed);
     }
 }
 
 impl Inner {
-    fn get(&self, index: usize) -> Option<Address> {
-        *self.senders[index].get_or_init(|| {
+    /// Takes on the next signature, `None` when there is none left.
+    fn take(&self) -> Option<usize> {
+        let number = self.next.fetch_add(1, Relaxed);
+        (number < self.signers.len()).then_some(number)
+    }
+
+    /// The signer of this signature. While another thread works on it, this one goes on with
+    /// what comes after it.
+    fn wait(&self, number: usize) -> Option<Address> {
+        loop {
+            if let Some(signer) = self.signers[number].get() {
+                return *signer;
+            }
+            match self.take() {
+                Some(taken) if taken != number => self.recover(taken),
+                _ => return self.recover(number),
+            };
+        }
+    }
+
+    fn recover(&self, number: usize) -> Option<Address> {
+        *self.signers[number].get_or_init(|| {
+            // Its transaction is the last one that begins at or before it.
+            let index = self.first.partition_point(|&first| first <= number) - 1;
             let transaction = &self.block.transactions[index];
-            // A high `s` was valid once (EIP-2): before the merge `validate_body` looks at it.
-            match is_merged(&self.block.header) {
-                true => transaction.recover_signer().ok(),
-                false => transaction.recover_signer_unchecked().ok(),
+            match number - self.first[index] {
+                // A high `s` was valid once (EIP-2): before the merge `validate_body` looks at it.
+                0 if !is_merged(&self.block.header) => transaction.recover_signer_unchecked().ok(),
+                0 => transaction.recover_signer().ok(),
+                place => transaction
+                    .authorization_list()
+                    .and_then(|list| list.get(place - 1))
+                    .and_then(recover_authority),
             }
         })
+    }
+}
+
+/// Who signed the authorization, `None` when nobody did: parity above 1, high `s`, or no point of
+/// the curve (EIP-7702, "Behavior", step 3).
+fn recover_authority(authorization: &SignedAuthorization) -> Option<Address> {
+    let signature = authorization.signature().ok()?;
+    recover_signer(&signature, authorization.signature_hash()).ok()
+}
+
+/// The transaction as the EVM takes it, but for its authorizations: alloy-evm would recover their
+/// authorities on the spot.
+fn without_authorizations(transaction: &TxEip7702, caller: Address) -> TxEnv {
+    let TxEip7702 {
+        chain_id,
+        nonce,
+        gas_limit,
+        max_fee_per_gas,
+        max_priority_fee_per_gas,
+        to,
+        value,
+        access_list,
+        authorization_list: _,
+        input,
+    } = transaction;
+    TxEnv {
+        tx_type: TxType::Eip7702.into(),
+        caller,
+        gas_limit: *gas_limit,
+        gas_price: *max_fee_per_gas,
+        kind: TxKind::Call(*to),
+        value: *value,
+        data: input.clone(),
+        nonce: *nonce,
+        chain_id: Some(*chain_id),
+        access_list: access_list.clone(),
+        gas_priority_fee: Some(*max_priority_fee_per_gas),
+        ..TxEnv::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_consensus::{SignableTransaction, TxEip1559};
+    use alloy_eips::{
+        eip2718::Encodable2718,
+        eip2930::{AccessList, AccessListItem},
+        eip7702::Authorization,
+    };
+    use alloy_primitives::{B256, Bytes, Signature, U256};
+    use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
+    use tandem_chain::Header;
+
+    /// Signatures that are one half valid: `r` is a point's coordinate or not. Low and high `s`,
+    /// and now and then no number at all.
+    fn signatures() -> impl Strategy<Value = Signature> {
+        let number = || any::<[u8; 32]>().prop_map(U256::from_be_bytes);
+        let s = prop_oneof![
+            6 => number().prop_map(|s| s >> 1),
+            2 => number(),
+            1 => Just(U256::ZERO),
+        ];
+        (number(), s, any::<bool>()).prop_map(|(r, s, parity)| Signature::new(r, s, parity))
+    }
+
+    fn authorizations() -> impl Strategy<Value = SignedAuthorization> {
+        let parity = prop_oneof![6 => 0..2_u8, 1 => 2..=u8::MAX];
+        (any::<(u64, [u8; 20], u64)>(), parity, signatures()).prop_map(
+            |((chain_id, address, nonce), parity, signature)| {
+                let chain_id = U256::from(chain_id);
+                let inner = Authorization { chain_id, address: address.into(), nonce };
+                SignedAuthorization::new_unchecked(inner, parity, signature.r(), signature.s())
+            },
+        )
+    }
+
+    fn set_code() -> impl Strategy<Value = Bytes> {
+        let fields = any::<(u64, u64, u64, u128, u128, u64, [u8; 20])>();
+        let input = prop::collection::vec(any::<u8>(), 0..40);
+        let list = prop::collection::vec(authorizations(), 0..6);
+        (fields, input, list, signatures()).prop_map(|(fields, input, list, signature)| {
+            let (chain_id, nonce, gas_limit, fee_cap, tip, value, to) = fields;
+            let item = AccessListItem { address: to.into(), storage_keys: vec![B256::ZERO] };
+            let transaction = TxEip7702 {
+                chain_id,
+                nonce,
+                gas_limit,
+                max_fee_per_gas: fee_cap,
+                max_priority_fee_per_gas: tip,
+                to: to.into(),
+                value: U256::from(value),
+                access_list: AccessList(vec![item]),
+                authorization_list: list,
+                input: input.into(),
+            };
+            Transaction::from(transaction.into_signed(signature)).encoded_2718().into()
+        })
+    }
+
+    fn plain() -> impl Strategy<Value = Bytes> {
+        (any::<u64>(), signatures()).prop_map(|(nonce, signature)| {
+            let transaction = TxEip1559 { nonce, ..TxEip1559::default() };
+            Transaction::from(transaction.into_signed(signature)).encoded_2718().into()
+        })
+    }
+
+    fn blocks() -> impl Strategy<Value = Arc<Block>> {
+        let transaction = prop_oneof![set_code(), plain()];
+        prop::collection::vec(transaction, 0..12)
+            .prop_map(|raw| Arc::new(Block::seal(Header::default(), &raw, None).unwrap()))
+    }
+
+    /// What alloy-evm makes of the transactions when it recovers on the spot.
+    fn on_the_spot(block: &Block) -> Vec<Option<TxEnv>> {
+        let environment = |transaction: &Transaction| {
+            let sender = transaction.recover_signer().ok()?;
+            Some(TxEnv::from_recovered_tx(transaction, sender))
+        };
+        block.transactions.iter().map(environment).collect()
+    }
+
+    fn ahead(senders: &Senders, index: usize) -> Option<TxEnv> {
+        senders.get(index).map(|sender| senders.environment(index, sender))
+    }
+
+    proptest! {
+        #[test]
+        fn the_evm_gets_the_same_transactions_as_without_recovery_ahead(block in blocks()) {
+            let want = on_the_spot(&block);
+            let senders = Senders::recover(block.clone());
+            for (index, want) in want.iter().enumerate() {
+                prop_assert_eq!(&ahead(&senders, index), want);
+            }
+            // With no task at all, and from the end.
+            let senders = Senders::new(block);
+            for (index, want) in want.iter().enumerate().rev() {
+                prop_assert_eq!(&ahead(&senders, index), want);
+            }
+        }
+    }
+
+    #[test]
+    fn the_random_authorizations_are_valid_and_invalid_ones() {
+        let mut runner = TestRunner::deterministic();
+        let mut counts = [0, 0];
+        for _ in 0..100 {
+            let authorization = authorizations().new_tree(&mut runner).unwrap().current();
+            counts[usize::from(recover_authority(&authorization).is_some())] += 1;
+        }
+        assert!(counts.iter().all(|&count| count >= 10), "invalid and valid: {counts:?}");
+    }
+
+    #[test]
+    fn nothing_is_recovered_any_more_once_nobody_can_ask() {
+        let mut runner = TestRunner::deterministic();
+        let raw: Vec<_> =
+            (0..3).map(|_| set_code().new_tree(&mut runner).unwrap().current()).collect();
+        let block = Block::seal(Header::default(), &raw, None).unwrap();
+        let senders = Senders::new(Arc::new(block));
+        let inner = senders.0.clone();
+        assert_eq!(inner.take(), Some(0));
+        drop(senders);
+        assert_eq!(inner.take(), None);
     }
 }
