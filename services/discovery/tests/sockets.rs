@@ -205,8 +205,16 @@ fn geths_suite_passes() {
     }
     let running = start(vec![]);
     let enode = running.discovery.status().enode;
-    let output = Command::new(devp2p).args(["discv4", "test", "-remote", &enode]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("15/15 tests passed"), "{text}");
-    running.discovery.stop();
+    // The suite waits 300 ms for an answer, which a machine busy with other tests may not keep.
+    const ATTEMPTS: usize = 3;
+    let mut text = String::new();
+    for _ in 0..ATTEMPTS {
+        let suite = Command::new(&devp2p).args(["discv4", "test", "-remote", &enode]).output();
+        text = String::from_utf8_lossy(&suite.unwrap().stdout).into_owned();
+        if text.contains("15/15 tests passed") {
+            running.discovery.stop();
+            return;
+        }
+    }
+    panic!("{text}");
 }

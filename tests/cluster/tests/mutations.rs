@@ -293,7 +293,13 @@ impl Run {
             (Expect::Error(want), got) => assert_eq!(got.as_ref().unwrap_err(), &want, "{label}"),
             (_, got) => {
                 let verdict = got.as_ref().map(PayloadStatus::verdict);
-                assert_eq!(verdict, Ok(("INVALID", None)), "{label}, old hash: {got:?}");
+                // Only the first version of the method has a name of its own for it.
+                let named = match (self.fork, mutation.expect) {
+                    (Fork::Paris, Expect::Contradiction) => "INVALID",
+                    (Fork::Paris, _) => "INVALID_BLOCK_HASH",
+                    _ => "INVALID",
+                };
+                assert_eq!(verdict, Ok((named, None)), "{label}, old hash: {got:?}");
             }
         }
         // Under its own.
@@ -364,11 +370,15 @@ impl Run {
                 self.fork, self.seed
             );
             payload.transactions[index] = bytes.into();
-            let status = self.send(&payload, &valid.sidecar).await.unwrap();
-            assert_eq!(status.verdict(), ("INVALID", None), "{label}, old hash: {status:?}");
+            let under_old_hash = self.send(&payload, &valid.sidecar).await.unwrap();
             reseal(&mut payload, &valid.sidecar);
             let status = self.send(&payload, &valid.sidecar).await.unwrap();
             let consistent = is_consistent(&payload, &valid.sidecar);
+            let named = match self.fork {
+                Fork::Paris if consistent => "INVALID_BLOCK_HASH",
+                _ => "INVALID",
+            };
+            assert_eq!(under_old_hash.verdict(), (named, None), "{label}: {under_old_hash:?}");
             let latest_valid = consistent.then_some(self.parent.hash);
             assert_eq!(status.verdict(), ("INVALID", latest_valid), "{label}: {status:?}");
             self.accept(valid).await;

@@ -75,7 +75,9 @@ fn block_kinds(name: &str) -> Option<&'static [&'static str]> {
         "INVALID_BLOCK_NUMBER" => &["number"],
         "INVALID_BLOCK_TIMESTAMP_OLDER_THAN_PARENT" => &["timestamp"],
         "UNKNOWN_PARENT" | "UNKNOWN_PARENT_ZERO" => &[UNKNOWN_PARENT],
-        "INVALID_DIFFICULTY" | "IMPORT_IMPOSSIBLE_DIFFICULTY_OVER_PARIS" => &["difficulty"],
+        // Above the terminal block any difficulty is wrong, by whichever rule it is found.
+        "INVALID_DIFFICULTY" => &["difficulty", "terminal_passed"],
+        "IMPORT_IMPOSSIBLE_DIFFICULTY_OVER_PARIS" => &["difficulty"],
         "INVALID_LOG_BLOOM" => &["logs_bloom"],
         "INVALID_STATE_ROOT" => &["state_root"],
         "INVALID_RECEIPTS_ROOT" => &["receipts_root"],
