@@ -30,6 +30,11 @@ test *ARGS:
 conformance *ARGS: build
     {{ target }}/release/tandem conformance "$(tests/conformance/locate)" {{ ARGS }}
 
+# Run a fixed sample of all conformance vectors that are on this machine: what `check` runs of them
+conformance-sample:
+    cargo test --release --locked --workspace --test vectors -- \
+        --ignored --nocapture a_sample_of_the_complete_sets_passes
+
 # Check formatting
 fmt:
     cargo fmt --all --check
@@ -43,7 +48,7 @@ doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --workspace --no-deps --quiet
 
 # All that must hold before a change lands
-check: fmt clippy test doc
+check: fmt clippy test conformance-sample doc
 
 # Micro-benches: the trie against alloy-trie, the peer table against scans
 bench *ARGS:

@@ -1,6 +1,6 @@
 //! Which files there are, and which suite takes which.
 
-use crate::{SUITES, Suite};
+use crate::Suite;
 use anyhow::Context as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,11 +32,11 @@ pub struct Found {
 }
 
 impl Found {
-    /// Looks through files and folders.
+    /// Looks through files and folders for what these suites take.
     ///
     /// # Errors
     /// When a path does not exist or cannot be read.
-    pub fn under(roots: &[PathBuf]) -> anyhow::Result<Self> {
+    pub fn under(roots: &[PathBuf], suites: &[&'static dyn Suite]) -> anyhow::Result<Self> {
         let mut files = BTreeSet::new();
         for root in roots {
             let root = root.canonicalize().with_context(|| format!("read {}", root.display()))?;
@@ -46,7 +46,7 @@ impl Found {
         let mut others = Vec::new();
         for path in files {
             let start = start_of(&path).with_context(|| format!("read {}", path.display()))?;
-            match SUITES.iter().find(|suite| suite.takes(&path, &start)) {
+            match suites.iter().find(|suite| suite.takes(&path, &start)) {
                 Some(suite) => {
                     let len = fs::metadata(&path)?.len();
                     found.claimed.push(Claimed { suite: *suite, path, len });

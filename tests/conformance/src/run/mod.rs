@@ -6,11 +6,13 @@
 mod files;
 mod pick;
 mod report;
+#[cfg(test)]
+mod tests;
 
 pub use pick::{Filter, Sample};
 pub use report::{Done, Report};
 
-use crate::{Case, Outcome, Setting, Suite};
+use crate::{Case, Outcome, SUITES, Setting, Suite};
 use files::{Claimed, Found};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::{Condvar, Mutex};
@@ -53,7 +55,11 @@ struct Loaded {
 /// A path that does not exist or cannot be read. What is wrong with a file's content is a failed
 /// case.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
-    let Found { claimed, unclaimed } = Found::under(&options.paths)?;
+    run_with(SUITES, options)
+}
+
+fn run_with(suites: &[&'static dyn Suite], options: &Options) -> anyhow::Result<Report> {
+    let Found { claimed, unclaimed } = Found::under(&options.paths, suites)?;
     let started = Instant::now();
     let files = claimed.len();
     let runner = Runner {

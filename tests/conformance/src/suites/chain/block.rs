@@ -107,10 +107,7 @@ impl Entry {
             };
             return exceptions::check(expected, &error);
         }
-        ensure!(
-            status.status == "VALID" && status.latest_valid_hash == Some(hash),
-            "{status:?}, expected VALID"
-        );
+        status.must_be_valid(hash)?;
         if merged { driver.forkchoice("3", hash) } else { driver.make_head(hash) }
     }
 }

@@ -105,10 +105,7 @@ impl NewPayload<'_> {
             );
             return exceptions::check(expected, &status.validation_error.unwrap_or_default());
         }
-        ensure!(
-            status.status == "VALID" && status.latest_valid_hash == Some(head.block_hash),
-            "{status:?}, expected VALID"
-        );
+        status.must_be_valid(head.block_hash)?;
         driver.forkchoice(&self.forkchoice_updated_version, head.block_hash)
     }
 

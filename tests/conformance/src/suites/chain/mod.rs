@@ -8,6 +8,8 @@ mod fixture;
 mod genesis;
 mod network;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use block::Blocks;
 pub use engine::Engine;
@@ -49,10 +51,12 @@ fn outcome(
         driver.node.stop();
         result
     });
-    match (result, disagreements::reason(name)) {
-        (Ok(()), _) => Outcome::Passed,
-        (Err(_), Some(reason)) => Outcome::Skipped(reason.to_owned()),
-        (Err(error), None) => Outcome::Failed(format!("{error:#}")),
+    match result {
+        Ok(()) => Outcome::Passed,
+        Err(error) => match disagreements::reason(name, &error) {
+            Some(reason) => Outcome::Skipped(reason.to_owned()),
+            None => Outcome::Failed(format!("{error:#}")),
+        },
     }
 }
 
@@ -68,6 +72,21 @@ struct PayloadStatus {
     status: String,
     latest_valid_hash: Option<B256>,
     validation_error: Option<String>,
+}
+
+/// A block that should be valid is not found so.
+#[derive(thiserror::Error, Debug)]
+#[error("{0:?}, expected VALID")]
+struct NotValid(PayloadStatus);
+
+impl PayloadStatus {
+    /// Fails with [`NotValid`] unless the block with this hash is valid.
+    fn must_be_valid(self, hash: B256) -> Result<(), NotValid> {
+        if self.status == "VALID" && self.latest_valid_hash == Some(hash) {
+            return Ok(());
+        }
+        Err(NotValid(self))
+    }
 }
 
 impl From<tandem_executor::PayloadStatus> for PayloadStatus {
