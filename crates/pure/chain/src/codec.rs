@@ -78,7 +78,7 @@ pub(crate) fn decode_body(body_rlp: &Bytes) -> Result<Body, BlockError> {
 
 /// Items in the payload of a list. Counted first, a list is allocated once: growing it takes up to
 /// three times as much, and what is decoded of small items is larger than their bytes already.
-fn count_items(mut items: &[u8]) -> alloy_rlp::Result<usize> {
+pub(crate) fn count_items(mut items: &[u8]) -> alloy_rlp::Result<usize> {
     let mut count = 0;
     while !items.is_empty() {
         take_item(&mut items)?;

@@ -1,4 +1,8 @@
-use crate::{Transaction, transaction::PARALLEL_MIN};
+use crate::{
+    Transaction,
+    codec::{count_items, exact_list},
+    transaction::PARALLEL_MIN,
+};
 use alloy_consensus::{Eip658Value, TxReceipt, TxType};
 use alloy_evm::{
     Evm,
@@ -8,6 +12,9 @@ use alloy_primitives::{B256, Bloom, Bytes, Log};
 use alloy_rlp::{Decodable, Encodable, RlpDecodable, RlpEncodable};
 use rayon::prelude::*;
 use tandem_trie::list_root;
+
+/// Bytes of the shortest receipt: four empty fields, in a list.
+const RECEIPT_LEN_MIN: usize = 5;
 
 /// A receipt without its bloom filter, which its logs imply.
 #[derive(Clone, PartialEq, Eq, Debug, Default, RlpEncodable, RlpDecodable)]
@@ -120,7 +127,11 @@ pub fn encode_receipts(receipts: &[Receipt]) -> Bytes {
 ///
 /// # Errors
 /// What the decoder met, also when bytes are left over.
-pub fn decode_receipts(mut bytes: &[u8]) -> Result<Vec<Receipt>, alloy_rlp::Error> {
-    let receipts = Decodable::decode(&mut bytes)?;
-    if bytes.is_empty() { Ok(receipts) } else { Err(alloy_rlp::Error::UnexpectedLength) }
+pub fn decode_receipts(bytes: &[u8]) -> Result<Vec<Receipt>, alloy_rlp::Error> {
+    let mut items = exact_list(bytes)?;
+    let mut receipts = Vec::with_capacity(count_items(items)?.min(items.len() / RECEIPT_LEN_MIN));
+    while !items.is_empty() {
+        receipts.push(Receipt::decode(&mut items)?);
+    }
+    Ok(receipts)
 }

@@ -1,10 +1,19 @@
 //! Blocks with their witnesses as files have them.
 
 use super::{Ancestors, ExecutionWitness};
+use crate::rpc;
 use alloy_consensus::Header;
+use alloy_primitives::U64;
 use alloy_rlp::Decodable;
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{
+        MapAccess, Visitor,
+        value::{MapAccessDeserializer, StrDeserializer},
+    },
+};
 use serde_json::value::RawValue;
+use std::fmt;
 use tandem_chain::{Block, BlockError, Payload, PayloadSidecar};
 use tandem_primitives::{B256, Bytes};
 
@@ -95,17 +104,36 @@ struct FileJson {
     headers: Vec<HeaderJson>,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ChainId {
-    Number(u64),
-    Quantity(alloy_primitives::U64),
+/// A number, or a text with its digits.
+struct ChainId(u64);
+
+impl<'de> Deserialize<'de> for ChainId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ChainIdVisitor;
+        impl Visitor<'_> for ChainIdVisitor {
+            type Value = ChainId;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a chain id")
+            }
+
+            fn visit_u64<E>(self, id: u64) -> Result<ChainId, E> {
+                Ok(ChainId(id))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ChainId, E> {
+                let id = U64::deserialize(StrDeserializer::new(text))?;
+                Ok(ChainId(id.to()))
+            }
+        }
+        deserializer.deserialize_any(ChainIdVisitor)
+    }
 }
 
 #[derive(Deserialize)]
 struct EngineJson {
     method: String,
-    params: Vec<Box<RawValue>>,
+    params: Box<RawValue>,
 }
 
 /// The answer of `debug_executionWitness`. Its `keys`, where a client gives them, are not needed.
@@ -117,11 +145,32 @@ struct WitnessJson {
 }
 
 /// Clients differ: most give headers as RLP, some geths as the objects of `eth_getHeaderByHash`.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum HeaderJson {
     Rlp(Bytes),
     Object(Box<Header>),
+}
+
+impl<'de> Deserialize<'de> for HeaderJson {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct HeaderVisitor;
+        impl<'de> Visitor<'de> for HeaderVisitor {
+            type Value = HeaderJson;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a header, as RLP or as an object")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<HeaderJson, E> {
+                Bytes::deserialize(StrDeserializer::new(text)).map(HeaderJson::Rlp)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<HeaderJson, A::Error> {
+                let header = Header::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(HeaderJson::Object(Box::new(header)))
+            }
+        }
+        deserializer.deserialize_any(HeaderVisitor)
+    }
 }
 
 impl Input {
@@ -139,10 +188,7 @@ impl Input {
     pub fn parse(json: &str) -> Result<Self, InputError> {
         let mut file: FileJson = serde_json::from_str(json)?;
         let block = file.take_block()?;
-        let chain_id = file.chain_id.take().map(|id| match id {
-            ChainId::Number(id) => id,
-            ChainId::Quantity(id) => id.to(),
-        });
+        let chain_id = file.chain_id.take().map(|ChainId(id)| id);
         let FileJson { synthetic_parent, block_hashes, .. } = file;
         let alone = |state| WitnessJson { state, codes: file.codes, headers: file.headers };
         let WitnessJson { state, codes, headers } = file
@@ -188,19 +234,12 @@ impl EngineJson {
         if !method.starts_with("engine_newPayload") {
             return Err(InputError::Engine(format!("{method} brings no block")));
         }
-        let mut params = params.iter();
-        let payload = params.next().ok_or(InputError::Engine("no payload".into()))?;
-        let payload: Payload = serde_json::from_str(payload.get())?;
-        let (mut hashes, mut root, mut requests) = (None, None, None);
-        if let Some(param) = params.next() {
-            hashes = serde_json::from_str(param.get())?;
-        }
-        if let Some(param) = params.next() {
-            root = serde_json::from_str(param.get())?;
-        }
-        if let Some(param) = params.next() {
-            requests = serde_json::from_str(param.get())?;
-        }
+        type Params = (Option<Payload>, Option<Vec<B256>>, Option<B256>, Option<Vec<Bytes>>);
+        let (payload, hashes, root, requests) =
+            rpc::Params::new(Box::<str>::from(params).into_string().into())
+                .decode::<Params>()
+                .map_err(|error| InputError::Engine(error.message.into_owned()))?;
+        let payload = payload.ok_or(InputError::Engine("no payload".into()))?;
         let sidecar = PayloadSidecar {
             versioned_hashes: hashes,
             parent_beacon_block_root: root,

@@ -280,6 +280,18 @@ fn what_is_no_witness_is_refused_with_the_reason() {
         error(&|json| json["block"] = hoodi["block"].clone()).contains("the engine call is of")
     );
     assert!(error(&|json| json["engine"]["method"] = json!("eth_call")).starts_with("engine: "));
+    for (params, reason) in [
+        (json!([]), "no payload"),
+        (json!({}), "non-array"),
+        (json!([1]), "argument 0"),
+        (json!([null, null, null, null, null]), "too many"),
+    ] {
+        let text = error(&|json| json["engine"]["params"] = params.clone());
+        assert!(text.starts_with("engine: ") && text.contains(reason), "{text}");
+    }
+    // A list where a header or a number must be is not held until it is clear what it is.
+    assert!(error(&|json| json["witness"]["headers"] = json!([[1]])).contains("a header, as"));
+    assert!(error(&|json| json["chainId"] = json!([1])).contains("a chain id"));
     let text = error(&|json| {
         json["witness"]["headers"] = json!([]);
         json["syntheticParent"] = json!(true);

@@ -9,9 +9,10 @@ use super::{RpcError, Source, add_reading, known};
 use crate::BlockTag;
 use alloy_consensus::{Header, TxReceipt};
 use alloy_primitives::{Address, B256, Bloom, BloomInput, Log};
+use serde::de::{SeqAccess, Visitor, value::StrDeserializer};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use std::sync::Arc;
+use std::{fmt, marker::PhantomData, sync::Arc};
 use tandem_primitives::BlockId;
 
 /// Topics of a log.
@@ -23,20 +24,45 @@ pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_reading(methods, source, "eth_getLogs", logs);
 }
 
-/// One value or a list of values.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OneOrMany<T> {
-    One(T),
-    Many(Vec<T>),
+/// One value or a list of values. No more of them are kept than it takes to see that there are too
+/// many: the filter is refused then.
+#[derive(Debug)]
+struct Alternatives<T> {
+    values: Vec<T>,
+    /// `null` is among them.
+    null: bool,
 }
 
-impl<T> OneOrMany<T> {
-    fn into_vec(self) -> Vec<T> {
-        match self {
-            Self::One(value) => vec![value],
-            Self::Many(values) => values,
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Alternatives<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AlternativesVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for AlternativesVisitor<T> {
+            type Value = Alternatives<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a hex string or an array of them")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                let value = T::deserialize(StrDeserializer::new(text))?;
+                Ok(Alternatives { values: vec![value], null: false })
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut all = Alternatives { values: Vec::new(), null: false };
+                while let Some(value) = seq.next_element::<Option<T>>()? {
+                    match value {
+                        None => all.null = true,
+                        Some(value) if all.values.len() <= ALTERNATIVES_MAX => {
+                            all.values.push(value);
+                        }
+                        Some(_) => {}
+                    }
+                }
+                Ok(all)
+            }
         }
+        deserializer.deserialize_any(AlternativesVisitor(PhantomData))
     }
 }
 
@@ -47,21 +73,39 @@ struct FilterJson {
     block_hash: Option<Hex<B256>>,
     from_block: Option<NumberParam>,
     to_block: Option<NumberParam>,
-    address: Option<OneOrMany<Hex<Address>>>,
+    address: Option<Alternatives<Hex<Address>>>,
     #[serde(default, deserialize_with = "topics")]
     topics: Vec<Vec<B256>>,
 }
 
 /// Per position a topic, several, or `null` for any. A `null` among several means any too.
 fn topics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<B256>>, D::Error> {
-    let positions = Option::<Vec<Option<OneOrMany<Option<Hex<B256>>>>>>::deserialize(deserializer)?;
-    let position = |topics: Option<OneOrMany<Option<Hex<B256>>>>| {
-        let topics: Option<Vec<_>> =
-            topics?.into_vec().into_iter().map(|topic| Some(topic?.0)).collect();
-        topics
-    };
-    let positions = positions.unwrap_or_default().into_iter();
-    Ok(positions.map(|topics| position(topics).unwrap_or_default()).collect())
+    struct TopicsVisitor;
+    impl<'de> Visitor<'de> for TopicsVisitor {
+        type Value = Vec<Vec<B256>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array of topics")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut positions = Vec::new();
+            while let Some(position) = seq.next_element::<Option<Alternatives<Hex<B256>>>>()? {
+                // One too many, so that the filter is refused.
+                if positions.len() <= TOPICS_MAX {
+                    let named = position.filter(|alternatives| !alternatives.null);
+                    let values = named.map_or_else(Vec::new, |alternatives| alternatives.values);
+                    positions.push(values.into_iter().map(|Hex(topic)| topic).collect());
+                }
+            }
+            Ok(positions)
+        }
+    }
+    deserializer.deserialize_any(TopicsVisitor)
 }
 
 /// What a log must be like. Empty lists let everything through.
@@ -73,14 +117,21 @@ struct Filter {
 
 impl Filter {
     fn new(
-        address: Option<OneOrMany<Hex<Address>>>,
+        address: Option<Alternatives<Hex<Address>>>,
         topics: Vec<Vec<B256>>,
     ) -> Result<Self, RpcError> {
         if topics.len() > TOPICS_MAX {
             return Err(RpcError::invalid_params("invalid argument 0: exceed max topics"));
         }
-        let addresses = address.map_or_else(Vec::new, OneOrMany::into_vec);
-        let addresses: Vec<_> = addresses.into_iter().map(|Hex(address)| address).collect();
+        let addresses = match address {
+            None => Vec::new(),
+            Some(Alternatives { null: true, .. }) => {
+                return Err(RpcError::invalid_params("invalid argument 0: null is no address"));
+            }
+            Some(Alternatives { values, .. }) => {
+                values.into_iter().map(|Hex(address)| address).collect()
+            }
+        };
         let longest = topics.iter().map(Vec::len).fold(addresses.len(), usize::max);
         if longest > ALTERNATIVES_MAX {
             return Err(RpcError::server("exceed max addresses or topics per search position"));
@@ -262,10 +313,29 @@ mod tests {
         assert!(!filter.may_match(&Bloom::ZERO));
     }
 
+    /// Nobody makes a node remember a filter that it refuses, or hold values that are none.
+    #[test]
+    fn no_more_of_a_filter_is_kept_than_may_be_named() {
+        let list = |item: &str| format!("[{}{item}]", format!("{item},").repeat(5000));
+        let named: Alternatives<Hex<B256>> =
+            serde_json::from_str(&list(&format!("\"{}\"", B256::ZERO))).unwrap();
+        assert_eq!(named.values.len(), ALTERNATIVES_MAX + 1);
+        let nulls: Alternatives<Hex<B256>> = serde_json::from_str(&list("null")).unwrap();
+        assert!(nulls.null && nulls.values.capacity() == 0);
+        let filter: FilterJson =
+            serde_json::from_str(&format!("{{\"topics\":{}}}", list("null"))).unwrap();
+        assert_eq!(filter.topics.len(), TOPICS_MAX + 1);
+        assert!(serde_json::from_str::<Alternatives<Hex<B256>>>(&list("1")).is_err());
+    }
+
     #[test]
     fn what_is_no_filter_is_refused() {
         for json in [
             r#"{"address":"0x12"}"#,
+            r#"{"address":[null]}"#,
+            r#"{"address":1}"#,
+            r#"{"topics":1}"#,
+            r#"{"topics":[[["0x"]]]}"#,
             r#"{"topics":["0x12"]}"#,
             r#"{"topics":{}}"#,
             r#"{"address":"1111111111111111111111111111111111111111"}"#,
