@@ -3,7 +3,7 @@
 
 target := env("CARGO_TARGET_DIR", justfile_directory() / "target")
 
-host := arch() + "-unknown-linux-gnu"
+instrumented := env("HOME") / ".cache/tandem/fuzz"
 
 # List the recipes
 default:
@@ -56,25 +56,41 @@ bench *ARGS:
 
 # Fuzz one target, guided by coverage; what is new goes to its corpus folder (docs/fuzzing.md)
 fuzz TARGET SECONDS="60" *ARGS: fuzz-build
-    mkdir -p tests/fuzz/corpus/{{ TARGET }} {{ target }}/findings
-    TANDEM_FUZZ_TARGET={{ TARGET }} {{ target }}/{{ host }}/release/guided tests/fuzz/corpus/{{ TARGET }} \
-        -max_total_time={{ SECONDS }} -artifact_prefix={{ target }}/findings/{{ TARGET }}- \
-        -rss_limit_mb=4096 -timeout=20 {{ ARGS }}
+    #!/usr/bin/env bash
+    set -euo pipefail
+    export TANDEM_FUZZ_TARGET={{ TARGET }} TANDEM_FUZZ_START=$(mktemp -d)
+    trap 'rm -rf "$TANDEM_FUZZ_START"' EXIT
+    corpus=tests/fuzz/corpus/{{ TARGET }} findings={{ instrumented }}/findings
+    # The target writes its seeds and its dictionary before libFuzzer reads them.
+    mkdir -p "$corpus" "$findings" "$TANDEM_FUZZ_START/seeds"
+    {{ instrumented }}/release/guided "$corpus" "$TANDEM_FUZZ_START/seeds" \
+        -dict="$TANDEM_FUZZ_START/dictionary" -max_total_time={{ SECONDS }} \
+        -artifact_prefix="$findings/{{ TARGET }}-" -rss_limit_mb=4096 -timeout=60 {{ ARGS }}
 
-# Leave the fewest inputs in a target's corpus folder that reach the same code
+# Leave the fewest inputs in a target's corpus folder that reach what the seeds do not
 fuzz-minimize TARGET: fuzz-build
-    rm -rf {{ target }}/corpus/{{ TARGET }}
-    mkdir -p {{ target }}/corpus/{{ TARGET }}
-    TANDEM_FUZZ_TARGET={{ TARGET }} {{ target }}/{{ host }}/release/guided -merge=1 \
-        {{ target }}/corpus/{{ TARGET }} tests/fuzz/corpus/{{ TARGET }}
-    rm -rf tests/fuzz/corpus/{{ TARGET }}
-    cp -r {{ target }}/corpus/{{ TARGET }} tests/fuzz/corpus/{{ TARGET }}
+    #!/usr/bin/env bash
+    set -euo pipefail
+    export TANDEM_FUZZ_TARGET={{ TARGET }} TANDEM_FUZZ_START=$(mktemp -d)
+    trap 'rm -rf "$TANDEM_FUZZ_START"' EXIT
+    corpus=tests/fuzz/corpus/{{ TARGET }}
+    # Merged into the seeds, so that nothing stays that they reach already; how often a place is
+    # reached does not count, or most inputs would stay.
+    mkdir -p "$corpus" "$TANDEM_FUZZ_START/seeds"
+    {{ instrumented }}/release/guided -runs=0 "$TANDEM_FUZZ_START/seeds" 2>/dev/null
+    ls "$TANDEM_FUZZ_START/seeds" > "$TANDEM_FUZZ_START/names"
+    {{ instrumented }}/release/guided -merge=1 -use_counters=0 "$TANDEM_FUZZ_START/seeds" "$corpus"
+    (cd "$TANDEM_FUZZ_START/seeds" && xargs rm -f < ../names)
+    rm -rf "$corpus"
+    mkdir "$corpus"
+    find "$TANDEM_FUZZ_START/seeds" -type f -exec mv -t "$corpus" {} +
 
-# RUSTFLAGS replaces those of .cargo/config.toml. Overflows and debug assertions are findings too.
+# The instrumented build has a target folder of its own; RocksDB's library is that of ./dev.
 [private]
 fuzz-build:
-    RUSTFLAGS="-Ctarget-cpu=x86-64-v3 -Ctarget-feature=+pclmulqdq,+aes \
-        -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
-        -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-        -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions=yes -Coverflow-checks=yes" \
-        cargo build --release --locked --target {{ host }} -p tandem-fuzz --features guided --bin guided
+    #!/usr/bin/env bash
+    set -euo pipefail
+    [ -n "${ROCKSDB_LIB_DIR:-}" ] || exec ./dev fuzz-build
+    export CARGO_TARGET_DIR={{ instrumented }}
+    export RUSTC_WORKSPACE_WRAPPER={{ justfile_directory() }}/tests/fuzz/instrument
+    exec cargo build --release --locked -p tandem-fuzz --features guided --bin guided

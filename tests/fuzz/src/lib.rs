@@ -4,7 +4,8 @@
 //! * Nothing panics; what two decoders accept, they read the same; what was read can be written
 //!   and read again.
 //! * The heap grows by no more than [`Target::bytes_per_byte`] times the input plus
-//!   [`Target::constant`].
+//!   [`Target::constant`], plus [`Target::structures`] where the input lists things that are larger
+//!   in memory than four times their smallest encoding.
 //!
 //! ```text
 //!   seeds (made by code) ─┐
@@ -24,6 +25,7 @@ pub mod patterns;
 mod reader;
 pub mod run;
 mod seeds;
+pub mod structures;
 pub mod targets;
 
 pub use reader::Reader;
@@ -35,6 +37,9 @@ pub struct Target {
     pub name: &'static str,
     /// Heap that it may take for each byte of its input.
     pub bytes_per_byte: usize,
+    /// Heap that it may take beyond that for what this input lists: so many times a structure that
+    /// no decoder can make smaller.
+    pub structures: fn(&[u8]) -> usize,
     /// Heap in bytes that it may take whatever the input is: threads' first use of a library, the
     /// text of an error, the first step of each list.
     pub constant: usize,

@@ -16,6 +16,8 @@ static RUNNING: Mutex<Option<(&'static str, Vec<u8>)>> = Mutex::new(None);
 pub struct Ran {
     /// Peak of the heap in bytes, beyond what was there before.
     pub heap: usize,
+    /// What of it [`Target::constant`] must cover.
+    pub constant: usize,
 }
 
 /// Runs an input.
@@ -33,12 +35,13 @@ pub fn run(target: &Target, input: &[u8]) -> Result<Ran, String> {
         text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()))
             .unwrap_or_else(|| "panicked".to_owned())
     })?;
-    let bound = input.len() * target.bytes_per_byte + target.constant;
+    let proportional = input.len() * target.bytes_per_byte + (target.structures)(input);
+    let bound = proportional + target.constant;
     if heap > bound {
         let (name, len) = (target.name, input.len());
         return Err(format!("{name}: {len} bytes took {heap} bytes of heap, more than {bound}"));
     }
-    Ok(Ran { heap })
+    Ok(Ran { heap, constant: heap.saturating_sub(proportional) })
 }
 
 /// Makes a panic of any thread write the input that runs to a file.

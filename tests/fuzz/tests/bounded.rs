@@ -44,7 +44,7 @@ fn check(target: &Target) -> bool {
     let mut random = Random::new(SEED);
     let (mut good, mut heap, mut runs) = (true, 0, 0_u32);
     let mut run_one = |input: &[u8]| match run::run(target, input) {
-        Ok(ran) => heap = heap.max(ran.heap.saturating_sub(input.len() * target.bytes_per_byte)),
+        Ok(ran) => heap = heap.max(ran.constant),
         Err(reason) => {
             if good {
                 println!("{}: {reason}", target.name);

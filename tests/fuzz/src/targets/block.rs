@@ -1,6 +1,6 @@
 //! Blocks and receipts as RLP, against alloy's decoders.
 
-use crate::{Reader, Target, heap, seeds::FORKS};
+use crate::{Reader, Target, heap, seeds::FORKS, structures};
 use alloy_rlp::{Decodable, Encodable};
 use bytes::Bytes;
 use tandem_chain::{
@@ -12,9 +12,8 @@ use tandem_cluster_tests::Built;
 /// Whole blocks, and headers and bodies apart.
 pub const BLOCK: Target = Target {
     name: "block",
-    // The smallest valid transaction has 10 bytes, and some 450 when it is decoded; many of them
-    // are decoded in parallel, into lists that are then joined.
-    bytes_per_byte: 96,
+    bytes_per_byte: 4,
+    structures: listed,
     constant: 16 << 10,
     input_len_max: 16 << 10,
     mutations: 20_000,
@@ -36,8 +35,8 @@ pub const BLOCK: Target = Target {
 /// Lists of receipts as the database holds them.
 pub const RECEIPTS: Target = Target {
     name: "receipts",
-    // The smallest receipt has 5 bytes, and 88 when it is decoded. They come from our own database.
-    bytes_per_byte: 56,
+    bytes_per_byte: 4,
+    structures: structures::receipts,
     constant: 4 << 10,
     input_len_max: 8 << 10,
     mutations: 40_000,
@@ -53,7 +52,7 @@ pub const RECEIPTS: Target = Target {
     run: read_receipts,
 };
 
-fn built(built: &Built) -> Block {
+pub(super) fn built(built: &Built) -> Block {
     Block::from_payload(built.payload.clone(), &built.sidecar).unwrap()
 }
 
@@ -78,6 +77,17 @@ fn block_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// See [`decode_block`].
+fn listed(input: &[u8]) -> usize {
+    let mut reader = Reader(input);
+    if reader.byte().is_multiple_of(2) {
+        return structures::block(reader.0);
+    }
+    reader.bytes();
+    structures::body(reader.0)
+}
+
+/// The first byte says whether a whole block follows, or header and body.
 fn decode_block(input: &[u8]) {
     let mut reader = Reader(input);
     if reader.byte().is_multiple_of(2) {

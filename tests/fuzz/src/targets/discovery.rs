@@ -1,6 +1,6 @@
 //! What strangers send over UDP, and what people paste: packets, node records, node URLs.
 
-use crate::{Reader, Target, heap};
+use crate::{Reader, Target, heap, structures};
 use alloy_primitives::keccak256;
 use alloy_rlp::{BufMut, Encodable};
 use secp256k1::{Message as Digest, SECP256K1, SecretKey};
@@ -15,6 +15,7 @@ use tandem_discv4::{
 pub const PACKET: Target = Target {
     name: "discv4_packet",
     bytes_per_byte: 4,
+    structures: structures::none,
     constant: 4 << 10,
     input_len_max: 1400,
     mutations: 15_000,
@@ -37,6 +38,7 @@ pub const PACKET: Target = Target {
 pub const RECORD: Target = Target {
     name: "node_record",
     bytes_per_byte: 4,
+    structures: structures::none,
     constant: 2 << 10,
     input_len_max: 1400,
     mutations: 15_000,

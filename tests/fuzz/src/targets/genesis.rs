@@ -1,6 +1,6 @@
 //! Genesis files: the state of `alloc`, then the chain that the rest describes.
 
-use crate::{Target, heap, seeds::FORKS};
+use crate::{Target, heap, seeds::FORKS, structures};
 use alloy_primitives::B256;
 use serde_json::Value;
 use tandem_chain::ChainSpec;
@@ -10,7 +10,8 @@ use tandem_storage_writer::read_genesis;
 pub const TARGET: Target = Target {
     name: "genesis",
     bytes_per_byte: 4,
-    constant: 16 << 10,
+    structures: structures::none,
+    constant: 6 << 10,
     input_len_max: 32 << 10,
     mutations: 20_000,
     seeds,

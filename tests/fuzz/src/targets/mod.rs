@@ -11,11 +11,12 @@ mod sidecar;
 mod traces;
 mod transaction;
 mod trie;
+mod witness;
 
 use crate::Target;
 
 /// All targets.
-pub const ALL: [Target; 15] = [
+pub const ALL: [Target; 17] = [
     rpc::ENGINE,
     rpc::ETH,
     payload::TARGET,
@@ -24,6 +25,8 @@ pub const ALL: [Target; 15] = [
     block::RECEIPTS,
     trie::NODE,
     trie::SHARD,
+    witness::TRIE,
+    witness::FILE,
     proto::TARGET,
     genesis::TARGET,
     discovery::PACKET,

@@ -2,7 +2,7 @@
 //! up to the EVM and the state root.
 
 use super::rpc::NODE;
-use crate::{Reader, Target, seeds::OSAKA};
+use crate::{Reader, Target, seeds::OSAKA, structures};
 use alloy_primitives::{Address, B256, Bloom, U256};
 use tandem_chain::{Block, BlockError, Payload, PayloadSidecar, Withdrawal};
 
@@ -10,6 +10,7 @@ use tandem_chain::{Block, BlockError, Payload, PayloadSidecar, Withdrawal};
 pub const TARGET: Target = Target {
     name: "payload",
     bytes_per_byte: 0,
+    structures: structures::none,
     constant: 0,
     input_len_max: 4 << 10,
     mutations: 400,

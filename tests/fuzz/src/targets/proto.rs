@@ -1,6 +1,6 @@
 //! Messages between the services: bytes, wire message, domain type.
 
-use crate::{Target, heap};
+use crate::{Target, heap, structures};
 use bytes::Bytes;
 use proptest::{
     strategy::{Strategy, ValueTree},
@@ -24,6 +24,7 @@ pub const TARGET: Target = Target {
     // What a message costs that was made for the purpose: thousands of empty items. The largest
     // message is limited, and the senders are our own services.
     bytes_per_byte: HEAP_BYTES_PER_BYTE_MAX,
+    structures: structures::none,
     constant: 8 << 10,
     input_len_max: 8 << 10,
     mutations: 100_000,

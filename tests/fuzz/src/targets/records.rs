@@ -1,6 +1,6 @@
 //! Records of the database, whose bytes a damaged disk may have changed.
 
-use crate::{Target, heap, seeds::OSAKA};
+use crate::{Target, heap, seeds::OSAKA, structures};
 use bytes::Bytes;
 use std::sync::Arc;
 use tandem_primitives::{
@@ -12,6 +12,7 @@ use tandem_storage_writer::records::{PendingRecord, ReverseDiff, decode_block, d
 pub const TARGET: Target = Target {
     name: "records",
     bytes_per_byte: 4,
+    structures: structures::none,
     constant: 2 << 10,
     input_len_max: 8 << 10,
     mutations: 100_000,

@@ -1,7 +1,7 @@
 //! HTTP request bodies, through the router of the server: limits, envelope, parameters, checks, and
 //! for payloads the block that they describe.
 
-use crate::{Target, heap, seeds::OSAKA};
+use crate::{Target, heap, seeds::OSAKA, structures};
 use axum::{Router, body::Body, http::Request};
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -20,9 +20,8 @@ use tower::ServiceExt;
 /// Bodies for the Engine API.
 pub const ENGINE: Target = Target {
     name: "engine_api",
-    // 4 for everything but transactions: the smallest valid one has 25 bytes of JSON, and some 450
-    // when it is decoded.
-    bytes_per_byte: 48,
+    bytes_per_byte: 4,
+    structures: structures::requests,
     constant: 64 << 10,
     input_len_max: 32 << 10,
     mutations: 6000,
@@ -57,7 +56,8 @@ pub const ENGINE: Target = Target {
 pub const ETH: Target = Target {
     name: "eth_api",
     bytes_per_byte: 4,
-    constant: 1 << 20,
+    structures: structures::requests,
+    constant: 640 << 10,
     input_len_max: 8 << 10,
     mutations: 6000,
     seeds: eth_seeds,

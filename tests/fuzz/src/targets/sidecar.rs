@@ -1,6 +1,6 @@
 //! Blob sidecars, through the running blob-validator.
 
-use crate::{Reader, Target};
+use crate::{Reader, Target, structures};
 use bytes::Bytes;
 use std::{
     sync::{Arc, LazyLock},
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 pub const TARGET: Target = Target {
     name: "sidecar",
     bytes_per_byte: 0,
+    structures: structures::none,
     constant: 0,
     input_len_max: 1 << 10,
     mutations: 500,

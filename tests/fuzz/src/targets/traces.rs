@@ -1,13 +1,14 @@
 //! Files of traces, as `tandem overlap` reads them.
 
-use crate::{Target, heap};
+use crate::{Target, heap, structures};
 use tandem_overlap::{Preset, analyze, html, json, read, text};
 
 /// Trace files, not compressed: what gzip unpacks to is bounded by a fixed number of bytes.
 pub const TARGET: Target = Target {
     name: "traces",
     bytes_per_byte: 4,
-    constant: 256 << 10,
+    structures: structures::none,
+    constant: 16 << 10,
     input_len_max: 16 << 10,
     mutations: 4000,
     seeds,

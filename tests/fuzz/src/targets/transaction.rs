@@ -1,6 +1,6 @@
 //! Transactions as EIP-2718 bytes, against alloy's decoder.
 
-use crate::{Target, heap, seeds};
+use crate::{Target, heap, seeds, structures};
 use alloy_consensus::transaction::SignerRecoverable;
 use alloy_eips::eip2718::{Decodable2718, Encodable2718};
 use tandem_chain::{Transaction, decode_transaction};
@@ -8,8 +8,8 @@ use tandem_chain::{Transaction, decode_transaction};
 /// Transactions.
 pub const TARGET: Target = Target {
     name: "transaction",
-    // An authorization of 27 bytes is a structure of 170, in a list that doubles as it grows.
-    bytes_per_byte: 24,
+    bytes_per_byte: 4,
+    structures: structures::transaction,
     constant: 2 << 10,
     input_len_max: 16 << 10,
     mutations: 60_000,

@@ -1,6 +1,6 @@
 //! Trie nodes from anywhere.
 
-use crate::{Reader, Target, heap};
+use crate::{Reader, Target, heap, structures};
 use alloy_primitives::keccak256;
 use alloy_rlp::{Decodable, Encodable};
 use alloy_trie::nodes::TrieNode;
@@ -11,7 +11,7 @@ use tandem_trie::{
     AccountTrie, Scratch, ShardTrie, StorageTrie, TrieBuilder, account_leaf, child_depth,
 };
 
-const DICTIONARY: &[&[u8]] = &[
+pub(super) const DICTIONARY: &[&[u8]] = &[
     b"\x80",
     b"\xc0",
     b"\xa0",
@@ -31,7 +31,8 @@ const DICTIONARY: &[&[u8]] = &[
 pub const NODE: Target = Target {
     name: "trie_node",
     bytes_per_byte: 4,
-    constant: 32 << 10,
+    structures: structures::none,
+    constant: 4 << 10,
     input_len_max: 4 << 10,
     mutations: 60_000,
     seeds: node_seeds,
@@ -43,7 +44,8 @@ pub const NODE: Target = Target {
 pub const SHARD: Target = Target {
     name: "trie_shard",
     bytes_per_byte: 4,
-    constant: 512 << 10,
+    structures: structures::none,
+    constant: 40 << 10,
     input_len_max: 4 << 10,
     mutations: 30_000,
     seeds: shard_seeds,
@@ -52,7 +54,7 @@ pub const SHARD: Target = Target {
 };
 
 /// Nodes with their paths, parents first.
-type Nodes = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type Nodes = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Nodes of a small trie.
 fn nodes(prefix: &[u8], keys: &[B256], value: &[u8]) -> Nodes {
@@ -83,8 +85,8 @@ fn account() -> Account {
     Account { nonce: 1, balance: U256::from(7), code_hash: EMPTY_CODE_HASH }
 }
 
-/// Storage tries, and the account tries of shard 1 over them.
-fn tries() -> Vec<(Nodes, Nodes)> {
+/// Storage tries, and the account tries over them: from the root, or of one shard.
+pub(super) fn tries(prefix: &[u8]) -> Vec<(Nodes, Nodes)> {
     let own = keys(&[0x11, 1, 0x11, 2, 0x11, 62, 0x11, 63, 0x10, 0]);
     let few = [&own[..], &keys(&[0x31, 4, 0x51, 9])].concat();
     let mut tries = Vec::new();
@@ -94,7 +96,7 @@ fn tries() -> Vec<(Nodes, Nodes)> {
             let mut leaf = Vec::new();
             account_leaf(&account(), keccak256(&storage[0].1), &mut leaf);
             for keys in [&own[..], &own[..1]] {
-                tries.push((storage.clone(), nodes(&[1], keys, &leaf)));
+                tries.push((storage.clone(), nodes(prefix, keys, &leaf)));
             }
         }
     }
@@ -102,7 +104,7 @@ fn tries() -> Vec<(Nodes, Nodes)> {
 }
 
 fn node_seeds() -> Vec<Vec<u8>> {
-    let both = tries().into_iter().flat_map(|(storage, accounts)| [storage, accounts].concat());
+    let both = tries(&[1]).into_iter().flat_map(|(storage, accounts)| [storage, accounts].concat());
     let mut seeds: Vec<Vec<u8>> = both.map(|(_, rlp)| rlp).collect();
     seeds.sort();
     seeds.dedup();
@@ -156,7 +158,7 @@ fn canonical(rlp: &[u8]) -> bool {
 
 fn shard_seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
-    for (storage, accounts) in tries() {
+    for (storage, accounts) in tries(&[1]) {
         for verify in [0, 1] {
             let mut seed = vec![verify];
             // An update of an account with a slot, a removal, the nodes, the answers, the end.
@@ -213,7 +215,7 @@ impl<'a> Script<'a> {
     fn step(&mut self) -> Result<(), tandem_trie::Error> {
         match self.reader.byte() % 8 {
             0 => {
-                let update = self.update();
+                let update = update(&mut self.reader);
                 self.shard.update(&update);
             }
             1 => {
@@ -246,14 +248,15 @@ impl<'a> Script<'a> {
         }
         Ok(())
     }
+}
 
-    fn update(&mut self) -> AccountUpdate {
-        let address_hash = self.reader.near_hash();
-        let flags = self.reader.byte();
-        let slots = (0..self.reader.byte() % 8)
-            .map(|_| SlotUpdate { key: self.reader.near_hash(), value: self.reader.word() })
-            .collect();
-        let account = (flags & 1 != 0).then(account);
-        AccountUpdate { address_hash, account, wiped: flags & 2 != 0, slots }
-    }
+/// An update of one account, with up to seven slots.
+pub(super) fn update(reader: &mut Reader<'_>) -> AccountUpdate {
+    let address_hash = reader.near_hash();
+    let flags = reader.byte();
+    let slots = (0..reader.byte() % 8)
+        .map(|_| SlotUpdate { key: reader.near_hash(), value: reader.word() })
+        .collect();
+    let account = (flags & 1 != 0).then(account);
+    AccountUpdate { address_hash, account, wiped: flags & 2 != 0, slots }
 }
