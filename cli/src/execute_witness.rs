@@ -287,3 +287,70 @@ fn render(row: &Row) -> String {
     }
     line
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::io::Write;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(more: &[&str]) -> Args {
+        Cli::parse_from(["execute-witness"].iter().chain(more)).args
+    }
+
+    fn fixture(name: &str) -> PathBuf {
+        let folder = "../tests/conformance/fixtures/mainnet-witness";
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(name)
+    }
+
+    #[test]
+    fn a_block_is_valid_also_in_gzip_and_several_times() {
+        let file = fixture("mainnet_21429992.json");
+        let row = execute(&file, &args(&["FILE", "--strict", "--repeat", "3"]), None);
+        assert!(row.valid && row.error.is_none() && row.assumed_absent.is_empty(), "{row:?}");
+        assert_eq!(row.times.unwrap().runs, 3);
+        assert_eq!(row.computed.unwrap().gas_used, row.block.unwrap().gas_used);
+
+        let mut gzip = tempfile::NamedTempFile::new().unwrap();
+        let mut encoder = flate2::write::GzEncoder::new(&mut gzip, flate2::Compression::fast());
+        encoder.write_all(&std::fs::read(&file).unwrap()).unwrap();
+        encoder.finish().unwrap();
+        assert!(execute(gzip.path(), &args(&["FILE", "--json"]), None).valid);
+    }
+
+    #[test]
+    fn what_is_assumed_stands_in_the_row_and_is_refused_when_strict() {
+        let file = fixture("hoodi_1151683.json");
+        let row = execute(&file, &args(&["FILE"]), None);
+        assert!(row.valid && row.assumed_absent.len() == 1, "{row:?}");
+        assert!(render(&row).contains("valid*"));
+        let strict = execute(&file, &args(&["FILE", "--strict"]), None);
+        assert!(!strict.valid);
+        let node = &row.assumed_absent[0];
+        assert_eq!(strict.error.unwrap(), format!("the witness lacks {node}"));
+    }
+
+    #[test]
+    fn what_cannot_be_executed_says_why() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(br#"{"state":[],"codes":[],"headers":[]}"#).unwrap();
+        for (path, want) in [
+            (Path::new("/nowhere"), "read /nowhere"),
+            (file.path(), "no block in it; give it with --block"),
+        ] {
+            let row = execute(path, &args(&["FILE"]), None);
+            assert!(!row.valid && row.error.as_ref().unwrap().starts_with(want), "{row:?}");
+            assert!(render(&row).contains("FAILED"));
+        }
+        let genesis = r#"{"config":{"chainId":7},"difficulty":"0x0","gasLimit":"0x1388"}"#;
+        let spec = ChainSpec::from_genesis_json(genesis).unwrap();
+        let row = execute(&fixture("hoodi_1151683.json"), &args(&["FILE"]), Some(&spec));
+        assert!(!row.valid, "of another chain: {row:?}");
+    }
+}
