@@ -11,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_chain::{Block, ChainSpec};
-use tandem_executor::stateless::{Gaps, Input, Report, decode_block, execute_on_witness};
+use tandem_executor::stateless::{
+    Ancestors, AssumedAbsent, Gaps, Input, Report, decode_block, execute_on_witness,
+};
 
 /// Arguments of `tandem execute-witness`.
 #[derive(clap::Args, Debug)]
@@ -37,8 +39,13 @@ pub struct Args {
     /// Execute each block N times and give the median times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
-    /// Demand proofs of absence: without, an account whose path is missing is taken not to exist,
-    /// as geth does, and the result says so
+    /// Demand proof of everything
+    ///
+    /// Without this, an account of which the witness proves neither presence nor absence is taken
+    /// not to exist, since older versions of geth leave proofs of absence out, and a file with
+    /// `syntheticParent` is believed the state that the block starts from. The result lists what
+    /// was believed (`valid*`). Whoever makes both block and witness could abuse that: an account
+    /// that is left out reads as empty.
     #[arg(long)]
     strict: bool,
 }
@@ -56,8 +63,11 @@ struct Row {
     computed: Option<Computed>,
     /// The rule that the block breaks, or why it could not be executed.
     error: Option<String>,
-    /// Nodes without which an account was taken not to exist.
-    assumed_absent: Vec<String>,
+    /// Accounts that were taken not to exist, though the witness does not prove it.
+    assumed_absent: Vec<Absent>,
+    /// The state that the block starts from is what the file claims: no header of the parent
+    /// binds it to the block.
+    parent_claimed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     times: Option<Times>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,6 +83,32 @@ struct BlockInfo {
     fork: String,
     transactions: usize,
     gas_used: u64,
+}
+
+/// An account that was taken not to exist.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Absent {
+    /// `keccak256(address)`: the account's place in the trie.
+    address_hash: String,
+    /// Where the way to it ends, a digit a nibble.
+    path: String,
+    /// Hash of the node there, which the witness lacks.
+    missing_node: String,
+}
+
+impl From<&AssumedAbsent> for Absent {
+    fn from(AssumedAbsent { address_hash, node }: &AssumedAbsent) -> Self {
+        let (address_hash, missing_node) = (address_hash.to_string(), node.hash.to_string());
+        Self { path: address_hash[..2 + node.depth].to_string(), address_hash, missing_node }
+    }
+}
+
+impl Row {
+    /// Whether it was executed on nothing but what is proved.
+    fn is_proved(&self) -> bool {
+        self.assumed_absent.is_empty() && !self.parent_claimed
+    }
 }
 
 /// What execution gave.
@@ -110,6 +146,10 @@ struct Counts {
     code_reads: u64,
 }
 
+/// What `valid*` means.
+const BELIEVED: &str = "valid* holds only if what the lines marked * say is true, which the witness \
+    does not prove (--strict refuses such blocks).";
+
 /// The command: 0 when every block is what its header says, else 1.
 ///
 /// # Errors
@@ -142,6 +182,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => {}
     }
     if !to_stdout {
+        if rows.iter().any(|row| row.valid && !row.is_proved()) {
+            println!("{BELIEVED}");
+        }
         println!("{} blocks: {} valid, {failed} not", rows.len(), rows.len() - failed);
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -179,6 +222,10 @@ fn try_execute(
     let decode = started.elapsed();
     let block = Arc::new(block);
     row.block = Some(info(&spec, &block));
+    row.parent_claimed = matches!(witness.ancestors, Ancestors::Claimed { .. });
+    if args.strict && row.parent_claimed {
+        bail!("the state before the block is only claimed: the witness lacks its parent's header");
+    }
     let gaps = if args.strict { Gaps::Refuse } else { Gaps::AssumeAbsent };
     let mut reports = Vec::new();
     for _ in 0..args.repeat {
@@ -188,7 +235,7 @@ fn try_execute(
     let Some(report) = reports.pop() else { return Ok(()) };
     row.valid = report.fault.is_none();
     row.error = report.fault.map(|fault| fault.to_string());
-    row.assumed_absent = report.assumed.iter().map(ToString::to_string).collect();
+    row.assumed_absent = report.assumed.iter().map(Absent::from).collect();
     row.computed = report.computed.map(|computed| Computed {
         state_root: computed.state_root.to_string(),
         receipts_root: computed.receipts_root.to_string(),
@@ -210,7 +257,10 @@ fn info(spec: &ChainSpec, block: &Block) -> BlockInfo {
         chain_id: spec.chain_id(),
         number: block.id.number,
         hash: block.id.hash.to_string(),
-        fork: spec.fork_of(&block.header).to_string(),
+        fork: match spec.blob_fork_of(&block.header) {
+            Some(number) => format!("BPO{number}"),
+            None => spec.fork_of(&block.header).to_string(),
+        },
         transactions: block.transactions.len(),
         gas_used: block.header.gas_used,
     }
@@ -275,15 +325,20 @@ fn render(row: &Row) -> String {
         None => format!("  {:>9}  {:>9}  {:>9}", "-", "-", "-"),
     };
     line += match row.valid {
-        true if row.assumed_absent.is_empty() => "  valid",
+        true if row.is_proved() => "  valid",
         true => "  valid*",
         false => "  FAILED",
     };
     if let Some(error) = &row.error {
         line += &format!("\n    {}: {error}", row.file);
     }
-    for node in &row.assumed_absent {
-        line += &format!("\n    * if an account does not exist: the witness lacks {node}");
+    for Absent { address_hash, path, missing_node } in &row.assumed_absent {
+        line += &format!(
+            "\n    * account {address_hash} does not exist (no node {missing_node} at {path})"
+        );
+    }
+    if row.valid && row.parent_claimed {
+        line += "\n    * the state before the block is the one claimed (no header of the parent)";
     }
     line
 }
@@ -328,12 +383,34 @@ mod tests {
     fn what_is_assumed_stands_in_the_row_and_is_refused_when_strict() {
         let file = fixture("hoodi_1151683.json");
         let row = execute(&file, &args(&["FILE"]), None);
-        assert!(row.valid && row.assumed_absent.len() == 1, "{row:?}");
-        assert!(render(&row).contains("valid*"));
+        assert!(row.valid && !row.parent_claimed, "{row:?}");
         let strict = execute(&file, &args(&["FILE", "--strict"]), None);
-        assert!(!strict.valid);
-        let node = &row.assumed_absent[0];
-        assert_eq!(strict.error.unwrap(), format!("the witness lacks {node}"));
+        assert!(!strict.valid && strict.assumed_absent.is_empty());
+        let [Absent { address_hash, path, missing_node }] = &row.assumed_absent[..] else {
+            panic!("{row:?}");
+        };
+        assert!(address_hash.starts_with(path) && path.len() == "0x00".len());
+        assert_eq!(
+            strict.error.unwrap(),
+            format!("the witness lacks node {missing_node} at path {path} of the account trie")
+        );
+        let line = render(&row);
+        assert!(line.contains("valid*") && line.contains(&format!("* account {address_hash}")));
+        let json = serde_json::to_value(&row).unwrap();
+        assert_eq!(json["assumedAbsent"][0]["missingNode"], missing_node.as_str());
+        assert_eq!(json["assumedAbsent"][0]["addressHash"], address_hash.as_str());
+        assert_eq!(json["assumedAbsent"][0]["path"], path.as_str());
+    }
+
+    #[test]
+    fn a_parent_that_is_only_claimed_is_said_and_refused_when_strict() {
+        let file = fixture("holesky_2971844.json");
+        let row = execute(&file, &args(&["FILE"]), None);
+        assert!(row.valid && row.parent_claimed && row.assumed_absent.is_empty(), "{row:?}");
+        let line = render(&row);
+        assert!(line.contains("valid*") && line.contains("* the state before the block"));
+        let strict = execute(&file, &args(&["FILE", "--strict"]), None);
+        assert!(!strict.valid && strict.error.unwrap().contains("only claimed"));
     }
 
     #[test]

@@ -24,6 +24,7 @@
 mod build;
 mod call;
 mod chain;
+mod code;
 mod commit;
 mod config;
 mod constantinople;

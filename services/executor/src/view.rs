@@ -2,6 +2,7 @@
 //! storage-writer.
 
 use crate::{
+    code,
     error::Error,
     layers::{Branch, Layers},
     state::StateReader,
@@ -176,7 +177,7 @@ impl StateReader for StateView {
                 found.ok_or(Error::MissingCode(*code_hash))?
             }
         };
-        let code = Bytecode::new_raw(code);
+        let code = code::analyze(code);
         self.cache.codes.insert(*code_hash, code.clone());
         Ok(code)
     }

@@ -140,6 +140,17 @@ impl ChainSpec {
         if is_merged(header) { self.blob_params_at(header.timestamp) } else { None }
     }
 
+    /// Which of the blob parameter forks bpo1 to bpo5 (EIP-7892) is the newest fork active in this
+    /// block: 2 for bpo2. `None` before the first, and where another fork has come since.
+    pub fn blob_fork_of(&self, header: &Header) -> Option<u8> {
+        let Schedule { forks, blob_forks, .. } = &self.0.schedule;
+        let now = header.timestamp;
+        let active = |time: &Option<u64>| time.filter(|&time| time <= now && is_merged(header));
+        let (time, number) =
+            blob_forks.iter().zip(1..).filter_map(|(time, n)| Some((active(time)?, n))).max()?;
+        forks.iter().filter_map(active).all(|fork| fork <= time).then_some(number)
+    }
+
     /// Total difficulty with which proof of work ends: the first block to reach it is the last
     /// one, and 0 where there never was one (EIP-3675).
     pub fn terminal_total_difficulty(&self) -> U256 {

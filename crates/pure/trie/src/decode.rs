@@ -65,7 +65,21 @@ struct Item<'a> {
     whole: &'a [u8],
 }
 
+#[inline]
 fn split_item<'a>(bytes: &mut &'a [u8]) -> Result<Item<'a>, Malformed> {
+    let start = *bytes;
+    // What branches are made of, ahead of the general case: hashes and empty places.
+    let len = match start.first() {
+        Some(0xa0) => 33,
+        Some(0x80) => 1,
+        _ => return split_any_item(bytes),
+    };
+    let (whole, rest) = start.split_at_checked(len).ok_or(Malformed::Rlp)?;
+    *bytes = rest;
+    Ok(Item { list: false, payload: &whole[1..], whole })
+}
+
+fn split_any_item<'a>(bytes: &mut &'a [u8]) -> Result<Item<'a>, Malformed> {
     let start = *bytes;
     let header = Header::decode(bytes).map_err(|_| Malformed::Rlp)?;
     let (payload, rest) = bytes.split_at_checked(header.payload_length).ok_or(Malformed::Rlp)?;
@@ -119,6 +133,46 @@ pub fn decode(mut rlp: &[u8]) -> Result<Decoded<'_>, Malformed> {
     Ok(Decoded::Branch(children))
 }
 
+/// The child of a branch at a nibble, without looking at those after it. `None` where this takes
+/// more than a glance: the node is no branch, or is malformed as far as it was read; [`decode`]
+/// tells.
+pub fn branch_child(rlp: &[u8], nibble: u8) -> Option<Child<'_>> {
+    // Any branch of two hashes is a list with one or two bytes of length.
+    let (len, mut rest) = match rlp {
+        [0xf8, len @ 56..=255, rest @ ..] => (usize::from(*len), rest),
+        [0xf9, high @ 1..=255, low, rest @ ..] => {
+            (usize::from(*high) << 8 | usize::from(*low), rest)
+        }
+        _ => return None,
+    };
+    // A leaf or an extension has two items; what is left after them tells.
+    if rest.len() != len || is_short(rest)? {
+        return None;
+    }
+    for _ in 0..nibble {
+        skip_child(&mut rest)?;
+    }
+    child(&split_item(&mut rest).ok()?).ok()
+}
+
+/// Whether there are only two items.
+fn is_short(mut items: &[u8]) -> Option<bool> {
+    split_item(&mut items).ok()?;
+    split_item(&mut items).ok()?;
+    Some(items.is_empty())
+}
+
+fn skip_child(items: &mut &[u8]) -> Option<()> {
+    let len = match *items.first()? {
+        0xa0 => 33,
+        0x80 => 1,
+        embedded @ 0xc0..=0xde => 1 + usize::from(embedded - 0xc0),
+        _ => return None,
+    };
+    *items = items.get(len..)?;
+    Some(())
+}
+
 fn decode_short<'a>(path: &Item<'a>, second: &Item<'a>) -> Result<Decoded<'a>, Malformed> {
     let &flags = path.payload.first().ok_or(Malformed::Path)?;
     let odd = flags & 0x10 != 0;
@@ -158,4 +212,86 @@ pub fn child_depth(rlp: &[u8], depth: usize, path: &[u8; DEPTH_MAX]) -> Option<u
         Decoded::Branch(children) => (*children.get(usize::from(*path.get(depth)?))?, depth + 1),
     };
     matches!(child, Child::Hash(_)).then_some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_rlp::{Encodable, Header};
+
+    /// Children of which `sizes` gives the bytes: none, those of an embedded node, or a hash.
+    fn branch(sizes: [usize; 16]) -> Vec<u8> {
+        let mut payload = Vec::new();
+        for (at, size) in sizes.into_iter().enumerate() {
+            match size {
+                0 => payload.push(0x80),
+                32 => [at as u8; 32].encode(&mut payload),
+                size => {
+                    payload.push(0xc0 + size as u8 - 1);
+                    payload.extend(vec![0x11; size - 1]);
+                }
+            }
+        }
+        payload.push(0x80);
+        let mut rlp = Vec::new();
+        Header { list: true, payload_length: payload.len() }.encode(&mut rlp);
+        rlp.extend(payload);
+        rlp
+    }
+
+    #[test]
+    fn a_glance_at_a_branch_finds_what_decoding_finds() {
+        let mut full = [32; 16];
+        (full[1], full[7], full[14]) = (0, 12, 31);
+        let mut sparse = [0; 16];
+        (sparse[3], sparse[9]) = (32, 32);
+        for rlp in [branch(full), branch(sparse)] {
+            let Ok(Decoded::Branch(children)) = decode(&rlp) else { panic!("no branch") };
+            for (nibble, child) in (0..).zip(children) {
+                assert_eq!(branch_child(&rlp, nibble), Some(child));
+            }
+            // Cut off, with more behind it, or with another first byte.
+            for end in 0..rlp.len() {
+                assert_eq!(branch_child(&rlp[..end], 15), None);
+            }
+            assert_eq!(branch_child(&[&rlp[..], &[0x80]].concat(), 0), None);
+            let mut other = rlp.clone();
+            for first in 0..=0xff {
+                other[0] = first;
+                assert!(first == rlp[0] || branch_child(&other, 0).is_none());
+            }
+        }
+    }
+
+    /// Whatever a bit turns a branch into, a glance never finds another child than decoding does.
+    #[test]
+    fn a_glance_never_contradicts_decoding() {
+        let mut sizes = [32; 16];
+        (sizes[0], sizes[5]) = (0, 20);
+        let whole = branch(sizes);
+        for bit in 0..whole.len() * 8 {
+            let mut rlp = whole.clone();
+            rlp[bit / 8] ^= 1 << (bit % 8);
+            let Ok(node) = decode(&rlp) else { continue };
+            for nibble in 0..16 {
+                match (&node, branch_child(&rlp, nibble)) {
+                    (Decoded::Branch(children), Some(child)) => {
+                        assert_eq!(children[usize::from(nibble)], child);
+                    }
+                    (_, child) => assert_eq!(child, None),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn leaves_and_extensions_are_no_branches() {
+        for path in [vec![0x20; 33], vec![0x00; 20]] {
+            for value in [vec![7; 32], vec![7; 70]] {
+                let mut rlp = Vec::new();
+                alloy_rlp::encode_list::<&[u8], [u8]>(&[&path, &value], &mut rlp);
+                assert_eq!(branch_child(&rlp, 0), None);
+            }
+        }
+    }
 }

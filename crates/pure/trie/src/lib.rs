@@ -48,4 +48,4 @@ pub use hashing::Scratch;
 pub use shard::ShardTrie;
 pub use sparse::{AccountTrie, Blinded, Lookup, SparseTrie, StorageTrie};
 pub use whole::{list_root, trie_root};
-pub use witness::{NodePlace, PartialState, Witness, WitnessError};
+pub use witness::{NodePlace, PartialState, Witness, WitnessError, keccak256_all};

@@ -23,6 +23,7 @@ pub use json::{Input, InputError, decode_block};
 pub use reader::Reads;
 
 use crate::{
+    code,
     execute::{Executed, Failure, execute},
     senders::Senders,
     state::BlockState,
@@ -31,6 +32,7 @@ use alloy_primitives::map::B256Map;
 use ancestors::Lineage;
 use rayon::prelude::*;
 use reader::WitnessReader;
+use revm::state::Bytecode;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -39,8 +41,8 @@ use tandem_chain::{
     Block, BlockError, ChainSpec, Outcome, receipts_root, validate_body, validate_header,
     validate_outcome,
 };
-use tandem_primitives::{B256, BlockNumber, Bytes, StateDiff, keccak256};
-use tandem_trie::{NodePlace, PartialState, Witness, WitnessError};
+use tandem_primitives::{B256, BlockNumber, Bytes, StateDiff};
+use tandem_trie::{NodePlace, PartialState, Witness, WitnessError, keccak256_all};
 
 /// What one block needs of the state before it, and of the blocks before it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,16 +107,33 @@ pub enum Gaps {
     /// The witness does not suffice: an error.
     #[default]
     Refuse,
-    /// There is no such account. geth leaves the proofs of accounts that do not exist out of its
-    /// witnesses. [`Report::assumed`] lists what was assumed; what the report says holds only if
-    /// that does. Should the block not come out as its header says, the node is what is missing.
+    /// There is no such account. Versions of geth before its change 35256 (2026) leave the
+    /// proofs of accounts that do not exist out of their witnesses, and geth's own stateless
+    /// execution takes an account without its nodes not to exist.
+    ///
+    /// This is unsound against whoever makes block and witness. They may leave out the nodes of an
+    /// account that does exist: it then reads as empty, without code and balance, a call of it
+    /// succeeds and does nothing, and the header may state the roots that this leads to. So
+    /// [`Report::assumed`] lists each such account, and what the report says holds only if none of
+    /// them exists. Only reads are assumed: to write to the account takes its nodes, and slots and
+    /// codes are never assumed. Should the block not come out as its header says, the node is what
+    /// is missing.
     AssumeAbsent,
+}
+
+/// An account that was read, whose path the witness does not hold to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AssumedAbsent {
+    /// `keccak256(address)`.
+    pub address_hash: B256,
+    /// The node that would tell.
+    pub node: NodePlace,
 }
 
 /// Wall-clock time of the parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Timings {
-    /// Hashing nodes and codes, linking headers.
+    /// Hashing nodes and codes, analyzing codes, linking headers.
     pub load: Duration,
     /// Header and body rules, the EVM, receipts. Signatures are recovered beside it.
     pub execute: Duration,
@@ -129,8 +148,8 @@ pub struct Report {
     pub computed: Option<Computed>,
     /// The first rule that the block breaks, `None` when it is valid.
     pub fault: Option<BlockError>,
-    /// Accounts that were taken not to exist for want of these nodes, see [`Gaps`].
-    pub assumed: Vec<NodePlace>,
+    /// Accounts that were taken not to exist, in the order of reading, see [`Gaps`].
+    pub assumed: Vec<AssumedAbsent>,
     /// What was read from the witness.
     pub reads: Reads,
     /// Different trie nodes in the witness.
@@ -154,8 +173,9 @@ pub fn execute_on_witness(
     let senders = Senders::recover(block.clone());
     let (witness, codes) = rayon::join(
         || Witness::new(input.state.clone()),
-        || -> B256Map<Bytes> {
-            input.codes.par_iter().map(|code| (keccak256(code), code.clone())).collect()
+        || -> B256Map<Bytecode> {
+            let analyzed = input.codes.par_iter().map(|code| code::analyze(code.clone()));
+            keccak256_all(&input.codes).into_par_iter().zip(analyzed).collect()
         },
     );
     let lineage = Lineage::new(&block.header, &input.ancestors)?;
@@ -166,7 +186,7 @@ pub fn execute_on_witness(
     match (result, assumed.first()) {
         // With an account missing nothing that went wrong is the block's fault.
         (Err(_) | Ok(Report { fault: Some(_), .. }), Some(first)) => {
-            Err(WitnessError::Missing(*first).into())
+            Err(WitnessError::Missing(first.node).into())
         }
         (Ok(mut report), _) => {
             report.timings.load = load;

@@ -1,14 +1,15 @@
 //! The parent's state, read from a witness.
 
-use super::Gaps;
+use super::{AssumedAbsent, Gaps};
 use crate::{error::Error, state::StateReader};
 use alloy_primitives::map::B256Map;
 use revm::state::Bytecode;
 use std::cell::{Cell, RefCell};
-use tandem_primitives::{Account, B256, Bytes, EMPTY_TRIE_ROOT, U256};
-use tandem_trie::{NodePlace, Witness, WitnessError};
+use tandem_primitives::{Account, B256, EMPTY_TRIE_ROOT, U256};
+use tandem_trie::{Witness, WitnessError};
 
-/// How often something was read that the block had not read or written before.
+/// How often something was read: accounts and slots only where the block had not read or written
+/// them before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reads {
     /// Accounts, those included that do not exist.
@@ -23,30 +24,28 @@ pub struct Reads {
 pub struct WitnessReader<'a> {
     witness: &'a Witness,
     state_root: B256,
-    codes: &'a B256Map<Bytes>,
+    codes: &'a B256Map<Bytecode>,
     /// Of the accounts read so far.
     storage_roots: RefCell<B256Map<B256>>,
-    /// Analyzed, so that each is only once.
-    analyzed: RefCell<B256Map<Bytecode>>,
     reads: Cell<Reads>,
     gaps: Gaps,
-    assumed: RefCell<Vec<NodePlace>>,
+    assumed: RefCell<Vec<AssumedAbsent>>,
 }
 
 impl<'a> WitnessReader<'a> {
     pub fn new(
         witness: &'a Witness,
         state_root: B256,
-        codes: &'a B256Map<Bytes>,
+        codes: &'a B256Map<Bytecode>,
         gaps: Gaps,
     ) -> Self {
-        let (storage_roots, analyzed) = (RefCell::default(), RefCell::default());
-        let (reads, assumed) = (Cell::default(), RefCell::default());
-        Self { witness, state_root, codes, storage_roots, analyzed, reads, gaps, assumed }
+        let (storage_roots, assumed) = (RefCell::default(), RefCell::default());
+        let reads = Cell::default();
+        Self { witness, state_root, codes, storage_roots, reads, gaps, assumed }
     }
 
-    /// The nodes for want of which accounts were taken not to exist.
-    pub fn take_assumed(&self) -> Vec<NodePlace> {
+    /// The accounts that were taken not to exist.
+    pub fn take_assumed(&self) -> Vec<AssumedAbsent> {
         self.assumed.take()
     }
 
@@ -64,8 +63,9 @@ impl<'a> WitnessReader<'a> {
     /// The account with its storage root, which is kept.
     fn read_account(&self, address_hash: &B256) -> Result<(Option<Account>, B256), Error> {
         let found = match (self.witness.account(self.state_root, address_hash), self.gaps) {
-            (Err(WitnessError::Missing(place)), Gaps::AssumeAbsent) => {
-                self.assumed.borrow_mut().push(place);
+            (Err(WitnessError::Missing(node)), Gaps::AssumeAbsent) => {
+                let assumed = AssumedAbsent { address_hash: *address_hash, node };
+                self.assumed.borrow_mut().push(assumed);
                 None
             }
             (found, _) => found?,
@@ -94,13 +94,7 @@ impl StateReader for WitnessReader<'_> {
     }
 
     fn code(&self, code_hash: &B256) -> Result<Bytecode, Error> {
-        if let Some(code) = self.analyzed.borrow().get(code_hash) {
-            return Ok(code.clone());
-        }
         self.count(|reads| reads.codes += 1);
-        let code = self.codes.get(code_hash).ok_or(Error::MissingCode(*code_hash))?;
-        let code = Bytecode::new_raw(code.clone());
-        self.analyzed.borrow_mut().insert(*code_hash, code.clone());
-        Ok(code)
+        self.codes.get(code_hash).cloned().ok_or(Error::MissingCode(*code_hash))
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use alloy_consensus::Header;
 use serde_json::{Value, json};
-use tandem_primitives::U256;
+use tandem_primitives::{U256, keccak256};
 
 const MAINNET: &str = "mainnet_21429992";
 const HOODI: &str = "hoodi_1151683";
@@ -66,7 +66,8 @@ fn a_real_block_comes_out_as_its_header_says() {
     }
 }
 
-/// geth does not prove that an account does not exist: the block calls one of these.
+/// The geth that made this witness did not prove that an account does not exist: the block reads
+/// one of these.
 #[test]
 fn an_account_without_proof_is_absent_only_if_that_may_be_assumed() {
     let fixture = fixture(HOODI);
@@ -74,7 +75,10 @@ fn an_account_without_proof_is_absent_only_if_that_may_be_assumed() {
         panic!("not refused");
     };
     assert_eq!((place.owner, place.depth), (None, 2));
-    assert_eq!(fixture.execute(Gaps::AssumeAbsent).unwrap().assumed, [place]);
+    let assumed = fixture.execute(Gaps::AssumeAbsent).unwrap().assumed;
+    let [AssumedAbsent { address_hash, node }] = assumed[..] else { panic!("{assumed:?}") };
+    assert_eq!(node, place);
+    assert_eq!(address_hash[0], place.path[0], "the node is on the way to the account");
     // A block that differs is not said to be invalid on a witness that may be too small.
     let other = fixture.with_header(|header| header.receipts_root = B256::ZERO);
     let error = Error::Witness(WitnessError::Missing(place));
@@ -101,7 +105,7 @@ fn each_node_dropped_is_named_or_was_not_needed() {
             match fixture.execute(Gaps::AssumeAbsent) {
                 Ok(report) => {
                     assert_eq!(report.fault, None);
-                    assert!(report.assumed.iter().all(|place| place.hash == dropped));
+                    assert!(report.assumed.iter().all(|assumed| assumed.node.hash == dropped));
                 }
                 Err(Error::Witness(WitnessError::Missing(place))) => {
                     assert_eq!(place.hash, dropped);

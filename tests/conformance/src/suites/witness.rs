@@ -62,7 +62,7 @@ fn check(fixture: &Fixture, text: &str) -> anyhow::Result<()> {
     same("block hash", block.id.hash, want.block_hash)?;
     same("parent hash", block.header.parent_hash, want.parent_hash)?;
     same("transactions", block.transactions.len(), want.tx_count)?;
-    // geth leaves out the proofs of accounts that do not exist.
+    // Some witnesses lack the proofs of accounts that do not exist.
     let report = execute_on_witness(&spec, &block, &witness, Gaps::AssumeAbsent)?;
     let computed = report.computed.as_ref();
     if let Some(computed) = computed {

@@ -162,6 +162,8 @@ fn excess_blob_gas_follows_the_schedule_of_the_block_not_of_its_parent() {
     assert_eq!(excess_after(&spec, 5, 15, 7, 4000), blobs(6));
     let limits = [999, 1000, 2000, 3000, 4000].map(|time| spec.blob_params_at(time).unwrap());
     assert_eq!(limits.map(|params| params.max_blob_count), [6, 9, 9, 15, 21]);
+    let blob_fork = |timestamp| spec.blob_fork_of(&Header { timestamp, ..Header::default() });
+    assert_eq!([2999, 3000, 3999, 4000].map(blob_fork), [None, Some(1), Some(1), Some(2)]);
     assert_eq!(limits.map(|params| params.max_blobs_per_tx), [6, 9, 6, 6, 6]);
 }
 

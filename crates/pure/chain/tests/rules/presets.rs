@@ -107,6 +107,13 @@ fn blob_schedules_and_deposit_contracts_are_those_of_the_public_chains() {
             let activation = spec.rules(&merged).ethereum_fork_activation(fork);
             let ForkCondition::Timestamp(time) = activation else { panic!("{fork}") };
             assert_eq!(spec.blob_params_at(time), Some(params), "{chain_id} {fork}");
+            let number = match fork {
+                EthereumHardfork::Bpo1 => Some(1),
+                EthereumHardfork::Bpo2 => Some(2),
+                _ => None,
+            };
+            let header = Header { timestamp: time, ..merged };
+            assert_eq!(spec.blob_fork_of(&header), number, "{chain_id} {fork}");
         }
     }
 }

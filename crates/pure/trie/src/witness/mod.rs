@@ -9,7 +9,7 @@ pub use partial::PartialState;
 use crate::{
     Malformed,
     account::decode_account_leaf,
-    decode::{Child, Decoded, decode},
+    decode::{Child, Decoded, branch_child, decode},
     keccak::hash_batch,
     nibbles::{DEPTH_MAX, nibble, prefix},
 };
@@ -19,7 +19,7 @@ use rayon::prelude::*;
 use std::fmt;
 use tandem_primitives::{Account, B256, Bytes, EMPTY_TRIE_ROOT, U256, keccak256};
 
-/// Nodes that one thread hashes at a time.
+/// Byte strings that one thread hashes at a time.
 const CHUNK: usize = 512;
 
 /// Trie nodes by hash: a part of one or more tries, as much of them as somebody thought necessary.
@@ -52,7 +52,7 @@ impl Witness {
     /// A witness of these nodes, each as its RLP, in any order. Hashes all of them, on the rayon
     /// pool.
     pub fn new(nodes: Vec<Bytes>) -> Self {
-        let hashes: Vec<B256> = nodes.par_chunks(CHUNK).flat_map_iter(hash_chunk).collect();
+        let hashes = keccak256_all(&nodes);
         let mut by_hash = B256Map::with_capacity_and_hasher(nodes.len(), Default::default());
         by_hash.extend(hashes.into_iter().zip(0..));
         Self { nodes, by_hash }
@@ -175,6 +175,11 @@ enum Step<'a> {
 }
 
 fn step<'a>(rlp: &'a [u8], depth: usize, key: &B256) -> Result<Step<'a>, Malformed> {
+    if depth < DEPTH_MAX
+        && let Some(child) = branch_child(rlp, nibble(key, depth))
+    {
+        return Ok(Step::Child(child, depth + 1));
+    }
     match decode(rlp)? {
         Decoded::Branch(_) if depth == DEPTH_MAX => Err(Malformed::Path),
         Decoded::Branch(children) => {
@@ -197,14 +202,19 @@ fn step<'a>(rlp: &'a [u8], depth: usize, key: &B256) -> Result<Step<'a>, Malform
     }
 }
 
-fn hash_chunk(nodes: &[Bytes]) -> Vec<B256> {
-    let len: usize = nodes.iter().map(|node| node.len()).sum();
+/// Keccak-256 of each of the byte strings, several at a time and on the rayon pool.
+pub fn keccak256_all(strings: &[Bytes]) -> Vec<B256> {
+    strings.par_chunks(CHUNK).flat_map_iter(hash_chunk).collect()
+}
+
+fn hash_chunk(strings: &[Bytes]) -> Vec<B256> {
+    let len: usize = strings.iter().map(|string| string.len()).sum();
     if u32::try_from(len).is_err() {
-        return nodes.iter().map(keccak256).collect();
+        return strings.iter().map(keccak256).collect();
     }
-    let (mut bytes, mut ends) = (Vec::with_capacity(len), Vec::with_capacity(nodes.len()));
-    for node in nodes {
-        bytes.extend_from_slice(node);
+    let (mut bytes, mut ends) = (Vec::with_capacity(len), Vec::with_capacity(strings.len()));
+    for string in strings {
+        bytes.extend_from_slice(string);
         ends.push(bytes.len() as u32);
     }
     let mut hashes = Vec::new();
