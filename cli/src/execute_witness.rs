@@ -425,7 +425,8 @@ mod tests {
             assert!(!row.valid && row.error.as_ref().unwrap().starts_with(want), "{row:?}");
             assert!(render(&row).contains("FAILED"));
         }
-        let genesis = r#"{"config":{"chainId":7},"difficulty":"0x0","gasLimit":"0x1388"}"#;
+        let genesis = r#"{"config":{"chainId":7,"terminalTotalDifficulty":0},"difficulty":"0x0",
+            "gasLimit":"0x1388"}"#;
         let spec = ChainSpec::from_genesis_json(genesis).unwrap();
         let row = execute(&fixture("hoodi_1151683.json"), &args(&["FILE"]), Some(&spec));
         assert!(!row.valid, "of another chain: {row:?}");
