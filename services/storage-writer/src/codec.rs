@@ -114,7 +114,7 @@ pub fn encode_block(block: &BlockId) -> Vec<u8> {
     out
 }
 
-/// Reads what [`encode_block`] wrote.
+/// Reads what `encode_block` wrote.
 pub fn decode_block(bytes: &[u8]) -> Option<BlockId> {
     let mut reader = Reader(bytes);
     let block = reader.block()?;
@@ -132,7 +132,7 @@ pub fn encode_forkchoice(forkchoice: &Forkchoice) -> Vec<u8> {
     out
 }
 
-/// Reads what [`encode_forkchoice`] wrote.
+/// Reads what `encode_forkchoice` wrote.
 pub fn decode_forkchoice(bytes: &[u8]) -> Option<Forkchoice> {
     let mut reader = Reader(bytes);
     reader.version()?;
