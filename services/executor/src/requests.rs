@@ -78,6 +78,7 @@ pub fn missing_contract(
 mod tests {
     use super::*;
     use alloy_primitives::{Bytes, Log};
+    use revm::state::{AccountInfo, Bytecode};
 
     fn deposit_data() -> Vec<u8> {
         let mut data = vec![0; DEPOSIT_LEN];
@@ -120,6 +121,46 @@ mod tests {
             receipt(contract, vec![], vec![1]),
         ] {
             assert_eq!(check(&[other]), Ok(()));
+        }
+    }
+
+    /// A state of accounts that have this code.
+    struct Codes(Vec<(Address, B256)>);
+
+    impl Database for Codes {
+        type Error = Error;
+
+        fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, Error> {
+            let found = self.0.iter().find(|(account, _)| *account == address);
+            Ok(found.map(|(_, code_hash)| AccountInfo { code_hash: *code_hash, ..<_>::default() }))
+        }
+
+        fn code_by_hash(&mut self, _: B256) -> Result<Bytecode, Error> {
+            Ok(Bytecode::default())
+        }
+
+        fn storage(&mut self, _: Address, _: U256) -> Result<U256, Error> {
+            Ok(U256::ZERO)
+        }
+
+        fn block_hash(&mut self, _: u64) -> Result<B256, Error> {
+            Ok(B256::ZERO)
+        }
+    }
+
+    #[test]
+    fn both_contracts_must_have_code() {
+        let code = B256::repeat_byte(1);
+        let withdrawals = WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS;
+        let consolidations = CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS;
+        for (accounts, missing) in [
+            (vec![(withdrawals, code), (consolidations, code)], None),
+            (vec![(withdrawals, code)], Some(consolidations)),
+            (vec![(consolidations, code)], Some(withdrawals)),
+            (vec![(withdrawals, EMPTY_CODE_HASH), (consolidations, code)], Some(withdrawals)),
+            (vec![(withdrawals, code), (consolidations, EMPTY_CODE_HASH)], Some(consolidations)),
+        ] {
+            assert_eq!(missing_contract(&mut Codes(accounts)).unwrap(), missing);
         }
     }
 }
