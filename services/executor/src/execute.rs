@@ -146,7 +146,11 @@ fn transaction_rule(error: &BlockValidationError) -> TransactionRule {
         BlockValidationError::InvalidTx { error, .. } => error.as_invalid_tx_err(),
         _ => None,
     };
-    let Some(invalid) = invalid else { return TransactionRule::Other };
+    invalid.map_or(TransactionRule::Other, broken_rule)
+}
+
+/// The rule that a transaction breaks for which revm gives this reason.
+pub fn broken_rule(invalid: &InvalidTransaction) -> TransactionRule {
     match invalid {
         InvalidTransaction::NonceTooLow { .. } => TransactionRule::NonceTooLow,
         InvalidTransaction::NonceTooHigh { .. } => TransactionRule::NonceTooHigh,

@@ -53,6 +53,7 @@ pub use chain::{BlockTag, Chain};
 pub use config::Config;
 pub use engine::Deps;
 pub use error::Error;
+pub use execute::broken_rule;
 pub use handle::Handle;
 pub use proof::{AccountProof, SlotProof};
 pub use service::Executor;

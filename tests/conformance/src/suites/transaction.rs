@@ -26,6 +26,7 @@ use tandem_chain::{
     Block, BlockError, ChainSpec, Fork, Payload, PayloadSidecar, TransactionRule, recover_senders,
     take_item, validate_body,
 };
+use tandem_executor::broken_rule;
 use tandem_primitives::{Address, B256, Bytes, U256};
 
 const NAME: &str = "transaction";
@@ -270,23 +271,10 @@ impl Fault {
     fn kind(&self) -> Option<&'static str> {
         match self {
             Self::Block(error) => Some(error.kind()),
-            Self::Evm(invalid) => {
-                let rule = match invalid {
-                    InvalidTransaction::CallGasCostMoreThanGasLimit { .. } => {
-                        TransactionRule::IntrinsicGas
-                    }
-                    InvalidTransaction::GasFloorMoreThanGasLimit { .. } => {
-                        TransactionRule::FloorGas
-                    }
-                    InvalidTransaction::NonceOverflowInTransaction => TransactionRule::NonceMax,
-                    InvalidTransaction::PriorityFeeGreaterThanMaxFee => {
-                        TransactionRule::TipAboveFeeCap
-                    }
-                    InvalidTransaction::CreateInitCodeSizeLimit => TransactionRule::InitcodeSize,
-                    _ => return None,
-                };
-                Some(rule.kind())
-            }
+            Self::Evm(invalid) => match broken_rule(invalid) {
+                TransactionRule::Other => None,
+                rule => Some(rule.kind()),
+            },
             Self::Other(_) => None,
         }
     }
