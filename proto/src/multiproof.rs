@@ -46,6 +46,14 @@ pub struct StateUpdate {
     pub accounts: Vec<AccountUpdate>,
 }
 
+/// Keys that the open block will probably read or write: advice, so that their paths are in memory
+/// by the time its updates come. Nothing depends on it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Prefetch {
+    /// `keccak256(address)` of accounts, each with `keccak256(slot)` of its slots, in any order.
+    pub accounts: Vec<(B256, Vec<B256>)>,
+}
+
 /// The answer for one block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShardRoots {
@@ -111,4 +119,9 @@ pub trait ProofApi: Send + Sync + 'static {
 
     /// The block was refused, although its root could be computed: its changes leave the tries.
     fn discard(&self, block: B256);
+
+    /// Advice for the open block `block`: see [`Prefetch`]. May be called by any thread, beside the
+    /// session. Never waits: advice is dropped where the queue is well filled, where another block
+    /// is open, or none.
+    fn prefetch(&self, block: B256, keys: Arc<Prefetch>);
 }

@@ -16,7 +16,7 @@ use tandem_bus::Bus;
 use tandem_primitives::{B256, Shard};
 use tandem_proto::{
     event::CHAIN_PERSISTED,
-    multiproof::{Begin, Error, ProofApi, ProofSession},
+    multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession},
     storage::StorageApi,
 };
 use tokio_util::sync::CancellationToken;
@@ -35,6 +35,7 @@ pub struct Deps {
 pub struct MultiproofWorkers {
     workers: Arc<[Mailbox<Message>]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    mailbox_capacity: usize,
 }
 
 impl MultiproofWorkers {
@@ -56,7 +57,12 @@ impl MultiproofWorkers {
             threads.push(spawn(&name, deps.fatal.clone(), move || worker.run(&inbox))?);
             mailboxes.push(sender);
         }
-        Ok(Arc::new(Self { workers: mailboxes.into(), threads: Mutex::new(threads) }))
+        let mailbox_capacity = config.mailbox_capacity;
+        Ok(Arc::new(Self {
+            workers: mailboxes.into(),
+            threads: Mutex::new(threads),
+            mailbox_capacity,
+        }))
     }
 
     /// Stops the workers and waits for them. What they hold can be rebuilt.
@@ -80,6 +86,15 @@ impl ProofApi for MultiproofWorkers {
     fn discard(&self, block: B256) {
         for worker in self.workers.iter() {
             let _ = worker.send(Message::Discard(block));
+        }
+    }
+
+    fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
+        for worker in self.workers.iter() {
+            // Half of the mailbox is kept free: advice must not make an update wait.
+            if worker.room() > self.mailbox_capacity / 2 {
+                let _ = worker.try_send(Message::Prefetch { block, keys: keys.clone() });
+            }
         }
     }
 }

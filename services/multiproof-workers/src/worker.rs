@@ -18,7 +18,7 @@ use tandem_bus::Subscription;
 use tandem_primitives::{B256, BlockId, Shard, SubtrieRoot, TrieDiff, WalkTarget};
 use tandem_proto::{
     event::ChainEvent,
-    multiproof::{Begin, Error, ProofStats, StateUpdate},
+    multiproof::{Begin, Error, Prefetch, ProofStats, StateUpdate},
     storage::StorageApi,
 };
 use tandem_telemetry::BusyIntervals;
@@ -37,6 +37,8 @@ pub enum Message {
     Begin { begin: Begin, reply: Sender<Result<WorkerRoots, Error>> },
     /// Changes of one transaction, all shards.
     Update(Arc<StateUpdate>),
+    /// Keys that this block will probably touch, all shards.
+    Prefetch { block: B256, keys: Arc<Prefetch> },
     /// The open block has no more updates.
     Finish,
     /// The open block is given up.
@@ -156,6 +158,7 @@ impl Worker {
         match envelope.message {
             Message::Begin { begin, reply } => self.begin(begin, reply, &envelope.span),
             Message::Update(update) => self.update(&update, envelope.sent.elapsed()),
+            Message::Prefetch { block, keys } => self.prefetch(block, &keys),
             Message::Finish => self.finish(),
             Message::Cancel => {
                 if self.open.take().is_some() {
@@ -237,6 +240,20 @@ impl Worker {
             if let Some(place) = self.place[account.shard().index()] {
                 let shard = &mut self.shards[usize::from(place)];
                 shard.update(account);
+                shard.take_targets(&mut self.targets);
+            }
+        }
+    }
+
+    fn prefetch(&mut self, block: B256, keys: &Prefetch) {
+        let open = self.open.as_ref();
+        if open.is_none_or(|open| open.begin.block.hash != block || open.failed.is_some()) {
+            return;
+        }
+        for (address_hash, slots) in &keys.accounts {
+            if let Some(place) = self.place[Shard::of(address_hash).index()] {
+                let shard = &mut self.shards[usize::from(place)];
+                shard.prefetch(address_hash, slots);
                 shard.take_targets(&mut self.targets);
             }
         }

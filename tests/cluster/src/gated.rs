@@ -19,7 +19,7 @@ use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
-    multiproof::{Begin, Error, ProofApi, ProofSession, ShardRoots, StateUpdate},
+    multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate},
     storage::{BlockRef, StorageApi},
 };
 use tandem_storage_writer::StorageWriter;
@@ -66,6 +66,10 @@ impl ProofApi for GatedProof {
 
     fn discard(&self, block: B256) {
         self.workers.discard(block);
+    }
+
+    fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
+        self.workers.prefetch(block, keys);
     }
 }
 

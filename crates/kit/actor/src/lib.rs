@@ -81,6 +81,11 @@ impl<M> Mailbox<M> {
         })
     }
 
+    /// How many more messages fit, at this moment.
+    pub fn room(&self) -> usize {
+        self.sender.capacity().map_or(usize::MAX, |capacity| capacity - self.sender.len())
+    }
+
     /// Puts a message into the mailbox; waits while it is full, so never in async code.
     ///
     /// # Errors
