@@ -109,7 +109,9 @@ pub trait ProofSession: Send {
 
 /// The calls of multiproof-workers.
 ///
-/// Dropping a session without [`ProofSession::roots`] cancels the block.
+/// Dropping a session without [`ProofSession::roots`] cancels the block. One block is open at a
+/// time: beginning another gives up the one before, whose session then gets
+/// [`Error::Unavailable`].
 pub trait ProofApi: Send + Sync + 'static {
     /// Opens a block.
     ///
@@ -119,6 +121,12 @@ pub trait ProofApi: Send + Sync + 'static {
 
     /// The block was refused, although its root could be computed: its changes leave the tries.
     fn discard(&self, block: B256);
+
+    /// What the workers hold now.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when they cannot be reached.
+    fn status(&self) -> Result<Status, Error>;
 
     /// Advice for the open block `block`: see [`Prefetch`]. May be called by any thread, beside the
     /// session. Never waits: advice is dropped where the queue is well filled, where another block

@@ -17,6 +17,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod board;
 mod config;
 mod layers;
 mod metrics;

@@ -1,6 +1,7 @@
 //! Wiring: one thread per worker, started once.
 
 use crate::{
+    board::{Board, common_tip},
     config::Config,
     metrics,
     session::LocalSession,
@@ -16,7 +17,7 @@ use tandem_bus::Bus;
 use tandem_primitives::{B256, Shard};
 use tandem_proto::{
     event::CHAIN_PERSISTED,
-    multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession},
+    multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession, Status},
     storage::StorageApi,
 };
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,7 @@ pub struct Deps {
 pub struct MultiproofWorkers {
     workers: Arc<[Mailbox<Message>]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    boards: Arc<[Board]>,
     mailbox_capacity: usize,
 }
 
@@ -48,11 +50,13 @@ impl MultiproofWorkers {
         let count = config.threads.clamp(1, Shard::COUNT);
         let mut mailboxes = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
+        let boards: Arc<[Board]> = (0..count).map(|_| Board::default()).collect();
         for index in 0..count {
             let shards = Shard::all().filter(|shard| shard.index() % count == index).collect();
             let (sender, inbox) = mailbox("multiproof-workers", config.mailbox_capacity);
             let persisted = deps.bus.subscribe(CHAIN_PERSISTED);
-            let worker = Worker::new(index, shards, config, deps.storage.clone(), persisted);
+            let (storage, boards) = (deps.storage.clone(), boards.clone());
+            let worker = Worker::new(index, shards, config, storage, persisted, boards);
             let name = format!("proof-worker-{index}");
             threads.push(spawn(&name, deps.fatal.clone(), move || worker.run(&inbox))?);
             mailboxes.push(sender);
@@ -61,6 +65,7 @@ impl MultiproofWorkers {
         Ok(Arc::new(Self {
             workers: mailboxes.into(),
             threads: Mutex::new(threads),
+            boards,
             mailbox_capacity,
         }))
     }
@@ -87,6 +92,18 @@ impl ProofApi for MultiproofWorkers {
         for worker in self.workers.iter() {
             let _ = worker.send(Message::Discard(block));
         }
+    }
+
+    fn status(&self) -> Result<Status, Error> {
+        if self.threads.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return Err(Error::Unavailable);
+        }
+        Ok(Status {
+            threads: self.workers.len() as u32,
+            shards: Shard::all().collect(),
+            trie_bytes: self.boards.iter().map(Board::trie_bytes).sum(),
+            tip: common_tip(self.boards.iter()),
+        })
     }
 
     fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {

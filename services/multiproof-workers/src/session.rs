@@ -3,12 +3,21 @@
 
 use crate::worker::{Message, WorkerRoots};
 use crossbeam_channel::{Receiver, bounded};
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 use tandem_actor::Mailbox;
 use tandem_primitives::Shard;
 use tandem_proto::multiproof::{Begin, Error, ProofSession, ProofStats, ShardRoots, StateUpdate};
 
+/// Numbers sessions over all workers of the process.
+static SESSIONS: AtomicU64 = AtomicU64::new(0);
+
 pub struct LocalSession {
+    /// Goes with every message, so that what is still on its way for a block that was given up
+    /// never gets into the next one.
+    id: u64,
     workers: Arc<[Mailbox<Message>]>,
     answers: Receiver<Result<WorkerRoots, Error>>,
     state: State,
@@ -23,12 +32,13 @@ enum State {
 
 impl LocalSession {
     pub fn begin(workers: Arc<[Mailbox<Message>]>, begin: Begin) -> Result<Self, Error> {
+        let id = SESSIONS.fetch_add(1, Relaxed);
         let (reply, answers) = bounded(workers.len());
         for worker in workers.iter() {
-            let message = Message::Begin { begin, reply: reply.clone() };
+            let message = Message::Begin { session: id, begin, reply: reply.clone() };
             worker.send(message).map_err(|_| Error::Unavailable)?;
         }
-        Ok(Self { workers, answers, state: State::Open })
+        Ok(Self { id, workers, answers, state: State::Open })
     }
 
     /// A worker that has stopped shows up as a missing answer in `roots`.
@@ -41,12 +51,12 @@ impl LocalSession {
 
 impl ProofSession for LocalSession {
     fn update(&mut self, update: Arc<StateUpdate>) {
-        self.broadcast(|| Message::Update(update.clone()));
+        self.broadcast(|| Message::Update { session: self.id, update: update.clone() });
     }
 
     fn finish(&mut self) {
         self.state = State::Finishing;
-        self.broadcast(|| Message::Finish);
+        self.broadcast(|| Message::Finish { session: self.id });
     }
 
     fn roots(mut self: Box<Self>) -> Result<ShardRoots, Error> {
@@ -80,7 +90,7 @@ impl ProofSession for LocalSession {
 impl Drop for LocalSession {
     fn drop(&mut self) {
         if self.state != State::Answered {
-            self.broadcast(|| Message::Cancel);
+            self.broadcast(|| Message::Cancel { session: self.id });
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One worker thread: some shards, their tries and layers, and the block it is working on.
 
 use crate::{
+    board::Board,
     config::Config,
     layers::{Branch, Found, Layers},
     metrics as names,
@@ -34,15 +35,15 @@ const TARGETS_MAX: usize = 1024;
 /// What a worker is told.
 pub enum Message {
     /// A block begins; its roots go to `reply`.
-    Begin { begin: Begin, reply: Sender<Result<WorkerRoots, Error>> },
+    Begin { session: u64, begin: Begin, reply: Sender<Result<WorkerRoots, Error>> },
     /// Changes of one transaction, all shards.
-    Update(Arc<StateUpdate>),
+    Update { session: u64, update: Arc<StateUpdate> },
     /// Keys that this block will probably touch, all shards.
     Prefetch { block: B256, keys: Arc<Prefetch> },
     /// The open block has no more updates.
-    Finish,
+    Finish { session: u64 },
     /// The open block is given up.
-    Cancel,
+    Cancel { session: u64 },
     /// This block turned out invalid after its roots were given.
     Discard(B256),
     /// The worker ends.
@@ -56,6 +57,7 @@ pub struct WorkerRoots {
 }
 
 struct OpenBlock {
+    session: u64,
     begin: Begin,
     branch: Branch,
     reply: Sender<Result<WorkerRoots, Error>>,
@@ -78,6 +80,7 @@ pub struct Worker {
     open: Option<OpenBlock>,
     storage: Arc<dyn StorageApi>,
     persisted: Subscription,
+    boards: Arc<[Board]>,
     trie_bytes_max: usize,
     targets: Vec<WalkTarget>,
 }
@@ -89,6 +92,7 @@ impl Worker {
         config: &Config,
         storage: Arc<dyn StorageApi>,
         persisted: Subscription,
+        boards: Arc<[Board]>,
     ) -> Self {
         let mut place = [None; Shard::COUNT];
         for (position, shard) in owned.iter().enumerate() {
@@ -113,6 +117,7 @@ impl Worker {
             open: None,
             storage,
             persisted,
+            boards,
             targets: Vec::new(),
         }
     }
@@ -156,22 +161,37 @@ impl Worker {
 
     fn handle(&mut self, envelope: Envelope<Message>) -> bool {
         match envelope.message {
-            Message::Begin { begin, reply } => self.begin(begin, reply, &envelope.span),
-            Message::Update(update) => self.update(&update, envelope.sent.elapsed()),
-            Message::Prefetch { block, keys } => self.prefetch(block, &keys),
-            Message::Finish => self.finish(),
-            Message::Cancel => {
-                if self.open.take().is_some() {
-                    self.clear();
-                }
+            Message::Begin { session, begin, reply } => {
+                self.begin(session, begin, reply, &envelope.span);
             }
+            Message::Update { session, update } if self.is_open(session) => {
+                self.update(&update, envelope.sent.elapsed());
+            }
+            Message::Prefetch { block, keys } => self.prefetch(block, &keys),
+            Message::Finish { session } if self.is_open(session) => self.finish(),
+            Message::Cancel { session } if self.is_open(session) => {
+                self.open = None;
+                self.clear();
+            }
+            // Of a session that another one has taken the place of.
+            Message::Update { .. } | Message::Finish { .. } | Message::Cancel { .. } => {}
             Message::Discard(block) => self.discard(block),
             Message::Stop => return false,
         }
         true
     }
 
-    fn begin(&mut self, begin: Begin, reply: Sender<Result<WorkerRoots, Error>>, parent: &Span) {
+    fn is_open(&self, session: u64) -> bool {
+        self.open.as_ref().is_some_and(|open| open.session == session)
+    }
+
+    fn begin(
+        &mut self,
+        session: u64,
+        begin: Begin,
+        reply: Sender<Result<WorkerRoots, Error>>,
+        parent: &Span,
+    ) {
         if self.open.take().is_some() {
             self.clear();
         }
@@ -192,8 +212,17 @@ impl Worker {
             Err(error) => (self.layers.branch(begin.parent), Some(error)),
         };
         let (stats, queue_wait_max) = (ProofStats::default(), Duration::ZERO);
-        self.open =
-            Some(OpenBlock { begin, branch, reply, failed, stats, queue_wait_max, span, busy });
+        self.open = Some(OpenBlock {
+            session,
+            begin,
+            branch,
+            reply,
+            failed,
+            stats,
+            queue_wait_max,
+            span,
+            busy,
+        });
     }
 
     /// The layers from the parent down to the base. After a restart, or after the base stepped
@@ -306,6 +335,7 @@ impl Worker {
         }
         let bytes: usize = self.shards.iter().map(ShardTrie::byte_len).sum();
         gauge!(names::TRIE_BYTES, "worker" => self.index.to_string()).set(bytes as f64);
+        self.boards[self.index].set(bytes, self.tip);
         if bytes > self.trie_bytes_max {
             let share = self.trie_bytes_max / self.shards.len();
             self.shards.iter_mut().for_each(|shard| shard.prune(share));
@@ -446,6 +476,7 @@ impl Worker {
     fn clear(&mut self) {
         if self.tip.take().is_some() {
             counter!(names::CLEARED).increment(1);
+            self.boards[self.index].set(0, None);
         }
         self.targets.clear();
         self.shards.iter_mut().for_each(ShardTrie::clear);

@@ -19,7 +19,7 @@ use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
-    multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate},
+    multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status},
     storage::{BlockRef, StorageApi},
 };
 use tandem_storage_writer::StorageWriter;
@@ -62,6 +62,10 @@ impl ProofApi for GatedProof {
     fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
         let inner = self.workers.begin(begin)?;
         Ok(Box::new(GatedSession { inner, gate: self.gate.clone() }))
+    }
+
+    fn status(&self) -> Result<Status, Error> {
+        self.workers.status()
     }
 
     fn discard(&self, block: B256) {
