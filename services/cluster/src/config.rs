@@ -13,6 +13,8 @@ pub struct Config {
     pub storage_writer: tandem_storage_writer::Config,
     /// `[multiproof_workers]`
     pub multiproof_workers: tandem_multiproof_workers::Config,
+    /// `[policies]`: how the proof pipeline goes about its work. They can be changed while the node runs.
+    pub policies: tandem_policy::Policies,
     /// `[executor]`
     pub executor: tandem_executor::Config,
     /// `[blob_validator]`

@@ -14,6 +14,7 @@ use tandem_executor::{
 };
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_peer_table::PeerTable;
+use tandem_policy::LivePolicies;
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     storage::StorageApi,
@@ -102,6 +103,7 @@ impl Cluster {
             let bus = bus.clone();
             Box::new(move |block| bus.publish(CHAIN_PERSISTED, ChainEvent { block }.encode()))
         };
+        let policies = LivePolicies::new(config.policies);
         let mut executor_config = config.executor;
         executor_config.persist_depth = config.storage_writer.persist_depth;
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
@@ -117,6 +119,7 @@ impl Cluster {
             &tandem_multiproof_workers::Deps {
                 storage: api.clone(),
                 bus: bus.clone(),
+                policies: policies.clone(),
                 fatal: fatal.clone(),
             },
         )?;
@@ -126,6 +129,7 @@ impl Cluster {
                 storage: api,
                 proof: workers.clone(),
                 bus: bus.clone(),
+                policies,
                 fatal: fatal.clone(),
             },
         )?;

@@ -14,6 +14,7 @@ pub const INVALID: &str = "tandem_executor_invalid_blocks_total";
 pub const READS: &str = "tandem_executor_state_reads_total";
 pub const ROOT_RETRIES: &str = "tandem_executor_root_retries_total";
 pub const LAYERS: &str = "tandem_executor_layers";
+pub const POLICIES: &str = "tandem_executor_policies_info";
 pub const HEAD: &str = "tandem_executor_head_block";
 
 pub fn describe() {
@@ -38,5 +39,6 @@ pub fn describe() {
         "Roots computed a second time before a block was refused"
     );
     describe_gauge!(LAYERS, Unit::Count, "Blocks whose state changes are held in memory");
+    describe_gauge!(POLICIES, Unit::Count, "The policies of the newest block: 1 for these labels");
     describe_gauge!(HEAD, Unit::Count, "Number of the canonical head");
 }

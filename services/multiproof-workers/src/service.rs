@@ -14,6 +14,7 @@ use std::{
 };
 use tandem_actor::{Mailbox, mailbox, spawn};
 use tandem_bus::Bus;
+use tandem_policy::LivePolicies;
 use tandem_primitives::{B256, Shard};
 use tandem_proto::{
     event::CHAIN_PERSISTED,
@@ -28,6 +29,8 @@ pub struct Deps {
     pub storage: Arc<dyn StorageApi>,
     /// Where `chain.persisted` is heard.
     pub bus: Bus,
+    /// How keys are gathered and dispatched; loaded when a block begins.
+    pub policies: LivePolicies,
     /// Cancelled when a worker panics.
     pub fatal: CancellationToken,
 }

@@ -214,12 +214,14 @@ fn start_services(
     let deps = tandem_multiproof_workers::Deps {
         storage: storage.clone(),
         bus: bus.clone(),
+        policies: Default::default(),
         fatal: fatal.clone(),
     };
     let workers = MultiproofWorkers::start(&Default::default(), &deps).unwrap();
     let proof = Arc::new(GatedProof { workers: workers.clone(), gate });
     let config = tandem_executor::Config { mailbox_capacity, ..Default::default() };
-    let deps = tandem_executor::Deps { storage: storage.clone(), proof, bus, fatal };
+    let policies = Default::default();
+    let deps = tandem_executor::Deps { storage: storage.clone(), proof, bus, policies, fatal };
     let executor = Executor::start(config, deps).unwrap();
     (storage, workers, executor)
 }

@@ -5,6 +5,7 @@ mod base;
 mod build;
 mod forkchoice;
 mod payload;
+mod policies;
 mod post_state;
 mod premerge;
 
@@ -26,6 +27,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tandem_actor::{Envelope, Inbox, Received};
 use tandem_bus::{Bus, Subscription};
 use tandem_chain::Block;
+use tandem_policy::{LivePolicies, Policies};
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
@@ -66,6 +68,8 @@ pub struct Deps {
     pub proof: Arc<dyn ProofApi>,
     /// Where chain events are published and heard.
     pub bus: Bus,
+    /// When changes and receipts are handed on; loaded when a block begins.
+    pub policies: LivePolicies,
     /// Cancelled when one of the executor's threads panics.
     pub fatal: CancellationToken,
 }
@@ -81,6 +85,9 @@ pub struct Engine {
     committer: Committer,
     invalid: Invalid,
     builds: Builds,
+    policies: LivePolicies,
+    /// Those of the newest block, for the metrics.
+    shown: Option<Policies>,
     total_difficulties: TotalDifficulties,
     /// The highest block that the base stands at or is on its way to.
     base_limit: BlockNumber,
@@ -89,7 +96,7 @@ pub struct Engine {
 impl Engine {
     /// Takes the right to write and loads what storage-writer knows.
     pub fn open(config: Config, deps: Deps) -> Result<(Self, Arc<Chain>), Error> {
-        let Deps { storage, proof, bus, fatal } = deps;
+        let Deps { storage, proof, bus, policies, fatal } = deps;
         let persisted = bus.subscribe(CHAIN_PERSISTED);
         let epoch = storage.acquire_epoch("executor")?;
         let chain = Arc::new(Chain::open(&config, storage.clone())?);
@@ -107,6 +114,8 @@ impl Engine {
             committer,
             invalid,
             builds: Builds::default(),
+            policies,
+            shown: None,
             total_difficulties: TotalDifficulties::default(),
             base_limit: 0,
         };

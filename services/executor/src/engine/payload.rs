@@ -43,10 +43,16 @@ impl Engine {
         block: &Arc<Block>,
         senders: &Senders,
     ) -> Result<PayloadStatus, Error> {
+        let policies = self.load_policies();
         let span = info_span!(
             "validate_block_with_state",
             block.number = block.id.number, block.hash = %block.id.hash,
             transactions = block.transactions.len(), gas_used = block.header.gas_used,
+            policy.batching = %policies.batching, policy.chunking = %policies.chunking,
+            policy.chunk_targets = policies.chunk_targets,
+            policy.force_chunk_targets = policies.force_chunk_targets,
+            policy.transition_flush = %policies.transition_flush,
+            policy.receipts_root = %policies.receipts_root,
         );
         let _entered = span.entered();
         let (id, parent) = (block.id, block.header.parent_hash);

@@ -1,0 +1,139 @@
+use crate::{Error, text};
+use std::{fmt, num::NonZeroU32, str::FromStr};
+
+/// Whether the keys of one dispatch are cut into chunks, each a job of its own for some worker.
+///
+/// A chunk costs a job more and gives another worker work. `while-idle` is the rule with which a
+/// large batch that comes while the workers are busy stays whole, keeps one of them busy long, and so
+/// has the next batch stay whole too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Chunking {
+    /// Whenever there is more than one chunk's worth.
+    #[default]
+    Always,
+    /// Only when more than one worker is idle, or the dispatch is so large that it is cut anyway.
+    WhileIdle,
+    /// One job for each dispatch.
+    Never,
+}
+
+/// How one dispatch is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChunkPlan {
+    /// Keys in each chunk but the last, which has the rest; at least 1.
+    pub chunk: usize,
+    /// Chunks would have been made, had workers been idle.
+    pub skipped_because_busy: bool,
+}
+
+impl ChunkPlan {
+    /// Chunks that so many keys become: none for no keys.
+    #[must_use]
+    pub fn chunks(&self, targets: usize) -> usize {
+        targets.div_ceil(self.chunk)
+    }
+}
+
+impl Chunking {
+    const KEY: &'static str = "chunking";
+    const WANT: &'static str = "always, while-idle or never";
+
+    /// How `targets` keys are cut into chunks of `chunk_targets` when so many workers are idle.
+    /// Under [`Chunking::WhileIdle`], more than `force_chunk_targets` keys are cut also when the
+    /// workers are busy; 0 there is no such limit.
+    #[must_use]
+    pub fn plan(
+        self,
+        chunk_targets: NonZeroU32,
+        force_chunk_targets: u32,
+        targets: usize,
+        idle_workers: usize,
+    ) -> ChunkPlan {
+        let chunk = chunk_targets.get() as usize;
+        let whole = ChunkPlan { chunk: targets.max(1), skipped_because_busy: false };
+        let cut = ChunkPlan { chunk, skipped_because_busy: false };
+        let forced = force_chunk_targets > 0 && targets > force_chunk_targets as usize;
+        match self {
+            _ if targets <= chunk => whole,
+            Self::Always => cut,
+            Self::WhileIdle if idle_workers > 1 || forced => cut,
+            Self::WhileIdle => ChunkPlan { skipped_because_busy: true, ..whole },
+            Self::Never => whole,
+        }
+    }
+}
+
+impl fmt::Display for Chunking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Always => "always",
+            Self::WhileIdle => "while-idle",
+            Self::Never => "never",
+        })
+    }
+}
+
+impl FromStr for Chunking {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<Self, Error> {
+        [Self::Always, Self::WhileIdle, Self::Never]
+            .into_iter()
+            .find(|policy| policy.to_string() == value)
+            .ok_or_else(|| Error::value(Self::KEY, value, Self::WANT))
+    }
+}
+
+text::serde_as_text!(Chunking);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn plan(policy: Chunking, force: u32, targets: usize, idle: usize) -> (usize, bool) {
+        let plan = policy.plan(NonZeroU32::new(5).unwrap(), force, targets, idle);
+        (plan.chunks(targets), plan.skipped_because_busy)
+    }
+
+    #[test]
+    fn each_policy_cuts_by_its_rule() {
+        assert_eq!(plan(Chunking::Always, 300, 12, 0), (3, false));
+        assert_eq!(plan(Chunking::Always, 300, 5, 8), (1, false), "one chunk's worth");
+        assert_eq!(plan(Chunking::WhileIdle, 300, 12, 2), (3, false));
+        assert_eq!(plan(Chunking::WhileIdle, 300, 12, 1), (1, true), "one idle worker is too few");
+        assert_eq!(plan(Chunking::WhileIdle, 300, 300, 0), (1, true));
+        assert_eq!(plan(Chunking::WhileIdle, 300, 301, 0), (61, false), "so many are cut anyway");
+        assert_eq!(plan(Chunking::WhileIdle, 0, 5000, 0), (1, true), "but not without a limit");
+        assert_eq!(plan(Chunking::WhileIdle, 300, 4, 0), (1, false), "nothing was skipped");
+        assert_eq!(plan(Chunking::Never, 300, 5000, 8), (1, false));
+        assert_eq!(plan(Chunking::Never, 300, 0, 8), (0, false));
+    }
+
+    #[test]
+    fn texts_are_read_and_wrong_ones_named() {
+        for policy in [Chunking::Always, Chunking::WhileIdle, Chunking::Never] {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        let error = "idle".parse::<Chunking>().unwrap_err().to_string();
+        assert_eq!(error, "`idle` is no value of chunking, want always, while-idle or never");
+    }
+
+    proptest! {
+        #[test]
+        fn every_key_is_in_a_chunk(
+            policy in prop_oneof![Just(Chunking::Always), Just(Chunking::WhileIdle), Just(Chunking::Never)],
+            chunk in 1u32..,
+            force: u32,
+            targets: usize,
+            idle: usize,
+        ) {
+            let plan = policy.plan(NonZeroU32::new(chunk).unwrap(), force, targets, idle);
+            prop_assert!(plan.chunk >= 1);
+            prop_assert_eq!(plan.chunks(targets) == 0, targets == 0);
+            let whole = plan.chunks(targets) <= 1;
+            prop_assert!(whole || plan.chunk == chunk as usize);
+            prop_assert!(!plan.skipped_because_busy || (whole && policy == Chunking::WhileIdle));
+        }
+    }
+}

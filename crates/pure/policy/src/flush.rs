@@ -1,0 +1,165 @@
+use crate::{Error, text};
+use std::{fmt, str::FromStr};
+
+/// How many transactions' state changes are merged into one update before it is sent to the
+/// workers.
+///
+/// The decision depends on the transactions alone, so a block is cut the same way each time. ethrex,
+/// where the adaptive rule comes from, holds changes back for as long as its queue is not empty:
+/// then busy workers make large updates, which is the loop that [`crate::Chunking::WhileIdle`]
+/// describes. It also counts transactions past the threshold; here the number is that of
+/// the transactions in an update.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TransitionFlush {
+    /// Every transaction's changes go at once, as do those of every system call.
+    #[default]
+    EveryTx,
+    /// The changes of `n` transactions go together.
+    Fixed {
+        /// Transactions in an update, at least 1.
+        n: u32,
+    },
+    /// Fewer transactions go together when they used much gas, as they change more then.
+    Adaptive {
+        /// Gas from which on `min` holds.
+        gas: u64,
+        /// Transactions in an update below that gas, at least 1.
+        base: u32,
+        /// Transactions in an update from that gas on, at least 1 and at most `base`.
+        min: u32,
+    },
+}
+
+impl TransitionFlush {
+    const KEY: &'static str = "transition_flush";
+    const WANT: &'static str = "every-tx, fixed{transactions} or adaptive{gas,transactions,transactions above that gas} \
+                                (transactions from 1 to 100000, the second number not above the first)";
+    /// Largest number of transactions that may be written.
+    const TRANSACTIONS_MAX: u32 = 100_000;
+
+    /// Whether what was gathered from so many transactions, which used so much gas together, is
+    /// sent now. Not asked before the first one.
+    #[must_use]
+    pub fn is_due(&self, transactions: u32, gas_used: u64) -> bool {
+        match *self {
+            Self::EveryTx => true,
+            Self::Fixed { n } => transactions >= n,
+            Self::Adaptive { gas, base, min } => {
+                transactions >= if gas_used >= gas { min.min(base) } else { base }
+            }
+        }
+    }
+}
+
+impl fmt::Display for TransitionFlush {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EveryTx => f.write_str("every-tx"),
+            Self::Fixed { n } => write!(f, "fixed{{{n}}}"),
+            Self::Adaptive { gas, base, min } => write!(f, "adaptive{{{gas},{base},{min}}}"),
+        }
+    }
+}
+
+impl FromStr for TransitionFlush {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<Self, Error> {
+        let positive = |number| text::positive(number, Self::TRANSACTIONS_MAX);
+        let parse = || {
+            Some(match text::split::<3>(value)? {
+                ("every-tx", 0, _) => Self::EveryTx,
+                ("fixed", 1, [n, ..]) => Self::Fixed { n: positive(n)? },
+                ("adaptive", 3, [gas, base, min]) if min <= base => {
+                    Self::Adaptive { gas, base: positive(base)?, min: positive(min)? }
+                }
+                _ => return None,
+            })
+        };
+        parse().ok_or_else(|| Error::value(Self::KEY, value, Self::WANT))
+    }
+}
+
+text::serde_as_text!(TransitionFlush);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Transactions in each update of a block whose transactions use this gas.
+    fn cut(policy: &str, gas: &[u64]) -> Vec<u32> {
+        let policy: TransitionFlush = policy.parse().unwrap();
+        let (mut updates, mut open, mut used) = (Vec::new(), 0, 0);
+        for gas in gas {
+            (open, used) = (open + 1, used + gas);
+            if policy.is_due(open, used) {
+                updates.push(open);
+                (open, used) = (0, 0);
+            }
+        }
+        updates.extend((open > 0).then_some(open));
+        updates
+    }
+
+    #[test]
+    fn each_policy_cuts_a_block_its_own_way() {
+        let transfers = [21_000; 12];
+        assert_eq!(cut("every-tx", &transfers), [1; 12]);
+        assert_eq!(cut("fixed{8}", &transfers), [8, 4]);
+        assert_eq!(cut("fixed{1}", &transfers), [1; 12]);
+        assert_eq!(cut("adaptive{500000,5,2}", &transfers), [5, 5, 2]);
+        assert_eq!(cut("adaptive{500000,5,2}", &[300_000; 5]), [2, 2, 1]);
+        assert_eq!(cut("adaptive{500000,5,2}", &[21_000, 21_000, 500_000, 1, 1]), [3, 2]);
+        assert_eq!(cut("adaptive{500000,5,2}", &[499_998, 1, 1, 600_000]), [3, 1]);
+        assert_eq!(cut("adaptive{500000,5,1}", &[600_000, 1, 600_000]), [1, 2]);
+    }
+
+    #[test]
+    fn a_wrong_text_is_named_with_what_is_allowed() {
+        for wrong in [
+            "every",
+            "every-tx{1}",
+            "fixed{0}",
+            "fixed{100001}",
+            "fixed{1,2}",
+            "adaptive{1,2}",
+            "adaptive{1,2,3}",
+            "adaptive{1,0,0}",
+            "adaptive{1,5,0}",
+        ] {
+            let error = wrong.parse::<TransitionFlush>().unwrap_err().to_string();
+            let begin = format!("`{wrong}` is no value of transition_flush, want every-tx, ");
+            assert!(error.starts_with(&begin), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(gas: u64, n in 1..=100_000u32, less: u32) {
+            let min = n - less % n;
+            for policy in [
+                TransitionFlush::EveryTx,
+                TransitionFlush::Fixed { n },
+                TransitionFlush::Adaptive { gas, base: n, min },
+            ] {
+                prop_assert_eq!(policy.to_string().parse::<TransitionFlush>().unwrap(), policy);
+            }
+        }
+
+        /// An update has one transaction at least and the policy's number at most.
+        #[test]
+        fn updates_keep_their_bounds(
+            block in prop::collection::vec(0u64..2_000_000, 0..100),
+            base in 1u32..9,
+            less: u32,
+        ) {
+            let min = base - less % base;
+            for policy in [format!("adaptive{{500000,{base},{min}}}"), format!("fixed{{{base}}}")] {
+                let updates = cut(&policy, &block);
+                prop_assert_eq!(updates.iter().sum::<u32>() as usize, block.len());
+                prop_assert!(updates.iter().all(|&update| (1..=base).contains(&update)));
+            }
+        }
+    }
+}

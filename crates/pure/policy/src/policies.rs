@@ -1,0 +1,165 @@
+use crate::{Batching, ChunkPlan, Chunking, Error, ReceiptsRoot, TransitionFlush, error::quoted};
+use serde::{Deserialize, Serialize};
+use std::{fmt::Display, num::NonZeroU32};
+
+/// All policies, as the table `[policies]` has them; every key is optional there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policies {
+    /// State updates whose keys are asked for together.
+    pub batching: Batching,
+    /// Whether a dispatch is cut into chunks.
+    pub chunking: Chunking,
+    /// Keys in a chunk.
+    pub chunk_targets: NonZeroU32,
+    /// More keys than this are cut under [`Chunking::WhileIdle`] also when the workers are busy;
+    /// 0 for never.
+    pub force_chunk_targets: u32,
+    /// Transactions whose changes travel as one update.
+    pub transition_flush: TransitionFlush,
+    /// When and where the receipts root is computed.
+    pub receipts_root: ReceiptsRoot,
+}
+
+impl Default for Policies {
+    fn default() -> Self {
+        const FIVE: NonZeroU32 = NonZeroU32::MIN.saturating_add(4);
+        Self {
+            batching: Batching::default(),
+            chunking: Chunking::default(),
+            chunk_targets: FIVE,
+            force_chunk_targets: 300,
+            transition_flush: TransitionFlush::default(),
+            receipts_root: ReceiptsRoot::default(),
+        }
+    }
+}
+
+impl Policies {
+    /// Names of the policies, as configuration, command line and calls write them.
+    pub const KEYS: [&'static str; 6] = [
+        "batching",
+        "chunking",
+        "chunk_targets",
+        "force_chunk_targets",
+        "transition_flush",
+        "receipts_root",
+    ];
+
+    /// Sets the policy of this name to the value that the text says.
+    ///
+    /// # Errors
+    /// [`Error::Key`], [`Error::Value`]; the policies are as before then.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        match key {
+            "batching" => self.batching = value.parse()?,
+            "chunking" => self.chunking = value.parse()?,
+            "chunk_targets" => {
+                let want = "a number from 1 to 4294967295";
+                let wrong = |_| Error::value("chunk_targets", value, want);
+                self.chunk_targets = value.parse().map_err(wrong)?;
+            }
+            "force_chunk_targets" => {
+                let want = "a number from 0 (never) to 4294967295";
+                let wrong = |_| Error::value("force_chunk_targets", value, want);
+                self.force_chunk_targets = value.parse().map_err(wrong)?;
+            }
+            "transition_flush" => self.transition_flush = value.parse()?,
+            "receipts_root" => self.receipts_root = value.parse()?,
+            _ => return Err(Error::Key { key: quoted(key) }),
+        }
+        Ok(())
+    }
+
+    /// Sets one policy by `KEY=VALUE`.
+    ///
+    /// # Errors
+    /// [`Error`]; the policies are as before then.
+    pub fn assign(&mut self, text: &str) -> Result<(), Error> {
+        let (key, value) =
+            text.split_once('=').ok_or_else(|| Error::Assignment { text: quoted(text) })?;
+        self.set(key, value)
+    }
+
+    /// Name and value of each policy.
+    #[must_use]
+    pub fn entries(&self) -> [(&'static str, &dyn Display); 6] {
+        let values: [&dyn Display; 6] = [
+            &self.batching,
+            &self.chunking,
+            &self.chunk_targets,
+            &self.force_chunk_targets,
+            &self.transition_flush,
+            &self.receipts_root,
+        ];
+        std::array::from_fn(|at| (Self::KEYS[at], values[at]))
+    }
+
+    /// How a dispatch of `targets` keys is cut when so many workers are idle.
+    #[must_use]
+    pub fn plan_chunks(&self, targets: usize, idle_workers: usize) -> ChunkPlan {
+        self.chunking.plan(self.chunk_targets, self.force_chunk_targets, targets, idle_workers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_set_by_its_name() {
+        let mut policies = Policies::default();
+        let wanted =
+            ["fixed{16,500}", "while-idle", "60", "0", "adaptive{500000,5,2}", "background"];
+        for (key, value) in Policies::KEYS.into_iter().zip(wanted) {
+            policies.assign(&format!("{key}={value}")).unwrap();
+        }
+        let got = policies.entries().map(|(key, value)| (key, value.to_string()));
+        for ((key, value), (name, want)) in got.iter().zip(Policies::KEYS.into_iter().zip(wanted)) {
+            assert_eq!((*key, value.as_str()), (name, want));
+        }
+        let json = serde_json::to_value(policies).unwrap();
+        assert_eq!(serde_json::from_value::<Policies>(json.clone()).unwrap(), policies);
+        assert_eq!(json["chunk_targets"], 60);
+        assert_eq!(json.as_object().unwrap().len(), Policies::KEYS.len());
+    }
+
+    #[test]
+    fn wrong_settings_are_named_and_change_nothing() {
+        let mut policies = Policies::default();
+        for (text, reason) in [
+            ("batching", "`batching` is not of the form KEY=VALUE"),
+            (
+                "batchin=none",
+                "unknown policy `batchin`, want one of batching, chunking, chunk_targets, force_chunk_targets, transition_flush, receipts_root",
+            ),
+            (
+                "chunk_targets=0",
+                "`0` is no value of chunk_targets, want a number from 1 to 4294967295",
+            ),
+            (
+                "chunk_targets=",
+                "`` is no value of chunk_targets, want a number from 1 to 4294967295",
+            ),
+            (
+                "force_chunk_targets=-1",
+                "`-1` is no value of force_chunk_targets, want a number from 0 (never) to 4294967295",
+            ),
+            ("chunking=some", "`some` is no value of chunking, want always, while-idle or never"),
+        ] {
+            assert_eq!(policies.assign(text).unwrap_err().to_string(), reason);
+        }
+        assert_eq!(policies, Policies::default());
+        for wrong in [r#"{"batchin":"none"}"#, r#"{"batching":1}"#, r#"{"chunk_targets":0}"#] {
+            assert!(serde_json::from_str::<Policies>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn chunks_follow_the_settings() {
+        let policies = Policies::default();
+        assert_eq!(policies.plan_chunks(12, 0).chunks(12), 3);
+        let policies = Policies { chunking: Chunking::WhileIdle, ..policies };
+        assert!(policies.plan_chunks(12, 1).skipped_because_busy);
+    }
+}

@@ -1,0 +1,75 @@
+//! `name` and `name{1,2}`: how a policy is written.
+
+/// Splits a text into the name and the numbers in braces, `None` when it is not of that form.
+/// Numbers are plain decimal: no sign, no spaces, at most `N` of them.
+pub(crate) fn split<const N: usize>(text: &str) -> Option<(&str, usize, [u64; N])> {
+    let mut numbers = [0; N];
+    let Some((name, rest)) = text.split_once('{') else {
+        return Some((text, 0, numbers));
+    };
+    let mut count = 0;
+    for number in rest.strip_suffix('}')?.split(',') {
+        // `parse` alone would take a plus sign.
+        if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        *numbers.get_mut(count)? = number.parse().ok()?;
+        count += 1;
+    }
+    Some((name, count, numbers))
+}
+
+/// A number within 1 and `max`.
+pub(crate) fn positive(number: u64, max: u32) -> Option<u32> {
+    u32::try_from(number).ok().filter(|number| (1..=max).contains(number))
+}
+
+/// Serde as the text of `Display` and `FromStr`.
+macro_rules! serde_as_text {
+    ($type:ty) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use serde_as_text;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_split() {
+        assert_eq!(split::<2>("none"), Some(("none", 0, [0, 0])));
+        assert_eq!(split::<2>("fixed{16,500}"), Some(("fixed", 2, [16, 500])));
+        assert_eq!(split::<2>("window{100}"), Some(("window", 1, [100, 0])));
+        let largest = format!("a{{{}}}", u64::MAX);
+        assert_eq!(split::<1>(&largest), Some(("a", 1, [u64::MAX])));
+        for wrong in [
+            "a{",
+            "a{}",
+            "a{1",
+            "a{1,}",
+            "a{,1}",
+            "a{1}x",
+            "a{ 1}",
+            "a{+1}",
+            "a{-1}",
+            "a{0x1}",
+            "a{1,2,3}",
+            "a{18446744073709551616}",
+            "a{{1}}",
+        ] {
+            assert_eq!(split::<2>(wrong), None, "{wrong}");
+        }
+    }
+}
