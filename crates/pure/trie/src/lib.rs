@@ -45,6 +45,7 @@ pub use combine::combine;
 pub use decode::child_depth;
 pub use error::{Error, Malformed};
 pub use hashing::Scratch;
+pub use keccak::hash_batch;
 pub use shard::ShardTrie;
 pub use sparse::{AccountTrie, Blinded, Lookup, SparseTrie, StorageTrie};
 pub use whole::{list_root, trie_root};

@@ -6,6 +6,7 @@ mod common;
 use common::*;
 use tandem_primitives::{
     Account, AccountUpdate, B256, EMPTY_TRIE_ROOT, Shard, SlotUpdate, TrieDiff, U256, WalkTarget,
+    keccak256,
 };
 use tandem_trie::{ApplyError, Error, ShardTrie, apply_block};
 
@@ -84,6 +85,43 @@ fn every_walk_is_asked_for_once() {
     shard.update(&write(address, 3, vec![slot(&[0x11], 8)]));
     assert_eq!(targets(&mut shard), []);
     assert!(shard.finish().unwrap().is_some());
+}
+
+#[test]
+fn walks_needed_again_while_under_way_are_counted() {
+    let (_, store) = base();
+    let mut shard = shard();
+    let address = key(&[0x31]);
+    let update = write(address, 2, vec![slot(&[0x11], 7)]);
+    shard.prefetch(&address, &[key(&[0x11])]);
+    shard.update(&update);
+    let asked = targets(&mut shard);
+    answer(&mut shard, &store, &asked).unwrap();
+    shard.update(&update);
+    assert!(shard.finish().unwrap().is_some());
+    assert_eq!(shard.duplicates(), 2, "the account and the slot of the first update");
+    shard.clear();
+    assert_eq!(shard.duplicates(), 2, "a count over all blocks");
+}
+
+#[test]
+fn a_hash_computed_elsewhere_is_checked_also_where_nodes_are_not() {
+    let (_, store) = base();
+    let mut shard = shard();
+    shard.verify_nodes = false;
+    let address = key(&[0x31]);
+    shard.prefetch(&address, &[]);
+    let asked = targets(&mut shard);
+    let mut nodes = Vec::new();
+    store.walk_one(&asked[0], &mut |_, path, rlp| nodes.push((path.to_vec(), rlp.to_vec())));
+    let (top, leaf) = (&nodes[0], &nodes[1]);
+    shard.reveal_hashed(None, &top.0, &top.1, &keccak256(&top.1)).unwrap();
+    let wrong = shard.reveal_hashed(None, &leaf.0, &leaf.1, &keccak256(&top.1));
+    assert!(matches!(wrong, Err(Error::Hash { .. })), "{wrong:?}");
+    shard.reveal_hashed(None, &leaf.0, &leaf.1, &keccak256(&leaf.1)).unwrap();
+    shard.answered(&asked[0]);
+    shard.prefetch(&address, &[]);
+    assert_eq!(targets(&mut shard), []);
 }
 
 #[test]

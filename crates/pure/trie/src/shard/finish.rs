@@ -156,9 +156,11 @@ impl ShardTrie {
     fn end_block(&mut self) {
         for owner in self.touched.drain(..) {
             if let Some(storage) = self.storages.get_mut(&owner) {
+                self.duplicates += storage.walks.duplicates();
                 storage.end_block();
             }
         }
+        self.duplicates += self.walks.duplicates();
         self.walks.clear();
         self.pending.clear();
         self.targets.clear();

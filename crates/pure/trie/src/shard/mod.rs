@@ -32,6 +32,8 @@ pub struct ShardTrie {
     /// Accounts whose storage the open block asked for or wrote to, in the order of first use.
     touched: Vec<B256>,
     targets: Vec<WalkTarget>,
+    /// See [`ShardTrie::duplicates`].
+    duplicates: u64,
     /// Changes of the tries that are closed already.
     diff: TrieDiff,
     /// Deleted accounts that are still in the trie, and whether the other changes are made.
@@ -56,6 +58,7 @@ impl ShardTrie {
             pending: B256Map::default(),
             touched: Vec::new(),
             targets: Vec::new(),
+            duplicates: 0,
             diff: TrieDiff::default(),
             removals: None,
             scratch: Scratch::default(),
@@ -133,6 +136,12 @@ impl ShardTrie {
         out.append(&mut self.targets);
     }
 
+    /// Walks of the blocks closed so far that were needed again while they had been asked for: each
+    /// was asked for once.
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates
+    }
+
     /// Takes in a node that a walk brought, parents before children. A node that is known already
     /// changes nothing, nor does one whose parent is not known.
     ///
@@ -140,17 +149,40 @@ impl ShardTrie {
     /// [`Error::Path`] when the path is none of this shard, [`Error::Hash`] when the parent holds
     /// another hash and [`ShardTrie::verify_nodes`] is set, [`Error::Malformed`].
     pub fn reveal(&mut self, owner: Option<&B256>, path: &[u8], rlp: &[u8]) -> Result<(), Error> {
+        let verify = self.verify_nodes;
         let Some(owner) = owner else {
-            return self.accounts.reveal(path, rlp, self.verify_nodes);
+            return self.accounts.reveal(path, rlp, verify);
         };
+        let storage = self.storage_to_reveal(owner)?;
+        storage.map_or(Ok(()), |storage| storage.trie.reveal(path, rlp, verify))
+    }
+
+    /// As [`ShardTrie::reveal`], where somebody has hashed the node already: the hash is checked
+    /// in any case.
+    ///
+    /// # Errors
+    /// As [`ShardTrie::reveal`].
+    pub fn reveal_hashed(
+        &mut self,
+        owner: Option<&B256>,
+        path: &[u8],
+        rlp: &[u8],
+        hash: &B256,
+    ) -> Result<(), Error> {
+        let Some(owner) = owner else {
+            return self.accounts.reveal_hashed(path, rlp, hash);
+        };
+        let storage = self.storage_to_reveal(owner)?;
+        storage.map_or(Ok(()), |storage| storage.trie.reveal_hashed(path, rlp, hash))
+    }
+
+    /// The storage trie that a node is for. One that is gone by now (wiped, pruned) has no use for
+    /// its nodes.
+    fn storage_to_reveal(&mut self, owner: &B256) -> Result<Option<&mut Storage>, Error> {
         if Shard::of(owner) != self.shard {
             return Err(Error::Path);
         }
-        // A trie that is gone by now (wiped, pruned) has no use for its nodes.
-        let Some(storage) = self.storages.get_mut(owner) else {
-            return Ok(());
-        };
-        storage.trie.reveal(path, rlp, self.verify_nodes)
+        Ok(self.storages.get_mut(owner))
     }
 
     /// A walk was answered in full: a trie whose top node it did not bring is empty.
@@ -174,7 +206,8 @@ impl ShardTrie {
 
     /// Forgets everything that was revealed, and the open block.
     pub fn clear(&mut self) {
-        *self = Self { verify_nodes: self.verify_nodes, ..Self::new(self.shard) };
+        let (verify_nodes, duplicates) = (self.verify_nodes, self.duplicates);
+        *self = Self { verify_nodes, duplicates, ..Self::new(self.shard) };
     }
 
     fn prefetch_account(&mut self, address_hash: &B256) {

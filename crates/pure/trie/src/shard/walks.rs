@@ -14,6 +14,7 @@ struct Ask {
 #[derive(Debug, Default)]
 pub struct Walks {
     asked: B256Map<Ask>,
+    duplicates: u64,
 }
 
 impl Walks {
@@ -32,6 +33,7 @@ impl Walks {
             return if ask.answered {
                 Err(Error::Missing { owner, key, depth: usize::from(depth) })
             } else {
+                self.duplicates += 1;
                 Ok(())
             };
         }
@@ -47,8 +49,14 @@ impl Walks {
         }
     }
 
+    /// How often a walk that was under way was needed again.
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates
+    }
+
     /// Forgets all: the block is over.
     pub fn clear(&mut self) {
         self.asked.clear();
+        self.duplicates = 0;
     }
 }

@@ -16,6 +16,24 @@ impl<const V: usize> SparseTrie<V> {
     /// # Errors
     /// [`Error::Path`], [`Error::Hash`] or [`Error::Malformed`]; the trie is as before.
     pub fn reveal(&mut self, path: &[u8], rlp: &[u8], verify: bool) -> Result<(), Error> {
+        self.reveal_checked(path, rlp, verify, None)
+    }
+
+    /// As [`SparseTrie::reveal`] with `verify`, where somebody has hashed the node already.
+    ///
+    /// # Errors
+    /// As [`SparseTrie::reveal`].
+    pub fn reveal_hashed(&mut self, path: &[u8], rlp: &[u8], hash: &B256) -> Result<(), Error> {
+        self.reveal_checked(path, rlp, true, Some(hash))
+    }
+
+    fn reveal_checked(
+        &mut self,
+        path: &[u8],
+        rlp: &[u8],
+        verify: bool,
+        hash: Option<&B256>,
+    ) -> Result<(), Error> {
         let key = pack(path).ok_or(Error::Path)?;
         let base = usize::from(self.base);
         if path.len() < base || common_prefix(&key, &self.prefix) < base {
@@ -26,7 +44,7 @@ impl<const V: usize> SparseTrie<V> {
         };
         let mut slot = self.slot(place);
         if verify || slot.len == 0 {
-            let got = keccak256(rlp);
+            let got = hash.copied().unwrap_or_else(|| keccak256(rlp));
             if let Some(want) = slot.hash().filter(|&want| want != got) {
                 return Err(Error::Hash { path: key, depth: path.len(), got, want });
             }
