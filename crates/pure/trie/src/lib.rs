@@ -11,6 +11,7 @@
 //! * [`Witness`]: some nodes of a state by hash, such as a block needs, and [`PartialState`]: that
 //!   block applied to them.
 //! * [`TrieBuilder`]: all nodes of a trie from its sorted keys.
+//! * [`Lanes`]: Keccak-256 of many byte strings at a time.
 //! * [`list_root`], [`trie_root`]: the root of a trie whose keys have any length.
 //!
 //! Nodes, references and roots are those of the yellow paper, appendix D ("Modified Merkle
@@ -45,7 +46,7 @@ pub use combine::combine;
 pub use decode::child_depth;
 pub use error::{Error, Malformed};
 pub use hashing::Scratch;
-pub use keccak::hash_batch;
+pub use keccak::{Lanes, hash_batch};
 pub use shard::ShardTrie;
 pub use sparse::{AccountTrie, Blinded, Lookup, SparseTrie, StorageTrie};
 pub use whole::{list_root, trie_root};
