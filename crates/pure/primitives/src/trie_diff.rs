@@ -77,6 +77,37 @@ impl TrieDiff {
         }
     }
 
+    /// Puts another RLP of the same length in the place of a change's; false, and nothing done,
+    /// when the lengths differ or the change is a deletion.
+    pub fn overwrite(&mut self, index: usize, rlp: &[u8]) -> bool {
+        let Some(entry) = self.entries.get(index) else { return false };
+        if usize::from(entry.rlp_len) != rlp.len() || entry.rlp_len == DELETED {
+            return false;
+        }
+        let start = entry.start as usize + usize::from(entry.path_len);
+        self.bytes[start..start + rlp.len()].copy_from_slice(rlp);
+        true
+    }
+
+    /// Takes changes out, given their positions in ascending order. Their bytes stay in the buffer
+    /// while any other does.
+    pub fn remove(&mut self, indices: &[u32]) {
+        let Some(&first) = indices.first() else { return };
+        let (mut indices, mut at) = (indices.iter().peekable(), first);
+        let mut kept = first as usize;
+        while let Some(&entry) = self.entries.get(at as usize) {
+            if indices.next_if(|&&index| index == at).is_none() {
+                self.entries[kept] = entry;
+                kept += 1;
+            }
+            at += 1;
+        }
+        self.entries.truncate(kept);
+        if kept == 0 {
+            (self.owners, self.bytes) = Default::default();
+        }
+    }
+
     /// Number of changed nodes, wipes not counted.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -136,5 +167,29 @@ mod tests {
         twice.append(&diff);
         assert_eq!(twice.len(), 8);
         assert!(twice.iter().eq(changes.iter().chain(&changes).copied()));
+    }
+
+    #[test]
+    fn changes_are_overwritten_and_removed() {
+        let change = |path, rlp| NodeChange { owner: None, path, rlp };
+        let changes = [
+            change(&[1], Some(&[1, 2, 3][..])),
+            change(&[2], None),
+            change(&[3], Some(&[4, 5][..])),
+            change(&[4], Some(&[6][..])),
+        ];
+        let mut diff = TrieDiff::default();
+        changes.iter().for_each(|&change| diff.push(change));
+        assert!(!diff.overwrite(0, &[7, 8]));
+        assert!(!diff.overwrite(1, &[]));
+        assert!(!diff.overwrite(4, &[6]));
+        assert!(diff.overwrite(2, &[7, 8]));
+        assert_eq!(diff.get(2), Some(change(&[3], Some(&[7, 8]))));
+        diff.remove(&[]);
+        assert_eq!(diff.len(), 4);
+        diff.remove(&[1, 3]);
+        assert!(diff.iter().eq([changes[0], change(&[3], Some(&[7, 8]))]));
+        diff.remove(&[0, 1]);
+        assert!(diff.is_empty());
     }
 }

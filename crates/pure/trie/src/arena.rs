@@ -2,7 +2,7 @@
 
 use crate::{
     encode::encode_branch,
-    node::{NodeId, Slot},
+    node::{NO_ENTRY, NodeId, Slot},
 };
 
 /// Nodes of one kind by index.
@@ -57,6 +57,8 @@ pub struct Branch {
     lens: [u8; 16],
     block: u32,
     pub used: u32,
+    /// First entry of the children that were hashed ahead.
+    pub entry: u32,
     present: u16,
     dirty: u16,
     /// The block holds `2 << class` references.
@@ -130,6 +132,7 @@ impl Branches {
             lens: [0; 16],
             block,
             used,
+            entry: NO_ENTRY,
             present: 0,
             dirty: 0,
             class,
@@ -163,6 +166,7 @@ impl Branches {
             id: branch.child(nibble),
             dirty: branch.dirty & (1 << nibble) != 0,
             len: branch.lens[usize::from(nibble)],
+            entry: NO_ENTRY,
             reference: self.references[branch.block as usize + branch.rank(nibble)],
         }
     }

@@ -44,6 +44,8 @@ pub struct Scratch {
     /// Paths of the dirty nodes, one nibble a byte.
     pub(crate) paths: Vec<u8>,
     pub(crate) batch: Batch,
+    /// Positions in the diff of changes that do not hold any more.
+    pub(crate) void: Vec<u32>,
 }
 
 impl Batch {

@@ -29,6 +29,8 @@ const INDEX_MASK: u32 = (1 << KIND_SHIFT) - 1;
 impl NodeId {
     pub const NONE: Self = Self(0);
     pub const BLIND: Self = Self(1);
+    /// Blinded, but known to be a branch: the child of an extension is never anything else.
+    pub const BLIND_BRANCH: Self = Self(2);
 
     pub fn leaf(index: u32) -> Self {
         Self(1 << KIND_SHIFT | index)
@@ -57,7 +59,7 @@ impl NodeId {
 
 /// How a parent holds a child. The slot belongs to a path, not to a node: when another node takes
 /// over the path, the reference stays, so at the end of the block it still says what stood there
-/// at the beginning.
+/// at the beginning. What hashing ahead overwrites is kept aside (`sparse/ahead.rs`).
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     pub id: NodeId,
@@ -66,17 +68,24 @@ pub struct Slot {
     /// Bytes of `reference` in use: 32 for a hash, fewer for the RLP of an embedded node, 0 when
     /// nothing stood here when the trie was last hashed.
     pub len: u8,
+    /// Entry of a node that was hashed ahead, [`NO_ENTRY`] for any other. A branch keeps its
+    /// children's entries in a list of its own; there this is only set while a slot moves.
+    pub entry: u32,
     pub reference: [u8; 32],
 }
 
+/// No entry: the reference says what stood there when the block began.
+pub const NO_ENTRY: u32 = u32::MAX;
+
 impl Slot {
     /// Nothing there, and nothing was.
-    pub const EMPTY: Self = Self { id: NodeId::NONE, dirty: false, len: 0, reference: [0; 32] };
+    pub const EMPTY: Self =
+        Self { id: NodeId::NONE, dirty: false, len: 0, entry: NO_ENTRY, reference: [0; 32] };
 
     /// A node at a path where a node with this hash stood alone before, if any did.
     pub fn fresh(id: NodeId, before: Option<B256>) -> Self {
         match before {
-            Some(hash) => Self { id, dirty: true, len: 32, reference: hash.0 },
+            Some(hash) => Self { id, dirty: true, len: 32, reference: hash.0, ..Self::EMPTY },
             None => Self { id, dirty: true, ..Self::EMPTY },
         }
     }

@@ -7,7 +7,7 @@ mod common;
 use common::*;
 use rand::{Rng, rngs::StdRng, seq::SliceRandom};
 use tandem_primitives::{AccountUpdate, Shard, SlotUpdate, U256, WalkTarget};
-use tandem_trie::{ShardTrie, apply_block, combine};
+use tandem_trie::{AheadLimits, ShardTrie, apply_block, combine};
 
 /// Sequences, each of several blocks.
 const SEQUENCES: u64 = 10_000;
@@ -46,6 +46,12 @@ fn run_block(
         waiting.shuffle(rng);
         let now: Vec<_> = waiting.drain(..rng.random_range(0..=waiting.len())).collect();
         answer(rng, store, shards, &now);
+        let shard = &mut shards[update.shard().index()];
+        if rng.random() {
+            shard.ahead =
+                AheadLimits { touches_min: rng.random_range(0..3), levels: rng.random_range(0..4) };
+            shard.work_ahead();
+        }
     }
     let mut roots: [_; 16] = Default::default();
     for at in 0..16 {

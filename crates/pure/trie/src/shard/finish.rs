@@ -2,9 +2,9 @@
 
 use super::ShardTrie;
 use crate::{
-    Error, Lookup, StorageTrie,
+    Error, Lookup,
     account::{account_leaf, storage_root},
-    sparse::{Ages, hash_tries},
+    sparse::{Ages, Hashed, Pass, hash_tries},
 };
 use tandem_primitives::{Account, B256, EMPTY_TRIE_ROOT, SubtrieRoot, TrieDiff};
 
@@ -32,8 +32,13 @@ impl ShardTrie {
         if !self.remove_accounts()? {
             return Ok(None);
         }
-        self.accounts.root(None, &mut self.diff, &mut self.scratch);
+        let accounts = &mut [(None, &mut self.accounts)];
+        let hashed = hash_tries(accounts, Pass::End, &mut self.diff, &mut self.scratch);
+        self.count_end(hashed);
         let top = self.accounts.top().map(Into::into);
+        self.scratch.void.sort_unstable();
+        self.diff.remove(&self.scratch.void);
+        self.scratch.void.clear();
         let diff = std::mem::take(&mut self.diff);
         self.end_block();
         Ok(Some((top, diff)))
@@ -72,23 +77,20 @@ impl ShardTrie {
 
     /// Computes the storage roots, all together.
     fn hash_storages(&mut self) {
-        let mut tries = Vec::new();
+        let mut owners = Vec::with_capacity(self.touched.len());
         for owner in &self.touched {
             let storage = self.storages.get_mut(owner).filter(|storage| storage.open);
             let Some(storage) = storage else { continue };
-            storage.before = if storage.wiped { None } else { storage.trie.base_root() };
-            // Out of the map for a moment, so that all can be changed at once.
-            let trie = std::mem::replace(&mut storage.trie, StorageTrie::empty(None));
-            tries.push((Some(*owner), trie));
+            storage.before = if storage.wiped { None } else { storage.trie.root_before() };
+            owners.push(*owner);
         }
-        let mut borrowed: Vec<_> = tries.iter_mut().map(|(owner, trie)| (*owner, trie)).collect();
-        hash_tries(&mut borrowed, &mut self.diff, &mut self.scratch);
-        for (owner, trie) in tries {
-            let storage = owner.and_then(|owner| self.storages.get_mut(&owner));
-            if let Some(storage) = storage {
-                storage.trie = trie;
-            }
-        }
+        let hashed = self.hash_storages_of(&owners, Pass::End);
+        self.count_end(hashed);
+    }
+
+    fn count_end(&mut self, hashed: Hashed) {
+        self.counting.at_end += hashed.nodes as u64;
+        self.counting.again += hashed.again as u64;
     }
 
     /// Writes the account leaves; deletions are put aside.
@@ -165,6 +167,9 @@ impl ShardTrie {
         self.pending.clear();
         self.targets.clear();
         self.removals = None;
+        self.fresh.clear();
+        self.touches = 0;
+        self.counts = std::mem::take(&mut self.counting);
         self.now = self.now.wrapping_add(1);
         self.accounts.set_now(self.now);
     }
@@ -180,8 +185,11 @@ impl ShardTrie {
     /// dropped is blinded again. The top node of the account subtrie stays. Called between blocks:
     /// while one is open nothing is dropped.
     pub fn prune(&mut self, bytes_max: usize) {
-        let idle = self.pending.is_empty() && self.removals.is_none();
-        if !idle || self.byte_len() <= bytes_max {
+        let open = !self.pending.is_empty()
+            || self.removals.is_some()
+            || !self.touched.is_empty()
+            || self.accounts.is_dirty();
+        if open || self.byte_len() <= bytes_max {
             return;
         }
         let mut ages = Ages::default();

@@ -1,10 +1,12 @@
 //! One shard of the state: what comes in during a block. How a block ends lies in `finish`.
 
+mod ahead;
 mod finish;
 mod storage;
 mod walks;
 
 use crate::{AccountTrie, Error, Lookup, Scratch, StorageTrie, account::storage_root};
+pub use ahead::{AheadLimits, Counts};
 use alloy_primitives::map::B256Map;
 use std::collections::hash_map::Entry;
 use storage::Storage;
@@ -23,6 +25,8 @@ use walks::Walks;
 pub struct ShardTrie {
     /// Check the hash of every node revealed against its parent. True unless set otherwise.
     pub verify_nodes: bool,
+    /// When and what [`work_ahead`](Self::work_ahead) hashes.
+    pub ahead: AheadLimits,
     shard: Shard,
     accounts: AccountTrie,
     walks: Walks,
@@ -38,6 +42,15 @@ pub struct ShardTrie {
     diff: TrieDiff,
     /// Deleted accounts that are still in the trie, and whether the other changes are made.
     removals: Option<Vec<B256>>,
+    /// Accounts whose storage tries have changes that wait to be hashed ahead.
+    fresh: Vec<B256>,
+    /// Leaves touched in those tries since they were last hashed.
+    touches: u32,
+    /// What was hashed in the open block, and in the last one that ended.
+    counting: Counts,
+    counts: Counts,
+    /// The last account leaf written; kept for its memory.
+    leaf: Vec<u8>,
     scratch: Scratch,
     /// Number of the block among those that this shard has seen; nodes are stamped with it.
     now: u32,
@@ -51,6 +64,7 @@ impl ShardTrie {
         accounts.set_now(now);
         Self {
             verify_nodes: true,
+            ahead: AheadLimits::default(),
             shard,
             accounts,
             walks: Walks::default(),
@@ -61,6 +75,11 @@ impl ShardTrie {
             duplicates: 0,
             diff: TrieDiff::default(),
             removals: None,
+            fresh: Vec::new(),
+            touches: 0,
+            counting: Counts::default(),
+            counts: Counts::default(),
+            leaf: Vec::new(),
             scratch: Scratch::default(),
             now,
         }
@@ -80,8 +99,9 @@ impl ShardTrie {
     }
 
     /// Takes in an account update of the open block. Slots are written at once where their place
-    /// is revealed, everything else at the end. Later updates of the same block win. An update of
-    /// another shard's account changes nothing.
+    /// is revealed, and so are accounts whose storage the block has left alone; everything else
+    /// waits for the end. Later updates of the same block win. An update of another shard's account
+    /// changes nothing.
     pub fn update(&mut self, update: &AccountUpdate) {
         let address_hash = update.address_hash;
         if update.shard() != self.shard {
@@ -96,6 +116,7 @@ impl ShardTrie {
         self.pending.insert(address_hash, update.account);
         let wiped = update.wiped || update.account.is_none();
         if !wiped && update.slots.is_empty() {
+            self.write_early(&address_hash);
             return;
         }
         self.open_storage(&address_hash);
@@ -104,13 +125,14 @@ impl ShardTrie {
         };
         storage.open = true;
         if wiped {
-            storage.wipe();
+            storage.wipe(&mut self.scratch.void);
         }
         if update.account.is_some() {
             for slot in &update.slots {
                 storage.write(slot.key, slot.value, &mut self.targets);
             }
         }
+        self.list(&address_hash);
     }
 
     /// Asks for the paths of an account and of some of its slots without changing anything.
@@ -190,6 +212,7 @@ impl ShardTrie {
         if let Some(owner) = &target.owner {
             if let Some(storage) = self.storages.get_mut(owner) {
                 storage.answered(target, &mut self.targets);
+                self.list(owner);
             }
             return;
         }
@@ -202,12 +225,14 @@ impl ShardTrie {
         {
             let _ = self.walks.need(None, blinded, &mut self.targets);
         }
+        self.write_early(&target.key);
     }
 
     /// Forgets everything that was revealed, and the open block.
     pub fn clear(&mut self) {
-        let (verify_nodes, duplicates) = (self.verify_nodes, self.duplicates);
-        *self = Self { verify_nodes, duplicates, ..Self::new(self.shard) };
+        let (verify_nodes, ahead) = (self.verify_nodes, self.ahead);
+        let duplicates = self.duplicates;
+        *self = Self { verify_nodes, ahead, duplicates, ..Self::new(self.shard) };
     }
 
     fn prefetch_account(&mut self, address_hash: &B256) {

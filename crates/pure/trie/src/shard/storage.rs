@@ -21,6 +21,10 @@ pub struct Storage {
     pub open: bool,
     /// Root before the block, `None` after a wipe; meaningful while the block is being closed.
     pub before: Option<B256>,
+    /// It has changes that wait to be hashed ahead, and is listed with those that do.
+    pub listed: bool,
+    /// [`StorageTrie::touches`] when last looked at.
+    pub touches: u32,
     /// Stamp of the block that used it last.
     pub used: u32,
 }
@@ -28,7 +32,18 @@ pub struct Storage {
 impl Storage {
     pub fn new(owner: B256, trie: StorageTrie) -> Self {
         let (walks, pending) = (Walks::default(), B256Map::default());
-        Self { owner, trie, walks, pending, wiped: false, open: false, before: None, used: 0 }
+        Self {
+            owner,
+            trie,
+            walks,
+            pending,
+            wiped: false,
+            open: false,
+            before: None,
+            listed: false,
+            touches: 0,
+            used: 0,
+        }
     }
 
     /// Stamps the trie and what is used in it from now on.
@@ -38,9 +53,13 @@ impl Storage {
     }
 
     /// Clears the storage, with all changes of the block so far.
-    pub fn wipe(&mut self) {
+    ///
+    /// What hashing ahead put into the diff is void from now on.
+    pub fn wipe(&mut self, void: &mut Vec<u32>) {
+        self.trie.void_all(void);
         self.trie = StorageTrie::empty(None);
         self.trie.set_now(self.used);
+        self.touches = 0;
         self.pending.clear();
         self.wiped = true;
     }
@@ -118,6 +137,7 @@ impl Storage {
         self.walks.clear();
         self.pending.clear();
         (self.wiped, self.open, self.before) = (false, false, None);
+        (self.listed, self.touches) = (false, 0);
     }
 
     /// Bytes it takes in memory, about.

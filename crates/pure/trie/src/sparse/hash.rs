@@ -2,27 +2,59 @@
 
 use super::SparseTrie;
 use crate::{
-    encode::{HASH_LEN, encode_extension, encode_leaf},
+    encode::{encode_extension, encode_leaf},
     hashing::{Batch, Job, Scratch},
     nibbles::{DEPTH_MAX, unpack},
-    node::{Extension, Kind, NodeId, Place},
+    node::{Extension, Kind, NodeId, Place, Slot},
 };
-use tandem_primitives::{B256, NodeChange, TrieDiff};
+use tandem_primitives::{B256, EMPTY_TRIE_ROOT, NodeChange, TrieDiff};
+
+/// Why nodes are hashed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pass {
+    /// The block goes on: only nodes at least this many nibbles below their trie's top. Those above
+    /// are likely to change again.
+    Ahead(u8),
+    /// The block is over.
+    End,
+}
+
+/// What a pass hashed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Hashed {
+    pub nodes: usize,
+    /// Those of them whose path was hashed in the open block before.
+    pub again: usize,
+}
+
+impl std::ops::AddAssign for Hashed {
+    fn add_assign(&mut self, other: Self) {
+        self.nodes += other.nodes;
+        self.again += other.again;
+    }
+}
 
 /// Hashes the changed nodes of several tries together, deepest first, so that children come before
-/// their parents. What differs in each goes into the diff under its owner.
+/// their parents. What differs in each from the state before the block goes into the diff under its
+/// owner. Changes that hashing ahead put there and that do not hold any more are listed in the
+/// scratch at the end of the block.
 ///
 /// A trie with few changes has one or two nodes at each depth; only many such tries together fill
 /// the lanes of a batch.
 pub(crate) fn hash_tries<const V: usize>(
     tries: &mut [(Option<B256>, &mut SparseTrie<V>)],
+    pass: Pass,
     diff: &mut TrieDiff,
     scratch: &mut Scratch,
-) {
+) -> Hashed {
     for (at, (owner, trie)) in (0..).zip(tries.iter_mut()) {
-        trie.collect_changes(at, *owner, diff, scratch);
+        match pass {
+            Pass::Ahead(levels) => trie.collect_below(at, levels, scratch),
+            Pass::End => trie.collect_changes(at, *owner, diff, scratch),
+        }
     }
-    let Scratch { levels, paths, batch } = scratch;
+    let mut hashed = Hashed::default();
+    let Scratch { levels, paths, batch, void } = scratch;
     for jobs in levels.iter_mut().rev().filter(|jobs| !jobs.is_empty()) {
         let parts = Scratch::hash_level(batch, jobs, |job, out| {
             tries[job.trie as usize].1.encode(job.id, usize::from(job.depth), out);
@@ -31,11 +63,17 @@ pub(crate) fn hash_tries<const V: usize>(
         for (job, (rlp, hash)) in jobs.iter().zip(parts.iter().flat_map(Batch::iter)) {
             let path = &paths[job.path as usize..][..usize::from(job.depth)];
             let (owner, trie) = &mut tries[job.trie as usize];
-            trie.settle(job.place, rlp, hash, NodeChange { owner: *owner, path, rlp: None }, diff);
+            let change = NodeChange { owner: *owner, path, rlp: Some(rlp) };
+            hashed.again += usize::from(trie.settle(job.place, pass, change, hash, diff));
         }
+        hashed.nodes += jobs.len();
         jobs.clear();
     }
     paths.clear();
+    if pass == Pass::End {
+        tries.iter_mut().for_each(|(_, trie)| trie.clear_entries(void));
+    }
+    hashed
 }
 
 impl<const V: usize> SparseTrie<V> {
@@ -49,8 +87,21 @@ impl<const V: usize> SparseTrie<V> {
         diff: &mut TrieDiff,
         scratch: &mut Scratch,
     ) -> Option<B256> {
-        hash_tries(&mut [(owner, &mut *self)], diff, scratch);
+        hash_tries(&mut [(owner, &mut *self)], Pass::End, diff, scratch);
         self.base_root()
+    }
+
+    /// [`SparseTrie::base_root`] as it was before the open block.
+    pub(crate) fn root_before(&self) -> Option<B256> {
+        if self.is_unknown() {
+            return None;
+        }
+        Some(self.before(Place::Root).unwrap_or(EMPTY_TRIE_ROOT))
+    }
+
+    /// Leaves written, inserted or removed since the trie was last hashed, ahead or at the end.
+    pub(crate) fn touches(&self) -> u32 {
+        self.touches
     }
 
     /// Lists the dirty nodes, and puts the paths where nothing stands any more into the diff.
@@ -61,22 +112,34 @@ impl<const V: usize> SparseTrie<V> {
         diff: &mut TrieDiff,
         scratch: &mut Scratch,
     ) {
-        if !self.root.dirty {
-            return;
-        }
-        self.root.dirty = false;
+        self.touches = 0;
         let mut path = unpack(&self.prefix);
         let base = usize::from(self.base);
-        if self.root.id != NodeId::NONE {
-            let top = Job { trie, place: Place::Root, id: self.root.id, path: 0, depth: self.base };
-            self.collect(top, &mut path, scratch);
-        } else if self.root.len != 0 {
-            diff.push(NodeChange { owner, path: &path[..base], rlp: None });
-            self.root.len = 0;
-        }
         for ((key, depth), _) in std::mem::take(&mut self.gone) {
             let path = &unpack(&key)[..usize::from(depth)];
             diff.push(NodeChange { owner, path, rlp: None });
+        }
+        if !std::mem::take(&mut self.root.dirty) {
+            return;
+        }
+        if self.root.id != NodeId::NONE {
+            let top = Job { trie, place: Place::Root, id: self.root.id, path: 0, depth: self.base };
+            self.collect(top, self.base, &mut path, scratch);
+            return;
+        }
+        if self.take_before(Place::Root).is_some() {
+            diff.push(NodeChange { owner, path: &path[..base], rlp: None });
+        }
+        self.root.len = 0;
+    }
+
+    /// Lists the dirty nodes that are at least this many nibbles below the top.
+    fn collect_below(&mut self, trie: u32, levels: u8, scratch: &mut Scratch) {
+        self.touches = 0;
+        if self.root.dirty && self.root.id != NodeId::NONE {
+            let mut path = unpack(&self.prefix);
+            let top = Job { trie, place: Place::Root, id: self.root.id, path: 0, depth: self.base };
+            self.collect(top, self.base + levels, &mut path, scratch);
         }
     }
 
@@ -87,10 +150,12 @@ impl<const V: usize> SparseTrie<V> {
         (!rlp.is_empty()).then_some(rlp)
     }
 
-    /// Lists the dirty nodes by depth, from this one down.
-    fn collect(&self, job: Job, path: &mut [u8; DEPTH_MAX], scratch: &mut Scratch) {
+    /// Lists the dirty nodes by depth, from this one down, but none above the depth `from`.
+    fn collect(&self, job: Job, from: u8, path: &mut [u8; DEPTH_MAX], scratch: &mut Scratch) {
         let depth = usize::from(job.depth);
-        scratch.push(job, &path[..depth]);
+        if job.depth >= from {
+            scratch.push(job, &path[..depth]);
+        }
         match job.id.kind() {
             Kind::None | Kind::Blind | Kind::Leaf(_) => {}
             Kind::Extension(index) => {
@@ -99,7 +164,8 @@ impl<const V: usize> SparseTrie<V> {
                     let below = depth..usize::from(*end);
                     path[below.clone()].copy_from_slice(&unpack(key)[below]);
                     let place = Place::Extension(index);
-                    self.collect(Job { place, id: child.id, depth: *end, ..job }, path, scratch);
+                    let job = Job { place, id: child.id, depth: *end, ..job };
+                    self.collect(job, from, path, scratch);
                 }
             }
             Kind::Branch(index) => {
@@ -110,44 +176,72 @@ impl<const V: usize> SparseTrie<V> {
                     dirty &= dirty - 1;
                     path[depth] = nibble;
                     let (place, id) = (Place::Branch(index, nibble), branch.child(nibble));
-                    self.collect(Job { place, id, depth: job.depth + 1, ..job }, path, scratch);
+                    let job = Job { place, id, depth: job.depth + 1, ..job };
+                    self.collect(job, from, path, scratch);
                 }
             }
         }
     }
 
-    /// Writes a node's new reference into its slot, and into the diff what changed at its path.
+    /// Writes a node's new reference into its slot, and into the diff what differs at its path from
+    /// before the block. True when the node there was hashed ahead.
     fn settle(
         &mut self,
         place: Place,
-        rlp: &[u8],
+        pass: Pass,
+        mut change: NodeChange<'_>,
         hash: &B256,
-        change: NodeChange<'_>,
         diff: &mut TrieDiff,
-    ) {
+    ) -> bool {
+        let rlp = change.rlp.unwrap_or_default();
         let embedded = rlp.len() < 32 && place != Place::Root;
-        let reference = if embedded { rlp } else { hash.as_slice() };
-        let before = self.slot(place);
-        if embedded {
-            if before.len == HASH_LEN {
-                diff.push(change);
-            }
-        } else if before.hash() != Some(*hash) {
-            diff.push(NodeChange { rlp: Some(rlp), ..change });
+        let entry = self.entry(place);
+        let (before, said) = match entry {
+            Some(entry) => self.ahead.get(entry),
+            None => (self.slot(place).hash(), None),
+        };
+        let differs = if embedded {
+            change.rlp = None;
+            before.is_some()
+        } else {
+            before != Some(*hash)
+        };
+        let says = self.say(said, differs, change, diff);
+        match entry {
+            Some(entry) => self.ahead.set_change(entry, says),
+            None if pass != Pass::End => self.add_entry(place, before, says),
+            None => {}
         }
+        let reference = if embedded { rlp } else { hash.as_slice() };
         match place {
-            Place::Root => {
-                self.root.len = HASH_LEN;
-                self.root.reference = hash.0;
-            }
+            Place::Root => settle_slot(&mut self.root, reference),
             Place::Branch(index, nibble) => self.branches.settle(index, nibble, reference),
             Place::Extension(index) => {
-                let child = &mut self.extensions.get_mut(index).child;
-                child.dirty = false;
-                child.len = reference.len() as u8;
-                child.reference[..reference.len()].copy_from_slice(reference);
+                settle_slot(&mut self.extensions.get_mut(index).child, reference);
             }
         }
+        entry.is_some()
+    }
+
+    /// Makes the diff say of one path what is so now, given the position of what it said so far.
+    /// Returns the position of what it says.
+    fn say(
+        &mut self,
+        said: Option<u32>,
+        differs: bool,
+        change: NodeChange<'_>,
+        diff: &mut TrieDiff,
+    ) -> Option<u32> {
+        if let Some(said) = said {
+            if differs && change.rlp.is_some_and(|rlp| diff.overwrite(said as usize, rlp)) {
+                return Some(said);
+            }
+            self.ahead.void.push(said);
+        }
+        differs.then(|| {
+            diff.push(change);
+            diff.len() as u32 - 1
+        })
     }
 
     /// Appends the RLP of a node whose children are all clean; nothing for one not in memory.
@@ -166,4 +260,10 @@ impl<const V: usize> SparseTrie<V> {
             Kind::Branch(index) => self.branches.encode(index, out),
         }
     }
+}
+
+fn settle_slot(slot: &mut Slot, reference: &[u8]) {
+    slot.dirty = false;
+    slot.len = reference.len() as u8;
+    slot.reference[..reference.len()].copy_from_slice(reference);
 }

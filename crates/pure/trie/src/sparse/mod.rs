@@ -1,5 +1,6 @@
 //! One sparse trie: lookup and update. The other operations lie in the files beside.
 
+mod ahead;
 mod hash;
 mod prune;
 mod remove;
@@ -8,9 +9,10 @@ mod reveal;
 use crate::{
     arena::{Arena, Branches},
     nibbles::{DEPTH_MAX, common_prefix, nibble, prefix},
-    node::{Extension, Kind, Leaf, NodeId, Place, Slot},
+    node::{Extension, Kind, Leaf, NO_ENTRY, NodeId, Place, Slot},
 };
-pub(crate) use hash::hash_tries;
+use ahead::Ahead;
+pub(crate) use hash::{Hashed, Pass, hash_tries};
 pub(crate) use prune::Ages;
 use std::collections::BTreeMap;
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT};
@@ -39,6 +41,9 @@ pub struct SparseTrie<const V: usize> {
     /// Paths (padded, with their length) where a node stood alone when the trie was last hashed
     /// and none does now, with its hash.
     gone: BTreeMap<(B256, u8), B256>,
+    ahead: Ahead,
+    /// Leaves written, inserted or removed since the trie was last hashed, ahead or at the end.
+    touches: u32,
     /// Stamp that a node gets when it is used.
     now: u32,
     /// The slots from the top to where the last search ended; kept for its memory.
@@ -78,6 +83,8 @@ impl<const V: usize> SparseTrie<V> {
             base: u8::from(first.is_some()),
             prefix,
             gone: BTreeMap::new(),
+            ahead: Ahead::default(),
+            touches: 0,
             now: 0,
             trail: Vec::new(),
         }
@@ -265,6 +272,9 @@ impl<const V: usize> SparseTrie<V> {
         let leaf = Slot::fresh(leaf, self.take_gone(key, at + 1));
         let branch = self.branches.insert(2, self.now);
         self.branches.insert_child(branch, sibling_nibble, sibling);
+        if sibling.entry != NO_ENTRY {
+            self.hang_entry(Place::Branch(branch, sibling_nibble), sibling.entry);
+        }
         self.branches.insert_child(branch, nibble(key, at), leaf);
         let id = NodeId::branch(branch);
         if at == depth {
@@ -330,6 +340,7 @@ impl<const V: usize> SparseTrie<V> {
 
     /// Marks the slot dirty, and those above it on the trail.
     fn mark(&mut self, place: Place) {
+        self.touches += 1;
         if self.mark_slot(place) {
             self.mark_above();
         }

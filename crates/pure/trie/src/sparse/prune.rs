@@ -38,7 +38,7 @@ impl<const V: usize> SparseTrie<V> {
     /// node stays if `keep_top`. A trie with changes stays as it is. What is left moves together
     /// into new memory.
     pub fn prune(&mut self, oldest: u32, keep_top: bool) {
-        if self.root.dirty {
+        if self.root.dirty || !self.ahead.is_empty() {
             return;
         }
         let mut kept = Self { root: self.root, prefix: self.prefix, ..Self::empty(None) };
@@ -113,7 +113,10 @@ impl<const V: usize> SparseTrie<V> {
     fn copy_child(&self, slot: Slot, oldest: u32, into: &mut Self) -> Slot {
         let stands_alone = slot.hash().is_some();
         let id = if stands_alone && self.used(slot.id).is_some_and(|used| used < oldest) {
-            NodeId::BLIND
+            match slot.id.kind() {
+                Kind::Branch(_) => NodeId::BLIND_BRANCH,
+                _ => NodeId::BLIND,
+            }
         } else {
             self.copy(slot.id, oldest, into)
         };

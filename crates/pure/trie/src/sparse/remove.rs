@@ -3,7 +3,7 @@
 use super::{Blinded, SparseTrie};
 use crate::{
     nibbles::{prefix, put_nibble},
-    node::{Extension, Kind, NodeId, Place, Slot},
+    node::{Extension, Kind, NO_ENTRY, NodeId, Place},
 };
 use tandem_primitives::B256;
 
@@ -32,8 +32,9 @@ impl<const V: usize> SparseTrie<V> {
                 self.collapse(index, key, removal.depth - 1, nibble, sibling);
             }
             (Place::Branch(index, nibble), None) => {
-                let slot = self.branches.remove_child(index, nibble);
-                self.note_gone(key, removal.depth, &slot);
+                self.note_gone(key, removal.depth, removal.place);
+                self.branches.remove_child(index, nibble);
+                self.touches += 1;
                 self.mark_above();
             }
             // A leaf is never below an extension.
@@ -81,12 +82,19 @@ impl<const V: usize> SparseTrie<V> {
 
     /// Replaces a branch at `depth` by its last child, once the leaf at `removed` is out.
     fn collapse(&mut self, branch: u32, key: &B256, depth: usize, removed: u8, sibling: u8) {
-        let leaf_slot = self.branches.slot(branch, removed);
-        let slot = self.branches.slot(branch, sibling);
-        self.branches.remove(branch);
-        self.note_gone(key, depth + 1, &leaf_slot);
+        let sibling_place = Place::Branch(branch, sibling);
+        let mut slot = self.branches.slot(branch, sibling);
+        let stays = matches!(slot.id.kind(), Kind::Branch(_)) || slot.id == NodeId::BLIND_BRANCH;
         let mut path = prefix(key, depth);
         put_nibble(&mut path, depth, sibling);
+        self.note_gone(key, depth + 1, Place::Branch(branch, removed));
+        if stays {
+            slot.entry = self.take_entry(sibling_place).unwrap_or(NO_ENTRY);
+        } else {
+            // A leaf or an extension spells out more of its key when it stands higher.
+            self.note_gone(&path, depth + 1, sibling_place);
+        }
+        self.branches.remove(branch);
 
         // The lowest of the trail holds the branch. An extension there joins with what comes.
         let holder = self.trail.pop().unwrap_or(Place::Root);
@@ -95,22 +103,27 @@ impl<const V: usize> SparseTrie<V> {
             place => (place, None),
         };
         if let Some(index) = extension {
-            let gone = self.extensions.get(index).child;
-            self.note_gone(key, depth, &gone);
+            self.note_gone(key, depth, Place::Extension(index));
         }
-        if let Kind::Branch(_) = slot.id.kind() {
+        if stays {
             let end = depth as u8 + 1;
             let joined = Extension { key: path, end, used: self.now, child: slot };
-            match extension {
-                Some(index) => *self.extensions.get_mut(index) = joined,
-                None => {
-                    let id = NodeId::extension(self.extensions.insert(joined));
-                    self.set_slot_id(place, id);
+            let index = match extension {
+                Some(index) => {
+                    *self.extensions.get_mut(index) = joined;
+                    index
                 }
+                None => {
+                    let index = self.extensions.insert(joined);
+                    self.set_slot_id(place, NodeId::extension(index));
+                    index
+                }
+            };
+            if slot.entry != NO_ENTRY {
+                self.extensions.get_mut(index).child.entry = NO_ENTRY;
+                self.hang_entry(Place::Extension(index), slot.entry);
             }
         } else {
-            // A leaf or an extension spells out more of its key when it stands higher.
-            self.note_gone(&path, depth + 1, &slot);
             if let Some(index) = extension {
                 self.extensions.remove(index);
             }
@@ -120,8 +133,8 @@ impl<const V: usize> SparseTrie<V> {
     }
 
     /// Remembers that nothing stands at a path any more where something stood alone.
-    fn note_gone(&mut self, key: &B256, depth: usize, slot: &Slot) {
-        if let Some(hash) = slot.hash() {
+    fn note_gone(&mut self, key: &B256, depth: usize, place: Place) {
+        if let Some(hash) = self.take_before(place) {
             self.gone.insert((prefix(key, depth), depth as u8), hash);
         }
     }

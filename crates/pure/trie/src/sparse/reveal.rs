@@ -50,9 +50,9 @@ impl<const V: usize> SparseTrie<V> {
             }
             slot = Slot::clean(slot.id, got.as_slice());
         }
-        let under_extension = matches!(place, Place::Extension(_));
+        let is_branch = slot.id == NodeId::BLIND_BRANCH;
         let id = self
-            .build(key, path.len(), rlp, under_extension)
+            .build(key, path.len(), rlp, is_branch)
             .map_err(|what| Error::Malformed(what, key, path.len()))?;
         if place == Place::Root {
             self.root = slot;
@@ -102,10 +102,10 @@ impl<const V: usize> SparseTrie<V> {
         path: B256,
         depth: usize,
         rlp: &[u8],
-        under_extension: bool,
+        is_branch: bool,
     ) -> Result<NodeId, Malformed> {
         let node = decode(rlp)?;
-        if under_extension && !matches!(node, Decoded::Branch(_)) {
+        if is_branch && !matches!(node, Decoded::Branch(_)) {
             return Err(Malformed::Child);
         }
         let used = self.now;
@@ -161,13 +161,16 @@ impl<const V: usize> SparseTrie<V> {
         path: B256,
         depth: usize,
         child: Child<'_>,
-        under_extension: bool,
+        is_branch: bool,
     ) -> Result<Slot, Malformed> {
         match child {
             Child::None => Ok(Slot::EMPTY),
-            Child::Hash(hash) => Ok(Slot::clean(NodeId::BLIND, hash)),
+            Child::Hash(hash) => {
+                let id = if is_branch { NodeId::BLIND_BRANCH } else { NodeId::BLIND };
+                Ok(Slot::clean(id, hash))
+            }
             Child::Embedded(rlp) => {
-                let id = self.build(path, depth, rlp, under_extension)?;
+                let id = self.build(path, depth, rlp, is_branch)?;
                 Ok(Slot::clean(id, rlp))
             }
         }

@@ -1,0 +1,133 @@
+//! What stood before the open block where a node was hashed ahead of the block's end, so that the
+//! diff compares with that and not with what was hashed in between.
+
+use super::SparseTrie;
+use crate::node::{NO_ENTRY, Place};
+use tandem_primitives::B256;
+
+/// A path where a node was hashed ahead.
+#[derive(Clone, Debug)]
+struct Entry {
+    /// Hash of the node that stood alone there before the block, if one did.
+    before: Option<B256>,
+    place: Place,
+    /// The branch's next child with an entry.
+    next: u32,
+    /// Position in the diff of what was last written there.
+    change: Option<u32>,
+}
+
+/// The nodes of a trie that were hashed ahead in the open block.
+#[derive(Clone, Debug, Default)]
+pub struct Ahead {
+    entries: Vec<Entry>,
+    /// Changes in the diff that do not hold any more.
+    pub void: Vec<u32>,
+}
+
+impl Ahead {
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// What stood there before the block, and what the diff says since.
+    pub fn get(&self, entry: u32) -> (Option<B256>, Option<u32>) {
+        let entry = &self.entries[entry as usize];
+        (entry.before, entry.change)
+    }
+
+    pub fn set_change(&mut self, entry: u32, change: Option<u32>) {
+        self.entries[entry as usize].change = change;
+    }
+}
+
+impl<const V: usize> SparseTrie<V> {
+    /// The entry of a slot, if its node was hashed ahead.
+    #[inline]
+    pub(super) fn entry(&self, place: Place) -> Option<u32> {
+        let mut entry = match place {
+            Place::Root => self.root.entry,
+            Place::Extension(index) => self.extensions.get(index).child.entry,
+            Place::Branch(index, _) => self.branches.get(index).entry,
+        };
+        while entry != NO_ENTRY && self.ahead.entries[entry as usize].place != place {
+            entry = self.ahead.entries[entry as usize].next;
+        }
+        (entry != NO_ENTRY).then_some(entry)
+    }
+
+    /// Makes an entry for a slot that has none.
+    pub(super) fn add_entry(&mut self, place: Place, before: Option<B256>, change: Option<u32>) {
+        let entry = self.ahead.entries.len() as u32;
+        self.ahead.entries.push(Entry { before, place, next: NO_ENTRY, change });
+        self.hang_entry(place, entry);
+    }
+
+    /// Gives an entry to a slot that has none.
+    pub(super) fn hang_entry(&mut self, place: Place, entry: u32) {
+        let first = self.first_entry(place);
+        let next = std::mem::replace(first, entry);
+        let entry = &mut self.ahead.entries[entry as usize];
+        (entry.place, entry.next) = (place, next);
+    }
+
+    /// Takes the entry of a slot away from it.
+    pub(super) fn take_entry(&mut self, place: Place) -> Option<u32> {
+        let entry = self.entry(place)?;
+        let next = self.ahead.entries[entry as usize].next;
+        let mut at = *self.first_entry(place);
+        if at == entry {
+            *self.first_entry(place) = next;
+            return Some(entry);
+        }
+        while self.ahead.entries[at as usize].next != entry {
+            at = self.ahead.entries[at as usize].next;
+        }
+        self.ahead.entries[at as usize].next = next;
+        Some(entry)
+    }
+
+    /// Hash of the node that stood alone at a slot before the block.
+    pub(super) fn before(&self, place: Place) -> Option<B256> {
+        match self.entry(place) {
+            Some(entry) => self.ahead.get(entry).0,
+            None => self.slot(place).hash(),
+        }
+    }
+
+    /// The same of a slot whose path holds nothing from now on: what the diff says of it is void.
+    pub(super) fn take_before(&mut self, place: Place) -> Option<B256> {
+        let Some(entry) = self.take_entry(place) else {
+            return self.slot(place).hash();
+        };
+        let (before, change) = self.ahead.get(entry);
+        self.ahead.set_change(entry, None);
+        self.ahead.void.extend(change);
+        before
+    }
+
+    /// Voids everything that hashing ahead put into the diff: the whole trie goes.
+    pub(crate) fn void_all(&mut self, void: &mut Vec<u32>) {
+        void.append(&mut self.ahead.void);
+        void.extend(self.ahead.entries.iter().filter_map(|entry| entry.change));
+    }
+
+    /// Forgets the entries at the end of the block. A place that is used for something else by now
+    /// has no entry either.
+    pub(super) fn clear_entries(&mut self, void: &mut Vec<u32>) {
+        void.append(&mut self.ahead.void);
+        let mut entries = std::mem::take(&mut self.ahead.entries);
+        for entry in entries.drain(..) {
+            *self.first_entry(entry.place) = NO_ENTRY;
+        }
+        self.ahead.entries = entries;
+    }
+
+    fn first_entry(&mut self, place: Place) -> &mut u32 {
+        match place {
+            Place::Root => &mut self.root.entry,
+            Place::Extension(index) => &mut self.extensions.get_mut(index).child.entry,
+            Place::Branch(index, _) => &mut self.branches.get_mut(index).entry,
+        }
+    }
+}

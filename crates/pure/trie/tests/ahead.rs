@@ -1,0 +1,218 @@
+//! Hashing ahead changes nothing: with it and without it, the same updates leave the same top node
+//! and the same changes.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::*;
+use rand::{Rng, rngs::StdRng, seq::SliceRandom};
+use tandem_primitives::{
+    Account, AccountUpdate, B256, Shard, SlotUpdate, SubtrieRoot, TrieDiff, U256, WalkTarget,
+};
+use tandem_trie::{AheadLimits, ShardTrie};
+
+type Change = (Option<B256>, Vec<u8>, Option<Vec<u8>>);
+
+/// A diff in an order of its own.
+fn sorted(diff: &TrieDiff) -> (Vec<B256>, Vec<Change>) {
+    let mut wiped = diff.wiped.clone();
+    wiped.sort_unstable();
+    let mut changes: Vec<Change> = diff
+        .iter()
+        .map(|change| (change.owner, change.path.to_vec(), change.rlp.map(<[u8]>::to_vec)))
+        .collect();
+    changes.sort_unstable();
+    (wiped, changes)
+}
+
+fn answer(shard: &mut ShardTrie, store: &Store, targets: &[WalkTarget]) {
+    for target in targets {
+        store.walk_one(target, &mut |owner, path, rlp| {
+            shard.reveal(owner.as_ref(), path, rlp).unwrap();
+        });
+        shard.answered(target);
+    }
+}
+
+fn finish(shard: &mut ShardTrie, store: &Store) -> (SubtrieRoot, TrieDiff) {
+    let mut targets = Vec::new();
+    loop {
+        shard.take_targets(&mut targets);
+        answer(shard, store, &std::mem::take(&mut targets));
+        if let Some(done) = shard.finish().unwrap() {
+            return done;
+        }
+    }
+}
+
+fn eager() -> AheadLimits {
+    AheadLimits { touches_min: 0, levels: 0 }
+}
+
+/// Runs the updates with answers and work ahead at any moment.
+fn run(rng: &mut StdRng, shard: &mut ShardTrie, store: &Store, updates: &[AccountUpdate]) {
+    let mut waiting = Vec::new();
+    for update in updates {
+        if rng.random_ratio(1, 4) {
+            let slots: Vec<_> = update.slots.iter().map(|slot| slot.key).collect();
+            shard.prefetch(&update.address_hash, &slots);
+        }
+        shard.update(update);
+        shard.take_targets(&mut waiting);
+        waiting.shuffle(rng);
+        let now: Vec<_> = waiting.drain(..rng.random_range(0..=waiting.len())).collect();
+        answer(shard, store, &now);
+        if rng.random() {
+            shard.ahead.touches_min = rng.random_range(0..4);
+            shard.ahead.levels = rng.random_range(0..4);
+            shard.work_ahead();
+        }
+    }
+    answer(shard, store, &waiting);
+    if rng.random() {
+        shard.work_ahead();
+    }
+}
+
+/// All in one shard, in accounts with some storage.
+fn updates(
+    rng: &mut StdRng,
+    state: &mut State,
+    spaces: &(KeySpace, KeySpace),
+) -> Vec<AccountUpdate> {
+    let mut updates = Vec::new();
+    for _ in 0..rng.random_range(0..30) {
+        let mut next = update(rng, state, &spaces.0, &spaces.1);
+        next.address_hash[0] &= 0x0f;
+        let before = state.0.get(&next.address_hash).cloned();
+        state.apply(&next);
+        updates.push(next.clone());
+        let Some((account, slots)) = before.filter(|_| rng.random_ratio(1, 4)) else { continue };
+        let back = AccountUpdate {
+            account: Some(account),
+            wiped: false,
+            slots: next.slots.iter().map(|slot| restored(slot.key, &slots)).collect(),
+            ..next
+        };
+        state.apply(&back);
+        updates.push(back);
+    }
+    updates
+}
+
+fn restored(key: B256, slots: &Slots) -> SlotUpdate {
+    SlotUpdate { key, value: slots.get(&key).copied().unwrap_or_default() }
+}
+
+#[test]
+fn the_diff_is_the_same_with_and_without_work_ahead() {
+    let mut counts = (0, 0, 0);
+    for seed in 0..10_000 {
+        let rng = &mut rng(seed);
+        let spaces = (KeySpace::random(rng), KeySpace::random(rng));
+        let mut state = State::default();
+        updates(rng, &mut state, &spaces);
+        let mut store = state.store();
+        let first = Shard::from_nibble(0).unwrap();
+        let (mut plain, mut ahead) = (ShardTrie::new(first), ShardTrie::new(first));
+        for _ in 0..rng.random_range(1..5) {
+            let updates = updates(rng, &mut state, &spaces);
+            run(rng, &mut ahead, &store, &updates);
+            updates.iter().for_each(|update| plain.update(update));
+            let want = finish(&mut plain, &store);
+            let got = finish(&mut ahead, &store);
+            assert_eq!(got.0, want.0, "top, seed {seed}");
+            assert_eq!(sorted(&got.1), sorted(&want.1), "diff, seed {seed}");
+            store.apply(&got.1);
+            let done = ahead.counts();
+            counts = (counts.0 + done.ahead, counts.1 + done.at_end, counts.2 + done.again);
+        }
+        assert_eq!(store.nodes, state.store().nodes, "nodes, seed {seed}");
+    }
+    assert!(counts.0 > 100_000 && counts.2 > 10_000, "little was hashed ahead: {counts:?}");
+}
+
+fn key(start: &[u8]) -> B256 {
+    let mut key = B256::ZERO;
+    key[..start.len()].copy_from_slice(start);
+    key
+}
+
+fn write(nonce: u64, slots: &[(u8, u64)]) -> AccountUpdate {
+    let slot = |&(at, value): &(u8, u64)| SlotUpdate {
+        key: key(&[at, at.wrapping_mul(7)]),
+        value: U256::from(value),
+    };
+    AccountUpdate {
+        address_hash: key(&[1, nonce as u8 % 2]),
+        account: Some(Account { nonce, ..Account::default() }),
+        wiped: false,
+        slots: slots.iter().map(slot).collect(),
+    }
+}
+
+/// A shard and a store that hold a few accounts and slots.
+fn base() -> (ShardTrie, Store) {
+    let mut store = Store::default();
+    let mut shard = ShardTrie::new(Shard::from_nibble(0).unwrap());
+    let slots: Vec<_> = (0..=255).map(|at| (at, 1 << 60 | u64::from(at))).collect();
+    shard.update(&write(2, &slots));
+    shard.update(&write(3, &[]));
+    let (_, diff) = finish(&mut shard, &store);
+    store.apply(&diff);
+    shard.ahead = eager();
+    (shard, store)
+}
+
+#[test]
+fn what_is_written_and_restored_leaves_no_change() {
+    for ahead in [false, true] {
+        let (mut shard, store) = base();
+        for update in [
+            write(2, &[(3, 9), (200, 0)]),
+            write(5, &[]),
+            write(4, &[(3, 10), (77, 1)]),
+            write(3, &[]),
+            write(2, &[(3, 1 << 60 | 3), (77, 1 << 60 | 77), (200, 1 << 60 | 200)]),
+        ] {
+            shard.update(&update);
+            if ahead {
+                shard.work_ahead();
+            }
+        }
+        let (_, diff) = finish(&mut shard, &store);
+        assert_eq!(diff, TrieDiff::default(), "work ahead: {ahead}");
+        assert_eq!(shard.counts().ahead > 0, ahead);
+    }
+}
+
+#[test]
+fn what_is_hashed_ahead_is_not_hashed_at_the_end() {
+    let (mut shard, store) = base();
+    let slots: Vec<_> = (0..128).map(|at| (at, 5)).collect();
+    shard.update(&write(2, &slots));
+    shard.ahead.levels = 1;
+    let hashed = shard.work_ahead();
+    // Half of the top branch's children, each with sixteen leaves.
+    assert_eq!(hashed, 8 + 128);
+    assert_eq!(shard.work_ahead(), 0);
+    finish(&mut shard, &store);
+    let counts = shard.counts();
+    assert_eq!((counts.ahead, counts.again), (136, 0));
+    // The storage trie's top, the account leaf, and the branches above it.
+    assert!(counts.at_end <= 5, "{counts:?}");
+}
+
+#[test]
+fn an_account_without_open_storage_is_written_at_once() {
+    let (mut shard, store) = base();
+    shard.ahead.levels = 1;
+    shard.update(&write(5, &[]));
+    assert!(shard.work_ahead() > 0);
+    // The last value wins.
+    shard.update(&write(7, &[]));
+    let (top, _) = finish(&mut shard, &store);
+    let (mut plain, store) = base();
+    plain.update(&write(7, &[]));
+    assert_eq!(top, finish(&mut plain, &store).0);
+}
