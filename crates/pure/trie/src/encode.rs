@@ -57,7 +57,10 @@ fn start_path(flag: u8, start: usize, end: usize, key: &B256, out: &mut Vec<u8>)
 
 /// Appends a leaf that stands at `depth` of its key.
 pub fn encode_leaf(key: &B256, depth: usize, value: &[u8], out: &mut Vec<u8>) {
-    start_list(path_len(DEPTH_MAX - depth) + string_len(value), out);
+    let payload = path_len(DEPTH_MAX - depth) + string_len(value);
+    // The headers of the list, the path and the value take at most seven bytes.
+    out.reserve(payload + 7);
+    start_list(payload, out);
     start_path(0x20, depth, DEPTH_MAX, key, out);
     out.extend_from_slice(&key[depth.div_ceil(2)..]);
     push_string(value, out);
@@ -79,27 +82,39 @@ pub fn encode_extension(key: &B256, start: usize, end: usize, child: &[u8], out:
 /// Appends a branch without a value. `lens` holds the length of each child's reference, 0 for no
 /// child; `references` the references of the children there are, in order.
 pub fn encode_branch(lens: &[u8; 16], references: &[[u8; 32]], out: &mut Vec<u8>) {
+    const HASHES: u128 = u128::from_ne_bytes([HASH_LEN; 16]);
+    if u128::from_ne_bytes(*lens) & !HASHES == 0 {
+        return encode_hashes(lens, references, out);
+    }
     let payload = 1 + lens.iter().map(|&len| reference_len(len)).sum::<usize>();
     start_list(payload, out);
-    let mut at = out.len();
-    // Children that are not there, and the value, are empty strings.
-    out.resize(at + payload, EMPTY_STRING);
     let mut references = references.iter();
     for &len in lens {
         if len == 0 {
-            at += 1;
-            continue;
+            out.push(EMPTY_STRING);
+        } else if let Some(reference) = references.next() {
+            push_reference(&reference[..usize::from(len)], out);
         }
-        let Some(reference) = references.next() else {
-            break;
-        };
-        if len == HASH_LEN {
-            out[at] = EMPTY_STRING + HASH_LEN;
-            out[at + 1..at + 33].copy_from_slice(reference);
-        } else {
-            out[at..at + usize::from(len)].copy_from_slice(&reference[..usize::from(len)]);
-        }
-        at += reference_len(len);
+    }
+    out.push(EMPTY_STRING);
+}
+
+/// Appends a branch all of whose children are held by their hashes, as nearly all are.
+fn encode_hashes(lens: &[u8; 16], references: &[[u8; 32]], out: &mut Vec<u8>) {
+    let payload = 17 + references.len() * usize::from(HASH_LEN);
+    out.reserve(payload + 3);
+    start_list(payload, out);
+    let start = out.len();
+    // Children that are not there, and the value, are empty strings.
+    out.resize(start + payload, EMPTY_STRING);
+    let body = &mut out[start..];
+    let mut present = (0..16).fold(0u16, |bits, at| bits | u16::from(lens[at] != 0) << at);
+    for (rank, reference) in references.iter().enumerate() {
+        // Before a child there is one byte for each nibble, and the hashes of those before it.
+        let at = present.trailing_zeros() as usize + rank * usize::from(HASH_LEN);
+        present &= present.wrapping_sub(1);
+        body[at] = EMPTY_STRING + HASH_LEN;
+        body[at + 1..at + 33].copy_from_slice(reference);
     }
 }
 

@@ -9,10 +9,11 @@ use tandem_primitives::B256;
 
 /// A level with at least this many dirty nodes is shared out over the rayon pool. Measured: below,
 /// handing work to other threads costs more than it saves.
-const PARALLEL_MIN: usize = 1024;
+pub(crate) const PARALLEL_MIN: usize = 1024;
 
-/// Nodes that one thread takes at a time.
-const CHUNK: usize = 256;
+/// Nodes that are encoded, hashed and settled at a time: few enough that their RLP stays in the
+/// cache nearest to the processor, many enough to keep the lanes full.
+pub(crate) const CHUNK: usize = 256;
 
 /// A dirty node: where the slot that holds it lies, and its path.
 #[derive(Clone, Copy, Debug)]
@@ -46,11 +47,13 @@ pub struct Scratch {
     pub(crate) batch: Batch,
     /// Positions in the diff of changes that do not hold any more.
     pub(crate) void: Vec<u32>,
+    /// What the threads fill.
+    pub(crate) parts: Vec<Batch>,
 }
 
 impl Batch {
     /// Encodes and hashes these nodes.
-    fn fill(&mut self, jobs: &[Job], encode: impl Fn(&Job, &mut Vec<u8>)) {
+    pub(crate) fn fill(&mut self, jobs: &[Job], encode: impl Fn(&Job, &mut Vec<u8>)) {
         self.rlp.clear();
         self.ends.clear();
         for job in jobs {
@@ -82,23 +85,21 @@ impl Scratch {
         self.levels[depth].push(job);
     }
 
-    /// Encodes and hashes the nodes of one level, on all threads when there are many, and gives
-    /// the results on in pieces.
-    pub(crate) fn hash_level(
-        batch: &mut Batch,
+    /// Encodes and hashes these nodes of one level, on all threads, and gives the results on in
+    /// pieces.
+    pub(crate) fn hash_parallel<'a>(
+        parts: &'a mut Vec<Batch>,
         jobs: &[Job],
         encode: impl Fn(&Job, &mut Vec<u8>) + Sync,
-    ) -> Vec<Batch> {
-        if jobs.len() < PARALLEL_MIN {
-            batch.fill(jobs, encode);
-            return Vec::new();
+    ) -> &'a [Batch] {
+        let count = jobs.len().div_ceil(CHUNK);
+        if parts.len() < count {
+            parts.resize_with(count, Batch::default);
         }
-        jobs.par_chunks(CHUNK)
-            .map(|jobs| {
-                let mut batch = Batch::default();
-                batch.fill(jobs, &encode);
-                batch
-            })
-            .collect()
+        let parts = &mut parts[..count];
+        parts.par_iter_mut().zip(jobs.par_chunks(CHUNK)).for_each(|(batch, jobs)| {
+            batch.fill(jobs, &encode);
+        });
+        parts
     }
 }

@@ -44,6 +44,12 @@ impl NodeId {
         Self(3 << KIND_SHIFT | index)
     }
 
+    /// Index of the branch, if it is one.
+    #[inline]
+    pub fn as_branch(self) -> Option<u32> {
+        (self.0 >> KIND_SHIFT == 3).then_some(self.0 & INDEX_MASK)
+    }
+
     #[inline]
     pub fn kind(self) -> Kind {
         let index = self.0 & INDEX_MASK;
@@ -114,11 +120,9 @@ pub struct Leaf<const V: usize> {
 }
 
 impl<const V: usize> Leaf<V> {
-    /// A leaf with a value of 1 to `V` bytes.
-    pub fn new(key: B256, value: &[u8], used: u32) -> Self {
-        let mut leaf = Self { key, used, len: 0, value: [0; V] };
-        leaf.set(value);
-        leaf
+    /// A leaf whose value of 1 to `V` bytes is set where it lies: one less copy of it all.
+    pub fn without_value(key: B256, used: u32) -> Self {
+        Self { key, used, len: 0, value: [0; V] }
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 use super::SparseTrie;
 use crate::{
     encode::{encode_extension, encode_leaf},
-    hashing::{Batch, Job, Scratch},
+    hashing::{Batch, CHUNK, Job, PARALLEL_MIN, Scratch},
     nibbles::{DEPTH_MAX, unpack},
     node::{Extension, Kind, NodeId, Place, Slot},
 };
@@ -54,20 +54,29 @@ pub(crate) fn hash_tries<const V: usize>(
         }
     }
     let mut hashed = Hashed::default();
-    let Scratch { levels, paths, batch, void } = scratch;
-    for jobs in levels.iter_mut().rev().filter(|jobs| !jobs.is_empty()) {
-        let parts = Scratch::hash_level(batch, jobs, |job, out| {
-            tries[job.trie as usize].1.encode(job.id, usize::from(job.depth), out);
-        });
-        let parts = if parts.is_empty() { std::slice::from_ref(batch) } else { &parts };
-        for (job, (rlp, hash)) in jobs.iter().zip(parts.iter().flat_map(Batch::iter)) {
-            let path = &paths[job.path as usize..][..usize::from(job.depth)];
-            let (owner, trie) = &mut tries[job.trie as usize];
-            let change = NodeChange { owner: *owner, path, rlp: Some(rlp) };
-            hashed.again += usize::from(trie.settle(job.place, pass, change, hash, diff));
+    let Scratch { levels, paths, batch, parts, void } = scratch;
+    for level in levels.iter_mut().rev() {
+        // Children come before their parents, the nodes of one level in any order.
+        let parallel = level.len() >= PARALLEL_MIN && rayon::current_num_threads() > 1;
+        for jobs in level.chunks(if parallel { level.len() } else { CHUNK }) {
+            let encode = |job: &Job, out: &mut Vec<u8>| {
+                tries[job.trie as usize].1.encode(job.id, usize::from(job.depth), out);
+            };
+            let batches = if parallel {
+                Scratch::hash_parallel(parts, jobs, encode)
+            } else {
+                batch.fill(jobs, encode);
+                std::slice::from_ref(batch)
+            };
+            for (job, (rlp, hash)) in jobs.iter().zip(batches.iter().flat_map(Batch::iter)) {
+                let path = &paths[job.path as usize..][..usize::from(job.depth)];
+                let (owner, trie) = &mut tries[job.trie as usize];
+                let change = NodeChange { owner: *owner, path, rlp: Some(rlp) };
+                hashed.again += usize::from(trie.settle(job.place, pass, change, hash, diff));
+            }
         }
-        hashed.nodes += jobs.len();
-        jobs.clear();
+        hashed.nodes += level.len();
+        level.clear();
     }
     paths.clear();
     if pass == Pass::End {

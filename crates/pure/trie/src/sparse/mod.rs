@@ -207,8 +207,17 @@ impl<const V: usize> SparseTrie<V> {
         let mut id = self.root.id;
         self.trail.clear();
         loop {
+            // Nearly every step goes through a branch: one comparison that is easy to foresee.
+            while let Some(index) = id.as_branch() {
+                let branch = self.branches.get_mut(index);
+                branch.used = self.now;
+                let nibble = nibble(key, depth);
+                self.trail.push(place);
+                (place, id) = (Place::Branch(index, nibble), branch.child(nibble));
+                depth += 1;
+            }
             match id.kind() {
-                Kind::None | Kind::Blind => return (place, depth),
+                Kind::None | Kind::Blind | Kind::Branch(_) => return (place, depth),
                 Kind::Leaf(index) => {
                     self.leaves.get_mut(index).used = self.now;
                     return (place, depth);
@@ -222,14 +231,6 @@ impl<const V: usize> SparseTrie<V> {
                     }
                     self.trail.push(place);
                     (place, depth, id) = (Place::Extension(index), end, extension.child.id);
-                }
-                Kind::Branch(index) => {
-                    let branch = self.branches.get_mut(index);
-                    branch.used = self.now;
-                    let nibble = nibble(key, depth);
-                    self.trail.push(place);
-                    (place, id) = (Place::Branch(index, nibble), branch.child(nibble));
-                    depth += 1;
                 }
             }
         }
@@ -289,7 +290,9 @@ impl<const V: usize> SparseTrie<V> {
     }
 
     fn new_leaf(&mut self, key: &B256, value: &[u8]) -> NodeId {
-        NodeId::leaf(self.leaves.insert(Leaf::new(*key, value, self.now)))
+        let index = self.leaves.insert(Leaf::without_value(*key, self.now));
+        self.leaves.get_mut(index).set(value);
+        NodeId::leaf(index)
     }
 
     /// Puts a node into a slot where there is none.

@@ -5,7 +5,7 @@ use crate::{
     Error, Malformed,
     decode::{Child, Decoded, decode},
     nibbles::{DEPTH_MAX, common_prefix, nibble, pack, put_nibble},
-    node::{Extension, Kind, Leaf, NodeId, Place, Slot},
+    node::{Extension, Kind, NodeId, Place, Slot},
 };
 use tandem_primitives::{B256, keccak256};
 
@@ -118,7 +118,7 @@ impl<const V: usize> SparseTrie<V> {
                 if value.len() > V {
                     return Err(Malformed::Value);
                 }
-                Ok(NodeId::leaf(self.leaves.insert(Leaf::new(key, value, used))))
+                Ok(self.new_leaf(&key, value))
             }
             Decoded::Extension(hex_prefix, child) => {
                 let mut key = path;
