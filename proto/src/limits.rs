@@ -6,8 +6,16 @@
 /// receipts and diff are bounded by its gas.
 pub const STORAGE_MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of one message from or to multiproof-workers: what one transaction does to the state.
+/// Bytes of one message from or to multiproof-workers.
 pub const PROOF_MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of a state update after which it goes on in another message. What one transaction does is
+/// far below; a whole block's diff, sent when its root is computed once more, may be far above, and
+/// handling a message must not hold up others on the same connection.
+pub const UPDATE_PART_BYTES: usize = 256 << 10;
+
+/// Bytes of a W3C `traceparent`; version 00 has 55.
+pub const TRACEPARENT_BYTES_MAX: usize = 256;
 
 /// Accounts in one read of the state. One call is one snapshot, so a longer list can only be split
 /// by a caller that compares the base of the answers.

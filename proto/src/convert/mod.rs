@@ -19,9 +19,11 @@ mod status;
 mod storage;
 mod storage_answers;
 mod trie;
+mod update_parts;
 
 pub use blob_validator::{BlobRequest, BlobStreamAnswer, BlobStreamRequest};
 pub use error::{ConvertError, Reason};
 pub use multiproof::{Command, SessionAnswer, SessionCommand};
 pub use status::ERROR_METADATA;
 pub use trie::TrieDiffParts;
+pub use update_parts::UpdateParts;

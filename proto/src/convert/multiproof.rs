@@ -2,11 +2,12 @@
 
 use super::{
     error::{At, ConvertError, Reason},
-    field::{count, hash, hash_bytes, nested, range, required, shard_bits, shards},
+    field::{at_most, count, hash, hash_bytes, nested, range, required, shard_bits, shards},
     trie::NODE_BYTES_MAX,
 };
 use crate::{
-    multiproof::{Begin, Error, ProofStats, ShardRoots, StateUpdate, Status},
+    limits::TRACEPARENT_BYTES_MAX,
+    multiproof::{Begin, Error, Prefetch, ProofStats, ShardRoots, StateUpdate, Status},
     wire::multiproof_workers::v1::{
         self, process_block_request::Command as WireCommand, process_block_response::Answer,
     },
@@ -18,19 +19,34 @@ use tandem_primitives::{B256, Shard, SubtrieRoot};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
     /// Opens the block.
-    Begin(Begin),
+    Begin {
+        /// Which block.
+        begin: Begin,
+        /// The caller's span as a W3C `traceparent`, unchecked; empty without one.
+        traceparent: String,
+    },
     /// Feeds what one transaction did.
     Update(Arc<StateUpdate>),
     /// No more updates come: the roots are wanted.
     Finish,
     /// The block is given up.
     Cancel,
+    /// Keys that this block will probably touch. Belongs to no session.
+    Prefetch {
+        /// Its hash.
+        block: B256,
+        /// The keys.
+        keys: Arc<Prefetch>,
+    },
+    /// This block was refused after its roots were given. Belongs to no session.
+    Discard(B256),
 }
 
 /// One message of the stream to the workers, which carries block after block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionCommand {
-    /// Names the session of one block within the stream; never used twice.
+    /// Names the session of one block within the stream; never used twice. 0 for a command that
+    /// belongs to none.
     pub session: u64,
     /// What is to be done.
     pub command: Command,
@@ -45,28 +61,35 @@ pub struct SessionAnswer {
     pub result: Result<ShardRoots, Error>,
 }
 
-impl From<Begin> for v1::Begin {
-    fn from(begin: Begin) -> Self {
-        Self { block: Some(begin.block.into()), parent: hash_bytes(begin.parent) }
+impl From<(Begin, String)> for v1::Begin {
+    fn from((begin, traceparent): (Begin, String)) -> Self {
+        let parent = hash_bytes(begin.parent);
+        Self { block: Some(begin.block.into()), parent, traceparent }
     }
 }
 
-impl TryFrom<v1::Begin> for Begin {
+impl TryFrom<v1::Begin> for (Begin, String) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::Begin) -> Result<Self, ConvertError> {
         let block = nested(wire.block).at("block")?;
-        Ok(Self { block, parent: hash(&wire.parent).at("parent")? })
+        let begin = Begin { block, parent: hash(&wire.parent).at("parent")? };
+        at_most(TRACEPARENT_BYTES_MAX, wire.traceparent.len()).at("traceparent")?;
+        Ok((begin, wire.traceparent))
     }
 }
 
 impl From<SessionCommand> for v1::ProcessBlockRequest {
     fn from(message: SessionCommand) -> Self {
         let command = match message.command {
-            Command::Begin(begin) => WireCommand::Begin(begin.into()),
+            Command::Begin { begin, traceparent } => {
+                WireCommand::Begin((begin, traceparent).into())
+            }
             Command::Update(update) => WireCommand::Update((&*update).into()),
             Command::Finish => WireCommand::Finish(v1::Finish {}),
             Command::Cancel => WireCommand::Cancel(v1::Cancel {}),
+            Command::Prefetch { block, keys } => WireCommand::Prefetch((block, &*keys).into()),
+            Command::Discard(block) => WireCommand::Discard(block.into()),
         };
         Self { session: message.session, command: Some(command) }
     }
@@ -78,7 +101,8 @@ impl TryFrom<v1::ProcessBlockRequest> for SessionCommand {
     fn try_from(wire: v1::ProcessBlockRequest) -> Result<Self, ConvertError> {
         let command = match required(wire.command).at("process_block.command")? {
             WireCommand::Begin(begin) => {
-                Command::Begin(begin.try_into().at("process_block.begin")?)
+                let (begin, traceparent) = begin.try_into().at("process_block.begin")?;
+                Command::Begin { begin, traceparent }
             }
             WireCommand::Update(update) => {
                 let update: StateUpdate = update.try_into().at("process_block.update")?;
@@ -86,6 +110,14 @@ impl TryFrom<v1::ProcessBlockRequest> for SessionCommand {
             }
             WireCommand::Finish(_) => Command::Finish,
             WireCommand::Cancel(_) => Command::Cancel,
+            WireCommand::Prefetch(prefetch) => {
+                let (block, keys): (_, Prefetch) =
+                    prefetch.try_into().at("process_block.prefetch")?;
+                Command::Prefetch { block, keys: Arc::new(keys) }
+            }
+            WireCommand::Discard(discard) => {
+                Command::Discard(hash(&discard.block).at("block").at("process_block.discard")?)
+            }
         };
         Ok(Self { session: wire.session, command })
     }

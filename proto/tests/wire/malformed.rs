@@ -186,6 +186,53 @@ fn an_update_may_come_in_any_order_but_names_nothing_twice() {
     assert_eq!(error.field(), "process_block.update.accounts[0].slot_keys[2]");
 }
 
+#[test]
+fn a_malformed_begin_or_advice_names_the_field() {
+    use workers::process_block_request::Command as Wire;
+    let refused = |command| {
+        let message = workers::ProcessBlockRequest { session: 1, command: Some(command) };
+        SessionCommand::try_from(message).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let begin = |length| {
+        let (parent, traceparent) = (vec![0; 32].into(), "x".repeat(length));
+        Wire::Begin(workers::Begin { block: Some(id()), parent, traceparent })
+    };
+    assert_eq!(refused(begin(256)), "");
+    let error = "process_block.begin.traceparent: 257 are more than 256";
+    assert_eq!(refused(begin(257)), error);
+
+    let valid = workers::Prefetch {
+        block: vec![1; 32].into(),
+        address_hashes: vec![2; 64].into(),
+        slot_counts: vec![0, 1],
+        slot_keys: vec![3; 32].into(),
+    };
+    let advice = |spoil: fn(&mut workers::Prefetch)| {
+        let mut message = valid.clone();
+        spoil(&mut message);
+        refused(Wire::Prefetch(message))
+    };
+    let expect = [
+        (advice(|_| ()), ""),
+        (advice(|p| p.block = Bytes::new()), "block: expected 32 bytes, got 0"),
+        (
+            advice(|p| p.address_hashes = vec![2; 33].into()),
+            "address_hashes: 33 bytes are not a multiple of 32",
+        ),
+        (advice(|p| p.slot_counts = vec![1]), "slot_counts: expected 2 items, got 1"),
+        (advice(|p| p.slot_counts = vec![1, 1]), "slot_keys: expected 2 items, got 1"),
+        (
+            advice(|p| p.slot_keys = vec![3; 31].into()),
+            "slot_keys: 31 bytes are not a multiple of 32",
+        ),
+    ];
+    for (got, want) in expect {
+        assert_eq!(got.strip_prefix("process_block.prefetch.").unwrap_or(&got), want);
+    }
+    let discard = Wire::Discard(workers::DiscardRequest { block: vec![1; 31].into() });
+    assert_eq!(refused(discard), "process_block.discard.block: expected 32 bytes, got 31");
+}
+
 fn bad_trie_diff(spoil: impl FnOnce(&mut types::TrieNodes)) -> String {
     let mut diff = TrieDiff::default();
     diff.push(NodeChange { owner: None, path: &[3], rlp: Some(&[1, 2]) });

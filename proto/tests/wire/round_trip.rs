@@ -3,10 +3,11 @@ use bytes::Bytes;
 use proptest::{option, prelude::*};
 use prost::Message;
 use std::{fmt::Debug, sync::Arc};
-use tandem_primitives::{B256, NodeChange, Shard, TrieDiff, WalkTarget};
+use tandem_primitives::{AccountUpdate, B256, NodeChange, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
-    convert::TrieDiffParts,
+    convert::{TrieDiffParts, UpdateParts},
     event::ChainEvent,
+    multiproof::StateUpdate,
     storage::{Block, BlockRef, Epoch, ReadState, TransactionPlace},
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
@@ -105,6 +106,33 @@ proptest! {
             whole.append(&sent::<_, TrieDiff>(part));
         }
         prop_assert_eq!(&whole, &*diff);
+    }
+
+    #[test]
+    fn an_update_survives_being_cut_into_parts(
+        update in values::state_update(), part_bytes in 1..1500usize,
+    ) {
+        let update = Arc::new(update);
+        let parts: Vec<_> = UpdateParts::with_part_bytes(update.clone(), part_bytes).collect();
+        prop_assert!(!parts.is_empty());
+        let mut whole = Vec::<AccountUpdate>::new();
+        for part in parts {
+            // One account and one slot are in each, whatever the limit.
+            prop_assert!(part.encoded_len() <= part_bytes.max(128 + 66) + 32);
+            for account in sent::<_, StateUpdate>(part).accounts {
+                match whole.last_mut() {
+                    Some(last) if last.address_hash == account.address_hash => {
+                        prop_assert!(!account.wiped && !account.slots.is_empty());
+                        prop_assert_eq!(last.account, account.account);
+                        last.slots.extend(account.slots);
+                    }
+                    _ => whole.push(account),
+                }
+            }
+        }
+        prop_assert_eq!(&whole, &update.accounts);
+        let whole = UpdateParts::new(update.clone()).map(sent::<_, StateUpdate>);
+        prop_assert_eq!(whole.collect::<Vec<_>>(), vec![(*update).clone()]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tandem_primitives::{
 };
 use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand},
-    multiproof::{self, Begin, ProofStats, ShardRoots, StateUpdate},
+    multiproof::{self, Begin, Prefetch, ProofStats, ShardRoots, StateUpdate},
     storage::{
         self, Block, BlockRecord, BlockRef, Checkpoint, Forkchoice, ReadState, StateValues,
         TrieNode, TrieNodes,
@@ -193,10 +193,16 @@ pub fn multiproof_error() -> impl Strategy<Value = multiproof::Error> {
 
 pub fn command() -> impl Strategy<Value = SessionCommand> {
     let command = prop_oneof![
-        (block_id(), hash()).prop_map(|(block, parent)| Command::Begin(Begin { block, parent })),
+        (block_id(), hash(), "[0-9a-f-]{0,60}").prop_map(|(block, parent, traceparent)| {
+            Command::Begin { begin: Begin { block, parent }, traceparent }
+        }),
         state_update().prop_map(|update| Command::Update(Arc::new(update))),
         Just(Command::Finish),
         Just(Command::Cancel),
+        (hash(), vec((hash(), vec(hash(), 0..4)), 0..4)).prop_map(|(block, accounts)| {
+            Command::Prefetch { block, keys: Arc::new(Prefetch { accounts }) }
+        }),
+        hash().prop_map(Command::Discard),
     ];
     (any::<u64>(), command).prop_map(|(session, command)| SessionCommand { session, command })
 }

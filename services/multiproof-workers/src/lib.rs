@@ -19,6 +19,7 @@
 
 mod board;
 mod config;
+pub mod grpc;
 mod layers;
 mod metrics;
 mod service;

@@ -9,6 +9,11 @@ pub const TARGETS: &str = "tandem_multiproof_workers_walk_targets_total";
 pub const NODES: &str = "tandem_multiproof_workers_nodes_changed_total";
 pub const TRIE_BYTES: &str = "tandem_multiproof_workers_trie_bytes";
 pub const CLEARED: &str = "tandem_multiproof_workers_tries_cleared_total";
+pub const STREAMS: &str = "tandem_multiproof_workers_streams";
+pub const CONNECTIONS: &str = "tandem_multiproof_workers_client_connections_total";
+pub const CONNECTIONS_LOST: &str = "tandem_multiproof_workers_client_connections_lost_total";
+pub const TIMEOUTS: &str = "tandem_multiproof_workers_client_timeouts_total";
+pub const ADVICE_DROPPED: &str = "tandem_multiproof_workers_client_advice_dropped_total";
 
 pub fn describe() {
     let seconds = Unit::Seconds;
@@ -27,4 +32,17 @@ pub fn describe() {
         Unit::Count,
         "Times that a worker dropped its tries (reorg, invalid block)"
     );
+}
+
+/// The metrics of a server of the proof stream.
+pub fn describe_server() {
+    describe_gauge!(STREAMS, Unit::Count, "Proof streams that clients have open");
+}
+
+/// The metrics of a client of the proof stream.
+pub fn describe_client() {
+    describe_counter!(CONNECTIONS, Unit::Count, "Proof streams opened to the workers");
+    describe_counter!(CONNECTIONS_LOST, Unit::Count, "Proof streams that broke or were ended");
+    describe_counter!(TIMEOUTS, Unit::Count, "Blocks given up because the workers took too long");
+    describe_counter!(ADVICE_DROPPED, Unit::Count, "Prefetches dropped: no room, or no connection");
 }

@@ -1,0 +1,123 @@
+//! A state update cut into messages, and advice about keys.
+
+use super::{
+    error::{At, ConvertError},
+    field::{count, hash, hash_bytes, hash_list, items, size, total},
+    state::update_list,
+};
+use crate::{
+    limits::UPDATE_PART_BYTES,
+    multiproof::{Prefetch, StateUpdate},
+    wire::multiproof_workers::v1,
+};
+use std::sync::Arc;
+use tandem_primitives::{AccountUpdate, B256};
+
+/// What an account takes at most without its slots: its columns, and the counts before them.
+const ACCOUNT_BYTES_MAX: usize = 128;
+/// What a slot takes at most.
+const SLOT_BYTES_MAX: usize = 66;
+
+/// The messages of one [`StateUpdate`], each of [`UPDATE_PART_BYTES`] at most, to be sent one after
+/// the other: almost always a single one. One after the other they do what the whole does: an
+/// account that is cut is cleared by its first part alone, and comes with the same fields in each.
+#[derive(Debug)]
+pub struct UpdateParts {
+    update: Arc<StateUpdate>,
+    part_bytes: usize,
+    /// The account that comes next, and its slot.
+    next: Option<(usize, usize)>,
+}
+
+impl UpdateParts {
+    /// Cuts an update.
+    pub fn new(update: Arc<StateUpdate>) -> Self {
+        Self::with_part_bytes(update, UPDATE_PART_BYTES)
+    }
+
+    /// The same with another limit, for tests: at least one account and one slot go into each part.
+    pub fn with_part_bytes(update: Arc<StateUpdate>, part_bytes: usize) -> Self {
+        Self { update, part_bytes, next: Some((0, 0)) }
+    }
+
+    /// The accounts that fit into one part, the last one perhaps with some of its slots.
+    fn cut(&mut self, (mut index, mut slot): (usize, usize)) -> Vec<AccountUpdate> {
+        let mut part = Vec::new();
+        let mut room = self.part_bytes;
+        self.next = None;
+        while let Some(account) = self.update.accounts.get(index) {
+            let slots_max = room.saturating_sub(ACCOUNT_BYTES_MAX) / SLOT_BYTES_MAX;
+            let left = account.slots.len() - slot;
+            let fits = room >= ACCOUNT_BYTES_MAX && (left == 0 || slots_max > 0);
+            if !part.is_empty() && !fits {
+                self.next = Some((index, slot));
+                break;
+            }
+            let taken = left.min(slots_max.max(1));
+            part.push(AccountUpdate {
+                wiped: account.wiped && slot == 0,
+                slots: account.slots[slot..slot + taken].to_vec(),
+                ..*account
+            });
+            if taken < left {
+                self.next = Some((index, slot + taken));
+                break;
+            }
+            room = room.saturating_sub(ACCOUNT_BYTES_MAX + taken * SLOT_BYTES_MAX);
+            (index, slot) = (index + 1, 0);
+        }
+        part
+    }
+}
+
+impl Iterator for UpdateParts {
+    type Item = v1::StateUpdate;
+
+    fn next(&mut self) -> Option<v1::StateUpdate> {
+        let start = self.next.take()?;
+        let accounts = &self.update.accounts;
+        let slots: usize = accounts.iter().map(|account| account.slots.len()).sum();
+        let whole = accounts.len() * ACCOUNT_BYTES_MAX + slots * SLOT_BYTES_MAX;
+        let list = if start == (0, 0) && whole <= self.part_bytes {
+            update_list(accounts)
+        } else {
+            update_list(&self.cut(start))
+        };
+        Some(v1::StateUpdate { accounts: Some(list) })
+    }
+}
+
+impl From<(B256, &Prefetch)> for v1::Prefetch {
+    fn from((block, keys): (B256, &Prefetch)) -> Self {
+        let slots: usize = keys.accounts.iter().map(|(_, slots)| slots.len()).sum();
+        let mut slot_keys = Vec::with_capacity(slots * 32);
+        for slot in keys.accounts.iter().flat_map(|(_, slots)| slots) {
+            slot_keys.extend_from_slice(slot.as_slice());
+        }
+        Self {
+            block: hash_bytes(block),
+            address_hashes: hash_list(keys.accounts.iter().map(|(address, _)| address)),
+            slot_counts: keys.accounts.iter().map(|(_, slots)| size(slots.len())).collect(),
+            slot_keys: slot_keys.into(),
+        }
+    }
+}
+
+impl TryFrom<v1::Prefetch> for (B256, Prefetch) {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::Prefetch) -> Result<Self, ConvertError> {
+        let block = hash(&wire.block).at("block")?;
+        let addresses = items::<32>(&wire.address_hashes).at("address_hashes")?;
+        count(addresses.len() as u64, wire.slot_counts.len()).at("slot_counts")?;
+        let mut keys: &[[u8; 32]] = items(&wire.slot_keys).at("slot_keys")?;
+        count(total(&wire.slot_counts), keys.len()).at("slot_keys")?;
+        let mut accounts = Vec::with_capacity(addresses.len());
+        for (address, &slots) in addresses.iter().zip(&wire.slot_counts) {
+            let (own, behind) = keys.split_at(slots as usize);
+            keys = behind;
+            accounts.push((address.into(), own.iter().map(B256::from).collect()));
+        }
+        Ok((block, Prefetch { accounts }))
+    }
+}

@@ -1,0 +1,387 @@
+//! The workers on another machine, as the executor sees them.
+
+use super::connection::{Answer, Connection, Outgoing, discard, without_session};
+use crate::metrics as names;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use metrics::counter;
+use serde::Deserialize;
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use tandem_primitives::B256;
+use tandem_proto::{
+    convert::{Command, SessionAnswer, SessionCommand},
+    limits::PROOF_MESSAGE_BYTES_MAX,
+    multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status},
+    wire::multiproof_workers::v1::multiproof_workers_client::MultiproofWorkersClient,
+};
+use tandem_telemetry::traceparent;
+use tokio::{
+    runtime::Handle,
+    sync::mpsc,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Endpoint;
+use tracing::{Span, debug, info, warn};
+
+/// First wait before another attempt to connect; it doubles with each.
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+/// Longest wait before another attempt.
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// A connection that lived longer is followed by the next at once.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// How a [`Client`] behaves. All times in milliseconds.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientConfig {
+    /// Commands that may wait for the connection before the executor has to.
+    pub queue_capacity: usize,
+    /// Longest time that opening a connection and its stream may take.
+    pub connect_ms_max: u64,
+    /// How long a block that begins waits for a connection that is being made again.
+    pub reconnect_wait_ms: u64,
+    /// Longest wait for room in the queue, and for the roots after the last update.
+    pub answer_ms_max: u64,
+    /// Between two HTTP/2 pings, and the longest wait for the answer to one.
+    pub keep_alive_ms: u64,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            queue_capacity: 1024,
+            connect_ms_max: 1_000,
+            reconnect_wait_ms: 2_000,
+            answer_ms_max: 10_000,
+            keep_alive_ms: 2_000,
+        }
+    }
+}
+
+impl ClientConfig {
+    fn answer_wait(&self) -> Duration {
+        Duration::from_millis(self.answer_ms_max)
+    }
+}
+
+/// Not an address that one can connect to.
+#[derive(Debug, thiserror::Error)]
+#[error("{endpoint} is no endpoint: {error}")]
+pub struct EndpointError {
+    endpoint: String,
+    error: tonic::transport::Error,
+}
+
+/// A client of one [`Server`](super::Server) that holds all shards.
+///
+/// One connection, made at once and made again when it is lost, carries block after block.
+///
+/// Calls may wait (see [`ClientConfig`]) and so do not belong into async code, where they panic
+/// when they would have to.
+pub struct Client {
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+}
+
+struct Shared {
+    config: ClientConfig,
+    runtime: Handle,
+    link: Mutex<Option<Arc<Connection>>>,
+    /// Notified when `link` is there.
+    connected: Condvar,
+    /// The next session; never 0.
+    next: AtomicU64,
+}
+
+impl Client {
+    /// A client that connects in the background, on `runtime`, to an endpoint such as
+    /// `http://10.0.0.7:9601`.
+    ///
+    /// # Errors
+    /// [`EndpointError`]. That nobody is there is no error: see [`ProofApi::begin`].
+    pub fn connect(
+        endpoint: &str,
+        config: ClientConfig,
+        runtime: &Handle,
+    ) -> Result<Arc<Self>, EndpointError> {
+        names::describe_client();
+        let keep_alive = Duration::from_millis(config.keep_alive_ms);
+        let to = Endpoint::from_shared(endpoint.to_owned())
+            .map_err(|error| EndpointError { endpoint: endpoint.to_owned(), error })?
+            .connect_timeout(Duration::from_millis(config.connect_ms_max))
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(keep_alive)
+            .keep_alive_timeout(keep_alive)
+            .keep_alive_while_idle(true)
+            // The largest answer comes without waiting for the window to open again.
+            .initial_stream_window_size(2 << 20)
+            .initial_connection_window_size(4 << 20);
+        let shared = Arc::new(Shared {
+            config,
+            runtime: runtime.clone(),
+            link: Mutex::new(None),
+            connected: Condvar::new(),
+            next: AtomicU64::new(1),
+        });
+        let stop = CancellationToken::new();
+        let (keeper, stopped) = (shared.clone(), stop.clone());
+        runtime.spawn(async move {
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = keep_connected(&keeper, &to) => {}
+            }
+        });
+        Ok(Arc::new(Self { shared, stop }))
+    }
+
+    /// Whether there is a connection now.
+    pub fn is_connected(&self) -> bool {
+        self.shared.link().is_some()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Shared {
+    fn link(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection, waited for until then.
+    fn connection(&self, until: Instant) -> Option<Arc<Connection>> {
+        let mut link = self.link();
+        loop {
+            if let Some(connection) = &*link {
+                return Some(connection.clone());
+            }
+            let wait = until.checked_duration_since(Instant::now())?;
+            (link, _) =
+                self.connected.wait_timeout(link, wait).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+async fn keep_connected(shared: &Shared, to: &Endpoint) {
+    let mut backoff = BACKOFF_MIN;
+    let mut reported = false;
+    loop {
+        let (lived, status) = serve(shared, to).await;
+        if lived.is_some() {
+            counter!(names::CONNECTIONS_LOST).increment(1);
+            warn!(%status, "connection to the workers lost");
+            reported = false;
+        } else if !reported {
+            warn!(%status, endpoint = %to.uri(), "no connection to the workers");
+            reported = true;
+        }
+        if lived.is_some_and(|lived| lived >= SETTLED) {
+            backoff = BACKOFF_MIN;
+            continue;
+        }
+        // Many executors that lost the same server do not come back at the same moment.
+        sleep(backoff.mul_f64(rand::random_range(0.5..1.0))).await;
+        backoff = (backoff * 2).min(BACKOFF_MAX);
+    }
+}
+
+/// Takes the connection away when it is lost, or when the client is dropped.
+struct Link<'a> {
+    shared: &'a Shared,
+    connection: Arc<Connection>,
+    error: Error,
+}
+
+impl Drop for Link<'_> {
+    fn drop(&mut self) {
+        *self.shared.link() = None;
+        self.connection.close(&self.error);
+    }
+}
+
+/// One connection from beginning to end: how long it lived, if it came to be, and why it ended.
+async fn serve(shared: &Shared, to: &Endpoint) -> (Option<Duration>, tonic::Status) {
+    let (commands, queue) = mpsc::channel(shared.config.queue_capacity.max(2));
+    let open = async {
+        let channel = to.connect().await.map_err(|error| {
+            tonic::Status::unavailable(
+                std::error::Error::source(&error).unwrap_or(&error).to_string(),
+            )
+        })?;
+        let mut calls = MultiproofWorkersClient::new(channel)
+            .max_decoding_message_size(PROOF_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(PROOF_MESSAGE_BYTES_MAX);
+        let answers = calls.process_block(Outgoing::new(queue)).await?.into_inner();
+        Ok((calls, answers))
+    };
+    let wait = Duration::from_millis(shared.config.connect_ms_max);
+    let (calls, mut answers) = match timeout(wait, open).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(status)) => return (None, status),
+        Err(_) => return (None, tonic::Status::deadline_exceeded("no answer to a new stream")),
+    };
+    let connection = Arc::new(Connection::new(&commands, calls));
+    let mut link = Link { shared, connection: connection.clone(), error: Error::Unavailable };
+    *shared.link() = Some(connection.clone());
+    shared.connected.notify_all();
+    counter!(names::CONNECTIONS).increment(1);
+    info!(endpoint = %to.uri(), "connected to the workers");
+    let since = Instant::now();
+    let status = loop {
+        match answers.message().await {
+            Ok(Some(message)) => match SessionAnswer::try_from(message) {
+                Ok(answer) => connection.deliver(answer),
+                Err(error) => {
+                    let status = tonic::Status::data_loss(error.to_string());
+                    link.error = error.into();
+                    break status;
+                }
+            },
+            Ok(None) => break tonic::Status::unavailable("the workers ended the stream"),
+            Err(status) => {
+                link.error = status.clone().into();
+                break status;
+            }
+        }
+    };
+    (Some(since.elapsed()), status)
+}
+
+impl ProofApi for Client {
+    /// Waits for a connection for [`ClientConfig::reconnect_wait_ms`] while there is none.
+    fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
+        let shared = &self.shared;
+        let until = Instant::now() + Duration::from_millis(shared.config.reconnect_wait_ms);
+        loop {
+            let connection = shared.connection(until).ok_or(Error::Unavailable)?;
+            if let Some(session) = RemoteSession::begin(shared, connection, begin) {
+                return Ok(Box::new(session));
+            }
+            // Lost since: in a moment it is no longer the one to take.
+            if Instant::now() >= until {
+                return Err(Error::Unavailable);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn discard(&self, block: B256) {
+        // Without a connection there is nothing to discard that the next block's parent would not
+        // tell: the tries of a worker that do not fit it are dropped.
+        let link = self.shared.link().clone();
+        if let Some(connection) = link {
+            let config = &self.shared.config;
+            let _ = connection.send(discard(block), &self.shared.runtime, config.answer_wait());
+        }
+    }
+
+    fn status(&self) -> Result<Status, Error> {
+        let config = &self.shared.config;
+        let connection = self.shared.link().clone().ok_or(Error::Unavailable)?;
+        let asked = async { timeout(config.answer_wait(), connection.status()).await };
+        self.shared.runtime.block_on(asked).unwrap_or(Err(Error::Unavailable))
+    }
+
+    fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
+        let link = self.shared.link().clone();
+        let sent = link.map(|connection| {
+            let command = without_session(Command::Prefetch { block, keys });
+            // Half of the queue is kept free: advice must not make an update wait.
+            connection.try_send(command, self.shared.config.queue_capacity / 2)
+        });
+        if !matches!(sent, Some(Ok(()))) {
+            counter!(names::ADVICE_DROPPED).increment(1);
+        }
+    }
+}
+
+struct RemoteSession {
+    shared: Arc<Shared>,
+    connection: Arc<Connection>,
+    id: u64,
+    answer: Receiver<Answer>,
+    finished: bool,
+    answered: bool,
+    /// The connection takes no more.
+    failed: bool,
+}
+
+impl RemoteSession {
+    fn begin(shared: &Arc<Shared>, connection: Arc<Connection>, begin: Begin) -> Option<Self> {
+        let id = shared.next.fetch_add(1, Relaxed);
+        let answer = connection.expect(id)?;
+        let shared = shared.clone();
+        let (finished, answered, failed) = (false, false, false);
+        let session = Self { shared, connection, id, answer, finished, answered, failed };
+        let traceparent = traceparent(&Span::current()).unwrap_or_default();
+        session.send(Command::Begin { begin, traceparent }).then_some(session)
+    }
+
+    fn send(&self, command: Command) -> bool {
+        let command = SessionCommand { session: self.id, command };
+        let wait = self.shared.config.answer_wait();
+        self.connection.send(command, &self.shared.runtime, wait).is_ok()
+    }
+}
+
+impl ProofSession for RemoteSession {
+    fn update(&mut self, update: Arc<StateUpdate>) {
+        // An answer before the end is an error.
+        if !self.failed && self.answer.is_empty() {
+            self.failed = !self.send(Command::Update(update));
+        }
+    }
+
+    fn finish(&mut self) {
+        self.finished = true;
+        if !self.failed && self.answer.is_empty() {
+            self.failed = !self.send(Command::Finish);
+        }
+    }
+
+    fn roots(mut self: Box<Self>) -> Result<ShardRoots, Error> {
+        if !self.finished {
+            self.finish();
+        }
+        if self.failed {
+            // With the reason, if the connection ended with one.
+            return self.answer.try_recv().unwrap_or(Err(Error::Unavailable));
+        }
+        match self.answer.recv_timeout(self.shared.config.answer_wait()) {
+            Ok(answer) => {
+                self.answered = true;
+                answer
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(Error::Unavailable),
+            Err(RecvTimeoutError::Timeout) => {
+                counter!(names::TIMEOUTS).increment(1);
+                warn!("the workers did not answer in time");
+                Err(Error::Unavailable)
+            }
+        }
+    }
+}
+
+impl Drop for RemoteSession {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        self.connection.forget(self.id);
+        let command = SessionCommand { session: self.id, command: Command::Cancel };
+        // One that is lost leaves the block open until the next one begins.
+        if self.connection.try_send(command, 0).is_err() {
+            debug!("no room for a cancel");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! One connection of a client, from the moment that its stream is open to its loss.
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tandem_primitives::B256;
+use tandem_proto::{
+    convert::{Command, SessionAnswer, SessionCommand, UpdateParts},
+    multiproof::{Error, ShardRoots, Status},
+    wire::multiproof_workers::v1::{
+        self, multiproof_workers_client::MultiproofWorkersClient,
+        process_block_request::Command as WireCommand,
+    },
+};
+use tokio::{
+    runtime::Handle,
+    sync::mpsc::{self, error::TrySendError},
+    time::timeout,
+};
+use tokio_stream::Stream;
+use tonic::transport::Channel;
+
+/// What became of one session.
+pub type Answer = Result<ShardRoots, Error>;
+
+/// Sessions that wait for their answers, `None` after the loss of the connection.
+type Waiting = Option<HashMap<u64, Sender<Answer>>>;
+
+pub struct Connection {
+    /// The sender itself stands with whoever reads the answers, so the stream ends with that.
+    commands: mpsc::WeakSender<SessionCommand>,
+    waiting: Mutex<Waiting>,
+    calls: MultiproofWorkersClient<Channel>,
+}
+
+/// A command was not taken: the connection is lost, or did not take it in time.
+#[derive(Debug)]
+pub struct NotSent;
+
+impl Connection {
+    pub fn new(
+        commands: &mpsc::Sender<SessionCommand>,
+        calls: MultiproofWorkersClient<Channel>,
+    ) -> Self {
+        Self { commands: commands.downgrade(), waiting: Mutex::new(Some(HashMap::new())), calls }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for the answer of a session. `None` after the loss of the connection.
+    pub fn expect(&self, session: u64) -> Option<Receiver<Answer>> {
+        let (sender, receiver) = bounded(1);
+        self.waiting().as_mut()?.insert(session, sender);
+        Some(receiver)
+    }
+
+    /// Nobody waits for that session's answer any more.
+    pub fn forget(&self, session: u64) {
+        if let Some(waiting) = self.waiting().as_mut() {
+            waiting.remove(&session);
+        }
+    }
+
+    /// Gives an answer to who waits for it, if anybody still does.
+    pub fn deliver(&self, SessionAnswer { session, result }: SessionAnswer) {
+        let sender = self.waiting().as_mut().and_then(|waiting| waiting.remove(&session));
+        if let Some(sender) = sender {
+            let _ = sender.try_send(result);
+        }
+    }
+
+    /// The connection is lost: all sessions have failed.
+    pub fn close(&self, error: &Error) {
+        for (_, sender) in self.waiting().take().into_iter().flatten() {
+            let _ = sender.try_send(Err(error.clone()));
+        }
+    }
+
+    /// Puts a command into the queue; waits at most so long while it is full.
+    pub fn send(
+        &self,
+        command: SessionCommand,
+        runtime: &Handle,
+        wait_max: Duration,
+    ) -> Result<(), NotSent> {
+        let commands = self.commands.upgrade().ok_or(NotSent)?;
+        match commands.try_send(command) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Closed(_)) => Err(NotSent),
+            Err(TrySendError::Full(command)) => {
+                let sent = async { timeout(wait_max, commands.send(command)).await };
+                runtime.block_on(sent).map_err(|_| NotSent)?.map_err(|_| NotSent)
+            }
+        }
+    }
+
+    /// Puts a command into the queue if there is room at once, and `keep_free` places more.
+    pub fn try_send(&self, command: SessionCommand, keep_free: usize) -> Result<(), NotSent> {
+        let commands = self.commands.upgrade().ok_or(NotSent)?;
+        if commands.capacity() <= keep_free {
+            return Err(NotSent);
+        }
+        commands.try_send(command).map_err(|_| NotSent)
+    }
+
+    /// Asks what the workers hold.
+    pub async fn status(&self) -> Result<Status, Error> {
+        let answer = self.calls.clone().get_status(v1::GetStatusRequest {}).await?;
+        Ok(answer.into_inner().try_into()?)
+    }
+}
+
+/// A command that belongs to no session.
+pub fn without_session(command: Command) -> SessionCommand {
+    SessionCommand { session: 0, command }
+}
+
+/// The refusal of a block.
+pub fn discard(block: B256) -> SessionCommand {
+    without_session(Command::Discard(block))
+}
+
+/// What goes out: the queue as messages, large updates in parts. What waits when the connection can
+/// take more goes out in one frame, so several updates cost one system call.
+pub struct Outgoing {
+    queue: mpsc::Receiver<SessionCommand>,
+    parts: Option<(u64, UpdateParts)>,
+}
+
+impl Outgoing {
+    pub fn new(queue: mpsc::Receiver<SessionCommand>) -> Self {
+        Self { queue, parts: None }
+    }
+
+    fn next_part(&mut self) -> Option<v1::ProcessBlockRequest> {
+        let (session, parts) = self.parts.as_mut()?;
+        let part = parts.next();
+        let session = *session;
+        if part.is_none() {
+            self.parts = None;
+        }
+        let command = Some(WireCommand::Update(part?));
+        Some(v1::ProcessBlockRequest { session, command })
+    }
+}
+
+impl Stream for Outgoing {
+    type Item = v1::ProcessBlockRequest;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(message) = this.next_part() {
+                return Poll::Ready(Some(message));
+            }
+            match ready!(this.queue.poll_recv(cx)) {
+                Some(SessionCommand { session, command: Command::Update(update) }) => {
+                    this.parts = Some((session, UpdateParts::new(update)));
+                }
+                Some(command) => return Poll::Ready(Some(command.into())),
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Ends = (Connection, mpsc::Sender<SessionCommand>, mpsc::Receiver<SessionCommand>);
+
+    fn connection(capacity: usize) -> Ends {
+        let (sender, receiver) = mpsc::channel(capacity);
+        let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        (Connection::new(&sender, MultiproofWorkersClient::new(channel)), sender, receiver)
+    }
+
+    #[test]
+    fn a_full_queue_is_waited_for_only_so_long() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _entered = runtime.enter();
+        let (connection, sender, mut receiver) = connection(2);
+        let wait = Duration::from_millis(20);
+        let send = || connection.send(discard(B256::ZERO), runtime.handle(), wait);
+        assert!(send().is_ok());
+        assert!(connection.try_send(discard(B256::ZERO), 1).is_err(), "one place is kept free");
+        assert!(connection.try_send(discard(B256::ZERO), 0).is_ok());
+        assert!(send().is_err());
+        receiver.try_recv().unwrap();
+        assert!(send().is_ok());
+        receiver.try_recv().unwrap();
+        drop(sender);
+        assert!(send().is_err());
+    }
+
+    #[test]
+    fn a_lost_connection_fails_all_that_wait_and_takes_nobody_in() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _entered = runtime.enter();
+        let (connection, _sender, _receiver) = connection(2);
+        let (one, two) = (connection.expect(1).unwrap(), connection.expect(2).unwrap());
+        connection.forget(2);
+        connection.close(&Error::Trie("lost".into()));
+        assert_eq!(one.recv().unwrap().unwrap_err(), Error::Trie("lost".into()));
+        assert!(two.recv().is_err());
+        assert!(connection.expect(3).is_none());
+    }
+}

@@ -1,0 +1,224 @@
+//! The workers as a gRPC service.
+
+use super::bridge::{Answers, Bridge, Input};
+use crate::metrics as names;
+use metrics::gauge;
+use prost::Message;
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+use tandem_actor::spawn;
+use tandem_primitives::B256;
+use tandem_proto::{
+    limits::PROOF_MESSAGE_BYTES_MAX,
+    multiproof::{Error, ProofApi},
+    wire::multiproof_workers::v1::{
+        self,
+        multiproof_workers_server::{self as generated, MultiproofWorkersServer},
+    },
+};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, mpsc},
+    time::{sleep, timeout},
+};
+use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming, transport::server::TcpIncoming};
+use tracing::{debug, warn};
+
+/// Messages that may wait for the thread that serves them.
+const MESSAGES_MAX: usize = 1024;
+/// Bytes of messages that may wait, in units of [`BYTES_UNIT`]. Four of the largest.
+const BYTES_MAX: usize = 4 * PROOF_MESSAGE_BYTES_MAX / BYTES_UNIT;
+const BYTES_UNIT: usize = 1024;
+/// Answers that a client may leave unread; each is the end of a block that it asked for.
+const ANSWERS_MAX: usize = 16;
+/// Streams at a time. One executor needs one; the others are of connections that are dying.
+const STREAMS_MAX: usize = 16;
+/// How long a connection that does not end may hold up the end of the server.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// HTTP/2 pings, so that the stream of a host that vanished ends.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Offers a [`ProofApi`] to clients on other machines.
+pub struct Server {
+    service: Service,
+    thread: JoinHandle<()>,
+}
+
+impl Server {
+    /// Starts the thread that serves all streams; `fatal` is cancelled when it panics.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no thread to give.
+    pub fn start(api: Arc<dyn ProofApi>, fatal: CancellationToken) -> io::Result<Self> {
+        names::describe_server();
+        let (bridge, inbox) = mpsc::channel(MESSAGES_MAX);
+        let worker = Bridge::new(api.clone());
+        let thread = spawn("proof-stream", fatal, move || worker.run(inbox))?;
+        let inner = Inner {
+            api,
+            bridge,
+            room: Arc::new(Semaphore::new(BYTES_MAX)),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            next: AtomicU64::new(0),
+            stop: CancellationToken::new(),
+        };
+        Ok(Self { service: Service(Arc::new(inner)), thread })
+    }
+
+    /// Answers calls until `stop` is cancelled. Open blocks are given up then; their callers get
+    /// [`Error::Unavailable`].
+    ///
+    /// # Errors
+    /// The listener's.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+        let Self { service, thread } = self;
+        let (ended, bridge) = (service.0.stop.clone(), service.0.bridge.clone());
+        let _ends_streams = ended.clone().drop_guard();
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let api = MultiproofWorkersServer::new(service)
+            .max_decoding_message_size(PROOF_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(PROOF_MESSAGE_BYTES_MAX);
+        let server = tonic::transport::Server::builder()
+            // A block's updates are in flight without waiting for the window to open again.
+            .initial_stream_window_size(4 << 20)
+            .initial_connection_window_size(8 << 20)
+            .max_concurrent_streams(2 * STREAMS_MAX as u32)
+            .http2_keepalive_interval(Some(KEEP_ALIVE))
+            .http2_keepalive_timeout(Some(KEEP_ALIVE))
+            .add_service(api)
+            .serve_with_incoming_shutdown(incoming, {
+                let (stop, ended) = (stop.clone(), ended.clone());
+                async move {
+                    stop.cancelled().await;
+                    ended.cancel();
+                }
+            });
+        let overdue = async {
+            stop.cancelled().await;
+            sleep(DRAIN_MAX).await;
+        };
+        let result = tokio::select! {
+            result = server => result.map_err(io::Error::other),
+            () = overdue => Ok(()),
+        };
+        ended.cancel();
+        let _ = timeout(DRAIN_MAX, bridge.send(Input::Stop)).await;
+        let joined = tokio::task::spawn_blocking(move || thread.join());
+        if timeout(DRAIN_MAX, joined).await.is_err() {
+            warn!("a block is still open behind the proof stream");
+        }
+        result
+    }
+}
+
+struct Inner {
+    api: Arc<dyn ProofApi>,
+    bridge: mpsc::Sender<Input>,
+    room: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+    next: AtomicU64,
+    stop: CancellationToken,
+}
+
+#[derive(Clone)]
+struct Service(Arc<Inner>);
+
+impl Service {
+    /// Reads one stream until it ends, then says so.
+    async fn read(
+        &self,
+        stream: u64,
+        mut requests: Streaming<v1::ProcessBlockRequest>,
+        answers: Answers,
+    ) {
+        loop {
+            let message = tokio::select! {
+                message = requests.message() => message,
+                () = answers.closed() => break,
+                () = self.0.stop.cancelled() => {
+                    let _ = answers.try_send(Err(Error::Unavailable.into()));
+                    break;
+                }
+            };
+            match message {
+                Ok(Some(message)) => {
+                    if self.forward(stream, message, &answers).await.is_none() {
+                        break;
+                    }
+                }
+                Ok(None) => break,
+                Err(status) => {
+                    debug!(%status, "a proof stream broke");
+                    break;
+                }
+            }
+        }
+        let _ = self.0.bridge.send(Input::Closed { stream }).await;
+    }
+
+    /// `None` when nobody is there any more. Waiting here keeps the stream from being read.
+    async fn forward(
+        &self,
+        stream: u64,
+        message: v1::ProcessBlockRequest,
+        answers: &Answers,
+    ) -> Option<()> {
+        let units = (message.encoded_len() / BYTES_UNIT + 1).min(BYTES_MAX);
+        let room = self.0.room.clone().acquire_many_owned(units as u32).await.ok()?;
+        let answers = answers.clone();
+        let input = Input::Command { stream, message, answers, _room: room };
+        self.0.bridge.send(input).await.ok()
+    }
+}
+
+type AnswerStream = Pin<Box<dyn Stream<Item = Result<v1::ProcessBlockResponse, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl generated::MultiproofWorkers for Service {
+    type ProcessBlockStream = AnswerStream;
+
+    async fn process_block(
+        &self,
+        request: Request<Streaming<v1::ProcessBlockRequest>>,
+    ) -> Result<Response<AnswerStream>, Status> {
+        let permit = self.0.streams.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| Status::resource_exhausted("too many proof streams"))?;
+        let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
+        let stream = self.0.next.fetch_add(1, Relaxed);
+        let service = self.clone();
+        tokio::spawn(async move {
+            gauge!(names::STREAMS).increment(1);
+            service.read(stream, request.into_inner(), answers).await;
+            gauge!(names::STREAMS).decrement(1);
+            drop(permit);
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn discard(
+        &self,
+        request: Request<v1::DiscardRequest>,
+    ) -> Result<Response<v1::DiscardResponse>, Status> {
+        let block = B256::try_from(request.into_inner())?;
+        let sent = self.0.bridge.send(Input::Discard(block)).await;
+        sent.map_err(|_| Status::from(Error::Unavailable))?;
+        Ok(Response::new(v1::DiscardResponse {}))
+    }
+
+    async fn get_status(
+        &self,
+        _request: Request<v1::GetStatusRequest>,
+    ) -> Result<Response<v1::GetStatusResponse>, Status> {
+        Ok(Response::new(self.0.api.status()?.into()))
+    }
+}

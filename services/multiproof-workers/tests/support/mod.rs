@@ -1,0 +1,154 @@
+//! A chain of random blocks over a storage-writer in memory, with roots by alloy-trie.
+#![allow(dead_code, clippy::unwrap_used)]
+
+// The same small world that storage-writer is tested with.
+#[path = "../../../storage-writer/tests/common/mod.rs"]
+mod world;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+    sync::Arc,
+};
+use tandem_bus::Bus;
+use tandem_multiproof_workers::{Config, Deps, MultiproofWorkers};
+use tandem_policy::LivePolicies;
+use tandem_primitives::{AccountUpdate, B256, BlockId, SlotUpdate, StateDiff};
+use tandem_proto::{
+    event::{CHAIN_PERSISTED, ChainEvent},
+    multiproof::{Begin, Error, ProofApi, ProofSession, ShardRoots, StateUpdate},
+    storage::{Block, Epoch, Forkchoice, StorageApi},
+};
+use tandem_storage_writer::StorageWriter;
+use tokio_util::sync::CancellationToken;
+pub use world::{Random, World};
+
+/// A block that was made: what it does, in order, and what it leaves.
+#[derive(Clone)]
+pub struct Made {
+    pub block: Block,
+    pub updates: Vec<Arc<StateUpdate>>,
+    pub after: Arc<World>,
+    pub root: B256,
+}
+
+impl Made {
+    pub fn begin(&self) -> Begin {
+        Begin { block: self.block.id, parent: self.block.parent }
+    }
+}
+
+/// storage-writer and the blocks made so far.
+pub struct Chain {
+    pub storage: Arc<StorageWriter>,
+    pub bus: Bus,
+    pub genesis: BlockId,
+    pub epoch: Epoch,
+    worlds: HashMap<B256, Arc<World>>,
+}
+
+impl Chain {
+    /// A new one. The base follows the head three blocks behind.
+    pub fn new() -> Self {
+        let bus = Bus::default();
+        let on_persisted = {
+            let bus = bus.clone();
+            Box::new(move |block| bus.publish(CHAIN_PERSISTED, ChainEvent { block }.encode()))
+        };
+        let deps = tandem_storage_writer::Deps { on_persisted, fatal: CancellationToken::new() };
+        let (json, world) = world::genesis();
+        let config = world::small_config(Path::new(""));
+        let storage = StorageWriter::create_in_memory(json.as_bytes(), config, deps).unwrap();
+        let genesis = storage.checkpoint().unwrap().genesis;
+        let epoch = storage.acquire_epoch("test").unwrap();
+        let worlds = HashMap::from([(genesis.hash, Arc::new(world))]);
+        Self { storage, bus, genesis, epoch, worlds }
+    }
+
+    /// Workers over this storage, or over one that stands before it.
+    pub fn workers(&self, threads: usize, storage: Arc<dyn StorageApi>) -> Arc<MultiproofWorkers> {
+        let config = Config { threads, ..Config::default() };
+        let (bus, fatal) = (self.bus.clone(), CancellationToken::new());
+        let policies = LivePolicies::default();
+        MultiproofWorkers::start(&config, &Deps { storage, bus, policies, fatal }).unwrap()
+    }
+
+    /// The state after a block.
+    pub fn world(&self, block: &BlockId) -> Arc<World> {
+        self.worlds[&block.hash].clone()
+    }
+
+    /// A block of so many random transactions; it is not committed.
+    pub fn make(&self, parent: BlockId, transactions: usize, random: &mut Random) -> Made {
+        let mut after = World::clone(&self.worlds[&parent.hash]);
+        let mut updates = Vec::new();
+        let mut merged = BTreeMap::new();
+        for _ in 0..transactions {
+            let mut diff = after.random_diff(random);
+            // As the executor has it: what is destroyed is wiped too.
+            diff.accounts.iter_mut().for_each(|update| update.wiped |= update.account.is_none());
+            after.apply(&diff);
+            merge(&mut merged, &diff);
+            updates.push(Arc::new(StateUpdate { accounts: diff.accounts }));
+        }
+        let diff = StateDiff { accounts: merged.into_values().collect(), codes: Vec::new() };
+        let block = world::block(parent, &after, diff, random);
+        let root = after.root();
+        Made { block, updates, after: Arc::new(after), root }
+    }
+
+    /// Commits a block, so that others may be built on it.
+    pub fn commit(&mut self, made: &Made) {
+        self.storage.commit(self.epoch, made.block.clone()).unwrap();
+        self.worlds.insert(made.block.id.hash, made.after.clone());
+    }
+
+    /// Makes a block the head; the base follows in its own time.
+    pub fn make_head(&self, head: BlockId) {
+        let forkchoice = Forkchoice { head, safe: None, finalized: None };
+        self.storage.canonicalize(self.epoch, forkchoice).unwrap();
+    }
+
+    /// Forgets the state after a block on which nothing will be built.
+    pub fn forget(&mut self, block: &B256) {
+        self.worlds.remove(block);
+    }
+}
+
+/// Adds what a transaction did to what the block did before.
+fn merge(block: &mut BTreeMap<B256, AccountUpdate>, diff: &StateDiff) {
+    for update in &diff.accounts {
+        let Some(before) = block.get_mut(&update.address_hash) else {
+            block.insert(update.address_hash, update.clone());
+            continue;
+        };
+        let mut slots = BTreeMap::new();
+        if !update.wiped {
+            slots.extend(before.slots.iter().map(|slot| (slot.key, slot.value)));
+        }
+        slots.extend(update.slots.iter().map(|slot| (slot.key, slot.value)));
+        before.wiped |= update.wiped;
+        before.account = update.account;
+        before.slots = slots.into_iter().map(|(key, value)| SlotUpdate { key, value }).collect();
+    }
+}
+
+/// Feeds a block and asks for its roots.
+pub fn prove(api: &dyn ProofApi, made: &Made) -> Result<ShardRoots, Error> {
+    let mut session = api.begin(made.begin())?;
+    feed(&mut *session, &made.updates);
+    session.finish();
+    session.roots()
+}
+
+/// Feeds updates.
+pub fn feed(session: &mut dyn ProofSession, updates: &[Arc<StateUpdate>]) {
+    for update in updates {
+        session.update(update.clone());
+    }
+}
+
+/// The state root of sixteen subtries.
+pub fn state_root(answer: &ShardRoots) -> B256 {
+    tandem_trie::combine(&answer.roots).unwrap().0
+}
