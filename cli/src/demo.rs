@@ -2,7 +2,7 @@
 
 use crate::{
     init,
-    node::{TelemetryArgs, client_info, reactor},
+    node::{PolicyArgs, TelemetryArgs, client_info, reactor},
     replay::{self, Finality, ReplayArgs},
     verify,
 };
@@ -28,6 +28,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     datadir: Option<PathBuf>,
     #[command(flatten)]
+    policies: PolicyArgs,
+    #[command(flatten)]
     telemetry: TelemetryArgs,
 }
 
@@ -38,7 +40,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => (std::env::temp_dir().join(format!("tandem-demo-{}", std::process::id())), false),
     };
     anyhow::ensure!(!datadir.exists(), "{} exists already", datadir.display());
-    let result = reactor()?.block_on(demo(&args.corpus, &args.html, &datadir, args.telemetry));
+    let mut config = Config::default().at(&datadir);
+    args.policies.apply(&mut config.policies)?;
+    let run = demo(&args.corpus, &args.html, &datadir, config, args.telemetry);
+    let result = reactor()?.block_on(run);
     if !kept {
         let _ = fs::remove_dir_all(&datadir);
     }
@@ -50,13 +55,13 @@ async fn demo(
     corpus: &Path,
     html: &Path,
     datadir: &Path,
+    mut config: Config,
     telemetry: TelemetryArgs,
 ) -> anyhow::Result<ExitCode> {
     let genesis = ["genesis.json.gz", "genesis.json"].map(|name| corpus.join(name));
     let genesis = genesis.into_iter().find(|path| path.exists());
     let genesis = genesis.with_context(|| format!("no genesis in {}", corpus.display()))?;
     let telemetry = telemetry.start("warn")?;
-    let mut config = Config::default().at(datadir);
     config.with_discovery = true;
     (config.discovery.addr, config.discovery.port) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let start = {

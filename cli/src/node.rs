@@ -59,7 +59,34 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
+    policies: PolicyArgs,
+    #[command(flatten)]
     telemetry: TelemetryArgs,
+}
+
+/// Options that choose policies, shared by the commands that run services.
+#[derive(clap::Args)]
+pub struct PolicyArgs {
+    /// How the proof pipeline works, such as --policy chunking=while-idle; may be given several times.
+    /// Keys and values are those of [policies] in docs/configuration.md; shells want braces quoted:
+    /// --policy 'batching=fixed{16,500}'
+    #[arg(long = "policy", value_name = "KEY=VALUE", value_parser = check_policy)]
+    policies: Vec<String>,
+}
+
+fn check_policy(text: &str) -> Result<String, tandem_policy::Error> {
+    tandem_policy::Policies::default().assign(text)?;
+    Ok(text.to_owned())
+}
+
+impl PolicyArgs {
+    /// Sets what was given, over what the configuration says.
+    pub fn apply(&self, policies: &mut tandem_policy::Policies) -> anyhow::Result<()> {
+        for text in &self.policies {
+            policies.assign(text)?;
+        }
+        Ok(())
+    }
 }
 
 /// Options of logs and traces, shared by the commands that run services.
@@ -145,6 +172,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
         None => Config::default(),
     };
     config = config.at(&args.datadir);
+    args.policies.apply(&mut config.policies)?;
     config.with_discovery = !args.disable_discovery;
     config.discovery.addr = args.discovery_addr.unwrap_or(config.discovery.addr);
     // Several nodes on one machine are no mistake; a port asked for and taken is.

@@ -39,7 +39,8 @@ pub struct Begin {
     pub parent: B256,
 }
 
-/// What one transaction (or system call) did to the state. Sent in the order of execution.
+/// What one transaction (or system call) did to the state, or several one after the other: the last
+/// value of everything they touched. Sent in the order of execution.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StateUpdate {
     /// Accounts touched, in any order, each at most once.
@@ -93,7 +94,7 @@ pub struct Status {
 
 /// One block being processed.
 pub trait ProofSession: Send {
-    /// Feeds the changes of one transaction. Waits only when the bounded queue to the workers is
+    /// Feeds the changes of one transaction, or of several. Waits only when the bounded queue to the workers is
     /// full; an error shows up in [`ProofSession::roots`].
     fn update(&mut self, update: Arc<StateUpdate>);
 

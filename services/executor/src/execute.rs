@@ -6,6 +6,7 @@ use crate::{
     dao::apply_dao_fork,
     error::Error,
     evm::BlockEvm,
+    receipts::ReceiptsRooter,
     requests::{check_deposits, missing_contract},
     senders::Senders,
     state::{BlockState, StateReader},
@@ -48,7 +49,7 @@ pub enum Failure {
 }
 
 /// Executes a block whose header and body rules hold already. The changes are in `state` afterwards
-/// and went to its session on the way.
+/// and went to its session on the way; the receipts went to `rooter` as they came.
 ///
 /// # Errors
 /// [`Failure`].
@@ -57,9 +58,11 @@ pub fn execute<R: StateReader>(
     block: &Block,
     senders: &Senders,
     state: &mut BlockState<'_, R>,
+    rooter: &mut ReceiptsRooter,
 ) -> Result<Executed, Failure> {
     let mut steps = Vec::new();
-    let result = run(spec, block, senders, state, &mut steps);
+    let result = run(spec, block, senders, state, rooter, &mut steps);
+    state.flush();
     if let Some(error) = state.take_error() {
         return Err(Failure::Internal(error));
     }
@@ -72,6 +75,7 @@ fn run<R: StateReader>(
     block: &Block,
     senders: &Senders,
     state: &mut BlockState<'_, R>,
+    rooter: &mut ReceiptsRooter,
     steps: &mut Vec<Arc<StateUpdate>>,
 ) -> Result<BlockExecutionResult<Receipt>, Failure> {
     let header = &block.header;
@@ -98,17 +102,21 @@ fn run<R: StateReader>(
     };
     let mut executor = EthBlockExecutor::new(evm, context, rules, ReceiptBuilder);
     executor.apply_pre_execution_changes().map_err(system_call)?;
+    executor.evm_mut().db_mut().flush();
     for (index, transaction) in block.transactions.iter().enumerate() {
         let sender = senders.get(index).ok_or(Failure::Invalid(BlockError::Signature { index }))?;
         let environment = senders.environment(index, sender);
         let transaction = Recovered::new_unchecked(transaction, sender);
-        executor.execute_transaction((environment, transaction)).map_err(|error| {
+        let gas = executor.execute_transaction((environment, transaction)).map_err(|error| {
             failure(error, |error| {
                 let (rule, reason) = (transaction_rule(error), error.to_string());
                 BlockError::Transaction { index, sender, rule, reason }
             })
         })?;
-        steps.extend(executor.evm_mut().db_mut().take_step());
+        let state = executor.evm_mut().db_mut();
+        state.end_transaction(gas.tx_gas_used());
+        steps.extend(state.take_step());
+        rooter.follow(executor.receipts());
     }
     if fork >= Fork::Prague {
         check_deposits(spec.deposit_contract(), executor.receipts()).map_err(Failure::Invalid)?;

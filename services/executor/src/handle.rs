@@ -13,6 +13,7 @@ use metrics::histogram;
 use std::{sync::Arc, time::Instant};
 use tandem_actor::Mailbox;
 use tandem_chain::{Block, BlockError, ChainSpec, Payload, PayloadSidecar};
+use tandem_policy::LivePolicies;
 use tandem_primitives::B256;
 use tokio::sync::oneshot;
 use tracing::{Instrument, Span, field::Empty, info_span};
@@ -22,11 +23,17 @@ use tracing::{Instrument, Span, field::Empty, info_span};
 pub struct Handle {
     engine: Mailbox<Message>,
     chain: Arc<Chain>,
+    policies: LivePolicies,
 }
 
 impl Handle {
-    pub(crate) fn new(engine: Mailbox<Message>, chain: Arc<Chain>) -> Self {
-        Self { engine, chain }
+    pub(crate) fn new(engine: Mailbox<Message>, chain: Arc<Chain>, policies: LivePolicies) -> Self {
+        Self { engine, chain, policies }
+    }
+
+    /// The policies of the blocks to come, for reading and for changing.
+    pub fn policies(&self) -> &LivePolicies {
+        &self.policies
     }
 
     /// The chain, for reading.

@@ -29,12 +29,12 @@ impl Executor {
     pub fn start(config: Config, deps: Deps) -> Result<Self, Error> {
         metrics::describe();
         crate::rpc::metrics::describe_metrics();
-        let fatal = deps.fatal.clone();
+        let (fatal, policies) = (deps.fatal.clone(), deps.policies.clone());
         let (mailbox, inbox) = mailbox("engine", config.mailbox_capacity);
         let (engine, chain) = Engine::open(config, deps)?;
         let thread = spawn("engine", fatal, move || engine.run(&inbox))
             .map_err(|error| Error::Execution(format!("start engine thread: {error}")))?;
-        let handle = Handle::new(mailbox.clone(), chain);
+        let handle = Handle::new(mailbox.clone(), chain, policies);
         Ok(Self { mailbox, thread: Mutex::new(Some(thread)), handle })
     }
 

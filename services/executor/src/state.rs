@@ -1,13 +1,14 @@
 //! The state while one block executes: what the block read and wrote so far, over its parent's
 //! state.
 
-use crate::error::Error;
+use crate::{error::Error, flush::Flusher};
 use alloy_primitives::map::{AddressMap, B256Map, HashMap};
 use revm::{
     Database, DatabaseCommit,
     state::{Account as EvmAccount, AccountInfo, Bytecode},
 };
 use std::{collections::hash_map::Entry as MapEntry, fmt, sync::Arc};
+use tandem_policy::TransitionFlush;
 use tandem_primitives::{
     Account, AccountUpdate, Address, B256, EMPTY_CODE_HASH, SlotUpdate, StateDiff, U256, keccak256,
 };
@@ -38,11 +39,11 @@ pub trait StateReader {
 pub type BlockHashes<'a> = Box<dyn Fn(u64) -> Result<B256, Error> + 'a>;
 
 /// Database of the EVM for one block. Every commit (a transaction, a system call, the withdrawals)
-/// goes to the workers as one update.
+/// goes to the workers as one update, unless the policy merges those of several transactions.
 pub struct BlockState<'a, R> {
     reader: &'a R,
     block_hashes: BlockHashes<'a>,
-    session: Option<&'a mut dyn ProofSession>,
+    flusher: Option<Flusher<'a>>,
     accounts: AddressMap<Entry>,
     codes: B256Map<Bytecode>,
     /// The updates since the last step, where they are kept.
@@ -80,7 +81,29 @@ impl<'a, R: StateReader> BlockState<'a, R> {
         session: Option<&'a mut dyn ProofSession>,
     ) -> Self {
         let (accounts, codes) = (AddressMap::default(), B256Map::default());
-        Self { reader, block_hashes, session, accounts, codes, steps: None, error: None }
+        let flusher = session.map(Flusher::new);
+        Self { reader, block_hashes, flusher, accounts, codes, steps: None, error: None }
+    }
+
+    /// The same, with another number of transactions in an update.
+    #[must_use]
+    pub fn flushed_by(mut self, policy: TransitionFlush) -> Self {
+        self.flusher = self.flusher.map(|flusher| flusher.with_policy(policy));
+        self
+    }
+
+    /// A transaction is committed: its changes are sent if they are due.
+    pub fn end_transaction(&mut self, gas_used: u64) {
+        if let Some(flusher) = &mut self.flusher {
+            flusher.end_transaction(gas_used);
+        }
+    }
+
+    /// Sends what is held back.
+    pub fn flush(&mut self) {
+        if let Some(flusher) = &mut self.flusher {
+            flusher.flush();
+        }
     }
 
     /// From now on updates are kept for [`BlockState::take_step`].
@@ -265,10 +288,8 @@ impl<R: StateReader> DatabaseCommit for BlockState<'_, R> {
         if let Some(steps) = &mut self.steps {
             steps.extend_from_slice(&update.accounts);
         }
-        if let Some(session) = &mut self.session
-            && !update.accounts.is_empty()
-        {
-            session.update(Arc::new(update));
+        if let Some(flusher) = &mut self.flusher {
+            flusher.push(update);
         }
     }
 }

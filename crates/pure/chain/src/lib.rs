@@ -58,7 +58,9 @@ pub use payload::{Payload, PayloadSidecar};
 pub use premerge::{
     Ancestor, OMMER_GENERATIONS, PreMergeRule, check_terminal, next_difficulty, validate_ommers,
 };
-pub use receipt::{Receipt, ReceiptBuilder, decode_receipts, encode_receipts, receipts_root};
+pub use receipt::{
+    Receipt, ReceiptBuilder, ReceiptsTrie, decode_receipts, encode_receipts, receipts_root,
+};
 pub use spec::{
     BlockRules, ChainSpec, DaoFork, ForkPoints, GenesisError, UnsupportedFork, is_merged,
 };

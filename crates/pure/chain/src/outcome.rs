@@ -1,11 +1,14 @@
-use crate::{Block, BlockError, ChainSpec, Fork, Receipt, receipts_root};
+use crate::{Block, BlockError, ChainSpec, Fork};
 use alloy_eips::eip7685::Requests;
+use alloy_primitives::{B256, Bloom};
 
 /// What execution of a block gave, beside the state.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
-    /// One for each transaction.
-    pub receipts: &'a [Receipt],
+    /// Root of the receipts, one for each transaction: [`crate::receipts_root`].
+    pub receipts_root: B256,
+    /// Bloom filter over all their logs.
+    pub logs_bloom: Bloom,
     /// Gas that all transactions used.
     pub gas_used: u64,
     /// Blob gas that all transactions used (EIP-4844).
@@ -40,12 +43,12 @@ pub fn validate_outcome(
             return Err(BlockError::RequestsHash { got, want });
         }
     }
-    let (root, bloom) = receipts_root(outcome.receipts);
-    if header.logs_bloom != bloom {
+    if header.logs_bloom != outcome.logs_bloom {
         return Err(BlockError::LogsBloom);
     }
-    if header.receipts_root != root {
-        return Err(BlockError::ReceiptsRoot { got: header.receipts_root, want: root });
+    let (got, want) = (header.receipts_root, outcome.receipts_root);
+    if got != want {
+        return Err(BlockError::ReceiptsRoot { got, want });
     }
     Ok(())
 }

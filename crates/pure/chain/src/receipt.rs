@@ -11,7 +11,7 @@ use alloy_evm::{
 use alloy_primitives::{B256, Bloom, Bytes, Log};
 use alloy_rlp::{Decodable, Encodable, RlpDecodable, RlpEncodable};
 use rayon::prelude::*;
-use tandem_trie::list_root;
+use tandem_trie::{ListTrie, list_root};
 
 /// Bytes of the shortest receipt: four empty fields, in a list.
 const RECEIPT_LEN_MIN: usize = 5;
@@ -82,7 +82,7 @@ impl Receipt {
 }
 
 /// Makes [`Receipt`]s for alloy-evm's block executor. Unlike alloy's own builder it leaves the
-/// bloom filters to [`crate::validate_outcome`], which makes them in parallel after execution.
+/// bloom filters to whoever computes the receipts root: [`receipts_root`] makes them in parallel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReceiptBuilder;
 
@@ -113,6 +113,38 @@ pub fn receipts_root(receipts: &[Receipt]) -> (B256, Bloom) {
     };
     let bloom = blooms.iter().fold(Bloom::ZERO, |all, bloom| all | *bloom);
     (list_root(&encoded), bloom)
+}
+
+/// [`receipts_root`] of receipts that come one after the other: most of the work is done as they
+/// come, on one thread.
+#[derive(Debug, Default)]
+pub struct ReceiptsTrie {
+    list: ListTrie,
+    bloom: Bloom,
+}
+
+impl ReceiptsTrie {
+    /// Receipts so far.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is no receipt yet.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Adds the receipt of the next transaction.
+    pub fn push(&mut self, receipt: &Receipt) {
+        let bloom = receipt.bloom();
+        self.bloom |= bloom;
+        self.list.push(&receipt.encode_with_bloom(&bloom));
+    }
+
+    /// Root of the receipts, and the bloom filter over all their logs.
+    pub fn finish(self) -> (B256, Bloom) {
+        (self.list.root(), self.bloom)
+    }
 }
 
 /// The receipts of a block as the database keeps them: an RLP list of receipts, each its type,

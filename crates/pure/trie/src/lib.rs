@@ -12,7 +12,8 @@
 //!   block applied to them.
 //! * [`TrieBuilder`]: all nodes of a trie from its sorted keys.
 //! * [`Lanes`]: Keccak-256 of many byte strings at a time.
-//! * [`list_root`], [`trie_root`]: the root of a trie whose keys have any length.
+//! * [`list_root`], [`trie_root`]: the root of a trie whose keys have any length; [`ListTrie`]: the
+//!   first of these while the list still grows.
 //!
 //! Nodes, references and roots are those of the yellow paper, appendix D ("Modified Merkle
 //! Patricia Tree"). A *path* is a sequence of nibbles, one a byte. A node *stands alone* (is
@@ -32,6 +33,7 @@ mod encode;
 mod error;
 mod hashing;
 mod keccak;
+mod list;
 mod nibbles;
 mod node;
 mod shard;
@@ -48,6 +50,10 @@ pub use error::{Error, Malformed};
 pub use hashing::Scratch;
 pub use keccak::{Lanes, hash_batch};
 pub use shard::{AheadLimits, Counts, ShardTrie};
+=======
+pub use keccak::hash_batch;
+pub use list::ListTrie;
+pub use shard::ShardTrie;
 pub use sparse::{AccountTrie, Blinded, Lookup, SparseTrie, StorageTrie};
 pub use whole::{list_root, trie_root};
 pub use witness::{NodePlace, PartialState, Witness, WitnessError, keccak256_all};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT, keccak256};
 
 /// Indices below this one are their own RLP, but for 0, which is 0x80.
-const ONE_BYTE: usize = 0x80;
+pub(crate) const ONE_BYTE: usize = 0x80;
 
 /// Root of the trie that holds each item of a list under the RLP of its index. Items are not
 /// empty: the transactions and receipts of a block, as in EIP-2718.
@@ -45,18 +45,33 @@ fn push_node(items: &[Item<'_>], depth: usize, out: &mut Vec<u8>) {
         return;
     };
     if items.len() == 1 {
-        let path = hex_prefix(0x20, first, depth, nibbles(first));
-        Header { list: true, payload_length: path.as_slice().length() + value.length() }
-            .encode(out);
-        path.as_slice().encode(out);
-        return value.encode(out);
+        return push_leaf(first, depth, value, out);
     }
     let shared = shared_nibbles(first, last);
     if shared == depth {
         return push_branch(items, depth, out);
     }
-    let path = hex_prefix(0, first, depth, shared);
     let child = Reference::of(items, shared, out);
+    push_extension(first, depth, shared, &child, out);
+}
+
+/// Appends the leaf of a key whose path begins at `depth`.
+pub(crate) fn push_leaf(key: &[u8], depth: usize, value: &[u8], out: &mut Vec<u8>) {
+    let path = hex_prefix(0x20, key, depth, nibbles(key));
+    Header { list: true, payload_length: path.as_slice().length() + value.length() }.encode(out);
+    path.as_slice().encode(out);
+    value.encode(out);
+}
+
+/// Appends the extension over the nibbles `start..end` of a key.
+pub(crate) fn push_extension(
+    key: &[u8],
+    start: usize,
+    end: usize,
+    child: &Reference,
+    out: &mut Vec<u8>,
+) {
+    let path = hex_prefix(0, key, start, end);
     Header { list: true, payload_length: path.as_slice().length() + child.length() }.encode(out);
     path.as_slice().encode(out);
     child.push(out);
@@ -75,6 +90,11 @@ fn push_branch(items: &[Item<'_>], depth: usize, out: &mut Vec<u8>) {
         rest = others;
         *slot = Reference::of(below, depth + 1, out);
     }
+    push_children(&children, value, out);
+}
+
+/// Appends a branch.
+pub(crate) fn push_children(children: &[Reference; 16], value: &[u8], out: &mut Vec<u8>) {
     let payload_length = children.iter().map(Reference::length).sum::<usize>() + value.length();
     Header { list: true, payload_length }.encode(out);
     children.iter().for_each(|child| child.push(out));
@@ -82,15 +102,15 @@ fn push_branch(items: &[Item<'_>], depth: usize, out: &mut Vec<u8>) {
 }
 
 /// What a node holds of a child.
-#[derive(Clone, Copy)]
-struct Reference {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reference {
     bytes: [u8; 32],
     /// 0 for no child, 32 for a hash, the length of the whole node otherwise.
     len: u8,
 }
 
 impl Reference {
-    const NONE: Self = Self { bytes: [0; 32], len: 0 };
+    pub(crate) const NONE: Self = Self { bytes: [0; 32], len: 0 };
 
     /// That of the node over these items. The buffer is used beyond its end and left as it was.
     fn of(items: &[Item<'_>], depth: usize, buffer: &mut Vec<u8>) -> Self {
@@ -99,9 +119,15 @@ impl Reference {
         }
         let start = buffer.len();
         push_node(items, depth, buffer);
-        let mut reference = Self::NONE;
-        reference.len = write_reference(&buffer[start..], &mut reference.bytes);
+        let reference = Self::to(&buffer[start..]);
         buffer.truncate(start);
+        reference
+    }
+
+    /// That of this encoded node.
+    pub(crate) fn to(node: &[u8]) -> Self {
+        let mut reference = Self::NONE;
+        reference.len = write_reference(node, &mut reference.bytes);
         reference
     }
 
@@ -127,12 +153,12 @@ fn nibbles(key: &[u8]) -> usize {
 }
 
 /// The nibble of a key that has one at this depth.
-fn nibble(key: &[u8], depth: usize) -> u8 {
+pub(crate) fn nibble(key: &[u8], depth: usize) -> u8 {
     let byte = key[depth / 2];
     if depth.is_multiple_of(2) { byte >> 4 } else { byte & 0x0f }
 }
 
-fn shared_nibbles(a: &[u8], b: &[u8]) -> usize {
+pub(crate) fn shared_nibbles(a: &[u8], b: &[u8]) -> usize {
     let bytes = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     match (a.get(bytes), b.get(bytes)) {
         (Some(a), Some(b)) if a >> 4 == b >> 4 => 2 * bytes + 1,

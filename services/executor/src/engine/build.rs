@@ -133,7 +133,8 @@ impl Engine {
     fn execute_open(&self, open: Block, parent: BlockId) -> Result<(B256, Executed), Failure> {
         let open = Arc::new(open);
         let senders = Senders::recover(open.clone());
-        let mut running = self.execute_streaming(&open, &senders, parent)?;
+        let policies = self.policies.load();
+        let mut running = self.execute_streaming(&open, &senders, parent, &policies)?;
         running.session.finish();
         let state_root = root(running.session);
         self.proof.discard(open.id.hash);

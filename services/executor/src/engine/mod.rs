@@ -16,6 +16,7 @@ use crate::{
     config::Config,
     error::Error,
     metrics as names,
+    receipts::ReceiptsThread,
     senders::Senders,
     status::{ForkchoiceState, PayloadStatus},
 };
@@ -88,6 +89,9 @@ pub struct Engine {
     policies: LivePolicies,
     /// Those of the newest block, for the metrics.
     shown: Option<Policies>,
+    /// Started when the policy first asks for it.
+    receipts_thread: Option<ReceiptsThread>,
+    fatal: CancellationToken,
     total_difficulties: TotalDifficulties,
     /// The highest block that the base stands at or is on its way to.
     base_limit: BlockNumber,
@@ -100,7 +104,7 @@ impl Engine {
         let persisted = bus.subscribe(CHAIN_PERSISTED);
         let epoch = storage.acquire_epoch("executor")?;
         let chain = Arc::new(Chain::open(&config, storage.clone())?);
-        let committer = Committer::start(storage.clone(), epoch, fatal)
+        let committer = Committer::start(storage.clone(), epoch, fatal.clone())
             .map_err(|error| Error::Execution(format!("start commit thread: {error}")))?;
         let invalid = Invalid::new(config.invalid_blocks);
         let mut engine = Self {
@@ -116,6 +120,8 @@ impl Engine {
             builds: Builds::default(),
             policies,
             shown: None,
+            receipts_thread: None,
+            fatal,
             total_difficulties: TotalDifficulties::default(),
             base_limit: 0,
         };

@@ -6,6 +6,7 @@ use crate::{
     error::Error,
     execute::{Executed, Failure, execute},
     metrics as names,
+    receipts::ReceiptsRooter,
     senders::Senders,
     state::BlockState,
     status::PayloadStatus,
@@ -20,6 +21,7 @@ use std::{
 use tandem_chain::{
     Block, BlockError, Outcome, is_merged, validate_body, validate_header, validate_outcome,
 };
+use tandem_policy::Policies;
 use tandem_primitives::{B256, BlockId, StateDiff};
 use tandem_proto::{
     event::CHAIN_EXECUTED,
@@ -33,6 +35,8 @@ pub(super) struct Running {
     pub executed: Executed,
     pub diff: Arc<StateDiff>,
     pub session: Box<dyn ProofSession>,
+    /// Knows the receipts that execution gave.
+    pub rooter: ReceiptsRooter,
 }
 
 impl Engine {
@@ -79,7 +83,7 @@ impl Engine {
         let result = checked
             .map_err(Failure::Invalid)
             .and_then(|()| self.check_ommers(block))
-            .and_then(|()| self.execute_and_prove(block, senders, parent_id));
+            .and_then(|()| self.execute_and_prove(block, senders, parent_id, &policies));
         match result {
             Ok(()) => Ok(PayloadStatus::valid(id.hash)),
             // The state below it is gone, so it does not extend the canonical chain either.
@@ -107,16 +111,20 @@ impl Engine {
         block: &Arc<Block>,
         senders: &Senders,
         parent: BlockId,
+        policies: &Policies,
     ) -> Result<(), Failure> {
         let started = Instant::now();
         self.ensure_base_below(parent.hash).map_err(Failure::Internal)?;
-        let mut running = self.execute_streaming(block, senders, parent)?;
+        let mut running = self.execute_streaming(block, senders, parent, policies)?;
         let executed_at = Instant::now();
         histogram!(names::EXECUTION_SECONDS).record(executed_at - started);
         running.session.finish();
-        let Running { executed, diff, session } = running;
+        let Running { executed, diff, session, rooter } = running;
         let Executed { receipts, gas_used, blob_gas_used, requests, .. } = executed;
-        let outcome = Outcome { receipts: &receipts, gas_used, blob_gas_used, requests: &requests };
+        let (receipts_root, logs_bloom) =
+            info_span!("receipts_root").in_scope(|| rooter.finish(&receipts));
+        let outcome =
+            Outcome { receipts_root, logs_bloom, gas_used, blob_gas_used, requests: &requests };
         validate_outcome(&self.chain.spec, block, &outcome).map_err(Failure::Invalid)?;
         // Only the root is open now, and storage-writer checks the roots of what it finds pending
         // when it starts: a crash from here on leaves no invalid block behind.
@@ -156,6 +164,7 @@ impl Engine {
         block: &Arc<Block>,
         senders: &Senders,
         parent: BlockId,
+        policies: &Policies,
     ) -> Result<Running, Failure> {
         let chain = &self.chain;
         let view = info_span!("get_overlay").in_scope(|| {
@@ -176,8 +185,10 @@ impl Engine {
         );
         let _entered = span.enter();
         let hashes = Box::new(|number| chain.block_hash(parent, number));
-        let mut state = BlockState::new(&view, hashes, Some(&mut *session));
-        let mut executed = execute(&chain.spec, block, senders, &mut state)?;
+        let mut state = BlockState::new(&view, hashes, Some(&mut *session))
+            .flushed_by(policies.transition_flush);
+        let mut rooter = self.receipts_rooter(&block.header, policies.receipts_root);
+        let mut executed = execute(&chain.spec, block, senders, &mut state, &mut rooter)?;
         let diff = Arc::new(state.into_diff());
         if !executed.steps.is_empty() {
             // The workers have one block open at a time, so this one begins again.
@@ -196,7 +207,7 @@ impl Engine {
             span.record(["reads.", place].concat().as_str(), count);
             counter!(names::READS, "from" => place).increment(count);
         }
-        Ok(Running { executed, diff, session })
+        Ok(Running { executed, diff, session, rooter })
     }
 
     /// Waits for the root and compares it. Before a block is refused for its root, or fails for

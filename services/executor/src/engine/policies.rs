@@ -1,10 +1,15 @@
 //! The policies of a block.
 
 use super::Engine;
-use crate::metrics as names;
+use crate::{
+    metrics as names,
+    receipts::{ReceiptsRooter, ReceiptsThread},
+};
+use alloy_consensus::Header;
 use metrics::{Label, gauge};
-use tandem_policy::Policies;
-use tracing::info;
+use tandem_chain::Fork;
+use tandem_policy::{Policies, ReceiptsRoot};
+use tracing::{info, warn};
 
 impl Engine {
     /// The policies for the block that begins. When they are others than those of the last one,
@@ -18,7 +23,24 @@ impl Engine {
             }
             show(&policies, 1.0);
         }
+        if policies.receipts_root == ReceiptsRoot::Background && self.receipts_thread.is_none() {
+            match ReceiptsThread::start(self.fatal.clone()) {
+                Ok(thread) => self.receipts_thread = Some(thread),
+                Err(error) => warn!(%error, "no thread for the receipts root"),
+            }
+        }
         policies
+    }
+
+    /// What computes the receipts root of a block. Before Byzantium receipts hold state roots,
+    /// which are only known at the end.
+    pub(super) fn receipts_rooter(&self, header: &Header, policy: ReceiptsRoot) -> ReceiptsRooter {
+        match (policy, &self.receipts_thread) {
+            _ if self.chain.spec.fork_of(header) < Fork::Byzantium => ReceiptsRooter::AtEnd,
+            (ReceiptsRoot::Incremental, _) => ReceiptsRooter::Incremental(Box::default()),
+            (ReceiptsRoot::Background, Some(thread)) => ReceiptsRooter::Background(thread.job()),
+            (ReceiptsRoot::Background, None) | (ReceiptsRoot::AtEnd, _) => ReceiptsRooter::AtEnd,
+        }
     }
 }
 

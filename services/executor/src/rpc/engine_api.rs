@@ -8,6 +8,7 @@ use super::error::{RpcError, code};
 use super::get_payload::{GetPayloadJson, PayloadIdJson, check_get_payload, unknown_payload};
 use super::hex::Quantity;
 use super::methods::{Answer, Methods, Params, off_reactor, required, to_result};
+use super::policies::policy_methods;
 use super::strict::Strict;
 use super::{ClientInfo, eth_methods};
 use crate::{BlockTag, Error, ForkchoiceState, Handle, Status};
@@ -43,7 +44,8 @@ const CAPABILITIES: [&str; 15] = [
 const PAYLOAD_BODIES_MAX: u64 = 128;
 
 /// The methods of the Engine API port: `engine`, and all of [`eth_methods`] (the specification
-/// asks for some of them, so that a consensus client needs one connection only).
+/// asks for some of them, so that a consensus client needs one connection only), and the `tandem`
+/// methods, which read and change policies.
 ///
 /// Payloads built here have no transactions: there is no pool to take them from yet.
 pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
@@ -92,6 +94,7 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
     methods.add("engine_getClientVersionV1", move |params| {
         std::future::ready(client_version(&client, &params))
     });
+    methods.extend(policy_methods(engine.policies()));
     methods
 }
 

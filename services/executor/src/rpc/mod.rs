@@ -24,6 +24,7 @@ mod json;
 mod listener;
 mod methods;
 pub mod metrics;
+mod policies;
 mod revert;
 mod server;
 mod strict;

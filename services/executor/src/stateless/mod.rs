@@ -25,6 +25,7 @@ pub use reader::Reads;
 use crate::{
     code,
     execute::{Executed, Failure, execute},
+    receipts::ReceiptsRooter,
     senders::Senders,
     state::BlockState,
 };
@@ -225,9 +226,10 @@ fn judge(
     }
     let state_root = state.apply(&diff.accounts)?;
     let rooted_at = Instant::now();
-    let outcome = Outcome { receipts: &receipts, gas_used, blob_gas_used, requests: &requests };
+    let (receipts_root, logs_bloom) = receipts_root(&receipts);
+    let outcome =
+        Outcome { receipts_root, logs_bloom, gas_used, blob_gas_used, requests: &requests };
     report.fault = validate_outcome(spec, block, &outcome).err();
-    let (receipts_root, _) = receipts_root(&receipts);
     report.timings.root = rooted_at - executed_at;
     report.timings.execute = (executed_at - started) + rooted_at.elapsed();
     let got = block.header.state_root;
@@ -253,7 +255,7 @@ fn run(
     validate_body(spec, block).map_err(Failure::Invalid)?;
     let hashes = Box::new(|number| lineage.hash(number));
     let mut state = BlockState::new(reader, hashes, None);
-    let executed = execute(spec, block, senders, &mut state)?;
+    let executed = execute(spec, block, senders, &mut state, &mut ReceiptsRooter::AtEnd)?;
     Ok((executed, state.into_diff()))
 }
 

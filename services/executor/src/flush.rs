@@ -1,0 +1,265 @@
+//! State changes on their way to the workers: which transactions' travel together.
+
+use alloy_primitives::map::{B256Map, hash_map::Entry};
+use std::{mem, sync::Arc};
+use tandem_policy::TransitionFlush;
+use tandem_primitives::AccountUpdate;
+use tandem_proto::multiproof::{ProofSession, StateUpdate};
+
+/// Sends the changes of one block to its session, merged as the policy says.
+pub struct Flusher<'a> {
+    session: &'a mut dyn ProofSession,
+    policy: TransitionFlush,
+    /// Changes held back.
+    merged: Merged,
+    /// Transactions behind them.
+    transactions: u32,
+    /// Gas that those used.
+    gas_used: u64,
+}
+
+impl<'a> Flusher<'a> {
+    /// Sends every commit at once.
+    pub fn new(session: &'a mut dyn ProofSession) -> Self {
+        let (policy, merged) = (TransitionFlush::EveryTx, Merged::default());
+        Self { session, policy, merged, transactions: 0, gas_used: 0 }
+    }
+
+    /// The same by another policy.
+    pub fn with_policy(self, policy: TransitionFlush) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Takes the changes of one commit.
+    pub fn push(&mut self, update: StateUpdate) {
+        if self.policy != TransitionFlush::EveryTx {
+            return self.merged.add(update);
+        }
+        if !update.accounts.is_empty() {
+            self.session.update(Arc::new(update));
+        }
+    }
+
+    /// A transaction that used so much gas was committed: what is held back goes if it is due.
+    pub fn end_transaction(&mut self, gas_used: u64) {
+        self.transactions = self.transactions.saturating_add(1);
+        self.gas_used = self.gas_used.saturating_add(gas_used);
+        if self.policy.is_due(self.transactions, self.gas_used) {
+            self.flush();
+        }
+    }
+
+    /// Sends what is held back.
+    pub fn flush(&mut self) {
+        (self.transactions, self.gas_used) = (0, 0);
+        if !self.merged.accounts.is_empty() {
+            self.session.update(Arc::new(self.merged.take()));
+        }
+    }
+}
+
+/// Several updates as one: the last value of everything they touched.
+#[derive(Default)]
+struct Merged {
+    accounts: Vec<AccountUpdate>,
+    /// Position in `accounts` by address hash.
+    places: B256Map<usize>,
+    /// Positions whose slots may hold a key more than once, the newest value last.
+    repeated: Vec<usize>,
+}
+
+impl Merged {
+    fn add(&mut self, update: StateUpdate) {
+        for later in update.accounts {
+            match self.places.entry(later.address_hash) {
+                Entry::Vacant(place) => {
+                    place.insert(self.accounts.len());
+                    self.accounts.push(later);
+                }
+                Entry::Occupied(place) => {
+                    let earlier = &mut self.accounts[*place.get()];
+                    earlier.account = later.account;
+                    if later.wiped {
+                        // Nothing written before is left, and what the account had below neither.
+                        (earlier.wiped, earlier.slots) = (true, later.slots);
+                    } else if earlier.slots.is_empty() {
+                        earlier.slots = later.slots;
+                    } else if !later.slots.is_empty() {
+                        earlier.slots.extend(later.slots);
+                        self.repeated.push(*place.get());
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&mut self) -> StateUpdate {
+        self.repeated.sort_unstable();
+        self.repeated.dedup();
+        for place in self.repeated.drain(..) {
+            let slots = &mut self.accounts[place].slots;
+            slots.reverse();
+            // Stable, so the newest value of a key stays in front of its older ones.
+            slots.sort_by_key(|slot| slot.key);
+            slots.dedup_by_key(|slot| slot.key);
+        }
+        self.places.clear();
+        StateUpdate { accounts: mem::take(&mut self.accounts) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tandem_primitives::{Account, B256, Shard, SlotUpdate, U256, keccak256};
+    use tandem_proto::multiproof::{Error, ShardRoots};
+    use tandem_trie::ShardTrie;
+
+    #[derive(Default)]
+    struct Recorder(Vec<Arc<StateUpdate>>);
+
+    impl ProofSession for Recorder {
+        fn update(&mut self, update: Arc<StateUpdate>) {
+            self.0.push(update);
+        }
+
+        fn finish(&mut self) {}
+
+        fn roots(self: Box<Self>) -> Result<ShardRoots, Error> {
+            Err(Error::Unavailable)
+        }
+    }
+
+    /// One transaction: the accounts it changes, and its gas.
+    type Transaction = (Vec<AccountUpdate>, u64);
+
+    /// What the session sees of a block. The commits are two: one of a system call before, one of
+    /// each transaction.
+    fn send(policy: &str, block: &[Transaction]) -> Vec<Arc<StateUpdate>> {
+        let mut recorder = Recorder::default();
+        let mut flusher = Flusher::new(&mut recorder).with_policy(policy.parse().unwrap());
+        for (accounts, gas) in block {
+            flusher.push(StateUpdate { accounts: accounts.clone() });
+            flusher.end_transaction(*gas);
+        }
+        flusher.flush();
+        recorder.0
+    }
+
+    fn address(n: u8) -> B256 {
+        keccak256([n])
+    }
+
+    fn write(n: u8, nonce: u64, slots: &[(u8, u64)]) -> AccountUpdate {
+        let slot = |&(key, value)| SlotUpdate { key: address(key), value: U256::from(value) };
+        AccountUpdate {
+            address_hash: address(n),
+            account: Some(Account { nonce, ..Account::default() }),
+            wiped: false,
+            slots: slots.iter().map(slot).collect(),
+        }
+    }
+
+    fn destroy(n: u8) -> AccountUpdate {
+        let address_hash = address(n);
+        AccountUpdate { address_hash, account: None, wiped: true, slots: Vec::new() }
+    }
+
+    #[test]
+    fn every_transaction_goes_at_once_or_several_together() {
+        let block: Vec<Transaction> =
+            (0..5).map(|n| (vec![write(n, 1, &[]), write(9, n.into(), &[])], 100_000)).collect();
+        let sent =
+            |policy| send(policy, &block).iter().map(|u| u.accounts.len()).collect::<Vec<_>>();
+        assert_eq!(sent("every-tx"), [2; 5]);
+        assert_eq!(sent("fixed{2}"), [3, 3, 2], "the last one is not held back");
+        assert_eq!(sent("adaptive{300000,4,1}"), [4, 3]);
+        assert_eq!(send("fixed{2}", &[(Vec::new(), 0), (Vec::new(), 0)]), [], "nothing to send");
+    }
+
+    #[test]
+    fn the_last_value_wins_and_a_wipe_voids_what_was_written_before() {
+        let together = |block: &[AccountUpdate]| {
+            let block: Vec<_> = block.iter().map(|update| (vec![update.clone()], 0)).collect();
+            let sent = send("fixed{100}", &block);
+            assert_eq!(sent.len(), 1);
+            let mut update = sent[0].accounts[0].clone();
+            update.slots.sort_unstable_by_key(|slot| slot.key);
+            update
+        };
+        let sorted = |mut update: AccountUpdate| {
+            update.slots.sort_unstable_by_key(|slot| slot.key);
+            update
+        };
+        let writes = [
+            write(1, 1, &[(1, 1), (2, 2)]),
+            write(1, 2, &[(2, 0), (3, 3)]),
+            write(1, 3, &[(1, 9)]),
+        ];
+        assert_eq!(together(&writes), sorted(write(1, 3, &[(1, 9), (2, 0), (3, 3)])));
+        let again =
+            [write(1, 1, &[(1, 1)]), destroy(1), write(1, 0, &[(2, 2)]), write(1, 5, &[(2, 4)])];
+        let wiped = AccountUpdate { wiped: true, ..write(1, 5, &[(2, 4)]) };
+        assert_eq!(together(&again), wiped);
+        assert_eq!(together(&[again[0].clone(), again[2].clone(), destroy(1)]), destroy(1));
+    }
+
+    /// The state, tries and all, that starts from nothing.
+    fn shards() -> Vec<ShardTrie> {
+        Shard::all().map(|shard| ShardTrie::blinded(shard, None)).collect()
+    }
+
+    fn root(shards: &mut [ShardTrie], updates: &[Arc<StateUpdate>]) -> B256 {
+        for account in updates.iter().flat_map(|update| &update.accounts) {
+            shards[account.shard().index()].update(account);
+        }
+        let roots = shards.iter_mut().map(|shard| shard.finish().unwrap().unwrap().0);
+        tandem_trie::combine(&roots.collect::<Vec<_>>().try_into().unwrap()).unwrap().0
+    }
+
+    /// Blocks over few accounts and slots: writes, zeroing, destruction, creation over it.
+    fn blocks() -> impl Strategy<Value = Vec<Vec<Transaction>>> {
+        let slots = prop::collection::btree_map(0u8..4, 0u64..3, 0..4);
+        let account = prop_oneof![
+            1 => Just(None),
+            3 => (0u64..3, slots).prop_map(Some),
+        ];
+        let transaction = (prop::collection::btree_map(0u8..5, account, 1..4), 0u64..400_000);
+        let block = prop::collection::vec(transaction, 1..12);
+        prop::collection::vec(block, 1..4).prop_map(|blocks| {
+            let mut alive = [false; 5];
+            let commit = |(accounts, gas): (std::collections::BTreeMap<u8, _>, u64)| {
+                let update = |(n, account)| {
+                    let before =
+                        std::mem::replace(&mut alive[usize::from(n)], Option::is_some(&account));
+                    match account {
+                        Some((nonce, slots)) => {
+                            let slots: std::collections::BTreeMap<u8, u64> = slots;
+                            Some(write(n, nonce, &slots.into_iter().collect::<Vec<_>>()))
+                        }
+                        // What was not there cannot go.
+                        None => before.then(|| destroy(n)),
+                    }
+                };
+                (accounts.into_iter().filter_map(update).collect(), gas)
+            };
+            let mut commit = commit;
+            blocks.into_iter().map(|block| block.into_iter().map(&mut commit).collect()).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn merged_updates_have_the_roots_of_single_ones(blocks in blocks(), n in 2u32..6) {
+            let policies = [format!("fixed{{{n}}}"), format!("adaptive{{500000,{n},1}}"), "fixed{100}".into()];
+            for policy in policies {
+                let (mut single, mut merged) = (shards(), shards());
+                for block in &blocks {
+                    let want = root(&mut single, &send("every-tx", block));
+                    prop_assert_eq!(root(&mut merged, &send(&policy, block)), want, "{}", policy);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The root of a block's receipts: when and where it is computed.
+
+use alloy_primitives::Bloom;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use std::{cell::Cell, io, mem, thread::JoinHandle};
+use tandem_actor::spawn;
+use tandem_chain::{Receipt, ReceiptsTrie, receipts_root};
+use tandem_primitives::B256;
+use tokio_util::sync::CancellationToken;
+
+/// Receipts handed to the thread at a time: waking it costs about as much as one of them.
+const PORTION: usize = 32;
+
+/// Portions that may wait for the thread. When it is so far behind, the next portion is larger.
+const PORTIONS_MAX: usize = 16;
+
+/// Computes the receipts root and the bloom filter of one block, by one of the policies
+/// ([`tandem_policy::ReceiptsRoot`]). All of them give the same.
+pub enum ReceiptsRooter {
+    /// All at the end.
+    AtEnd,
+    /// Each receipt when it comes.
+    Incremental(Box<ReceiptsTrie>),
+    /// On the thread.
+    Background(Job),
+}
+
+impl ReceiptsRooter {
+    /// Sees all receipts that there are so far, whenever there is a new one.
+    pub fn follow(&mut self, receipts: &[Receipt]) {
+        match self {
+            Self::AtEnd => {}
+            Self::Incremental(trie) => {
+                for receipt in receipts.get(trie.len()..).unwrap_or_default() {
+                    trie.push(receipt);
+                }
+            }
+            Self::Background(job) => job.follow(receipts),
+        }
+    }
+
+    /// Root and bloom filter of all receipts of the block.
+    pub fn finish(mut self, receipts: &[Receipt]) -> (B256, Bloom) {
+        self.follow(receipts);
+        match self {
+            Self::AtEnd => receipts_root(receipts),
+            Self::Incremental(trie) => trie.finish(),
+            Self::Background(job) => {
+                job.finish(receipts).unwrap_or_else(|| receipts_root(receipts))
+            }
+        }
+    }
+}
+
+/// Some receipts of one block for the thread.
+struct Portion {
+    block: u64,
+    receipts: Vec<Receipt>,
+    /// The block has no more, and its root is asked for.
+    last: bool,
+}
+
+/// The thread that hashes receipts while later transactions execute.
+pub struct ReceiptsThread {
+    portions: Sender<Portion>,
+    roots: Receiver<(B256, Bloom)>,
+    blocks: Cell<u64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// One block's use of the thread.
+pub struct Job {
+    block: u64,
+    portions: Sender<Portion>,
+    roots: Receiver<(B256, Bloom)>,
+    sent: usize,
+}
+
+impl ReceiptsThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no thread to give.
+    pub fn start(fatal: CancellationToken) -> io::Result<Self> {
+        let (portions, inbox) = bounded(PORTIONS_MAX);
+        let (answer, roots) = bounded(1);
+        let thread = spawn("receipts", fatal, move || run(&inbox, &answer))?;
+        Ok(Self { portions, roots, blocks: Cell::new(0), thread: Some(thread) })
+    }
+
+    /// Begins a block; one that was not finished is forgotten.
+    pub fn job(&self) -> Job {
+        self.blocks.set(self.blocks.get() + 1);
+        let (portions, roots) = (self.portions.clone(), self.roots.clone());
+        Job { block: self.blocks.get(), portions, roots, sent: 0 }
+    }
+}
+
+impl Drop for ReceiptsThread {
+    fn drop(&mut self) {
+        let (closed, _) = bounded(0);
+        self.portions = closed;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Job {
+    fn follow(&mut self, receipts: &[Receipt]) {
+        let new = receipts.get(self.sent..).unwrap_or_default();
+        if new.len() < PORTION || self.portions.is_full() {
+            return;
+        }
+        let portion = Portion { block: self.block, receipts: new.to_vec(), last: false };
+        match self.portions.try_send(portion) {
+            Ok(()) => self.sent = receipts.len(),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        }
+    }
+
+    /// `None` when the thread is gone.
+    fn finish(self, receipts: &[Receipt]) -> Option<(B256, Bloom)> {
+        let receipts = receipts.get(self.sent..).unwrap_or_default().to_vec();
+        self.portions.send(Portion { block: self.block, receipts, last: true }).ok()?;
+        self.roots.recv().ok()
+    }
+}
+
+fn run(portions: &Receiver<Portion>, roots: &Sender<(B256, Bloom)>) {
+    let (mut block, mut trie) = (0, ReceiptsTrie::default());
+    for portion in portions {
+        if block != portion.block {
+            (block, trie) = (portion.block, ReceiptsTrie::default());
+        }
+        portion.receipts.iter().for_each(|receipt| trie.push(receipt));
+        if portion.last && roots.send(mem::take(&mut trie).finish()).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_primitives::{Address, Bytes, Log};
+
+    fn receipts(count: usize, seed: u8) -> Vec<Receipt> {
+        let log = |n: usize| {
+            let topics = vec![B256::with_last_byte(n as u8), B256::with_last_byte(seed)];
+            Log::new_unchecked(
+                Address::with_last_byte(seed),
+                topics,
+                Bytes::from(vec![seed; n % 70]),
+            )
+        };
+        let receipt = |n: usize| Receipt {
+            success: n % 7 > 0,
+            cumulative_gas_used: 21_000 * n as u64,
+            logs: (0..n % 4).map(|more| log(n + more)).collect(),
+            ..Receipt::default()
+        };
+        (0..count).map(receipt).collect()
+    }
+
+    /// As the executor does it: after each transaction, then all.
+    fn root_of(mut rooter: ReceiptsRooter, receipts: &[Receipt]) -> (B256, Bloom) {
+        (1..=receipts.len()).for_each(|count| rooter.follow(&receipts[..count]));
+        rooter.finish(receipts)
+    }
+
+    #[test]
+    fn every_policy_gives_the_same() {
+        let thread = ReceiptsThread::start(CancellationToken::new()).unwrap();
+        for count in (0..70).chain([126, 127, 128, 129, 255, 256, 257, 1000]) {
+            let receipts = receipts(count, count as u8);
+            let want = root_of(ReceiptsRooter::AtEnd, &receipts);
+            let incremental = ReceiptsRooter::Incremental(Box::default());
+            assert_eq!(root_of(incremental, &receipts), want, "{count} receipts");
+            let background = ReceiptsRooter::Background(thread.job());
+            assert_eq!(root_of(background, &receipts), want, "{count} receipts");
+        }
+    }
+
+    #[test]
+    fn a_block_that_was_given_up_leaves_nothing_to_the_next() {
+        let thread = ReceiptsThread::start(CancellationToken::new()).unwrap();
+        let (given_up, next) = (receipts(200, 1), receipts(100, 2));
+        for followed in [0, 31, 32, 64, 200] {
+            let mut rooter = ReceiptsRooter::Background(thread.job());
+            (1..=followed).for_each(|count| rooter.follow(&given_up[..count]));
+            drop(rooter);
+            let rooter = ReceiptsRooter::Background(thread.job());
+            assert_eq!(root_of(rooter, &next), receipts_root(&next), "after {followed}");
+        }
+    }
+
+    #[test]
+    fn without_its_thread_the_root_is_computed_at_the_end() {
+        let thread = ReceiptsThread::start(CancellationToken::new()).unwrap();
+        let (portions, roots) = (bounded(1).0, bounded(1).1);
+        let job = Job { portions, roots, ..thread.job() };
+        let receipts = receipts(100, 3);
+        assert_eq!(root_of(ReceiptsRooter::Background(job), &receipts), receipts_root(&receipts));
+    }
+}

@@ -1,0 +1,90 @@
+//! The `tandem` methods: the policies of the proof pipeline, read and changed while the node runs.
+
+use super::error::RpcError;
+use super::methods::{Answer, Methods, Params, required, to_result};
+use serde_json::{Map, Value};
+use std::future::ready;
+use tandem_policy::{Error, LivePolicies};
+use tracing::info;
+
+/// `tandem_policies` gives all policies. `tandem_setPolicies` takes an object with some of them,
+/// sets those from the next block on and gives all: either every one is set or none is.
+pub fn policy_methods(policies: &LivePolicies) -> Methods {
+    let mut methods = Methods::new();
+    let live = policies.clone();
+    methods.add("tandem_policies", move |_| ready(to_result(&live.load())));
+    let live = policies.clone();
+    methods.add("tandem_setPolicies", move |params| ready(set(&live, &params)));
+    methods
+}
+
+fn set(live: &LivePolicies, params: &Params) -> Answer {
+    let (changes,) = params.decode::<(Option<Map<String, Value>>,)>()?;
+    let changes = required(changes, 0)?;
+    let all = live.update(|policies| {
+        changes.iter().try_for_each(|(key, value)| match value {
+            Value::String(text) => policies.set(key, text),
+            // Numbers as they are written; whatever else there is makes an error that names it.
+            other => policies.set(key, &other.to_string()),
+        })
+    });
+    let all = all.map_err(|error: Error| RpcError::invalid_params(error))?;
+    info!(policies = ?all, "policies set");
+    to_result(&all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::code;
+    use tandem_policy::{Batching, Policies};
+
+    async fn call(methods: &Methods, method: &str, params: &'static str) -> Result<Value, String> {
+        let answer = methods.call(method, Params::new(params.into())).await;
+        let text = answer.map_err(|error| {
+            assert_eq!(error.code, code::INVALID_PARAMS);
+            error.message.into_owned()
+        })?;
+        Ok(serde_json::from_str(text.get()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn policies_are_read_and_some_of_them_changed() {
+        let live = LivePolicies::default();
+        let methods = policy_methods(&live);
+        let all = call(&methods, "tandem_policies", "").await.unwrap();
+        assert_eq!(all, serde_json::to_value(Policies::default()).unwrap());
+        let change = r#"[{"batching":"fixed{16,500}","chunk_targets":60}]"#;
+        let all = call(&methods, "tandem_setPolicies", change).await.unwrap();
+        assert_eq!(
+            (&all["batching"], &all["chunk_targets"]),
+            (&"fixed{16,500}".into(), &60.into())
+        );
+        assert_eq!(all["chunking"], Policies::default().chunking.to_string());
+        assert_eq!(live.load().batching, Batching::Fixed { messages: 16, targets: 500 });
+        assert_eq!(call(&methods, "tandem_setPolicies", "[{}]").await, Ok(all.clone()));
+        assert_eq!(call(&methods, "tandem_policies", "[]").await, Ok(all));
+    }
+
+    #[tokio::test]
+    async fn a_wrong_change_is_named_and_changes_nothing() {
+        let live = LivePolicies::default();
+        let methods = policy_methods(&live);
+        for (params, reason) in [
+            ("[]", "missing value for required argument 0"),
+            ("[null]", "missing value for required argument 0"),
+            (r#"["drain"]"#, "invalid argument 0: invalid type: string"),
+            (r#"[{"batchin":"none"}]"#, "unknown policy `batchin`, want one of batching, chunking"),
+            (r#"[{"batching":"fixed{0,1}"}]"#, "`fixed{0,1}` is no value of batching, want none"),
+            (r#"[{"batching":null}]"#, "`null` is no value of batching, want none"),
+            (r#"[{"chunk_targets":0}]"#, "`0` is no value of chunk_targets, want a number from 1"),
+            (r#"[{"chunk_targets":-1.5}]"#, "`-1.5` is no value of chunk_targets"),
+            (r#"[{"batching":"drain","chunking":"often"}]"#, "`often` is no value of chunking"),
+            (r#"[{"batching":"drain"},1]"#, "too many arguments, want at most 1"),
+        ] {
+            let error = call(&methods, "tandem_setPolicies", params).await.unwrap_err();
+            assert!(error.starts_with(reason), "{params}: {error}");
+        }
+        assert_eq!(live.load(), Policies::default());
+    }
+}
