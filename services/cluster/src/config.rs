@@ -114,3 +114,32 @@ pub struct Ports {
     /// The file with the secret of the Engine API's tokens; made when missing.
     pub jwt_secret: PathBuf,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Config, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        Config::load(file.path()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn policies_are_read_and_wrong_ones_named() {
+        let text = "[policies]\nbatching = \"fixed{16,500}\"\nchunk_targets = 60\n";
+        let policies = load(text).unwrap().policies;
+        let got = policies.entries().map(|(key, value)| format!("{key}={value}"));
+        assert_eq!(got[..3], ["batching=fixed{16,500}", "chunking=always", "chunk_targets=60"]);
+        for (setting, reason) in [
+            ("batchin = \"none\"", "unknown field `batchin`"),
+            ("batching = \"some\"", "`some` is no value of batching, want none"),
+            ("batching = 16", "invalid type: integer `16`"),
+            ("chunk_targets = 0", "expected a nonzero u32"),
+            ("transition_flush = \"fixed{0}\"", "`fixed{0}` is no value of transition_flush"),
+        ] {
+            let error = load(&format!("[policies]\n{setting}\n")).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}

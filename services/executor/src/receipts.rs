@@ -155,7 +155,7 @@ mod tests {
             )
         };
         let receipt = |n: usize| Receipt {
-            success: n % 7 > 0,
+            success: !n.is_multiple_of(7),
             cumulative_gas_used: 21_000 * n as u64,
             logs: (0..n % 4).map(|more| log(n + more)).collect(),
             ..Receipt::default()

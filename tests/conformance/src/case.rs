@@ -1,6 +1,7 @@
 //! What a suite is made of.
 
 use std::path::Path;
+use tandem_policy::Policies;
 
 /// How a case ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +33,8 @@ pub struct Setting {
     pub http: bool,
     /// On a database in a temporary directory instead of in memory.
     pub database: bool,
+    /// By these policies; what comes out is the same by all of them.
+    pub policies: Policies,
 }
 
 /// One fixture format.

@@ -74,7 +74,12 @@ impl CaseNode {
         Self::start_with(config, genesis_json, setting)
     }
 
-    fn start_with(config: Config, genesis_json: &str, setting: Setting) -> anyhow::Result<Self> {
+    fn start_with(
+        mut config: Config,
+        genesis_json: &str,
+        setting: Setting,
+    ) -> anyhow::Result<Self> {
+        config.policies = setting.policies;
         if !setting.database {
             let cluster = Cluster::start_in_memory(config, genesis_json.as_bytes());
             return Self::open(cluster.context("start the cluster")?, None, setting);
@@ -208,7 +213,8 @@ mod tests {
     #[test]
     fn a_node_answers_alike_with_and_without_http() {
         for (http, database) in [(false, true), (true, false), (false, false)] {
-            let node = CaseNode::start(GENESIS, Setting { http, database }).unwrap();
+            let node = CaseNode::start(GENESIS, Setting { http, database, ..Setting::default() });
+            let node = node.unwrap();
             let params = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
             assert_eq!(node.call("eth_getBalance", params).unwrap(), "0x7");
             assert_eq!(node.call("no_method", "[]").unwrap_err().code, -32601);

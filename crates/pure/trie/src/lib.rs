@@ -49,11 +49,8 @@ pub use decode::child_depth;
 pub use error::{Error, Malformed};
 pub use hashing::Scratch;
 pub use keccak::{Lanes, hash_batch};
-pub use shard::{AheadLimits, Counts, ShardTrie};
-=======
-pub use keccak::hash_batch;
 pub use list::ListTrie;
-pub use shard::ShardTrie;
+pub use shard::{AheadLimits, Counts, ShardTrie};
 pub use sparse::{AccountTrie, Blinded, Lookup, SparseTrie, StorageTrie};
 pub use whole::{list_root, trie_root};
 pub use witness::{NodePlace, PartialState, Witness, WitnessError, keccak256_all};

@@ -4,10 +4,30 @@ use crate::{Case, Setting};
 use alloy_primitives::keccak256;
 use anyhow::Context as _;
 use std::{path::Path, str::FromStr};
+use tandem_policy::Policies;
 
 /// Of the cases that start a node, one in so many goes over HTTP, and one in so many others stands
 /// on a database.
 const ONE_IN: u64 = 16;
+
+/// Policies that differ from the defaults, each in several places at once. Of the cases that start a
+/// node, one in [`ONE_IN`] runs by each of these.
+const POLICIES: [&[&str]; 4] = [
+    &[
+        "batching=fixed{16,500}",
+        "chunking=while-idle",
+        "transition_flush=fixed{8}",
+        "receipts_root=incremental",
+    ],
+    &[
+        "batching=pressure{4,10}",
+        "chunking=never",
+        "transition_flush=adaptive{500000,5,2}",
+        "receipts_root=background",
+    ],
+    &["batching=window{100}", "transition_flush=fixed{100}"],
+    &["batching=drain", "chunk_targets=1", "transition_flush=fixed{2}", "receipts_root=background"],
+];
 
 /// What names a case everywhere: suite, file and name, without the folders above.
 pub fn id(case: &Case, path: &Path) -> String {
@@ -23,8 +43,19 @@ fn number(id: &str, purpose: &str) -> u64 {
 
 /// How a case with this id runs.
 pub fn setting(id: &str) -> Setting {
-    let number = number(id, "setting") % ONE_IN;
-    Setting { http: number == 0, database: number == 1 }
+    let place = number(id, "setting") % ONE_IN;
+    let policies = policies(number(id, "policies") % ONE_IN);
+    Setting { http: place == 0, database: place == 1, policies }
+}
+
+fn policies(number: u64) -> Policies {
+    let mut policies = Policies::default();
+    let changes = usize::try_from(number).ok().and_then(|number| POLICIES.get(number));
+    for change in changes.copied().unwrap_or_default() {
+        let set = policies.assign(change);
+        debug_assert!(set.is_ok(), "{change}");
+    }
+    policies
 }
 
 /// A part of the cases.
@@ -99,6 +130,19 @@ mod tests {
         assert!((800..1200).contains(&chosen(0).len()));
         assert_eq!(chosen(1), chosen(1));
         assert_ne!(chosen(0), chosen(1));
+    }
+
+    #[test]
+    fn a_quarter_of_the_cases_runs_by_other_policies() {
+        let chosen: Vec<_> = (0..1000).map(|n| setting(&n.to_string()).policies).collect();
+        let others = chosen.iter().filter(|policies| **policies != Policies::default()).count();
+        assert!((200..300).contains(&others), "{others}");
+        for (number, changes) in (0..).zip(POLICIES) {
+            let set = policies(number);
+            assert!(chosen.contains(&set));
+            let entries = set.entries().map(|(key, value)| format!("{key}={value}"));
+            assert!(changes.iter().all(|change| entries.contains(&(*change).to_owned())));
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
 };
 use tandem_cluster::BlockFile;
+use tandem_policy::Policies;
 
 const NAME: &str = "execution_apis";
 
@@ -267,6 +268,8 @@ fn shared_node(chain: &Path, setting: Setting) -> anyhow::Result<Arc<ChainNode>>
     if let Some(node) = entry.upgrade() {
         return Ok(node);
     }
+    // One node for many cases, so not by the policies of one of them.
+    let setting = Setting { policies: Policies::default(), ..setting };
     let node = Arc::new(start(chain, setting)?);
     *entry = Arc::downgrade(&node);
     Ok(node)
@@ -346,7 +349,7 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/execution-apis/tests");
         let (mut passed, mut skipped) = (0, 0);
         for http in [false, true] {
-            let setting = Setting { http, database: http };
+            let setting = Setting { http, database: http, ..Setting::default() };
             let mut cases = Vec::new();
             for method in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
                 if !method.is_dir() {
