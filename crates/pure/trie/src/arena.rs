@@ -93,6 +93,11 @@ impl Branch {
     }
 
     #[inline]
+    pub fn unmark(&mut self, nibble: u8) {
+        self.dirty &= !(1 << nibble);
+    }
+
+    #[inline]
     pub fn set_child(&mut self, nibble: u8, id: NodeId) {
         self.children[usize::from(nibble)] = id;
     }

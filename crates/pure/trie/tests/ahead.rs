@@ -4,104 +4,13 @@
 
 mod common;
 
-use common::*;
-use rand::{Rng, rngs::StdRng, seq::SliceRandom};
-use tandem_primitives::{
-    Account, AccountUpdate, B256, Shard, SlotUpdate, SubtrieRoot, TrieDiff, U256, WalkTarget,
-};
+use common::{one_shard::*, *};
+use rand::Rng;
+use tandem_primitives::{Account, AccountUpdate, B256, Shard, SlotUpdate, TrieDiff, U256};
 use tandem_trie::{AheadLimits, ShardTrie};
-
-type Change = (Option<B256>, Vec<u8>, Option<Vec<u8>>);
-
-/// A diff in an order of its own.
-fn sorted(diff: &TrieDiff) -> (Vec<B256>, Vec<Change>) {
-    let mut wiped = diff.wiped.clone();
-    wiped.sort_unstable();
-    let mut changes: Vec<Change> = diff
-        .iter()
-        .map(|change| (change.owner, change.path.to_vec(), change.rlp.map(<[u8]>::to_vec)))
-        .collect();
-    changes.sort_unstable();
-    (wiped, changes)
-}
-
-fn answer(shard: &mut ShardTrie, store: &Store, targets: &[WalkTarget]) {
-    for target in targets {
-        store.walk_one(target, &mut |owner, path, rlp| {
-            shard.reveal(owner.as_ref(), path, rlp).unwrap();
-        });
-        shard.answered(target);
-    }
-}
-
-fn finish(shard: &mut ShardTrie, store: &Store) -> (SubtrieRoot, TrieDiff) {
-    let mut targets = Vec::new();
-    loop {
-        shard.take_targets(&mut targets);
-        answer(shard, store, &std::mem::take(&mut targets));
-        if let Some(done) = shard.finish().unwrap() {
-            return done;
-        }
-    }
-}
 
 fn eager() -> AheadLimits {
     AheadLimits { touches_min: 0, levels: 0 }
-}
-
-/// Runs the updates with answers and work ahead at any moment.
-fn run(rng: &mut StdRng, shard: &mut ShardTrie, store: &Store, updates: &[AccountUpdate]) {
-    let mut waiting = Vec::new();
-    for update in updates {
-        if rng.random_ratio(1, 4) {
-            let slots: Vec<_> = update.slots.iter().map(|slot| slot.key).collect();
-            shard.prefetch(&update.address_hash, &slots);
-        }
-        shard.update(update);
-        shard.take_targets(&mut waiting);
-        waiting.shuffle(rng);
-        let now: Vec<_> = waiting.drain(..rng.random_range(0..=waiting.len())).collect();
-        answer(shard, store, &now);
-        if rng.random() {
-            shard.ahead.touches_min = rng.random_range(0..4);
-            shard.ahead.levels = rng.random_range(0..4);
-            shard.work_ahead();
-        }
-    }
-    answer(shard, store, &waiting);
-    if rng.random() {
-        shard.work_ahead();
-    }
-}
-
-/// All in one shard, in accounts with some storage.
-fn updates(
-    rng: &mut StdRng,
-    state: &mut State,
-    spaces: &(KeySpace, KeySpace),
-) -> Vec<AccountUpdate> {
-    let mut updates = Vec::new();
-    for _ in 0..rng.random_range(0..30) {
-        let mut next = update(rng, state, &spaces.0, &spaces.1);
-        next.address_hash[0] &= 0x0f;
-        let before = state.0.get(&next.address_hash).cloned();
-        state.apply(&next);
-        updates.push(next.clone());
-        let Some((account, slots)) = before.filter(|_| rng.random_ratio(1, 4)) else { continue };
-        let back = AccountUpdate {
-            account: Some(account),
-            wiped: false,
-            slots: next.slots.iter().map(|slot| restored(slot.key, &slots)).collect(),
-            ..next
-        };
-        state.apply(&back);
-        updates.push(back);
-    }
-    updates
-}
-
-fn restored(key: B256, slots: &Slots) -> SlotUpdate {
-    SlotUpdate { key, value: slots.get(&key).copied().unwrap_or_default() }
 }
 
 #[test]

@@ -22,6 +22,7 @@ impl ShardTrie {
     /// [`Error::Missing`] when a walk was answered without a node that must be there,
     /// [`Error::AccountLeaf`], [`Error::StorageRoot`]. The shard is to be cleared.
     pub fn finish(&mut self) -> Result<Option<(SubtrieRoot, TrieDiff)>, Error> {
+        self.open();
         if !self.settle_storages()? | !self.find_accounts()? {
             return Ok(None);
         }
@@ -40,7 +41,10 @@ impl ShardTrie {
         self.diff.remove(&self.scratch.void);
         self.scratch.void.clear();
         let diff = std::mem::take(&mut self.diff);
+        self.last.extend_from_slice(&self.touched);
         self.end_block();
+        self.revertible = true;
+        self.counts = std::mem::take(&mut self.counting);
         Ok(Some((top, diff)))
     }
 
@@ -155,7 +159,7 @@ impl ShardTrie {
         Ok(done)
     }
 
-    fn end_block(&mut self) {
+    pub(super) fn end_block(&mut self) {
         for owner in self.touched.drain(..) {
             if let Some(storage) = self.storages.get_mut(&owner) {
                 self.duplicates += storage.walks.duplicates();
@@ -167,9 +171,9 @@ impl ShardTrie {
         self.pending.clear();
         self.targets.clear();
         self.removals = None;
+        self.opened = false;
         self.fresh.clear();
         self.touches = 0;
-        self.counts = std::mem::take(&mut self.counting);
         self.now = self.now.wrapping_add(1);
         self.accounts.set_now(self.now);
     }
@@ -185,13 +189,11 @@ impl ShardTrie {
     /// dropped is blinded again. The top node of the account subtrie stays. Called between blocks:
     /// while one is open nothing is dropped.
     pub fn prune(&mut self, bytes_max: usize) {
-        let open = !self.pending.is_empty()
-            || self.removals.is_some()
-            || !self.touched.is_empty()
-            || self.accounts.is_dirty();
-        if open || self.byte_len() <= bytes_max {
+        if self.opened || self.byte_len() <= bytes_max {
             return;
         }
+        // What moves together into new memory cannot go back.
+        self.revertible = false;
         let mut ages = Ages::default();
         self.accounts.ages(&mut ages);
         for storage in self.storages.values_mut() {

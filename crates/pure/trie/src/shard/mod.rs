@@ -2,10 +2,13 @@
 
 mod ahead;
 mod finish;
+mod revert;
 mod storage;
 mod walks;
 
-use crate::{AccountTrie, Error, Lookup, Scratch, StorageTrie, account::storage_root};
+use crate::{
+    AccountTrie, Error, Lookup, Scratch, StorageTrie, account::storage_root, sparse::Undo,
+};
 pub use ahead::{AheadLimits, Counts};
 use alloy_primitives::map::B256Map;
 use std::collections::hash_map::Entry;
@@ -40,6 +43,15 @@ pub struct ShardTrie {
     duplicates: u64,
     /// Changes of the tries that are closed already.
     diff: TrieDiff,
+    /// A block is open.
+    opened: bool,
+    /// There is a way back to where the last block began.
+    revertible: bool,
+    /// Accounts whose storage the last block used.
+    last: Vec<B256>,
+    /// Notes for the way back that are not in use; kept for their memory.
+    #[expect(clippy::vec_box, reason = "the boxes themselves go to the tries and come back")]
+    pool: Vec<Box<Undo>>,
     /// Deleted accounts that are still in the trie, and whether the other changes are made.
     removals: Option<Vec<B256>>,
     /// Accounts whose storage tries have changes that wait to be hashed ahead.
@@ -74,6 +86,10 @@ impl ShardTrie {
             targets: Vec::new(),
             duplicates: 0,
             diff: TrieDiff::default(),
+            opened: false,
+            revertible: false,
+            last: Vec::new(),
+            pool: Vec::new(),
             removals: None,
             fresh: Vec::new(),
             touches: 0,
@@ -107,6 +123,7 @@ impl ShardTrie {
         if update.shard() != self.shard {
             return;
         }
+        self.open();
         self.prefetch_account(&address_hash);
         if update.account.is_none()
             && let Err(blinded) = self.accounts.check_removal(&address_hash)
@@ -140,6 +157,7 @@ impl ShardTrie {
         if Shard::of(address_hash) != self.shard {
             return;
         }
+        self.open();
         self.prefetch_account(address_hash);
         if slots.is_empty() {
             return;
@@ -262,6 +280,7 @@ impl ShardTrie {
         };
         if storage.used != self.now {
             storage.set_now(self.now);
+            storage.trie.track(self.pool.pop().unwrap_or_default());
             self.touched.push(*address_hash);
         }
     }

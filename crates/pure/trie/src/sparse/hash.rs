@@ -5,7 +5,7 @@ use crate::{
     encode::{encode_extension, encode_leaf},
     hashing::{Batch, CHUNK, Job, PARALLEL_MIN, Scratch},
     nibbles::{DEPTH_MAX, unpack},
-    node::{Extension, Kind, NodeId, Place, Slot},
+    node::{Extension, Kind, NodeId, Place},
 };
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT, NodeChange, TrieDiff};
 
@@ -136,6 +136,7 @@ impl<const V: usize> SparseTrie<V> {
             self.collect(top, self.base, &mut path, scratch);
             return;
         }
+        self.note_reference(Place::Root);
         if self.take_before(Place::Root).is_some() {
             diff.push(NodeChange { owner, path: &path[..base], rlp: None });
         }
@@ -221,15 +222,23 @@ impl<const V: usize> SparseTrie<V> {
             None if pass != Pass::End => self.add_entry(place, before, says),
             None => {}
         }
-        let reference = if embedded { rlp } else { hash.as_slice() };
-        match place {
-            Place::Root => settle_slot(&mut self.root, reference),
-            Place::Branch(index, nibble) => self.branches.settle(index, nibble, reference),
-            Place::Extension(index) => {
-                settle_slot(&mut self.extensions.get_mut(index).child, reference);
-            }
+        if entry.is_none() {
+            self.note_reference(place);
         }
+        self.set_reference(place, if embedded { rlp } else { hash.as_slice() });
         entry.is_some()
+    }
+
+    /// Sets what a slot refers to; it is clean from now on.
+    pub(super) fn set_reference(&mut self, place: Place, reference: &[u8]) {
+        let slot = match place {
+            Place::Root => &mut self.root,
+            Place::Branch(index, nibble) => return self.branches.settle(index, nibble, reference),
+            Place::Extension(index) => &mut self.extensions.get_mut(index).child,
+        };
+        slot.dirty = false;
+        slot.len = reference.len() as u8;
+        slot.reference[..reference.len()].copy_from_slice(reference);
     }
 
     /// Makes the diff say of one path what is so now, given the position of what it said so far.
@@ -269,10 +278,4 @@ impl<const V: usize> SparseTrie<V> {
             Kind::Branch(index) => self.branches.encode(index, out),
         }
     }
-}
-
-fn settle_slot(slot: &mut Slot, reference: &[u8]) {
-    slot.dirty = false;
-    slot.len = reference.len() as u8;
-    slot.reference[..reference.len()].copy_from_slice(reference);
 }

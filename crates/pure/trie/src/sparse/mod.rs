@@ -5,6 +5,7 @@ mod hash;
 mod prune;
 mod remove;
 mod reveal;
+mod undo;
 
 use crate::{
     arena::{Arena, Branches},
@@ -16,6 +17,7 @@ pub(crate) use hash::{Hashed, Pass, hash_tries};
 pub(crate) use prune::Ages;
 use std::collections::BTreeMap;
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT};
+pub(crate) use undo::Undo;
 
 /// The trie of a shard's accounts; values as [`account_leaf`](crate::account_leaf) makes them.
 pub type AccountTrie = SparseTrie<110>;
@@ -42,6 +44,8 @@ pub struct SparseTrie<const V: usize> {
     /// and none does now, with its hash.
     gone: BTreeMap<(B256, u8), B256>,
     ahead: Ahead,
+    /// The way back, if somebody may want to go it.
+    undo: Option<Box<Undo>>,
     /// Leaves written, inserted or removed since the trie was last hashed, ahead or at the end.
     touches: u32,
     /// Stamp that a node gets when it is used.
@@ -84,6 +88,7 @@ impl<const V: usize> SparseTrie<V> {
             prefix,
             gone: BTreeMap::new(),
             ahead: Ahead::default(),
+            undo: None,
             touches: 0,
             now: 0,
             trail: Vec::new(),
@@ -176,6 +181,7 @@ impl<const V: usize> SparseTrie<V> {
             }
             Kind::None => {
                 let id = self.new_leaf(key, value);
+                self.note_made(id);
                 self.occupy(place, id, key, depth);
             }
             Kind::Leaf(index) => {
@@ -185,7 +191,7 @@ impl<const V: usize> SparseTrie<V> {
                     if leaf.value() == value {
                         return Ok(());
                     }
-                    leaf.set(value);
+                    self.set_value(index, value);
                 } else {
                     let (id, other) = (NodeId::leaf(index), leaf.key);
                     let sibling = Slot::fresh(id, self.take_gone(&other, shared + 1));
@@ -250,7 +256,9 @@ impl<const V: usize> SparseTrie<V> {
         let shared = common_prefix(&other, key);
         let sibling = if shared + 1 == end {
             // The child's path stays what it is, and so does all that the slot knows.
-            self.extensions.remove(index);
+            // The entry goes with the child; the extension may come back without.
+            self.extensions.get_mut(index).child.entry = NO_ENTRY;
+            self.free(NodeId::extension(index));
             child
         } else {
             Slot::fresh(NodeId::extension(index), self.take_gone(&other, shared + 1))
@@ -270,6 +278,7 @@ impl<const V: usize> SparseTrie<V> {
         (sibling_nibble, sibling): (u8, Slot),
     ) {
         let leaf = self.new_leaf(key, value);
+        self.note_made(leaf);
         let leaf = Slot::fresh(leaf, self.take_gone(key, at + 1));
         let branch = self.branches.insert(2, self.now);
         self.branches.insert_child(branch, sibling_nibble, sibling);
@@ -278,15 +287,17 @@ impl<const V: usize> SparseTrie<V> {
         }
         self.branches.insert_child(branch, nibble(key, at), leaf);
         let id = NodeId::branch(branch);
+        self.note_made(id);
         if at == depth {
-            self.set_slot_id(place, id);
+            self.hold(place, id);
             return;
         }
         let child = Slot::fresh(id, self.take_gone(key, at));
         let (end, used) = (at as u8, self.now);
         let extension = Extension { key: prefix(key, at), end, used, child };
         let id = NodeId::extension(self.extensions.insert(extension));
-        self.set_slot_id(place, id);
+        self.note_made(id);
+        self.hold(place, id);
     }
 
     fn new_leaf(&mut self, key: &B256, value: &[u8]) -> NodeId {
@@ -300,11 +311,11 @@ impl<const V: usize> SparseTrie<V> {
         match place {
             Place::Branch(index, nibble) => {
                 let slot = Slot::fresh(id, self.take_gone(key, depth));
-                self.branches.insert_child(index, nibble, slot);
+                self.insert_child(index, nibble, slot);
                 // Marked by the caller with the slots above.
                 self.mark_above();
             }
-            _ => self.set_slot_id(place, id),
+            _ => self.hold(place, id),
         }
     }
 
@@ -361,12 +372,16 @@ impl<const V: usize> SparseTrie<V> {
     /// False when the slot was dirty already.
     #[inline]
     fn mark_slot(&mut self, place: Place) -> bool {
-        match place {
+        let new = match place {
             Place::Root => !std::mem::replace(&mut self.root.dirty, true),
             Place::Branch(index, nibble) => self.branches.get_mut(index).mark(nibble),
             Place::Extension(index) => {
                 !std::mem::replace(&mut self.extensions.get_mut(index).child.dirty, true)
             }
+        };
+        if new {
+            self.note_marked(place);
         }
+        new
     }
 }

@@ -26,20 +26,20 @@ impl<const V: usize> SparseTrie<V> {
         let Some(removal) = self.locate_removal(key)? else {
             return Ok(());
         };
-        self.leaves.remove(removal.leaf);
+        self.free(NodeId::leaf(removal.leaf));
         match (removal.place, removal.sibling) {
             (Place::Branch(index, nibble), Some(sibling)) => {
                 self.collapse(index, key, removal.depth - 1, nibble, sibling);
             }
             (Place::Branch(index, nibble), None) => {
                 self.note_gone(key, removal.depth, removal.place);
-                self.branches.remove_child(index, nibble);
+                self.remove_child(index, nibble);
                 self.touches += 1;
                 self.mark_above();
             }
             // A leaf is never below an extension.
             (place, _) => {
-                self.set_slot_id(place, NodeId::NONE);
+                self.hold(place, NodeId::NONE);
                 self.mark(place);
             }
         }
@@ -94,7 +94,7 @@ impl<const V: usize> SparseTrie<V> {
             // A leaf or an extension spells out more of its key when it stands higher.
             self.note_gone(&path, depth + 1, sibling_place);
         }
-        self.branches.remove(branch);
+        self.free(NodeId::branch(branch));
 
         // The lowest of the trail holds the branch. An extension there joins with what comes.
         let holder = self.trail.pop().unwrap_or(Place::Root);
@@ -104,30 +104,20 @@ impl<const V: usize> SparseTrie<V> {
         };
         if let Some(index) = extension {
             self.note_gone(key, depth, Place::Extension(index));
+            self.free(NodeId::extension(index));
         }
         if stays {
             let end = depth as u8 + 1;
             let joined = Extension { key: path, end, used: self.now, child: slot };
-            let index = match extension {
-                Some(index) => {
-                    *self.extensions.get_mut(index) = joined;
-                    index
-                }
-                None => {
-                    let index = self.extensions.insert(joined);
-                    self.set_slot_id(place, NodeId::extension(index));
-                    index
-                }
-            };
+            let index = self.extensions.insert(joined);
+            self.note_made(NodeId::extension(index));
+            self.hold(place, NodeId::extension(index));
             if slot.entry != NO_ENTRY {
                 self.extensions.get_mut(index).child.entry = NO_ENTRY;
                 self.hang_entry(Place::Extension(index), slot.entry);
             }
         } else {
-            if let Some(index) = extension {
-                self.extensions.remove(index);
-            }
-            self.set_slot_id(place, slot.id);
+            self.hold(place, slot.id);
         }
         self.mark(place);
     }

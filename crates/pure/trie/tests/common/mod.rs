@@ -2,6 +2,8 @@
 //! path, and roots from alloy-trie.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod one_shard;
+
 use alloy_trie::{HashBuilder, Nibbles};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use std::{collections::BTreeMap, convert::Infallible};
