@@ -4,12 +4,8 @@
 //! Everything here may wait for the database: never call it on the async reactor.
 
 use crate::{
-    config::Config,
-    error::Error,
-    layers::Layers,
-    state::StateReader,
-    tree::Tree,
-    view::{BaseCache, StateView},
+    cache::BaseCache, config::Config, error::Error, layers::Layers, recent::Recent,
+    state::StateReader, tree::Tree, view::StateView,
 };
 use alloy_consensus::Header;
 use alloy_rlp::Decodable;
@@ -47,8 +43,7 @@ pub enum BlockTag {
 pub struct Chain {
     pub(crate) spec: ChainSpec,
     pub(crate) tree: RwLock<Tree>,
-    pub(crate) layers: Arc<RwLock<Layers>>,
-    pub(crate) cache: Arc<BaseCache>,
+    pub(crate) recent: Arc<Recent>,
     pub(crate) storage: Arc<dyn StorageApi>,
     genesis: BlockId,
     /// See [`Config`].
@@ -74,8 +69,7 @@ impl Chain {
         let chain = Self {
             spec,
             tree: RwLock::default(),
-            layers: Arc::default(),
-            cache: Arc::new(cache),
+            recent: Arc::new(Recent::new(cache)),
             storage,
             genesis: checkpoint.genesis,
             persist_depth: config.persist_depth,
@@ -92,7 +86,7 @@ impl Chain {
                 error: "the base's header is missing".into(),
             })?;
         chain.tree.write().insert(base, Arc::new(header));
-        chain.layers.write().set_base(base);
+        chain.recent.rebase(base, Vec::new());
         Ok(chain)
     }
 
@@ -108,7 +102,7 @@ impl Chain {
 
     /// The oldest canonical block whose state can be read.
     pub fn base(&self) -> BlockId {
-        self.layers.read().base()
+        self.recent.read(Layers::base)
     }
 
     /// Number and hash of the block that is meant, `None` when there is none.
@@ -227,15 +221,11 @@ impl Chain {
     /// The state after a block: of the blocks from the base to the head of each branch.
     pub(crate) fn view(&self, tag: BlockTag) -> Result<(BlockId, StateView), Error> {
         let id = self.resolve(tag)?.ok_or(Error::UnknownBlock)?;
-        let (known, base) = {
-            let layers = self.layers.read();
-            (layers.contains(&id.hash), layers.base())
-        };
+        let (known, base) = self.recent.read(|layers| (layers.contains(&id.hash), layers.base()));
         if !known && id != base {
             return Err(Error::StateUnavailable(id));
         }
-        let (layers, cache) = (self.layers.clone(), self.cache.clone());
-        Ok((id, StateView::new(id.hash, layers, cache, self.storage.clone(), false)))
+        Ok((id, StateView::passing(id.hash, self.recent.clone(), self.storage.clone())))
     }
 
     /// A header by hash, from the tree or the database.

@@ -9,6 +9,9 @@ pub struct Config {
     /// Blocks that the base stays behind the head. Not a setting of its own: storage-writer's.
     #[serde(skip)]
     pub persist_depth: u64,
+    /// How far below the base side chains are kept. storage-writer's setting too.
+    #[serde(skip)]
+    pub side_chain_blocks: u64,
     /// Accounts kept in the cache of base values.
     pub cache_accounts: usize,
     /// Slots kept in the cache of base values.
@@ -32,6 +35,7 @@ impl Default for Config {
         Self {
             mailbox_capacity: 64,
             persist_depth: 16,
+            side_chain_blocks: 256,
             cache_accounts: 500_000,
             cache_slots: 2_000_000,
             cache_codes: 20_000,

@@ -1,5 +1,6 @@
 //! The state changes of the blocks after the base, as layers that every block can read from.
 
+use crate::cache::Epoch;
 use alloy_primitives::map::FbBuildHasher;
 use std::sync::Arc;
 pub use tandem_layers::Branch;
@@ -7,9 +8,12 @@ use tandem_layers::{Index, Tree};
 use tandem_primitives::{Account, B256, BlockId, BlockNumber, Bytes, StateDiff, U256};
 
 /// All layers, of all branches.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Layers {
     base: BlockId,
+    epoch: Epoch,
+    resets: u64,
+    bytes: usize,
     tree: Tree<Arc<StateDiff>>,
     accounts: Index<B256, Option<Account>, FbBuildHasher<32>>,
     slots: Index<(B256, B256), U256>,
@@ -21,6 +25,7 @@ impl Layers {
     /// Adds a block's changes on top of its parent's.
     pub fn insert(&mut self, block: BlockId, parent: B256, diff: Arc<StateDiff>) {
         let Some(stamp) = self.tree.insert(block, parent, diff.clone()) else { return };
+        self.bytes += diff.bytes();
         for update in &diff.accounts {
             let hash = update.address_hash;
             self.accounts.insert(stamp, hash, update.account);
@@ -36,6 +41,7 @@ impl Layers {
     /// Takes a block's layer out and gives its changes back.
     pub fn remove(&mut self, block: &B256) -> Option<Arc<StateDiff>> {
         let (stamp, diff) = self.tree.remove(block)?;
+        self.bytes -= diff.bytes();
         for update in &diff.accounts {
             let hash = update.address_hash;
             self.accounts.remove(&stamp, hash);
@@ -55,9 +61,31 @@ impl Layers {
         self.base
     }
 
-    /// The layers up to this block are gone, or will be before the lock is released.
-    pub fn set_base(&mut self, base: BlockId) {
-        self.base = base;
+    /// The epoch of the cache that holds the values of this base.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// How often the base was set anew instead of moving up.
+    pub fn resets(&self) -> u64 {
+        self.resets
+    }
+
+    /// The base has moved up: the layers up to this block are gone, or will be before anyone reads.
+    pub fn raise_base(&mut self, base: BlockId, epoch: Epoch) {
+        (self.base, self.epoch) = (base, epoch);
+    }
+
+    /// The base stands here, perhaps lower than before: then layers that went because they were in
+    /// it come back, and a branch made before this does not know them.
+    pub fn reset_base(&mut self, base: BlockId, epoch: Epoch) {
+        self.raise_base(base, epoch);
+        self.resets += 1;
+    }
+
+    /// Bytes of the changes that the layers hold, without the indices.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Number and parent of a block that has a layer.

@@ -22,6 +22,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod build;
+mod cache;
 mod call;
 mod chain;
 mod code;
@@ -39,6 +40,7 @@ mod layers;
 mod metrics;
 mod proof;
 mod receipts;
+mod recent;
 mod requests;
 pub mod rpc;
 mod senders;

@@ -15,6 +15,10 @@ pub const READS: &str = "tandem_executor_state_reads_total";
 pub const ROOT_RETRIES: &str = "tandem_executor_root_retries_total";
 pub const LAYERS: &str = "tandem_executor_layers";
 pub const POLICIES: &str = "tandem_executor_policies_info";
+pub const LAYER_BYTES: &str = "tandem_executor_layer_bytes";
+pub const LAYER_COPIES: &str = "tandem_executor_layer_copies_total";
+pub const CACHE_ENTRIES: &str = "tandem_executor_cache_entries";
+pub const CACHE_BYTES: &str = "tandem_executor_cache_bytes";
 pub const HEAD: &str = "tandem_executor_head_block";
 
 pub fn describe() {
@@ -40,5 +44,13 @@ pub fn describe() {
     );
     describe_gauge!(LAYERS, Unit::Count, "Blocks whose state changes are held in memory");
     describe_gauge!(POLICIES, Unit::Count, "The policies of the newest block: 1 for these labels");
+    describe_gauge!(LAYER_BYTES, Unit::Bytes, "State changes held in memory, without indices");
+    describe_counter!(
+        LAYER_COPIES,
+        Unit::Count,
+        "Copies made of the layers because a block that had ended still held them"
+    );
+    describe_gauge!(CACHE_ENTRIES, Unit::Count, "Values of the base that are cached, by kind");
+    describe_gauge!(CACHE_BYTES, Unit::Bytes, "Memory of those values, by kind");
     describe_gauge!(HEAD, Unit::Count, "Number of the canonical head");
 }

@@ -2,99 +2,99 @@
 //! storage-writer.
 
 use crate::{
+    cache::Epoch,
     code,
     error::Error,
     layers::{Branch, Layers},
+    recent::Recent,
     state::StateReader,
 };
-use parking_lot::RwLock;
-use quick_cache::sync::Cache;
+use crossbeam_utils::CachePadded;
 use revm::state::Bytecode;
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
-use tandem_primitives::{Account, B256, BlockId, StateDiff, U256};
-use tandem_proto::storage::{ReadState, StorageApi};
+use tandem_primitives::{Account, B256, U256};
+use tandem_proto::storage::{ReadState, StateValues, StorageApi};
 
-/// Base values read before, and all code. What it holds is the base at the block the executor
-/// knows as persisted: only the engine's own thread adds to it, and when the base moves on, the
-/// values of the blocks it took in are written here under the same lock under which their layers
-/// go.
-pub struct BaseCache {
-    accounts: Cache<B256, Option<Account>>,
-    slots: Cache<(B256, B256), U256>,
-    codes: Cache<B256, Bytecode>,
-}
-
-impl BaseCache {
-    /// A cache of so many accounts, slots and codes.
-    pub fn new(accounts: usize, slots: usize, codes: usize) -> Self {
-        Self { accounts: Cache::new(accounts), slots: Cache::new(slots), codes: Cache::new(codes) }
-    }
-
-    /// The base has taken in a block.
-    pub fn advance(&self, diff: &StateDiff) {
-        if diff.accounts.iter().any(|update| update.wiped) {
-            // Which cached slots belong to a wiped account is not indexed: wipes are rare.
-            self.slots.clear();
-        }
-        for update in &diff.accounts {
-            self.accounts.insert(update.address_hash, update.account);
-            for slot in &update.slots {
-                self.slots.insert((update.address_hash, slot.key), slot.value);
-            }
-        }
-    }
-
-    /// The base has stepped back. Code is addressed by its hash and stays.
-    pub fn clear(&self) {
-        self.accounts.clear();
-        self.slots.clear();
-    }
+/// Where reads are answered.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Layers,
+    Cache,
+    Storage,
 }
 
 /// What reads found where, for traces.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ReadCounts {
-    /// Answered by the layers.
-    pub layers: AtomicU64,
-    /// Answered by the cache.
-    pub cache: AtomicU64,
-    /// Asked of storage-writer.
-    pub storage: AtomicU64,
+    /// Keys answered by the layers.
+    pub layers: u64,
+    /// Keys answered by the cache.
+    pub cache: u64,
+    /// Calls of storage-writer.
+    pub storage: u64,
 }
 
-/// The state as of one block.
+/// Counters of one view, a set for each thread as far as there are enough: threads that count on
+/// one would take its line from each other with every read.
+#[derive(Default)]
+struct Counters([CachePadded<[AtomicU64; 3]>; Counters::SETS]);
+
+impl Counters {
+    const SETS: usize = 8;
+
+    fn count(&self, place: Place) {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local!(static SET: usize = THREADS.fetch_add(1, Relaxed) % Counters::SETS);
+        self.0[SET.with(|set| *set)][place as usize].fetch_add(1, Relaxed);
+    }
+
+    fn sum(&self) -> ReadCounts {
+        let sum = |place| self.0.iter().map(|set| set[place as usize].load(Relaxed)).sum();
+        let (layers, cache) = (sum(Place::Layers), sum(Place::Cache));
+        ReadCounts { layers, cache, storage: sum(Place::Storage) }
+    }
+}
+
+/// What layers and cache say.
+enum Found<T> {
+    /// The value.
+    Here(T),
+    /// It is unchanged above this base, and may be added to the cache in this epoch.
+    Below(B256, Epoch),
+}
+
+/// The state as of one block, for any number of threads.
 pub struct StateView {
     branch: Branch,
-    /// The base that the branch is known to reach.
-    checked: Option<BlockId>,
-    layers: Arc<RwLock<Layers>>,
-    cache: Arc<BaseCache>,
+    recent: Arc<Recent>,
+    /// The layers as they were when the view was made, and whether the branch reaches their base:
+    /// see [`Recent`].
+    pinned: Option<(Arc<Layers>, bool)>,
+    /// [`Layers::resets`] when the branch was made.
+    resets: u64,
     storage: Arc<dyn StorageApi>,
-    /// Whether what is read may stay in the cache; see [`BaseCache`].
-    fills_cache: bool,
-    /// Where the reads were answered.
-    pub counts: ReadCounts,
+    counters: Counters,
 }
 
 impl StateView {
-    /// A view of the state after `block`.
-    pub fn new(
-        block: B256,
-        layers: Arc<RwLock<Layers>>,
-        cache: Arc<BaseCache>,
-        storage: Arc<dyn StorageApi>,
-        fills_cache: bool,
-    ) -> Self {
-        let (branch, base) = {
-            let layers = layers.read();
-            (layers.branch(block), layers.base())
-        };
-        let checked = branch.reaches(&base.hash).then_some(base);
-        let counts = ReadCounts::default();
-        Self { branch, checked, layers, cache, storage, fills_cache, counts }
+    /// A view for the execution of a block on top of `block`. It keeps the layers as they are, so
+    /// it must not outlive the execution, and it leaves what it reads in the cache.
+    pub fn pinned(block: B256, recent: Arc<Recent>, storage: Arc<dyn StorageApi>) -> Self {
+        let layers = recent.pin();
+        let branch = layers.branch(block);
+        let reaches = branch.reaches(&layers.base().hash);
+        let (resets, pinned) = (layers.resets(), Some((layers, reaches)));
+        Self { branch, recent, pinned, resets, storage, counters: Counters::default() }
+    }
+
+    /// A view that may live long. What it reads does not get into the cache: that is for what
+    /// blocks need.
+    pub fn passing(block: B256, recent: Arc<Recent>, storage: Arc<dyn StorageApi>) -> Self {
+        let (branch, resets) = recent.read(|layers| (layers.branch(block), layers.resets()));
+        Self { branch, recent, pinned: None, resets, storage, counters: Counters::default() }
     }
 
     /// The layers that the view reads through.
@@ -102,18 +102,54 @@ impl StateView {
         &self.branch
     }
 
-    /// Cached values are those of the base: they serve this view only while its layers reach it.
-    fn check_base(&self, base: BlockId) -> Result<(), Error> {
-        if self.checked == Some(base) || self.branch.reaches(&base.hash) {
-            return Ok(());
-        }
-        Err(Error::BaseMoved { block: self.branch.block(), base })
+    /// Where the reads were answered so far.
+    pub fn counts(&self) -> ReadCounts {
+        self.counters.sum()
     }
 
-    fn read(&self, request: &ReadState) -> Result<tandem_proto::storage::StateValues, Error> {
-        self.counts.storage.fetch_add(1, Relaxed);
+    /// A value from the layers or the cache, or what has to be known to read it elsewhere when it
+    /// is in neither.
+    fn find<T>(
+        &self,
+        layer: impl FnOnce(&Layers) -> Option<T>,
+        cached: impl FnOnce(Epoch) -> Option<T>,
+    ) -> Result<Found<T>, Error> {
+        let look = |layers: &Layers, reaches: bool| {
+            if let Some(value) = layer(layers) {
+                self.counters.count(Place::Layers);
+                return Ok(Found::Here(value));
+            }
+            // Cached values are those of the base: they serve this view only while its layers
+            // reach it.
+            if !reaches {
+                let (block, base) = (self.branch.block(), layers.base());
+                return Err(Error::BaseMoved { block, base });
+            }
+            let Some(value) = cached(layers.epoch()) else {
+                return Ok(Found::Below(layers.base().hash, layers.epoch()));
+            };
+            self.counters.count(Place::Cache);
+            Ok(Found::Here(value))
+        };
+        match &self.pinned {
+            Some((layers, reaches)) => look(layers, *reaches),
+            None => self.recent.read(|layers| {
+                if layers.resets() != self.resets {
+                    return Err(Error::BaseMoved {
+                        block: self.branch.block(),
+                        base: layers.base(),
+                    });
+                }
+                look(layers, self.branch.reaches(&layers.base().hash))
+            }),
+        }
+    }
+
+    /// Reads from storage-writer what was not found in the layers above the base `from`.
+    fn read(&self, from: &B256, request: &ReadState) -> Result<StateValues, Error> {
+        self.counters.count(Place::Storage);
         let values = self.storage.read_state(request)?;
-        if !self.branch.reaches(&values.base.hash) {
+        if !self.branch.reaches_from(from, &values.base.hash) {
             return Err(Error::BaseMoved { block: self.branch.block(), base: values.base });
         }
         Ok(values)
@@ -124,61 +160,58 @@ impl StateView {
 /// [`Error::MissingCode`] when an account names code that nobody has.
 impl StateReader for StateView {
     fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error> {
-        let layers = self.layers.read();
-        if let Some(account) = layers.account(&self.branch, address_hash) {
-            self.counts.layers.fetch_add(1, Relaxed);
-            return Ok(account);
-        }
-        self.check_base(layers.base())?;
-        if let Some(account) = self.cache.accounts.get(address_hash) {
-            self.counts.cache.fetch_add(1, Relaxed);
-            return Ok(account);
-        }
-        drop(layers);
+        let cache = self.recent.cache();
+        let found = self.find(
+            |layers| layers.account(&self.branch, address_hash),
+            |epoch| cache.account(epoch, address_hash),
+        )?;
+        let (base, epoch) = match found {
+            Found::Here(account) => return Ok(account),
+            Found::Below(base, epoch) => (base, epoch),
+        };
         let request = ReadState { accounts: vec![*address_hash], ..ReadState::default() };
-        let account = self.read(&request)?.accounts.first().copied().flatten();
-        if self.fills_cache {
-            self.cache.accounts.insert(*address_hash, account);
+        let account = self.read(&base, &request)?.accounts.first().copied().flatten();
+        if self.pinned.is_some() {
+            cache.add_account(epoch, *address_hash, account);
         }
         Ok(account)
     }
 
     fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error> {
-        let layers = self.layers.read();
-        if let Some(value) = layers.slot(&self.branch, address_hash, slot) {
-            self.counts.layers.fetch_add(1, Relaxed);
-            return Ok(value);
-        }
-        self.check_base(layers.base())?;
-        let key = (*address_hash, *slot);
-        if let Some(value) = self.cache.slots.get(&key) {
-            self.counts.cache.fetch_add(1, Relaxed);
-            return Ok(value);
-        }
-        drop(layers);
+        let cache = self.recent.cache();
+        let found = self.find(
+            |layers| layers.slot(&self.branch, address_hash, slot),
+            |epoch| cache.slot(epoch, address_hash, slot),
+        )?;
+        let (base, epoch) = match found {
+            Found::Here(value) => return Ok(value),
+            Found::Below(base, epoch) => (base, epoch),
+        };
+        let (key, generation) = ((*address_hash, *slot), cache.generation(address_hash));
         let request = ReadState { slots: vec![key], ..ReadState::default() };
-        let value = self.read(&request)?.slots.first().copied().unwrap_or_default();
-        if self.fills_cache {
-            self.cache.slots.insert(key, value);
+        let value = self.read(&base, &request)?.slots.first().copied().unwrap_or_default();
+        if self.pinned.is_some() {
+            cache.add_slot(epoch, key, generation, value);
         }
         Ok(value)
     }
 
     fn code(&self, code_hash: &B256) -> Result<Bytecode, Error> {
-        if let Some(code) = self.cache.codes.get(code_hash) {
+        let cache = self.recent.cache();
+        if let Some(code) = cache.code(code_hash) {
             return Ok(code);
         }
-        let deployed = self.layers.read().code(&self.branch, code_hash);
+        let deployed = self.find(|layers| layers.code(&self.branch, code_hash), |_| None)?;
         let code = match deployed {
-            Some(code) => code,
-            None => {
+            Found::Here(code) => code,
+            Found::Below(base, _) => {
                 let request = ReadState { codes: vec![*code_hash], ..ReadState::default() };
-                let found = self.read(&request)?.codes.into_iter().next().flatten();
+                let found = self.read(&base, &request)?.codes.into_iter().next().flatten();
                 found.ok_or(Error::MissingCode(*code_hash))?
             }
         };
         let code = code::analyze(code);
-        self.cache.codes.insert(*code_hash, code.clone());
+        cache.add_code(*code_hash, code.clone());
         Ok(code)
     }
 }

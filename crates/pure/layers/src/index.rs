@@ -7,7 +7,7 @@ use std::{
 use tandem_primitives::{B256, BlockNumber};
 
 /// From each key to its versions in all layers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Index<K, V, S = DefaultHashBuilder> {
     versions: HashMap<K, Versions<V>, S>,
 }
@@ -25,7 +25,7 @@ pub struct Version<'a, V> {
 
 /// Versions of one key in ascending order of block number. Most keys are changed by one block only,
 /// so a single one stands inline.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Versions<V> {
     One((Stamp, V)),
     Many(Vec<(Stamp, V)>),

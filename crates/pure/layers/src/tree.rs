@@ -12,7 +12,7 @@ pub struct Stamp {
     pub(crate) number: BlockNumber,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Layer<D> {
     stamp: Stamp,
     parent: B256,
@@ -20,7 +20,7 @@ struct Layer<D> {
 }
 
 /// One layer per block, of all branches. `D` is what a block changed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Tree<D> {
     next: LayerId,
     by_hash: B256Map<Layer<D>>,
@@ -113,7 +113,22 @@ impl Branch {
     /// Whether a base at this block can stand below these layers: it is one of their blocks, or the
     /// one right below them.
     pub fn reaches(&self, base: &B256) -> bool {
-        self.bottom == *base || self.hashes.contains(base)
+        self.height(base).is_some()
+    }
+
+    /// Whether a base at this block can stand below these layers, those up to the block `from`
+    /// left out.
+    pub fn reaches_from(&self, from: &B256, base: &B256) -> bool {
+        let (from, base) = (self.height(from), self.height(base));
+        from.zip(base).is_some_and(|(from, base)| from <= base)
+    }
+
+    /// How many of the layers a base at this block contains.
+    fn height(&self, base: &B256) -> Option<usize> {
+        if self.bottom == *base {
+            return Some(0);
+        }
+        self.hashes.iter().position(|hash| hash == base).map(|position| position + 1)
     }
 
     /// The blocks of the layers, ascending.

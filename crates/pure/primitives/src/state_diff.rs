@@ -46,6 +46,13 @@ impl StateDiff {
         self.accounts.iter().map(|update| 1 + update.slots.len()).sum()
     }
 
+    /// Bytes that the diff takes in memory.
+    pub fn bytes(&self) -> usize {
+        let slots: usize = self.accounts.iter().map(|update| update.slots.len()).sum();
+        let codes: usize = self.codes.iter().map(|(hash, code)| hash.len() + code.len()).sum();
+        self.accounts.len() * size_of::<AccountUpdate>() + slots * size_of::<SlotUpdate>() + codes
+    }
+
     /// Whether the block changed nothing.
     pub fn is_empty(&self) -> bool {
         self.accounts.is_empty() && self.codes.is_empty()

@@ -9,9 +9,6 @@ use std::sync::Arc;
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::{event::ChainEvent, storage::Forkchoice};
 
-/// Side-chain layers this far below the base are dropped, as storage-writer drops their records.
-const SIDE_CHAIN_DEPTH: u64 = 256;
-
 impl Engine {
     /// Makes a forkchoice known here, after storage-writer has taken it.
     pub(super) fn set_forkchoice(&mut self, forkchoice: Forkchoice) {
@@ -25,16 +22,18 @@ impl Engine {
     pub(super) fn load_pending(&mut self) -> Result<(), Error> {
         let base = self.storage.checkpoint()?.base;
         self.base_limit = self.base_limit.max(base.number);
-        self.chain.cache.clear();
-        self.chain.layers.write().set_base(base);
-        for block in self.storage.pending()? {
+        let pending = self.storage.pending()?;
+        let mut headers = Vec::with_capacity(pending.len());
+        for block in &pending {
             let header = Header::decode(&mut block.header.as_ref()).map_err(|error| {
                 let error = error.to_string();
                 Error::Record { what: "header", block: block.id.hash, error }
             })?;
-            self.chain.layers.write().insert(block.id, block.parent, block.diff);
-            self.chain.tree.write().insert(block.id, Arc::new(header));
+            headers.push((block.id, Arc::new(header)));
         }
+        self.chain.recent.rebase(base, pending);
+        let mut tree = self.chain.tree.write();
+        headers.into_iter().for_each(|(id, header)| tree.insert(id, header));
         Ok(())
     }
 
@@ -50,27 +49,9 @@ impl Engine {
     }
 
     fn advance(&self, base: BlockId) {
-        let mut layers = self.chain.layers.write();
-        let mut taken_in = Vec::new();
-        let mut hash = base.hash;
-        while let Some((_, parent)) = layers.parent(&hash) {
-            taken_in.push(hash);
-            hash = parent;
+        if self.chain.recent.advance(base, self.config.side_chain_blocks) {
+            self.chain.tree.write().prune(base);
         }
-        if taken_in.is_empty() {
-            return;
-        }
-        for block in taken_in.iter().rev() {
-            if let Some(diff) = layers.remove(block) {
-                self.chain.cache.advance(&diff);
-            }
-        }
-        layers.set_base(base);
-        for side in layers.below(base.number.saturating_sub(SIDE_CHAIN_DEPTH)) {
-            layers.remove(&side);
-        }
-        drop(layers);
-        self.chain.tree.write().prune(base);
     }
 
     /// Makes sure that the base stands on the branch of `block`, and stays there until the next

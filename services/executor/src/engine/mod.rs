@@ -149,7 +149,6 @@ impl Engine {
     fn handle(&mut self, envelope: Envelope<Message>) -> bool {
         histogram!(names::MAILBOX_WAIT_SECONDS).record(envelope.sent.elapsed());
         let _entered = envelope.span.entered();
-        self.hear_persisted();
         match envelope.message {
             Message::NewPayload { block, senders, reply } => {
                 let _ = reply.send(self.new_payload(&block, &senders));
@@ -168,6 +167,9 @@ impl Engine {
             }
             Message::Stop => return false,
         }
+        // After the answer, which does not depend on it: who waits for an answer need not wait
+        // until the cache has taken in the blocks that are durable.
+        self.hear_persisted();
         true
     }
 

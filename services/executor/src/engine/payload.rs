@@ -10,14 +10,11 @@ use crate::{
     senders::Senders,
     state::BlockState,
     status::PayloadStatus,
-    view::StateView,
+    view::{ReadCounts, StateView},
 };
 use alloy_consensus::Header;
-use metrics::{counter, gauge, histogram};
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Instant,
-};
+use metrics::{counter, histogram};
+use std::{sync::Arc, time::Instant};
 use tandem_chain::{
     Block, BlockError, Outcome, is_merged, validate_body, validate_header, validate_outcome,
 };
@@ -168,8 +165,7 @@ impl Engine {
     ) -> Result<Running, Failure> {
         let chain = &self.chain;
         let view = info_span!("get_overlay").in_scope(|| {
-            let (layers, cache) = (chain.layers.clone(), chain.cache.clone());
-            StateView::new(parent.hash, layers, cache, self.storage.clone(), true)
+            StateView::pinned(parent.hash, chain.recent.clone(), self.storage.clone())
         });
         // The workers' spans are children of the block's, not of the short one that opens them.
         let opening = info_span!("spawn_payload_processor");
@@ -198,12 +194,8 @@ impl Engine {
             session = again.map_err(|error| Failure::Internal(error.into()))?;
             session.update(Arc::new(StateUpdate { accounts: diff.accounts.clone() }));
         }
-        for (place, count) in [
-            ("layers", &view.counts.layers),
-            ("cache", &view.counts.cache),
-            ("storage", &view.counts.storage),
-        ] {
-            let count = count.load(Relaxed);
+        let ReadCounts { layers, cache, storage } = view.counts();
+        for (place, count) in [("layers", layers), ("cache", cache), ("storage", storage)] {
             span.record(["reads.", place].concat().as_str(), count);
             counter!(names::READS, "from" => place).increment(count);
         }
@@ -248,14 +240,9 @@ impl Engine {
     /// The block is valid and durable: later blocks may build on it.
     fn accept(&self, block: &Block, parent: BlockId, diff: Arc<StateDiff>) {
         let header: Arc<Header> = Arc::new(block.header.clone());
-        let layers = {
-            let mut layers = self.chain.layers.write();
-            layers.insert(block.id, parent.hash, diff);
-            layers.len()
-        };
+        self.chain.recent.insert(block.id, parent.hash, diff);
         self.chain.tree.write().insert(block.id, header);
         self.chain.release(block.id.hash);
-        gauge!(names::LAYERS).set(layers as f64);
         counter!(names::GAS).increment(block.header.gas_used);
         counter!(names::TRANSACTIONS).increment(block.transactions.len() as u64);
         self.publish(CHAIN_EXECUTED, block.id);
