@@ -12,7 +12,7 @@ use tandem_executor::{
     Executor, Handle,
     rpc::{self, ClientInfo, Limits},
 };
-use tandem_multiproof_workers::MultiproofWorkers;
+use tandem_multiproof_workers::{MultiproofWorkers, grpc};
 use tandem_peer_table::PeerTable;
 use tandem_policy::LivePolicies;
 use tandem_proto::{
@@ -66,6 +66,8 @@ pub struct Cluster {
     fatal: CancellationToken,
     engine_address: Option<SocketAddr>,
     http_address: Option<SocketAddr>,
+    /// Where the proof stream is to be offered, then where it is.
+    proof_address: Option<SocketAddr>,
 }
 
 impl Cluster {
@@ -97,6 +99,7 @@ impl Cluster {
             tandem_storage_writer::Deps,
         ) -> Result<Arc<StorageWriter>, tandem_storage_writer::Error>,
     ) -> Result<Self, Error> {
+        let proof_address = config.multiproof_workers.grpc_addr;
         let bus = Bus::default();
         let fatal = CancellationToken::new();
         let on_persisted = {
@@ -106,7 +109,6 @@ impl Cluster {
         let policies = LivePolicies::new(config.policies);
         let mut executor_config = config.executor;
         executor_config.persist_depth = config.storage_writer.persist_depth;
-        executor_config.side_chain_blocks = config.storage_writer.side_chain_blocks;
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
         let storage = open(config.storage_writer, deps)?;
         let api: Arc<dyn StorageApi> = storage.clone();
@@ -158,6 +160,7 @@ impl Cluster {
             fatal,
             engine_address: None,
             http_address: None,
+            proof_address,
         })
     }
 
@@ -193,6 +196,10 @@ impl Cluster {
             Some(address) => Some(listen(address).await?),
             None => None,
         };
+        let proof = match self.proof_address {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
         let handle = self.executor.handle();
         let traces = {
             let telemetry = telemetry.clone();
@@ -206,6 +213,12 @@ impl Cluster {
         self.spawn("http", http, rpc::public_router(methods, traces, Limits::public()));
         if let Some(listener) = metrics {
             self.spawn("metrics", listener, operations_router(telemetry.clone()));
+        }
+        if let Some(listener) = proof {
+            let server = grpc::Server::start(self.workers.clone(), self.fatal.clone())?;
+            self.proof_address = listener.local_addr().ok();
+            info!(port = "proof", address = ?self.proof_address, "listening");
+            self.servers.spawn(server.serve(listener, self.stopping.clone()));
         }
         Ok(())
     }
@@ -225,6 +238,11 @@ impl Cluster {
     /// Where the public JSON-RPC listens, `None` before [`Cluster::serve`].
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
+    }
+
+    /// Where the proof stream is offered, `None` when it is not.
+    pub fn proof_address(&self) -> Option<SocketAddr> {
+        self.proof_address
     }
 
     /// Waits until a service dies; a healthy cluster never returns from here.

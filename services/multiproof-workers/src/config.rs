@@ -1,5 +1,5 @@
 use serde::Deserialize;
-use std::thread::available_parallelism;
+use std::{net::SocketAddr, thread::available_parallelism};
 
 /// How many workers there are and how much they may remember.
 #[derive(Clone, Debug, Deserialize)]
@@ -14,6 +14,9 @@ pub struct Config {
     /// Whether a revealed node's hash is checked against its parent. It costs a hash per node read
     /// and turns a wrong node into an error that names it.
     pub verify_nodes: bool,
+    /// Where the proof stream is offered to executors of other processes, without encryption or
+    /// authentication: for networks that one trusts. Not offered by default.
+    pub grpc_addr: Option<SocketAddr>,
 }
 
 impl Default for Config {
@@ -24,6 +27,7 @@ impl Default for Config {
             mailbox_capacity: 1024,
             trie_bytes_max: 1 << 30,
             verify_nodes: true,
+            grpc_addr: None,
         }
     }
 }

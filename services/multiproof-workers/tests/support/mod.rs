@@ -5,6 +5,8 @@
 #[path = "../../../storage-writer/tests/common/mod.rs"]
 mod world;
 
+use alloy_consensus::Header;
+use alloy_rlp::Decodable;
 use std::{
     collections::{BTreeMap, HashMap},
     path::Path,
@@ -13,7 +15,7 @@ use std::{
 use tandem_bus::Bus;
 use tandem_multiproof_workers::{Config, Deps, MultiproofWorkers};
 use tandem_policy::LivePolicies;
-use tandem_primitives::{AccountUpdate, B256, BlockId, SlotUpdate, StateDiff};
+use tandem_primitives::{Account, AccountUpdate, B256, BlockId, SlotUpdate, StateDiff};
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     multiproof::{Begin, Error, ProofApi, ProofSession, ShardRoots, StateUpdate},
@@ -67,9 +69,18 @@ impl Chain {
 
     /// Workers over this storage, or over one that stands before it.
     pub fn workers(&self, threads: usize, storage: Arc<dyn StorageApi>) -> Arc<MultiproofWorkers> {
+        self.workers_with(threads, storage, LivePolicies::default())
+    }
+
+    /// The same with these policies.
+    pub fn workers_with(
+        &self,
+        threads: usize,
+        storage: Arc<dyn StorageApi>,
+        policies: LivePolicies,
+    ) -> Arc<MultiproofWorkers> {
         let config = Config { threads, ..Config::default() };
         let (bus, fatal) = (self.bus.clone(), CancellationToken::new());
-        let policies = LivePolicies::default();
         MultiproofWorkers::start(&config, &Deps { storage, bus, policies, fatal }).unwrap()
     }
 
@@ -85,6 +96,7 @@ impl Chain {
         let mut merged = BTreeMap::new();
         for _ in 0..transactions {
             let mut diff = after.random_diff(random);
+            vary(&self.worlds[&parent.hash], &mut diff, random);
             // As the executor has it: what is destroyed is wiped too.
             diff.accounts.iter_mut().for_each(|update| update.wiped |= update.account.is_none());
             after.apply(&diff);
@@ -93,7 +105,7 @@ impl Chain {
         }
         let diff = StateDiff { accounts: merged.into_values().collect(), codes: Vec::new() };
         let block = world::block(parent, &after, diff, random);
-        let root = after.root();
+        let root = Header::decode(&mut &block.header[..]).unwrap().state_root;
         Made { block, updates, after: Arc::new(after), root }
     }
 
@@ -112,6 +124,25 @@ impl Chain {
     /// Forgets the state after a block on which nothing will be built.
     pub fn forget(&mut self, block: &B256) {
         self.worlds.remove(block);
+    }
+}
+
+/// What random diffs lack: accounts that exist with nothing in them, as before EIP-161, and values
+/// that the block began with.
+fn vary(before: &World, diff: &mut StateDiff, random: &mut Random) {
+    for update in &mut diff.accounts {
+        let was = before.0.get(&update.address_hash);
+        if let Some(account) = &mut update.account
+            && random.one_in(6)
+        {
+            *account = was.filter(|_| random.one_in(2)).map_or(Account::default(), |was| was.0);
+        }
+        for slot in &mut update.slots {
+            if random.one_in(6) {
+                let was = was.and_then(|(_, storage)| storage.get(&slot.key));
+                slot.value = was.copied().unwrap_or_default();
+            }
+        }
     }
 }
 
