@@ -61,6 +61,8 @@ pub struct Branch {
     pub entry: u32,
     present: u16,
     dirty: u16,
+    /// Children hashed ahead since the branch itself was, about.
+    pub stale: u8,
     /// The block holds `2 << class` references.
     class: u8,
 }
@@ -140,6 +142,7 @@ impl Branches {
             entry: NO_ENTRY,
             present: 0,
             dirty: 0,
+            stale: 0,
             class,
         })
     }

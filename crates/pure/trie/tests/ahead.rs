@@ -125,3 +125,52 @@ fn an_account_without_open_storage_is_written_at_once() {
     plain.update(&write(7, &[]));
     assert_eq!(top, finish(&mut plain, &store).0);
 }
+
+#[test]
+fn a_trie_much_written_to_is_mostly_hashed_ahead_and_seldom_twice() {
+    let rng = &mut rng(7);
+    let address_hash = key(&[1]);
+    let update = |nonce: u64, slots: Vec<SlotUpdate>| AccountUpdate {
+        address_hash,
+        account: Some(Account { nonce, ..Account::default() }),
+        wiped: false,
+        slots,
+    };
+    let mut slots = |count: usize, kept: &[B256]| -> Vec<SlotUpdate> {
+        let mut slot = |at: usize| {
+            let key = kept.get(at % 977).copied().unwrap_or_else(|| B256::new(rng.random()));
+            let value = if rng.random_ratio(1, 8) { U256::ZERO } else { value(rng) };
+            SlotUpdate { key, value }
+        };
+        (0..count).map(&mut slot).collect()
+    };
+    let written = slots(20_000, &[]);
+    let known: Vec<B256> = written.iter().map(|slot| slot.key).collect();
+    let first = Shard::from_nibble(0).unwrap();
+    let (mut plain, mut ahead) = (ShardTrie::new(first), ShardTrie::new(first));
+    let mut store = Store::default();
+    plain.update(&update(1, written));
+    store.apply(&finish(&mut plain, &store).1);
+    let blocks: Vec<_> = (2..2_000)
+        .map(|nonce| {
+            let start = nonce as usize * 7 % 19_000;
+            update(nonce, slots(2, &known[start..start + 40]))
+        })
+        .collect();
+    blocks.iter().for_each(|block| plain.update(block));
+    let want = finish(&mut plain, &store);
+    let mut targets = Vec::new();
+    for block in &blocks {
+        ahead.update(block);
+        ahead.take_targets(&mut targets);
+        answer(&mut ahead, &store, &std::mem::take(&mut targets));
+        ahead.work_ahead();
+    }
+    let got = finish(&mut ahead, &store);
+    assert_eq!((&got.0, sorted(&got.1)), (&want.0, sorted(&want.1)));
+    store.apply(&got.1);
+    let counts = ahead.counts();
+    let needed = got.1.len() as u64;
+    assert!(counts.at_end < needed / 5, "{counts:?} for {needed}");
+    assert!(counts.again < needed / 3, "{counts:?} for {needed}");
+}

@@ -21,7 +21,7 @@ pub struct AheadLimits {
 
 impl Default for AheadLimits {
     fn default() -> Self {
-        Self { touches_min: 16, levels: 2 }
+        Self { touches_min: 8, levels: 2 }
     }
 }
 

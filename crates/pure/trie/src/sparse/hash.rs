@@ -9,6 +9,12 @@ use crate::{
 };
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT, NodeChange, TrieDiff};
 
+/// Touches of a trie in a block for which a branch that is hashed ahead waits for one more child.
+const HEAT: u32 = 128;
+
+/// Changed children for which a branch waits at most.
+const PATIENCE_MAX: u32 = 4;
+
 /// Why nodes are hashed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pass {
@@ -121,7 +127,7 @@ impl<const V: usize> SparseTrie<V> {
         diff: &mut TrieDiff,
         scratch: &mut Scratch,
     ) {
-        self.touches = 0;
+        (self.touches, self.heat) = (0, 0);
         let mut path = unpack(&self.prefix);
         let base = usize::from(self.base);
         for ((key, depth), _) in std::mem::take(&mut self.gone) {
@@ -133,7 +139,7 @@ impl<const V: usize> SparseTrie<V> {
         }
         if self.root.id != NodeId::NONE {
             let top = Job { trie, place: Place::Root, id: self.root.id, path: 0, depth: self.base };
-            self.collect(top, self.base, &mut path, scratch);
+            self.collect(top, &mut path, scratch);
             return;
         }
         self.note_reference(Place::Root);
@@ -145,12 +151,42 @@ impl<const V: usize> SparseTrie<V> {
 
     /// Lists the dirty nodes that are at least this many nibbles below the top.
     fn collect_below(&mut self, trie: u32, levels: u8, scratch: &mut Scratch) {
-        self.touches = 0;
+        self.heat += std::mem::take(&mut self.touches);
         if self.root.dirty && self.root.id != NodeId::NONE {
             let mut path = unpack(&self.prefix);
             let top = Job { trie, place: Place::Root, id: self.root.id, path: 0, depth: self.base };
-            self.collect(top, self.base + levels, &mut path, scratch);
+            self.descend_dirty(top, self.base + levels, &mut path, scratch);
         }
+    }
+
+    /// Lists the dirty nodes from the depth `from` on. A branch at that depth waits until some of
+    /// its children have changed: in a trie much written to it would be hashed over and over.
+    fn descend_dirty(
+        &mut self,
+        job: Job,
+        from: u8,
+        path: &mut [u8; DEPTH_MAX],
+        scratch: &mut Scratch,
+    ) {
+        if job.depth < from {
+            return self.each_dirty(job, path, |trie, job, path| {
+                trie.descend_dirty(job, from, path, scratch);
+            });
+        }
+        if let Kind::Branch(index) = job.id.kind()
+            && job.depth == from
+        {
+            let patience = (1 + self.heat / HEAT).min(PATIENCE_MAX);
+            let branch = self.branches.get_mut(index);
+            branch.stale += branch.dirty().count_ones() as u8;
+            if u32::from(branch.stale) < patience {
+                return self.each_dirty(job, path, |trie, job, path| {
+                    trie.collect(job, path, scratch);
+                });
+            }
+            branch.stale = 0;
+        }
+        self.collect(job, path, scratch);
     }
 
     /// RLP of the top node of a trie without changes, `None` when there is none or it is blinded.
@@ -160,34 +196,42 @@ impl<const V: usize> SparseTrie<V> {
         (!rlp.is_empty()).then_some(rlp)
     }
 
-    /// Lists the dirty nodes by depth, from this one down, but none above the depth `from`.
-    fn collect(&self, job: Job, from: u8, path: &mut [u8; DEPTH_MAX], scratch: &mut Scratch) {
+    /// Lists the dirty nodes by depth, from this one down.
+    fn collect(&mut self, job: Job, path: &mut [u8; DEPTH_MAX], scratch: &mut Scratch) {
+        scratch.push(job, &path[..usize::from(job.depth)]);
+        self.each_dirty(job, path, |trie, job, path| trie.collect(job, path, scratch));
+    }
+
+    /// Calls for each dirty child of a node, with the path leading to it.
+    #[inline]
+    fn each_dirty(
+        &mut self,
+        job: Job,
+        path: &mut [u8; DEPTH_MAX],
+        mut child: impl FnMut(&mut Self, Job, &mut [u8; DEPTH_MAX]),
+    ) {
         let depth = usize::from(job.depth);
-        if job.depth >= from {
-            scratch.push(job, &path[..depth]);
-        }
         match job.id.kind() {
             Kind::None | Kind::Blind | Kind::Leaf(_) => {}
             Kind::Extension(index) => {
-                let Extension { key, end, child, .. } = self.extensions.get(index);
-                if child.dirty {
+                let Extension { key, end, child: slot, .. } = self.extensions.get(index);
+                if slot.dirty {
                     let below = depth..usize::from(*end);
                     path[below.clone()].copy_from_slice(&unpack(key)[below]);
                     let place = Place::Extension(index);
-                    let job = Job { place, id: child.id, depth: *end, ..job };
-                    self.collect(job, from, path, scratch);
+                    let job = Job { place, id: slot.id, depth: *end, ..job };
+                    child(self, job, path);
                 }
             }
             Kind::Branch(index) => {
-                let branch = self.branches.get(index);
-                let mut dirty = branch.dirty();
+                let mut dirty = self.branches.get(index).dirty();
                 while dirty != 0 {
                     let nibble = dirty.trailing_zeros() as u8;
                     dirty &= dirty - 1;
                     path[depth] = nibble;
-                    let (place, id) = (Place::Branch(index, nibble), branch.child(nibble));
-                    let job = Job { place, id, depth: job.depth + 1, ..job };
-                    self.collect(job, from, path, scratch);
+                    let id = self.branches.get(index).child(nibble);
+                    let place = Place::Branch(index, nibble);
+                    child(self, Job { place, id, depth: job.depth + 1, ..job }, path);
                 }
             }
         }

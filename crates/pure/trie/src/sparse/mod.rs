@@ -48,6 +48,8 @@ pub struct SparseTrie<const V: usize> {
     undo: Option<Box<Undo>>,
     /// Leaves written, inserted or removed since the trie was last hashed, ahead or at the end.
     touches: u32,
+    /// Those before, in the open block.
+    heat: u32,
     /// Stamp that a node gets when it is used.
     now: u32,
     /// The slots from the top to where the last search ended; kept for its memory.
@@ -90,6 +92,7 @@ impl<const V: usize> SparseTrie<V> {
             ahead: Ahead::default(),
             undo: None,
             touches: 0,
+            heat: 0,
             now: 0,
             trail: Vec::new(),
         }

@@ -74,7 +74,7 @@ impl<const V: usize> SparseTrie<V> {
         let Some(mut undo) = self.undo.take() else { return };
         self.clear_entries(&mut Vec::new());
         self.gone.clear();
-        self.touches = 0;
+        (self.touches, self.heat) = (0, 0);
         // Their places hold what they held: the steps put them where they were.
         undo.limbo.clear();
         while let Some(step) = undo.steps.pop() {
