@@ -35,7 +35,7 @@ const LIES: [Lie; 4] = [
         |_| "logs bloom differs from that of the receipts".into(),
     ),
     (
-        |payload| payload.gas_used -= 1,
+        |payload| payload.gas_used += 1,
         |valid| format!("gas used is {}, not ", valid.header.gas_used),
     ),
     (

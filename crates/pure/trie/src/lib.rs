@@ -12,8 +12,8 @@
 //!   block applied to them.
 //! * [`TrieBuilder`]: all nodes of a trie from its sorted keys.
 //! * [`Lanes`]: Keccak-256 of many byte strings at a time.
-//! * [`list_root`], [`trie_root`]: the root of a trie whose keys have any length; [`ListTrie`]: the
-//!   first of these while the list still grows.
+//! * [`list_root`]: the root of a list, such as a block's receipts; [`ListTrie`]: while it still grows.
+//! * [`trie_root`]: the root of a trie whose keys have any length.
 //!
 //! Nodes, references and roots are those of the yellow paper, appendix D ("Modified Merkle
 //! Patricia Tree"). A *path* is a sequence of nibbles, one a byte. A node *stands alone* (is
@@ -49,8 +49,8 @@ pub use decode::child_depth;
 pub use error::{Error, Malformed};
 pub use hashing::Scratch;
 pub use keccak::{Lanes, hash_batch};
-pub use list::ListTrie;
+pub use list::{ListTrie, list_root};
 pub use shard::{AheadLimits, Counts, ShardTrie};
 pub use sparse::{AccountTrie, Blinded, Lookup, SparseTrie, StorageTrie};
-pub use whole::{list_root, trie_root};
+pub use whole::trie_root;
 pub use witness::{NodePlace, PartialState, Witness, WitnessError, keccak256_all};

@@ -1,53 +1,101 @@
-//! The root of a list that grows, most of the work done before its end is known.
+//! The root of a list: of all its items at once, or while it still grows.
+//!
+//! The keys are the RLP of the indices. They ascend as the indices do, except that index 0 (0x80)
+//! comes between 127 (0x7f) and 128 (0x8180). So leaves are taken in ascending order, and each key
+//! says what of the trie is settled: the leaf before it and the branches that end there. What is
+//! open is one path, whatever the length.
 
-use crate::whole::{
-    ONE_BYTE, Reference, nibble, push_children, push_extension, push_leaf, shared_nibbles,
+use crate::{
+    keccak::hash_batch,
+    whole::{Reference, nibble, push_children, push_extension, push_leaf, shared_nibbles},
 };
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT, keccak256};
 
-/// The trie of [`crate::list_root`], built item by item.
-///
-/// The keys are the RLP of the indices. They ascend as the indices do, except that index 0 (0x80)
-/// comes between 127 (0x7f) and 128 (0x8180): so the first item waits for its turn, and every other
-/// one settles the item before it and the branches that end there. What is left for
-/// [`ListTrie::root`] is one path, whatever the length.
+/// Indices below this one are their own RLP, but for 0, which is 0x80.
+const ONE_BYTE: usize = 0x80;
+
+/// Bytes of items that are hashed together at most: they stay in the cache until then.
+const BATCH_BYTES: usize = 128 << 10;
+
+/// Root of the trie that holds each item of a list under the RLP of its index. Items are not
+/// empty: the transactions and receipts of a block, as in EIP-2718. The leaves are hashed in
+/// batches.
+pub fn list_root<V: AsRef<[u8]>>(list: &[V]) -> B256 {
+    if list.len() < 2 {
+        let mut trie = ListTrie::new();
+        list.iter().for_each(|item| trie.push(item.as_ref()));
+        return trie.root();
+    }
+    let low = list.len().min(ONE_BYTE);
+    let mut sorted = (1..low).chain([0]).chain(low..list.len()).peekable();
+    let (mut spine, mut batch) = (Spine::default(), Batch::default());
+    let mut above = 0;
+    while let Some(index) = sorted.next() {
+        let key = Key::of(index);
+        let next = sorted.peek().map(|next| Key::of(*next));
+        let below = next.map_or(0, |next| shared_nibbles(key.bytes(), next.bytes()));
+        // The leaf hangs in the branch where its key leaves that of its nearer neighbour.
+        let (depth, item) = (above.max(below) + 1, list[index].as_ref());
+        above = below;
+        if batch.rlp.len() + item.len() > BATCH_BYTES {
+            batch.settle(&mut spine);
+        }
+        if item.len() <= BATCH_BYTES {
+            batch.push(key, below, depth, item);
+        } else {
+            push_leaf(key.bytes(), depth, item, &mut batch.rlp);
+            spine.settle(key, below, Reference::to(&batch.rlp));
+            batch.rlp.clear();
+        }
+    }
+    batch.settle(&mut spine);
+    spine.root()
+}
+
+/// Leaves that are hashed together.
+#[derive(Default)]
+struct Batch {
+    /// Each leaf's key, and the nibbles that it shares with the next one.
+    keys: Vec<(Key, usize)>,
+    rlp: Vec<u8>,
+    ends: Vec<u32>,
+    hashes: Vec<B256>,
+}
+
+impl Batch {
+    fn push(&mut self, key: Key, below: usize, depth: usize, item: &[u8]) {
+        self.keys.push((key, below));
+        push_leaf(key.bytes(), depth, item, &mut self.rlp);
+        // Little more than `BATCH_BYTES`.
+        self.ends.push(self.rlp.len() as u32);
+    }
+
+    fn settle(&mut self, spine: &mut Spine) {
+        hash_batch(&self.rlp, &self.ends, &mut self.hashes);
+        let mut start = 0;
+        for ((key, below), (end, hash)) in
+            self.keys.drain(..).zip(self.ends.iter().zip(&self.hashes))
+        {
+            let end = *end as usize;
+            spine.settle(key, below, Reference::hashed(&self.rlp[start..end], hash));
+            start = end;
+        }
+        self.rlp.clear();
+        self.ends.clear();
+    }
+}
+
+/// The trie of [`list_root`], built item by item: most of the work is done before the end is known.
 #[derive(Debug, Default)]
 pub struct ListTrie {
     len: usize,
     /// Item 0 until its turn.
     first: Option<Vec<u8>>,
-    /// The newest leaf: what hangs it into the trie depends on the next one.
+    /// The newest leaf: where it hangs depends on the next one.
     key: Option<Key>,
     value: Vec<u8>,
-    /// The branches above it, by rising depth.
-    open: Vec<OpenBranch>,
     rlp: Vec<u8>,
-}
-
-#[derive(Debug)]
-struct OpenBranch {
-    depth: usize,
-    children: [Reference; 16],
-}
-
-/// The RLP of an index.
-#[derive(Clone, Copy, Debug)]
-struct Key {
-    bytes: [u8; 9],
-    len: u8,
-}
-
-impl Key {
-    fn of(index: usize) -> Self {
-        let rlp = alloy_rlp::encode_fixed_size(&(index as u64));
-        let mut bytes = [0; 9];
-        bytes[..rlp.len()].copy_from_slice(&rlp);
-        Self { bytes, len: rlp.len() as u8 }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
+    spine: Spine,
 }
 
 impl ListTrie {
@@ -86,22 +134,13 @@ impl ListTrie {
         let Some(key) = self.key else {
             return EMPTY_TRIE_ROOT;
         };
-        if self.open.is_empty() {
+        if self.spine.open.is_empty() {
             self.rlp.clear();
             push_leaf(key.bytes(), 0, &self.value, &mut self.rlp);
             return keccak256(&self.rlp);
         }
-        let top = self.open[0].depth;
-        self.settle(key, top);
-        let branch = &self.open[0];
-        self.rlp.clear();
-        push_children(&branch.children, &[], &mut self.rlp);
-        if top > 0 {
-            let child = Reference::to(&self.rlp);
-            self.rlp.clear();
-            push_extension(key.bytes(), 0, top, &child, &mut self.rlp);
-        }
-        keccak256(&self.rlp)
+        self.settle(key, 0);
+        self.spine.root()
     }
 
     fn place_first(&mut self) {
@@ -121,30 +160,73 @@ impl ListTrie {
         self.value.extend_from_slice(item);
     }
 
-    /// Hangs the newest leaf and all branches deeper than `depth` into the branch at `depth`, where
-    /// the next key leaves the path of this one.
-    fn settle(&mut self, key: Key, depth: usize) {
-        let mut parent = self.open_at(depth);
+    fn settle(&mut self, key: Key, below: usize) {
         self.rlp.clear();
-        push_leaf(key.bytes(), parent + 1, &self.value, &mut self.rlp);
+        push_leaf(key.bytes(), self.spine.lowest().max(below) + 1, &self.value, &mut self.rlp);
+        self.spine.settle(key, below, Reference::to(&self.rlp));
+    }
+}
+
+/// The branches above the newest leaf, by rising depth.
+#[derive(Debug, Default)]
+struct Spine {
+    open: Vec<OpenBranch>,
+    rlp: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct OpenBranch {
+    depth: usize,
+    children: [Reference; 16],
+}
+
+impl Spine {
+    /// Depth of the lowest branch, 0 without any.
+    fn lowest(&self) -> usize {
+        self.open.last().map_or(0, |branch| branch.depth)
+    }
+
+    /// Hangs a leaf into its branch, and all branches deeper than `below` into those above them:
+    /// the next key shares so many nibbles with this one, so it leaves the path there.
+    fn settle(&mut self, key: Key, below: usize, leaf: Reference) {
+        let (mut child, mut parent) = (leaf, self.open_at(below));
         loop {
-            let child = Reference::to(&self.rlp);
             if let Some(branch) = self.open.last_mut() {
                 branch.children[usize::from(nibble(key.bytes(), parent))] = child;
             }
-            if parent <= depth {
+            if parent <= below {
                 return;
             }
             let Some(branch) = self.open.pop() else { return };
-            parent = self.open_at(depth);
-            self.rlp.clear();
-            push_children(&branch.children, &[], &mut self.rlp);
-            if branch.depth > parent + 1 {
-                let child = Reference::to(&self.rlp);
-                self.rlp.clear();
-                push_extension(key.bytes(), parent + 1, branch.depth, &child, &mut self.rlp);
-            }
+            parent = self.open_at(below);
+            child = self.reference(key, parent + 1, &branch);
         }
+    }
+
+    /// The root, when the last leaf is settled with nothing below: one branch is open then, and it
+    /// is the top one, as the keys of the first two items differ in their first nibble.
+    fn root(mut self) -> B256 {
+        let Some(top) = self.open.pop() else {
+            return EMPTY_TRIE_ROOT;
+        };
+        debug_assert!(top.depth == 0 && self.open.is_empty());
+        self.rlp.clear();
+        push_children(&top.children, &[], &mut self.rlp);
+        keccak256(&self.rlp)
+    }
+
+    /// What the node above holds of a branch, and of the extension over it when its path begins at
+    /// a smaller `depth`.
+    fn reference(&mut self, key: Key, depth: usize, branch: &OpenBranch) -> Reference {
+        self.rlp.clear();
+        push_children(&branch.children, &[], &mut self.rlp);
+        let child = Reference::to(&self.rlp);
+        if branch.depth == depth {
+            return child;
+        }
+        self.rlp.clear();
+        push_extension(key.bytes(), depth, branch.depth, &child, &mut self.rlp);
+        Reference::to(&self.rlp)
     }
 
     /// Depth of the lowest branch; when that is above `depth`, a new one there.
@@ -159,10 +241,29 @@ impl ListTrie {
     }
 }
 
+/// The RLP of an index.
+#[derive(Clone, Copy, Debug)]
+struct Key {
+    bytes: [u8; 9],
+    len: u8,
+}
+
+impl Key {
+    fn of(index: usize) -> Self {
+        let rlp = alloy_rlp::encode_fixed_size(&(index as u64));
+        let mut bytes = [0; 9];
+        bytes[..rlp.len()].copy_from_slice(&rlp);
+        Self { bytes, len: rlp.len() as u8 }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::list_root;
     use alloy_trie::root::ordered_trie_root_encoded;
     use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 
@@ -193,6 +294,15 @@ mod tests {
             let root = grown_root(&list);
             assert_eq!(root, list_root(&list), "{len} items");
             assert_eq!(root, ordered_trie_root_encoded(&list), "{len} items");
+        }
+    }
+
+    #[test]
+    fn items_larger_than_a_batch_are_hashed_too() {
+        let large = |n: usize| vec![n as u8 + 1; [10, BATCH_BYTES, BATCH_BYTES + 1, 400][n % 4]];
+        for len in [1, 2, 3, 9, 130] {
+            let list: Vec<_> = (0..len).map(large).collect();
+            assert_eq!(list_root(&list), ordered_trie_root_encoded(&list), "{len} items");
         }
     }
 

@@ -1,23 +1,10 @@
 //! The root of a whole trie whose keys have any length: the yellow paper's appendix D as it stands
-//! there. The lists of a block are such tries; their keys are the RLP of each item's index.
+//! there.
 
 use crate::combine::write_reference;
 use alloy_rlp::{Encodable, Header};
 use std::collections::BTreeMap;
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT, keccak256};
-
-/// Indices below this one are their own RLP, but for 0, which is 0x80.
-pub(crate) const ONE_BYTE: usize = 0x80;
-
-/// Root of the trie that holds each item of a list under the RLP of its index. Items are not
-/// empty: the transactions and receipts of a block, as in EIP-2718.
-pub fn list_root<V: AsRef<[u8]>>(list: &[V]) -> B256 {
-    let low = list.len().min(ONE_BYTE);
-    let sorted = (1..low).chain((0..1).take(low)).chain(low..list.len());
-    let keys: Vec<_> = sorted.clone().map(|index| alloy_rlp::encode_fixed_size(&index)).collect();
-    let items = keys.iter().zip(sorted).map(|(key, index)| (&key[..], list[index].as_ref()));
-    root(&items.collect::<Vec<_>>())
-}
 
 /// Root of the trie that holds these values under these keys. A key may be the beginning of
 /// another. An empty value means that there is none.
@@ -124,6 +111,18 @@ impl Reference {
         reference
     }
 
+    /// That of this encoded node, whose hash is known already.
+    pub(crate) fn hashed(node: &[u8], hash: &B256) -> Self {
+        let mut reference = Self::NONE;
+        if node.len() < 32 {
+            reference.bytes[..node.len()].copy_from_slice(node);
+            reference.len = node.len() as u8;
+        } else {
+            (reference.bytes, reference.len) = (hash.0, 32);
+        }
+        reference
+    }
+
     /// That of this encoded node.
     pub(crate) fn to(node: &[u8]) -> Self {
         let mut reference = Self::NONE;
@@ -179,24 +178,6 @@ fn hex_prefix(flag: u8, key: &[u8], start: usize, end: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloy_trie::root::ordered_trie_root_encoded;
-    use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
-
-    #[test]
-    fn lists_have_the_roots_that_the_field_gives_them() {
-        let mut rng = StdRng::seed_from_u64(7);
-        for count in (0..40).chain([126, 127, 128, 129, 130, 255, 256, 257, 300, 1000]) {
-            let list: Vec<Vec<u8>> = (0..count)
-                .map(|_| {
-                    let longest = if rng.random_bool(0.3) { 400 } else { 40 };
-                    let mut item = vec![0; rng.random_range(1..longest)];
-                    rng.fill_bytes(&mut item);
-                    item
-                })
-                .collect();
-            assert_eq!(list_root(&list), ordered_trie_root_encoded(&list), "{count} items");
-        }
-    }
 
     #[test]
     fn a_key_may_end_where_others_go_on() {
