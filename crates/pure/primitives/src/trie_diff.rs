@@ -54,6 +54,7 @@ impl TrieDiff {
             self.owners.push(change.owner);
         }
         let start = self.bytes.len() as u32;
+        self.bytes.reserve(change.path.len() + change.rlp.map_or(0, <[u8]>::len));
         self.bytes.extend_from_slice(change.path);
         let rlp_len = match change.rlp {
             None => DELETED,

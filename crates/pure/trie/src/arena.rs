@@ -2,7 +2,7 @@
 
 use crate::{
     encode::encode_branch,
-    node::{NO_ENTRY, NodeId, Slot},
+    node::{Before, NO_ENTRY, NodeId, Reference, Slot},
 };
 
 /// Nodes of one kind by index.
@@ -26,6 +26,11 @@ impl<T> Arena<T> {
         }
         self.items.push(item);
         self.items.len() as u32 - 1
+    }
+
+    /// Makes room for so many more.
+    pub fn reserve(&mut self, items: usize) {
+        self.items.reserve(items.saturating_sub(self.free.len()));
     }
 
     /// Gives the place free; the item lies there until it is used again.
@@ -215,13 +220,27 @@ impl Branches {
         slot
     }
 
+    /// Puts a child behind all others, where there is room.
+    #[inline]
+    pub fn append_child(&mut self, index: u32, nibble: u8, slot: Slot) {
+        let branch = self.nodes.get_mut(index);
+        let at = branch.block as usize + branch.count();
+        if slot.len != 0 {
+            self.references[at] = slot.reference;
+        }
+        branch.present |= 1 << nibble;
+        branch.dirty |= u16::from(slot.dirty) << nibble;
+        branch.lens[usize::from(nibble)] = slot.len;
+        branch.set_child(nibble, slot.id);
+    }
+
     /// Sets the reference of a child; it is clean from now on.
-    pub fn settle(&mut self, index: u32, nibble: u8, reference: &[u8]) {
+    #[inline]
+    pub fn settle(&mut self, index: u32, nibble: u8, reference: Reference<'_>) -> Before {
         let branch = self.nodes.get_mut(index);
         let at = branch.block as usize + branch.rank(nibble);
         branch.dirty &= !(1 << nibble);
-        branch.lens[usize::from(nibble)] = reference.len() as u8;
-        self.references[at][..reference.len()].copy_from_slice(reference);
+        reference.replace(&mut branch.lens[usize::from(nibble)], &mut self.references[at])
     }
 
     /// Appends a branch's RLP. All its children are clean.

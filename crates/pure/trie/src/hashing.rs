@@ -2,18 +2,23 @@
 
 use crate::{
     keccak::hash_batch,
+    nibbles::DEPTH_MAX,
     node::{NodeId, Place},
+    order::Order,
 };
-use rayon::prelude::*;
+use std::sync::Mutex;
 use tandem_primitives::B256;
 
 /// A level with at least this many dirty nodes is shared out over the rayon pool. Measured: below,
 /// handing work to other threads costs more than it saves.
-pub(crate) const PARALLEL_MIN: usize = 1024;
+pub(crate) const PARALLEL_MIN: usize = 4096;
 
 /// Nodes that are encoded, hashed and settled at a time: few enough that their RLP stays in the
 /// cache nearest to the processor, many enough to keep the lanes full.
 pub(crate) const CHUNK: usize = 256;
+
+/// Bytes of a node's RLP for which there is room from the start.
+const RLP_LEN: usize = 160;
 
 /// A dirty node: where the slot that holds it lies, and its path.
 #[derive(Clone, Copy, Debug)]
@@ -36,19 +41,21 @@ pub struct Batch {
     pub hashes: Vec<B256>,
 }
 
-/// Buffers that hashing a trie needs; kept by the caller, so that thousands of small tries share
+/// Buffers that changing and hashing a trie needs; kept by the caller, so that thousands of small tries share
 /// one set.
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// Dirty nodes by depth.
     pub(crate) levels: Vec<Vec<Job>>,
-    /// Paths of the dirty nodes, one nibble a byte.
+    /// Paths of the dirty nodes, one nibble a byte; a short one may be followed by nibbles that are
+    /// none of it.
     pub(crate) paths: Vec<u8>,
     pub(crate) batch: Batch,
     /// Positions in the diff of changes that do not hold any more.
     pub(crate) void: Vec<u32>,
     /// What the threads fill.
     pub(crate) parts: Vec<Batch>,
+    pub(crate) order: Order,
 }
 
 impl Batch {
@@ -56,6 +63,8 @@ impl Batch {
     pub(crate) fn fill(&mut self, jobs: &[Job], encode: impl Fn(&Job, &mut Vec<u8>)) {
         self.rlp.clear();
         self.ends.clear();
+        self.rlp.reserve(jobs.len() * RLP_LEN);
+        self.ends.reserve(jobs.len());
         for job in jobs {
             encode(job, &mut self.rlp);
             self.ends.push(self.rlp.len() as u32);
@@ -74,14 +83,19 @@ impl Batch {
 }
 
 impl Scratch {
-    /// Lists a dirty node under its depth.
-    pub(crate) fn push(&mut self, mut job: Job, path: &[u8]) {
-        let depth = path.len();
+    /// Lists a dirty node, at this path as far as its depth.
+    #[inline]
+    pub(crate) fn push(&mut self, mut job: Job, path: &[u8; DEPTH_MAX]) {
+        let depth = usize::from(job.depth);
         if self.levels.len() <= depth {
             self.levels.resize_with(depth + 1, Vec::new);
         }
         job.path = self.paths.len() as u32;
-        self.paths.extend_from_slice(path);
+        // Of a fixed length as nearly all are, a copy is two instructions.
+        match path.first_chunk::<8>() {
+            Some(start) if depth <= 8 => self.paths.extend_from_slice(start),
+            _ => self.paths.extend_from_slice(&path[..depth]),
+        }
         self.levels[depth].push(job);
     }
 
@@ -97,8 +111,18 @@ impl Scratch {
             parts.resize_with(count, Batch::default);
         }
         let parts = &mut parts[..count];
-        parts.par_iter_mut().zip(jobs.par_chunks(CHUNK)).for_each(|(batch, jobs)| {
-            batch.fill(jobs, &encode);
+        let rest = Mutex::new(parts.iter_mut().zip(jobs.chunks(CHUNK)));
+        let work = || {
+            while let Some((batch, jobs)) = rest.lock().ok().and_then(|mut rest| rest.next()) {
+                batch.fill(jobs, &encode);
+            }
+        };
+        // The caller takes its share instead of sleeping until others are done.
+        rayon::in_place_scope(|scope| {
+            for _ in 1..rayon::current_num_threads().min(count) {
+                scope.spawn(|_| work());
+            }
+            work();
         });
         parts
     }

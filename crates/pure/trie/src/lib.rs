@@ -36,6 +36,7 @@ mod keccak;
 mod list;
 mod nibbles;
 mod node;
+mod order;
 mod shard;
 mod sparse;
 mod whole;

@@ -1,6 +1,7 @@
 //! What lies in the arenas: ids, leaves, extensions, branches, and the slot through which a
 //! parent holds a child.
 
+use crate::encode::HASH_LEN;
 use tandem_primitives::B256;
 
 /// Names a node of one trie by kind and position in that kind's arena, or says that there is none
@@ -106,6 +107,49 @@ impl Slot {
     /// Hash of the node that stands alone here by the last hashing.
     pub fn hash(&self) -> Option<B256> {
         (self.len == 32).then_some(B256::new(self.reference))
+    }
+}
+
+/// What a parent is to hold of a node.
+#[derive(Clone, Copy, Debug)]
+pub enum Reference<'a> {
+    Hash(&'a B256),
+    /// The RLP of a node below 32 bytes.
+    Embedded(&'a [u8]),
+}
+
+/// What stood at a path by the reference that was replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Before {
+    /// No node stood alone there.
+    Nothing,
+    /// The node that stands alone there still.
+    Same,
+    /// Another one stood alone.
+    Other,
+}
+
+impl Reference<'_> {
+    /// Puts this in the place of what a slot holds.
+    #[inline]
+    pub fn replace(self, len: &mut u8, reference: &mut [u8; 32]) -> Before {
+        let stood = *len == HASH_LEN;
+        match self {
+            Self::Hash(hash) => {
+                let same = *reference == hash.0;
+                (*len, *reference) = (HASH_LEN, hash.0);
+                match (stood, same) {
+                    (false, _) => Before::Nothing,
+                    (true, true) => Before::Same,
+                    (true, false) => Before::Other,
+                }
+            }
+            Self::Embedded(rlp) => {
+                *len = rlp.len() as u8;
+                reference[..rlp.len()].copy_from_slice(rlp);
+                if stood { Before::Other } else { Before::Nothing }
+            }
+        }
     }
 }
 

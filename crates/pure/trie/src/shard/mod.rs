@@ -145,9 +145,7 @@ impl ShardTrie {
             storage.wipe(&mut self.scratch.void);
         }
         if update.account.is_some() {
-            for slot in &update.slots {
-                storage.write(slot.key, slot.value, &mut self.targets);
-            }
+            storage.write_all(&update.slots, &mut self.scratch, &mut self.targets);
         }
         self.list(&address_hash);
     }

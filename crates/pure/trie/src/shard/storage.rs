@@ -1,9 +1,12 @@
 //! One account's storage trie with the changes that wait for it.
 
 use super::walks::Walks;
-use crate::{Error, Lookup, StorageTrie, account::slot_leaf};
+use crate::{Error, Lookup, Scratch, StorageTrie, account::slot_leaf};
 use alloy_primitives::map::B256Map;
-use tandem_primitives::{B256, U256, WalkTarget};
+use tandem_primitives::{B256, SlotUpdate, U256, WalkTarget};
+
+/// Fewer slots than this are written one by one: a list of leaves costs more than it saves.
+const BULK_MIN: usize = 16;
 
 /// A storage trie between blocks and during one.
 #[derive(Debug)]
@@ -86,6 +89,34 @@ impl Storage {
             return;
         }
         self.pending.insert(key, value);
+    }
+
+    /// Writes slots in their order, many at once where nothing is deleted in between.
+    pub fn write_all(
+        &mut self,
+        slots: &[SlotUpdate],
+        scratch: &mut Scratch,
+        targets: &mut Vec<WalkTarget>,
+    ) {
+        for run in slots.chunk_by(|a, b| a.value.is_zero() == b.value.is_zero()) {
+            if run.len() < BULK_MIN || run[0].value.is_zero() {
+                run.iter().for_each(|slot| self.write(slot.key, slot.value, targets));
+                continue;
+            }
+            let leaves: Vec<_> =
+                run.iter().map(|slot| (slot.key, slot_leaf(&slot.value))).collect();
+            let Self { owner, trie, walks, pending, .. } = self;
+            if !pending.is_empty() {
+                for slot in run {
+                    pending.remove(&slot.key);
+                }
+            }
+            trie.update_all(&leaves, scratch, |at, blinded| {
+                // As in `write`.
+                let _ = walks.need(Some(*owner), blinded, targets);
+                pending.insert(run[at].key, run[at].value);
+            });
+        }
     }
 
     /// Asks for the path of a slot.

@@ -5,7 +5,7 @@ use crate::{
     encode::{encode_extension, encode_leaf},
     hashing::{Batch, CHUNK, Job, PARALLEL_MIN, Scratch},
     nibbles::{DEPTH_MAX, unpack},
-    node::{Extension, Kind, NodeId, Place},
+    node::{Before, Extension, Kind, NodeId, Place, Reference},
 };
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT, NodeChange, TrieDiff};
 
@@ -60,7 +60,7 @@ pub(crate) fn hash_tries<const V: usize>(
         }
     }
     let mut hashed = Hashed::default();
-    let Scratch { levels, paths, batch, parts, void } = scratch;
+    let Scratch { levels, paths, batch, parts, void, .. } = scratch;
     for level in levels.iter_mut().rev() {
         // Children come before their parents, the nodes of one level in any order.
         let parallel = level.len() >= PARALLEL_MIN && rayon::current_num_threads() > 1;
@@ -198,7 +198,7 @@ impl<const V: usize> SparseTrie<V> {
 
     /// Lists the dirty nodes by depth, from this one down.
     fn collect(&mut self, job: Job, path: &mut [u8; DEPTH_MAX], scratch: &mut Scratch) {
-        scratch.push(job, &path[..usize::from(job.depth)]);
+        scratch.push(job, path);
         self.each_dirty(job, path, |trie, job, path| trie.collect(job, path, scratch));
     }
 
@@ -249,40 +249,59 @@ impl<const V: usize> SparseTrie<V> {
     ) -> bool {
         let rlp = change.rlp.unwrap_or_default();
         let embedded = rlp.len() < 32 && place != Place::Root;
+        let reference = if embedded { Reference::Embedded(rlp) } else { Reference::Hash(hash) };
+        if embedded {
+            change.rlp = None;
+        }
         let entry = self.entry(place);
+        if entry.is_none() && pass == Pass::End {
+            self.note_reference(place);
+            match self.settle_slot(place, reference) {
+                Before::Other => diff.push(change),
+                Before::Nothing if !embedded => diff.push(change),
+                Before::Nothing | Before::Same => {}
+            }
+            return false;
+        }
         let (before, said) = match entry {
             Some(entry) => self.ahead.get(entry),
             None => (self.slot(place).hash(), None),
         };
-        let differs = if embedded {
-            change.rlp = None;
-            before.is_some()
-        } else {
-            before != Some(*hash)
-        };
+        let differs = if embedded { before.is_some() } else { before != Some(*hash) };
         let says = self.say(said, differs, change, diff);
         match entry {
             Some(entry) => self.ahead.set_change(entry, says),
-            None if pass != Pass::End => self.add_entry(place, before, says),
-            None => {}
+            None => self.add_entry(place, before, says),
         }
         if entry.is_none() {
             self.note_reference(place);
         }
-        self.set_reference(place, if embedded { rlp } else { hash.as_slice() });
+        self.settle_slot(place, reference);
         entry.is_some()
     }
 
     /// Sets what a slot refers to; it is clean from now on.
     pub(super) fn set_reference(&mut self, place: Place, reference: &[u8]) {
+        let hash = <[u8; 32]>::try_from(reference).map(B256::new);
+        let reference = match &hash {
+            Ok(hash) => Reference::Hash(hash),
+            Err(_) => Reference::Embedded(reference),
+        };
+        self.settle_slot(place, reference);
+    }
+
+    /// Writes a node's new reference into its slot, which is clean from now on.
+    #[inline]
+    fn settle_slot(&mut self, place: Place, reference: Reference<'_>) -> Before {
         let slot = match place {
             Place::Root => &mut self.root,
-            Place::Branch(index, nibble) => return self.branches.settle(index, nibble, reference),
+            Place::Branch(index, nibble) => {
+                return self.branches.settle(index, nibble, reference);
+            }
             Place::Extension(index) => &mut self.extensions.get_mut(index).child,
         };
         slot.dirty = false;
-        slot.len = reference.len() as u8;
-        slot.reference[..reference.len()].copy_from_slice(reference);
+        reference.replace(&mut slot.len, &mut slot.reference)
     }
 
     /// Makes the diff say of one path what is so now, given the position of what it said so far.

@@ -1,6 +1,7 @@
 //! One sparse trie: lookup and update. The other operations lie in the files beside.
 
 mod ahead;
+mod bulk;
 mod hash;
 mod prune;
 mod remove;
@@ -52,8 +53,9 @@ pub struct SparseTrie<const V: usize> {
     heat: u32,
     /// Stamp that a node gets when it is used.
     now: u32,
-    /// The slots from the top to where the last search ended; kept for its memory.
-    trail: Vec<Place>,
+    /// The slots from the top to where the last search ended, with their depths; kept for its
+    /// memory.
+    trail: Vec<(Place, u8)>,
 }
 
 /// The next step needs a node that is blinded.
@@ -176,8 +178,19 @@ impl<const V: usize> SparseTrie<V> {
     /// # Panics
     /// When the value is empty or longer than `V`.
     pub fn update(&mut self, key: &B256, value: &[u8]) -> Result<(), Blinded> {
-        assert!((1..=V).contains(&value.len()), "a value has 1 to {V} bytes");
+        self.check_value(value);
         let (place, depth) = self.descend(key);
+        self.update_at(place, depth, key, value)
+    }
+
+    /// [`SparseTrie::update`] where the descent has ended.
+    fn update_at(
+        &mut self,
+        place: Place,
+        depth: usize,
+        key: &B256,
+        value: &[u8],
+    ) -> Result<(), Blinded> {
         match self.slot_id(place).kind() {
             Kind::Blind => {
                 return Err(Blinded { key: *key, depth: depth as u8 });
@@ -212,16 +225,20 @@ impl<const V: usize> SparseTrie<V> {
     /// Follows a key to the slot where its path ends, and remembers the slots above it: at
     /// nothing, at a blinded node, at a leaf, or at an extension that the key leaves.
     fn descend(&mut self, key: &B256) -> (Place, usize) {
-        let (mut place, mut depth) = (Place::Root, usize::from(self.base));
-        let mut id = self.root.id;
         self.trail.clear();
+        self.descend_from(Place::Root, usize::from(self.base), key)
+    }
+
+    /// [`SparseTrie::descend`] from a slot on the key's path, when the trail holds those above it.
+    fn descend_from(&mut self, mut place: Place, mut depth: usize, key: &B256) -> (Place, usize) {
+        let mut id = self.slot_id(place);
         loop {
             // Nearly every step goes through a branch: one comparison that is easy to foresee.
             while let Some(index) = id.as_branch() {
                 let branch = self.branches.get_mut(index);
                 branch.used = self.now;
                 let nibble = nibble(key, depth);
-                self.trail.push(place);
+                self.trail.push((place, depth as u8));
                 (place, id) = (Place::Branch(index, nibble), branch.child(nibble));
                 depth += 1;
             }
@@ -238,7 +255,7 @@ impl<const V: usize> SparseTrie<V> {
                     if common_prefix(&extension.key, key) < end {
                         return (place, depth);
                     }
-                    self.trail.push(place);
+                    self.trail.push((place, depth as u8));
                     (place, depth, id) = (Place::Extension(index), end, extension.child.id);
                 }
             }
@@ -291,16 +308,12 @@ impl<const V: usize> SparseTrie<V> {
         self.branches.insert_child(branch, nibble(key, at), leaf);
         let id = NodeId::branch(branch);
         self.note_made(id);
-        if at == depth {
-            self.hold(place, id);
-            return;
-        }
-        let child = Slot::fresh(id, self.take_gone(key, at));
-        let (end, used) = (at as u8, self.now);
-        let extension = Extension { key: prefix(key, at), end, used, child };
-        let id = NodeId::extension(self.extensions.insert(extension));
-        self.note_made(id);
+        let id = self.extend_to(id, depth, at, key);
         self.hold(place, id);
+    }
+
+    fn check_value(&self, value: &[u8]) {
+        assert!((1..=V).contains(&value.len()), "a value has 1 to {V} bytes");
     }
 
     fn new_leaf(&mut self, key: &B256, value: &[u8]) -> NodeId {
@@ -366,7 +379,7 @@ impl<const V: usize> SparseTrie<V> {
     /// Marks the slots on the trail dirty from the lowest up. Above a dirty slot all are dirty.
     fn mark_above(&mut self) {
         for at in (0..self.trail.len()).rev() {
-            if !self.mark_slot(self.trail[at]) {
+            if !self.mark_slot(self.trail[at].0) {
                 return;
             }
         }

@@ -97,9 +97,10 @@ impl<const V: usize> SparseTrie<V> {
         self.free(NodeId::branch(branch));
 
         // The lowest of the trail holds the branch. An extension there joins with what comes.
-        let holder = self.trail.pop().unwrap_or(Place::Root);
+        let mut above = || self.trail.pop().map_or(Place::Root, |(place, _)| place);
+        let holder = above();
         let (place, extension) = match holder {
-            Place::Extension(index) => (self.trail.pop().unwrap_or(Place::Root), Some(index)),
+            Place::Extension(index) => (above(), Some(index)),
             place => (place, None),
         };
         if let Some(index) = extension {

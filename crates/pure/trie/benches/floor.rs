@@ -1,0 +1,137 @@
+//! How close inserting into an empty trie comes to the time that its hashing alone must take, and
+//! how it compares with ethrex-trie and alloy-trie. All are run in turn, many times: what else the
+//! machine does falls on all of them, and medians of the ratios of one round are given.
+//!
+//! The floor is the number of permutations (Keccak-f\[1600\]) that the nodes need, times that of
+//! one in the fastest lanes, on one thread.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use common::*;
+use std::{hint::black_box, time::Instant};
+use tandem_primitives::TrieDiff;
+use tandem_trie::{Lanes, Scratch};
+
+/// Bytes that one permutation absorbs.
+const RATE: usize = 136;
+
+/// Byte strings that are hashed at a time, each of one block.
+const STRINGS: usize = 1_024;
+
+fn main() {
+    let bytes: Vec<u8> = (0..STRINGS * 100).map(|at| at as u8).collect();
+    let ends: Vec<u32> = (1..=STRINGS as u32).map(|at| at * 100).collect();
+    for lanes in Lanes::available() {
+        let mut hashes = Vec::new();
+        let mut times: Vec<f64> = (0..200)
+            .map(|_| seconds(|| lanes.hash(&bytes, &ends, &mut hashes)) / STRINGS as f64)
+            .collect();
+        println!("one permutation, {lanes}: {:.1} ns", median(&mut times) * 1e9);
+    }
+    let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    for (count, rounds) in [(1_000, 200), (10_000, 30)] {
+        one.install(|| compare(count, rounds, &bytes, &ends));
+    }
+    compare(10_000, 30, &bytes, &ends);
+    memory();
+}
+
+/// The ways that are compared; the floor is the last.
+const NAMES: [&str; 6] = [
+    "ours, root and nodes",
+    "the same, leaf by leaf",
+    "alloy-trie, sort and root alone",
+    "ethrex-trie, root alone",
+    "ethrex-trie, root and nodes",
+    "floor",
+];
+
+fn compare(count: usize, rounds: usize, bytes: &[u8], ends: &[u32]) {
+    let leaves = leaves(count);
+    let mut scratch = Scratch::default();
+    let (root, diff) = tandem(&leaves, &mut scratch);
+    assert_eq!(root, Some(alloy(&leaves)));
+    assert_eq!(root, Some(ethrex_root(owned(&leaves))));
+    let permutations = permutations(&diff);
+    drop(diff);
+
+    let mut hashes = Vec::new();
+    let mut times: [Vec<f64>; 6] = Default::default();
+    for _ in 0..rounds {
+        let lanes = Lanes::best();
+        let round = [
+            thrice(|| seconds(|| tandem(&leaves, &mut scratch))),
+            thrice(|| seconds(|| tandem_one_by_one(&leaves, &mut scratch))),
+            thrice(|| seconds(|| alloy(&leaves))),
+            thrice(|| {
+                let leaves = owned(&leaves);
+                seconds(|| ethrex_root(leaves))
+            }),
+            thrice(|| {
+                let leaves = owned(&leaves);
+                seconds(|| ethrex_nodes(leaves))
+            }),
+            thrice(|| seconds(|| lanes.hash(bytes, ends, &mut hashes))) / STRINGS as f64
+                * permutations as f64,
+        ];
+        times.iter_mut().zip(round).for_each(|(times, time)| times.push(time));
+    }
+    let threads = rayon::current_num_threads();
+    println!(
+        "\ninsert {count} keys and root, {threads} threads: {permutations} permutations, \
+         {rounds} rounds"
+    );
+    println!("{:<36} {:>10} {:>10} {:>10}", "", "median", "of ours", "of floor");
+    for (name, of) in NAMES.iter().zip(&times) {
+        let against = |other: &[f64]| {
+            median(&mut of.iter().zip(other).map(|(a, b)| a / b).collect::<Vec<_>>())
+        };
+        println!(
+            "{name:<36} {:>7.3} ms {:>10.2} {:>10.2}",
+            median(&mut of.clone()) * 1e3,
+            against(&times[0]),
+            against(&times[5]),
+        );
+    }
+}
+
+/// Permutations that hashing the nodes takes.
+fn permutations(diff: &TrieDiff) -> usize {
+    diff.iter().filter_map(|change| change.rlp).map(|rlp| rlp.len() / RATE + 1).sum()
+}
+
+/// Bytes that a leaf of a large trie takes, with its share of all branches.
+fn memory() {
+    let leaves = leaves(1_000_000);
+    let mut trie = tandem_trie::StorageTrie::empty(None);
+    let mut scratch = Scratch::default();
+    let inserted = seconds(|| update_all(&mut trie, &leaves, &mut scratch));
+    let hashed = seconds(|| root(&mut trie, &mut scratch));
+    println!(
+        "\na trie of {}: {} bytes a leaf; inserted in {:.0} ns a leaf, hashed in {:.0} ns",
+        leaves.len(),
+        trie.byte_len() / leaves.len(),
+        inserted * 1e9 / leaves.len() as f64,
+        hashed * 1e9 / leaves.len() as f64,
+    );
+}
+
+/// The median of three runs on end: each finds caches and allocator as it left them itself.
+fn thrice(mut run: impl FnMut() -> f64) -> f64 {
+    median(&mut [run(), run(), run()])
+}
+
+/// How long something takes, dropping what it gives not counted.
+fn seconds<T>(what: impl FnOnce() -> T) -> f64 {
+    let start = Instant::now();
+    let result = black_box(what());
+    let took = start.elapsed();
+    drop(result);
+    took.as_secs_f64()
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,104 @@
+//! Inserting and hashing take no memory node by node: the number of allocations does not grow with
+//! that of the leaves, but for arrays that double.
+#![allow(clippy::unwrap_used)]
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+use tandem_primitives::{B256, TrieDiff};
+use tandem_trie::{Scratch, StorageTrie};
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+// SAFETY: the system's allocator does the work; counting touches no memory of its own.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Relaxed);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as in `alloc`.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.fetch_add(1, Relaxed);
+        // SAFETY: as in `alloc`.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn leaves(rng: &mut StdRng, count: usize) -> Vec<(B256, [u8; 9])> {
+    let mut leaf = || {
+        let mut value: [u8; 9] = rng.random();
+        value[0] = 0x88;
+        (B256::new(rng.random()), value)
+    };
+    (0..count).map(|_| leaf()).collect()
+}
+
+/// Allocations that something takes.
+fn count<T>(what: impl FnOnce() -> T) -> (usize, T) {
+    let before = COUNT.load(Relaxed);
+    let result = what();
+    (COUNT.load(Relaxed) - before, result)
+}
+
+fn update(trie: &mut StorageTrie, leaves: &[(B256, [u8; 9])]) {
+    leaves.iter().for_each(|(key, value)| trie.update(key, value).unwrap());
+}
+
+fn root(trie: &mut StorageTrie, scratch: &mut Scratch) -> TrieDiff {
+    let mut diff = TrieDiff::default();
+    trie.root(None, &mut diff, scratch).unwrap();
+    diff
+}
+
+// One test: others beside it would be counted, too.
+#[test]
+fn allocations_do_not_grow_with_the_leaves() {
+    let rng = &mut StdRng::seed_from_u64(1);
+    let mut scratch = Scratch::default();
+    // The buffers that stay, and the threads of the pool.
+    let mut trie = StorageTrie::empty(None);
+    trie.update_all(&leaves(rng, 20_000), &mut scratch, |_, _| {});
+    root(&mut trie, &mut scratch);
+
+    // A thread that helps takes one or two.
+    let threads = 2 * rayon::current_num_threads();
+    for (len, most) in [(1_000, 75 + threads), (10_000, 110 + threads)] {
+        let leaves = leaves(rng, len);
+        let (inserting, mut trie) = count(|| {
+            let mut trie = StorageTrie::empty(None);
+            update(&mut trie, &leaves);
+            trie
+        });
+        let (hashing, diff) = count(|| root(&mut trie, &mut scratch));
+        assert!(diff.len() > len);
+        assert!(inserting + hashing <= most, "{len} leaves: {inserting} + {hashing}");
+
+        let (inserting, mut trie) = count(|| {
+            let mut trie = StorageTrie::empty(None);
+            trie.update_all(&leaves, &mut scratch, |_, _| {});
+            trie
+        });
+        let (hashing, _) = count(|| root(&mut trie, &mut scratch));
+        assert!(inserting + hashing <= most, "{len} leaves at once: {inserting} + {hashing}");
+
+        // Other values for leaves that are there need no memory but the diff's.
+        let other: Vec<_> = leaves.iter().map(|(key, _)| (*key, [0x88; 9])).collect();
+        let (updating, ()) = count(|| update(&mut trie, &other));
+        let (hashing, diff) = count(|| root(&mut trie, &mut scratch));
+        assert!(diff.len() > len);
+        assert!(updating <= 1 && hashing <= 45 + threads, "{len} leaves: {updating} + {hashing}");
+    }
+}
