@@ -65,6 +65,7 @@ impl Config {
         config.storage_writer.store.memtable_bytes_max = 32 << 20;
         config.storage_writer.store.background_threads = 1;
         config.multiproof_workers.threads = 1;
+        config.multiproof_workers.proof_threads = 1;
         config.multiproof_workers.mailbox_capacity = 64;
         config.multiproof_workers.trie_bytes_max = 16 << 20;
         config.executor.cache_accounts = 1_000;

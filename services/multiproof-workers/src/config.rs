@@ -7,6 +7,8 @@ use std::{net::SocketAddr, thread::available_parallelism};
 pub struct Config {
     /// Worker threads, 1 to 16; the shards are dealt out among them.
     pub threads: usize,
+    /// Threads that read trie paths from storage for the workers, 1 to 256.
+    pub proof_threads: usize,
     /// State updates that may wait for one worker before the executor has to.
     pub mailbox_capacity: usize,
     /// Bytes of revealed tries kept from block to block, over all shards.
@@ -24,6 +26,8 @@ impl Default for Config {
         let cores = available_parallelism().map_or(2, usize::from);
         Self {
             threads: cores.clamp(1, 16),
+            // They mostly wait for the database: two of them read while one core executes.
+            proof_threads: cores.clamp(2, 32),
             mailbox_capacity: 1024,
             trie_bytes_max: 1 << 30,
             verify_nodes: true,

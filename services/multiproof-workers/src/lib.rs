@@ -6,26 +6,53 @@
 //! to storage-writer. **Reads:** trie nodes that are not in memory, batched, from storage-writer.
 //!
 //! ```text
-//! executor ── Begin, Update…, Finish ──► worker 0 (shards 0 2 4 …) ── walk trie ──► storage-writer
-//!                                    └─► worker 1 (shards 1 3 5 …)
-//!          ◄──── 16 subtrie roots ─────┘  └──────────── trie diffs ──────────────► storage-writer
+//! executor ── Begin, Update…, Finish ──► worker 0 (shards 0 2 4 …) ─┐ jobs    ┌─► proof thread 0 ─┐
+//!    │                               └─► worker 1 (shards 1 3 5 …) ─┴──────►──┴─► proof thread 1 ─┤
+//!    └─ Prefetch (any thread) ──────────►     ▲  ▲                                                │
+//!          ◄──── 16 subtrie roots ────────────┘  └────────────── nodes, hashed ◄──────────────────┤
+//!                                                    layers, then storage-writer ◄── walk trie ───┘
 //! ```
 //!
+//! A **worker** owns the tries of its shards and never waits for storage. It does what is most
+//! urgent: takes an answer (reveals nodes, writes what waited for them), takes a message (writes
+//! leaves, gathers keys whose paths are missing), asks for what was gathered, closes the block,
+//! hashes ahead. A **proof thread** reads the paths of one job in the worker's layers and below
+//! them in storage-writer, and hashes the nodes, many at a time. Where all paths are in memory,
+//! which is the usual case, proof threads sleep.
+//!
+//! **Policies** ([`tandem_policy::Policies`]) hold for a block: how many updates are gathered before
+//! their keys are asked for, and into how many jobs the keys are cut.
+//!
 //! **Overload.** Each worker's mailbox is bounded; a full one makes the executor wait, which is the
-//! right thing: it cannot get further ahead than the root it will need. Nothing here is durable. A
-//! worker that is restarted rebuilds what it needs from storage-writer.
+//! right thing: it cannot get further ahead than the root it will need. A worker has a bounded
+//! number of jobs in flight, for which the queues to and from the proof threads have room, so
+//! neither side waits for the other; what does not fit waits in a backlog, and with that full the
+//! worker takes no more messages. Advice (prefetch) is dropped instead.
+//!
+//! **Giving up.** Every message and every answer names its session, so what is on its way for a
+//! block that was given up never gets into the next one. The tries step back to the parent's state
+//! then and keep what was revealed of it. Nothing here is durable: a worker that is restarted
+//! rebuilds what it needs from storage-writer.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod block;
 mod board;
 mod config;
+mod dispatch;
+mod finish;
 pub mod grpc;
 mod layers;
+mod message;
 mod metrics;
+mod nodes;
+mod owner;
+mod pool;
 mod service;
 mod session;
+mod spans;
+mod stats;
 mod walk;
-mod worker;
 
 pub use config::Config;
 pub use service::{Deps, MultiproofWorkers};

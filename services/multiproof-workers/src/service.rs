@@ -1,11 +1,14 @@
-//! Wiring: one thread per worker, started once.
+//! Wiring: one thread per worker, and the proof threads, started once.
 
 use crate::{
     board::{Board, common_tip},
     config::Config,
+    dispatch::Dispatch,
+    message::Message,
     metrics,
+    owner::{Owner, Parts},
+    pool::Pool,
     session::LocalSession,
-    worker::{Message, Worker},
 };
 use std::{
     io,
@@ -41,7 +44,12 @@ pub struct MultiproofWorkers {
     threads: Mutex<Vec<JoinHandle<()>>>,
     boards: Arc<[Board]>,
     mailbox_capacity: usize,
+    proof_threads: usize,
+    policies: LivePolicies,
 }
+
+/// More threads than this wait for one another rather than for the database.
+const PROOF_THREADS_MAX: usize = 256;
 
 impl MultiproofWorkers {
     /// Starts the worker threads.
@@ -54,22 +62,32 @@ impl MultiproofWorkers {
         let mut mailboxes = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
         let boards: Arc<[Board]> = (0..count).map(|_| Board::default()).collect();
-        for index in 0..count {
-            let shards = Shard::all().filter(|shard| shard.index() % count == index).collect();
+        let proof_threads = config.proof_threads.clamp(1, PROOF_THREADS_MAX);
+        let (pool, answers, mut readers) =
+            Pool::start(proof_threads, count, config.verify_nodes, &deps.storage, &deps.fatal)?;
+        for (index, answers) in answers.into_iter().enumerate() {
+            let owned = Shard::all().filter(|shard| shard.index() % count == index).collect();
             let (sender, inbox) = mailbox("multiproof-workers", config.mailbox_capacity);
             let persisted = deps.bus.subscribe(CHAIN_PERSISTED);
             let (storage, boards) = (deps.storage.clone(), boards.clone());
-            let worker = Worker::new(index, shards, config, storage, persisted, boards);
+            let dispatch = Dispatch::new(index, pool.clone(), answers);
+            let owner =
+                Owner::new(config, Parts { index, owned, storage, persisted, boards, dispatch });
             let name = format!("proof-worker-{index}");
-            threads.push(spawn(&name, deps.fatal.clone(), move || worker.run(&inbox))?);
+            threads.push(spawn(&name, deps.fatal.clone(), move || owner.run(&inbox))?);
             mailboxes.push(sender);
         }
+        // They end after the workers, which hold the pool.
+        threads.append(&mut readers);
         let mailbox_capacity = config.mailbox_capacity;
+        let policies = deps.policies.clone();
         Ok(Arc::new(Self {
             workers: mailboxes.into(),
             threads: Mutex::new(threads),
             boards,
             mailbox_capacity,
+            proof_threads,
+            policies,
         }))
     }
 
@@ -88,7 +106,9 @@ impl MultiproofWorkers {
 
 impl ProofApi for MultiproofWorkers {
     fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
-        Ok(Box::new(LocalSession::begin(self.workers.clone(), begin)?))
+        let (workers, policies) = (self.workers.clone(), self.policies.load());
+        let session = LocalSession::begin(workers, begin, policies, self.proof_threads)?;
+        Ok(Box::new(session))
     }
 
     fn discard(&self, block: B256) {

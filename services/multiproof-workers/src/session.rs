@@ -1,15 +1,22 @@
 //! One block as the executor sees it: the in-process transport of the proof stream. Updates pass as
 //! shared values, no encoding.
 
-use crate::worker::{Message, WorkerRoots};
+use crate::{
+    message::{Message, Opening, OwnerRoots},
+    metrics as names,
+    spans::BlockSpans,
+};
 use crossbeam_channel::{Receiver, bounded};
+use metrics::histogram;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 use tandem_actor::Mailbox;
+use tandem_policy::Policies;
 use tandem_primitives::Shard;
 use tandem_proto::multiproof::{Begin, Error, ProofSession, ProofStats, ShardRoots, StateUpdate};
+use tracing::Span;
 
 /// Numbers sessions over all workers of the process.
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
@@ -19,7 +26,7 @@ pub struct LocalSession {
     /// never gets into the next one.
     id: u64,
     workers: Arc<[Mailbox<Message>]>,
-    answers: Receiver<Result<WorkerRoots, Error>>,
+    answers: Receiver<Result<OwnerRoots, Error>>,
     state: State,
 }
 
@@ -31,11 +38,21 @@ enum State {
 }
 
 impl LocalSession {
-    pub fn begin(workers: Arc<[Mailbox<Message>]>, begin: Begin) -> Result<Self, Error> {
+    /// Opens a block that these policies hold for, `proof_threads` threads reading for it.
+    pub fn begin(
+        workers: Arc<[Mailbox<Message>]>,
+        begin: Begin,
+        policies: Policies,
+        proof_threads: usize,
+    ) -> Result<Self, Error> {
         let id = SESSIONS.fetch_add(1, Relaxed);
         let (reply, answers) = bounded(workers.len());
+        let spans = BlockSpans::new(Span::current(), begin.block.number, proof_threads);
+        let spans = Arc::new(spans);
         for worker in workers.iter() {
-            let message = Message::Begin { session: id, begin, reply: reply.clone() };
+            let (spans, reply) = (spans.clone(), reply.clone());
+            let opening = Opening { session: id, begin, policies, spans, reply };
+            let message = Message::Begin(Box::new(opening));
             worker.send(message).map_err(|_| Error::Unavailable)?;
         }
         Ok(Self { id, workers, answers, state: State::Open })
@@ -83,6 +100,7 @@ impl ProofSession for LocalSession {
             }
         }
         self.state = State::Answered;
+        histogram!(names::BLOCK_TARGETS).record(stats.targets as f64);
         failed.map_or(Ok(ShardRoots { roots, stats }), Err)
     }
 }

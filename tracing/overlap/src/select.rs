@@ -113,6 +113,7 @@ impl From<Preset> for Selection {
         let workers = ["storage worker", "account worker"];
         let (a, b) = match preset {
             Preset::Tandem => {
+                let workers = workers.into_iter().chain(["proof worker"]);
                 (Side::new(["payload processor"], Busy::Whole), Side::new(workers, Busy::Whole))
             }
             Preset::Reth => {
@@ -136,6 +137,14 @@ impl Default for Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_threads_that_read_paths_are_on_the_proof_side() {
+        let own: Selection = Preset::Tandem.into();
+        assert_eq!(own.b.label(), "storage worker, account worker, proof worker");
+        let reth: Selection = Preset::Reth.into();
+        assert_eq!(reth.b.label(), "storage worker, account worker");
+    }
 
     #[test]
     fn star_stands_for_any_run_of_characters() {

@@ -42,9 +42,12 @@ const BYTES_BUCKETS: &[f64] = &[
     4_194_304.0,
     16_777_216.0,
 ];
-/// Bounds for everything else: counts such as targets per chunk or messages per batch.
-const COUNT_BUCKETS: &[f64] =
-    &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 5_000.0, 20_000.0];
+/// Bounds for everything else: counts such as targets per chunk or messages per batch. Small ones
+/// are told apart exactly; zero too, which is what matters of idle workers.
+const COUNT_BUCKETS: &[f64] = &[
+    0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 10.0, 16.0, 20.0, 32.0, 50.0, 64.0, 100.0, 200.0, 500.0,
+    1_000.0, 5_000.0, 20_000.0,
+];
 
 /// Time [`Telemetry::shutdown`] may take in all.
 const SHUTDOWN: Duration = Duration::from_secs(5);

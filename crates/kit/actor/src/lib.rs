@@ -1,7 +1,7 @@
 //! Actors as this project builds them: a thread of its own (CPU work never runs on the async
 //! reactor), a bounded mailbox, and the caller's span in every envelope.
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select};
 use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -63,6 +63,19 @@ pub enum Received<M> {
     Closed,
 }
 
+/// What an inbox and a channel beside it have to say.
+#[derive(Debug)]
+pub enum ReceivedOr<M, R> {
+    /// A message.
+    Message(Envelope<M>),
+    /// Something from the channel.
+    Other(R),
+    /// Nothing came for as long as the actor was willing to wait.
+    Idle,
+    /// No sender is left, of messages or of the channel.
+    Closed,
+}
+
 /// A mailbox that holds `capacity` messages. `name` is the actor's, for errors.
 pub fn mailbox<M>(name: &'static str, capacity: usize) -> (Mailbox<M>, Inbox<M>) {
     let (sender, receiver) = bounded(capacity);
@@ -116,6 +129,18 @@ impl<M> Inbox<M> {
             Ok(envelope) => Received::Message(envelope),
             Err(RecvTimeoutError::Timeout) => Received::Idle,
             Err(RecvTimeoutError::Disconnected) => Received::Closed,
+        }
+    }
+
+    /// Waits for the next message or for something from a channel beside the mailbox, whichever
+    /// comes first, at most this long.
+    pub fn receive_or<R>(&self, other: &Receiver<R>, wait: Duration) -> ReceivedOr<M, R> {
+        select! {
+            recv(self.receiver) -> message => {
+                message.map_or(ReceivedOr::Closed, ReceivedOr::Message)
+            }
+            recv(other) -> value => value.map_or(ReceivedOr::Closed, ReceivedOr::Other),
+            default(wait) => ReceivedOr::Idle,
         }
     }
 
@@ -176,6 +201,22 @@ mod tests {
         assert!(matches!(inbox.receive(Duration::ZERO), Received::Idle));
         drop(inbox);
         assert_eq!(mailbox.send(3), Err(Error::Stopped("test")));
+    }
+
+    #[test]
+    fn an_actor_hears_its_mailbox_and_a_channel_beside_it() {
+        let (mailbox, inbox) = mailbox::<u8>("test", 1);
+        let (sender, side) = bounded::<char>(1);
+        assert!(matches!(inbox.receive_or(&side, Duration::ZERO), ReceivedOr::Idle));
+        mailbox.try_send(1).unwrap();
+        assert_eq!(mailbox.room(), 0);
+        let received = inbox.receive_or(&side, Duration::from_secs(10));
+        assert!(matches!(received, ReceivedOr::Message(e) if e.message == 1));
+        sender.send('a').unwrap();
+        let received = inbox.receive_or(&side, Duration::from_secs(10));
+        assert!(matches!(received, ReceivedOr::Other('a')));
+        drop(sender);
+        assert!(matches!(inbox.receive_or(&side, Duration::ZERO), ReceivedOr::Closed));
     }
 
     #[test]

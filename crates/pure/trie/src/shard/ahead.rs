@@ -114,6 +114,7 @@ impl ShardTrie {
         account_leaf(account, root, &mut self.leaf);
         if self.accounts.update(address_hash, &self.leaf).is_ok() {
             self.pending.remove(address_hash);
+            self.wrote_accounts = true;
         }
     }
 }

@@ -167,6 +167,7 @@ impl ShardTrie {
             }
         }
         self.duplicates += self.walks.duplicates();
+        self.wrote_accounts = false;
         self.walks.clear();
         self.pending.clear();
         self.targets.clear();

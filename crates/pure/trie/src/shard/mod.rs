@@ -41,6 +41,8 @@ pub struct ShardTrie {
     targets: Vec<WalkTarget>,
     /// See [`ShardTrie::duplicates`].
     duplicates: u64,
+    /// See [`ShardTrie::has_written_accounts`].
+    wrote_accounts: bool,
     /// Changes of the tries that are closed already.
     diff: TrieDiff,
     /// A block is open.
@@ -85,6 +87,7 @@ impl ShardTrie {
             touched: Vec::new(),
             targets: Vec::new(),
             duplicates: 0,
+            wrote_accounts: false,
             diff: TrieDiff::default(),
             opened: false,
             revertible: false,
@@ -178,6 +181,11 @@ impl ShardTrie {
     /// was asked for once.
     pub fn duplicates(&self) -> u64 {
         self.duplicates
+    }
+
+    /// Whether the open block has written an account leaf already.
+    pub fn has_written_accounts(&self) -> bool {
+        self.wrote_accounts
     }
 
     /// Takes in a node that a walk brought, parents before children. A node that is known already

@@ -1,0 +1,407 @@
+//! The owner of some shards: a thread that holds their tries and never waits for a database. What
+//! is missing becomes jobs for the proof threads; what they find is taken in between updates.
+
+use crate::{
+    block::OpenBlock,
+    board::Board,
+    config::Config,
+    dispatch::{Dispatch, shard_of},
+    layers::Layers,
+    message::{Message, Opening},
+    pool::{Context, Proof},
+    stats::{Gaps, Instruments},
+    walk::unpack,
+};
+use parking_lot::RwLock;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_actor::{Envelope, Inbox, ReceivedOr};
+use tandem_bus::Subscription;
+use tandem_policy::Next;
+use tandem_primitives::{B256, Shard, WalkTarget};
+use tandem_proto::{
+    event::ChainEvent,
+    multiproof::{Error, Prefetch, StateUpdate},
+    storage::StorageApi,
+};
+use tandem_trie::ShardTrie;
+use tracing::Span;
+
+/// How long an owner waits for work before it looks at events again.
+const IDLE_WAIT: Duration = Duration::from_millis(500);
+
+/// Keys from which on a batch is asked for, whatever the policy.
+const GATHERED_MAX: usize = 8_192;
+
+/// Some shards, their tries and layers, and the block that is worked on.
+pub struct Owner {
+    pub(crate) index: usize,
+    pub(crate) shards: Vec<ShardTrie>,
+    /// Position in `shards` by shard, for those that are ours.
+    place: [Option<u8>; Shard::COUNT],
+    pub(crate) owned: Vec<Shard>,
+    /// Written between blocks only: the proof threads read them meanwhile.
+    pub(crate) layers: Arc<RwLock<Layers>>,
+    /// The block whose state the tries hold, the parent of an open one. `None` when they are empty.
+    pub(crate) tip: Option<B256>,
+    /// Parent of the block that ended last.
+    pub(crate) last_parent: B256,
+    /// The block that was discarded last.
+    pub(crate) discarded: Option<B256>,
+    pub(crate) open: Option<OpenBlock>,
+    pub(crate) storage: Arc<dyn StorageApi>,
+    persisted: Subscription,
+    pub(crate) boards: Arc<[Board]>,
+    pub(crate) trie_bytes_max: usize,
+    /// Keys of the batch that is being gathered.
+    pub(crate) targets: Vec<WalkTarget>,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) instruments: Instruments,
+    pub(crate) gaps: Gaps,
+    /// Position of the shard that was last looked at for work ahead.
+    next_ahead: usize,
+    /// What the shards had counted when the last block was over.
+    pub(crate) duplicates: u64,
+}
+
+/// What an owner is made of.
+pub struct Parts {
+    pub index: usize,
+    pub owned: Vec<Shard>,
+    pub storage: Arc<dyn StorageApi>,
+    pub persisted: Subscription,
+    pub boards: Arc<[Board]>,
+    pub dispatch: Dispatch,
+}
+
+impl Owner {
+    pub fn new(config: &Config, parts: Parts) -> Self {
+        let Parts { index, owned, storage, persisted, boards, dispatch } = parts;
+        let mut place = [None; Shard::COUNT];
+        for (position, shard) in owned.iter().enumerate() {
+            place[shard.index()] = Some(position as u8);
+        }
+        let shards = owned
+            .iter()
+            .map(|&shard| {
+                let mut trie = ShardTrie::new(shard);
+                trie.verify_nodes = config.verify_nodes;
+                trie
+            })
+            .collect();
+        Self {
+            index,
+            shards,
+            place,
+            trie_bytes_max: config.trie_bytes_max * owned.len() / Shard::COUNT,
+            owned,
+            layers: Arc::default(),
+            tip: None,
+            last_parent: B256::ZERO,
+            discarded: None,
+            open: None,
+            storage,
+            persisted,
+            boards,
+            targets: Vec::new(),
+            dispatch,
+            instruments: Instruments::new(index),
+            gaps: Gaps::default(),
+            next_ahead: 0,
+            duplicates: 0,
+        }
+    }
+
+    /// Works until told to stop.
+    pub fn run(mut self, inbox: &Inbox<Message>) {
+        while self.turn(inbox) {}
+    }
+
+    /// Does one thing, the most urgent there is: takes an answer, takes a message, asks for what
+    /// was gathered, closes the block, hashes ahead. Waits when there is nothing. False at the end.
+    fn turn(&mut self, inbox: &Inbox<Message>) -> bool {
+        if let Ok(proof) = self.dispatch.answers.try_recv() {
+            self.take(proof);
+            return true;
+        }
+        // The answers under way make room.
+        let full = self.dispatch.is_full();
+        if !full && let Some(envelope) = inbox.try_receive() {
+            return self.handle(envelope, inbox.len());
+        }
+        let wait = match self.gathering_ends(0) {
+            Some(Duration::ZERO) => {
+                self.ask_gathered();
+                return true;
+            }
+            ends => ends.unwrap_or(IDLE_WAIT),
+        };
+        if self.try_close() || self.work_ahead() {
+            return true;
+        }
+        self.wait(inbox, wait, full)
+    }
+
+    /// Hashes what will probably not change any more, of one shard: something more urgent may come
+    /// meanwhile. False when there is nothing worth it.
+    fn work_ahead(&mut self) -> bool {
+        if self.open.as_ref().is_none_or(|open| open.failed.is_some()) {
+            return false;
+        }
+        for _ in 0..self.shards.len() {
+            self.next_ahead = (self.next_ahead + 1) % self.shards.len();
+            if self.shards[self.next_ahead].work_ahead() > 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits for a message or an answer, at most this long.
+    fn wait(&mut self, inbox: &Inbox<Message>, wait: Duration, answers_only: bool) -> bool {
+        if let Some(open) = &mut self.open {
+            open.busy.stop();
+        }
+        let received = if answers_only {
+            let answer = self.dispatch.answers.recv_timeout(wait);
+            answer.map_or(ReceivedOr::Idle, ReceivedOr::Other)
+        } else {
+            inbox.receive_or(&self.dispatch.answers, wait)
+        };
+        if let Some(open) = &mut self.open {
+            open.busy.start();
+        }
+        match received {
+            ReceivedOr::Message(envelope) => return self.handle(envelope, inbox.len()),
+            ReceivedOr::Other(proof) => self.take(proof),
+            // The layers of an open block must stay as they are.
+            ReceivedOr::Idle if self.open.is_none() => self.hear_events(),
+            ReceivedOr::Idle => {}
+            ReceivedOr::Closed => return false,
+        }
+        true
+    }
+
+    fn handle(&mut self, envelope: Envelope<Message>, queued: usize) -> bool {
+        match envelope.message {
+            Message::Begin(opening) => self.begin(*opening, &envelope.span),
+            Message::Update { session, update } if self.is_open(session) => {
+                self.update(&update, envelope.sent.elapsed());
+                if self.gathering_ends(queued) == Some(Duration::ZERO) {
+                    self.ask_gathered();
+                }
+            }
+            Message::Prefetch { block, keys } => self.prefetch(block, &keys),
+            Message::Finish { session } if self.is_open(session) => {
+                self.ask_gathered();
+                if let Some(open) = &mut self.open {
+                    open.finishing = Some(Instant::now());
+                    open.retry = true;
+                }
+            }
+            Message::Cancel { session } if self.is_open(session) => self.give_up(),
+            // Of a session that another one has taken the place of.
+            Message::Update { .. } | Message::Finish { .. } | Message::Cancel { .. } => {}
+            Message::Discard(block) => self.discard(block),
+            Message::Stop => return false,
+        }
+        true
+    }
+
+    fn is_open(&self, session: u64) -> bool {
+        self.open.as_ref().is_some_and(|open| open.session == session)
+    }
+
+    fn begin(&mut self, opening: Opening, parent: &Span) {
+        self.give_up();
+        self.hear_events();
+        let begin = opening.begin;
+        // A block that is tried again is to have fresh tries: those that it had may be why.
+        let again = self.discarded.take() == Some(begin.block.hash);
+        // The tries of the parent's state are enough. Whether the layers reach down to the base is
+        // seen by whoever reads it.
+        let mut failed = None;
+        let branch = if self.tip == Some(begin.parent) && !again {
+            self.layers.read().branch(begin.parent)
+        } else {
+            self.clear();
+            self.tip = Some(begin.parent);
+            self.resolve_branch(begin.parent).unwrap_or_else(|error| {
+                failed = Some(error);
+                self.layers.read().branch(begin.parent)
+            })
+        };
+        let context = Arc::new(Context {
+            session: opening.session,
+            parent: begin.parent,
+            branch,
+            layers: self.layers.clone(),
+            spans: opening.spans.clone(),
+        });
+        let (index, shards) = (self.index, self.shards.len());
+        self.gaps.clear();
+        self.open = Some(OpenBlock::new(opening, context, failed, index, shards, parent));
+    }
+
+    fn update(&mut self, update: &StateUpdate, waited: Duration) {
+        let Some(open) = &mut self.open else { return };
+        open.stats.updates += 1;
+        open.queue_wait_max = open.queue_wait_max.max(waited);
+        if open.failed.is_some() {
+            return;
+        }
+        open.gathering.add(open.policies.batching);
+        for account in &update.accounts {
+            if let Some(place) = self.place[account.shard().index()] {
+                let shard = &mut self.shards[usize::from(place)];
+                shard.update(account);
+                shard.take_targets(&mut self.targets);
+                if open.account.is_none() && shard.has_written_accounts() {
+                    open.start_accounts(self.index);
+                    open.stop_accounts();
+                }
+            }
+        }
+    }
+
+    fn prefetch(&mut self, block: B256, keys: &Prefetch) {
+        let Some(open) = &self.open else { return };
+        if open.begin.block.hash != block || open.failed.is_some() || open.finishing.is_some() {
+            return;
+        }
+        if self.dispatch.is_behind() {
+            self.instruments.prefetch_dropped.increment(1);
+            return;
+        }
+        let mut targets = Vec::new();
+        for (address_hash, slots) in &keys.accounts {
+            if let Some(place) = self.place[Shard::of(address_hash).index()] {
+                let shard = &mut self.shards[usize::from(place)];
+                shard.prefetch(address_hash, slots);
+                shard.take_targets(&mut targets);
+            }
+        }
+        self.ask(&mut targets, false);
+    }
+
+    /// How long the batch that is being gathered may wait for more: zero when it is to be asked for
+    /// now, `None` when there is none, or the next message joins it.
+    fn gathering_ends(&self, queued: usize) -> Option<Duration> {
+        let open = self.open.as_ref().filter(|open| open.gathering.updates > 0)?;
+        if self.targets.len() >= GATHERED_MAX {
+            return Some(Duration::ZERO);
+        }
+        match open.gathering.next(open.policies.batching, self.targets.len(), queued) {
+            Next::Dispatch => Some(Duration::ZERO),
+            Next::Take => None,
+            // There is nothing to wait with.
+            Next::Wait(_) if self.targets.is_empty() => Some(Duration::ZERO),
+            Next::Wait(time) => Some(time),
+        }
+    }
+
+    /// Asks for the keys of the batch.
+    fn ask_gathered(&mut self) {
+        let Some(open) = &mut self.open else { return };
+        let gathering = std::mem::take(&mut open.gathering);
+        if gathering.updates == 0 {
+            return;
+        }
+        open.batches += 1;
+        self.instruments.batch_updates.add(gathering.updates);
+        let mut targets = std::mem::take(&mut self.targets);
+        self.ask(&mut targets, true);
+        self.targets = targets;
+    }
+
+    /// Asks for keys, all of them.
+    pub(crate) fn ask(&mut self, targets: &mut Vec<WalkTarget>, required: bool) {
+        let Some(open) = self.open.as_mut().filter(|_| !targets.is_empty()) else { return };
+        open.stats.targets += targets.len() as u64;
+        let (dispatch, counts) = (&mut self.dispatch, &mut self.instruments);
+        let asked = dispatch.dispatch(&open.context, &open.policies, targets, required, counts);
+        if let Err(error) = asked {
+            open.failed.get_or_insert(error);
+        }
+        targets.clear();
+    }
+
+    /// Takes in an answer: reveals its nodes, writes what waited for them, asks for what that
+    /// leads to.
+    fn take(&mut self, proof: Proof) {
+        let session = self.open.as_ref().map(|open| open.session);
+        let ours = self.dispatch.note(&proof, session);
+        if let Some(open) = self.open.as_mut().filter(|_| ours) {
+            let taken = Instant::now();
+            let (ready, began) = (proof.ready, open.began);
+            self.gaps.add(ready.saturating_duration_since(began), taken - began);
+            self.instruments.proof_gap_seconds.record(taken.saturating_duration_since(ready));
+            open.jobs += 1;
+            open.retry = true;
+            match &proof.result {
+                Ok(calls) => open.stats.walks += calls,
+                Err(error) => {
+                    open.failed.get_or_insert_with(|| error.clone());
+                }
+            }
+            if open.failed.is_none()
+                && let Err(error) = self.reveal(&proof)
+                && let Some(open) = &mut self.open
+            {
+                open.failed = Some(Error::Trie(error.to_string()));
+            }
+        } else {
+            self.instruments.stale_proofs.increment(1);
+        }
+        self.dispatch.recycle(proof);
+        if let Some(open) = &mut self.open
+            && let Err(error) = self.dispatch.pump(&open.context)
+        {
+            open.failed.get_or_insert(error);
+        }
+    }
+
+    fn reveal(&mut self, proof: &Proof) -> Result<(), tandem_trie::Error> {
+        let mut path = (usize::MAX, [0; 64]);
+        for node in proof.nodes.iter() {
+            let Some(target) = proof.targets.get(node.target) else { continue };
+            if path.0 != node.target {
+                path = (node.target, unpack(&target.key));
+            }
+            let (owner, path) = (target.owner.as_ref(), &path.1[..node.depth]);
+            let Some(shard) = self.shard(target) else { continue };
+            match node.hash {
+                Some(hash) => shard.reveal_hashed(owner, path, node.rlp, hash)?,
+                None => shard.reveal(owner, path, node.rlp)?,
+            }
+        }
+        let mut more = Vec::new();
+        for target in &proof.targets {
+            if let Some(shard) = self.shard(target) {
+                shard.answered(target);
+                shard.take_targets(&mut more);
+            }
+        }
+        self.ask(&mut more, true);
+        Ok(())
+    }
+
+    fn shard(&mut self, target: &WalkTarget) -> Option<&mut ShardTrie> {
+        let place = self.place[shard_of(target).index()];
+        debug_assert!(place.is_some(), "targets come from our own shards");
+        self.shards.get_mut(usize::from(place?))
+    }
+
+    /// Drops the layers that the base contains. Only while no block is open.
+    fn hear_events(&mut self) {
+        let mut newest = None;
+        while let Some(payload) = self.persisted.try_next() {
+            newest = ChainEvent::decode(&payload).or(newest);
+        }
+        if let Some(event) = newest {
+            self.layers.write().persisted(event.block);
+        }
+    }
+}

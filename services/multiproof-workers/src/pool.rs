@@ -1,0 +1,193 @@
+//! The proof threads: they read trie paths, so that the owners of the tries never wait for a
+//! database.
+
+use crate::{
+    layers::{Branch, Layers},
+    metrics as names,
+    nodes::Nodes,
+    spans::BlockSpans,
+    walk::{Source, walk},
+};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use metrics::{Histogram, histogram};
+use parking_lot::RwLock;
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+    time::Instant,
+};
+use tandem_actor::spawn;
+use tandem_primitives::{B256, WalkTarget};
+use tandem_proto::{multiproof::Error, storage::StorageApi};
+use tokio_util::sync::CancellationToken;
+
+/// Jobs that one owner may have in flight. The queues have room for all of them, so neither an
+/// owner nor a proof thread ever waits for the other.
+pub const IN_FLIGHT_MAX: usize = 64;
+
+/// What the jobs of one owner and block have in common.
+pub struct Context {
+    pub session: u64,
+    /// The block whose state is read.
+    pub parent: B256,
+    pub branch: Branch,
+    pub layers: Arc<RwLock<Layers>>,
+    pub spans: Arc<BlockSpans>,
+}
+
+/// Paths to read for one owner.
+pub struct Job {
+    pub owner: usize,
+    pub context: Arc<Context>,
+    /// The block cannot end without them; else somebody advised them.
+    pub required: bool,
+    pub targets: Vec<WalkTarget>,
+    /// An empty buffer for what is found.
+    pub nodes: Nodes,
+}
+
+/// The answer to a job.
+pub struct Proof {
+    pub session: u64,
+    pub required: bool,
+    pub targets: Vec<WalkTarget>,
+    pub nodes: Nodes,
+    /// How often the base was asked.
+    pub result: Result<u64, Error>,
+    /// When the answer lay ready.
+    pub ready: Instant,
+}
+
+/// What the proof threads are busy with.
+#[derive(Debug, Default)]
+pub struct Load {
+    /// Jobs that wait for a thread or are being worked on.
+    jobs: AtomicUsize,
+    /// Threads that work on targets of storage tries.
+    storage: AtomicUsize,
+    /// Threads that work on targets of the account trie.
+    account: AtomicUsize,
+}
+
+/// The pool, where the answers of each owner come out, and the threads.
+pub type Started = (Pool, Vec<Receiver<Proof>>, Vec<JoinHandle<()>>);
+
+/// The owners' end of the pool.
+#[derive(Clone)]
+pub struct Pool {
+    jobs: Sender<Job>,
+    load: Arc<Load>,
+    threads: usize,
+}
+
+impl Pool {
+    /// Starts the threads. The second value has, for each of so many owners, where its answers come
+    /// out. The threads end when the last clone of the pool is dropped.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no thread to give.
+    pub fn start(
+        threads: usize,
+        owners: usize,
+        verify_nodes: bool,
+        storage: &Arc<dyn StorageApi>,
+        fatal: &CancellationToken,
+    ) -> io::Result<Started> {
+        let (jobs, queue) = bounded(owners * IN_FLIGHT_MAX);
+        let (answers, receivers): (Vec<_>, Vec<_>) =
+            (0..owners).map(|_| bounded(IN_FLIGHT_MAX)).unzip();
+        let load = Arc::new(Load::default());
+        let mut handles = Vec::with_capacity(threads);
+        for index in 0..threads {
+            let thread = ProofThread {
+                index,
+                storage: storage.clone(),
+                verify_nodes,
+                answers: answers.clone(),
+                load: load.clone(),
+                seconds: histogram!(names::PROOF_SECONDS),
+            };
+            let queue = queue.clone();
+            let run = move || thread.run(&queue);
+            handles.push(spawn(&format!("proof-reader-{index}"), fatal.clone(), run)?);
+        }
+        Ok((Self { jobs, load, threads }, receivers, handles))
+    }
+
+    /// Hands a job over. An owner has at most [`IN_FLIGHT_MAX`] of them.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the threads have ended.
+    pub fn submit(&self, job: Job) -> Result<(), Error> {
+        self.load.jobs.fetch_add(1, Relaxed);
+        self.jobs.try_send(job).map_err(|_| {
+            self.load.jobs.fetch_sub(1, Relaxed);
+            Error::Unavailable
+        })
+    }
+
+    /// Threads that have no work, and none waits for them.
+    pub fn idle(&self) -> usize {
+        self.threads.saturating_sub(self.load.jobs.load(Relaxed))
+    }
+
+    /// Threads that work on storage tries at this moment, and on the account trie. A job may have
+    /// both.
+    pub fn active(&self) -> (usize, usize) {
+        (self.load.storage.load(Relaxed), self.load.account.load(Relaxed))
+    }
+}
+
+struct ProofThread {
+    index: usize,
+    storage: Arc<dyn StorageApi>,
+    verify_nodes: bool,
+    answers: Vec<Sender<Proof>>,
+    load: Arc<Load>,
+    seconds: Histogram,
+}
+
+impl ProofThread {
+    fn run(self, jobs: &Receiver<Job>) {
+        for job in jobs {
+            let owner = job.owner;
+            let proof = self.prove(job);
+            // An owner that has ended wants no answer.
+            let _ = self.answers[owner].send(proof);
+        }
+    }
+
+    fn prove(&self, job: Job) -> Proof {
+        let started = Instant::now();
+        let Job { context, required, targets, mut nodes, .. } = job;
+        let storage = usize::from(targets.iter().any(|target| target.owner.is_some()));
+        let account = usize::from(targets.iter().any(|target| target.owner.is_none()));
+        self.load.storage.fetch_add(storage, Relaxed);
+        self.load.account.fetch_add(account, Relaxed);
+        let result = context.spans.work(self.index, targets.len(), || {
+            let source = Source {
+                layers: &context.layers,
+                branch: &context.branch,
+                parent: context.parent,
+                storage: &*self.storage,
+            };
+            let result = walk(&source, &targets, &mut nodes);
+            if self.verify_nodes && result.is_ok() {
+                nodes.hash();
+            }
+            result
+        });
+        self.load.storage.fetch_sub(storage, Relaxed);
+        self.load.account.fetch_sub(account, Relaxed);
+        self.load.jobs.fetch_sub(1, Relaxed);
+        let (ready, session) = (Instant::now(), context.session);
+        self.seconds.record(ready - started);
+        // What is held of the block goes before the answer: its spans end with the block.
+        drop(context);
+        Proof { session, required, targets, nodes, result, ready }
+    }
+}

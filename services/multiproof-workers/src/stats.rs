@@ -1,0 +1,138 @@
+//! What an owner counts: in plain numbers while it works, into the metrics when a block is over.
+
+use crate::metrics as names;
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use std::time::Duration;
+use tracing::Span;
+
+/// Values below this are counted one by one.
+const EXACT: usize = 65;
+
+/// Small numbers on their way into a histogram.
+pub struct Tally {
+    counts: [u32; EXACT],
+    histogram: Histogram,
+}
+
+impl Tally {
+    fn new(histogram: Histogram) -> Self {
+        Self { counts: [0; EXACT], histogram }
+    }
+
+    pub fn add(&mut self, value: usize) {
+        match self.counts.get_mut(value) {
+            Some(count) => *count += 1,
+            None => self.histogram.record(value as f64),
+        }
+    }
+
+    fn flush(&mut self) {
+        for (value, count) in self.counts.iter_mut().enumerate().filter(|(_, count)| **count > 0) {
+            self.histogram.record_many(value as f64, *count as usize);
+            *count = 0;
+        }
+    }
+}
+
+/// One owner's metrics, looked up once.
+pub struct Instruments {
+    pub batch_updates: Tally,
+    pub dispatch_targets: Tally,
+    pub dispatch_chunks: Tally,
+    pub idle_workers: Tally,
+    pub active_storage: Tally,
+    pub active_account: Tally,
+    pub chunking_skipped: Counter,
+    pub root_seconds: Histogram,
+    pub queue_wait_seconds: Histogram,
+    pub proof_gap_seconds: Histogram,
+    pub stale_proofs: Counter,
+    pub targets: Counter,
+    pub duplicates: Counter,
+    pub prefetch_dropped: Counter,
+    pub nodes: Counter,
+    pub trie_bytes: Gauge,
+    pub cleared: Counter,
+}
+
+impl Instruments {
+    /// Those of the owner with this number.
+    pub fn new(owner: usize) -> Self {
+        let tally = |name: &'static str| Tally::new(histogram!(name));
+        Self {
+            batch_updates: tally(names::BATCH_UPDATES),
+            dispatch_targets: tally(names::DISPATCH_TARGETS),
+            dispatch_chunks: tally(names::DISPATCH_CHUNKS),
+            idle_workers: tally(names::IDLE_WORKERS),
+            active_storage: tally(names::ACTIVE_STORAGE_WORKERS),
+            active_account: tally(names::ACTIVE_ACCOUNT_WORKERS),
+            chunking_skipped: counter!(names::CHUNKING_SKIPPED),
+            root_seconds: histogram!(names::ROOT_SECONDS),
+            queue_wait_seconds: histogram!(names::QUEUE_WAIT_SECONDS),
+            proof_gap_seconds: histogram!(names::PROOF_GAP_SECONDS),
+            stale_proofs: counter!(names::STALE_PROOFS),
+            targets: counter!(names::TARGETS),
+            duplicates: counter!(names::DUPLICATES),
+            prefetch_dropped: counter!(names::PREFETCH_DROPPED),
+            nodes: counter!(names::NODES),
+            trie_bytes: gauge!(names::TRIE_BYTES, "worker" => owner.to_string()),
+            cleared: counter!(names::CLEARED),
+        }
+    }
+
+    /// Hands on what was counted.
+    pub fn flush(&mut self) {
+        let tallies = [
+            &mut self.batch_updates,
+            &mut self.dispatch_targets,
+            &mut self.dispatch_chunks,
+            &mut self.idle_workers,
+            &mut self.active_storage,
+            &mut self.active_account,
+        ];
+        tallies.into_iter().for_each(Tally::flush);
+    }
+}
+
+/// Gaps kept for the median of one block.
+const GAPS_MAX: usize = 4096;
+
+/// How long answers lay ready before they were taken, in one block.
+#[derive(Default)]
+pub struct Gaps {
+    micros: Vec<u32>,
+    max: Duration,
+    /// From the block's beginning.
+    first_ready: Option<Duration>,
+    first_taken: Option<Duration>,
+}
+
+impl Gaps {
+    pub fn clear(&mut self) {
+        let mut micros = std::mem::take(&mut self.micros);
+        micros.clear();
+        *self = Self { micros, ..Self::default() };
+    }
+
+    /// An answer lay ready and was taken at these times after the block's beginning.
+    pub fn add(&mut self, ready: Duration, taken: Duration) {
+        let gap = taken.saturating_sub(ready);
+        self.max = self.max.max(gap);
+        if self.micros.len() < GAPS_MAX {
+            self.micros.push(u32::try_from(gap.as_micros()).unwrap_or(u32::MAX));
+        }
+        self.first_ready = Some(self.first_ready.map_or(ready, |first| first.min(ready)));
+        self.first_taken.get_or_insert(taken);
+    }
+
+    /// Writes the block's figures on its span, in microseconds.
+    pub fn record(&mut self, span: &Span) {
+        let (Some(ready), Some(taken)) = (self.first_ready, self.first_taken) else { return };
+        span.record("proof.first_ready_us", ready.as_micros() as u64);
+        span.record("proof.first_taken_us", taken.as_micros() as u64);
+        span.record("proof.gap_max_us", self.max.as_micros() as u64);
+        let middle = self.micros.len() / 2;
+        let (_, median, _) = self.micros.select_nth_unstable(middle);
+        span.record("proof.gap_p50_us", u64::from(*median));
+    }
+}

@@ -1,0 +1,203 @@
+//! A storage-writer in memory that is slow, stops or fails when told to, and a chain over it.
+
+use crate::common::{State, Store};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+use tandem_bus::Bus;
+use tandem_primitives::{B256, BlockId, Bytes, Shard, TrieDiff, WalkTarget};
+use tandem_proto::{
+    event::{CHAIN_PERSISTED, ChainEvent},
+    storage::{
+        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, ReadState, Result,
+        StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
+    },
+};
+
+/// Nothing that a test waits for takes longer, or the test fails.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// storage-writer as far as the workers see it.
+#[derive(Default)]
+pub struct Fake {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    /// A walk takes up to so many microseconds.
+    pub delay_us: AtomicU32,
+    /// Walks fail.
+    pub failing: AtomicBool,
+    /// Walks wait.
+    pub gate: Mutex<bool>,
+    pub gate_changed: Condvar,
+    /// Walks at the same time, now and at most.
+    pub active: AtomicUsize,
+    pub active_max: AtomicUsize,
+    /// Keys of each walk so far.
+    pub walks: Mutex<Vec<usize>>,
+    pub bus: Bus,
+}
+
+#[derive(Default)]
+struct Inner {
+    base: BlockId,
+    store: Store,
+    /// Trie diffs that came for a block, and how many shards they are for.
+    diffs: HashMap<B256, (usize, Vec<Arc<TrieDiff>>)>,
+}
+
+impl Fake {
+    pub fn new(genesis: BlockId, state: &State) -> Arc<Self> {
+        let inner = Inner { base: genesis, store: state.store(), diffs: HashMap::new() };
+        Arc::new(Self { inner: Mutex::new(inner), ..Self::default() })
+    }
+
+    /// Waits until the diffs of this block are here, all shards.
+    pub fn await_diffs(&self, block: B256) {
+        let mut inner = self.inner.lock();
+        let missing = |inner: &mut Inner| inner.diffs.get(&block).is_none_or(|diffs| diffs.0 < 16);
+        let wait = self.changed.wait_while_for(&mut inner, missing, WAIT_MAX);
+        assert!(!wait.timed_out(), "the trie diffs of {block} did not come");
+    }
+
+    /// Moves the base up to a block whose parent it stands at, and says so.
+    pub fn persist(&self, block: BlockId) {
+        self.await_diffs(block.hash);
+        {
+            let mut inner = self.inner.lock();
+            let (_, diffs) = inner.diffs.remove(&block.hash).unwrap();
+            diffs.iter().for_each(|diff| inner.store.apply(diff));
+            inner.base = block;
+        }
+        self.bus.publish(CHAIN_PERSISTED, ChainEvent { block }.encode());
+    }
+
+    pub fn base(&self) -> BlockId {
+        self.inner.lock().base
+    }
+
+    pub fn close_gate(&self) {
+        *self.gate.lock() = true;
+    }
+
+    pub fn open_gate(&self) {
+        *self.gate.lock() = false;
+        self.gate_changed.notify_all();
+    }
+
+    /// Waits until so many walks wait at the gate.
+    pub fn await_walks(&self, count: usize) {
+        for _ in 0..WAIT_MAX.as_millis() {
+            if self.active.load(SeqCst) >= count {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("only {} walks of {count} came", self.active.load(SeqCst));
+    }
+
+    fn pause(&self) {
+        let mut gate = self.gate.lock();
+        let wait = self.gate_changed.wait_while_for(&mut gate, |closed| *closed, WAIT_MAX);
+        assert!(!wait.timed_out(), "the gate stayed closed");
+        drop(gate);
+        let delay = self.delay_us.load(SeqCst);
+        if delay > 0 {
+            thread::sleep(Duration::from_micros(rand::random_range(0..delay).into()));
+        }
+    }
+}
+
+fn unused<T>() -> Result<T> {
+    Err(Error::Unavailable("not in this test".into()))
+}
+
+impl StorageApi for Fake {
+    fn checkpoint(&self) -> Result<Checkpoint> {
+        let (genesis, base) = (BlockId::default(), self.base());
+        let forkchoice = Forkchoice::default();
+        Ok(Checkpoint { genesis, genesis_json: "{}".into(), base, forkchoice })
+    }
+
+    fn pending(&self) -> Result<Vec<Block>> {
+        Ok(Vec::new())
+    }
+
+    fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
+        let active = self.active.fetch_add(1, SeqCst) + 1;
+        self.active_max.fetch_max(active, SeqCst);
+        self.walks.lock().push(targets.len());
+        self.pause();
+        self.active.fetch_sub(1, SeqCst);
+        if self.failing.load(SeqCst) {
+            return Err(Error::Store("the disk is gone".into()));
+        }
+        let inner = self.inner.lock();
+        let mut nodes: Vec<TrieNode> = Vec::new();
+        for target in targets {
+            inner.store.walk_one(target, &mut |owner, path, rlp| {
+                let known = |node: &TrieNode| node.owner == owner && node.path[..] == *path;
+                if !nodes.iter().any(known) {
+                    let path = Bytes::copy_from_slice(path);
+                    nodes.push(TrieNode { owner, path, rlp: Bytes::copy_from_slice(rlp) });
+                }
+            });
+        }
+        Ok(TrieNodes { base: inner.base, nodes })
+    }
+
+    fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
+        let mut inner = self.inner.lock();
+        let entry = inner.diffs.entry(block).or_default();
+        entry.0 += shards.len();
+        entry.1.push(diff);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn acquire_epoch(&self, _: &str) -> Result<Epoch> {
+        unused()
+    }
+
+    fn trie_diff(&self, _: B256) -> Result<Option<Arc<TrieDiff>>> {
+        unused()
+    }
+
+    fn read_state(&self, _: &ReadState) -> Result<StateValues> {
+        unused()
+    }
+
+    fn commit(&self, _: Epoch, _: Block) -> Result<()> {
+        unused()
+    }
+
+    fn discard(&self, _: Epoch, _: B256) -> Result<()> {
+        unused()
+    }
+
+    fn canonicalize(&self, _: Epoch, _: Forkchoice) -> Result<()> {
+        unused()
+    }
+
+    fn rewind(&self, _: Epoch, _: u64) -> Result<()> {
+        unused()
+    }
+
+    fn block(&self, _: BlockRef) -> Result<Option<BlockRecord>> {
+        unused()
+    }
+
+    fn header(&self, _: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
+        unused()
+    }
+
+    fn transaction(&self, _: B256) -> Result<Option<TransactionPlace>> {
+        unused()
+    }
+}
