@@ -52,7 +52,7 @@ check: fmt clippy test conformance-sample doc
 
 # Micro-benches: the trie against ethrex-trie, alloy-trie and its hashing, the peer table against scans
 bench *ARGS:
-    cargo bench --locked --workspace --bench trie --bench floor --bench table {{ ARGS }}
+    cargo bench --locked --workspace --bench trie --bench list --bench floor --bench table {{ ARGS }}
 
 # Fuzz one target, guided by coverage; what is new goes to its corpus folder (docs/fuzzing.md)
 fuzz TARGET SECONDS="60" *ARGS: fuzz-build

@@ -199,7 +199,11 @@ impl<const V: usize> SparseTrie<V> {
     /// Lists the dirty nodes by depth, from this one down.
     fn collect(&mut self, job: Job, path: &mut [u8; DEPTH_MAX], scratch: &mut Scratch) {
         scratch.push(job, path);
-        self.each_dirty(job, path, |trie, job, path| trie.collect(job, path, scratch));
+        self.each_dirty(job, path, |trie, job, path| match job.id.kind() {
+            // Most nodes are leaves: one call less.
+            Kind::Leaf(_) => scratch.push(job, path),
+            _ => trie.collect(job, path, scratch),
+        });
     }
 
     /// Calls for each dirty child of a node, with the path leading to it.
