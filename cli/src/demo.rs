@@ -3,7 +3,7 @@
 use crate::{
     init,
     node::{PolicyArgs, TelemetryArgs, client_info, reactor},
-    replay::{self, Finality, ReplayArgs},
+    replay::{self, Corpus, Finality, ReplayArgs},
     verify,
 };
 use anyhow::Context;
@@ -58,9 +58,7 @@ async fn demo(
     mut config: Config,
     telemetry: TelemetryArgs,
 ) -> anyhow::Result<ExitCode> {
-    let genesis = ["genesis.json.gz", "genesis.json"].map(|name| corpus.join(name));
-    let genesis = genesis.into_iter().find(|path| path.exists());
-    let genesis = genesis.with_context(|| format!("no genesis in {}", corpus.display()))?;
+    let genesis = Corpus::open(corpus)?.genesis()?;
     let telemetry = telemetry.start("warn")?;
     config.with_discovery = true;
     (config.discovery.addr, config.discovery.port) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

@@ -8,6 +8,7 @@ mod execute_witness;
 mod http_client;
 mod import;
 mod init;
+mod lab;
 mod node;
 mod overlap;
 mod replay;
@@ -46,6 +47,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Say from traces whether execution and state-root work overlapped
     Overlap(overlap::Args),
+    /// Compare configurations on the same payloads, interleaved block by block
+    Lab(lab::Args),
     /// Recompute the state root and every trie node from the flat state
     Verify(verify::Args),
     /// Run the test vectors that Ethereum clients share
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Node(args) => node::run(args),
         Command::Replay(args) => replay::main(args),
         Command::Overlap(args) => overlap::main(args),
+        Command::Lab(args) => lab::main(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Conformance(args) => conformance::run(args),
         Command::ExecuteWitness(args) => execute_witness::run(&args),

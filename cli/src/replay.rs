@@ -2,17 +2,16 @@
 
 mod corpus;
 mod report;
+mod session;
 
 pub use corpus::{Corpus, Entry};
-pub use report::{BlockTimes, Mismatch, ReplayReport, summarize};
+pub use report::{BlockTimes, ReplayReport, Summary, quantile, summarize, summary};
+pub use session::{CallTimes, Session};
 
-use crate::http_client::{Answer, HttpClient, result};
+use crate::http_client::HttpClient;
 use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use report::milliseconds;
-use serde_json::{Value, json};
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -126,22 +125,27 @@ pub async fn run(args: ReplayArgs) -> anyhow::Result<ReplayReport> {
     let corpus = Corpus::open(&args.corpus).map_err(usage)?;
     let call_time_max = Duration::from_secs(args.call_timeout);
     let client = HttpClient::new(&args.engine, Some(secret), call_time_max).map_err(usage)?;
-    let mut replay = Replay { client, args: &args, recent: VecDeque::new(), blocks: Vec::new() };
+    let finality = (!args.no_forkchoice).then_some(args.finality);
+    let mut session = Session::new(client, finality);
 
-    let name = replay.client_name().await?;
+    let name = session.client_name().await.with_context(|| args.engine.clone())?;
     let mut entries = corpus.read(args.from..=args.to);
     let bar = progress_bar(&args, corpus.len());
     let started = Instant::now();
-    let mut failure = None;
+    let (mut blocks, mut failure) = (Vec::new(), None);
     while let Some(entry) = entries.recv().await {
-        failure = replay.block(entry?).await?;
-        if failure.is_some() {
-            break;
-        }
+        let entry = entry?;
+        let times = match session.block(&entry).await? {
+            Ok(times) => times,
+            Err(mismatch) => {
+                failure = Some(mismatch);
+                break;
+            }
+        };
         bar.inc(1);
-        if let Some(block) = replay.blocks.last() {
-            bar.set_message(format!("block {}: {:.1} ms", block.number, block.new_payload_ms));
-        }
+        bar.set_message(format!("block {}: {:.1} ms", entry.number, times.new_payload_ms));
+        let warmup = (blocks.len() as u64) < args.warmup;
+        blocks.push(BlockTimes::new(entry, times, warmup));
     }
     bar.finish_and_clear();
 
@@ -149,8 +153,8 @@ pub async fn run(args: ReplayArgs) -> anyhow::Result<ReplayReport> {
         engine: args.engine.clone(),
         client: name,
         corpus: corpus.path().display().to_string(),
-        calls: summarize(&replay.blocks),
-        blocks: replay.blocks,
+        calls: summarize(&blocks),
+        blocks,
         wall_seconds: started.elapsed().as_secs_f64(),
         failure,
     };
@@ -177,137 +181,6 @@ fn progress_bar(args: &ReplayArgs, corpus_len: Option<u64>) -> ProgressBar {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
-}
-
-struct Replay<'a> {
-    client: HttpClient,
-    args: &'a ReplayArgs,
-    /// Hashes of the newest blocks, the newest at the front.
-    recent: VecDeque<String>,
-    blocks: Vec<BlockTimes>,
-}
-
-const ZERO_HASH: &str = "0x0000000000000000000000000000000000000000000000000000000000000000";
-
-impl Replay<'_> {
-    /// How the client names itself, `None` when it does not say. Also the proof that it is there
-    /// and takes the secret.
-    async fn client_name(&mut self) -> anyhow::Result<Option<String>> {
-        let us = json!([{
-            "code": "TD", "name": "tandem replay", "version": env!("CARGO_PKG_VERSION"),
-            "commit": "0x00000000",
-        }]);
-        let body = json!({
-            "jsonrpc": "2.0", "id": 0, "method": "engine_getClientVersionV1", "params": us,
-        });
-        let answer = self.client.post(body.to_string().into()).await?;
-        let versions = match result(&answer) {
-            Ok(raw) => serde_json::from_str(raw.get()).ok(),
-            // A client may not have this method, but it must let us in.
-            Err(_) if answer.status.is_success() => None,
-            Err(text) => anyhow::bail!("{}: {text}", self.args.engine),
-        };
-        Ok(versions.and_then(|versions: Value| {
-            let first = versions.get(0)?;
-            Some(format!("{} {}", first["name"].as_str()?, first["version"].as_str()?))
-        }))
-    }
-
-    /// Gives one payload and makes it the head. Returns the answer that was not as expected.
-    async fn block(&mut self, entry: Entry) -> anyhow::Result<Option<Mismatch>> {
-        let Entry { number, hash, parent_hash, gas, transactions, method, version, body } = entry;
-        if self.recent.is_empty() {
-            self.recent.push_front(parent_hash);
-        }
-        let no_answer = |method: &str| format!("{method} of block {number}");
-        let answer = self.client.post(body).await.with_context(|| no_answer(&method))?;
-        let mismatch = check(&method, number, &hash, &answer, |result| result);
-        if mismatch.is_some() {
-            return Ok(mismatch);
-        }
-        let new_payload_ms = milliseconds(answer.elapsed);
-
-        self.recent.push_front(hash.clone());
-        self.recent.truncate(self.args.finality.safe.max(self.args.finality.finalized) + 1);
-        let mut forkchoice_updated_ms = None;
-        if !self.args.no_forkchoice {
-            // The newest version of the forks that this version of newPayload serves.
-            let method = format!("engine_forkchoiceUpdatedV{}", version.min(3));
-            let body = self.forkchoice(&method, number);
-            let answer = self.client.post(body.into()).await.with_context(|| no_answer(&method))?;
-            let mismatch =
-                check(&method, number, &hash, &answer, |result| &result["payloadStatus"]);
-            if mismatch.is_some() {
-                return Ok(mismatch);
-            }
-            forkchoice_updated_ms = Some(milliseconds(answer.elapsed));
-        }
-        let warmup = (self.blocks.len() as u64) < self.args.warmup;
-        self.blocks.push(BlockTimes {
-            number,
-            hash,
-            gas,
-            transactions,
-            warmup,
-            new_payload_ms,
-            forkchoice_updated_ms,
-        });
-        Ok(None)
-    }
-
-    /// The request that makes the newest block the head.
-    fn forkchoice(&self, method: &str, number: u64) -> String {
-        let behind = |distance: usize| match distance {
-            0 => ZERO_HASH,
-            _ => self.recent.get(distance).map_or(ZERO_HASH, String::as_str),
-        };
-        let state = json!({
-            "headBlockHash": self.recent.front(),
-            "safeBlockHash": behind(self.args.finality.safe),
-            "finalizedBlockHash": behind(self.args.finality.finalized),
-        });
-        json!({"jsonrpc": "2.0", "id": number, "method": method, "params": [state, null]})
-            .to_string()
-    }
-}
-
-/// Compares an answer with the one that says VALID, and returns it when it is another. `status`
-/// finds the payload status in the result.
-fn check(
-    method: &str,
-    number: u64,
-    hash: &str,
-    answer: &Answer,
-    status: impl Fn(&Value) -> &Value,
-) -> Option<Mismatch> {
-    let got = match result(answer) {
-        Ok(raw) => match serde_json::from_str::<Value>(raw.get()) {
-            Ok(value) => {
-                let status = status(&value);
-                let valid_hash = status["latestValidHash"].as_str().unwrap_or_default();
-                if status["status"] == "VALID" && valid_hash.eq_ignore_ascii_case(hash) {
-                    return None;
-                }
-                describe(&status["status"], &status["latestValidHash"], &status["validationError"])
-            }
-            Err(error) => error.to_string(),
-        },
-        Err(text) => text,
-    };
-    let expected = describe(&json!("VALID"), &json!(hash), &Value::Null);
-    Some(Mismatch {
-        method: method.to_owned(),
-        number,
-        hash: hash.to_owned(),
-        expected,
-        got,
-        answer: String::from_utf8_lossy(&answer.body).trim().to_owned(),
-    })
-}
-
-/// A payload status with its members in the order of the Engine API.
-fn describe(status: &Value, latest_valid_hash: &Value, validation_error: &Value) -> String {
-    format!("status {status}, latestValidHash {latest_valid_hash}, error {validation_error}")
 }
 
 #[cfg(test)]

@@ -64,6 +64,19 @@ impl Corpus {
         &self.path
     }
 
+    /// The genesis that the payloads build on: the first of `genesis.json.gz` and `genesis.json`
+    /// beside the payload file.
+    ///
+    /// # Errors
+    /// When there is neither.
+    pub fn genesis(&self) -> anyhow::Result<PathBuf> {
+        let names = ["genesis.json.gz", "genesis.json"];
+        let mut candidates = names.iter().map(|name| self.path.with_file_name(name));
+        candidates
+            .find(|path| path.is_file())
+            .with_context(|| format!("no {} beside {}", names.join(" or "), self.path.display()))
+    }
+
     /// How many payloads there are, where `corpus.json` beside the file says it.
     pub fn len(&self) -> Option<u64> {
         #[derive(Deserialize)]

@@ -1,5 +1,6 @@
 //! What a replay found: latencies per call, and the first answer that was not as expected.
 
+use super::{CallTimes, Entry};
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
@@ -21,6 +22,15 @@ pub struct BlockTimes {
     pub new_payload_ms: f64,
     /// `engine_forkchoiceUpdated`, in milliseconds; `None` when it was not called.
     pub forkchoice_updated_ms: Option<f64>,
+}
+
+impl BlockTimes {
+    /// The times of a block's calls.
+    pub fn new(entry: Entry, times: CallTimes, warmup: bool) -> Self {
+        let Entry { number, hash, gas, transactions, .. } = entry;
+        let CallTimes { new_payload_ms, forkchoice_updated_ms } = times;
+        Self { number, hash, gas, transactions, warmup, new_payload_ms, forkchoice_updated_ms }
+    }
 }
 
 /// Latencies of one kind of call over the measured blocks, in milliseconds.
@@ -147,7 +157,8 @@ pub fn summarize(blocks: &[BlockTimes]) -> Vec<Summary> {
         .collect()
 }
 
-fn summary(call: &'static str, mut times: Vec<f64>, gas: u64) -> Option<Summary> {
+/// Statistics over times in milliseconds; `None` where there are none.
+pub fn summary(call: &'static str, mut times: Vec<f64>, gas: u64) -> Option<Summary> {
     times.sort_by(f64::total_cmp);
     let total: f64 = times.iter().sum();
     Some(Summary {
@@ -163,7 +174,7 @@ fn summary(call: &'static str, mut times: Vec<f64>, gas: u64) -> Option<Summary>
 }
 
 /// A quantile of sorted values, by linear interpolation between the closest ranks.
-fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let at = q * sorted.len().checked_sub(1)? as f64;
     let (low, high) = (at.floor() as usize, at.ceil() as usize);
     let (low_value, high_value) = (*sorted.get(low)?, *sorted.get(high)?);

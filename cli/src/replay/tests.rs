@@ -1,7 +1,9 @@
 //! The replay against an engine that answers from a script.
 
 use super::corpus::tests::file;
+use super::session::ZERO_HASH;
 use super::*;
+use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

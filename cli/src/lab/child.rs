@@ -1,0 +1,275 @@
+//! Processes of this very program: one that writes the genesis, and a node for each configuration.
+
+use super::experiment::Setup;
+use super::load;
+use crate::http_client::{self, HttpClient};
+use crate::replay::{Finality, Session};
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tandem_auth::Secret;
+use tokio::time::sleep;
+
+/// Longest time that a genesis may take.
+const INIT_TIME_MAX: Duration = Duration::from_secs(600);
+/// Longest time from the start of a node until it listens.
+const START_TIME_MAX: Duration = Duration::from_secs(60);
+/// Pause between two looks at a process.
+const POLL: Duration = Duration::from_millis(10);
+/// Lines of a log that an error shows.
+const LOG_LINES: usize = 15;
+
+/// A process that does not outlive this value.
+struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts this program with the command that `arguments` adds. Its output goes to `log`.
+    fn start(log: PathBuf, arguments: impl FnOnce(&mut Command)) -> anyhow::Result<Self> {
+        let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let mut command = Command::new(std::env::current_exe().context("find this program")?);
+        arguments(&mut command);
+        let child = command
+            // What is set for this process is not meant for the nodes.
+            .env_remove("RUST_LOG")
+            .env_remove("OTEL_EXPORTER_OTLP_ENDPOINT")
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .context("start a process")?;
+        Ok(Self { child, log })
+    }
+
+    /// Its exit status once it has ended.
+    fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        self.child.try_wait().context("wait for a process")
+    }
+
+    /// The end of its log.
+    fn log(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Errors mean that it has ended. Its data directory goes too, so it need not tidy up.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Writes a genesis into `datadir`, as `tandem init` does.
+pub async fn init(genesis: &Path, datadir: &Path, log: PathBuf) -> anyhow::Result<()> {
+    let mut process = Process::start(log, |command| {
+        command.arg("init").arg("--genesis").arg(genesis).arg("--datadir").arg(datadir);
+    })?;
+    let started = Instant::now();
+    loop {
+        match process.ended()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => bail!("tandem init ended with {status}:\n{}", process.log()),
+            None if started.elapsed() > INIT_TIME_MAX => {
+                bail!("tandem init takes longer than {} s", INIT_TIME_MAX.as_secs())
+            }
+            None => sleep(POLL).await,
+        }
+    }
+}
+
+/// A node that runs.
+pub struct Node {
+    /// Its name in the results.
+    pub name: String,
+    /// The caller of its Engine API.
+    pub session: Session,
+    process: Process,
+    http: String,
+    metrics: String,
+}
+
+/// Where a node listens, as its log says.
+#[derive(Default)]
+struct Addresses {
+    engine: Option<String>,
+    http: Option<String>,
+    metrics: Option<String>,
+}
+
+impl Node {
+    /// Starts a node in `folder`, where its data directory is `data`, on free ports of the loopback
+    /// interface, and waits until it listens.
+    ///
+    /// # Errors
+    /// When it does not; the error has the end of its log.
+    pub async fn start(
+        setup: &Setup,
+        folder: &Path,
+        call_time_max: Duration,
+    ) -> anyhow::Result<Self> {
+        let (config, secret) = (folder.join("config.toml"), folder.join("jwt.hex"));
+        let text = toml::to_string(&setup.config).context("write the configuration")?;
+        fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
+        let mut process = Process::start(folder.join("node.log"), |command| {
+            command.args(["node", "--disable-discovery"]);
+            for port in ["--authrpc.port", "--http.port", "--metrics.port"] {
+                command.args([port, "0"]);
+            }
+            command.args(["--trace.level", "stage", "--log.format", "json"]);
+            command.args(["--log.filter", "warn,tandem_cluster=info"]);
+            command.arg("--datadir").arg(folder.join("data"));
+            command.arg("--config").arg(config);
+            command.arg("--authrpc.jwtsecret").arg(&secret);
+        })?;
+        let addresses = listening(&mut process).await?;
+        let missing = |port: &str| format!("the node does not say where its {port} port is");
+        let secret = Secret::load(&secret)?;
+        let engine = addresses.engine.with_context(|| missing("engine"))?;
+        let client = HttpClient::new(&format!("http://{engine}"), Some(secret), call_time_max)?;
+        let finality = Finality { safe: 32, finalized: 64 };
+        let mut session = Session::new(client, Some(finality));
+        session.client_name().await?;
+        let url = |address: &str, path: &str| format!("http://{address}{path}");
+        Ok(Self {
+            name: setup.name.clone(),
+            session,
+            process,
+            http: url(&addresses.http.with_context(|| missing("http"))?, ""),
+            metrics: url(&addresses.metrics.with_context(|| missing("metrics"))?, "/metrics"),
+        })
+    }
+
+    /// Its youngest traces, as OTLP/JSON.
+    pub async fn traces(&self, count: usize) -> anyhow::Result<bytes::Bytes> {
+        http_client::get(&format!("{}/debug/traces?n={count}", self.http)).await
+    }
+
+    /// Its metrics, in Prometheus' text format.
+    pub async fn metrics(&self) -> anyhow::Result<String> {
+        let body = http_client::get(&self.metrics).await?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// CPU seconds that it has used.
+    pub fn cpu_seconds(&self) -> Option<f64> {
+        load::process_cpu_seconds(self.process.child.id())
+    }
+
+    /// The most memory that it has used, in bytes.
+    pub fn memory_peak_bytes(&self) -> Option<u64> {
+        load::process_memory_peak_bytes(self.process.child.id())
+    }
+
+    /// Puts what is known about this node's end, if it has ended, under an error that came of it.
+    pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
+        let name = &self.name;
+        match self.process.ended() {
+            Ok(Some(status)) => {
+                error.context(format!("node {name:?} ended with {status}:\n{}", self.process.log()))
+            }
+            _ => error.context(format!("node {name:?}")),
+        }
+    }
+}
+
+/// Waits until the log of a node names all its addresses.
+async fn listening(process: &mut Process) -> anyhow::Result<Addresses> {
+    let started = Instant::now();
+    loop {
+        // Asked first: what a process that has ended wrote is all there.
+        let ended = process.ended()?;
+        let addresses = addresses(&fs::read_to_string(&process.log).unwrap_or_default());
+        if let Addresses { engine: Some(_), http: Some(_), metrics: Some(_) } = &addresses {
+            return Ok(addresses);
+        }
+        if let Some(status) = ended {
+            bail!("it ended with {status}:\n{}", process.log());
+        }
+        if started.elapsed() > START_TIME_MAX {
+            bail!("it does not listen after {} s:\n{}", START_TIME_MAX.as_secs(), process.log());
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// The addresses in a log so far. The last line may still be on its way.
+fn addresses(log: &str) -> Addresses {
+    #[derive(Deserialize)]
+    struct Line {
+        message: String,
+        port: String,
+        address: String,
+    }
+    let mut addresses = Addresses::default();
+    for line in log.lines() {
+        let Ok(Line { message, port, address }) = serde_json::from_str(line) else { continue };
+        match (message.as_str(), port.as_str()) {
+            ("listening", "engine") => addresses.engine = Some(address),
+            ("listening", "http") => addresses.http = Some(address),
+            ("listening", "metrics") => addresses.metrics = Some(address),
+            _ => {}
+        }
+    }
+    addresses
+}
+
+/// Copies a folder with all that is in it; neither links nor devices are expected there.
+pub fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("create {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
+        let entry = entry?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_folder(&source, &target)?;
+        } else {
+            fs::copy(&source, &target).with_context(|| format!("copy {}", source.display()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_from_whole_lines_of_the_log() {
+        let line = |port: &str, address: &str| {
+            format!(
+                r#"{{"level":"INFO","message":"listening","port":"{port}","address":"{address}"}}"#
+            )
+        };
+        let log = [
+            "no json".to_owned(),
+            r#"{"level":"INFO","message":"stopping"}"#.to_owned(),
+            line("engine", "127.0.0.1:1"),
+            line("other", "127.0.0.1:2"),
+            line("http", "127.0.0.1:3"),
+            line("metrics", "127.0.0.1:4")[..40].to_owned(),
+        ];
+        let found = addresses(&log.join("\n"));
+        assert_eq!(found.engine.as_deref(), Some("127.0.0.1:1"));
+        assert_eq!(found.http.as_deref(), Some("127.0.0.1:3"));
+        assert_eq!(found.metrics, None);
+    }
+
+    #[test]
+    fn folders_are_copied_with_all_that_is_in_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("a/to"));
+        fs::create_dir_all(from.join("inner")).unwrap();
+        fs::write(from.join("inner/file"), "text").unwrap();
+        copy_folder(&from, &to).unwrap();
+        assert_eq!(fs::read_to_string(to.join("inner/file")).unwrap(), "text");
+        let error = copy_folder(&from.join("missing"), &to).unwrap_err();
+        assert!(error.to_string().contains("missing"), "{error}");
+    }
+}

@@ -1,0 +1,300 @@
+//! Experiment files: what is compared, on what, and what is to be seen.
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// Name of the configuration that everything is compared with.
+pub const BASE: &str = "base";
+/// Name of the second node with that configuration.
+pub const AGAIN: &str = "base again";
+
+/// An experiment file, see `lab/README.md`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Short name.
+    pub name: String,
+    /// What it is to find out.
+    pub question: String,
+    /// Corpora to run on; relative paths start at the folder of the file.
+    #[serde(default)]
+    pub corpora: Vec<PathBuf>,
+    /// Blocks measured of each corpus at most, after the warm-up.
+    pub blocks: Option<u64>,
+    /// First blocks of each round, not measured.
+    #[serde(default = "default_warmup")]
+    pub warmup: u64,
+    /// Times that everything is run from the genesis.
+    #[serde(default = "default_rounds")]
+    pub rounds: u32,
+    /// Rest after each block of each node, for its work in the background, in milliseconds.
+    #[serde(default = "default_gap_ms")]
+    pub gap_ms: u64,
+    /// What all configurations have in common.
+    #[serde(default)]
+    pub base: Base,
+    /// The others.
+    #[serde(default)]
+    pub variant: Vec<Variant>,
+    /// Metrics to show.
+    #[serde(default)]
+    pub metric: Vec<Metric>,
+}
+
+/// The base configuration.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Base {
+    /// Settings as in the node's own configuration file; defaults where nothing is said.
+    #[serde(default)]
+    pub config: Table,
+}
+
+/// A configuration that is compared with the base.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// Its name in the results.
+    pub name: String,
+    /// Settings over those of the base.
+    #[serde(default)]
+    pub config: Table,
+}
+
+/// A metric to read from every node's `/metrics`, over the measured blocks only.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// Name as on `/metrics`, without `_bucket`, `_sum` or `_count`.
+    pub name: String,
+    /// Name in the table [default: the metric's].
+    pub label: Option<String>,
+    /// Labels that a series must have; series that remain are added up.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// What to show of a histogram: `p50`, `p99.9`, `max`, `mean`, `count`.
+    #[serde(default = "default_show")]
+    pub show: Vec<Figure>,
+}
+
+/// What to show of a histogram.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Figure {
+    /// A quantile, above 0 and below 1.
+    Quantile(f64),
+    /// The largest value.
+    Max,
+    /// The arithmetic mean.
+    Mean,
+    /// How many values, per block.
+    Count,
+}
+
+impl TryFrom<String> for Figure {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let percent = |text: &str| text.strip_prefix('p')?.parse::<f64>().ok();
+        match text.as_str() {
+            "max" => Ok(Self::Max),
+            "mean" => Ok(Self::Mean),
+            "count" => Ok(Self::Count),
+            _ => match percent(&text) {
+                Some(percent) if percent > 0.0 && percent < 100.0 => {
+                    Ok(Self::Quantile(percent / 100.0))
+                }
+                _ => Err(format!("{text}: expected p50, p99.9 and the like, max, mean or count")),
+            },
+        }
+    }
+}
+
+impl From<Figure> for String {
+    fn from(figure: Figure) -> Self {
+        match figure {
+            // Rounded: 0.999 times 100 is not 99.9.
+            Figure::Quantile(q) => format!("p{}", (q * 1e5).round() / 1e3),
+            Figure::Max => "max".to_owned(),
+            Figure::Mean => "mean".to_owned(),
+            Figure::Count => "count".to_owned(),
+        }
+    }
+}
+
+fn default_warmup() -> u64 {
+    10
+}
+
+fn default_rounds() -> u32 {
+    1
+}
+
+fn default_gap_ms() -> u64 {
+    50
+}
+
+fn default_show() -> Vec<Figure> {
+    [0.5, 0.9, 0.99].map(Figure::Quantile).into_iter().chain([Figure::Max]).collect()
+}
+
+/// A node to start: its name in the results and its whole configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setup {
+    /// `base`, `base again`, or a variant's name.
+    pub name: String,
+    /// The configuration file's contents.
+    pub config: Table,
+}
+
+impl Experiment {
+    /// Reads a file and checks all that can be checked before a node runs.
+    ///
+    /// # Errors
+    /// When it cannot be read, has a key that means nothing, or cannot be carried out.
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        let mut experiment = Self::parse(&text).with_context(|| path.display().to_string())?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        for corpus in &mut experiment.corpora {
+            *corpus = folder.join(&*corpus);
+        }
+        Ok(experiment)
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let experiment: Self = toml::from_str(text)?;
+        ensure!(!experiment.name.trim().is_empty(), "name is empty");
+        ensure!(experiment.blocks != Some(0), "blocks = 0 measures nothing");
+        ensure!((1..=1_000).contains(&experiment.rounds), "rounds must be from 1 to 1000");
+        ensure!(experiment.gap_ms <= 60_000, "gap_ms is above a minute");
+        let mut names = BTreeSet::from([BASE, AGAIN]);
+        for Variant { name, .. } in &experiment.variant {
+            ensure!(!name.trim().is_empty(), "a variant has no name");
+            if !names.insert(name) {
+                bail!("two configurations are called {name:?}");
+            }
+        }
+        for setup in experiment.setups() {
+            let config = Value::Table(setup.config).try_into::<tandem_cluster::Config>();
+            config.with_context(|| format!("configuration of {:?}", setup.name))?;
+        }
+        Ok(experiment)
+    }
+
+    /// The nodes to start: the base, the base again, the variants.
+    pub fn setups(&self) -> Vec<Setup> {
+        let base = &self.base.config;
+        let base_twice =
+            [BASE, AGAIN].map(|name| Setup { name: name.to_owned(), config: base.clone() });
+        let variants = self.variant.iter().map(|variant| {
+            let mut config = base.clone();
+            merge(&mut config, &variant.config);
+            Setup { name: variant.name.clone(), config }
+        });
+        base_twice.into_iter().chain(variants).collect()
+    }
+}
+
+/// Lays settings over others: tables key by key, everything else replaced.
+fn merge(under: &mut Table, over: &Table) {
+    for (key, value) in over {
+        match (under.get_mut(key), value) {
+            (Some(Value::Table(under)), Value::Table(over)) => merge(under, over),
+            _ => {
+                under.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"
+        name = "caches"
+        question = "Does it matter?"
+        corpora = ["demo", "/absolute"]
+        blocks = 20
+        warmup = 5
+        rounds = 2
+        gap_ms = 10
+
+        [base.config.executor]
+        cache_accounts = 10
+        cache_slots = 20
+
+        [[variant]]
+        name = "more"
+        [variant.config.executor]
+        cache_slots = 2000
+        [variant.config.multiproof_workers]
+        threads = 1
+
+        [[metric]]
+        name = "tandem_executor_new_payload_seconds"
+        labels = { status = "valid" }
+        show = ["p99.9", "max", "mean", "count"]
+    "#;
+
+    fn error(text: &str) -> String {
+        format!("{:#}", Experiment::parse(text).unwrap_err())
+    }
+
+    #[test]
+    fn variants_lie_over_the_base() {
+        let experiment = Experiment::parse(WHOLE).unwrap();
+        let setups = experiment.setups();
+        assert_eq!(
+            setups.iter().map(|setup| setup.name.as_str()).collect::<Vec<_>>(),
+            ["base", "base again", "more"]
+        );
+        assert_eq!(setups[0].config, setups[1].config);
+        let expected: Table = toml::from_str(
+            "executor = { cache_accounts = 10, cache_slots = 2000 }
+             multiproof_workers.threads = 1",
+        )
+        .unwrap();
+        assert_eq!(setups[2].config, expected);
+        assert_eq!(experiment.metric[0].show[0], Figure::Quantile(0.999));
+        assert_eq!(String::from(experiment.metric[0].show[0]), "p99.9");
+    }
+
+    #[test]
+    fn little_is_needed() {
+        let experiment = Experiment::parse("name = \"floor\"\nquestion = \"?\"").unwrap();
+        assert_eq!(experiment.setups().len(), 2);
+        assert_eq!((experiment.warmup, experiment.rounds, experiment.blocks), (10, 1, None));
+    }
+
+    #[test]
+    fn corpora_are_found_from_the_folder_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("e.toml");
+        std::fs::write(&path, WHOLE).unwrap();
+        let corpora = Experiment::load(&path).unwrap().corpora;
+        assert_eq!(corpora, [folder.path().join("demo"), PathBuf::from("/absolute")]);
+        let missing = format!("{:#}", Experiment::load(&folder.path().join("no")).unwrap_err());
+        assert!(missing.contains("/no"), "{missing}");
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused_by_name() {
+        assert!(error(&WHOLE.replace("rounds", "turns")).contains("turns"));
+        assert!(error(&WHOLE.replace("rounds = 2", "rounds = 0")).contains("rounds"));
+        assert!(error(&WHOLE.replace("blocks = 20", "blocks = 0")).contains("blocks"));
+        assert!(error(&WHOLE.replace("\"more\"", "\"base again\"")).contains("base again"));
+        assert!(error(&WHOLE.replace("p99.9", "p100")).contains("p100"));
+        assert!(error(&WHOLE.replace("p99.9", "median")).contains("median"));
+        assert!(error(&WHOLE.replace("labels", "label_set")).contains("label_set"));
+        let misspelt = error(&WHOLE.replace("threads", "thread"));
+        assert!(misspelt.contains("\"more\"") && misspelt.contains("thread"), "{misspelt}");
+        let wrong_type = error(&WHOLE.replace("cache_slots = 20\n", "cache_slots = \"x\"\n"));
+        assert!(wrong_type.contains("\"base\""), "{wrong_type}");
+    }
+}

@@ -1,0 +1,311 @@
+//! From measured blocks to an answer.
+
+use super::experiment::{AGAIN, BASE, Experiment, Metric, Setup};
+use super::run::{Cell, Measured, Row, TraceFigures, Usage};
+use super::scrape::{self, Reading};
+use super::stats::{Estimate, Verdict};
+use crate::replay::{Summary, quantile, summary};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// CPUs that other processes may use before a run is called disturbed.
+pub const OTHERS_MAX: f64 = 0.2;
+/// The seed of every bootstrap.
+const SEED: u64 = 1;
+/// Places of the base and of the base again among the nodes.
+const BASE_AT: usize = 0;
+const AGAIN_AT: usize = 1;
+
+/// What an experiment found.
+#[derive(Debug, Serialize)]
+pub struct LabReport {
+    /// Version of this structure: fields may be added under it, none removed or changed.
+    pub schema: &'static str,
+    /// The experiment's name.
+    pub experiment: String,
+    /// Its question.
+    pub question: String,
+    /// Version and commit of this program.
+    pub version: &'static str,
+    /// Cores of this machine.
+    pub cpus: usize,
+    /// A corpus each.
+    pub runs: Vec<RunReport>,
+}
+
+/// What it found on one corpus.
+#[derive(Debug, Serialize)]
+pub struct RunReport {
+    /// The payload file.
+    pub corpus: String,
+    /// Rounds that were asked for.
+    pub rounds: u32,
+    /// Blocks of warm-up in each.
+    pub warmup: u64,
+    /// Rest after each block of each node, in milliseconds.
+    pub gap_ms: u64,
+    /// Measured blocks, all rounds together.
+    pub blocks: usize,
+    /// Their gas.
+    pub gas: u64,
+    /// Their transactions.
+    pub transactions: usize,
+    /// Why it ended early; none when all answers were VALID.
+    pub failure: Option<String>,
+    /// CPUs that other processes used meanwhile, on average.
+    pub others_cpus: Option<f64>,
+    /// Whether that was too much to trust the times.
+    pub disturbed: bool,
+    /// The base's time as a ratio to itself: differences within its interval are noise.
+    pub noise: Option<Estimate>,
+    /// The base, the base again, and the variants.
+    pub nodes: Vec<NodeReport>,
+    /// The metrics asked for.
+    pub metrics: Vec<MetricReport>,
+    /// Every block with every node's times.
+    pub rows: Vec<Row>,
+}
+
+/// One configuration.
+#[derive(Debug, Serialize)]
+pub struct NodeReport {
+    /// Its name.
+    pub name: String,
+    /// Its settings.
+    pub config: toml::Table,
+    /// `newPayload` over the measured blocks.
+    pub new_payload: Option<Summary>,
+    /// `forkchoiceUpdated` likewise.
+    pub forkchoice_updated: Option<Summary>,
+    /// Median over blocks of newPayload's time as a ratio to the base's; none for the base.
+    pub ratio: Option<Estimate>,
+    /// The answer; none for the base twice.
+    pub verdict: Option<Verdict>,
+    /// CPU time per block and its forkchoice, in milliseconds, the work in the background included.
+    pub cpu_ms_per_block: Option<f64>,
+    /// The most memory that it used, in bytes.
+    pub memory_peak_bytes: Option<u64>,
+    /// What its traces say.
+    pub traces: TraceReport,
+}
+
+/// What a node's traces say; medians over the blocks that have the figure.
+#[derive(Debug, Serialize)]
+pub struct TraceReport {
+    /// Blocks whose trace was there.
+    pub found: usize,
+    /// Of these, blocks with work on both sides.
+    pub both_sides: usize,
+    /// Overlap on busy time.
+    pub overlap: Option<f64>,
+    /// Its difference to the base's on the same block, paired; none for the base.
+    pub overlap_difference: Option<Estimate>,
+    /// Serialization.
+    pub serialization: Option<f64>,
+    /// Tail after the last transaction, in milliseconds.
+    pub tail_ms: Option<f64>,
+    /// Busy time of the payload side, in milliseconds.
+    pub a_ms: Option<f64>,
+    /// Busy time of the proof side, in milliseconds.
+    pub b_ms: Option<f64>,
+}
+
+/// One metric on all nodes.
+#[derive(Debug, Serialize)]
+pub struct MetricReport {
+    /// What was asked for.
+    pub metric: Metric,
+    /// In the order of [`RunReport::nodes`].
+    pub readings: Vec<Reading>,
+}
+
+impl RunReport {
+    /// The report on one corpus.
+    pub fn new(experiment: &Experiment, corpus: String, measured: Measured) -> Self {
+        let Measured { rows, usage, others_cpu_seconds, seconds, failure } = measured;
+        let others_cpus = others_cpu_seconds.map(|others| others / seconds.max(1e-9));
+        let noise = ratio(&rows, AGAIN_AT);
+        let setups = experiment.setups();
+        let nodes = setups.into_iter().zip(&usage).enumerate();
+        let metrics = experiment.metric.iter().map(|metric| MetricReport {
+            metric: metric.clone(),
+            readings: usage
+                .iter()
+                .map(|usage| scrape::read(&usage.scrapes, metric, rows.len()))
+                .collect(),
+        });
+        Self {
+            corpus,
+            rounds: experiment.rounds,
+            warmup: experiment.warmup,
+            gap_ms: experiment.gap_ms,
+            blocks: rows.len(),
+            gas: rows.iter().map(|row| row.gas).sum(),
+            transactions: rows.iter().map(|row| row.transactions).sum(),
+            failure,
+            others_cpus,
+            disturbed: others_cpus.is_some_and(|others| others > OTHERS_MAX),
+            nodes: nodes
+                .map(|(at, (setup, usage))| node(setup, usage, &rows, at, noise.as_ref()))
+                .collect(),
+            noise,
+            metrics: metrics.collect(),
+            rows,
+        }
+    }
+
+    /// Whether every block of every node was VALID.
+    pub fn is_complete(&self) -> bool {
+        self.failure.is_none()
+    }
+}
+
+fn node(
+    setup: Setup,
+    usage: &Usage,
+    rows: &[Row],
+    at: usize,
+    noise: Option<&Estimate>,
+) -> NodeReport {
+    let gas = rows.iter().map(|row| row.gas).sum();
+    let times = |time: fn(&Cell) -> f64| rows.iter().map(|row| time(&row.nodes[at])).collect();
+    let ratio = (at != BASE_AT).then(|| ratio(rows, at)).flatten();
+    let is_variant = setup.name != BASE && setup.name != AGAIN;
+    let blocks = rows.len().max(1) as f64;
+    NodeReport {
+        name: setup.name,
+        config: setup.config,
+        new_payload: summary("newPayload", times(|cell| cell.new_payload_ms), gas),
+        forkchoice_updated: summary(
+            "forkchoiceUpdated",
+            times(|cell| cell.forkchoice_updated_ms),
+            gas,
+        ),
+        verdict: ratio.as_ref().zip(noise).map(|(r, n)| r.verdict(n)).filter(|_| is_variant),
+        ratio,
+        cpu_ms_per_block: usage.cpu_seconds.map(|cpu| cpu * 1e3 / blocks),
+        memory_peak_bytes: usage.memory_peak_bytes,
+        traces: traces(rows, at),
+    }
+}
+
+/// The values of each block together, so that a bootstrap draws whole blocks.
+fn by_block(rows: &[Row], value: impl Fn(&Row) -> Option<f64>) -> Vec<Vec<f64>> {
+    let mut blocks: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for row in rows {
+        blocks.entry(row.number).or_default().extend(value(row));
+    }
+    blocks.into_values().collect()
+}
+
+fn ratio(rows: &[Row], at: usize) -> Option<Estimate> {
+    let ratio = |row: &Row| row.nodes[at].new_payload_ms / row.nodes[BASE_AT].new_payload_ms;
+    Estimate::of(&by_block(rows, |row| Some(ratio(row))), SEED)
+}
+
+fn traces(rows: &[Row], at: usize) -> TraceReport {
+    let trace = |row: &Row, at: usize| row.nodes[at].trace;
+    let median = |value: fn(TraceFigures) -> Option<f64>| {
+        let mut values: Vec<f64> = rows.iter().filter_map(|row| value(trace(row, at)?)).collect();
+        values.sort_by(f64::total_cmp);
+        quantile(&values, 0.5)
+    };
+    let overlap = |row: &Row, at: usize| trace(row, at)?.overlap;
+    let difference = |row: &Row| Some(overlap(row, at)? - overlap(row, BASE_AT)?);
+    TraceReport {
+        found: rows.iter().filter(|row| trace(row, at).is_some()).count(),
+        both_sides: rows.iter().filter(|row| overlap(row, at).is_some()).count(),
+        overlap: median(|figures| figures.overlap),
+        overlap_difference: (at != BASE_AT)
+            .then(|| Estimate::of(&by_block(rows, difference), SEED))
+            .flatten(),
+        serialization: median(|figures| figures.serialization),
+        tail_ms: median(|figures| figures.tail_ms),
+        a_ms: median(|figures| Some(figures.a_ms)),
+        b_ms: median(|figures| Some(figures.b_ms)),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// Blocks on the base, the base again, and a variant that takes `factor` times as long and
+    /// overlaps by half as much.
+    pub fn measured(blocks: u64, factor: f64) -> Measured {
+        let cell = |ms: f64, overlap: f64| Cell {
+            new_payload_ms: ms,
+            forkchoice_updated_ms: 0.5,
+            trace: Some(TraceFigures {
+                overlap: Some(overlap),
+                serialization: Some(1.0 - overlap),
+                tail_ms: Some(1.5),
+                a_ms: ms,
+                b_ms: 2.0,
+            }),
+        };
+        let rows = (0..blocks).map(|number| {
+            let ms = 40.0 + number as f64;
+            // Noise of one percent, up and down.
+            let noise = if number % 2 == 0 { 1.01 } else { 0.99 };
+            Row {
+                round: 0,
+                number,
+                gas: 30_000_000,
+                transactions: 200,
+                nodes: vec![cell(ms, 0.8), cell(ms * noise, 0.8), cell(ms * factor, 0.4)],
+            }
+        });
+        Measured {
+            rows: rows.collect(),
+            usage: vec![Usage { cpu_seconds: Some(1.0), ..Usage::default() }; 3],
+            others_cpu_seconds: Some(1.0),
+            seconds: 10.0,
+            failure: None,
+        }
+    }
+
+    pub fn experiment() -> Experiment {
+        let text =
+            "name = \"caches\"\nquestion = \"Does it matter?\"\n[[variant]]\nname = \"none\"";
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_slower_variant_is_called_so() {
+        let report = RunReport::new(&experiment(), "demo".into(), measured(40, 1.5));
+        assert_eq!((report.blocks, report.gas, report.disturbed), (40, 1_200_000_000, false));
+        let [base, again, variant] = &report.nodes[..] else { panic!("three nodes") };
+        assert_eq!((base.ratio, base.verdict, again.verdict), (None, None, None));
+        assert!(again.ratio.is_some_and(|ratio| ratio.low >= 0.989 && ratio.high <= 1.011));
+        assert_eq!(variant.ratio.map(|ratio| ratio.median), Some(1.5));
+        assert_eq!(variant.verdict, Some(Verdict::Slower));
+        assert_eq!(variant.traces.overlap_difference.map(|d| d.median), Some(-0.4));
+        assert_eq!(variant.cpu_ms_per_block, Some(25.0));
+        assert_eq!(base.new_payload.as_ref().map(|summary| summary.p50_ms), Some(59.5));
+    }
+
+    #[test]
+    fn what_lies_within_the_noise_is_no_difference() {
+        for (blocks, factor) in [(40, 1.005), (40, 1.0), (4, 3.0)] {
+            let report = RunReport::new(&experiment(), "demo".into(), measured(blocks, factor));
+            assert_eq!(report.nodes[2].verdict, Some(Verdict::NoDifference), "{factor}");
+        }
+    }
+
+    #[test]
+    fn other_load_makes_a_run_disturbed() {
+        let measured = Measured { others_cpu_seconds: Some(2.5), ..measured(10, 1.0) };
+        let report = RunReport::new(&experiment(), "demo".into(), measured);
+        assert_eq!((report.others_cpus, report.disturbed), (Some(0.25), true));
+    }
+
+    #[test]
+    fn without_blocks_there_are_no_figures() {
+        let failed = Measured { failure: Some("INVALID".into()), ..measured(0, 1.0) };
+        let report = RunReport::new(&experiment(), "demo".into(), failed);
+        assert!(!report.is_complete());
+        assert!(report.nodes.iter().all(|node| node.new_payload.is_none()));
+        assert_eq!((report.noise, report.nodes[2].verdict), (None, None));
+    }
+}

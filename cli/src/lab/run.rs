@@ -1,0 +1,380 @@
+//! The measurement: every block to every node, one after the other, in a new order each time.
+
+use super::child::{self, Node};
+use super::experiment::{Experiment, Setup};
+use super::load;
+use super::scrape::Scrape;
+use super::stats::SplitMix;
+use crate::replay::{CallTimes, Corpus, Entry};
+use anyhow::{Context, ensure};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tandem_overlap::{PayloadReport, Preset, Selection};
+use tokio::time::sleep;
+
+/// Blocks between two collections of traces, and traces asked for then: a block makes two or three,
+/// and a node keeps 256.
+const COLLECT_BLOCKS: usize = 32;
+const COLLECT_TRACES: usize = 128;
+/// Time for the last spans of a block to end after its answer.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// What the command line decides.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Longest time of one call.
+    pub call_time_max: Duration,
+    /// When everything has to be over.
+    pub deadline: Instant,
+}
+
+/// One block's figures from its trace, times in milliseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct TraceFigures {
+    /// Overlap on busy time; none where a side had no work.
+    pub overlap: Option<f64>,
+    /// Serialization, likewise.
+    pub serialization: Option<f64>,
+    /// From the last transaction to the root.
+    pub tail_ms: Option<f64>,
+    /// Busy time of the payload side.
+    pub a_ms: f64,
+    /// Busy time of the proof side.
+    pub b_ms: f64,
+}
+
+impl From<&PayloadReport> for TraceFigures {
+    fn from(payload: &PayloadReport) -> Self {
+        let milliseconds = |ns: u64| ns as f64 / 1e6;
+        Self {
+            overlap: payload.overlap,
+            serialization: payload.serialization,
+            tail_ms: payload.tail_ns.map(milliseconds),
+            a_ms: milliseconds(payload.a_ns),
+            b_ms: milliseconds(payload.b_ns),
+        }
+    }
+}
+
+/// One block on one node.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cell {
+    /// `engine_newPayload`, in milliseconds.
+    pub new_payload_ms: f64,
+    /// `engine_forkchoiceUpdated`, in milliseconds.
+    pub forkchoice_updated_ms: f64,
+    /// From the node's trace, where it was still there.
+    pub trace: Option<TraceFigures>,
+}
+
+/// One block on all nodes.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The round, from 0.
+    pub round: u32,
+    /// Height of the block.
+    pub number: u64,
+    /// Its gas.
+    pub gas: u64,
+    /// Number of its transactions.
+    pub transactions: usize,
+    /// In the order of [`Experiment::setups`].
+    pub nodes: Vec<Cell>,
+}
+
+/// What a node used over the measured blocks of all rounds.
+#[derive(Debug, Clone, Default)]
+pub struct Usage {
+    /// CPU seconds; none where the system does not say.
+    pub cpu_seconds: Option<f64>,
+    /// The most memory of any round, in bytes.
+    pub memory_peak_bytes: Option<u64>,
+    /// Its metrics before and after the measured blocks, a pair a round.
+    pub scrapes: Vec<(Scrape, Scrape)>,
+}
+
+/// All that was measured on one corpus.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// Measured blocks, round by round.
+    pub rows: Vec<Row>,
+    /// In the order of [`Experiment::setups`].
+    pub usage: Vec<Usage>,
+    /// CPU seconds that other processes took meanwhile, and the time that it was; none where the
+    /// system does not say.
+    pub others_cpu_seconds: Option<f64>,
+    /// Time over which that was, in seconds.
+    pub seconds: f64,
+    /// Why it ended early.
+    pub failure: Option<String>,
+}
+
+/// Runs an experiment on one corpus, in `folder`, which is to be empty.
+///
+/// # Errors
+/// When it cannot begin: the genesis or a node does not start. What fails later stands in
+/// [`Measured::failure`].
+pub async fn measure(
+    experiment: &Experiment,
+    corpus: &Corpus,
+    folder: &Path,
+    limits: &Limits,
+) -> anyhow::Result<Measured> {
+    let setups = experiment.setups();
+    let genesis = folder.join("genesis");
+    child::init(&corpus.genesis()?, &genesis, folder.join("init.log")).await?;
+    let mut measured =
+        Measured { usage: vec![Usage::default(); setups.len()], ..Measured::default() };
+    let bar = progress_bar(experiment, corpus);
+    for number in 0..experiment.rounds {
+        let folder = folder.join(format!("round-{number}"));
+        let nodes = start(&setups, &genesis, &folder, limits).await?;
+        let mut round = Round {
+            number,
+            experiment,
+            limits,
+            nodes,
+            traces: vec![HashMap::new(); setups.len()],
+            random: SplitMix(u64::from(number)),
+            backwards: None,
+        };
+        if let Err(error) = round.run(corpus, &mut measured, &bar).await {
+            measured.failure = Some(format!("{error:#}"));
+        }
+        drop(round);
+        fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+        if measured.failure.is_some() {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(measured)
+}
+
+async fn start(
+    setups: &[Setup],
+    genesis: &Path,
+    folder: &Path,
+    limits: &Limits,
+) -> anyhow::Result<Vec<Node>> {
+    let mut nodes = Vec::with_capacity(setups.len());
+    for (index, setup) in setups.iter().enumerate() {
+        let folder = folder.join(index.to_string());
+        let (from, to) = (genesis.to_owned(), folder.join("data"));
+        let node = async {
+            tokio::task::spawn_blocking(move || child::copy_folder(&from, &to)).await??;
+            Node::start(setup, &folder, limits.call_time_max).await
+        };
+        nodes.push(node.await.with_context(|| format!("start node {:?}", setup.name))?);
+    }
+    Ok(nodes)
+}
+
+fn progress_bar(experiment: &Experiment, corpus: &Corpus) -> ProgressBar {
+    let asked = experiment.blocks.map(|blocks| blocks + experiment.warmup);
+    let there = [corpus.len(), asked].into_iter().flatten().min();
+    let len = there.map(|blocks| blocks * u64::from(experiment.rounds));
+    let template = match len {
+        Some(_) => "{msg} {bar:32} {pos}/{len} blocks  {elapsed} elapsed, {eta} left",
+        None => "{msg} {spinner} {pos} blocks  {elapsed} elapsed",
+    };
+    let bar = ProgressBar::with_draw_target(len, ProgressDrawTarget::stderr_with_hz(2))
+        .with_message(experiment.name.clone());
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// One pass over the corpus, from the genesis.
+struct Round<'a> {
+    number: u32,
+    experiment: &'a Experiment,
+    limits: &'a Limits,
+    nodes: Vec<Node>,
+    /// By height of the block, for each node.
+    traces: Vec<HashMap<u64, TraceFigures>>,
+    random: SplitMix,
+    /// The last block's order from its end, for every second block.
+    backwards: Option<Vec<usize>>,
+}
+
+/// What had been used when the measured blocks began.
+struct Before {
+    time: Instant,
+    machine: Option<f64>,
+    own: Option<f64>,
+    nodes: Vec<Option<f64>>,
+    scrapes: Vec<Scrape>,
+}
+
+impl Round<'_> {
+    async fn run(
+        &mut self,
+        corpus: &Corpus,
+        measured: &mut Measured,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<()> {
+        let warmup = usize::try_from(self.experiment.warmup)?;
+        let blocks = self.experiment.blocks.map_or(Ok(usize::MAX), usize::try_from)?;
+        let last = warmup.saturating_add(blocks);
+        let first_row = measured.rows.len();
+        let (mut before, mut outcome) = (None, Ok(()));
+        let mut entries = corpus.read(0..=u64::MAX);
+        let mut turn = 0;
+        while turn < last {
+            let Some(entry) = entries.recv().await else { break };
+            if turn == warmup {
+                before = Some(self.before().await?);
+            }
+            let row = match self.block(&entry?).await {
+                Ok(row) => row,
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            };
+            if turn >= warmup {
+                measured.rows.push(row);
+            }
+            turn += 1;
+            if turn % COLLECT_BLOCKS == 0 {
+                self.collect().await?;
+            }
+            bar.inc(1);
+        }
+        outcome?;
+        ensure!(turn > warmup, "the corpus has {turn} blocks, and {warmup} are the warm-up");
+        sleep(SETTLE).await;
+        self.collect().await?;
+        for row in &mut measured.rows[first_row..] {
+            for (cell, traces) in row.nodes.iter_mut().zip(&self.traces) {
+                cell.trace = traces.get(&row.number).copied();
+            }
+        }
+        if let Some(before) = before {
+            self.account(before, measured).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives one block to all nodes.
+    async fn block(&mut self, entry: &Entry) -> anyhow::Result<Row> {
+        ensure!(Instant::now() < self.limits.deadline, "the time is up (see --time-limit)");
+        let mut times = vec![None; self.nodes.len()];
+        for index in self.order() {
+            // Before the call and not after it: the next line of the corpus is read meanwhile.
+            sleep(Duration::from_millis(self.experiment.gap_ms)).await;
+            let node = &mut self.nodes[index];
+            let answer = match node.session.block(entry).await {
+                Ok(answer) => answer,
+                Err(error) => return Err(node.explain(error)),
+            };
+            times[index] = Some(answer.map_err(|wrong| {
+                let name = &node.name;
+                anyhow::anyhow!(
+                    "node {name:?}, block {} ({}): {}: expected {}, got {}",
+                    wrong.number,
+                    wrong.hash,
+                    wrong.method,
+                    wrong.expected,
+                    wrong.got
+                )
+            })?);
+        }
+        let cell = |CallTimes { new_payload_ms, forkchoice_updated_ms }| Cell {
+            new_payload_ms,
+            forkchoice_updated_ms: forkchoice_updated_ms.unwrap_or_default(),
+            trace: None,
+        };
+        Ok(Row {
+            round: self.number,
+            number: entry.number,
+            gas: entry.gas,
+            transactions: entry.transactions,
+            nodes: times.into_iter().flatten().map(cell).collect(),
+        })
+    }
+
+    /// A random order, and for the next block the same from its end: over two blocks nobody comes
+    /// earlier than anybody else.
+    fn order(&mut self) -> Vec<usize> {
+        match self.backwards.take() {
+            Some(order) => order,
+            None => {
+                let order = self.random.order(self.nodes.len());
+                self.backwards = Some(order.iter().rev().copied().collect());
+                order
+            }
+        }
+    }
+
+    /// Reads the youngest traces of all nodes, before they are pushed out.
+    async fn collect(&mut self) -> anyhow::Result<()> {
+        let selection = Selection::from(Preset::Tandem);
+        for (node, traces) in self.nodes.iter_mut().zip(&mut self.traces) {
+            let bytes = match node.traces(COLLECT_TRACES).await {
+                Ok(bytes) => bytes,
+                Err(error) => return Err(node.explain(error)),
+            };
+            let input = tandem_overlap::read(&node.name, &bytes);
+            let report = tandem_overlap::analyze(&input, &selection, usize::MAX);
+            // A trace that was not whole the last time comes again.
+            traces.extend(
+                report.payloads.iter().filter_map(|payload| {
+                    Some((payload.block_number?, TraceFigures::from(payload)))
+                }),
+            );
+        }
+        Ok(())
+    }
+
+    async fn before(&mut self) -> anyhow::Result<Before> {
+        Ok(Before {
+            scrapes: self.scrapes().await?,
+            nodes: self.nodes.iter().map(Node::cpu_seconds).collect(),
+            time: Instant::now(),
+            machine: load::machine_cpu_seconds(),
+            own: load::process_cpu_seconds(std::process::id()),
+        })
+    }
+
+    async fn scrapes(&mut self) -> anyhow::Result<Vec<Scrape>> {
+        let mut scrapes = Vec::with_capacity(self.nodes.len());
+        for node in &mut self.nodes {
+            match node.metrics().await {
+                Ok(text) => scrapes.push(Scrape::parse(&text)),
+                Err(error) => return Err(node.explain(error)),
+            }
+        }
+        Ok(scrapes)
+    }
+
+    /// Adds what was used since `before`.
+    async fn account(&mut self, before: Before, measured: &mut Measured) -> anyhow::Result<()> {
+        let since = |now: Option<f64>, then: Option<f64>| Some(now? - then?);
+        let machine = since(load::machine_cpu_seconds(), before.machine);
+        let own = since(load::process_cpu_seconds(std::process::id()), before.own);
+        let seconds = before.time.elapsed().as_secs_f64();
+        let mut known = own;
+        for ((node, usage), then) in self.nodes.iter().zip(&mut measured.usage).zip(before.nodes) {
+            let cpu = since(node.cpu_seconds(), then);
+            known = known.zip(cpu).map(|(known, cpu)| known + cpu);
+            usage.cpu_seconds = cpu.map(|cpu| usage.cpu_seconds.unwrap_or(0.0) + cpu);
+            usage.memory_peak_bytes = usage.memory_peak_bytes.max(node.memory_peak_bytes());
+        }
+        let others = since(machine, known).map(|others| others.max(0.0));
+        measured.others_cpu_seconds =
+            others.map(|others| measured.others_cpu_seconds.unwrap_or(0.0) + others);
+        measured.seconds += seconds;
+        let after = self.scrapes().await?;
+        for ((usage, before), after) in measured.usage.iter_mut().zip(before.scrapes).zip(after) {
+            usage.scrapes.push((before, after));
+        }
+        Ok(())
+    }
+}

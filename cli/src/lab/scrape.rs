@@ -1,0 +1,314 @@
+//! `/metrics` read back: what counters and histograms gained between two readings.
+
+use super::experiment::{Figure, Metric};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One reading of a node's `/metrics` (Prometheus' text format 0.0.4).
+#[derive(Debug, Clone, Default)]
+pub struct Scrape {
+    series: Vec<Series>,
+    /// Types as the `# TYPE` lines say them.
+    types: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone)]
+struct Series {
+    name: String,
+    labels: BTreeMap<String, String>,
+    value: f64,
+}
+
+/// What a node's metric says about the measured blocks.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reading {
+    /// The node has no such metric, or no value in that time.
+    Nothing,
+    /// A counter's gain per block.
+    PerBlock(f64),
+    /// A gauge's value at the end.
+    Value(f64),
+    /// A histogram's figures, in the order of [`Metric::show`].
+    Histogram(Vec<Bounded>),
+}
+
+/// A figure that a histogram's buckets give between two bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Bounded {
+    /// It is above this.
+    pub above: Option<f64>,
+    /// It is at most this.
+    pub up_to: Option<f64>,
+}
+
+impl Bounded {
+    fn exactly(value: f64) -> Self {
+        Self { above: None, up_to: Some(value) }
+    }
+}
+
+impl Scrape {
+    /// Reads the text; lines that are no series are passed over.
+    pub fn parse(text: &str) -> Self {
+        let mut scrape = Self::default();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                if let Some((name, kind)) = rest.split_once(' ') {
+                    scrape.types.insert(name.to_owned(), kind.trim().to_owned());
+                }
+            } else if let Some(series) = parse_series(line) {
+                scrape.series.push(series);
+            }
+        }
+        scrape
+    }
+
+    /// Sum of the series with this name and these labels, `None` when there is none.
+    fn sum(&self, name: &str, labels: &BTreeMap<String, String>) -> Option<f64> {
+        let found = self.found(name, labels).map(|series| series.value);
+        found.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
+    }
+
+    fn found<'a>(
+        &'a self,
+        name: &'a str,
+        labels: &'a BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &'a Series> {
+        self.series.iter().filter(move |series| {
+            let has = |(key, value)| series.labels.get(key) == Some(value);
+            series.name == name && labels.iter().all(has)
+        })
+    }
+
+    /// Upper bounds of a histogram's buckets with the number of values up to each, in order.
+    fn buckets(&self, metric: &Metric) -> Vec<(f64, f64)> {
+        let mut buckets: Vec<(f64, f64)> = Vec::new();
+        for series in self.found(&format!("{}_bucket", metric.name), &metric.labels) {
+            let bound = series.labels.get("le").and_then(|bound| parse_value(bound));
+            let Some(bound) = bound else { continue };
+            match buckets.iter_mut().find(|(known, _)| *known == bound) {
+                Some((_, count)) => *count += series.value,
+                None => buckets.push((bound, series.value)),
+            }
+        }
+        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        buckets
+    }
+}
+
+/// What a metric gained from the first to the second reading of each pair (one pair a round), over
+/// this many blocks in all.
+pub fn read(pairs: &[(Scrape, Scrape)], metric: &Metric, blocks: usize) -> Reading {
+    let Some((_, last)) = pairs.last() else { return Reading::Nothing };
+    let gain = |name: &str| {
+        pairs.iter().fold(None, |gain, (before, after)| {
+            let Some(now) = after.sum(name, &metric.labels) else { return gain };
+            let more = now - before.sum(name, &metric.labels).unwrap_or(0.0);
+            Some(gain.unwrap_or(0.0) + more)
+        })
+    };
+    let per_block = |gain: f64| gain / blocks.max(1) as f64;
+    match last.types.get(&metric.name).map(String::as_str) {
+        Some("histogram") => {}
+        Some("gauge") => {
+            let value = last.sum(&metric.name, &metric.labels);
+            return value.map_or(Reading::Nothing, Reading::Value);
+        }
+        _ => {
+            let gain = gain(&metric.name);
+            return gain.map_or(Reading::Nothing, |gain| Reading::PerBlock(per_block(gain)));
+        }
+    }
+    let count = gain(&format!("{}_count", metric.name)).unwrap_or(0.0);
+    if count <= 0.0 {
+        return Reading::Nothing;
+    }
+    let buckets = gained_buckets(pairs, metric);
+    let sum = gain(&format!("{}_sum", metric.name)).unwrap_or(0.0);
+    let figures = metric.show.iter().map(|figure| match figure {
+        Figure::Quantile(q) => quantile(&buckets, count, *q),
+        Figure::Max => quantile(&buckets, count, 1.0),
+        Figure::Mean => Bounded::exactly(sum / count),
+        Figure::Count => Bounded::exactly(per_block(count)),
+    });
+    Reading::Histogram(figures.collect())
+}
+
+fn gained_buckets(pairs: &[(Scrape, Scrape)], metric: &Metric) -> Vec<(f64, f64)> {
+    let mut gained: Vec<(f64, f64)> = Vec::new();
+    let mut add = |bound: f64, more: f64| match gained.iter_mut().find(|(b, _)| *b == bound) {
+        Some((_, count)) => *count += more,
+        None => gained.push((bound, more)),
+    };
+    for (before, after) in pairs {
+        after.buckets(metric).into_iter().for_each(|(bound, count)| add(bound, count));
+        before.buckets(metric).into_iter().for_each(|(bound, count)| add(bound, -count));
+    }
+    gained.sort_by(|a, b| a.0.total_cmp(&b.0));
+    gained
+}
+
+/// The bucket that holds the value of rank `q * count`. Its bounds are all that is known: inside it
+/// nothing is interpolated, since between 1 and 2 messages there is nothing.
+fn quantile(buckets: &[(f64, f64)], count: f64, q: f64) -> Bounded {
+    let rank = (q * count).ceil().max(1.0);
+    let holds = buckets.iter().position(|(_, up_to_here)| *up_to_here >= rank);
+    let at = holds.unwrap_or(buckets.len());
+    let bound = |index: Option<usize>| Some(buckets.get(index?)?.0).filter(|b| b.is_finite());
+    Bounded { above: bound(at.checked_sub(1)), up_to: bound(Some(at)) }
+}
+
+fn parse_value(text: &str) -> Option<f64> {
+    match text {
+        "+Inf" => Some(f64::INFINITY),
+        "-Inf" => Some(f64::NEG_INFINITY),
+        _ => text.parse().ok(),
+    }
+}
+
+fn parse_series(line: &str) -> Option<Series> {
+    if line.starts_with('#') {
+        return None;
+    }
+    let end = line.find(['{', ' '])?;
+    let name = line[..end].to_owned();
+    let mut labels = BTreeMap::new();
+    let mut rest = &line[end..];
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = parse_labels(inside, &mut labels)?;
+    }
+    // A time stamp may follow the value.
+    let value = parse_value(rest.split_whitespace().next()?)?;
+    Some(Series { name, labels, value })
+}
+
+/// Reads `key="value",…}` and returns what follows.
+fn parse_labels<'a>(mut text: &'a str, labels: &mut BTreeMap<String, String>) -> Option<&'a str> {
+    loop {
+        text = text.trim_start_matches([',', ' ']);
+        if let Some(rest) = text.strip_prefix('}') {
+            return Some(rest);
+        }
+        let (key, rest) = text.split_once("=\"")?;
+        let mut value = String::new();
+        let mut letters = rest.char_indices();
+        let end = loop {
+            match letters.next()? {
+                (at, '"') => break at + 1,
+                (_, '\\') => match letters.next()?.1 {
+                    'n' => value.push('\n'),
+                    other => value.push(other),
+                },
+                (_, letter) => value.push(letter),
+            }
+        };
+        labels.insert(key.trim().to_owned(), value);
+        text = &rest[end..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: &str = r#"
+# HELP batch Messages per batch
+# TYPE batch histogram
+batch_bucket{le="1"} 10
+batch_bucket{le="2"} 10
+batch_bucket{le="+Inf"} 10
+batch_sum 10
+batch_count 10
+# TYPE walks counter
+walks 5
+"#;
+
+    const AFTER: &str = r#"
+# TYPE batch histogram
+batch_bucket{le="1"} 60
+batch_bucket{le="2"} 105
+batch_bucket{le="16"} 109
+batch_bucket{le="+Inf"} 110
+batch_sum 250.5
+batch_count 110
+# TYPE walks counter
+walks{kind="a"} 15
+walks{kind="b\"}\\,"} 20
+# TYPE bytes gauge
+bytes 7e3
+# TYPE unused histogram
+unused_bucket{le="+Inf"} 0
+unused_sum 0
+unused_count 0
+"#;
+
+    fn metric(name: &str, labels: &[(&str, &str)]) -> Metric {
+        Metric {
+            name: name.to_owned(),
+            label: None,
+            labels: labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+            show: vec![
+                Figure::Quantile(0.5),
+                Figure::Quantile(0.51),
+                Figure::Quantile(0.99),
+                Figure::Max,
+                Figure::Mean,
+                Figure::Count,
+            ],
+        }
+    }
+
+    fn read_once(metric: &Metric) -> Reading {
+        read(&[(Scrape::parse(BEFORE), Scrape::parse(AFTER))], metric, 10)
+    }
+
+    #[test]
+    fn a_histogram_is_read_over_the_time_between() {
+        // 100 values came: 50 of 1, 45 of 2, 4 up to 16, 1 beyond.
+        let between = |above, up_to| Bounded { above, up_to };
+        assert_eq!(
+            read_once(&metric("batch", &[])),
+            Reading::Histogram(vec![
+                between(None, Some(1.0)),
+                between(Some(1.0), Some(2.0)),
+                between(Some(2.0), Some(16.0)),
+                between(Some(16.0), None),
+                between(None, Some(2.405)),
+                between(None, Some(10.0)),
+            ])
+        );
+        assert_eq!(read_once(&metric("unused", &[])), Reading::Nothing);
+    }
+
+    #[test]
+    fn counters_gain_and_gauges_stand() {
+        assert_eq!(read_once(&metric("walks", &[])), Reading::PerBlock(3.0));
+        assert_eq!(read_once(&metric("walks", &[("kind", "b\"}\\,")])), Reading::PerBlock(2.0));
+        assert_eq!(read_once(&metric("walks", &[("kind", "c")])), Reading::Nothing);
+        assert_eq!(read_once(&metric("bytes", &[])), Reading::Value(7000.0));
+        assert_eq!(read_once(&metric("missing", &[])), Reading::Nothing);
+    }
+
+    #[test]
+    fn rounds_add_up() {
+        let rounds = [(BEFORE, AFTER), ("", BEFORE)]
+            .map(|(before, after)| (Scrape::parse(before), Scrape::parse(after)));
+        assert_eq!(read(&rounds, &metric("walks", &[]), 10), Reading::PerBlock(3.5));
+        let Reading::Histogram(figures) = read(&rounds, &metric("batch", &[]), 10) else {
+            panic!("it is a histogram")
+        };
+        // 110 values: the median is a 1 now, 10 of which came in the second round.
+        assert_eq!(figures[1], Bounded { above: None, up_to: Some(1.0) });
+        assert_eq!(figures[5], Bounded::exactly(11.0));
+        assert_eq!(read(&[], &metric("walks", &[]), 10), Reading::Nothing);
+    }
+
+    #[test]
+    fn damaged_lines_are_passed_over() {
+        for line in ["", "name", "name{", "name{a=\"", "name{a=\"b\\", "name{a=b} 1", "name x"] {
+            assert!(parse_series(line).is_none(), "{line}");
+        }
+        assert!(parse_series("name 1 1700000000").is_some());
+    }
+}

@@ -1,0 +1,212 @@
+//! Paired comparison: how far two sides differ on the same blocks, and how sure that is.
+
+use crate::replay::quantile;
+use serde::Serialize;
+use std::fmt;
+
+/// Resamples of a bootstrap.
+const RESAMPLES: usize = 4_000;
+/// Below so many blocks a bootstrap interval promises more than it can keep.
+pub const BLOCKS_MIN: usize = 8;
+
+/// A median with its bootstrap 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Blocks that went in; each may hold several rounds' values.
+    pub blocks: usize,
+    /// Median of all values.
+    pub median: f64,
+    /// 2.5th percentile of the resamples' medians.
+    pub low: f64,
+    /// 97.5th percentile of them.
+    pub high: f64,
+}
+
+impl Estimate {
+    /// The estimate from values grouped by block. Whole blocks are drawn, with replacement: two
+    /// rounds' values of one block are not two independent observations. `None` without a value.
+    pub fn of(blocks: &[Vec<f64>], seed: u64) -> Option<Self> {
+        let blocks: Vec<&Vec<f64>> = blocks.iter().filter(|values| !values.is_empty()).collect();
+        let median = |mut values: Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            quantile(&values, 0.5)
+        };
+        let mut random = SplitMix(seed);
+        let mut medians = Vec::with_capacity(RESAMPLES);
+        for _ in 0..RESAMPLES {
+            let drawn = (0..blocks.len()).flat_map(|_| blocks[random.below(blocks.len())]);
+            medians.push(median(drawn.copied().collect())?);
+        }
+        medians.sort_by(f64::total_cmp);
+        Some(Self {
+            blocks: blocks.len(),
+            median: median(blocks.iter().flat_map(|values| *values).copied().collect())?,
+            low: quantile(&medians, 0.025)?,
+            high: quantile(&medians, 0.975)?,
+        })
+    }
+
+    /// The answer on a ratio to the base, given the ratio of the base to itself.
+    pub fn verdict(&self, noise: &Self) -> Verdict {
+        // As far below 1 as above it, in factors: half the time against twice the time.
+        let distance = |ratio: f64| ratio.ln().abs();
+        let floor = distance(noise.low).max(distance(noise.high));
+        let covers_one = self.low <= 1.0 && self.high >= 1.0;
+        let too_few = self.blocks.min(noise.blocks) < BLOCKS_MIN;
+        // Negated, so that what is no number is no difference.
+        if too_few || covers_one || !(distance(self.median) > floor) {
+            Verdict::NoDifference
+        } else if self.median < 1.0 {
+            Verdict::Faster
+        } else {
+            Verdict::Slower
+        }
+    }
+}
+
+/// One of the three answers that an experiment can give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It takes less time than the base.
+    Faster,
+    /// It takes more.
+    Slower,
+    /// The interval includes 1, the ratio is no further from 1 than the base's to itself may be, or
+    /// there are too few blocks.
+    NoDifference,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::NoDifference => "no difference that this machine can see",
+        })
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): small,
+/// and the same numbers from the same seed for ever, so that a report can be made again.
+pub struct SplitMix(pub u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, which is not 0. The bias is below 2^-32 for what is drawn here.
+    pub fn below(&mut self, bound: usize) -> usize {
+        ((u128::from(self.next()) * bound as u128) >> 64) as usize
+    }
+
+    /// A random order of `0..len`.
+    pub fn order(&mut self, len: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..len).collect();
+        for last in (1..len).rev() {
+            order.swap(last, self.below(last + 1));
+        }
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn single(values: impl IntoIterator<Item = f64>) -> Vec<Vec<f64>> {
+        values.into_iter().map(|value| vec![value]).collect()
+    }
+
+    fn interval(median: f64, low: f64, high: f64) -> Estimate {
+        Estimate { blocks: 100, median, low, high }
+    }
+
+    #[test]
+    fn equal_values_have_an_interval_of_no_width() {
+        let estimate = Estimate::of(&single([1.25; 20]), 1).unwrap();
+        assert_eq!(estimate, Estimate { blocks: 20, median: 1.25, low: 1.25, high: 1.25 });
+        assert_eq!(Estimate::of(&[], 1), None);
+        assert_eq!(Estimate::of(&[vec![]], 1), None);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_interval() {
+        let values = single((0..50).map(|i| f64::from(i * 37 % 50)));
+        assert_eq!(Estimate::of(&values, 7), Estimate::of(&values, 7));
+        // With gaps between the values, the ends would hardly agree by chance under every seed.
+        let others: Vec<_> = (0..20).map(|seed| Estimate::of(&values, seed)).collect();
+        assert!(others.iter().any(|other| *other != others[0]));
+    }
+
+    #[test]
+    fn the_interval_is_the_one_that_order_statistics_give() {
+        // For 1..=99 the exact 95 % interval of the median reaches from the 40th to the 60th value
+        // (binomial, n = 99); the bootstrap's may be off by one or two ranks.
+        let estimate = Estimate::of(&single((1..=99).map(f64::from)), 3).unwrap();
+        assert_eq!(estimate.median, 50.0);
+        assert!((38.0..=42.0).contains(&estimate.low), "{estimate:?}");
+        assert!((58.0..=62.0).contains(&estimate.high), "{estimate:?}");
+    }
+
+    #[test]
+    fn an_interval_covers_the_true_median_about_as_often_as_it_says() {
+        let mut random = SplitMix(11);
+        let covered = (0..200)
+            .filter(|seed| {
+                // The sum of four uniform numbers, with the median 2.
+                let mut draw = || (0..4).map(|_| random.below(1 << 20) as f64).sum::<f64>();
+                let values = single((0..60).map(|_| draw() / f64::from(1 << 20)));
+                let estimate = Estimate::of(&values, *seed).unwrap();
+                estimate.low <= 2.0 && estimate.high >= 2.0
+            })
+            .count();
+        assert!((180..=199).contains(&covered), "{covered} of 200");
+    }
+
+    #[test]
+    fn rounds_of_one_block_do_not_narrow_the_interval() {
+        let once = single((0..30).map(f64::from));
+        let thrice: Vec<_> = (0..30).map(|value| vec![f64::from(value); 3]).collect();
+        let [once, thrice] = [once, thrice].map(|values| Estimate::of(&values, 5).unwrap());
+        let width = |estimate: Estimate| estimate.high - estimate.low;
+        assert!((width(once) - width(thrice)).abs() < 2.0, "{once:?} {thrice:?}");
+    }
+
+    #[test]
+    fn a_difference_must_leave_one_and_the_noise_floor_behind() {
+        let noise = interval(1.0, 0.98, 1.01);
+        for (ratio, verdict) in [
+            (interval(1.10, 1.05, 1.15), Verdict::Slower),
+            (interval(0.90, 0.85, 0.95), Verdict::Faster),
+            (interval(1.10, 0.99, 1.15), Verdict::NoDifference),
+            // The floor reaches as far up as down.
+            (interval(1.015, 1.005, 1.03), Verdict::NoDifference),
+            (interval(0.985, 0.97, 0.99), Verdict::NoDifference),
+            (interval(f64::NAN, f64::NAN, f64::NAN), Verdict::NoDifference),
+        ] {
+            assert_eq!(ratio.verdict(&noise), verdict, "{ratio:?}");
+        }
+        let few = Estimate { blocks: BLOCKS_MIN - 1, ..interval(2.0, 1.9, 2.1) };
+        assert_eq!(few.verdict(&noise), Verdict::NoDifference);
+    }
+
+    #[test]
+    fn orders_are_permutations_and_every_place_gets_everyone() {
+        let mut random = SplitMix(2);
+        let mut first = [0; 5];
+        for _ in 0..1_000 {
+            let order = random.order(5);
+            first[order[0]] += 1;
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3, 4]);
+        }
+        assert!(first.iter().all(|count| (150..250).contains(count)), "{first:?}");
+    }
+}
