@@ -261,8 +261,9 @@ mod tests {
         )
         .unwrap();
         assert_eq!(setups[2].config, expected);
-        assert_eq!(experiment.metric[0].show[0], Figure::Quantile(0.999));
-        assert_eq!(String::from(experiment.metric[0].show[0]), "p99.9");
+        let show: Vec<String> =
+            experiment.metric[0].show.iter().copied().map(String::from).collect();
+        assert_eq!(show, ["p99.9", "max", "mean", "count"]);
     }
 
     #[test]

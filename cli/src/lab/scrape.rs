@@ -152,7 +152,8 @@ fn gained_buckets(pairs: &[(Scrape, Scrape)], metric: &Metric) -> Vec<(f64, f64)
 /// The bucket that holds the value of rank `q * count`. Its bounds are all that is known: inside it
 /// nothing is interpolated, since between 1 and 2 messages there is nothing.
 fn quantile(buckets: &[(f64, f64)], count: f64, q: f64) -> Bounded {
-    let rank = (q * count).ceil().max(1.0);
+    // 99.9 percent of a thousand is not the thousandth, whatever rounding says.
+    let rank = (q * count * (1.0 - 1e-12)).ceil().max(1.0);
     let holds = buckets.iter().position(|(_, up_to_here)| *up_to_here >= rank);
     let at = holds.unwrap_or(buckets.len());
     let bound = |index: Option<usize>| Some(buckets.get(index?)?.0).filter(|b| b.is_finite());
@@ -217,6 +218,7 @@ mod tests {
 # TYPE batch histogram
 batch_bucket{le="1"} 10
 batch_bucket{le="2"} 10
+batch_bucket{le="16"} 10
 batch_bucket{le="+Inf"} 10
 batch_sum 10
 batch_count 10
@@ -302,6 +304,17 @@ unused_count 0
         assert_eq!(figures[1], Bounded { above: None, up_to: Some(1.0) });
         assert_eq!(figures[5], Bounded::exactly(11.0));
         assert_eq!(read(&[], &metric("walks", &[]), 10), Reading::Nothing);
+    }
+
+    #[test]
+    fn a_rank_is_not_rounded_up() {
+        let buckets = [(1.0, 999.0), (2.0, 1_000.0)];
+        let of = |text: &str| match Figure::try_from(text.to_owned()).unwrap() {
+            Figure::Quantile(q) => quantile(&buckets, 1_000.0, q).up_to,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((of("p99.9"), of("p99.91"), of("p0.1")), (Some(1.0), Some(2.0), Some(1.0)));
+        assert_eq!(quantile(&buckets, 1_000.0, 1.0).up_to, Some(2.0));
     }
 
     #[test]

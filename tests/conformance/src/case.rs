@@ -1,6 +1,6 @@
 //! What a suite is made of.
 
-use std::path::Path;
+use std::{cell::RefCell, mem, path::Path, time::Duration};
 use tandem_policy::Policies;
 
 /// How a case ended.
@@ -56,4 +56,19 @@ pub trait Suite: Sync {
     /// # Errors
     /// When the file is not what its path promises.
     fn load(&self, path: &Path) -> anyhow::Result<Vec<Case>>;
+}
+
+thread_local! {
+    /// Times of the payloads of the case that runs on this thread: a case runs on one.
+    static PAYLOAD_TIMES: RefCell<Vec<Duration>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Notes how long the node took to answer a payload of the case that runs on this thread.
+pub(crate) fn note_payload_time(elapsed: Duration) {
+    PAYLOAD_TIMES.with_borrow_mut(|times| times.push(elapsed));
+}
+
+/// What was noted on this thread since the last call.
+pub(crate) fn take_payload_times() -> Vec<Duration> {
+    PAYLOAD_TIMES.with_borrow_mut(mem::take)
 }

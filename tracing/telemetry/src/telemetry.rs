@@ -281,6 +281,22 @@ mod tests {
     }
 
     #[test]
+    fn histograms_of_counts_tell_none_from_one_and_the_usual_limits_apart() {
+        let recorder = metrics_recorder().unwrap();
+        let handle = recorder.handle();
+        metrics::with_local_recorder(&recorder, || {
+            for count in [0, 1, 9, 10, 15, 16, 17] {
+                metrics::histogram!("tandem_batch_updates").record(f64::from(count));
+            }
+        });
+        let text = handle.render();
+        for (bound, count) in [(0, 1), (1, 2), (8, 2), (10, 4), (16, 6), (20, 7)] {
+            let line = format!("tandem_batch_updates_bucket{{le=\"{bound}\"}} {count}\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
+    }
+
+    #[test]
     fn malformed_settings_are_refused_with_the_setting_in_the_message() {
         let config = Config { log_filter: "tandem=loud=very".to_owned(), ..Config::default() };
         let error = log_layer::<Registry>(&config).err().unwrap();

@@ -12,7 +12,7 @@ mod tests;
 pub use pick::{Filter, Sample};
 pub use report::{Done, Report};
 
-use crate::{Case, Outcome, SUITES, Setting, Suite};
+use crate::{Case, Outcome, SUITES, Setting, Suite, case::take_payload_times};
 use files::{Claimed, Found};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::{Condvar, Mutex};
@@ -179,7 +179,8 @@ impl Runner<'_> {
             catch_unwind(AssertUnwindSafe(|| run(&setting)))
                 .unwrap_or_else(|panic| Outcome::Failed(format!("panic: {}", panic_text(&*panic))))
         };
-        Done { suite, fork, name, file: path, setting, outcome, elapsed: started.elapsed() }
+        let (elapsed, payloads) = (started.elapsed(), take_payload_times());
+        Done { suite, fork, name, file: path, setting, outcome, elapsed, payloads }
     }
 }
 

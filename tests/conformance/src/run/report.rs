@@ -34,6 +34,9 @@ pub struct Done {
     pub outcome: Outcome,
     /// How long it took.
     pub elapsed: Duration,
+    /// How long the node took to answer each of its payloads, in the order of the calls; for suites
+    /// that give payloads one by one.
+    pub payloads: Vec<Duration>,
 }
 
 /// What came out.
@@ -208,7 +211,9 @@ impl Report {
                 "name": case.name,
                 "outcome": outcome,
                 "reason": reason,
-                "milliseconds": case.elapsed.as_micros() as f64 / 1e3,
+                "milliseconds": milliseconds(case.elapsed),
+                "newPayloadMilliseconds":
+                    case.payloads.iter().copied().map(milliseconds).collect::<Vec<_>>(),
                 "http": case.setting.http,
                 "database": case.setting.database,
             })
@@ -228,6 +233,10 @@ impl Report {
             "cases": cases.collect::<Vec<_>>(),
         })
     }
+}
+
+fn milliseconds(elapsed: Duration) -> f64 {
+    elapsed.as_micros() as f64 / 1e3
 }
 
 /// An argument for the shell.

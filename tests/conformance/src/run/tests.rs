@@ -1,6 +1,7 @@
 //! The runner on a suite of its own, whose cases do what their names say.
 
 use super::{report::Counts, *};
+use crate::case::note_payload_time;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs};
 use tempfile::TempDir;
@@ -35,6 +36,10 @@ fn action(line: &str) -> Box<dyn FnOnce(&Setting) -> Outcome + Send> {
         "panic" => panic!("the case panicked"),
         "fail" => Outcome::Failed("wanted 1, got 2".to_owned()),
         "skip" => Outcome::Skipped("for a reason".to_owned()),
+        "timed" => {
+            [1_500, 250].into_iter().map(Duration::from_micros).for_each(note_payload_time);
+            Outcome::Passed
+        }
         _ => Outcome::Passed,
     })
 }
@@ -191,4 +196,25 @@ fn the_json_has_every_case() {
     for (file, time) in of("file").iter().zip(of("milliseconds")) {
         assert!(file.as_str().unwrap().ends_with("/a.cases") && time.as_f64().unwrap() >= 0.0);
     }
+}
+
+#[test]
+fn the_times_of_payloads_are_those_of_their_case() {
+    let folder = folder(&[("a.cases", "pass\ntimed 1\npass 2\ntimed 2")]);
+    let json = report(&options(&folder)).json();
+    let times = json["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| (case["name"].as_str().unwrap(), case["newPayloadMilliseconds"].clone()));
+    let timed = json!([1.5, 0.25]);
+    assert_eq!(
+        times.collect::<Vec<_>>(),
+        [
+            ("pass", json!([])),
+            ("pass 2", json!([])),
+            ("timed 1", timed.clone()),
+            ("timed 2", timed)
+        ]
+    );
 }

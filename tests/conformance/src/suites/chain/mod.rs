@@ -14,13 +14,13 @@ mod tests;
 pub use block::Blocks;
 pub use engine::Engine;
 
-use crate::{CaseNode, Outcome, RpcFault, Setting};
+use crate::{CaseNode, Outcome, RpcFault, Setting, case::note_payload_time};
 use alloy_primitives::B256;
 use anyhow::{Context as _, ensure};
 use fixture::{Chain, Text};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::{path::Path, time::Instant};
 use tandem_chain::Block;
 
 fn is_json(path: &Path) -> bool {
@@ -108,8 +108,10 @@ impl Driver {
     }
 
     fn new_payload(&self, version: &str, params: &str) -> Result<PayloadStatus, RpcFault> {
-        let answer = self.node.call(&format!("engine_newPayloadV{version}"), params)?;
-        status(answer)
+        let started = Instant::now();
+        let answer = self.node.call(&format!("engine_newPayloadV{version}"), params);
+        note_payload_time(started.elapsed());
+        status(answer?)
     }
 
     /// Makes a block the head.
