@@ -60,12 +60,18 @@ fn demo() -> String {
 
 /// Processes whose command line names this folder.
 fn processes(folder: &Path) -> BTreeSet<u32> {
+    processes_with(folder, "")
+}
+
+/// Of these, those whose command line also has this part.
+fn processes_with(folder: &Path, part: &str) -> BTreeSet<u32> {
     let folder = folder.display().to_string();
     let pids = fs::read_dir("/proc").unwrap().flatten();
     pids.filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let line = fs::read(entry.path().join("cmdline")).ok()?;
-        String::from_utf8_lossy(&line).contains(&folder).then_some(pid)
+        let line = String::from_utf8_lossy(&line);
+        (line.contains(&folder) && line.contains(part)).then_some(pid)
     })
     .collect()
 }
@@ -146,16 +152,42 @@ fn what_cannot_be_used_is_named_before_a_node_starts() {
 }
 
 #[test]
-fn a_node_that_does_not_start_is_named_and_the_others_are_stopped() {
-    // The settings are of the right form; only the node finds out that they ask too much of it.
-    let experiment = EXPERIMENT.replace("threads = 2", "trie_bytes_max = 1")
-        + "\n[[variant]]\nname = \"too much\"\n[variant.config.blob_validator]\nthreads = 9999999\n";
-    let folder = folder(&experiment);
-    let corpus = demo();
+fn a_genesis_that_cannot_be_used_is_an_error() {
+    let folder = folder(EXPERIMENT);
+    let corpus = folder.path().join("corpus");
+    fs::create_dir(&corpus).unwrap();
+    fs::write(corpus.join("payloads.jsonl"), "").unwrap();
+    fs::write(corpus.join("genesis.json"), "no json").unwrap();
+    let corpus = corpus.display().to_string();
     let output = command(folder.path(), &["--corpus", &corpus]).output().unwrap();
     let (text, errors) = texts(&output);
     assert_eq!(output.status.code(), Some(1), "{text}\n{errors}");
-    assert!(errors.contains("start node \"too much\""), "{errors}");
+    assert!(errors.contains("tandem init ended") && errors.contains(&corpus), "{errors}");
+    nothing_is_left(folder.path());
+}
+
+#[test]
+fn a_node_that_dies_is_named_and_the_others_are_stopped() {
+    let folder = folder(EXPERIMENT);
+    let corpus = demo();
+    let lab = command(folder.path(), &["--corpus", &corpus, "--rounds", "100"]).spawn().unwrap();
+    let started = Instant::now();
+    let victim = loop {
+        assert!(started.elapsed() < Duration::from_secs(60), "the nodes do not start");
+        match processes(&folder.path().join("tmp")).len() {
+            // The third node is the variant's.
+            3 => break processes_with(&folder.path().join("tmp"), "/round-0/2/"),
+            _ => thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let victim = victim.first().unwrap().to_string();
+    assert!(Command::new("kill").args(["-KILL", &victim]).status().unwrap().success());
+    let output = lab.wait_with_output().unwrap();
+    let (text, errors) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}\n{errors}");
+    // On standard error when it had not listened yet.
+    let said = text + &errors;
+    assert!(said.contains("\"two workers\"") && said.contains("signal: 9"), "{said}");
     nothing_is_left(folder.path());
 }
 

@@ -17,6 +17,8 @@ use tokio::time::sleep;
 const INIT_TIME_MAX: Duration = Duration::from_secs(600);
 /// Longest time from the start of a node until it listens.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
+/// Longest wait for a node that broke off a call to be gone.
+const END_TIME_MAX: Duration = Duration::from_millis(500);
 /// Pause between two looks at a process.
 const POLL: Duration = Duration::from_millis(10);
 /// Lines of a log that an error shows.
@@ -169,14 +171,18 @@ impl Node {
     }
 
     /// Puts what is known about this node's end, if it has ended, under an error that came of it.
-    pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
+    pub async fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         let name = &self.name;
-        match self.process.ended() {
-            Ok(Some(status)) => {
-                error.context(format!("node {name:?} ended with {status}:\n{}", self.process.log()))
+        let started = Instant::now();
+        // Its connections break a moment before it can be waited for.
+        while started.elapsed() < END_TIME_MAX {
+            if let Ok(Some(status)) = self.process.ended() {
+                let log = self.process.log();
+                return error.context(format!("node {name:?} ended with {status}:\n{log}"));
             }
-            _ => error.context(format!("node {name:?}")),
+            sleep(POLL).await;
         }
+        error.context(format!("node {name:?}"))
     }
 }
 

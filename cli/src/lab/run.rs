@@ -272,7 +272,7 @@ impl Round<'_> {
             let node = &mut self.nodes[index];
             let answer = match node.session.block(entry).await {
                 Ok(answer) => answer,
-                Err(error) => return Err(node.explain(error)),
+                Err(error) => return Err(node.explain(error).await),
             };
             times[index] = Some(answer.map_err(|wrong| {
                 let name = &node.name;
@@ -319,7 +319,7 @@ impl Round<'_> {
         for (node, traces) in self.nodes.iter_mut().zip(&mut self.traces) {
             let bytes = match node.traces(COLLECT_TRACES).await {
                 Ok(bytes) => bytes,
-                Err(error) => return Err(node.explain(error)),
+                Err(error) => return Err(node.explain(error).await),
             };
             let input = tandem_overlap::read(&node.name, &bytes);
             let report = tandem_overlap::analyze(&input, &selection, usize::MAX);
@@ -348,7 +348,7 @@ impl Round<'_> {
         for node in &mut self.nodes {
             match node.metrics().await {
                 Ok(text) => scrapes.push(Scrape::parse(&text)),
-                Err(error) => return Err(node.explain(error)),
+                Err(error) => return Err(node.explain(error).await),
             }
         }
         Ok(scrapes)
