@@ -53,8 +53,9 @@ impl Estimate {
         let floor = distance(noise.low).max(distance(noise.high));
         let covers_one = self.low <= 1.0 && self.high >= 1.0;
         let too_few = self.blocks.min(noise.blocks) < BLOCKS_MIN;
-        // Negated, so that what is no number is no difference.
-        if too_few || covers_one || !(distance(self.median) > floor) {
+        // What is no number is beyond nothing.
+        let beyond_the_noise = distance(self.median) > floor;
+        if too_few || covers_one || !beyond_the_noise {
             Verdict::NoDifference
         } else if self.median < 1.0 {
             Verdict::Faster
