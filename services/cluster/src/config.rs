@@ -68,6 +68,7 @@ impl Config {
         config.multiproof_workers.proof_threads = 1;
         config.multiproof_workers.mailbox_capacity = 64;
         config.multiproof_workers.trie_bytes_max = 16 << 20;
+        config.executor.prewarm_threads = 1;
         config.executor.cache_accounts = 1_000;
         config.executor.cache_slots = 4_000;
         config.executor.cache_codes = 100;

@@ -1,3 +1,4 @@
+use crate::speculate::default_threads;
 use serde::Deserialize;
 
 /// What the executor may use.
@@ -12,6 +13,9 @@ pub struct Config {
     /// How far below the base side chains are kept. storage-writer's setting too.
     #[serde(skip)]
     pub side_chain_blocks: u64,
+    /// Threads that execute transactions ahead of their turn, beside the engine's. 0 turns that
+    /// off. A quarter to half of the cores is sensible.
+    pub prewarm_threads: usize,
     /// Accounts kept in the cache of base values.
     pub cache_accounts: usize,
     /// Slots kept in the cache of base values.
@@ -36,6 +40,7 @@ impl Default for Config {
             mailbox_capacity: 64,
             persist_depth: 16,
             side_chain_blocks: 256,
+            prewarm_threads: default_threads(),
             cache_accounts: 500_000,
             cache_slots: 2_000_000,
             cache_codes: 20_000,

@@ -6,18 +6,23 @@ use alloy_evm::{
     eth::{EthEvmBuilder, EthEvmContext},
     precompiles::PrecompilesMap,
 };
-use alloy_primitives::{Address, Bytes};
+use alloy_primitives::{Address, Bytes, U256};
 use revm::{
     ExecuteEvm,
     context::{
         BlockEnv, CfgEnv, ContextSetters, Evm as RevmEvm, TxEnv,
         result::{EVMError, HaltReason, ResultAndState},
     },
-    handler::{EthFrame, Handler, MainnetHandler, SystemCallTx, instructions::EthInstructions},
+    context_interface::Transaction as _,
+    handler::{
+        EthFrame, FrameResult, Handler, MainnetHandler, SystemCallTx,
+        instructions::EthInstructions, post_execution::reward_beneficiary,
+    },
     inspector::NoOpInspector,
     interpreter::interpreter::EthInterpreter,
     primitives::hardfork::SpecId,
 };
+use std::{cell::Cell, marker::PhantomData};
 
 /// Gas of a system call (EIP-2935, 4788, 7002, 7251). revm gives more, for a fork that is not
 /// active.
@@ -45,6 +50,65 @@ impl<DB: Database> BlockEvm<DB> {
         let mut evm = Self::new(db, env);
         meter_net_changes(&mut evm.0.instruction);
         evm
+    }
+
+    /// The database.
+    pub fn database(&mut self) -> &mut DB {
+        &mut self.0.ctx.journaled_state.database
+    }
+
+    /// Executes a transaction without paying its beneficiary, unless the transaction loaded the
+    /// beneficiary's account itself: then it is paid as always, and `reward` is `None`. All
+    /// transactions of a block pay the same account, so this alone would make each one depend on
+    /// all before it. For blocks after the merge.
+    ///
+    /// # Errors
+    /// As [`Evm::transact_raw`].
+    pub fn transact_unrewarded(&mut self, tx: TxEnv) -> Result<Unrewarded, EVMError<DB::Error>> {
+        self.0.ctx.set_tx(tx);
+        let mut handler = Unrewarding { reward: Cell::new(None), database: PhantomData };
+        let result = handler.run(&mut self.0);
+        let state = self.0.finalize();
+        Ok(Unrewarded { result: ResultAndState::new(result?, state), reward: handler.reward.get() })
+    }
+}
+
+/// What a transaction does, but for the fee that its beneficiary gets.
+#[derive(Debug)]
+pub struct Unrewarded {
+    /// Without the fee.
+    pub result: ResultAndState<HaltReason>,
+    /// The fee in wei, `None` when the result has it already.
+    pub reward: Option<U256>,
+}
+
+/// Handles transactions as mainnet does, but keeps the fee back.
+struct Unrewarding<DB> {
+    reward: Cell<Option<U256>>,
+    database: PhantomData<fn() -> DB>,
+}
+
+impl<DB: Database> Handler for Unrewarding<DB> {
+    type Evm = Inner<DB>;
+    type Error = EVMError<DB::Error>;
+    type HaltReason = HaltReason;
+
+    fn reward_beneficiary(
+        &self,
+        evm: &mut Self::Evm,
+        exec_result: &mut FrameResult,
+    ) -> Result<(), Self::Error> {
+        let context = &mut evm.ctx;
+        if context.journaled_state.inner.state.contains_key(&context.block.beneficiary) {
+            return Ok(reward_beneficiary(context, exec_result.gas())?);
+        }
+        // EIP-1559: the base fee is burnt.
+        let base_fee = u128::from(context.block.basefee);
+        let tip = context.tx.effective_gas_price(base_fee).saturating_sub(base_fee);
+        let gas = exec_result.gas();
+        let used = gas.used().saturating_sub(gas.reservoir());
+        self.reward.set(Some(U256::from(tip) * U256::from(used)));
+        Ok(())
     }
 }
 
@@ -110,7 +174,7 @@ impl<DB: Database> Evm for BlockEvm<DB> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloy_primitives::{U256, address};
+    use alloy_primitives::address;
     use revm::{
         database::InMemoryDB,
         state::{AccountInfo, Bytecode},

@@ -45,6 +45,7 @@ mod requests;
 pub mod rpc;
 mod senders;
 mod service;
+mod speculate;
 mod state;
 pub mod stateless;
 mod status;

@@ -12,6 +12,7 @@ pub const GAS: &str = "tandem_executor_gas_total";
 pub const TRANSACTIONS: &str = "tandem_executor_transactions_total";
 pub const INVALID: &str = "tandem_executor_invalid_blocks_total";
 pub const READS: &str = "tandem_executor_state_reads_total";
+pub const SPECULATED: &str = "tandem_executor_speculated_transactions_total";
 pub const ROOT_RETRIES: &str = "tandem_executor_root_retries_total";
 pub const LAYERS: &str = "tandem_executor_layers";
 pub const POLICIES: &str = "tandem_executor_policies_info";
@@ -37,6 +38,11 @@ pub fn describe() {
     describe_counter!(TRANSACTIONS, Unit::Count, "Transactions of valid blocks");
     describe_counter!(INVALID, Unit::Count, "Blocks refused, by the rule they break");
     describe_counter!(READS, Unit::Count, "State reads of blocks, by where they were answered");
+    describe_counter!(
+        SPECULATED,
+        Unit::Count,
+        "Transactions executed ahead of their turn, and how they fared: executed, committed, conflict"
+    );
     describe_counter!(
         ROOT_RETRIES,
         Unit::Count,

@@ -21,7 +21,11 @@ use tracing::{Span, info_span};
 
 /// The senders and authorities of one block. When it is dropped, what is not recovered yet stays
 /// so.
-pub struct Senders(Arc<Inner>);
+pub struct Senders(SharedSenders);
+
+/// The same, for threads that come beside the one that owns them. It keeps nothing going.
+#[derive(Clone)]
+pub struct SharedSenders(Arc<Inner>);
 
 struct Inner {
     block: Arc<Block>,
@@ -38,9 +42,9 @@ impl Senders {
     /// execution.
     pub fn recover(block: Arc<Block>) -> Self {
         let senders = Self::new(block);
-        let tasks = (rayon::current_num_threads() / 2).max(1).min(senders.0.signers.len());
+        let tasks = (rayon::current_num_threads() / 2).max(1).min(senders.inner().signers.len());
         for _ in 0..tasks {
-            let (inner, parent) = (senders.0.clone(), Span::current());
+            let (inner, parent) = (senders.inner().clone(), Span::current());
             rayon::spawn(move || {
                 let _span = info_span!(parent: &parent, "recover_senders").entered();
                 while let Some(number) = inner.take() {
@@ -63,7 +67,54 @@ impl Senders {
             })
             .collect();
         let signers = (0..count).map(|_| OnceLock::new()).collect();
-        Self(Arc::new(Inner { block, first, signers, next: AtomicUsize::new(0) }))
+        let inner = Inner { block, first, signers, next: AtomicUsize::new(0) };
+        Self(SharedSenders(Arc::new(inner)))
+    }
+
+    /// Signers that are known, by the number of their signature.
+    #[cfg(test)]
+    pub fn known(block: Arc<Block>, signers: &[Option<Address>]) -> Self {
+        let senders = Self::new(block);
+        for (place, signer) in senders.inner().signers.iter().zip(signers) {
+            let _ = place.set(*signer);
+        }
+        senders
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.0.0
+    }
+
+    /// For another thread.
+    pub fn share(&self) -> SharedSenders {
+        self.0.clone()
+    }
+
+    /// See [`SharedSenders::get`].
+    ///
+    /// # Panics
+    /// When the block has no transaction at this position.
+    pub fn get(&self, index: usize) -> Option<Address> {
+        self.0.get(index)
+    }
+
+    /// See [`SharedSenders::environment`].
+    ///
+    /// # Panics
+    /// When the block has no transaction at this position.
+    pub fn environment(&self, index: usize, sender: Address) -> TxEnv {
+        self.0.environment(index, sender)
+    }
+}
+
+impl SharedSenders {
+    /// The sender of the transaction at this position if it is known already. `None` inside: its
+    /// signature is invalid.
+    ///
+    /// # Panics
+    /// When the block has no transaction at this position.
+    pub fn peek(&self, index: usize) -> Option<Option<Address>> {
+        self.0.signers[self.0.first[index]].get().copied()
     }
 
     /// The sender of the transaction at this position, `None` when its signature is invalid.
@@ -75,7 +126,7 @@ impl Senders {
     }
 
     /// The transaction at this position as the EVM takes it, from the sender that
-    /// [`Senders::get`] gives.
+    /// [`SharedSenders::get`] gives.
     ///
     /// # Panics
     /// When the block has no transaction at this position.
@@ -106,7 +157,7 @@ impl Senders {
 
 impl Drop for Senders {
     fn drop(&mut self) {
-        self.0.next.store(self.0.signers.len(), Relaxed);
+        self.inner().next.store(self.inner().signers.len(), Relaxed);
     }
 }
 
@@ -306,7 +357,7 @@ mod tests {
             (0..3).map(|_| set_code().new_tree(&mut runner).unwrap().current()).collect();
         let block = Block::seal(Header::default(), &raw, None).unwrap();
         let senders = Senders::new(Arc::new(block));
-        let inner = senders.0.clone();
+        let inner = senders.inner().clone();
         assert_eq!(inner.take(), Some(0));
         drop(senders);
         assert_eq!(inner.take(), None);

@@ -1,7 +1,10 @@
 //! The state while one block executes: what the block read and wrote so far, over its parent's
 //! state.
 
+mod ahead;
+
 use crate::{error::Error, flush::Flusher};
+use ahead::Publisher;
 use alloy_primitives::map::{AddressMap, B256Map, HashMap};
 use revm::{
     Database, DatabaseCommit,
@@ -35,6 +38,28 @@ pub trait StateReader {
     fn code(&self, code_hash: &B256) -> Result<Bytecode, Error>;
 }
 
+/// What a commit leaves of an account that a transaction touched; `None` when it is gone.
+pub fn state_after(evm: &EvmAccount) -> Option<Account> {
+    // Before EIP-161 a touched account without anything in it exists: revm marks it as created.
+    let gone = evm.is_selfdestructed() || (evm.is_empty() && !evm.is_created());
+    (!gone).then_some(Account {
+        nonce: evm.info.nonce,
+        balance: evm.info.balance,
+        code_hash: evm.info.code_hash,
+    })
+}
+
+/// An account as the EVM takes it, its code to be asked for.
+pub fn evm_info(account: Account) -> AccountInfo {
+    AccountInfo {
+        balance: account.balance,
+        nonce: account.nonce,
+        code_hash: account.code_hash,
+        account_id: None,
+        code: (account.code_hash == EMPTY_CODE_HASH).then(Bytecode::default),
+    }
+}
+
 /// Hash of the block at a height, for the BLOCKHASH instruction.
 pub type BlockHashes<'a> = Box<dyn Fn(u64) -> Result<B256, Error> + 'a>;
 
@@ -48,6 +73,7 @@ pub struct BlockState<'a, R> {
     codes: B256Map<Bytecode>,
     /// The updates since the last step, where they are kept.
     steps: Option<Vec<AccountUpdate>>,
+    publisher: Option<Publisher>,
     error: Option<Error>,
 }
 
@@ -82,7 +108,8 @@ impl<'a, R: StateReader> BlockState<'a, R> {
     ) -> Self {
         let (accounts, codes) = (AddressMap::default(), B256Map::default());
         let flusher = session.map(Flusher::new);
-        Self { reader, block_hashes, flusher, accounts, codes, steps: None, error: None }
+        let (steps, publisher, error) = (None, None, None);
+        Self { reader, block_hashes, flusher, accounts, codes, steps, publisher, error }
     }
 
     /// The same, with another number of transactions in an update.
@@ -167,17 +194,15 @@ impl<'a, R: StateReader> BlockState<'a, R> {
         if !evm.is_touched() {
             return Ok(None);
         }
-        // Before EIP-161 a touched account without anything in it exists: revm marks it as created.
-        let gone = evm.is_selfdestructed() || (evm.is_empty() && !evm.is_created());
-        let after = (!gone).then_some(Account {
-            nonce: evm.info.nonce,
-            balance: evm.info.balance,
-            code_hash: evm.info.code_hash,
-        });
+        let after = state_after(&evm);
+        let gone = after.is_none();
         if let (Some(after), Some(code)) = (after, evm.info.code.clone())
             && after.code_hash != EMPTY_CODE_HASH
             && self.entry(address)?.account.map(|before| before.code_hash) != Some(after.code_hash)
         {
+            if let Some(publisher) = &self.publisher {
+                publisher.place().0.add_code(after.code_hash, code.clone());
+            }
             self.codes.insert(after.code_hash, code);
         }
         let entry = self.entry(address)?;
@@ -217,6 +242,12 @@ impl<'a, R: StateReader> BlockState<'a, R> {
             }
         }
         (entry.account, entry.changed) = (after, true);
+        if let Some(publisher) = &self.publisher {
+            let (published, position) = publisher.place();
+            let slots = evm.changed_storage_slots();
+            let slots = slots.map(|(key, slot)| (*key, slot.present_value()));
+            published.write(position, address, after, update.wiped, slots);
+        }
         Ok(Some(update))
     }
 }
@@ -226,13 +257,7 @@ impl<R: StateReader> Database for BlockState<'_, R> {
 
     fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, Error> {
         let account = self.entry(address)?.account;
-        Ok(account.map(|account| AccountInfo {
-            balance: account.balance,
-            nonce: account.nonce,
-            code_hash: account.code_hash,
-            account_id: None,
-            code: (account.code_hash == EMPTY_CODE_HASH).then(Bytecode::default),
-        }))
+        Ok(account.map(evm_info))
     }
 
     fn code_by_hash(&mut self, code_hash: B256) -> Result<Bytecode, Error> {

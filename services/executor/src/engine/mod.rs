@@ -18,6 +18,7 @@ use crate::{
     metrics as names,
     receipts::ReceiptsThread,
     senders::Senders,
+    speculate::Prewarmers,
     status::{ForkchoiceState, PayloadStatus},
 };
 use alloy_primitives::map::B256Map;
@@ -84,6 +85,7 @@ pub struct Engine {
     persisted: Subscription,
     epoch: Epoch,
     committer: Committer,
+    prewarmers: Prewarmers,
     invalid: Invalid,
     builds: Builds,
     policies: LivePolicies,
@@ -104,8 +106,10 @@ impl Engine {
         let persisted = bus.subscribe(CHAIN_PERSISTED);
         let epoch = storage.acquire_epoch("executor")?;
         let chain = Arc::new(Chain::open(&config, storage.clone())?);
-        let committer = Committer::start(storage.clone(), epoch, fatal.clone())
-            .map_err(|error| Error::Execution(format!("start commit thread: {error}")))?;
+        let no_thread = |error| Error::Execution(format!("start a thread: {error}"));
+        let prewarmers = Prewarmers::start(config.prewarm_threads, &fatal).map_err(no_thread)?;
+        let committer =
+            Committer::start(storage.clone(), epoch, fatal.clone()).map_err(no_thread)?;
         let invalid = Invalid::new(config.invalid_blocks);
         let mut engine = Self {
             config,
@@ -116,6 +120,7 @@ impl Engine {
             persisted,
             epoch,
             committer,
+            prewarmers,
             invalid,
             builds: Builds::default(),
             policies,

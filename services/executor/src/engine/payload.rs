@@ -8,6 +8,7 @@ use crate::{
     metrics as names,
     receipts::ReceiptsRooter,
     senders::Senders,
+    speculate::Ahead,
     state::BlockState,
     status::PayloadStatus,
     view::{ReadCounts, StateView},
@@ -165,7 +166,8 @@ impl Engine {
     ) -> Result<Running, Failure> {
         let chain = &self.chain;
         let view = info_span!("get_overlay").in_scope(|| {
-            StateView::pinned(parent.hash, chain.recent.clone(), self.storage.clone())
+            let recent = chain.recent.clone();
+            Arc::new(StateView::pinned(parent.hash, recent, self.storage.clone()))
         });
         // The workers' spans are children of the block's, not of the short one that opens them.
         let opening = info_span!("spawn_payload_processor");
@@ -178,13 +180,18 @@ impl Engine {
             reads.layers = Empty,
             reads.cache = Empty,
             reads.storage = Empty,
+            speculated = Empty,
+            committed = Empty,
+            conflicts = Empty,
         );
         let _entered = span.enter();
         let hashes = Box::new(|number| chain.block_hash(parent, number));
-        let mut state = BlockState::new(&view, hashes, Some(&mut *session))
+        let mut state = BlockState::new(&*view, hashes, Some(&mut *session))
             .flushed_by(policies.transition_flush);
         let mut rooter = self.receipts_rooter(&block.header, policies.receipts_root);
-        let mut executed = execute(&chain.spec, block, senders, &mut state, &mut rooter)?;
+        let ahead = self.ahead(parent, view.clone());
+        let mut executed =
+            execute(&chain.spec, block, senders, &mut state, &mut rooter, Some(&ahead))?;
         let diff = Arc::new(state.into_diff());
         if !executed.steps.is_empty() {
             // The workers have one block open at a time, so this one begins again.
@@ -200,6 +207,13 @@ impl Engine {
             counter!(names::READS, "from" => place).increment(count);
         }
         Ok(Running { executed, diff, session, rooter })
+    }
+
+    /// What execution ahead of turns needs.
+    fn ahead(&self, parent: BlockId, view: Arc<StateView>) -> Ahead<'_> {
+        let chain = self.chain.clone();
+        let block_hashes = Arc::new(move |number| chain.block_hash(parent, number));
+        Ahead { threads: &self.prewarmers, parent: view, block_hashes }
     }
 
     /// Waits for the root and compares it. Before a block is refused for its root, or fails for

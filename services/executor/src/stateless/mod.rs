@@ -200,7 +200,7 @@ pub fn execute_on_witness(
 /// Executes the block and holds what comes out against its header.
 fn judge(
     spec: &ChainSpec,
-    block: &Block,
+    block: &Arc<Block>,
     senders: &Senders,
     lineage: &Lineage,
     reader: &WitnessReader<'_>,
@@ -244,7 +244,7 @@ fn judge(
 /// Every rule that needs no root, and the EVM.
 fn run(
     spec: &ChainSpec,
-    block: &Block,
+    block: &Arc<Block>,
     senders: &Senders,
     lineage: &Lineage,
     reader: &WitnessReader<'_>,
@@ -255,7 +255,7 @@ fn run(
     validate_body(spec, block).map_err(Failure::Invalid)?;
     let hashes = Box::new(|number| lineage.hash(number));
     let mut state = BlockState::new(reader, hashes, None);
-    let executed = execute(spec, block, senders, &mut state, &mut ReceiptsRooter::AtEnd)?;
+    let executed = execute(spec, block, senders, &mut state, &mut ReceiptsRooter::AtEnd, None)?;
     Ok((executed, state.into_diff()))
 }
 

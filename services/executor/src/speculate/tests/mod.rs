@@ -1,0 +1,164 @@
+//! Random blocks full of transactions that depend on one another, executed with other threads ahead
+//! and without: the same must come out.
+
+mod blocks;
+mod state;
+
+use super::*;
+use crate::{
+    Error,
+    execute::{Executed, Failure, execute},
+    receipts::ReceiptsRooter,
+    senders::Senders,
+    state::BlockState,
+};
+use blocks::{Case, FORKS};
+use state::{Memory, Trouble};
+use std::sync::OnceLock;
+use tandem_chain::Fork;
+use tandem_primitives::{B256, StateDiff};
+use tandem_proto::multiproof::{self, ProofSession, ShardRoots, StateUpdate};
+use tokio_util::sync::CancellationToken;
+
+/// Random numbers that a seed decides (SplitMix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
+
+/// Keeps every update.
+#[derive(Default)]
+struct Updates(Vec<StateUpdate>);
+
+impl ProofSession for Updates {
+    fn update(&mut self, update: Arc<StateUpdate>) {
+        let mut update = StateUpdate::clone(&update);
+        update.accounts.sort_by_key(|account| account.address_hash);
+        for account in &mut update.accounts {
+            account.slots.sort_by_key(|slot| slot.key);
+        }
+        self.0.push(update);
+    }
+
+    fn finish(&mut self) {}
+
+    fn roots(self: Box<Self>) -> Result<ShardRoots, multiproof::Error> {
+        Err(multiproof::Error::Unavailable)
+    }
+}
+
+/// All that can be seen of an execution.
+type Seen = (Result<Executed, Failure>, StateDiff, Vec<StateUpdate>);
+
+thread_local! {
+    /// What the engine that runs on this thread last counted.
+    pub static COUNTS: std::cell::Cell<[u64; 3]> = const { std::cell::Cell::new([0; 3]) };
+}
+
+fn run(case: &Case, reader: &Memory, ahead: Option<&Ahead<'_>>) -> Seen {
+    let mut updates = Updates::default();
+    let hashes = Box::new(block_hash);
+    let mut state = BlockState::new(reader, hashes, Some(&mut updates));
+    let senders = Senders::known(case.block.clone(), &case.signers);
+    let mut rooter = ReceiptsRooter::AtEnd;
+    let result = execute(&case.spec, &case.block, &senders, &mut state, &mut rooter, ahead);
+    let diff = state.into_diff();
+    (result, diff, updates.0)
+}
+
+fn block_hash(number: u64) -> Result<B256, Error> {
+    Ok(B256::with_last_byte(number as u8))
+}
+
+fn pool(threads: usize) -> &'static Prewarmers {
+    static POOLS: OnceLock<Vec<Prewarmers>> = OnceLock::new();
+    let start = |threads| Prewarmers::start(threads, &CancellationToken::new()).unwrap();
+    &POOLS.get_or_init(|| [1, 2, 4].map(start).into())[threads.min(4) / 2]
+}
+
+/// Executes a case on this many threads, which have trouble reading, and returns what was counted.
+fn run_ahead(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> (Seen, [u64; 3]) {
+    let parent = Arc::new(case.state.with(trouble, seed));
+    let engine = case.state.with(Trouble::Delay, seed + 1);
+    let ahead = Ahead { threads: pool(threads), parent, block_hashes: Arc::new(block_hash) };
+    COUNTS.set([0; 3]);
+    let seen = run(case, &engine, Some(&ahead));
+    (seen, COUNTS.get())
+}
+
+fn same(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> [u64; 3] {
+    let want = run(case, &case.state, None);
+    let (got, counts) = run_ahead(case, threads, trouble, seed);
+    let [want, got] = [want, got].map(|seen| {
+        // After an error nothing but the error counts.
+        let rest = seen.0.is_ok().then_some((seen.1, seen.2));
+        (format!("{:?}", seen.0), rest)
+    });
+    assert_eq!(want, got, "seed {seed}, {threads} threads");
+    counts
+}
+
+#[test]
+fn what_comes_out_does_not_depend_on_threads_ahead() {
+    let mut totals = [0; 3];
+    let (mut valid, mut invalid) = (0, 0);
+    let cases = std::env::var("TANDEM_SPECULATION_CASES").ok().and_then(|n| n.parse().ok());
+    for seed in 0..cases.unwrap_or(400_u64) {
+        let mut random = Random(seed);
+        let case = Case::random(&mut random, FORKS[seed as usize % FORKS.len()]);
+        let counts = same(&case, random.pick(&[1, 2, 4]), Trouble::Delay, seed);
+        for (total, count) in totals.iter_mut().zip(counts) {
+            *total += count;
+        }
+        let count = if run(&case, &case.state, None).0.is_ok() { &mut valid } else { &mut invalid };
+        *count += 1;
+    }
+    let [speculated, committed, conflicts] = totals;
+    assert!(valid > 100 && invalid > 20, "{valid} valid, {invalid} invalid");
+    assert!(committed > 500 && conflicts > 50 && speculated >= committed + conflicts, "{totals:?}");
+}
+
+#[test]
+fn trouble_ahead_is_none_of_the_blocks() {
+    for trouble in [Trouble::Hang, Trouble::Error, Trouble::Panic] {
+        for seed in 0..20 {
+            let mut random = Random(seed);
+            let case = Case::random(&mut random, Fork::Osaka);
+            same(&case, random.pick(&[1, 2, 4]), trouble, seed);
+        }
+    }
+}
+
+#[test]
+fn few_transactions_or_no_threads_are_executed_in_order() {
+    let mut random = Random(3);
+    let case = Case::random(&mut random, Fork::Osaka);
+    let none = Prewarmers::start(0, &CancellationToken::new()).unwrap();
+    let few = Block::seal(case.block.header.clone(), &[], Some(&[])).unwrap();
+    for (threads, block) in [(&none, case.block.clone()), (pool(1), Arc::new(few))] {
+        let parent = Arc::new(case.state.with(Trouble::Panic, 0));
+        let ahead = Ahead { threads, parent, block_hashes: Arc::new(block_hash) };
+        let senders = Senders::known(block.clone(), &case.signers);
+        let env = crate::constantinople::evm_env(&case.spec, &block.header);
+        assert!(ahead.start(&block, &senders, env).is_none());
+    }
+}

@@ -1,0 +1,117 @@
+//! What was executed ahead of its turn, held against the block's state.
+
+use super::{BlockState, Entry, Slot, StateReader};
+use crate::{
+    error::Error,
+    speculate::{Position, Published, Reads, Source, Sources},
+};
+use alloy_primitives::map::HashMap;
+use revm::{
+    Database,
+    state::{Account as EvmAccount, EvmState, TransactionId},
+};
+use std::{collections::hash_map::Entry as MapEntry, sync::Arc};
+use tandem_primitives::{Account, Address, U256, keccak256};
+
+/// Where commits are published for what is executed ahead of its turn.
+pub struct Publisher {
+    sources: Arc<Sources>,
+    position: Position,
+}
+
+impl Publisher {
+    /// The writes of the block, and where among them the next commit stands.
+    pub fn place(&self) -> (&Published, Position) {
+        (&self.sources.published, self.position)
+    }
+}
+
+impl<R: StateReader> BlockState<'_, R> {
+    /// From now on commits are published at this position. `None`: no more, until the next call.
+    pub fn publish(&mut self, to: Option<(&Arc<Sources>, Position)>) {
+        self.publisher =
+            to.map(|(sources, position)| Publisher { sources: sources.clone(), position });
+    }
+
+    /// Whether a transaction whose turn it is would read the same. What was read of the parent's
+    /// state and is new here is kept. A value that cannot be read does not hold: the transaction
+    /// that needs it meets the error itself.
+    pub fn holds(&mut self, reads: &Reads) -> bool {
+        reads.accounts.iter().all(|read| {
+            self.holds_account(read.address, read.account, read.source).unwrap_or(false)
+        }) && reads.slots.iter().all(|read| {
+            self.holds_slot(read.address, read.key, read.value, read.source).unwrap_or(false)
+        })
+    }
+
+    fn holds_account(
+        &mut self,
+        address: Address,
+        account: Option<Account>,
+        source: Source,
+    ) -> Result<bool, Error> {
+        let vacant = match self.accounts.entry(address) {
+            MapEntry::Occupied(entry) => return Ok(entry.get().account == account),
+            MapEntry::Vacant(vacant) => vacant,
+        };
+        let (hash, current) = match source {
+            Source::Parent(hash) => (hash, account),
+            Source::Block => {
+                let hash = keccak256(address);
+                (hash, self.reader.account(&hash)?)
+            }
+        };
+        let slots = HashMap::default();
+        vacant.insert(Entry { hash, account: current, changed: false, wiped: false, slots });
+        Ok(current == account)
+    }
+
+    fn holds_slot(
+        &mut self,
+        address: Address,
+        key: U256,
+        value: U256,
+        source: Source,
+    ) -> Result<bool, Error> {
+        // The EVM loads an account before its slots.
+        let Some(entry) = self.accounts.get_mut(&address) else { return Ok(false) };
+        let void = entry.wiped || entry.account.is_none();
+        let vacant = match entry.slots.entry(key) {
+            MapEntry::Occupied(slot) => return Ok(slot.get().value == value),
+            MapEntry::Vacant(_) if void => return Ok(value.is_zero()),
+            MapEntry::Vacant(vacant) => vacant,
+        };
+        let (hash, current) = match source {
+            Source::Parent(hash) => (hash, value),
+            Source::Block => {
+                let hash = keccak256(key.to_be_bytes::<32>());
+                (hash, self.reader.slot(&entry.hash, &hash)?)
+            }
+        };
+        vacant.insert(Slot { hash, value: current, changed: false });
+        Ok(current == value)
+    }
+
+    /// Adds the fee to a result whose transaction did not load its beneficiary, as the EVM does at
+    /// the end of a transaction: the account is touched, whatever it gets (EIP-161).
+    ///
+    /// # Errors
+    /// When the account cannot be read.
+    pub fn reward(
+        &mut self,
+        changes: &mut EvmState,
+        beneficiary: Address,
+        reward: U256,
+    ) -> Result<(), Error> {
+        let mut account = match self.basic(beneficiary)? {
+            Some(info) => EvmAccount::from(info),
+            None => EvmAccount::new_not_existing(TransactionId::ZERO),
+        };
+        if let Some(balance) = account.info.balance.checked_add(reward) {
+            account.info.balance = balance;
+        }
+        account.mark_touch();
+        changes.insert(beneficiary, account);
+        Ok(())
+    }
+}
