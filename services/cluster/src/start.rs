@@ -109,6 +109,7 @@ impl Cluster {
         let policies = LivePolicies::new(config.policies);
         let mut executor_config = config.executor;
         executor_config.persist_depth = config.storage_writer.persist_depth;
+        executor_config.side_chain_blocks = config.storage_writer.side_chain_blocks;
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
         let storage = open(config.storage_writer, deps)?;
         let api: Arc<dyn StorageApi> = storage.clone();
