@@ -50,9 +50,22 @@ doc:
 # All that must hold before a change lands
 check: fmt clippy test conformance-sample doc
 
-# Micro-benches: the trie against ethrex-trie, alloy-trie and its hashing, the peer table against scans
+# Benches: the trie against ethrex-trie, alloy-trie and its hashing, the peer table against scans,
+# newPayload for each corpus (more of them by TANDEM_CORPORA=folder:folder), the proof stream in
+# process and over gRPC
 bench *ARGS:
-    cargo bench --locked --workspace --bench trie --bench list --bench floor --bench table {{ ARGS }}
+    cargo bench --locked --workspace \
+        --bench trie \
+        --bench list \
+        --bench floor \
+        --bench table \
+        --bench new_payload \
+        --bench proof_transport \
+        {{ ARGS }}
+
+# Memory over 20,000 blocks must stay flat
+soak:
+    cargo bench --locked --workspace --bench soak
 
 # Fuzz one target, guided by coverage; what is new goes to its corpus folder (docs/fuzzing.md)
 fuzz TARGET SECONDS="60" *ARGS: fuzz-build

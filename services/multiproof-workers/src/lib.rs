@@ -23,6 +23,8 @@
 //! **Policies** ([`tandem_policy::Policies`]) hold for a block: how many updates are gathered before
 //! their keys are asked for, and into how many jobs the keys are cut.
 //!
+//! Across processes the same stream travels over gRPC: see [`grpc`].
+//!
 //! **Overload.** Each worker's mailbox is bounded; a full one makes the executor wait, which is the
 //! right thing: it cannot get further ahead than the root it will need. A worker has a bounded
 //! number of jobs in flight, for which the queues to and from the proof threads have room, so

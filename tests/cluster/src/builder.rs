@@ -4,7 +4,7 @@ use crate::{
     contracts,
     forks::{CHAIN_ID, Forks, GAS_PER_BLOB, GENESIS_TIME, next_base_fee},
     transactions::{Action, Author, signers},
-    world::{Account, Running, World},
+    world::{Account, Running, Touched, World},
 };
 use alloy_consensus::{
     EMPTY_OMMER_ROOT_HASH, Header, Transaction as _, TxEnvelope, TxReceipt,
@@ -44,6 +44,8 @@ pub enum Contents {
     Random(usize),
     /// Every action of the fork at least once, and withdrawals.
     Everything,
+    /// So many transactions over a set of keys that grows to a bound: see [`Action::BOUNDED`].
+    Bounded(usize),
 }
 
 /// A block that was built.
@@ -82,27 +84,7 @@ pub struct Builder {
 impl Builder {
     /// A chain that is nothing but its genesis.
     pub fn new(forks: Forks) -> Self {
-        let addresses: Vec<_> = signers().iter().map(|signer| signer.address).collect();
-        let mut world = World(contracts::genesis(&addresses[..20]));
-        let ether = U256::from(10_u64.pow(18));
-        world.0.extend(
-            addresses.iter().map(|address| (*address, Account::funded(ether * U256::from(1000)))),
-        );
-        let header = genesis_header(&forks, world.state_root());
-        let genesis_json = json!({
-            "config": forks.config_json(),
-            "nonce": "0x0",
-            "timestamp": format!("{GENESIS_TIME:#x}"),
-            "extraData": header.extra_data,
-            "gasLimit": format!("{:#x}", header.gas_limit),
-            "difficulty": "0x0",
-            "mixHash": header.mix_hash,
-            "coinbase": header.beneficiary,
-            "baseFeePerGas": format!("{:#x}", header.base_fee_per_gas.unwrap_or(0)),
-            "excessBlobGas": header.excess_blob_gas.map(|gas| format!("{gas:#x}")),
-            "blobGasUsed": header.blob_gas_used.map(|gas| format!("{gas:#x}")),
-            "alloc": world.alloc_json(),
-        });
+        let (world, header, genesis_json) = genesis(&forks);
         let genesis = header.hash_slow();
         let built = Built {
             fork: forks.at(GENESIS_TIME),
@@ -113,7 +95,7 @@ impl Builder {
             header,
         };
         let blocks = HashMap::from([(genesis, built)]);
-        Self { forks, blocks, genesis, genesis_json: genesis_json.to_string() }
+        Self { forks, blocks, genesis, genesis_json }
     }
 
     /// Hash of the genesis block.
@@ -170,45 +152,24 @@ impl Builder {
     /// Executes a block whose header is as complete as it can be before that.
     fn finish(
         &mut self,
-        mut header: Header,
+        header: Header,
         withdrawals: Option<Vec<Withdrawal>>,
         contents: Contents,
         rng: &mut StdRng,
     ) -> Built {
         let parent = self.get(header.parent_hash).clone();
         let fork = self.forks.at(header.timestamp);
-        let running =
-            Running { world: World::clone(&parent.world), ancestors: self.ancestors(parent.hash) };
+        let running = Running::new(World::clone(&parent.world), self.ancestors(parent.hash));
         let done = Job { forks: &self.forks, header: &header, withdrawals: &withdrawals, contents }
             .execute(running, rng);
 
-        header.state_root = done.world.state_root();
-        header.gas_used = done.gas_used;
-        header.transactions_root = ordered_trie_root_encoded(&done.transactions);
-        header.receipts_root = done.receipts_root;
-        header.logs_bloom = done.bloom;
-        header.withdrawals_root = withdrawals.as_deref().map(calculate_withdrawals_root);
-        if fork >= Fork::Cancun {
-            header.blob_gas_used = Some(done.versioned_hashes.len() as u64 * GAS_PER_BLOB);
-        }
-        if fork >= Fork::Prague {
-            header.requests_hash = Some(done.requests.requests_hash());
-        }
-        let sidecar = PayloadSidecar {
-            versioned_hashes: (fork >= Fork::Cancun).then_some(done.versioned_hashes),
-            parent_beacon_block_root: header.parent_beacon_block_root,
-            execution_requests: (fork >= Fork::Prague).then(|| done.requests.take()),
-        };
-        let payload = payload(&header, done.transactions, withdrawals);
-        let hash = header.hash_slow();
-        let world = Arc::new(done.world);
+        let mut done = done;
+        let world = std::mem::take(&mut done.world);
+        let state_root = world.state_root();
+        let Sealed { header, hash, payload, sidecar } =
+            seal(fork, header, done, withdrawals, state_root);
+        let world = Arc::new(world);
         let built = Built { fork, header, hash, payload, sidecar, world };
-        assert_eq!(
-            block_hash(&built.payload, &built.sidecar),
-            hash,
-            "payload of block {}",
-            built.header.number
-        );
         self.blocks.insert(hash, built.clone());
         built
     }
@@ -256,17 +217,84 @@ impl Builder {
     }
 }
 
+/// A block that is complete.
+pub(crate) struct Sealed {
+    pub header: Header,
+    pub hash: B256,
+    pub payload: Payload,
+    pub sidecar: PayloadSidecar,
+}
+
+/// Puts into a block's header what its execution gave.
+pub(crate) fn seal(
+    fork: Fork,
+    mut header: Header,
+    done: Done,
+    withdrawals: Option<Vec<Withdrawal>>,
+    state_root: B256,
+) -> Sealed {
+    header.state_root = state_root;
+    header.gas_used = done.gas_used;
+    header.transactions_root = ordered_trie_root_encoded(&done.transactions);
+    header.receipts_root = done.receipts_root;
+    header.logs_bloom = done.bloom;
+    header.withdrawals_root = withdrawals.as_deref().map(calculate_withdrawals_root);
+    if fork >= Fork::Cancun {
+        header.blob_gas_used = Some(done.versioned_hashes.len() as u64 * GAS_PER_BLOB);
+    }
+    if fork >= Fork::Prague {
+        header.requests_hash = Some(done.requests.requests_hash());
+    }
+    let sidecar = PayloadSidecar {
+        versioned_hashes: (fork >= Fork::Cancun).then_some(done.versioned_hashes),
+        parent_beacon_block_root: header.parent_beacon_block_root,
+        execution_requests: (fork >= Fork::Prague).then(|| done.requests.take()),
+    };
+    let payload = payload(&header, done.transactions, withdrawals);
+    let hash = header.hash_slow();
+    let number = header.number;
+    assert_eq!(block_hash(&payload, &sidecar), hash, "payload of block {number}");
+    Sealed { header, hash, payload, sidecar }
+}
+
+/// The state, the header and geth's file of a genesis.
+pub(crate) fn genesis(forks: &Forks) -> (World, Header, String) {
+    let addresses: Vec<_> = signers().iter().map(|signer| signer.address).collect();
+    let mut world = World(contracts::genesis(&addresses[..20]));
+    let ether = U256::from(10_u64.pow(18));
+    world.0.extend(
+        addresses.iter().map(|address| (*address, Account::funded(ether * U256::from(1000)))),
+    );
+    let header = genesis_header(forks, world.state_root());
+    let genesis_json = json!({
+        "config": forks.config_json(),
+        "nonce": "0x0",
+        "timestamp": format!("{GENESIS_TIME:#x}"),
+        "extraData": header.extra_data,
+        "gasLimit": format!("{:#x}", header.gas_limit),
+        "difficulty": "0x0",
+        "mixHash": header.mix_hash,
+        "coinbase": header.beneficiary,
+        "baseFeePerGas": format!("{:#x}", header.base_fee_per_gas.unwrap_or(0)),
+        "excessBlobGas": header.excess_blob_gas.map(|gas| format!("{gas:#x}")),
+        "blobGasUsed": header.blob_gas_used.map(|gas| format!("{gas:#x}")),
+        "alloc": world.alloc_json(),
+    });
+    (world, header, genesis_json.to_string())
+}
+
 /// A block to execute.
-struct Job<'a> {
-    forks: &'a Forks,
-    header: &'a Header,
-    withdrawals: &'a Option<Vec<Withdrawal>>,
-    contents: Contents,
+pub(crate) struct Job<'a> {
+    pub forks: &'a Forks,
+    pub header: &'a Header,
+    pub withdrawals: &'a Option<Vec<Withdrawal>>,
+    pub contents: Contents,
 }
 
 /// What execution gave.
-struct Done {
-    world: World,
+pub(crate) struct Done {
+    pub world: World,
+    pub touched: Touched,
     transactions: Vec<Bytes>,
     versioned_hashes: Vec<B256>,
     gas_used: u64,
@@ -276,7 +304,7 @@ struct Done {
 }
 
 impl Job<'_> {
-    fn execute(&self, running: Running, rng: &mut StdRng) -> Done {
+    pub(crate) fn execute(&self, running: Running, rng: &mut StdRng) -> Done {
         let header = self.header;
         let blobs = self.forks.blob_rules(header.timestamp);
         let params = blobs.map(|rules| rules.params());
@@ -320,10 +348,11 @@ impl Job<'_> {
             transactions.push(transaction);
         }
         let (evm, result) = executor.finish().expect("the block ends");
-        let world = evm.into_db().world;
+        let Running { world, touched, .. } = evm.into_db();
         let logs = result.receipts.iter().map(|receipt| receipt.bloom());
         Done {
             world,
+            touched,
             transactions: transactions.iter().map(|tx| tx.encoded_2718().into()).collect(),
             versioned_hashes,
             gas_used: result.gas_used,
@@ -340,6 +369,9 @@ impl Job<'_> {
                 (0..count).filter_map(|_| known.choose(rng)).copied().collect()
             }
             Contents::Everything => known,
+            Contents::Bounded(count) => {
+                (0..count).filter_map(|_| Action::BOUNDED.choose(rng)).copied().collect()
+            }
         }
     }
 }
@@ -357,6 +389,7 @@ fn withdrawals(rng: &mut StdRng, contents: Contents) -> Vec<Withdrawal> {
     let count = match contents {
         Contents::Random(_) => rng.random_range(0..4),
         Contents::Everything => 4,
+        Contents::Bounded(_) => 0,
     };
     let withdrawal = |index: u64| Withdrawal {
         index: rng.random_range(0..u64::from(u32::MAX)),

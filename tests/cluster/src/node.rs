@@ -132,6 +132,11 @@ impl Node {
         self.cluster.http_address().expect("it listens")
     }
 
+    /// Where the workers' proof stream is offered, `None` when it is not.
+    pub fn proof_address(&self) -> Option<SocketAddr> {
+        self.cluster.proof_address()
+    }
+
     /// Sends a block.
     pub async fn new_payload(&mut self, built: &Built) -> PayloadStatus {
         let (method, params) = built.new_payload();

@@ -16,11 +16,19 @@ use alloy_eips::{
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use secp256k1::{Message, SECP256K1, SecretKey};
-use std::sync::OnceLock;
+use std::{ops::Range, sync::OnceLock};
 use tandem_chain::Fork;
 
 /// Accounts with a known key and a balance in every genesis.
 const KEYS: u64 = 40;
+
+/// The first of the accounts of [`Action::Pay`], and how many there are.
+const PAID: u64 = 0x00aa_0000_0000;
+const PAID_MAX: u64 = 2_000;
+
+/// The first of the slots of [`Action::Spread`], and how many there are.
+const SPREAD: u64 = 1_000;
+const SPREAD_MAX: u64 = 8_000;
 
 /// An account whose key is known.
 #[derive(Clone, Debug)]
@@ -85,6 +93,12 @@ pub enum Action {
     Consolidate,
     /// A deposit.
     Deposit,
+    /// Value to one of some thousand accounts, more of them with every block.
+    Pay,
+    /// Writes and clears some of many slots, more of them with every block.
+    Spread,
+    /// CREATE2 of one of a few contracts, which may be there, may have been destroyed, or neither.
+    Recreate,
 }
 
 impl Action {
@@ -104,6 +118,17 @@ impl Action {
         (Self::Withdraw, Fork::Prague),
         (Self::Consolidate, Fork::Prague),
         (Self::Deposit, Fork::Prague),
+    ];
+
+    /// Those whose keys do not become more for ever. Before Cancun, contracts come and go with them.
+    pub const BOUNDED: [Self; 7] = [
+        Self::Pay,
+        Self::Pay,
+        Self::Spread,
+        Self::Store,
+        Self::Recreate,
+        Self::FactoryAndCall,
+        Self::Mortal,
     ];
 
     /// All that a fork allows.
@@ -174,6 +199,15 @@ impl Author<'_> {
                 (to.into(), value, none, 21_000)
             }
             Action::Store => (STORE.into(), 0, self.pairs(12), 500_000),
+            Action::Pay => {
+                let index = self.rng.random_range(0..self.number.min(PAID_MAX));
+                let to = Address::left_padding_from(&(PAID + index).to_be_bytes());
+                (to.into(), self.rng.random_range(1..1_000_000), none, 21_000)
+            }
+            Action::Spread => {
+                let slots = (self.number * 8).min(SPREAD_MAX);
+                (STORE.into(), 0, self.pairs_in(12, SPREAD..SPREAD + slots), 500_000)
+            }
             Action::Token => {
                 let to = match self.rng.random_bool(0.5) {
                     true => self.somebody(),
@@ -190,6 +224,12 @@ impl Author<'_> {
                 let salt = U256::from(self.rng.random_range(0..SALTS));
                 let input = [words([salt]), initcode()].concat();
                 (factory.into(), 3, input.into(), 500_000)
+            }
+            Action::Recreate => {
+                // 0 stands for CREATE, whose addresses have no end.
+                let salt = U256::from(self.rng.random_range(1..SALTS));
+                let input = [words([salt]), initcode()].concat();
+                (FACTORY.into(), 3, input.into(), 500_000)
             }
             Action::Mortal => {
                 let salt = U256::from(self.rng.random_range(1..SALTS));
@@ -226,9 +266,13 @@ impl Author<'_> {
 
     /// Up to `max` pairs of slot and value, four in ten of the values zero.
     fn pairs(&mut self, max: usize) -> Bytes {
+        self.pairs_in(max, 0..64)
+    }
+
+    fn pairs_in(&mut self, max: usize, slots: Range<u64>) -> Bytes {
         let count = self.rng.random_range(1..=max);
         let pairs = (0..count).map(|_| {
-            let slot = U256::from(self.rng.random_range(0..64_u64));
+            let slot = U256::from(self.rng.random_range(slots.clone()));
             let clears = self.rng.random_bool(0.4);
             (slot, if clears { U256::ZERO } else { U256::from(self.rng.random::<u128>()) })
         });

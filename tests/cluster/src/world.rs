@@ -7,7 +7,10 @@ use revm::{
     state::{Account as EvmAccount, AccountInfo, Bytecode},
 };
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeMap, convert::Infallible};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+};
 
 /// One account.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -113,6 +116,18 @@ pub struct Running {
     pub world: World,
     /// Hashes of the blocks before, for BLOCKHASH.
     pub ancestors: BTreeMap<u64, B256>,
+    /// What was written so far.
+    pub touched: Touched,
+}
+
+/// By address, whether the storage was cleared, and the slots written since.
+pub type Touched = BTreeMap<Address, (bool, BTreeSet<U256>)>;
+
+impl Running {
+    /// A block that begins on this state.
+    pub fn new(world: World, ancestors: BTreeMap<u64, B256>) -> Self {
+        Self { world, ancestors, touched: Touched::new() }
+    }
 }
 
 impl Database for Running {
@@ -146,6 +161,13 @@ impl DatabaseCommit for Running {
     fn commit(&mut self, changes: AddressMap<EvmAccount>) {
         for (address, account) in changes {
             if account.is_touched() {
+                let (wiped, slots) = self.touched.entry(address).or_default();
+                if account.is_selfdestructed() || account.info.is_empty() {
+                    *wiped = true;
+                    slots.clear();
+                } else {
+                    slots.extend(account.changed_storage_slots().map(|(slot, _)| *slot));
+                }
                 self.world.write(address, &account);
             }
         }

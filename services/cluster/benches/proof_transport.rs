@@ -1,0 +1,233 @@
+//! The proof stream in one process and over gRPC on loopback, on the updates that executing
+//! `corpora/demo` sent to the workers.
+//!
+//! Both sides have workers of their own over the same storage. First a table, the two alternating
+//! block by block: `burst` sends a block's updates one after the other, `paced` with the time in
+//! between that an EVM takes, so that what shows is what the transport adds after the last one. Then
+//! criterion on bursts.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{Engine, is_bench, quantile, say};
+use criterion::Criterion;
+use std::{
+    fs::File,
+    net::Ipv4Addr,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+use tandem_bus::Bus;
+use tandem_cluster_tests::{Corpus, Recorded};
+use tandem_executor::Executor;
+use tandem_multiproof_workers::{
+    Config, Deps, MultiproofWorkers,
+    grpc::{Client, ClientConfig, Server},
+};
+use tandem_policy::LivePolicies;
+use tandem_primitives::B256;
+use tandem_proto::{
+    multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status},
+    storage::StorageApi,
+};
+use tandem_storage_writer::StorageWriter;
+use tokio::{net::TcpListener, runtime::Runtime};
+use tokio_util::sync::CancellationToken;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Between two updates of a paced block.
+const PACE: Duration = Duration::from_micros(100);
+const ROUNDS: usize = 3;
+
+/// A block as the workers saw it.
+#[derive(Clone)]
+struct Seen {
+    begin: Begin,
+    updates: Vec<Arc<StateUpdate>>,
+}
+
+/// Workers that note what they are told.
+struct Noting {
+    inner: Arc<MultiproofWorkers>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+struct NotingSession {
+    inner: Box<dyn ProofSession>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl ProofApi for Noting {
+    fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
+        let inner = self.inner.begin(begin)?;
+        self.seen.lock().unwrap().push(Seen { begin, updates: Vec::new() });
+        Ok(Box::new(NotingSession { inner, seen: self.seen.clone() }))
+    }
+
+    fn discard(&self, block: B256) {
+        self.inner.discard(block);
+    }
+
+    fn status(&self) -> Result<Status, Error> {
+        self.inner.status()
+    }
+
+    fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
+        self.inner.prefetch(block, keys);
+    }
+}
+
+impl ProofSession for NotingSession {
+    fn update(&mut self, update: Arc<StateUpdate>) {
+        self.seen.lock().unwrap().last_mut().unwrap().updates.push(update.clone());
+        self.inner.update(update);
+    }
+
+    fn finish(&mut self) {
+        self.inner.finish();
+    }
+
+    fn roots(self: Box<Self>) -> Result<ShardRoots, Error> {
+        self.inner.roots()
+    }
+}
+
+fn workers(storage: &Arc<StorageWriter>) -> Arc<MultiproofWorkers> {
+    let storage: Arc<dyn StorageApi> = storage.clone();
+    let (bus, fatal) = (Bus::default(), CancellationToken::new());
+    let policies = LivePolicies::default();
+    let deps = Deps { storage, bus, policies, fatal };
+    MultiproofWorkers::start(&Config::default(), &deps).unwrap()
+}
+
+/// Executes the demo corpus; none of its blocks moves into the base.
+fn capture(runtime: &Runtime) -> (Arc<StorageWriter>, Vec<Seen>) {
+    let corpus = Corpus::demo();
+    let genesis = File::open(corpus.genesis()).unwrap();
+    let config = tandem_storage_writer::Config::default();
+    let deps = tandem_storage_writer::Deps::default();
+    let storage = StorageWriter::create_in_memory(genesis, config, deps).unwrap();
+    let seen = Arc::<Mutex<Vec<Seen>>>::default();
+    let inner = workers(&storage);
+    let deps = tandem_executor::Deps {
+        storage: storage.clone(),
+        proof: Arc::new(Noting { inner: inner.clone(), seen: seen.clone() }),
+        bus: Bus::default(),
+        policies: LivePolicies::default(),
+        fatal: CancellationToken::new(),
+    };
+    let executor = Executor::start(tandem_executor::Config::default(), deps).unwrap();
+    let engine = Engine::new(runtime, &executor.handle());
+    for Recorded { method, params, hash } in corpus.payloads() {
+        engine.new_payload(&method, &params, hash);
+    }
+    executor.stop();
+    inner.stop();
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    (storage, seen)
+}
+
+/// What one block took.
+#[derive(Clone, Copy)]
+struct Times {
+    /// From begin to roots.
+    block: Duration,
+    /// In the calls of `update`.
+    updates: Duration,
+    /// From the end of the updates to the roots.
+    tail: Duration,
+}
+
+fn run(api: &dyn ProofApi, block: &Seen, pace: Duration) -> Times {
+    let started = Instant::now();
+    let mut session = api.begin(block.begin).unwrap();
+    let mut updates = Duration::ZERO;
+    for update in &block.updates {
+        let sent = Instant::now();
+        session.update(update.clone());
+        updates += sent.elapsed();
+        while sent.elapsed() < pace {
+            std::hint::spin_loop();
+        }
+    }
+    let last = Instant::now();
+    session.finish();
+    session.roots().unwrap();
+    Times { block: started.elapsed(), updates, tail: last.elapsed() }
+}
+
+fn micros(times: &[Times], of: fn(&Times) -> Duration, share: f64) -> f64 {
+    let mut sorted: Vec<Duration> = times.iter().map(of).collect();
+    sorted.sort_unstable();
+    quantile(&sorted, share).as_secs_f64() * 1e6
+}
+
+/// The two alternating, block by block, each first in turn.
+fn compare(sides: [(&str, &dyn ProofApi); 2], blocks: &[Seen], name: &str, pace: Duration) {
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..=ROUNDS {
+        for (index, block) in blocks.iter().enumerate() {
+            for place in [(index + round) % 2, (index + round + 1) % 2] {
+                let took = run(sides[place].1, block, pace);
+                // The first round warms up, and the first block of each begins with empty tries.
+                if round > 0 && index > 0 {
+                    times[place].push(took);
+                }
+            }
+        }
+    }
+    let updates: usize = blocks[1..].iter().map(|block| block.updates.len()).sum();
+    for (place, (side, _)) in sides.iter().enumerate() {
+        let times = &times[place];
+        let sending: Duration = times.iter().map(|times| times.updates).sum();
+        say(&format!(
+            "{name:6} {side:12} {:9.0} {:9.0} {:9.0} {:9.0} {:14.0}",
+            micros(times, |times| times.block, 0.5),
+            micros(times, |times| times.block, 0.95),
+            micros(times, |times| times.tail, 0.5),
+            micros(times, |times| times.tail, 0.95),
+            sending.as_secs_f64() * 1e9 / (updates * ROUNDS) as f64,
+        ));
+    }
+}
+
+fn main() {
+    if !is_bench() {
+        return;
+    }
+    let runtime = Runtime::new().unwrap();
+    let (storage, blocks) = capture(&runtime);
+    let (local, behind) = (workers(&storage), workers(&storage));
+    let stop = CancellationToken::new();
+    let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let server = Server::start(behind.clone(), CancellationToken::new()).unwrap();
+    let serving = runtime.spawn(server.serve(listener, stop.clone()));
+    let client = Client::connect(&endpoint, ClientConfig::default(), runtime.handle()).unwrap();
+    let updates: usize = blocks.iter().map(|block| block.updates.len()).sum();
+    say(&format!("{} blocks of {} updates", blocks.len(), updates / blocks.len()));
+    say("µs                  block p50       p95  tail p50       p95  ns per update");
+    let sides: [(&str, &dyn ProofApi); 2] = [("in process", &*local), ("gRPC", &*client)];
+    compare(sides, &blocks, "burst", Duration::ZERO);
+    compare(sides, &blocks, "paced", PACE);
+
+    let mut criterion = Criterion::default().configure_from_args();
+    let mut group = criterion.benchmark_group("proof_transport");
+    group.sample_size(10).measurement_time(Duration::from_secs(4));
+    for (name, api) in sides {
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|count| {
+                let blocks = blocks.iter().cycle().take(count as usize);
+                blocks.map(|block| run(api, block, Duration::ZERO).block).sum()
+            });
+        });
+    }
+    group.finish();
+    drop(client);
+    stop.cancel();
+    runtime.block_on(serving).unwrap().unwrap();
+    local.stop();
+    behind.stop();
+}
