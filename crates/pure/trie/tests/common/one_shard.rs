@@ -2,6 +2,7 @@
 
 use super::*;
 use rand::seq::SliceRandom;
+use std::collections::BTreeSet;
 use tandem_primitives::SubtrieRoot;
 
 /// What keys a test's accounts and slots have.
@@ -74,6 +75,20 @@ pub fn updates(rng: &mut StdRng, state: &mut State, spaces: &Spaces) -> Vec<Acco
     for _ in 0..rng.random_range(0..30) {
         let mut next = update(rng, state, &spaces.0, &spaces.1);
         next.address_hash[0] &= 0x0f;
+        if next.account.is_some() && rng.random_ratio(1, 4) {
+            // So many that they are written together.
+            let keys: BTreeSet<B256> =
+                (0..rng.random_range(8..60)).map(|_| spaces.1.key(rng)).collect();
+            let deleted = rng.random_range(2..10);
+            next.slots = keys
+                .into_iter()
+                .map(|key| {
+                    let zero = rng.random_ratio(1, deleted);
+                    SlotUpdate { key, value: if zero { U256::ZERO } else { value(rng) } }
+                })
+                .collect();
+            next.slots.shuffle(rng);
+        }
         let before = state.0.get(&next.address_hash).cloned();
         state.apply(&next);
         updates.push(next.clone());
