@@ -51,7 +51,7 @@ doc:
 check: fmt clippy test conformance-sample doc
 
 # Benches: the trie against ethrex-trie, alloy-trie and its hashing, the peer table against scans,
-# newPayload for each corpus (more of them by TANDEM_CORPORA=folder:folder), the proof stream in
+# reads of the state, # newPayload for each corpus (more of them by TANDEM_CORPORA=folder:folder), the proof stream in
 # process and over gRPC
 bench *ARGS:
     cargo bench --locked --workspace \
@@ -59,6 +59,7 @@ bench *ARGS:
         --bench list \
         --bench floor \
         --bench table \
+        --bench state_view \
         --bench new_payload \
         --bench proof_transport \
         {{ ARGS }}

@@ -107,6 +107,8 @@ impl Cluster {
             Box::new(move |block| bus.publish(CHAIN_PERSISTED, ChainEvent { block }.encode()))
         };
         let policies = LivePolicies::new(config.policies);
+        let mut workers_config = config.multiproof_workers;
+        workers_config.side_chain_blocks = config.storage_writer.side_chain_blocks;
         let mut executor_config = config.executor;
         executor_config.persist_depth = config.storage_writer.persist_depth;
         executor_config.side_chain_blocks = config.storage_writer.side_chain_blocks;
@@ -119,7 +121,7 @@ impl Cluster {
             tandem_blob_validator::Deps { bus: bus.clone(), fatal: fatal.clone() },
         )?;
         let workers = MultiproofWorkers::start(
-            &config.multiproof_workers,
+            &workers_config,
             &tandem_multiproof_workers::Deps {
                 storage: api.clone(),
                 bus: bus.clone(),

@@ -4,8 +4,8 @@
 //! Everything here may wait for the database: never call it on the async reactor.
 
 use crate::{
-    cache::BaseCache, config::Config, error::Error, layers::Layers, recent::Recent,
-    state::StateReader, tree::Tree, view::StateView,
+    ancestors::Windows, cache::BaseCache, config::Config, error::Error, layers::Layers,
+    recent::Recent, state::StateReader, tree::Tree, view::StateView,
 };
 use alloy_consensus::Header;
 use alloy_rlp::Decodable;
@@ -44,6 +44,7 @@ pub struct Chain {
     pub(crate) spec: ChainSpec,
     pub(crate) tree: RwLock<Tree>,
     pub(crate) recent: Arc<Recent>,
+    pub(crate) windows: Windows,
     pub(crate) storage: Arc<dyn StorageApi>,
     genesis: BlockId,
     /// See [`Config`].
@@ -70,6 +71,7 @@ impl Chain {
             spec,
             tree: RwLock::default(),
             recent: Arc::new(Recent::new(cache)),
+            windows: Windows::default(),
             storage,
             genesis: checkpoint.genesis,
             persist_depth: config.persist_depth,
@@ -307,17 +309,16 @@ impl Chain {
         }
     }
 
-    /// Hash of the block at a height below `parent`'s child (BLOCKHASH).
-    pub(crate) fn block_hash(&self, parent: BlockId, number: BlockNumber) -> Result<B256, Error> {
-        Ok(self.ancestor(parent, number)?.unwrap_or_default())
-    }
-
     fn stored_canonical(&self, id: BlockId) -> Result<bool, Error> {
         let stored = self.stored_header(BlockRef::Number(id.number))?;
         Ok(stored.is_some_and(|(found, _)| found == id))
     }
 
-    fn stored_header(&self, block: BlockRef) -> Result<Option<(BlockId, Header)>, Error> {
+    /// A header by number or hash, from storage-writer.
+    pub(crate) fn stored_header(
+        &self,
+        block: BlockRef,
+    ) -> Result<Option<(BlockId, Header)>, Error> {
         let Some((id, rlp)) = self.storage.header(block)? else { return Ok(None) };
         let header = Header::decode(&mut rlp.as_ref())
             .map_err(|error| record_error("header", id.hash, error))?;

@@ -10,7 +10,7 @@ pub struct Config {
     /// Blocks that the base stays behind the head. Not a setting of its own: storage-writer's.
     #[serde(skip)]
     pub persist_depth: u64,
-    /// How far below the base side chains are kept. storage-writer's setting too.
+    /// How far below the base side chains are kept. storage-writer's setting, too.
     #[serde(skip)]
     pub side_chain_blocks: u64,
     /// Threads that execute transactions ahead of their turn, beside the engine's. 0 turns that

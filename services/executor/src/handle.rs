@@ -73,10 +73,12 @@ impl Handle {
         payload: Payload,
         sidecar: PayloadSidecar,
     ) -> Result<PayloadStatus, Error> {
+        let chain = self.chain.clone();
         let decoded = on_cpu(move || {
             let block =
                 info_span!("decode_payload").in_scope(|| Block::from_payload(payload, &sidecar))?;
             let block = Arc::new(block);
+            chain.start_read_ahead(&block);
             Ok::<_, BlockError>((block.clone(), Senders::recover(block)))
         });
         match decoded.await? {

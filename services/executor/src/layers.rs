@@ -103,6 +103,11 @@ impl Layers {
         self.tree.len()
     }
 
+    /// Whether there is no layer.
+    pub fn is_empty(&self) -> bool {
+        self.tree.is_empty()
+    }
+
     /// Hashes of the layers of blocks below this number.
     pub fn below(&self, number: BlockNumber) -> Vec<B256> {
         self.tree.below(number)

@@ -21,6 +21,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod ancestors;
 mod build;
 mod cache;
 mod call;
@@ -39,6 +40,7 @@ mod handle;
 mod layers;
 mod metrics;
 mod proof;
+mod read_ahead;
 mod receipts;
 mod recent;
 mod requests;
@@ -51,6 +53,14 @@ pub mod stateless;
 mod status;
 mod tree;
 mod view;
+
+/// What the benches measure. No interface: it changes with what is behind it.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::{
+        cache::BaseCache, layers::Layers, recent::Recent, state::StateReader, view::StateView,
+    };
+}
 
 pub use build::{BuiltPayload, PayloadAttributes, PayloadId};
 pub use call::{AccessListOutcome, CallOutcome, CallRequest, GasEstimate};

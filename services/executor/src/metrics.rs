@@ -13,6 +13,7 @@ pub const TRANSACTIONS: &str = "tandem_executor_transactions_total";
 pub const INVALID: &str = "tandem_executor_invalid_blocks_total";
 pub const READS: &str = "tandem_executor_state_reads_total";
 pub const SPECULATED: &str = "tandem_executor_speculated_transactions_total";
+pub const READ_AHEAD: &str = "tandem_executor_read_ahead_total";
 pub const ROOT_RETRIES: &str = "tandem_executor_root_retries_total";
 pub const LAYERS: &str = "tandem_executor_layers";
 pub const POLICIES: &str = "tandem_executor_policies_info";
@@ -42,6 +43,11 @@ pub fn describe() {
         SPECULATED,
         Unit::Count,
         "Transactions executed ahead of their turn, and how they fared: executed, committed, conflict"
+    );
+    describe_counter!(
+        READ_AHEAD,
+        Unit::Count,
+        "Values that blocks name, read into the cache before they execute, by kind"
     );
     describe_counter!(
         ROOT_RETRIES,

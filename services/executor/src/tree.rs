@@ -8,7 +8,7 @@ use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::storage::Forkchoice;
 
 /// Blocks kept below the base: parents for validation and hashes for BLOCKHASH come from here.
-const BELOW_BASE: BlockNumber = 256;
+pub(crate) const BELOW_BASE: BlockNumber = 256;
 
 /// One executed, valid block.
 #[derive(Clone, Debug)]
@@ -31,6 +31,12 @@ impl Tree {
     /// Adds a valid block.
     pub fn insert(&mut self, id: BlockId, header: Arc<Header>) {
         self.nodes.insert(id.hash, Node { id, header });
+    }
+
+    /// Adds a block that is in the base's chain.
+    pub fn insert_canonical(&mut self, id: BlockId, header: Arc<Header>) {
+        self.canonical.insert(id.number, id.hash);
+        self.insert(id, header);
     }
 
     /// A recent block.

@@ -2,20 +2,21 @@
 //! storage-writer.
 
 use crate::{
-    cache::Epoch,
+    cache::{Epoch, Generation},
     code,
     error::Error,
     layers::{Branch, Layers},
     recent::Recent,
     state::StateReader,
 };
+use alloy_primitives::map::{B256Set, HashSet};
 use crossbeam_utils::CachePadded;
 use revm::state::Bytecode;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
-use tandem_primitives::{Account, B256, U256};
+use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256};
 use tandem_proto::storage::{ReadState, StateValues, StorageApi};
 
 /// Where reads are answered.
@@ -58,12 +59,33 @@ impl Counters {
     }
 }
 
+/// How much was read ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ReadAhead {
+    /// Accounts asked for.
+    pub accounts: usize,
+    /// Slots asked for.
+    pub slots: usize,
+    /// Codes asked for.
+    pub codes: usize,
+}
+
 /// What layers and cache say.
 enum Found<T> {
     /// The value.
     Here(T),
     /// It is unchanged above this base, and may be added to the cache in this epoch.
     Below(B256, Epoch),
+}
+
+/// What has to be read.
+struct Missing {
+    base: B256,
+    epoch: Epoch,
+    values: ReadState,
+    /// Of the slots in `values`.
+    generations: Vec<Generation>,
+    codes: B256Set,
 }
 
 /// The state as of one block, for any number of threads.
@@ -143,6 +165,90 @@ impl StateView {
                 look(layers, self.branch.reaches(&layers.base().hash))
             }),
         }
+    }
+
+    /// Reads into the cache what of these keys is in neither layers nor cache: accounts and slots
+    /// in one call, then in another the code of those accounts that are `called`. Nothing is read
+    /// where the layers do not reach the base.
+    ///
+    /// The layers are looked at under the read lock and not held: whoever changes them then waits a
+    /// moment, and need not copy them.
+    ///
+    /// # Errors
+    /// As those of [`StateReader`]; what was read until then is in the cache.
+    pub fn read_ahead(
+        &self,
+        accounts: &B256Set,
+        slots: &HashSet<(B256, B256)>,
+        called: &B256Set,
+    ) -> Result<ReadAhead, Error> {
+        let cache = self.recent.cache();
+        let missing = self.recent.read(|layers| self.missing(layers, accounts, slots, called));
+        let Some(Missing { base, epoch, values, generations, mut codes }) = missing else {
+            return Ok(ReadAhead::default());
+        };
+        if !values.accounts.is_empty() || !values.slots.is_empty() {
+            let read = self.read(&base, &values)?;
+            for (hash, account) in values.accounts.iter().zip(read.accounts) {
+                cache.add_account(epoch, *hash, account);
+                if let Some(account) = account.filter(|_| called.contains(hash)) {
+                    codes.insert(account.code_hash);
+                }
+            }
+            for ((key, generation), value) in values.slots.iter().zip(generations).zip(read.slots) {
+                cache.add_slot(epoch, *key, generation, value);
+            }
+        }
+        codes.retain(|hash| *hash != EMPTY_CODE_HASH && cache.code(hash).is_none());
+        let request = ReadState { codes: codes.into_iter().collect(), ..ReadState::default() };
+        if !request.codes.is_empty() {
+            let read = self.read(&base, &request)?.codes;
+            for (hash, code) in request.codes.iter().zip(read) {
+                if let Some(code) = code {
+                    cache.add_code(*hash, code::analyze(code));
+                }
+            }
+        }
+        let (accounts, slots) = (values.accounts.len(), values.slots.len());
+        Ok(ReadAhead { accounts, slots, codes: request.codes.len() })
+    }
+
+    /// What of these keys is in neither layers nor cache; `None` where the layers do not reach the
+    /// base.
+    fn missing(
+        &self,
+        layers: &Layers,
+        accounts: &B256Set,
+        slots: &HashSet<(B256, B256)>,
+        called: &B256Set,
+    ) -> Option<Missing> {
+        let (cache, branch, epoch) = (self.recent.cache(), &self.branch, layers.epoch());
+        let base = layers.base().hash;
+        if layers.resets() != self.resets || !branch.reaches(&base) {
+            return None;
+        }
+        let mut values = ReadState::default();
+        let mut codes = B256Set::default();
+        for hash in accounts {
+            let known = layers.account(branch, hash);
+            match known.or_else(|| cache.account(epoch, hash)) {
+                None => values.accounts.push(*hash),
+                Some(Some(account)) if called.contains(hash) => {
+                    codes.insert(account.code_hash);
+                }
+                Some(_) => {}
+            }
+        }
+        let mut generations = Vec::new();
+        for (hash, slot) in slots {
+            let known = layers.slot(branch, hash, slot);
+            if known.or_else(|| cache.slot(epoch, hash, slot)).is_none() {
+                generations.push(cache.generation(hash));
+                values.slots.push((*hash, *slot));
+            }
+        }
+        codes.retain(|hash| cache.code(hash).is_none() && layers.code(branch, hash).is_none());
+        Some(Missing { base, epoch, values, generations, codes })
     }
 
     /// Reads from storage-writer what was not found in the layers above the base `from`.

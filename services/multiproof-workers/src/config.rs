@@ -19,6 +19,9 @@ pub struct Config {
     /// Where the proof stream is offered to executors of other processes, without encryption or
     /// authentication: for networks that one trusts. Not offered by default.
     pub grpc_addr: Option<SocketAddr>,
+    /// How far below the base side chains are kept. Not a setting of its own: storage-writer's.
+    #[serde(skip)]
+    pub side_chain_blocks: u64,
 }
 
 impl Default for Config {
@@ -32,6 +35,7 @@ impl Default for Config {
             trie_bytes_max: 1 << 30,
             verify_nodes: true,
             grpc_addr: None,
+            side_chain_blocks: 256,
         }
     }
 }

@@ -113,6 +113,7 @@ impl Owner {
         }
         let bytes: usize = self.shards.iter().map(ShardTrie::byte_len).sum();
         self.instruments.trie_bytes.set(bytes as f64);
+        self.instruments.layer_bytes.set(self.layers.read().bytes() as f64);
         self.boards[self.index].set(bytes, self.tip);
         if bytes > self.trie_bytes_max {
             let share = self.trie_bytes_max / self.shards.len();

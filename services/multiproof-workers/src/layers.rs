@@ -7,9 +7,6 @@ pub use tandem_layers::Branch;
 use tandem_layers::{Index, Tree};
 use tandem_primitives::{B256, BlockId, BlockNumber, NodeChange, TrieDiff};
 
-/// Side-chain layers this far below the base are dropped: nobody builds on them any more.
-const SIDE_CHAIN_DEPTH: BlockNumber = 256;
-
 /// What the layers know of one path.
 pub enum Found<'a> {
     /// The node that stands there.
@@ -24,6 +21,7 @@ pub enum Found<'a> {
 #[derive(Default)]
 pub struct Layers {
     tree: Tree<Arc<TrieDiff>>,
+    bytes: usize,
     /// Positions in the layers' diffs, by the hash of trie and path. Two paths may share an entry;
     /// the diff itself tells them apart.
     changes: Index<u64, u32>,
@@ -34,6 +32,7 @@ pub struct Layers {
 impl Layers {
     pub fn insert(&mut self, block: BlockId, parent: B256, diff: Arc<TrieDiff>) {
         let Some(stamp) = self.tree.insert(block, parent, diff.clone()) else { return };
+        self.bytes += diff.byte_len();
         for (position, change) in (0..).zip(diff.iter()) {
             let key = self.hasher.hash_one((change.owner, change.path));
             self.changes.insert(stamp, key, position);
@@ -49,6 +48,7 @@ impl Layers {
 
     pub fn remove(&mut self, block: &B256) {
         let Some((stamp, diff)) = self.tree.remove(block) else { return };
+        self.bytes -= diff.byte_len();
         for change in diff.iter() {
             let key = self.hasher.hash_one((change.owner, change.path));
             self.changes.remove(&stamp, key);
@@ -58,17 +58,23 @@ impl Layers {
         }
     }
 
-    /// The base has moved up to this block: everything it contains can be read there.
+    /// Bytes of the diffs that the layers hold, without the indices.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The base has moved up to this block: everything it contains can be read there. Side chains
+    /// `side_chain_blocks` below it are dropped, as storage-writer drops their records.
     ///
     /// The event comes after the base's batch is written, and every read of the base takes a
     /// snapshot at its own time, so any read made after this call sees the block there.
-    pub fn persisted(&mut self, base: BlockId) {
+    pub fn persisted(&mut self, base: BlockId, side_chain_blocks: BlockNumber) {
         let mut hash = base.hash;
         while let Some((_, parent)) = self.tree.parent(&hash) {
             self.remove(&hash);
             hash = parent;
         }
-        for side in self.tree.below((base.number + 1).saturating_sub(SIDE_CHAIN_DEPTH)) {
+        for side in self.tree.below(base.number.saturating_sub(side_chain_blocks)) {
             self.remove(&side);
         }
     }
@@ -166,7 +172,7 @@ mod tests {
         for n in 1..=5 {
             layers.insert(id(n), id(n - 1).hash, diff(&[], &[]));
         }
-        layers.persisted(id(3));
+        layers.persisted(id(3), 256);
         assert_eq!(layers.tree.len(), 2);
         assert!(!layers.contains(&id(1).hash) && !layers.contains(&id(3).hash));
         assert_eq!(layers.branch(id(5).hash).bottom(), id(3).hash);

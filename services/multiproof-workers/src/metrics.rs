@@ -20,6 +20,7 @@ pub const DUPLICATES: &str = "tandem_multiproof_workers_duplicate_targets_total"
 pub const PREFETCH_DROPPED: &str = "tandem_multiproof_workers_prefetch_dropped_total";
 pub const NODES: &str = "tandem_multiproof_workers_nodes_changed_total";
 pub const TRIE_BYTES: &str = "tandem_multiproof_workers_trie_bytes";
+pub const LAYER_BYTES: &str = "tandem_multiproof_workers_layer_bytes";
 pub const CLEARED: &str = "tandem_multiproof_workers_tries_cleared_total";
 pub const STREAMS: &str = "tandem_multiproof_workers_streams";
 pub const CONNECTIONS: &str = "tandem_multiproof_workers_client_connections_total";
@@ -61,6 +62,8 @@ pub fn describe() {
     describe_counter!(PREFETCH_DROPPED, count, "Advice dropped because a worker had enough to do");
     describe_counter!(NODES, count, "Trie nodes changed by blocks");
     describe_gauge!(TRIE_BYTES, Unit::Bytes, "Memory of one worker's revealed tries");
+    let text = "Trie changes that one worker holds, without indices";
+    describe_gauge!(LAYER_BYTES, Unit::Bytes, text);
     let text = "Times that a worker dropped its tries (reorg, invalid block)";
     describe_counter!(CLEARED, count, text);
 }

@@ -55,6 +55,7 @@ pub struct Owner {
     persisted: Subscription,
     pub(crate) boards: Arc<[Board]>,
     pub(crate) trie_bytes_max: usize,
+    side_chain_blocks: u64,
     /// Keys of the batch that is being gathered.
     pub(crate) targets: Vec<WalkTarget>,
     pub(crate) dispatch: Dispatch,
@@ -96,6 +97,7 @@ impl Owner {
             shards,
             place,
             trie_bytes_max: config.trie_bytes_max * owned.len() / Shard::COUNT,
+            side_chain_blocks: config.side_chain_blocks,
             owned,
             layers: Arc::default(),
             tip: None,
@@ -401,7 +403,7 @@ impl Owner {
             newest = ChainEvent::decode(&payload).or(newest);
         }
         if let Some(event) = newest {
-            self.layers.write().persisted(event.block);
+            self.layers.write().persisted(event.block, self.side_chain_blocks);
         }
     }
 }

@@ -52,6 +52,7 @@ pub struct Instruments {
     pub prefetch_dropped: Counter,
     pub nodes: Counter,
     pub trie_bytes: Gauge,
+    pub layer_bytes: Gauge,
     pub cleared: Counter,
 }
 
@@ -76,6 +77,7 @@ impl Instruments {
             prefetch_dropped: counter!(names::PREFETCH_DROPPED),
             nodes: counter!(names::NODES),
             trie_bytes: gauge!(names::TRIE_BYTES, "worker" => owner.to_string()),
+            layer_bytes: gauge!(names::LAYER_BYTES, "worker" => owner.to_string()),
             cleared: counter!(names::CLEARED),
         }
     }

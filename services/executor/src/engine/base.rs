@@ -20,9 +20,17 @@ impl Engine {
 
     /// Takes in the blocks that are pending in storage-writer and not known here.
     pub(super) fn load_pending(&mut self) -> Result<(), Error> {
-        let base = self.storage.checkpoint()?.base;
+        let mut base = self.storage.checkpoint()?.base;
+        // The base may move between the two questions; then what it took in would be in neither.
+        let pending = loop {
+            let pending = self.storage.pending()?;
+            let after = self.storage.checkpoint()?.base;
+            if base == after {
+                break pending;
+            }
+            base = after;
+        };
         self.base_limit = self.base_limit.max(base.number);
-        let pending = self.storage.pending()?;
         let mut headers = Vec::with_capacity(pending.len());
         for block in &pending {
             let header = Header::decode(&mut block.header.as_ref()).map_err(|error| {
@@ -32,6 +40,7 @@ impl Engine {
             headers.push((block.id, Arc::new(header)));
         }
         self.chain.recent.rebase(base, pending);
+        self.chain.load_below(base)?;
         let mut tree = self.chain.tree.write();
         headers.into_iter().for_each(|(id, header)| tree.insert(id, header));
         Ok(())

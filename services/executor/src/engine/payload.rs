@@ -63,7 +63,7 @@ impl Engine {
             let verdict = verdict.clone();
             return Ok(self.refuse(id.hash, verdict));
         }
-        if self.chain.header_by_hash(id.hash)?.is_some() {
+        if self.chain.knows(id)? {
             return Ok(PayloadStatus::valid(id.hash));
         }
         let Some((parent_id, parent_header)) = self.chain.header_by_hash(parent)? else {

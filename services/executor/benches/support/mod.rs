@@ -1,0 +1,58 @@
+//! A storage-writer that nobody must ask.
+
+use std::sync::Arc;
+use tandem_primitives::BlockId;
+use tandem_primitives::{B256, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget};
+use tandem_proto::storage::*;
+
+/// All that the benches read is in memory: every call fails.
+pub struct Nothing;
+
+fn asked<T>() -> Result<T> {
+    Err(Error::Unavailable("a bench went to the database".into()))
+}
+
+impl StorageApi for Nothing {
+    fn acquire_epoch(&self, _: &str) -> Result<Epoch> {
+        asked()
+    }
+    fn checkpoint(&self) -> Result<Checkpoint> {
+        asked()
+    }
+    fn pending(&self) -> Result<Vec<Block>> {
+        asked()
+    }
+    fn trie_diff(&self, _: B256) -> Result<Option<Arc<TrieDiff>>> {
+        asked()
+    }
+    fn read_state(&self, _: &ReadState) -> Result<StateValues> {
+        asked()
+    }
+    fn walk_trie(&self, _: &[WalkTarget]) -> Result<TrieNodes> {
+        asked()
+    }
+    fn commit(&self, _: Epoch, _: Block) -> Result<()> {
+        asked()
+    }
+    fn discard(&self, _: Epoch, _: B256) -> Result<()> {
+        asked()
+    }
+    fn put_trie_diff(&self, _: B256, _: &[Shard], _: Arc<TrieDiff>) -> Result<()> {
+        asked()
+    }
+    fn canonicalize(&self, _: Epoch, _: Forkchoice) -> Result<()> {
+        asked()
+    }
+    fn rewind(&self, _: Epoch, _: BlockNumber) -> Result<()> {
+        asked()
+    }
+    fn block(&self, _: BlockRef) -> Result<Option<BlockRecord>> {
+        asked()
+    }
+    fn header(&self, _: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
+        asked()
+    }
+    fn transaction(&self, _: B256) -> Result<Option<TransactionPlace>> {
+        asked()
+    }
+}

@@ -1,0 +1,160 @@
+//! What a block says it will read, read in one call of storage-writer before it executes.
+//!
+//! Who is called and what stands in access lists is known once the payload is decoded. What of it
+//! is neither in the layers nor in the cache is read beside the recovery of senders: a call for
+//! accounts and slots, and one for the code of those that are called, which is analyzed on the way.
+//! Usually there is nothing to read. Then it costs a look-up for each key, on a thread that is not
+//! the engine's.
+
+use crate::{
+    chain::Chain,
+    metrics as names,
+    view::{ReadAhead, StateView},
+};
+use alloy_consensus::Transaction as _;
+use alloy_eips::{
+    eip2935::HISTORY_STORAGE_ADDRESS, eip4788::BEACON_ROOTS_ADDRESS,
+    eip7002::WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
+    eip7251::CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
+};
+use alloy_primitives::map::{B256Set, HashSet};
+use metrics::counter;
+use std::sync::Arc;
+use tandem_chain::Block;
+use tandem_primitives::{Address, B256, keccak256};
+use tracing::{Span, debug, field::Empty, info_span};
+
+/// Keys read ahead for one block at most: as many accounts, and as many slots.
+const KEYS_MAX: usize = 8_192;
+
+/// What a block names, hashed; nothing twice.
+#[derive(Default, Debug)]
+struct Named {
+    accounts: B256Set,
+    slots: HashSet<(B256, B256)>,
+    /// Accounts whose code runs if they have any.
+    called: B256Set,
+}
+
+impl Named {
+    fn of(block: &Block) -> Self {
+        let mut named = Self::default();
+        for address in [
+            BEACON_ROOTS_ADDRESS,
+            HISTORY_STORAGE_ADDRESS,
+            WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
+            CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
+        ] {
+            named.call(address);
+        }
+        named.account(block.header.beneficiary);
+        for withdrawal in block.withdrawals.iter().flatten() {
+            named.account(withdrawal.address);
+        }
+        for transaction in &block.transactions {
+            if let Some(to) = transaction.to() {
+                named.call(to);
+            }
+            for item in transaction.access_list().into_iter().flat_map(|list| list.iter()) {
+                let account = named.account(item.address);
+                for key in &item.storage_keys {
+                    if named.slots.len() < KEYS_MAX {
+                        named.slots.insert((account, keccak256(key)));
+                    }
+                }
+            }
+            for authorization in transaction.authorization_list().into_iter().flatten() {
+                named.call(authorization.address);
+            }
+        }
+        named
+    }
+
+    fn account(&mut self, address: Address) -> B256 {
+        let hash = keccak256(address);
+        if self.accounts.len() < KEYS_MAX {
+            self.accounts.insert(hash);
+        }
+        hash
+    }
+
+    fn call(&mut self, address: Address) {
+        let hash = self.account(address);
+        self.called.insert(hash);
+    }
+}
+
+impl Chain {
+    /// Starts to read ahead what the block names, on the rayon pool. Advice: when the parent is not
+    /// executed yet, or storage-writer does not answer, nothing is read, and the block reads for
+    /// itself.
+    pub(crate) fn start_read_ahead(self: &Arc<Self>, block: &Arc<Block>) {
+        let (chain, block, parent) = (self.clone(), block.clone(), Span::current());
+        rayon::spawn(move || {
+            let span = info_span!(
+                parent: &parent, "read_ahead",
+                accounts = Empty, slots = Empty, codes = Empty,
+            );
+            let _entered = span.enter();
+            let named = Named::of(&block);
+            let (recent, storage) = (chain.recent.clone(), chain.storage.clone());
+            let view = StateView::passing(block.header.parent_hash, recent, storage);
+            match view.read_ahead(&named.accounts, &named.slots, &named.called) {
+                Ok(read) => count(read),
+                Err(error) => debug!(%error, "nothing read ahead"),
+            }
+        });
+    }
+}
+
+fn count(read: ReadAhead) {
+    let ReadAhead { accounts, slots, codes } = read;
+    let span = Span::current();
+    for (kind, count) in [("accounts", accounts), ("slots", slots), ("codes", codes)] {
+        span.record(kind, count);
+        counter!(names::READ_AHEAD, "kind" => kind).increment(count as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_consensus::{SignableTransaction as _, TxEip1559, TxEip7702};
+    use alloy_eips::{
+        eip2718::Encodable2718 as _,
+        eip2930::{AccessList, AccessListItem},
+        eip7702::{Authorization, SignedAuthorization},
+    };
+    use alloy_primitives::{Signature, U256};
+    use tandem_chain::{Header, Transaction};
+
+    fn address(n: u8) -> Address {
+        Address::repeat_byte(n)
+    }
+
+    #[test]
+    fn a_block_names_whom_it_calls_and_what_stands_in_access_lists() {
+        let item = AccessListItem { address: address(2), storage_keys: vec![B256::ZERO; 2] };
+        let access_list = AccessList(vec![item]);
+        let signature = Signature::new(U256::from(1), U256::from(1), false);
+        let plain = TxEip1559 { to: address(1).into(), access_list, ..TxEip1559::default() };
+        let inner = Authorization { chain_id: U256::ZERO, address: address(4), nonce: 0 };
+        let authorization = SignedAuthorization::new_unchecked(inner, 0, U256::ZERO, U256::ZERO);
+        let authorization_list = vec![authorization];
+        let set_code = TxEip7702 { to: address(3), authorization_list, ..TxEip7702::default() };
+        let raw = [
+            Transaction::from(plain.into_signed(signature)).encoded_2718().into(),
+            Transaction::from(set_code.into_signed(signature)).encoded_2718().into(),
+        ];
+        let header = Header { beneficiary: address(5), ..Header::default() };
+        let named = Named::of(&Block::seal(header, &raw, None).unwrap());
+        for (n, called) in [(1, true), (2, false), (3, true), (4, true), (5, false)] {
+            let hash = keccak256(address(n));
+            assert!(named.accounts.contains(&hash), "account {n}");
+            assert_eq!(named.called.contains(&hash), called, "account {n}");
+        }
+        assert_eq!(named.accounts.len(), 5 + 4, "and four system contracts");
+        let slot = (keccak256(address(2)), keccak256(B256::ZERO));
+        assert_eq!(named.slots.into_iter().collect::<Vec<_>>(), [slot]);
+    }
+}
