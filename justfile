@@ -51,8 +51,8 @@ doc:
 check: fmt clippy test conformance-sample doc
 
 # Benches: the trie against ethrex-trie, alloy-trie and its hashing, the peer table against scans,
-# reads of the state, # newPayload for each corpus (more of them by TANDEM_CORPORA=folder:folder), the proof stream in
-# process and over gRPC
+# reads of the state over layers, newPayload for each corpus (more of them by
+# TANDEM_CORPORA=folder:folder), the proof stream in process and over gRPC
 bench *ARGS:
     cargo bench --locked --workspace \
         --bench trie \
