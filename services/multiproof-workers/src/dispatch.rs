@@ -18,7 +18,7 @@ const JOB_TARGETS_MAX: usize = 16_384;
 const BACKLOG_MAX: usize = 8_192;
 
 /// Buffers of answers kept for later jobs, if they are not larger.
-const SPARE_BYTES_MAX: usize = 256 << 10;
+const SPARE_BYTES_MAX: usize = 64 << 10;
 
 /// One owner's jobs.
 pub struct Dispatch {

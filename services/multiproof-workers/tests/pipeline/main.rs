@@ -5,6 +5,7 @@
 #[path = "../../../../crates/pure/trie/tests/common/mod.rs"]
 mod common;
 mod fake;
+mod token;
 
 use common::{KeySpace, State, rng, update};
 use fake::Fake;
@@ -14,14 +15,14 @@ use std::{
     thread,
     time::Duration,
 };
-use tandem_multiproof_workers::{Config, Deps, MultiproofWorkers};
+use tandem_multiproof_workers::{Config, MultiproofWorkers};
 use tandem_policy::{LivePolicies, Policies};
-use tandem_primitives::{Account, AccountUpdate, B256, BlockId, SlotUpdate, U256, keccak256};
+use tandem_primitives::{AccountUpdate, B256, BlockId, keccak256};
 use tandem_proto::{
     multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession, StateUpdate},
     storage,
 };
-use tokio_util::sync::CancellationToken;
+use token::{after, id, policies, small, start, token, token_state, write};
 
 const BATCHINGS: [&str; 8] = [
     "none",
@@ -34,20 +35,6 @@ const BATCHINGS: [&str; 8] = [
     "drain",
 ];
 const CHUNKINGS: [&str; 3] = ["always", "while-idle", "never"];
-
-fn policies(batching: &str, chunking: &str, chunk_targets: u32) -> Policies {
-    let mut policies = Policies::default();
-    policies.set("batching", batching).unwrap();
-    policies.set("chunking", chunking).unwrap();
-    policies.set("chunk_targets", &chunk_targets.to_string()).unwrap();
-    policies
-}
-
-fn start(fake: &Arc<Fake>, config: &Config, live: &LivePolicies) -> Arc<MultiproofWorkers> {
-    let (storage, bus, policies) = (fake.clone(), fake.bus.clone(), live.clone());
-    let deps = Deps { storage, bus, policies, fatal: CancellationToken::new() };
-    MultiproofWorkers::start(config, &deps).unwrap()
-}
 
 /// A block's updates and the state they lead to.
 struct Change {
@@ -96,10 +83,6 @@ fn feed(rng: &mut StdRng, session: &mut dyn ProofSession, updates: &[Arc<StateUp
 
 fn root(session: Box<dyn ProofSession>) -> Result<B256, Error> {
     session.roots().map(|answer| tandem_trie::combine(&answer.roots).unwrap().0)
-}
-
-fn id(number: u64, salt: u64) -> BlockId {
-    BlockId::new(number, keccak256([number.to_be_bytes(), salt.to_be_bytes()].concat()))
 }
 
 /// Blocks of one branch from the base up, each with its state.
@@ -181,38 +164,6 @@ fn roots_are_right_under_any_schedule() {
         }
         workers.stop();
     }
-}
-
-/// An account with so many slots, all of which are in one storage trie.
-fn token(slots: u64) -> AccountUpdate {
-    let slot = |n: u64| SlotUpdate { key: keccak256(n.to_be_bytes()), value: U256::from(n + 1) };
-    let account = Some(Account { nonce: 1, ..Account::default() });
-    let address_hash = B256::repeat_byte(0x35);
-    AccountUpdate { address_hash, account, wiped: false, slots: (0..slots).map(slot).collect() }
-}
-
-fn token_state(slots: u64) -> State {
-    let mut state = State::default();
-    state.apply(&token(slots));
-    state
-}
-
-/// Writes one slot of the token.
-fn write(slot: u64, value: u64) -> Arc<StateUpdate> {
-    let mut update = token(0);
-    let key = keccak256(slot.to_be_bytes());
-    update.slots = vec![SlotUpdate { key, value: U256::from(value) }];
-    Arc::new(StateUpdate { accounts: vec![update] })
-}
-
-fn after(state: &State, updates: &[Arc<StateUpdate>]) -> State {
-    let mut after = state.clone();
-    updates.iter().flat_map(|update| &update.accounts).for_each(|account| after.apply(account));
-    after
-}
-
-fn small(proof_threads: usize) -> Config {
-    Config { threads: 1, proof_threads, ..Config::default() }
 }
 
 #[test]
@@ -366,4 +317,30 @@ fn advice_is_followed_and_harmless() {
     feed(&mut rng(1), &mut *session, &updates);
     assert_eq!(root(session), Ok(after(&state, &updates).root()));
     assert_eq!(fake.walks.lock().len(), 2, "the updates needed nothing more but the other shards");
+}
+
+#[test]
+fn a_block_given_up_or_refused_costs_no_walks_but_one_tried_again_has_fresh_tries() {
+    let state = token_state(64);
+    let fake = Fake::new(id(0, 0), &state);
+    let workers = start(&fake, &small(2), &LivePolicies::default());
+    let parent = id(0, 0).hash;
+    let updates: Vec<_> = (0..64).map(|slot| write(slot, 7)).collect();
+    let after = after(&state, &updates).root();
+    let prove = |block: BlockId| {
+        let mut session = workers.begin(Begin { block, parent }).unwrap();
+        feed(&mut rng(1), &mut *session, &updates);
+        assert_eq!(root(session), Ok(after));
+        fake.walks.lock().len()
+    };
+    let cold = prove(id(1, 1));
+    workers.discard(id(1, 1).hash);
+    assert_eq!(prove(id(1, 2)), cold, "the paths of a refused block are known to another");
+    workers.discard(id(1, 2).hash);
+    let mut session = workers.begin(Begin { block: id(1, 3), parent }).unwrap();
+    feed(&mut rng(1), &mut *session, &updates);
+    drop(session);
+    assert_eq!(prove(id(1, 4)), cold, "so are those of a block given up");
+    workers.discard(id(1, 4).hash);
+    assert!(prove(id(1, 4)) > cold, "a refused block that is tried again reads all anew");
 }
