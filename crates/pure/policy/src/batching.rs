@@ -12,7 +12,6 @@ use std::{fmt, str::FromStr, time::Duration};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Batching {
     /// Every update is asked for on its own.
-    #[default]
     None,
     /// Takes what waits, up to limits. It never waits for more.
     Fixed {
@@ -35,6 +34,7 @@ pub enum Batching {
         micros: u32,
     },
     /// Takes all that waits, without a limit but the caller's. It never waits for more.
+    #[default]
     Drain,
 }
 
