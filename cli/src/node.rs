@@ -68,7 +68,7 @@ pub struct Args {
 #[derive(clap::Args)]
 pub struct PolicyArgs {
     /// How the proof pipeline works, such as --policy chunking=while-idle; may be given several times.
-    /// Keys and values are those of [policies] in docs/configuration.md; shells want braces quoted:
+    /// Keys and values are those of the table policies in docs/configuration.md; shells want braces quoted:
     /// --policy 'batching=fixed{16,500}'
     #[arg(long = "policy", value_name = "KEY=VALUE", value_parser = check_policy)]
     policies: Vec<String>,
