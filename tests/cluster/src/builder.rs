@@ -44,7 +44,7 @@ pub enum Contents {
     Random(usize),
     /// Every action of the fork at least once, and withdrawals.
     Everything,
-    /// So many transactions over a set of keys that grows to a bound: see [`Action::BOUNDED`].
+    /// So many transactions over a set of keys that grows to a bound.
     Bounded(usize),
 }
 
