@@ -14,8 +14,8 @@ use tandem_proto::multiproof::Error;
 /// Keys of one job at most, whatever the policy: an answer has to fit in memory.
 const JOB_TARGETS_MAX: usize = 16_384;
 
-/// Keys that may wait for a place in flight; with more no message is taken.
-const BACKLOG_MAX: usize = 8_192;
+/// Keys that may be under way or wait for it; with more no message is taken.
+const KEYS_MAX: usize = 8_192;
 
 /// Buffers of answers kept for later jobs, if they are not larger.
 const SPARE_BYTES_MAX: usize = 64 << 10;
@@ -34,6 +34,8 @@ pub struct Dispatch {
     required: VecDeque<Vec<WalkTarget>>,
     advised: VecDeque<Vec<WalkTarget>>,
     backlog: usize,
+    /// Keys handed over and not answered, those of earlier blocks included.
+    keys_in_flight: usize,
     /// Keys under way that the open block cannot end without, by shard.
     waiting: [u32; Shard::COUNT],
     spare: Vec<(Vec<WalkTarget>, Nodes)>,
@@ -50,6 +52,7 @@ impl Dispatch {
             required: VecDeque::new(),
             advised: VecDeque::new(),
             backlog: 0,
+            keys_in_flight: 0,
             waiting: [0; Shard::COUNT],
             spare: Vec::new(),
         }
@@ -71,7 +74,7 @@ impl Dispatch {
             return Ok(());
         }
         let idle = self.pool.idle();
-        let plan = policies.plan_chunks(targets.len(), idle);
+        let plan = policies.plan_chunks(targets.len(), idle, self.pool.threads());
         let (storage, account) = self.pool.active();
         counts.dispatch_targets.add(targets.len());
         counts.dispatch_chunks.add(plan.chunks(targets.len()));
@@ -120,15 +123,17 @@ impl Dispatch {
         nodes: Nodes,
         required: bool,
     ) -> Result<(), Error> {
-        let (owner, context) = (self.owner, context.clone());
+        let (owner, context, keys) = (self.owner, context.clone(), targets.len());
         self.pool.submit(Job { owner, context, required, targets, nodes })?;
         self.in_flight += 1;
+        self.keys_in_flight += keys;
         Ok(())
     }
 
     /// Takes note of an answer. False when it is not one of the open block, whose session this is.
     pub fn note(&mut self, proof: &Proof, session: Option<u64>) -> bool {
         self.in_flight -= 1;
+        self.keys_in_flight -= proof.targets.len();
         if session != Some(proof.session) {
             return false;
         }
@@ -157,9 +162,9 @@ impl Dispatch {
         self.waiting = [0; Shard::COUNT];
     }
 
-    /// Whether there is so much to ask for that no more should be taken in.
+    /// Whether there is so much asked for and to be asked for that no more should be taken in.
     pub fn is_full(&self) -> bool {
-        self.backlog >= BACKLOG_MAX
+        self.keys_in_flight + self.backlog >= KEYS_MAX
     }
 
     /// Whether all places in flight are taken.

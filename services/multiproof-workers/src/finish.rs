@@ -87,27 +87,31 @@ impl Owner {
             let _ = open.reply.send(Err(error));
             return;
         }
-        let mut all = TrieDiff::default();
+        let mut diffs = Vec::with_capacity(self.owned.len());
         let mut roots = Vec::with_capacity(self.owned.len());
         for (&shard, (root, diff)) in self.owned.iter().zip(open.closed.drain(..).flatten()) {
             roots.push((shard, root));
-            all.append(&diff);
+            diffs.push(diff);
         }
-        open.stats.nodes = all.len() as u64;
+        open.stats.nodes = diffs.iter().map(|diff| diff.len() as u64).sum();
         counts.nodes.increment(open.stats.nodes);
+        self.shards.iter().for_each(|shard| counts.hashed(shard.counts()));
         open.record(&mut self.gaps);
         // The spans end before the answer is given: the block ends with the answer.
         let (stats, reply) = (open.stats, open.reply.clone());
         drop(open);
         let _ = reply.send(Ok(OwnerRoots { roots, stats }));
-        self.keep(block, parent, all);
+        self.keep(block, parent, diffs);
     }
 
-    /// After the answer: the diff becomes a layer and goes to storage-writer.
-    fn keep(&mut self, block: BlockId, parent: B256, diff: TrieDiff) {
-        let diff = Arc::new(diff);
+    /// After the answer: the diffs become a layer and goes to storage-writer.
+    fn keep(&mut self, block: BlockId, parent: B256, diffs: Vec<TrieDiff>) {
+        let diff = Arc::new(TrieDiff::concat(diffs.iter()));
+        self.shards.iter_mut().zip(diffs).for_each(|(shard, diff)| shard.recycle(diff));
         (self.tip, self.last_parent) = (Some(block.hash), parent);
         self.layers.write().insert(block, parent, diff.clone());
+        // As many go as come, even where a block always follows the last one at once.
+        self.drop_layer();
         if let Err(error) = self.storage.put_trie_diff(block.hash, &self.owned, diff) {
             warn!(block.number = block.number, %error, "trie diff not handed over");
         }

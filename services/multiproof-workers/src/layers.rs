@@ -63,20 +63,22 @@ impl Layers {
         self.bytes
     }
 
-    /// The base has moved up to this block: everything it contains can be read there. Side chains
-    /// `side_chain_blocks` below it are dropped, as storage-writer drops their records.
+    /// The base has moved up to this block: drops a layer of what it contains, the lowest, for
+    /// everything there can be read from the base. Layers of side chains `side_chain_blocks` below
+    /// it go too, as storage-writer drops their records. False when there is none of either.
     ///
     /// The event comes after the base's batch is written, and every read of the base takes a
-    /// snapshot at its own time, so any read made after this call sees the block there.
-    pub fn persisted(&mut self, base: BlockId, side_chain_blocks: BlockNumber) {
-        let mut hash = base.hash;
+    /// snapshot at its own time, so any read made after this call sees the block there. A layer that
+    /// stays for longer says the same as the base, or what a later block has in its own layer.
+    pub fn drop_one(&mut self, base: BlockId, side_chain_blocks: BlockNumber) -> bool {
+        let (mut hash, mut lowest) = (base.hash, None);
         while let Some((_, parent)) = self.tree.parent(&hash) {
-            self.remove(&hash);
+            lowest = Some(hash);
             hash = parent;
         }
-        for side in self.tree.below(base.number.saturating_sub(side_chain_blocks)) {
-            self.remove(&side);
-        }
+        let sides = || self.tree.below(base.number.saturating_sub(side_chain_blocks));
+        let dropped = lowest.or_else(|| sides().pop());
+        dropped.inspect(|hash| self.remove(hash)).is_some()
     }
 
     /// The layers from `block` downwards as far as there are any.
@@ -172,7 +174,10 @@ mod tests {
         for n in 1..=5 {
             layers.insert(id(n), id(n - 1).hash, diff(&[], &[]));
         }
-        layers.persisted(id(3), 256);
+        assert!(layers.drop_one(id(3), 256));
+        assert!(!layers.contains(&id(1).hash) && layers.contains(&id(2).hash), "the lowest first");
+        assert!(layers.branch(id(5).hash).reaches(&id(3).hash));
+        while layers.drop_one(id(3), 256) {}
         assert_eq!(layers.tree.len(), 2);
         assert!(!layers.contains(&id(1).hash) && !layers.contains(&id(3).hash));
         assert_eq!(layers.branch(id(5).hash).bottom(), id(3).hash);

@@ -19,6 +19,8 @@ pub const TARGETS: &str = "tandem_multiproof_workers_targets_total";
 pub const DUPLICATES: &str = "tandem_multiproof_workers_duplicate_targets_total";
 pub const PREFETCH_DROPPED: &str = "tandem_multiproof_workers_prefetch_dropped_total";
 pub const NODES: &str = "tandem_multiproof_workers_nodes_changed_total";
+pub const HASHED: &str = "tandem_multiproof_workers_nodes_hashed_total";
+pub const HASHED_AGAIN: &str = "tandem_multiproof_workers_nodes_hashed_again_total";
 pub const TRIE_BYTES: &str = "tandem_multiproof_workers_trie_bytes";
 pub const LAYER_BYTES: &str = "tandem_multiproof_workers_layer_bytes";
 pub const CLEARED: &str = "tandem_multiproof_workers_tries_cleared_total";
@@ -61,6 +63,13 @@ pub fn describe() {
     describe_counter!(DUPLICATES, count, text);
     describe_counter!(PREFETCH_DROPPED, count, "Advice dropped because a worker had enough to do");
     describe_counter!(NODES, count, "Trie nodes changed by blocks");
+    let text = "Trie nodes hashed while a block went on (when=ahead) and at its end (when=end)";
+    describe_counter!(HASHED, count, text);
+    describe_counter!(
+        HASHED_AGAIN,
+        count,
+        "Trie nodes hashed whose path a block had hashed before"
+    );
     describe_gauge!(TRIE_BYTES, Unit::Bytes, "Memory of one worker's revealed tries");
     let text = "Trie changes that one worker holds, without indices";
     describe_gauge!(LAYER_BYTES, Unit::Bytes, text);

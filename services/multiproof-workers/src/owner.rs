@@ -20,7 +20,7 @@ use std::{
 use tandem_actor::{Envelope, Inbox, ReceivedOr};
 use tandem_bus::Subscription;
 use tandem_policy::Next;
-use tandem_primitives::{B256, Shard, WalkTarget};
+use tandem_primitives::{B256, BlockId, Shard, WalkTarget};
 use tandem_proto::{
     event::ChainEvent,
     multiproof::{Error, Prefetch, StateUpdate},
@@ -53,6 +53,8 @@ pub struct Owner {
     pub(crate) open: Option<OpenBlock>,
     pub(crate) storage: Arc<dyn StorageApi>,
     persisted: Subscription,
+    /// What is known to be in the base, until all layers below it are dropped.
+    base: Option<BlockId>,
     pub(crate) boards: Arc<[Board]>,
     pub(crate) trie_bytes_max: usize,
     side_chain_blocks: u64,
@@ -106,6 +108,7 @@ impl Owner {
             open: None,
             storage,
             persisted,
+            base: None,
             boards,
             targets: Vec::new(),
             dispatch,
@@ -122,7 +125,7 @@ impl Owner {
     }
 
     /// Does one thing, the most urgent there is: takes an answer, takes a message, asks for what
-    /// was gathered, closes the block, hashes ahead. Waits when there is nothing. False at the end.
+    /// was gathered, closes the block, hashes ahead, drops layers. Waits when there is nothing. False at the end.
     fn turn(&mut self, inbox: &Inbox<Message>) -> bool {
         if let Ok(proof) = self.dispatch.answers.try_recv() {
             self.take(proof);
@@ -140,7 +143,7 @@ impl Owner {
             }
             ends => ends.unwrap_or(IDLE_WAIT),
         };
-        if self.try_close() || self.work_ahead() {
+        if self.try_close() || self.work_ahead() || self.drop_layer() {
             return true;
         }
         self.wait(inbox, wait, full)
@@ -397,13 +400,23 @@ impl Owner {
     }
 
     /// Drops the layers that the base contains. Only while no block is open.
+    /// Takes note of what is in the base by now. Its layers are of no use any more and do no harm
+    /// either, so they go when there is time.
     fn hear_events(&mut self) {
-        let mut newest = None;
         while let Some(payload) = self.persisted.try_next() {
-            newest = ChainEvent::decode(&payload).or(newest);
+            if let Some(event) = ChainEvent::decode(&payload) {
+                self.base = Some(event.block);
+            }
         }
-        if let Some(event) = newest {
-            self.layers.write().persisted(event.block, self.side_chain_blocks);
+    }
+
+    /// Drops one layer that the base contains. False when there is none, or a block is open.
+    pub(crate) fn drop_layer(&mut self) -> bool {
+        let Some(base) = self.base.filter(|_| self.open.is_none()) else { return false };
+        let dropped = self.layers.write().drop_one(base, self.side_chain_blocks);
+        if !dropped {
+            self.base = None;
         }
+        dropped
     }
 }

@@ -24,6 +24,7 @@ use tandem_actor::spawn;
 use tandem_primitives::{B256, WalkTarget};
 use tandem_proto::{multiproof::Error, storage::StorageApi};
 use tokio_util::sync::CancellationToken;
+use tracing::{debug_span, field::Empty};
 
 /// Jobs that one owner may have in flight. The queues have room for all of them, so neither an
 /// owner nor a proof thread ever waits for the other.
@@ -130,6 +131,11 @@ impl Pool {
         })
     }
 
+    /// All threads.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
     /// Threads that have no work, and none waits for them.
     pub fn idle(&self) -> usize {
         self.threads.saturating_sub(self.load.jobs.load(Relaxed))
@@ -163,12 +169,16 @@ impl ProofThread {
 
     fn prove(&self, job: Job) -> Proof {
         let started = Instant::now();
-        let Job { context, required, targets, mut nodes, .. } = job;
+        let Job { owner, context, required, targets, mut nodes } = job;
         let storage = usize::from(targets.iter().any(|target| target.owner.is_some()));
         let account = usize::from(targets.iter().any(|target| target.owner.is_none()));
         self.load.storage.fetch_add(storage, Relaxed);
         self.load.account.fetch_add(account, Relaxed);
-        let result = context.spans.work(self.index, targets.len(), || {
+        let result = context.spans.work(self.index, targets.len(), |parent| {
+            let span = debug_span!(
+                parent: parent, "proof job",
+                worker = owner, targets = targets.len(), required, walks = Empty,
+            );
             let source = Source {
                 layers: &context.layers,
                 branch: &context.branch,
@@ -178,6 +188,9 @@ impl ProofThread {
             let result = walk(&source, &targets, &mut nodes);
             if self.verify_nodes && result.is_ok() {
                 nodes.hash();
+            }
+            if let Ok(walks) = &result {
+                span.record("walks", walks);
             }
             result
         });

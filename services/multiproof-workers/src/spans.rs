@@ -26,9 +26,10 @@ impl BlockSpans {
         Self { parent, number, threads: (0..threads).map(|_| Mutex::default()).collect() }
     }
 
-    /// Does a job of a proof thread, called by that thread; the span is busy meanwhile.
-    pub fn work<R>(&self, thread: usize, targets: usize, job: impl FnOnce() -> R) -> R {
-        let Some(slot) = self.threads.get(thread) else { return job() };
+    /// Does a job of a proof thread, called by that thread; the span, which the job is given as a
+    /// parent for its own, is busy meanwhile.
+    pub fn work<R>(&self, thread: usize, targets: usize, job: impl FnOnce(&Span) -> R) -> R {
+        let Some(slot) = self.threads.get(thread) else { return job(&self.parent) };
         // Nobody else takes this lock before the block is over.
         let mut slot = slot.lock();
         let own = slot.get_or_insert_with(|| {
@@ -41,7 +42,7 @@ impl BlockSpans {
         own.jobs += 1;
         own.targets += targets as u64;
         let _working = own.busy.enter();
-        job()
+        job(&own.span)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::metrics as names;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::time::Duration;
+use tandem_trie::Counts;
 use tracing::Span;
 
 /// Values below this are counted one by one.
@@ -51,6 +52,9 @@ pub struct Instruments {
     pub duplicates: Counter,
     pub prefetch_dropped: Counter,
     pub nodes: Counter,
+    hashed_ahead: Counter,
+    hashed_at_end: Counter,
+    hashed_again: Counter,
     pub trie_bytes: Gauge,
     pub layer_bytes: Gauge,
     pub cleared: Counter,
@@ -76,10 +80,20 @@ impl Instruments {
             duplicates: counter!(names::DUPLICATES),
             prefetch_dropped: counter!(names::PREFETCH_DROPPED),
             nodes: counter!(names::NODES),
+            hashed_ahead: counter!(names::HASHED, "when" => "ahead"),
+            hashed_at_end: counter!(names::HASHED, "when" => "end"),
+            hashed_again: counter!(names::HASHED_AGAIN),
             trie_bytes: gauge!(names::TRIE_BYTES, "worker" => owner.to_string()),
             layer_bytes: gauge!(names::LAYER_BYTES, "worker" => owner.to_string()),
             cleared: counter!(names::CLEARED),
         }
+    }
+
+    /// Counts what a shard hashed in a block that is over.
+    pub fn hashed(&self, counts: Counts) {
+        self.hashed_ahead.increment(counts.ahead);
+        self.hashed_at_end.increment(counts.at_end);
+        self.hashed_again.increment(counts.again);
     }
 
     /// Hands on what was counted.

@@ -68,13 +68,67 @@ impl TrieDiff {
         self.entries.push(Entry { owner, start, rlp_len, path_len: change.path.len() as u8 });
     }
 
+    /// All of several diffs, one after the other, wipes included.
+    pub fn concat<'a>(diffs: impl Iterator<Item = &'a TrieDiff> + Clone) -> Self {
+        let sum = |count: fn(&TrieDiff) -> usize| diffs.clone().map(count).sum();
+        let mut all = Self {
+            wiped: Vec::with_capacity(sum(|diff| diff.wiped.len())),
+            owners: Vec::with_capacity(sum(|diff| diff.owners.len())),
+            entries: Vec::with_capacity(sum(|diff| diff.entries.len())),
+            bytes: Vec::with_capacity(sum(|diff| diff.bytes.len())),
+        };
+        diffs.for_each(|diff| all.append(diff));
+        all
+    }
+
+    /// Makes room for so many more changes that take so many bytes, paths (a byte a nibble) and
+    /// nodes together.
+    pub fn reserve(&mut self, changes: usize, bytes: usize) {
+        self.entries.reserve(changes);
+        self.bytes.reserve(bytes);
+    }
+
+    /// Appends changed nodes of one trie at once: `bytes` holds the path and the RLP of each behind
+    /// those of the one before, and `lens` the lengths of each one's path and RLP.
+    ///
+    /// # Panics
+    /// When the lengths do not add up to the bytes, and as [`push`](Self::push).
+    pub fn extend(
+        &mut self,
+        owner: Option<B256>,
+        bytes: &[u8],
+        lens: impl IntoIterator<Item = (u8, u16)>,
+    ) {
+        if self.owners.last() != Some(&owner) {
+            self.owners.push(owner);
+        }
+        let owner = self.owners.len() as u32 - 1;
+        let mut start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.entries.extend(lens.into_iter().map(|(path_len, rlp_len)| {
+            assert!(path_len <= 64, "a path has at most 64 nibbles");
+            assert!(rlp_len < DELETED, "a trie node is under 64 KiB");
+            let entry = Entry { owner, start: start as u32, rlp_len, path_len };
+            start += usize::from(path_len) + usize::from(rlp_len);
+            entry
+        }));
+        assert_eq!(start, self.bytes.len(), "the changes take all of the bytes");
+    }
+
     /// Appends all of another diff, its wipes included.
     pub fn append(&mut self, other: &TrieDiff) {
         self.wiped.extend_from_slice(&other.wiped);
         self.bytes.reserve(other.bytes.len());
         self.entries.reserve(other.entries.len());
-        for change in other.iter() {
-            self.push(change);
+        // An owner that goes on stays one, as when pushed.
+        let goes_on = !self.owners.is_empty() && self.owners.last() == other.owners.first();
+        let first = self.owners.len() as u32 - u32::from(goes_on);
+        self.owners.extend_from_slice(&other.owners[usize::from(goes_on)..]);
+        for entry in &other.entries {
+            // One by one, so that the bytes of what was taken out stay behind.
+            let start = self.bytes.len() as u32;
+            self.bytes.extend_from_slice(other.bytes_of(entry));
+            self.entries.push(Entry { owner: first + entry.owner, start, ..*entry });
         }
     }
 
@@ -109,6 +163,14 @@ impl TrieDiff {
         }
     }
 
+    /// Empties it; what it has allocated stays for what comes next.
+    pub fn clear(&mut self) {
+        self.wiped.clear();
+        self.owners.clear();
+        self.entries.clear();
+        self.bytes.clear();
+    }
+
     /// Number of changed nodes, wipes not counted.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -134,15 +196,19 @@ impl TrieDiff {
         self.entries.iter().map(|entry| self.change(entry))
     }
 
+    /// Path and RLP.
+    fn bytes_of(&self, entry: &Entry) -> &[u8] {
+        let rlp_len = if entry.rlp_len == DELETED { 0 } else { usize::from(entry.rlp_len) };
+        let start = entry.start as usize;
+        &self.bytes[start..start + usize::from(entry.path_len) + rlp_len]
+    }
+
     fn change(&self, entry: &Entry) -> NodeChange<'_> {
-        let path_start = entry.start as usize;
-        let rlp_start = path_start + usize::from(entry.path_len);
-        let rlp = (entry.rlp_len != DELETED)
-            .then(|| &self.bytes[rlp_start..rlp_start + usize::from(entry.rlp_len)]);
+        let (path, rlp) = self.bytes_of(entry).split_at(usize::from(entry.path_len));
         NodeChange {
             owner: self.owners[entry.owner as usize],
-            path: &self.bytes[path_start..rlp_start],
-            rlp,
+            path,
+            rlp: (entry.rlp_len != DELETED).then_some(rlp),
         }
     }
 }
@@ -164,10 +230,41 @@ mod tests {
         changes.iter().for_each(|&change| diff.push(change));
         assert_eq!(diff.iter().collect::<Vec<_>>(), changes);
 
+        assert_eq!(TrieDiff::concat([&diff, &diff].into_iter()).len(), 8);
         let mut twice = diff.clone();
         twice.append(&diff);
         assert_eq!(twice.len(), 8);
         assert!(twice.iter().eq(changes.iter().chain(&changes).copied()));
+    }
+
+    #[test]
+    fn changes_in_one_piece_are_as_one_by_one() {
+        let (a, b) = (Some(B256::repeat_byte(1)), None);
+        let change = |owner, path, rlp| NodeChange { owner, path, rlp: Some(rlp) };
+        let changes = [
+            change(a, &[1, 2][..], &[3, 4, 5][..]),
+            change(a, &[], &[6]),
+            change(b, &[7; 64], &[8; 532]),
+            change(b, &[9], &[]),
+        ];
+        let (mut one_by_one, mut pieces) = (TrieDiff::default(), TrieDiff::default());
+        pieces.reserve(4, 700);
+        for piece in [&changes[..1], &changes[1..2], &changes[2..]] {
+            piece.iter().for_each(|&change| one_by_one.push(change));
+            let bytes: Vec<u8> =
+                piece.iter().flat_map(|c| [c.path, c.rlp.unwrap_or_default()].concat()).collect();
+            let lens =
+                piece.iter().map(|c| (c.path.len() as u8, c.rlp.unwrap_or_default().len() as u16));
+            pieces.extend(piece[0].owner, &bytes, lens);
+        }
+        assert_eq!(pieces, one_by_one);
+        assert!(pieces.iter().eq(changes));
+    }
+
+    #[test]
+    #[should_panic = "the changes take all of the bytes"]
+    fn a_piece_has_no_bytes_beside_its_changes() {
+        TrieDiff::default().extend(None, &[1, 2, 3], [(1, 1)]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! machine does falls on all of them, and medians of the ratios of one round are given.
 //!
 //! The floor is the number of permutations (Keccak-f\[1600\]) that the nodes need, times that of
-//! one in the fastest lanes, on one thread.
+//! one in the fastest lanes, on one thread: once as it hashes a string of one block, and once as
+//! the permutation alone, without bringing bytes into the lanes and hashes out of them.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
@@ -27,7 +28,13 @@ fn main() {
         let mut times: Vec<f64> = (0..200)
             .map(|_| seconds(|| lanes.hash(&bytes, &ends, &mut hashes)) / STRINGS as f64)
             .collect();
-        println!("one permutation, {lanes}: {:.1} ns", median(&mut times) * 1e9);
+        let mut alone: Vec<f64> =
+            (0..200).map(|_| seconds(|| lanes.permute(STRINGS)) / STRINGS as f64).collect();
+        println!(
+            "one permutation, {lanes}: {:.1} ns, alone {:.1} ns",
+            median(&mut times) * 1e9,
+            median(&mut alone) * 1e9
+        );
     }
     let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     for (count, rounds) in [(1_000, 200), (10_000, 30)] {
@@ -37,14 +44,15 @@ fn main() {
     memory();
 }
 
-/// The ways that are compared; the floor is the last.
-const NAMES: [&str; 6] = [
+/// The ways that are compared; the floors are the last.
+const NAMES: [&str; 7] = [
     "ours, root and nodes",
     "the same, leaf by leaf",
     "alloy-trie, sort and root alone",
     "ethrex-trie, root alone",
     "ethrex-trie, root and nodes",
-    "floor",
+    "floor: hashing blocks",
+    "floor: permutations alone",
 ];
 
 fn compare(count: usize, rounds: usize, bytes: &[u8], ends: &[u32]) {
@@ -57,7 +65,7 @@ fn compare(count: usize, rounds: usize, bytes: &[u8], ends: &[u32]) {
     drop(diff);
 
     let mut hashes = Vec::new();
-    let mut times: [Vec<f64>; 6] = Default::default();
+    let mut times: [Vec<f64>; 7] = Default::default();
     for _ in 0..rounds {
         let lanes = Lanes::best();
         let round = [
@@ -74,6 +82,7 @@ fn compare(count: usize, rounds: usize, bytes: &[u8], ends: &[u32]) {
             }),
             thrice(|| seconds(|| lanes.hash(bytes, ends, &mut hashes))) / STRINGS as f64
                 * permutations as f64,
+            thrice(|| seconds(|| lanes.permute(STRINGS))) / STRINGS as f64 * permutations as f64,
         ];
         times.iter_mut().zip(round).for_each(|(times, time)| times.push(time));
     }
@@ -82,16 +91,17 @@ fn compare(count: usize, rounds: usize, bytes: &[u8], ends: &[u32]) {
         "\ninsert {count} keys and root, {threads} threads: {permutations} permutations, \
          {rounds} rounds"
     );
-    println!("{:<36} {:>10} {:>10} {:>10}", "", "median", "of ours", "of floor");
+    println!("{:<36} {:>10} {:>10} {:>10} {:>10}", "", "median", "of ours", "of floor", "alone");
     for (name, of) in NAMES.iter().zip(&times) {
         let against = |other: &[f64]| {
             median(&mut of.iter().zip(other).map(|(a, b)| a / b).collect::<Vec<_>>())
         };
         println!(
-            "{name:<36} {:>7.3} ms {:>10.2} {:>10.2}",
+            "{name:<36} {:>7.3} ms {:>10.2} {:>10.2} {:>10.2}",
             median(&mut of.clone()) * 1e3,
             against(&times[0]),
             against(&times[5]),
+            against(&times[6]),
         );
     }
 }

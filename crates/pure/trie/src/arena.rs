@@ -1,9 +1,28 @@
 //! Storage of nodes: one growing array for each kind, with freed places used again.
 
 use crate::{
-    encode::encode_branch,
+    encode::{HASH_LEN, Room, write_branch},
     node::{Before, NO_ENTRY, NodeId, Reference, Slot},
 };
+use tandem_primitives::B256;
+
+/// Has something brought near that is needed soon, as far as it lies on two cache lines at most.
+#[inline]
+pub fn prefetch<T>(item: &T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let first = std::ptr::from_ref(item).cast::<i8>();
+        let last = first.wrapping_add(size_of::<T>().saturating_sub(1));
+        // SAFETY: a prefetch reads nothing and faults at no address.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(first);
+            _mm_prefetch::<_MM_HINT_T0>(last);
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = item;
+}
 
 /// Nodes of one kind by index.
 #[derive(Clone, Debug)]
@@ -132,7 +151,21 @@ pub struct Branches {
 impl Branches {
     /// A branch without children.
     pub fn insert(&mut self, children: u32, used: u32) -> u32 {
-        let class = match children {
+        self.insert_of(&[NodeId::NONE; 16], 0, children, used)
+    }
+
+    /// A branch with these children, all of them new.
+    #[inline]
+    pub fn insert_grown(&mut self, children: &[NodeId; 16], used: u32) -> u32 {
+        let present = (0..16)
+            .fold(0, |bits, nibble| bits | u16::from(children[nibble] != NodeId::NONE) << nibble);
+        self.insert_of(children, present, present.count_ones(), used)
+    }
+
+    /// A branch with room for so many children. Those that it has already are new.
+    #[inline]
+    fn insert_of(&mut self, children: &[NodeId; 16], present: u16, room: u32, used: u32) -> u32 {
+        let class = match room {
             0..=2 => 0,
             3..=4 => 1,
             5..=8 => 2,
@@ -140,13 +173,13 @@ impl Branches {
         };
         let block = self.allocate(class);
         self.nodes.insert(Branch {
-            children: [NodeId::NONE; 16],
+            children: *children,
             lens: [0; 16],
             block,
             used,
             entry: NO_ENTRY,
-            present: 0,
-            dirty: 0,
+            present,
+            dirty: present,
             stale: 0,
             class,
         })
@@ -220,18 +253,11 @@ impl Branches {
         slot
     }
 
-    /// Puts a child behind all others, where there is room.
-    #[inline]
-    pub fn append_child(&mut self, index: u32, nibble: u8, slot: Slot) {
+    /// Sets the hash of the node that stood where a new child stands.
+    pub fn set_before(&mut self, index: u32, nibble: u8, hash: &B256) {
         let branch = self.nodes.get_mut(index);
-        let at = branch.block as usize + branch.count();
-        if slot.len != 0 {
-            self.references[at] = slot.reference;
-        }
-        branch.present |= 1 << nibble;
-        branch.dirty |= u16::from(slot.dirty) << nibble;
-        branch.lens[usize::from(nibble)] = slot.len;
-        branch.set_child(nibble, slot.id);
+        branch.lens[usize::from(nibble)] = HASH_LEN;
+        self.references[branch.block as usize + branch.rank(nibble)] = hash.0;
     }
 
     /// Sets the reference of a child; it is clean from now on.
@@ -243,11 +269,13 @@ impl Branches {
         reference.replace(&mut branch.lens[usize::from(nibble)], &mut self.references[at])
     }
 
-    /// Appends a branch's RLP. All its children are clean.
-    pub fn encode(&self, index: u32, out: &mut Vec<u8>) {
+    /// Writes a branch's RLP from `at` on; where it ends. All its children are clean.
+    #[inline]
+    pub fn write(&self, index: u32, out: &mut Room, at: usize) -> usize {
         let branch = self.nodes.get(index);
         let block = branch.block as usize;
-        encode_branch(&branch.lens, &self.references[block..block + branch.count()], out);
+        let references = &self.references[block..block + branch.count()];
+        write_branch(branch.present, &branch.lens, references, out, at)
     }
 
     /// Bytes that a branch occupies.

@@ -1,13 +1,14 @@
 //! Encoding and hashing of many nodes at a time.
 
 use crate::{
-    keccak::hash_batch,
-    nibbles::DEPTH_MAX,
+    encode::Room,
+    keccak::hash_spans,
+    nibbles::Path,
     node::{NodeId, Place},
     order::Order,
 };
-use std::sync::Mutex;
-use tandem_primitives::B256;
+use std::{ops::Range, sync::Mutex};
+use tandem_primitives::{B256, TrieDiff};
 
 /// A level with at least this many dirty nodes is shared out over the rayon pool. Measured: below,
 /// handing work to other threads costs more than it saves.
@@ -17,39 +18,115 @@ pub(crate) const PARALLEL_MIN: usize = 4096;
 /// cache nearest to the processor, many enough to keep the lanes full.
 pub(crate) const CHUNK: usize = 256;
 
-/// Bytes of a node's RLP for which there is room from the start.
-const RLP_LEN: usize = 160;
-
-/// A dirty node: where the slot that holds it lies, and its path.
+/// A dirty node: where the slot that holds it lies, and its path as far as the depth of its level.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// Position of its trie among those that are hashed together.
     pub trie: u32,
     pub place: Place,
     pub id: NodeId,
-    /// Where the path starts in [`Scratch::paths`].
-    pub path: u32,
-    pub depth: u8,
+    pub path: Path,
 }
 
-/// Encoded nodes with their hashes.
+/// Dirty nodes, by depth.
+#[derive(Debug, Default)]
+pub(crate) struct Levels {
+    pub jobs: Vec<Vec<Job>>,
+    /// Paths of the nodes in great depths.
+    pub long: Vec<B256>,
+}
+
+impl Levels {
+    /// The nodes at a depth.
+    #[inline]
+    pub fn at(&mut self, depth: usize) -> &mut Vec<Job> {
+        level(&mut self.jobs, depth)
+    }
+}
+
+/// The nodes at a depth.
+#[inline]
+pub(crate) fn level(jobs: &mut Vec<Vec<Job>>, depth: usize) -> &mut Vec<Job> {
+    if jobs.len() <= depth {
+        jobs.resize_with(depth + 1, Vec::new);
+    }
+    &mut jobs[depth]
+}
+
+/// Encoded nodes, each behind its path, with their hashes.
 #[derive(Debug, Default)]
 pub struct Batch {
-    pub rlp: Vec<u8>,
-    /// Where each node ends in `rlp`.
-    pub ends: Vec<u32>,
-    pub hashes: Vec<B256>,
+    /// Written over from batch to batch, and longer than what the nodes take.
+    bytes: Vec<u8>,
+    nodes: Vec<Encoded>,
+    hashes: Vec<B256>,
 }
 
-/// Buffers that changing and hashing a trie needs; kept by the caller, so that thousands of small tries share
-/// one set.
+/// Where a node of a batch lies.
+#[derive(Clone, Copy, Debug)]
+struct Encoded {
+    /// Where its path starts.
+    start: u32,
+    path_len: u8,
+    rlp_len: u16,
+}
+
+impl Encoded {
+    #[inline]
+    fn rlp(&self) -> std::ops::Range<usize> {
+        let start = self.start as usize + usize::from(self.path_len);
+        start..start + usize::from(self.rlp_len)
+    }
+}
+
+impl Batch {
+    /// Encodes and hashes these nodes of one level.
+    pub(crate) fn fill(
+        &mut self,
+        jobs: &[Job],
+        depth: usize,
+        long: &[B256],
+        encode: impl Fn(&Job, &mut Room, usize) -> usize,
+    ) {
+        self.nodes.clear();
+        self.nodes.reserve(jobs.len());
+        let mut start = 0;
+        for job in jobs {
+            if self.bytes.len() < start + size_of::<Room>() {
+                self.bytes.resize(2 * start + size_of::<Room>(), 0);
+            }
+            let Some(room) = self.bytes[start..].first_chunk_mut() else { continue };
+            job.path.write(depth, long, room);
+            let end = encode(job, room, depth);
+            let (path_len, rlp_len) = (depth as u8, (end - depth) as u16);
+            self.nodes.push(Encoded { start: start as u32, path_len, rlp_len });
+            start += end;
+        }
+        let Self { bytes, nodes, hashes } = self;
+        hash_spans(bytes, nodes.len(), |at| nodes[at].rlp(), hashes);
+    }
+
+    /// Appends some of the nodes to a diff.
+    pub fn give(&self, nodes: Range<usize>, owner: Option<B256>, diff: &mut TrieDiff) {
+        let nodes = &self.nodes[nodes];
+        let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { return };
+        let bytes = &self.bytes[first.start as usize..last.rlp().end];
+        diff.extend(owner, bytes, nodes.iter().map(|node| (node.path_len, node.rlp_len)));
+    }
+
+    /// Path, RLP and hash of a node.
+    #[inline]
+    pub fn node(&self, at: usize) -> (&[u8], &[u8], &B256) {
+        let (start, rlp) = (self.nodes[at].start as usize, self.nodes[at].rlp());
+        (&self.bytes[start..rlp.start], &self.bytes[rlp], &self.hashes[at])
+    }
+}
+
+/// Buffers that changing and hashing a trie needs; kept by the caller, so that thousands of small
+/// tries share one set.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// Dirty nodes by depth.
-    pub(crate) levels: Vec<Vec<Job>>,
-    /// Paths of the dirty nodes, one nibble a byte; a short one may be followed by nibbles that are
-    /// none of it.
-    pub(crate) paths: Vec<u8>,
+    pub(crate) levels: Levels,
     pub(crate) batch: Batch,
     /// Positions in the diff of changes that do not hold any more.
     pub(crate) void: Vec<u32>,
@@ -58,53 +135,13 @@ pub struct Scratch {
     pub(crate) order: Order,
 }
 
-impl Batch {
-    /// Encodes and hashes these nodes.
-    pub(crate) fn fill(&mut self, jobs: &[Job], encode: impl Fn(&Job, &mut Vec<u8>)) {
-        self.rlp.clear();
-        self.ends.clear();
-        self.rlp.reserve(jobs.len() * RLP_LEN);
-        self.ends.reserve(jobs.len());
-        for job in jobs {
-            encode(job, &mut self.rlp);
-            self.ends.push(self.rlp.len() as u32);
-        }
-        hash_batch(&self.rlp, &self.ends, &mut self.hashes);
-    }
-
-    /// The nodes in order, each with its hash.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &B256)> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts
-            .zip(&self.ends)
-            .zip(&self.hashes)
-            .map(|((start, &end), hash)| (&self.rlp[start as usize..end as usize], hash))
-    }
-}
-
 impl Scratch {
-    /// Lists a dirty node, at this path as far as its depth.
-    #[inline]
-    pub(crate) fn push(&mut self, mut job: Job, path: &[u8; DEPTH_MAX]) {
-        let depth = usize::from(job.depth);
-        if self.levels.len() <= depth {
-            self.levels.resize_with(depth + 1, Vec::new);
-        }
-        job.path = self.paths.len() as u32;
-        // Of a fixed length as nearly all are, a copy is two instructions.
-        match path.first_chunk::<8>() {
-            Some(start) if depth <= 8 => self.paths.extend_from_slice(start),
-            _ => self.paths.extend_from_slice(&path[..depth]),
-        }
-        self.levels[depth].push(job);
-    }
-
     /// Encodes and hashes these nodes of one level, on all threads, and gives the results on in
     /// pieces.
     pub(crate) fn hash_parallel<'a>(
         parts: &'a mut Vec<Batch>,
         jobs: &[Job],
-        encode: impl Fn(&Job, &mut Vec<u8>) + Sync,
+        fill: impl Fn(&mut Batch, &[Job]) + Sync,
     ) -> &'a [Batch] {
         let count = jobs.len().div_ceil(CHUNK);
         if parts.len() < count {
@@ -114,7 +151,7 @@ impl Scratch {
         let rest = Mutex::new(parts.iter_mut().zip(jobs.chunks(CHUNK)));
         let work = || {
             while let Some((batch, jobs)) = rest.lock().ok().and_then(|mut rest| rest.next()) {
-                batch.fill(jobs, &encode);
+                fill(batch, jobs);
             }
         };
         // The caller takes its share instead of sleeping until others are done.

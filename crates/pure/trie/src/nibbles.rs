@@ -1,6 +1,7 @@
 //! Nibbles of 32-byte keys. A path is held as a key of which only the first nibbles count, the
 //! rest being zero: nothing is shifted when a node moves up or down.
 
+use crate::encode::Room;
 use tandem_primitives::B256;
 
 /// Nibbles of a key, and so the greatest depth.
@@ -66,6 +67,77 @@ pub fn unpack(key: &B256) -> [u8; DEPTH_MAX] {
     path
 }
 
+/// Nibbles that a [`Path`] holds itself.
+const SHORT: usize = 16;
+
+/// A path to some depth, which whoever uses it knows: its nibbles from the highest bits down, or
+/// where it lies in a list of long paths. The nibbles behind the depth are zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path(u64);
+
+impl Path {
+    /// The first `depth` nibbles of a key.
+    pub fn of(key: &B256, depth: usize, long: &mut Vec<B256>) -> Self {
+        if depth > SHORT {
+            return Self::list(prefix(key, depth), long);
+        }
+        let head = key.first_chunk().map_or(0, |head| u64::from_be_bytes(*head));
+        // Of 16 nibbles all bits are shifted out of the mask.
+        Self(head & !u64::MAX.checked_shr(4 * depth as u32).unwrap_or(0))
+    }
+
+    /// The path to a child of the branch at this path, which is at `depth`.
+    #[inline]
+    pub fn child(self, depth: usize, nibble: u8, long: &mut Vec<B256>) -> Self {
+        if depth < SHORT {
+            return Self(self.0 | u64::from(nibble) << (60 - 4 * depth));
+        }
+        let mut key = self.key(depth, long);
+        put_nibble(&mut key, depth, nibble);
+        Self::list(key, long)
+    }
+
+    /// Writes the nibbles, one a byte. Behind them anything may be written over.
+    #[inline]
+    pub fn write(self, depth: usize, long: &[B256], out: &mut Room) {
+        if depth > SHORT {
+            out[..DEPTH_MAX].copy_from_slice(&unpack(&self.key(depth, long)));
+            return;
+        }
+        out[..8].copy_from_slice(&spread((self.0 >> 32) as u32));
+        if depth > 8 {
+            out[8..16].copy_from_slice(&spread(self.0 as u32));
+        }
+    }
+
+    /// The path, padded with zeros.
+    fn key(self, depth: usize, long: &[B256]) -> B256 {
+        if depth > SHORT {
+            return long[self.0 as usize];
+        }
+        let mut key = B256::ZERO;
+        key[..8].copy_from_slice(&self.0.to_be_bytes());
+        key
+    }
+
+    fn list(key: B256, long: &mut Vec<B256>) -> Self {
+        long.push(key);
+        Self(long.len() as u64 - 1)
+    }
+}
+
+/// Eight nibbles, one a byte, the highest first.
+#[inline]
+fn spread(nibbles: u32) -> [u8; 8] {
+    let mut bits = u64::from(nibbles);
+    for (shift, mask) in
+        [(16, 0x0000_ffff_0000_ffff), (8, 0x00ff_00ff_00ff_00ff), (4, 0x0f0f_0f0f_0f0f_0f0f)]
+    {
+        bits = (bits | bits << shift) & mask;
+    }
+    bits.to_be_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +152,24 @@ mod tests {
         }
         assert_eq!(pack(&[16]), None);
         assert_eq!(pack(&[0; 65]), None);
+    }
+
+    #[test]
+    fn a_path_grows_to_any_depth() {
+        let nibbles: Vec<u8> = (0..64).map(|depth| (depth * 11 % 16) as u8).collect();
+        let key = pack(&nibbles).unwrap();
+        let mut long = Vec::new();
+        let mut path = Path::of(&key, 0, &mut long);
+        for depth in 0..=64 {
+            assert_eq!(path.key(depth, &long), prefix(&key, depth));
+            assert_eq!(Path::of(&key, depth, &mut long).key(depth, &long), prefix(&key, depth));
+            let mut room = [0xff; size_of::<Room>()];
+            path.write(depth, &long, &mut room);
+            assert_eq!(room[..depth], nibbles[..depth]);
+            if depth < 64 {
+                path = path.child(depth, nibbles[depth], &mut long);
+            }
+        }
     }
 
     #[test]

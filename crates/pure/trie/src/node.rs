@@ -1,7 +1,7 @@
 //! What lies in the arenas: ids, leaves, extensions, branches, and the slot through which a
 //! parent holds a child.
 
-use crate::encode::HASH_LEN;
+use crate::encode::{HASH_LEN, copy_short};
 use tandem_primitives::B256;
 
 /// Names a node of one trie by kind and position in that kind's arena, or says that there is none
@@ -43,6 +43,12 @@ impl NodeId {
 
     pub fn branch(index: u32) -> Self {
         Self(3 << KIND_SHIFT | index)
+    }
+
+    /// Index of the leaf, if it is one.
+    #[inline]
+    pub fn as_leaf(self) -> Option<u32> {
+        (self.0 >> KIND_SHIFT == 1).then_some(self.0 & INDEX_MASK)
     }
 
     /// Index of the branch, if it is one.
@@ -136,13 +142,14 @@ impl Reference<'_> {
         let stood = *len == HASH_LEN;
         match self {
             Self::Hash(hash) => {
-                let same = *reference == hash.0;
+                // What never was is not looked at: it is seldom in the cache.
+                let before = match stood {
+                    false => Before::Nothing,
+                    true if *reference == hash.0 => return Before::Same,
+                    true => Before::Other,
+                };
                 (*len, *reference) = (HASH_LEN, hash.0);
-                match (stood, same) {
-                    (false, _) => Before::Nothing,
-                    (true, true) => Before::Same,
-                    (true, false) => Before::Other,
-                }
+                before
             }
             Self::Embedded(rlp) => {
                 *len = rlp.len() as u8;
@@ -174,9 +181,10 @@ impl<const V: usize> Leaf<V> {
         &self.value[..usize::from(self.len)]
     }
 
+    #[inline]
     pub fn set(&mut self, value: &[u8]) {
         self.len = value.len() as u8;
-        self.value[..value.len()].copy_from_slice(value);
+        copy_short(value, &mut self.value);
     }
 }
 

@@ -1,22 +1,31 @@
 //! Keys in ascending order. They are hashes, so their first bits tell nearly all.
 
-use crate::nibbles::{common_prefix, nibble};
+use crate::{
+    nibbles::{common_prefix, nibble},
+    node::NodeId,
+};
 use tandem_primitives::B256;
 
 /// Bits by which keys are put into bins, at most: the bins' counters stay in a near cache.
 const BITS_MAX: u32 = 16;
+
+/// Keys in the fullest bin up to which all are sorted by insertion: no key moves farther than its
+/// bin reaches.
+const INSERTION_MAX: u32 = 16;
 
 /// A leaf by its position among those to be sorted, with the first nibbles of its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Ordered {
     head: u64,
     pub at: u32,
+    /// The node made of it, once there is one.
+    pub leaf: NodeId,
 }
 
 impl Ordered {
     fn new(key: &B256, base: usize, at: usize) -> Self {
         let head = key.first_chunk().map_or(0, |head| u64::from_be_bytes(*head));
-        Self { head: head << (4 * base), at: at as u32 }
+        Self { head: head << (4 * base), at: at as u32, leaf: NodeId::NONE }
     }
 
     /// Leading nibbles that two keys share, given those keys; see [`Ordered::nibble`].
@@ -66,28 +75,45 @@ impl Order {
             bins[bin(&item)] += 1;
             unsorted.push(item);
         }
-        let mut end = 0;
+        let (mut end, mut most) = (0, 0);
         for count in bins.iter_mut() {
+            most = most.max(*count);
             // Where the bin starts; it moves on to where it ends.
             end += std::mem::replace(count, end);
         }
-        sorted.clear();
-        sorted.resize(leaves.len(), Ordered { head: 0, at: 0 });
+        // What lies there is written over.
+        sorted.resize(leaves.len(), Ordered { head: 0, at: 0, leaf: NodeId::NONE });
         for item in unsorted.iter() {
             let place = &mut bins[bin(item)];
             sorted[*place as usize] = *item;
             *place += 1;
         }
         let key = |item: &Ordered| &leaves[item.at as usize].0;
-        let mut start = 0;
-        for &end in bins.iter() {
-            let end = end as usize;
-            if end - start > 1 {
-                sorted[start..end].sort_unstable_by(|a, b| {
-                    (a.head.cmp(&b.head)).then_with(|| (key(a), a.at).cmp(&(key(b), b.at)))
-                });
+        let rank = |item: &Ordered| (key(item), item.at);
+        let below =
+            |a: &Ordered, b: &Ordered| a.head < b.head || a.head == b.head && rank(a) < rank(b);
+        if most <= INSERTION_MAX {
+            for at in 1..sorted.len() {
+                let item = sorted[at];
+                let mut to = at;
+                while to > 0 && below(&item, &sorted[to - 1]) {
+                    sorted[to] = sorted[to - 1];
+                    to -= 1;
+                }
+                sorted[to] = item;
             }
-            start = end;
+        } else {
+            let mut start = 0;
+            for &end in bins.iter() {
+                let bin = &mut sorted[start..end as usize];
+                bin.sort_unstable_by(|a, b| {
+                    (a.head.cmp(&b.head)).then_with(|| rank(a).cmp(&rank(b)))
+                });
+                start = end as usize;
+            }
+        }
+        if sorted.windows(2).all(|two| two[0].head != two[1].head) {
+            return;
         }
         // The later one of two comes first to `dedup_by`.
         sorted.dedup_by(|later, kept| {

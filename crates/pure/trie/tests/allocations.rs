@@ -3,39 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::alloc::System;
+use tandem_heap::{Counting, process::allocations};
 use tandem_primitives::{B256, TrieDiff};
 use tandem_trie::{Scratch, StorageTrie};
 
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-struct Counting;
-
-// SAFETY: the system's allocator does the work; counting touches no memory of its own.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Relaxed);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as in `alloc`.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        COUNT.fetch_add(1, Relaxed);
-        // SAFETY: as in `alloc`.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Counting<System> = Counting(System);
 
 fn leaves(rng: &mut StdRng, count: usize) -> Vec<(B256, [u8; 9])> {
     let mut leaf = || {
@@ -44,13 +18,6 @@ fn leaves(rng: &mut StdRng, count: usize) -> Vec<(B256, [u8; 9])> {
         (B256::new(rng.random()), value)
     };
     (0..count).map(|_| leaf()).collect()
-}
-
-/// Allocations that something takes.
-fn count<T>(what: impl FnOnce() -> T) -> (usize, T) {
-    let before = COUNT.load(Relaxed);
-    let result = what();
-    (COUNT.load(Relaxed) - before, result)
 }
 
 fn update(trie: &mut StorageTrie, leaves: &[(B256, [u8; 9])]) {
@@ -77,27 +44,27 @@ fn allocations_do_not_grow_with_the_leaves() {
     let threads = 2 * rayon::current_num_threads();
     for (len, most) in [(1_000, 75 + threads), (10_000, 110 + threads)] {
         let leaves = leaves(rng, len);
-        let (inserting, mut trie) = count(|| {
+        let (inserting, mut trie) = allocations(|| {
             let mut trie = StorageTrie::empty(None);
             update(&mut trie, &leaves);
             trie
         });
-        let (hashing, diff) = count(|| root(&mut trie, &mut scratch));
+        let (hashing, diff) = allocations(|| root(&mut trie, &mut scratch));
         assert!(diff.len() > len);
         assert!(inserting + hashing <= most, "{len} leaves: {inserting} + {hashing}");
 
-        let (inserting, mut trie) = count(|| {
+        let (inserting, mut trie) = allocations(|| {
             let mut trie = StorageTrie::empty(None);
             trie.update_all(&leaves, &mut scratch, |_, _| {});
             trie
         });
-        let (hashing, _) = count(|| root(&mut trie, &mut scratch));
+        let (hashing, _) = allocations(|| root(&mut trie, &mut scratch));
         assert!(inserting + hashing <= most, "{len} leaves at once: {inserting} + {hashing}");
 
         // Other values for leaves that are there need no memory but the diff's.
         let other: Vec<_> = leaves.iter().map(|(key, _)| (*key, [0x88; 9])).collect();
-        let (updating, ()) = count(|| update(&mut trie, &other));
-        let (hashing, diff) = count(|| root(&mut trie, &mut scratch));
+        let (updating, ()) = allocations(|| update(&mut trie, &other));
+        let (hashing, diff) = allocations(|| root(&mut trie, &mut scratch));
         assert!(diff.len() > len);
         assert!(updating <= 1 && hashing <= 45 + threads, "{len} leaves: {updating} + {hashing}");
     }

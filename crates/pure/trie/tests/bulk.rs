@@ -123,8 +123,21 @@ fn a_large_trie_is_built_at_once() {
             (0..count).map(|_| (B256::new(rng.random()), alloy_rlp::encode(value(rng)))).collect();
         known.extend(batch.iter().cloned());
         trie.update_all(&batch, &mut scratch, |_, blinded| panic!("{blinded:?}"));
-        let root = commit(&mut trie, &mut scratch).0;
+        let (root, changes) = commit(&mut trie, &mut scratch);
         assert_eq!(root, Some(oracle_root(known.iter().map(|(k, v)| (k, v.clone())))));
+        // What the diff says are nodes of the trie, and on the first time all of them.
+        let mut nodes = BTreeMap::new();
+        let mut builder = TrieBuilder::new(|path: &[u8], rlp: &[u8]| {
+            nodes.insert(Bytes::copy_from_slice(path), Bytes::copy_from_slice(rlp));
+        });
+        for (key, value) in &known {
+            builder.push(key, value).unwrap();
+        }
+        builder.finish();
+        assert!(count != 20_000 || changes.len() == nodes.len());
+        for (path, rlp) in changes {
+            assert_eq!(rlp.as_ref(), nodes.get(&path), "{path}");
+        }
     }
 }
 

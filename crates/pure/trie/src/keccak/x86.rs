@@ -33,7 +33,7 @@ const ROUNDS: [u64; 24] = [
     0x8000000080008008,
 ];
 
-/// Defines `step` over vectors, given (in scope) `rows`, `transpose`, `splat`, `and`, `xor`, `xor3`,
+/// Defines `step` over vectors, given (in scope) `row`, `transpose`, `splat`, `and`, `xor`, `xor3`,
 /// `rotate` and `chi`. Steps and offsets of Keccak-f\[1600\] as in FIPS 202, section 3.2.
 macro_rules! permutation {
     ($features:literal, $lanes:literal) => {
@@ -62,20 +62,11 @@ macro_rules! permutation {
             store(state, &a);
         }
 
-        /// As many words of a padded block as there are lanes, from the word `first`.
-        #[inline]
         #[target_feature(enable = $features)]
-        fn row(block: &[u8; RATE], len: usize, first: usize) -> Vector {
-            let counted = and(words(block, first), words(window(&COUNTED, len), first));
-            xor(counted, words(window(&BEHIND, len), first))
-        }
-
-        #[inline]
-        #[target_feature(enable = $features)]
-        fn words(block: &[u8; RATE], first: usize) -> Vector {
-            let bytes: &[u8; 8 * $lanes] = block[8 * first..].first_chunk().unwrap_or(&[0; _]);
-            // SAFETY: same size, and every bit pattern is valid for both.
-            unsafe { std::mem::transmute::<[u8; 8 * $lanes], Vector>(*bytes) }
+        pub fn permute_state(state: &mut State<$lanes>) {
+            let mut a = load(state);
+            permute(&mut a);
+            store(state, &a);
         }
 
         #[inline]
@@ -231,6 +222,22 @@ mod avx2 {
 
     permutation!("avx2", 4);
 
+    /// Four words of a padded block from the word `first`.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn row(block: &[u8; RATE], len: usize, first: usize) -> Vector {
+        let counted = and(words(block, first), words(window(&COUNTED, len), first));
+        xor(counted, words(window(&BEHIND, len), first))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn words(block: &[u8; RATE], first: usize) -> Vector {
+        let bytes: &[u8; 32] = block[8 * first..].first_chunk().unwrap_or(&[0; _]);
+        // SAFETY: same size, and every bit pattern is valid for both.
+        unsafe { std::mem::transmute::<[u8; 32], Vector>(*bytes) }
+    }
+
     /// Rows of words, one for each lane, to words, one from each lane.
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -272,18 +279,33 @@ mod avx2 {
 }
 
 mod avx512 {
-    use super::{BEHIND, Blocks, COUNTED, RATE, ROUNDS, State, WORDS, last_words, window};
+    use super::{Blocks, RATE, ROUNDS, State, WORDS, last_words};
     use std::arch::x86_64::{
-        __m512i as Vector, _mm512_and_si512 as and, _mm512_rol_epi64, _mm512_set1_epi64,
-        _mm512_shuffle_i64x2, _mm512_ternarylogic_epi64, _mm512_unpackhi_epi64,
-        _mm512_unpacklo_epi64, _mm512_xor_si512 as xor,
+        __m512i as Vector, _mm512_and_si512 as and, _mm512_mask_mov_epi8, _mm512_maskz_loadu_epi8,
+        _mm512_rol_epi64, _mm512_set1_epi8, _mm512_set1_epi64, _mm512_shuffle_i64x2,
+        _mm512_ternarylogic_epi64, _mm512_unpackhi_epi64, _mm512_unpacklo_epi64,
+        _mm512_xor_si512 as xor,
     };
 
-    permutation!("avx512f", 8);
+    permutation!("avx512f,avx512bw", 8);
+
+    /// Eight words of a padded block from the word `first`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn row(block: &[u8; RATE], len: usize, first: usize) -> Vector {
+        let start = 8 * first;
+        let bytes: &[u8; 64] = block[start..].first_chunk().unwrap_or(&[0; _]);
+        // The bit of the first byte that does not count, if it lies in this row.
+        let behind = 1u64.checked_shl(len.wrapping_sub(start) as u32).unwrap_or(0);
+        let counted = if len < start { 0 } else { behind.wrapping_sub(1) };
+        // SAFETY: all 64 bytes may be read.
+        let row = unsafe { _mm512_maskz_loadu_epi8(counted, bytes.as_ptr().cast()) };
+        _mm512_mask_mov_epi8(row, behind, _mm512_set1_epi8(1))
+    }
 
     /// Rows of words, one for each lane, to words, one from each lane.
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     fn transpose([a, b, c, d, e, f, g, h]: [Vector; 8]) -> [Vector; 8] {
         // Words 0, 2, 4, 6 of two lanes each, then words 1, 3, 5, 7.
         let ([w0, w4], [w2, w6]) = quarter(
@@ -303,7 +325,7 @@ mod avx512 {
 
     /// Transposes four rows of four pairs: the first and the third column, then the two others.
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     fn quarter(a: Vector, b: Vector, c: Vector, d: Vector) -> ([Vector; 2], [Vector; 2]) {
         let (ab, cd) = (_mm512_shuffle_i64x2::<0x88>(a, b), _mm512_shuffle_i64x2::<0x88>(c, d));
         let (ab_odd, cd_odd) =
@@ -318,26 +340,26 @@ mod avx512 {
     }
 
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     fn splat(word: u64) -> Vector {
         _mm512_set1_epi64(word as i64)
     }
 
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     fn xor3(a: Vector, b: Vector, c: Vector) -> Vector {
         _mm512_ternarylogic_epi64::<0x96>(a, b, c)
     }
 
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     fn rotate<const LEFT: i32, const RIGHT: i32>(a: Vector) -> Vector {
         _mm512_rol_epi64::<LEFT>(a)
     }
 
     /// `a ^ (!b & c)`.
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     fn chi(a: Vector, b: Vector, c: Vector) -> Vector {
         _mm512_ternarylogic_epi64::<0xd2>(a, b, c)
     }
@@ -350,7 +372,7 @@ pub fn has_avx2() -> bool {
 
 #[inline]
 pub fn has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f")
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
 /// A step of four lanes. Only where [`has_avx2`].
@@ -365,4 +387,18 @@ pub fn step8(state: &mut State<8>, blocks: &Blocks<'_, 8>) {
     debug_assert!(has_avx512());
     // SAFETY: callers have checked for the feature.
     unsafe { avx512::step(state, blocks) }
+}
+
+/// The permutation alone, of four states. Only where [`has_avx2`].
+pub fn permute4(state: &mut State<4>) {
+    debug_assert!(has_avx2());
+    // SAFETY: callers have checked for the feature.
+    unsafe { avx2::permute_state(state) }
+}
+
+/// The permutation alone, of eight states. Only where [`has_avx512`].
+pub fn permute8(state: &mut State<8>) {
+    debug_assert!(has_avx512());
+    // SAFETY: callers have checked for the feature.
+    unsafe { avx512::permute_state(state) }
 }

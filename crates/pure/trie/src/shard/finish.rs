@@ -12,6 +12,9 @@ use tandem_primitives::{Account, B256, EMPTY_TRIE_ROOT, SubtrieRoot, TrieDiff};
 /// it looks at every node.
 const PRUNE_SIXTEENTHS: usize = 12;
 
+/// Buffers of diffs up to this size are used again: those of usual blocks.
+const SPARE_BYTES_MAX: usize = 256 << 10;
+
 impl ShardTrie {
     /// Ends the block: writes what is left, hashes the storage tries, writes the account leaves,
     /// hashes the account subtrie. Returns the subtrie's top node and all nodes that changed.
@@ -46,6 +49,15 @@ impl ShardTrie {
         self.revertible = true;
         self.counts = std::mem::take(&mut self.counting);
         Ok(Some((top, diff)))
+    }
+
+    /// Gives the buffers of a diff back for the next block's, once it is copied to where it stays.
+    /// What [`ShardTrie::finish`] and hashing ahead write to is in memory then.
+    pub fn recycle(&mut self, mut diff: TrieDiff) {
+        if self.diff.is_empty() && diff.byte_len() <= SPARE_BYTES_MAX {
+            diff.clear();
+            self.diff = diff;
+        }
     }
 
     /// Writes the slots that waited. False when more nodes are needed.

@@ -3,8 +3,9 @@
 
 use super::{Blinded, SparseTrie};
 use crate::{
+    arena::prefetch,
     hashing::Scratch,
-    nibbles::{common_prefix, prefix},
+    nibbles::{common_prefix, prefix, put_nibble},
     node::{Extension, NodeId, Place, Slot},
     order::Ordered,
 };
@@ -15,6 +16,9 @@ const BULK_MIN: usize = 8;
 
 /// Leaves up to which a run is searched from its start; in a longer one, by halves.
 const LINEAR_MAX: usize = 32;
+
+/// Leaves ahead of the one that is made whose values are brought near; their keys come earlier.
+const AHEAD: usize = 8;
 
 /// Leaves to be set.
 type Leaves<T> = [(B256, T)];
@@ -42,7 +46,7 @@ impl<const V: usize> SparseTrie<V> {
             return;
         }
         scratch.order.sort(leaves, usize::from(self.base));
-        let mut rest = &scratch.order.sorted[..];
+        let mut rest = &mut scratch.order.sorted[..];
         let mut last = None;
         while let Some(item) = rest.first() {
             let (key, value) = &leaves[item.at as usize];
@@ -55,13 +59,13 @@ impl<const V: usize> SparseTrie<V> {
                 run = run_below(leaves, rest, depth);
             }
             let done;
-            (done, rest) = rest.split_at(run);
+            (done, rest) = rest.split_at_mut(run);
             if run > 1 {
                 self.grow_at(place, depth, leaves, done);
             } else {
                 self.check_value(value.as_ref());
                 if let Err(what) = self.update_at(place, depth, key, value.as_ref()) {
-                    blinded(item.at as usize, what);
+                    blinded(done[0].at as usize, what);
                 }
             }
             self.trail.push((place, depth as u8));
@@ -86,9 +90,26 @@ impl<const V: usize> SparseTrie<V> {
         place: Place,
         depth: usize,
         leaves: &Leaves<T>,
-        run: &[Ordered],
+        run: &mut [Ordered],
     ) {
         self.leaves.reserve(run.len());
+        // All leaves before any branch, in a loop that knows which ones come: in the order of the
+        // keys they lie anywhere in memory.
+        for at in 0..run.len() {
+            if let Some(later) = run.get(at + 2 * AHEAD) {
+                prefetch(&leaves[later.at as usize]);
+            }
+            if let Some(later) = run.get(at + AHEAD)
+                && let Some(byte) = leaves[later.at as usize].1.as_ref().first()
+            {
+                prefetch(byte);
+            }
+            let item = &mut run[at];
+            let (key, value) = &leaves[item.at as usize];
+            self.check_value(value.as_ref());
+            item.leaf = self.new_leaf(key, value.as_ref());
+            self.note_made(item.leaf);
+        }
         let id = self.grow(depth, leaves, run);
         let (key, _) = &leaves[run[0].at as usize];
         self.occupy(place, id, key, depth);
@@ -97,42 +118,45 @@ impl<const V: usize> SparseTrie<V> {
         self.mark(place);
     }
 
-    /// Makes the node at `depth` over a run of leaves that all belong below.
-    fn grow<T: AsRef<[u8]>>(
-        &mut self,
-        depth: usize,
-        leaves: &Leaves<T>,
-        run: &[Ordered],
-    ) -> NodeId {
-        let key = |item: &Ordered| &leaves[item.at as usize].0;
+    /// Makes the node at `depth` over a run of at least two leaves that all belong below.
+    fn grow<T>(&mut self, depth: usize, leaves: &Leaves<T>, run: &[Ordered]) -> NodeId {
         let (first, last) = (&run[0], &run[run.len() - 1]);
-        if run.len() == 1 {
-            let (key, value) = &leaves[first.at as usize];
-            self.check_value(value.as_ref());
-            let leaf = self.new_leaf(key, value.as_ref());
-            self.note_made(leaf);
-            return leaf;
-        }
+        let key = |item: &Ordered| &leaves[item.at as usize].0;
         let base = usize::from(self.base);
         let at = first.shared(last, base, || (*key(first), *key(last)));
-        let mut children = [(0, NodeId::NONE, first); 16];
-        let (mut count, mut rest) = (0, run);
+        let nibble = |item: &Ordered| item.nibble(key(item), base, at);
+        let mut children = [NodeId::NONE; 16];
+        let mut rest = run;
         while let Some(item) = rest.first() {
-            let nibble = item.nibble(key(item), base, at);
-            let count_below = len_while(rest, |item| item.nibble(key(item), base, at) == nibble);
+            let of = nibble(item);
             let below;
-            (below, rest) = rest.split_at(count_below);
-            children[count] = (nibble, self.grow(at + 1, leaves, below), item);
-            count += 1;
+            (below, rest) = rest.split_at(len_while(rest, |item| nibble(item) == of));
+            children[usize::from(of)] = match below {
+                [only] => only.leaf,
+                more => self.grow(at + 1, leaves, more),
+            };
         }
-        let branch = self.branches.insert(count as u32, self.now);
+        let branch = self.branches.insert_grown(&children, self.now);
         self.note_made(NodeId::branch(branch));
-        for (nibble, id, item) in &children[..count] {
-            // Only a child that stands where another went brings a reference with it.
-            let before = self.take_gone(key(item), at + 1);
-            self.branches.append_child(branch, *nibble, Slot::fresh(*id, before));
+        if !self.gone.is_empty() {
+            self.refer_to_gone(branch, key(first), at);
         }
         self.extend_to(NodeId::branch(branch), depth, at, key(first))
+    }
+
+    /// Brings the references to what stood at the paths of a new branch's children, where others
+    /// went. The branch stands at `depth` of the key.
+    fn refer_to_gone(&mut self, branch: u32, key: &B256, depth: usize) {
+        for nibble in 0..16 {
+            if self.branches.get(branch).child(nibble) == NodeId::NONE {
+                continue;
+            }
+            let mut path = prefix(key, depth);
+            put_nibble(&mut path, depth, nibble);
+            if let Some(before) = self.take_gone(&path, depth + 1) {
+                self.branches.set_before(branch, nibble, &before);
+            }
+        }
     }
 
     /// Leads from `depth` to a new branch at `end`: through an extension, unless it stands there.
@@ -162,6 +186,7 @@ fn run_below<T>(leaves: &Leaves<T>, sorted: &[Ordered], depth: usize) -> usize {
 }
 
 /// How many of the first items something holds for, when it holds for none behind them.
+#[inline]
 fn len_while(sorted: &[Ordered], holds: impl Fn(&Ordered) -> bool) -> usize {
     let near = &sorted[..sorted.len().min(LINEAR_MAX)];
     match near.iter().position(|item| !holds(item)) {

@@ -2,11 +2,12 @@
 
 use super::SparseTrie;
 use crate::{
-    encode::{encode_extension, encode_leaf},
-    hashing::{Batch, CHUNK, Job, PARALLEL_MIN, Scratch},
-    nibbles::{DEPTH_MAX, unpack},
+    encode::{ROOM, Room, write_extension, write_leaf},
+    hashing::{Batch, CHUNK, Job, Levels, PARALLEL_MIN, Scratch, level},
+    nibbles::{Path, unpack},
     node::{Before, Extension, Kind, NodeId, Place, Reference},
 };
+use smallvec::SmallVec;
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT, NodeChange, TrieDiff};
 
 /// Touches of a trie in a block for which a branch that is hashed ahead waits for one more child.
@@ -14,6 +15,9 @@ const HEAT: u32 = 128;
 
 /// Changed children for which a branch waits at most.
 const PATIENCE_MAX: u32 = 4;
+
+/// Bytes of a leaf's RLP without its value, or of an extension's, about.
+const LEAF_LEN: usize = 40;
 
 /// Why nodes are hashed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +44,9 @@ impl std::ops::AddAssign for Hashed {
     }
 }
 
+/// Tries that are hashed together, with their owners.
+type Tries<'a, const V: usize> = [(Option<B256>, &'a mut SparseTrie<V>)];
+
 /// Hashes the changed nodes of several tries together, deepest first, so that children come before
 /// their parents. What differs in each from the state before the block goes into the diff under its
 /// owner. Changes that hashing ahead put there and that do not hold any more are listed in the
@@ -48,47 +55,99 @@ impl std::ops::AddAssign for Hashed {
 /// A trie with few changes has one or two nodes at each depth; only many such tries together fill
 /// the lanes of a batch.
 pub(crate) fn hash_tries<const V: usize>(
-    tries: &mut [(Option<B256>, &mut SparseTrie<V>)],
+    tries: &mut Tries<'_, V>,
     pass: Pass,
     diff: &mut TrieDiff,
     scratch: &mut Scratch,
 ) -> Hashed {
+    let Scratch { levels, batch, parts, void, .. } = scratch;
     for (at, (owner, trie)) in (0..).zip(tries.iter_mut()) {
         match pass {
-            Pass::Ahead(levels) => trie.collect_below(at, levels, scratch),
-            Pass::End => trie.collect_changes(at, *owner, diff, scratch),
+            Pass::Ahead(below) => trie.collect_below(at, below, levels),
+            Pass::End => trie.collect_changes(at, *owner, diff, levels),
         }
     }
-    let mut hashed = Hashed::default();
-    let Scratch { levels, paths, batch, parts, void, .. } = scratch;
-    for level in levels.iter_mut().rev() {
+    let bytes = collect_all(tries, levels);
+    let nodes = levels.jobs.iter().map(Vec::len).sum();
+    let mut hashed = Hashed { nodes, again: 0 };
+    if pass == Pass::End {
+        diff.reserve(nodes, bytes);
+    }
+    let Levels { jobs, long } = levels;
+    for (depth, level) in jobs.iter_mut().enumerate().rev() {
         // Children come before their parents, the nodes of one level in any order.
         let parallel = level.len() >= PARALLEL_MIN && rayon::current_num_threads() > 1;
         for jobs in level.chunks(if parallel { level.len() } else { CHUNK }) {
-            let encode = |job: &Job, out: &mut Vec<u8>| {
-                tries[job.trie as usize].1.encode(job.id, usize::from(job.depth), out);
+            let fill = |batch: &mut Batch, jobs: &[Job]| {
+                batch.fill(jobs, depth, long, |job, room, at| {
+                    tries[job.trie as usize].1.write(job.id, depth, room, at)
+                });
             };
             let batches = if parallel {
-                Scratch::hash_parallel(parts, jobs, encode)
+                Scratch::hash_parallel(parts, jobs, fill)
             } else {
-                batch.fill(jobs, encode);
+                fill(batch, jobs);
                 std::slice::from_ref(batch)
             };
-            for (job, (rlp, hash)) in jobs.iter().zip(batches.iter().flat_map(Batch::iter)) {
-                let path = &paths[job.path as usize..][..usize::from(job.depth)];
-                let (owner, trie) = &mut tries[job.trie as usize];
-                let change = NodeChange { owner: *owner, path, rlp: Some(rlp) };
-                hashed.again += usize::from(trie.settle(job.place, pass, change, hash, diff));
+            for (batch, jobs) in batches.iter().zip(jobs.chunks(CHUNK)) {
+                hashed.again += settle_batch(tries, batch, jobs, pass, diff);
             }
         }
-        hashed.nodes += level.len();
         level.clear();
     }
-    paths.clear();
+    long.clear();
     if pass == Pass::End {
         tries.iter_mut().for_each(|(_, trie)| trie.clear_entries(void));
     }
     hashed
+}
+
+/// Lists all dirty nodes below those that are listed. Returns how many bytes they take in a diff,
+/// about.
+fn collect_all<const V: usize>(tries: &Tries<'_, V>, levels: &mut Levels) -> usize {
+    let (mut bytes, mut depth) = (0, 0);
+    while depth < levels.jobs.len() {
+        let jobs = std::mem::take(&mut levels.jobs[depth]);
+        for job in &jobs {
+            bytes += tries[job.trie as usize].1.collect(*job, depth, levels);
+        }
+        bytes += depth * jobs.len();
+        levels.jobs[depth] = jobs;
+        depth += 1;
+    }
+    bytes
+}
+
+/// Settles the nodes of one batch. Returns how many of them had been hashed ahead.
+fn settle_batch<const V: usize>(
+    tries: &mut Tries<'_, V>,
+    batch: &Batch,
+    jobs: &[Job],
+    pass: Pass,
+    diff: &mut TrieDiff,
+) -> usize {
+    let (mut again, mut start) = (0, 0);
+    for jobs in jobs.chunk_by(|a, b| a.trie == b.trie) {
+        let (owner, trie) = &mut tries[jobs[0].trie as usize];
+        // Nodes from here on go into the diff together.
+        let mut first = start;
+        for (at, job) in (start..).zip(jobs) {
+            let (path, rlp, hash) = batch.node(at);
+            let plain = pass == Pass::End && rlp.len() >= 32 && trie.entry(job.place).is_none();
+            if plain && trie.settle_hash(job.place, hash) {
+                continue;
+            }
+            batch.give(first..at, *owner, diff);
+            first = at + 1;
+            if !plain {
+                let change = NodeChange { owner: *owner, path, rlp: Some(rlp) };
+                again += usize::from(trie.settle(job.place, pass, change, hash, diff));
+            }
+        }
+        start += jobs.len();
+        batch.give(first..start, *owner, diff);
+    }
+    again
 }
 
 impl<const V: usize> SparseTrie<V> {
@@ -119,17 +178,15 @@ impl<const V: usize> SparseTrie<V> {
         self.touches
     }
 
-    /// Lists the dirty nodes, and puts the paths where nothing stands any more into the diff.
+    /// Lists the top node if it is dirty, and puts the paths where nothing stands any more into the diff.
     fn collect_changes(
         &mut self,
         trie: u32,
         owner: Option<B256>,
         diff: &mut TrieDiff,
-        scratch: &mut Scratch,
+        levels: &mut Levels,
     ) {
         (self.touches, self.heat) = (0, 0);
-        let mut path = unpack(&self.prefix);
-        let base = usize::from(self.base);
         for ((key, depth), _) in std::mem::take(&mut self.gone) {
             let path = &unpack(&key)[..usize::from(depth)];
             diff.push(NodeChange { owner, path, rlp: None });
@@ -138,107 +195,123 @@ impl<const V: usize> SparseTrie<V> {
             return;
         }
         if self.root.id != NodeId::NONE {
-            let top = Job { trie, place: Place::Root, id: self.root.id, path: 0, depth: self.base };
-            self.collect(top, &mut path, scratch);
+            let top = self.top_job(trie, levels);
+            levels.at(usize::from(self.base)).push(top);
             return;
         }
         self.note_reference(Place::Root);
         if self.take_before(Place::Root).is_some() {
-            diff.push(NodeChange { owner, path: &path[..base], rlp: None });
+            let path = &unpack(&self.prefix)[..usize::from(self.base)];
+            diff.push(NodeChange { owner, path, rlp: None });
         }
         self.root.len = 0;
     }
 
-    /// Lists the dirty nodes that are at least this many nibbles below the top.
-    fn collect_below(&mut self, trie: u32, levels: u8, scratch: &mut Scratch) {
+    fn top_job(&self, trie: u32, levels: &mut Levels) -> Job {
+        let path = Path::of(&self.prefix, usize::from(self.base), &mut levels.long);
+        Job { trie, place: Place::Root, id: self.root.id, path }
+    }
+
+    /// Lists the highest of the dirty nodes that are at least this many nibbles below the top.
+    fn collect_below(&mut self, trie: u32, below: u8, levels: &mut Levels) {
         self.heat += std::mem::take(&mut self.touches);
         if self.root.dirty && self.root.id != NodeId::NONE {
-            let mut path = unpack(&self.prefix);
-            let top = Job { trie, place: Place::Root, id: self.root.id, path: 0, depth: self.base };
-            self.descend_dirty(top, self.base + levels, &mut path, scratch);
+            let (base, top) = (usize::from(self.base), self.top_job(trie, levels));
+            self.descend_dirty(top, base, base + usize::from(below), levels);
         }
     }
 
-    /// Lists the dirty nodes from the depth `from` on. A branch at that depth waits until some of
-    /// its children have changed: in a trie much written to it would be hashed over and over.
-    fn descend_dirty(
-        &mut self,
-        job: Job,
-        from: u8,
-        path: &mut [u8; DEPTH_MAX],
-        scratch: &mut Scratch,
-    ) {
-        if job.depth < from {
-            return self.each_dirty(job, path, |trie, job, path| {
-                trie.descend_dirty(job, from, path, scratch);
-            });
-        }
-        if let Kind::Branch(index) = job.id.kind()
-            && job.depth == from
-        {
+    /// Lists the highest dirty nodes from the depth `from` on. A branch at that depth waits until
+    /// some of its children have changed: in a trie much written to it would be hashed over and
+    /// over.
+    fn descend_dirty(&mut self, job: Job, depth: usize, from: usize, levels: &mut Levels) {
+        let mut waits = depth < from;
+        if let Some(index) = job.id.as_branch().filter(|_| depth == from) {
             let patience = (1 + self.heat / HEAT).min(PATIENCE_MAX);
             let branch = self.branches.get_mut(index);
             branch.stale += branch.dirty().count_ones() as u8;
-            if u32::from(branch.stale) < patience {
-                return self.each_dirty(job, path, |trie, job, path| {
-                    trie.collect(job, path, scratch);
-                });
-            }
-            branch.stale = 0;
+            waits = u32::from(branch.stale) < patience;
+            branch.stale = if waits { branch.stale } else { 0 };
         }
-        self.collect(job, path, scratch);
+        if !waits {
+            return levels.at(depth).push(job);
+        }
+        let mut children = SmallVec::<[(Job, usize); 16]>::new();
+        self.each_dirty(job, depth, &mut levels.long, |job, depth| children.push((job, depth)));
+        for (job, below) in children {
+            if depth < from {
+                self.descend_dirty(job, below, from, levels);
+            } else {
+                levels.at(below).push(job);
+            }
+        }
     }
 
     /// RLP of the top node of a trie without changes, `None` when there is none or it is blinded.
     pub fn top(&self) -> Option<Vec<u8>> {
-        let mut rlp = Vec::new();
-        self.encode(self.root.id, usize::from(self.base), &mut rlp);
-        (!rlp.is_empty()).then_some(rlp)
+        let mut room = ROOM;
+        let end = self.write(self.root.id, usize::from(self.base), &mut room, 0);
+        (end > 0).then(|| room[..end].to_vec())
     }
 
-    /// Lists the dirty nodes by depth, from this one down.
-    fn collect(&mut self, job: Job, path: &mut [u8; DEPTH_MAX], scratch: &mut Scratch) {
-        scratch.push(job, path);
-        self.each_dirty(job, path, |trie, job, path| match job.id.kind() {
-            // Most nodes are leaves: one call less.
-            Kind::Leaf(_) => scratch.push(job, path),
-            _ => trie.collect(job, path, scratch),
-        });
+    /// Lists the dirty children of a node. Returns how many bytes the node's RLP takes, about.
+    #[inline]
+    fn collect(&self, job: Job, depth: usize, levels: &mut Levels) -> usize {
+        let Levels { jobs, long } = levels;
+        let push = |job, depth| level(jobs, depth).push(job);
+        match job.id.kind() {
+            Kind::None | Kind::Blind => 0,
+            Kind::Leaf(_) => LEAF_LEN + V / 2,
+            Kind::Extension(_) => {
+                self.each_dirty(job, depth, long, push);
+                LEAF_LEN
+            }
+            Kind::Branch(index) => {
+                self.each_dirty(job, depth, long, push);
+                20 + 33 * self.branches.get(index).present().count_ones() as usize
+            }
+        }
     }
 
-    /// Calls for each dirty child of a node, with the path leading to it.
+    /// Calls for each dirty child of a node, with the child's depth.
     #[inline]
     fn each_dirty(
-        &mut self,
+        &self,
         job: Job,
-        path: &mut [u8; DEPTH_MAX],
-        mut child: impl FnMut(&mut Self, Job, &mut [u8; DEPTH_MAX]),
+        depth: usize,
+        long: &mut Vec<B256>,
+        mut child: impl FnMut(Job, usize),
     ) {
-        let depth = usize::from(job.depth);
         match job.id.kind() {
             Kind::None | Kind::Blind | Kind::Leaf(_) => {}
             Kind::Extension(index) => {
                 let Extension { key, end, child: slot, .. } = self.extensions.get(index);
                 if slot.dirty {
-                    let below = depth..usize::from(*end);
-                    path[below.clone()].copy_from_slice(&unpack(key)[below]);
-                    let place = Place::Extension(index);
-                    let job = Job { place, id: slot.id, depth: *end, ..job };
-                    child(self, job, path);
+                    let end = usize::from(*end);
+                    let (place, path) = (Place::Extension(index), Path::of(key, end, long));
+                    child(Job { place, id: slot.id, path, ..job }, end);
                 }
             }
             Kind::Branch(index) => {
-                let mut dirty = self.branches.get(index).dirty();
+                let branch = self.branches.get(index);
+                let mut dirty = branch.dirty();
                 while dirty != 0 {
                     let nibble = dirty.trailing_zeros() as u8;
                     dirty &= dirty - 1;
-                    path[depth] = nibble;
-                    let id = self.branches.get(index).child(nibble);
-                    let place = Place::Branch(index, nibble);
-                    child(self, Job { place, id, depth: job.depth + 1, ..job }, path);
+                    let path = job.path.child(depth, nibble, long);
+                    let (place, id) = (Place::Branch(index, nibble), branch.child(nibble));
+                    child(Job { place, id, path, ..job }, depth + 1);
                 }
             }
         }
+    }
+
+    /// Writes the hash of a node that stands alone into its slot. Whether it differs from the one
+    /// that stood there.
+    #[inline]
+    fn settle_hash(&mut self, place: Place, hash: &B256) -> bool {
+        self.note_reference(place);
+        self.settle_slot(place, Reference::Hash(hash)) != Before::Same
     }
 
     /// Writes a node's new reference into its slot, and into the diff what differs at its path from
@@ -329,20 +402,29 @@ impl<const V: usize> SparseTrie<V> {
         })
     }
 
-    /// Appends the RLP of a node whose children are all clean; nothing for one not in memory.
-    fn encode(&self, id: NodeId, depth: usize, out: &mut Vec<u8>) {
+    /// Writes the RLP of a node whose children are all clean from `at` on; nothing for one not in
+    /// memory. Where it ends.
+    #[inline]
+    fn write(&self, id: NodeId, depth: usize, room: &mut Room, at: usize) -> usize {
+        // Most nodes are leaves, and most others branches.
+        if let Some(index) = id.as_leaf() {
+            let leaf = self.leaves.get(index);
+            return write_leaf(&leaf.key, depth, leaf.value(), room, at);
+        }
         match id.kind() {
-            Kind::None | Kind::Blind => {}
-            Kind::Leaf(index) => {
-                let leaf = self.leaves.get(index);
-                encode_leaf(&leaf.key, depth, leaf.value(), out);
-            }
+            Kind::None | Kind::Blind | Kind::Leaf(_) => at,
             Kind::Extension(index) => {
                 let extension = self.extensions.get(index);
                 let child = &extension.child.reference[..usize::from(extension.child.len)];
-                encode_extension(&extension.key, depth, usize::from(extension.end), child, out);
+                write_extension(
+                    &extension.key,
+                    (depth, usize::from(extension.end)),
+                    child,
+                    room,
+                    at,
+                )
             }
-            Kind::Branch(index) => self.branches.encode(index, out),
+            Kind::Branch(index) => self.branches.write(index, room, at),
         }
     }
 }

@@ -1,0 +1,58 @@
+//! At the level `job`, each job of a proof thread is a span. The recorder is the process's, so this
+//! is a test of its own.
+#![allow(dead_code, clippy::unwrap_used)]
+
+#[path = "../../../crates/pure/trie/tests/common/mod.rs"]
+mod common;
+#[path = "pipeline/fake.rs"]
+mod fake;
+#[path = "pipeline/token.rs"]
+mod token;
+
+use fake::Fake;
+use std::sync::Arc;
+use tandem_policy::LivePolicies;
+use tandem_proto::multiproof::{Begin, ProofApi, StateUpdate};
+use tandem_telemetry::{Config, SpanRecord, TraceLevel, Value, init};
+use token::{id, policies, small, start, token, token_state};
+use tracing::info_span;
+
+fn number(span: &SpanRecord, attribute: &str) -> i64 {
+    let value = span.attributes.iter().find(|(name, _)| *name == attribute);
+    let Some((_, Value::Int(number))) = value else { panic!("{attribute}: {span:?}") };
+    *number
+}
+
+#[test]
+fn each_job_is_a_span_below_its_thread() {
+    let telemetry = init(&Config { trace_level: TraceLevel::Job, ..Config::default() }).unwrap();
+    let fake = Fake::new(id(0, 0), &token_state(40));
+    let live = LivePolicies::new(policies("none", "always", 5));
+    let workers = start(&fake, &small(2), &live);
+    {
+        let _root = info_span!(target: "tandem_executor", "on_new_payload").entered();
+        let begin = Begin { block: id(1, 1), parent: id(0, 0).hash };
+        let mut session = workers.begin(begin).unwrap();
+        session.update(Arc::new(StateUpdate { accounts: vec![token(40)] }));
+        session.roots().unwrap();
+    }
+    workers.stop();
+    let spans: Vec<_> = telemetry.ring().traces(1).into_iter().flatten().collect();
+    let named = |name: &str| {
+        let named = spans.iter().filter(|span| span.name == name);
+        named.map(|span| &**span).collect::<Vec<_>>()
+    };
+    let (threads, jobs) = (named("proof worker"), named("proof job"));
+    // 41 keys in 7 jobs, no more than 8 for two threads, and the tops of the 15 shards that nothing
+    // touched in 3.
+    assert_eq!(jobs.len(), 10);
+    for thread in threads {
+        let own: Vec<_> = jobs.iter().filter(|job| job.parent_id == thread.span_id).collect();
+        assert_eq!(number(thread, "jobs"), own.len() as i64);
+        let targets: i64 = own.iter().map(|job| number(job, "targets")).sum();
+        assert_eq!(number(thread, "targets"), targets);
+        assert!(own.iter().all(|job| number(job, "walks") == 1 && number(job, "worker") == 0));
+        assert!(own.iter().all(|job| job.start_ns >= thread.start_ns));
+        assert!(own.iter().all(|job| job.end_ns <= thread.end_ns));
+    }
+}
