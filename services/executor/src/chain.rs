@@ -12,6 +12,7 @@ use alloy_rlp::Decodable;
 use parking_lot::RwLock;
 use std::{collections::VecDeque, sync::Arc};
 use tandem_chain::{Block, ChainSpec, Receipt, decode_receipts};
+use tandem_discv4::{ForkId, fork_id};
 use tandem_primitives::{
     Account, Address, B256, BlockId, BlockNumber, Bytes, EMPTY_CODE_HASH, U256, keccak256,
 };
@@ -100,6 +101,22 @@ impl Chain {
     /// The canonical head.
     pub fn head(&self) -> BlockId {
         self.tree.read().forkchoice().head
+    }
+
+    /// The first block.
+    pub fn genesis(&self) -> BlockId {
+        self.genesis
+    }
+
+    /// Which chain this is and which forks its head has passed, as other nodes are told (EIP-2124).
+    ///
+    /// # Errors
+    /// [`Error::Storage`], [`Error::UnknownBlock`] when there is no head.
+    pub fn fork_id(&self) -> Result<ForkId, Error> {
+        let (head, header) = self.header_by_hash(self.head().hash)?.ok_or(Error::UnknownBlock)?;
+        let points = self.spec.fork_points();
+        let genesis = (self.genesis.hash, self.spec.genesis_header(B256::ZERO).timestamp);
+        Ok(fork_id(genesis, &points.blocks, &points.times, (head.number, header.timestamp)))
     }
 
     /// The oldest canonical block whose state can be read.

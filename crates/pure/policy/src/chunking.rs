@@ -1,6 +1,9 @@
 use crate::{Error, text};
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
+/// Chunks of one dispatch for each worker at most: more of them give nobody work that would wait.
+const CHUNKS_PER_WORKER_MAX: usize = 4;
+
 /// Whether the keys of one dispatch are cut into chunks, each a job of its own for some worker.
 ///
 /// A chunk costs a job more and gives another worker work. `while-idle` is the rule with which a
@@ -38,7 +41,8 @@ impl Chunking {
     const KEY: &'static str = "chunking";
     const WANT: &'static str = "always, while-idle or never";
 
-    /// How `targets` keys are cut into chunks of `chunk_targets` when so many workers are idle.
+    /// How `targets` keys are cut into chunks of `chunk_targets`, or more where that would make more
+    /// than four for each of the `workers`, when so many of them are idle.
     /// Under [`Chunking::WhileIdle`], more than `force_chunk_targets` keys are cut also when the
     /// workers are busy; 0 there is no such limit.
     #[must_use]
@@ -48,8 +52,10 @@ impl Chunking {
         force_chunk_targets: u32,
         targets: usize,
         idle_workers: usize,
+        workers: usize,
     ) -> ChunkPlan {
-        let chunk = chunk_targets.get() as usize;
+        let most = CHUNKS_PER_WORKER_MAX.saturating_mul(workers.max(1));
+        let chunk = (chunk_targets.get() as usize).max(targets.div_ceil(most));
         let whole = ChunkPlan { chunk: targets.max(1), skipped_because_busy: false };
         let cut = ChunkPlan { chunk, skipped_because_busy: false };
         let forced = force_chunk_targets > 0 && targets > force_chunk_targets as usize;
@@ -92,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn plan(policy: Chunking, force: u32, targets: usize, idle: usize) -> (usize, bool) {
-        let plan = policy.plan(NonZeroU32::new(5).unwrap(), force, targets, idle);
+        let plan = policy.plan(NonZeroU32::new(5).unwrap(), force, targets, idle, 64);
         (plan.chunks(targets), plan.skipped_because_busy)
     }
 
@@ -108,6 +114,20 @@ mod tests {
         assert_eq!(plan(Chunking::WhileIdle, 300, 4, 0), (1, false), "nothing was skipped");
         assert_eq!(plan(Chunking::Never, 300, 5000, 8), (1, false));
         assert_eq!(plan(Chunking::Never, 300, 0, 8), (0, false));
+    }
+
+    #[test]
+    fn there_are_four_chunks_for_each_worker_at_most() {
+        let chunks = |targets, workers| {
+            let plan = Chunking::Always.plan(NonZeroU32::new(5).unwrap(), 0, targets, 0, workers);
+            (plan.chunk, plan.chunks(targets))
+        };
+        assert_eq!(chunks(20, 1), (5, 4));
+        assert_eq!(chunks(21, 1), (6, 4));
+        assert_eq!(chunks(1_000, 1), (250, 4));
+        assert_eq!(chunks(1_000, 2), (125, 8));
+        assert_eq!(chunks(1_000, 64), (5, 200));
+        assert_eq!(chunks(1_000, 0), (250, 4));
     }
 
     #[test]
@@ -127,12 +147,15 @@ mod tests {
             force: u32,
             targets: usize,
             idle: usize,
+            workers: usize,
         ) {
-            let plan = policy.plan(NonZeroU32::new(chunk).unwrap(), force, targets, idle);
+            let plan = policy.plan(NonZeroU32::new(chunk).unwrap(), force, targets, idle, workers);
             prop_assert!(plan.chunk >= 1);
             prop_assert_eq!(plan.chunks(targets) == 0, targets == 0);
             let whole = plan.chunks(targets) <= 1;
-            prop_assert!(whole || plan.chunk == chunk as usize);
+            prop_assert!(whole || plan.chunk >= chunk as usize);
+            let most = workers.max(1).saturating_mul(4);
+            prop_assert!(plan.chunk == chunk as usize || plan.chunks(targets) <= most);
             prop_assert!(!plan.skipped_because_busy || (whole && policy == Chunking::WhileIdle));
         }
     }

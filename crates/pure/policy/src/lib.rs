@@ -11,7 +11,8 @@
 //! | [`TransitionFlush`] | transactions whose changes travel as one update | `every-tx`, `fixed{8}`, `adaptive{500000,5,2}` |
 //! | [`ReceiptsRoot`] | when and where the receipts root is computed | `incremental`, `at-end`, `background` |
 //!
-//! [`Policies`] are all of them, [`LivePolicies`] those of a running node.
+//! [`Policies`] are all of them, [`LivePolicies`] those of a running node. Beside them stands
+//! [`Lookups`], how discovery looks for nodes: part of discovery's configuration, chosen at its start.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -20,6 +21,7 @@ mod chunking;
 mod error;
 mod flush;
 mod live;
+mod lookups;
 mod policies;
 mod receipts;
 mod text;
@@ -29,5 +31,6 @@ pub use chunking::{ChunkPlan, Chunking};
 pub use error::Error;
 pub use flush::TransitionFlush;
 pub use live::LivePolicies;
+pub use lookups::{LookupPauses, Lookups};
 pub use policies::Policies;
 pub use receipts::ReceiptsRoot;

@@ -95,10 +95,11 @@ impl Policies {
         std::array::from_fn(|at| (Self::KEYS[at], values[at]))
     }
 
-    /// How a dispatch of `targets` keys is cut when so many workers are idle.
+    /// How a dispatch of `targets` keys is cut when so many of the workers are idle.
     #[must_use]
-    pub fn plan_chunks(&self, targets: usize, idle_workers: usize) -> ChunkPlan {
-        self.chunking.plan(self.chunk_targets, self.force_chunk_targets, targets, idle_workers)
+    pub fn plan_chunks(&self, targets: usize, idle_workers: usize, workers: usize) -> ChunkPlan {
+        let (least, forced) = (self.chunk_targets, self.force_chunk_targets);
+        self.chunking.plan(least, forced, targets, idle_workers, workers)
     }
 }
 
@@ -158,8 +159,8 @@ mod tests {
     #[test]
     fn chunks_follow_the_settings() {
         let policies = Policies::default();
-        assert_eq!(policies.plan_chunks(12, 0).chunks(12), 3);
+        assert_eq!(policies.plan_chunks(12, 0, 1).chunks(12), 3);
         let policies = Policies { chunking: Chunking::WhileIdle, ..policies };
-        assert!(policies.plan_chunks(12, 1).skipped_because_busy);
+        assert!(policies.plan_chunks(12, 1, 2).skipped_because_busy);
     }
 }

@@ -5,9 +5,9 @@ use std::{fmt, str::FromStr};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReceiptsRoot {
     /// After each transaction, on the thread that executes.
+    #[default]
     Incremental,
     /// After the last transaction, on all cores, while the workers hash.
-    #[default]
     AtEnd,
     /// On a thread of its own, while later transactions execute.
     Background,

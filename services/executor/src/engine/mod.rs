@@ -32,6 +32,7 @@ use tandem_chain::Block;
 use tandem_policy::{LivePolicies, Policies};
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::{
+    blob_validator::BlobApi,
     event::{CHAIN_PERSISTED, ChainEvent},
     multiproof::ProofApi,
     storage::{Epoch, StorageApi},
@@ -68,6 +69,8 @@ pub struct Deps {
     pub storage: Arc<dyn StorageApi>,
     /// multiproof-workers, or a client of it.
     pub proof: Arc<dyn ProofApi>,
+    /// blob-validator, or a client of it.
+    pub blobs: Arc<dyn BlobApi>,
     /// Where chain events are published and heard.
     pub bus: Bus,
     /// When changes and receipts are handed on; loaded when a block begins.
@@ -102,7 +105,8 @@ pub struct Engine {
 impl Engine {
     /// Takes the right to write and loads what storage-writer knows.
     pub fn open(config: Config, deps: Deps) -> Result<(Self, Arc<Chain>), Error> {
-        let Deps { storage, proof, bus, policies, fatal } = deps;
+        // The blobs are the RPC's business: the engine checks versioned hashes alone.
+        let Deps { storage, proof, blobs: _, bus, policies, fatal } = deps;
         let persisted = bus.subscribe(CHAIN_PERSISTED);
         let epoch = storage.acquire_epoch("executor")?;
         let chain = Arc::new(Chain::open(&config, storage.clone())?);

@@ -8,7 +8,7 @@ use crate::{
     metrics as names,
     receipts::ReceiptsRooter,
     senders::Senders,
-    speculate::Ahead,
+    speculate::{Advice, Ahead},
     state::BlockState,
     status::PayloadStatus,
     view::{ReadCounts, StateView},
@@ -26,6 +26,7 @@ use tandem_proto::{
     multiproof::{self, Begin, ProofSession, StateUpdate},
     storage,
 };
+use tandem_telemetry::BusyIntervals;
 use tracing::{Span, field::Empty, info, info_span, warn};
 
 /// A block that was executed, its root on the way.
@@ -175,6 +176,8 @@ impl Engine {
         let session = self.proof.begin(begin);
         drop(opening);
         let mut session = session.map_err(|error| Failure::Internal(error.into()))?;
+        let advice = Advice { proof: self.proof.clone(), block: block.id.hash };
+        advice.tell_credited(block);
         let span = info_span!(
             "payload processor",
             reads.layers = Empty,
@@ -184,12 +187,14 @@ impl Engine {
             committed = Empty,
             conflicts = Empty,
         );
-        let _entered = span.enter();
+        // What prewarm threads still have in hand keeps the span open beyond the engine's work.
+        let mut busy = BusyIntervals::new(&span);
+        let (_working, _entered) = (busy.enter(), span.enter());
         let hashes = Box::new(|number| chain.block_hash(parent, number));
         let mut state = BlockState::new(&*view, hashes, Some(&mut *session))
             .flushed_by(policies.transition_flush);
         let mut rooter = self.receipts_rooter(&block.header, policies.receipts_root);
-        let ahead = self.ahead(parent, view.clone());
+        let ahead = self.ahead(parent, view.clone(), advice);
         let mut executed =
             execute(&chain.spec, block, senders, &mut state, &mut rooter, Some(&ahead))?;
         let diff = Arc::new(state.into_diff());
@@ -210,10 +215,10 @@ impl Engine {
     }
 
     /// What execution ahead of turns needs.
-    fn ahead(&self, parent: BlockId, view: Arc<StateView>) -> Ahead<'_> {
+    fn ahead(&self, parent: BlockId, view: Arc<StateView>, advice: Advice) -> Ahead<'_> {
         let chain = self.chain.clone();
         let block_hashes = Arc::new(move |number| chain.block_hash(parent, number));
-        Ahead { threads: &self.prewarmers, parent: view, block_hashes }
+        Ahead { threads: &self.prewarmers, parent: view, block_hashes, advice: Some(advice) }
     }
 
     /// Waits for the root and compares it. Before a block is refused for its root, or fails for

@@ -4,6 +4,7 @@
 //! block's own state; or any thread, ahead of its turn, to execute it on what is known by then.
 
 use super::{
+    advice::{Advice, Gathered},
     published::Position,
     reads::{Reads, Recorder, Sources},
 };
@@ -85,6 +86,7 @@ pub struct Job {
     pub senders: SharedSenders,
     pub env: EvmEnv,
     pub sources: Arc<Sources>,
+    advice: Option<Advice>,
     pub counts: Counts,
     slots: Box<[Slot]>,
     claims: Mutex<Claims>,
@@ -129,6 +131,13 @@ impl Score {
     }
 }
 
+/// What a thread executes with.
+#[derive(Default)]
+pub struct Runner {
+    evm: Option<BlockEvm<Recorder>>,
+    gathered: Gathered,
+}
+
 /// What a thread may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
@@ -159,6 +168,7 @@ impl Job {
         senders: SharedSenders,
         env: EvmEnv,
         sources: Arc<Sources>,
+        advice: Option<Advice>,
     ) -> Self {
         let slot = |_| Slot {
             status: AtomicU8::new(OPEN),
@@ -171,6 +181,7 @@ impl Job {
             senders,
             env,
             sources,
+            advice,
             counts: Counts::default(),
             claims: Mutex::default(),
             progress: Condvar::new(),
@@ -193,10 +204,10 @@ impl Job {
 
     /// Works until nothing is left. For threads other than the engine's.
     pub fn work(&self) {
-        let mut evm = None;
+        let mut runner = Runner::default();
         loop {
-            match self.claim_or_wait() {
-                Claim::Run(index) => self.run(&mut evm, index),
+            match self.claim_or_wait(&mut runner) {
+                Claim::Run(index) => self.run(&mut runner, index),
                 Claim::Recover(index) => {
                     self.senders.get(index);
                 }
@@ -206,7 +217,7 @@ impl Job {
         }
     }
 
-    fn claim_or_wait(&self) -> Claim {
+    fn claim_or_wait(&self, runner: &mut Runner) -> Claim {
         // Before the look, so that whoever makes progress after it sees that somebody waits.
         self.seekers.fetch_add(1, SeqCst);
         let mut claims = self.claims.lock();
@@ -214,7 +225,9 @@ impl Job {
             true => Claim::Nothing,
             false => self.next(&mut claims),
         };
-        if claim == Claim::Later {
+        if matches!(claim, Claim::Later | Claim::Nothing) && !runner.gathered.is_empty() {
+            MutexGuard::unlocked(&mut claims, || runner.gathered.tell(self.advice.as_ref()));
+        } else if claim == Claim::Later {
             self.progress.wait(&mut claims);
         }
         self.seekers.fetch_sub(1, SeqCst);
@@ -289,15 +302,15 @@ impl Job {
     }
 
     /// Executes a transaction ahead of its turn, which the caller has claimed.
-    pub fn run(&self, evm: &mut Option<BlockEvm<Recorder>>, index: usize) {
+    pub fn run(&self, runner: &mut Runner, index: usize) {
         // Nobody may wait for a result that a panic keeps from coming.
         let done = catch_unwind(AssertUnwindSafe(|| {
             let fresh = || BlockEvm::new(Recorder::new(self.sources.clone()), self.env.clone());
-            self.execute(evm.get_or_insert_with(fresh), index)
+            self.execute(runner.evm.get_or_insert_with(fresh), index)
         }));
         let done = done.unwrap_or_else(|_| {
             warn!(number = self.block.id.number, index, "execution ahead of its turn panicked");
-            *evm = None;
+            runner.evm = None;
             None
         });
         let slot = &self.slots[index];
@@ -306,7 +319,14 @@ impl Job {
             // The engine has not lost patience.
             Some(done) if slot.is(RUNNING) => {
                 self.counts.speculated.fetch_add(1, SeqCst);
-                self.sources.published.write_result(position, &done.outcome.result.state);
+                let state = &done.outcome.result.state;
+                self.sources.published.write_result(position, state);
+                if self.advice.is_some()
+                    && let Some(evm) = &mut runner.evm
+                {
+                    let recorder = evm.database();
+                    runner.gathered.add(&done.reads, state, |address| recorder.hash_of(address));
+                }
                 *slot.result.lock() = Some(Box::new(done));
                 if !slot.change(RUNNING, DONE)
                     && let Some(done) = slot.result.lock().take()
@@ -322,6 +342,7 @@ impl Job {
         if self.awaited.load(SeqCst) == index {
             self.engine.unpark();
         }
+        runner.gathered.tell_many(self.advice.as_ref());
     }
 
     fn execute(&self, evm: &mut BlockEvm<Recorder>, index: usize) -> Option<Speculation> {

@@ -24,6 +24,7 @@
 //!   executed for nothing is bounded by gas.
 //! * Errors are never taken from a result: the engine executes the transaction and finds its own.
 
+mod advice;
 mod job;
 mod pool;
 mod published;
@@ -31,17 +32,17 @@ mod reads;
 #[cfg(test)]
 mod tests;
 
+pub use advice::Advice;
 pub use job::position;
 pub use pool::{Prewarmers, default_threads};
 pub use published::{Position, Published};
 pub use reads::{Reads, SharedBlockHashes, Source, Sources};
 
-use crate::{evm::BlockEvm, metrics as names, senders::Senders, state::StateReader};
+use crate::{metrics as names, senders::Senders, state::StateReader};
 use alloy_evm::EvmEnv;
-use job::{Claim, Job, Speculation, Turn};
+use job::{Claim, Job, Runner, Speculation, Turn};
 use metrics::counter;
 use pool::Posted;
-use reads::Recorder;
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 use tandem_chain::Block;
 use tracing::Span;
@@ -57,6 +58,8 @@ pub struct Ahead<'a> {
     pub parent: Arc<dyn StateReader + Send + Sync>,
     /// For the BLOCKHASH instruction.
     pub block_hashes: SharedBlockHashes,
+    /// Who is told which keys results change.
+    pub advice: Option<Advice>,
 }
 
 impl<'a> Ahead<'a> {
@@ -68,9 +71,10 @@ impl<'a> Ahead<'a> {
         }
         let (parent, block_hashes) = (self.parent.clone(), self.block_hashes.clone());
         let sources = Sources { published: Published::new(), parent, block_hashes };
-        let job = Job::new(block.clone(), senders.share(), env, Arc::new(sources));
+        let job =
+            Job::new(block.clone(), senders.share(), env, Arc::new(sources), self.advice.clone());
         let posted = self.threads.post(Arc::new(job));
-        Some(Turns { posted, evm: None })
+        Some(Turns { posted, runner: Runner::default() })
     }
 }
 
@@ -78,7 +82,7 @@ impl<'a> Ahead<'a> {
 pub struct Turns<'a> {
     posted: Posted<'a>,
     /// For what the engine executes ahead itself.
-    evm: Option<BlockEvm<Recorder>>,
+    runner: Runner,
 }
 
 #[cfg(test)]
@@ -123,7 +127,7 @@ impl Turns<'_> {
                 Turn::Ahead(result) => return Some(result),
                 Turn::Execute => return None,
                 Turn::Running => match job.claim() {
-                    Claim::Run(later) => job.run(&mut self.evm, later),
+                    Claim::Run(later) => job.run(&mut self.runner, later),
                     Claim::Recover(later) => {
                         job.senders.get(later);
                     }

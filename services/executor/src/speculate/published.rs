@@ -155,7 +155,7 @@ impl Published {
 }
 
 /// Whether a commit of the account may change anything.
-fn is_written(account: &EvmAccount) -> bool {
+pub fn is_written(account: &EvmAccount) -> bool {
     account.is_touched()
         && (account.is_created()
             || account.is_selfdestructed()

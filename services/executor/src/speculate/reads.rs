@@ -91,6 +91,11 @@ impl Recorder {
         std::mem::take(&mut self.reads)
     }
 
+    /// `keccak256(address)` of an account whose parent's state was read.
+    pub fn hash_of(&self, address: &Address) -> Option<B256> {
+        self.parent.get(address).map(|known| known.hash)
+    }
+
     fn account(&mut self, address: Address) -> Result<(Option<Account>, Source), Error> {
         if let Some(account) = self.sources.published.account(&address, self.position) {
             return Ok((account, Source::Block));

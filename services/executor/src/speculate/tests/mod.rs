@@ -12,12 +12,16 @@ use crate::{
     senders::Senders,
     state::BlockState,
 };
+use alloy_primitives::map::B256Map;
 use blocks::{Case, FORKS};
+use parking_lot::Mutex;
 use state::{Memory, Trouble};
 use std::sync::OnceLock;
 use tandem_chain::Fork;
 use tandem_primitives::{B256, StateDiff};
-use tandem_proto::multiproof::{self, ProofSession, ShardRoots, StateUpdate};
+use tandem_proto::multiproof::{
+    self, Begin, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status,
+};
 use tokio_util::sync::CancellationToken;
 
 /// Random numbers that a seed decides (SplitMix64).
@@ -99,10 +103,71 @@ fn pool(threads: usize) -> &'static Prewarmers {
 fn run_ahead(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> (Seen, [u64; 3]) {
     let parent = Arc::new(case.state.with(trouble, seed));
     let engine = case.state.with(Trouble::Delay, seed + 1);
-    let ahead = Ahead { threads: pool(threads), parent, block_hashes: Arc::new(block_hash) };
+    let ahead =
+        Ahead { threads: pool(threads), parent, block_hashes: Arc::new(block_hash), advice: None };
     COUNTS.set([0; 3]);
     let seen = run(case, &engine, Some(&ahead));
     (seen, COUNTS.get())
+}
+
+/// Keeps all advice.
+#[derive(Default)]
+struct Told(Mutex<Vec<(B256, Arc<Prefetch>)>>);
+
+impl ProofApi for Told {
+    fn begin(&self, _: Begin) -> Result<Box<dyn ProofSession>, multiproof::Error> {
+        Err(multiproof::Error::Unavailable)
+    }
+
+    fn discard(&self, _: B256) {}
+
+    fn status(&self) -> Result<Status, multiproof::Error> {
+        Err(multiproof::Error::Unavailable)
+    }
+
+    fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
+        self.0.lock().push((block, keys));
+    }
+}
+
+#[test]
+fn the_workers_are_told_no_other_keys_than_results_change() {
+    let (mut told, mut updated) = (0, 0);
+    for seed in 0..200 {
+        let case = Case::random(&mut Random(seed), Fork::Osaka);
+        let proof = Arc::new(Told::default());
+        let parent = Arc::new(case.state.with(Trouble::Delay, seed));
+        let advice = Advice { proof: proof.clone(), block: case.block.id.hash };
+        advice.tell_credited(&case.block);
+        let withdrawals = case.block.withdrawals.iter().flatten().count();
+        let credited = proof.0.lock().remove(0).1.accounts.len();
+        assert_eq!(credited, withdrawals + 1, "and the beneficiary");
+        let (threads, block_hashes) = (pool(1), Arc::new(block_hash));
+        let ahead = Ahead { threads, parent, block_hashes, advice: Some(advice) };
+        let (executed, diff, _) = run(&case, &case.state, Some(&ahead));
+        let [speculated, committed, _] = COUNTS.get();
+        // What does not hold may change other keys.
+        if executed.is_err() || speculated != committed {
+            continue;
+        }
+        updated += diff.accounts.iter().map(|account| 1 + account.slots.len()).sum::<usize>();
+        let accounts: B256Map<_> =
+            diff.accounts.iter().map(|update| (update.address_hash, update)).collect();
+        for (block, keys) in proof.0.lock().iter() {
+            assert_eq!(*block, case.block.id.hash);
+            for (account, slots) in &keys.accounts {
+                let Some(update) = accounts.get(account) else {
+                    assert!(slots.is_empty(), "an empty account was touched and stays away");
+                    continue;
+                };
+                told += 1 + slots.len();
+                let is_changed = |slot: &B256| update.slots.iter().any(|s| s.key == *slot);
+                assert!(update.wiped || slots.iter().all(is_changed), "seed {seed}");
+            }
+        }
+    }
+    // How many depends on who executes first.
+    assert!(told <= updated, "{told} keys told, {updated} updated");
 }
 
 fn same(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> [u64; 3] {
@@ -156,7 +221,7 @@ fn few_transactions_or_no_threads_are_executed_in_order() {
     let few = Block::seal(case.block.header.clone(), &[], Some(&[])).unwrap();
     for (threads, block) in [(&none, case.block.clone()), (pool(1), Arc::new(few))] {
         let parent = Arc::new(case.state.with(Trouble::Panic, 0));
-        let ahead = Ahead { threads, parent, block_hashes: Arc::new(block_hash) };
+        let ahead = Ahead { threads, parent, block_hashes: Arc::new(block_hash), advice: None };
         let senders = Senders::known(block.clone(), &case.signers);
         let env = crate::constantinople::evm_env(&case.spec, &block.header);
         assert!(ahead.start(&block, &senders, env).is_none());

@@ -1,0 +1,133 @@
+use crate::{Error, text};
+use core::time::Duration;
+use std::{fmt, str::FromStr};
+
+/// How discovery looks for nodes, and how often.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Lookups {
+    /// Lookups of Kademlia, three nodes asked at a time until the closest ones have answered. One
+    /// timer alternates them with requests for records, and slows down with the number of peers.
+    #[default]
+    Kademlia,
+    /// The same timer; a lookup is one find node packet to one node drawn from all.
+    Single,
+    /// One find node packet and one request for a record, each on a timer of its own between 100
+    /// and 600 ms, which enough peers do not stop. Here to be measured against.
+    Legacy,
+}
+
+/// Pauses between the turns of the timer that slows down.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LookupPauses {
+    /// While peers are scarce.
+    pub fast: Duration,
+    /// While some are missing.
+    pub base: Duration,
+    /// Once there are enough.
+    pub maintenance: Duration,
+    /// Peers are scarce below this share of the wanted ones, 0 to 1.
+    pub starving_below: f64,
+}
+
+/// Pauses of [`Lookups::Legacy`] without peers and with enough of them, in milliseconds.
+const LEGACY_MS: (f64, f64) = (100.0, 600.0);
+
+impl Lookups {
+    const KEY: &'static str = "lookups";
+    const WANT: &'static str = "kademlia, single or legacy";
+
+    /// Whether nodes and records each have a timer of their own.
+    #[must_use]
+    pub fn has_two_timers(self) -> bool {
+        self == Self::Legacy
+    }
+
+    /// How long a timer waits at this share of the wanted peers, 0 to 1.
+    #[must_use]
+    pub fn pause(self, completion: f64, pauses: &LookupPauses) -> Duration {
+        match self {
+            Self::Legacy => {
+                let (low, high) = LEGACY_MS;
+                Duration::from_secs_f64((low + (high - low) * ease(completion)) / 1000.0)
+            }
+            Self::Kademlia | Self::Single if completion >= 1.0 => pauses.maintenance,
+            Self::Kademlia | Self::Single if completion < pauses.starving_below => pauses.fast,
+            Self::Kademlia | Self::Single => pauses.base,
+        }
+    }
+}
+
+/// Cubic easing, in and out: 0 to 1, flat at both ends and steepest in the middle.
+fn ease(completion: f64) -> f64 {
+    // What is not a number counts as no peers.
+    let x = if completion.is_nan() { 0.0 } else { completion.clamp(0.0, 1.0) };
+    let rise = |x: f64| 4.0 * x * x * x;
+    if x < 0.5 { rise(x) } else { 1.0 - rise(1.0 - x) }
+}
+
+impl fmt::Display for Lookups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kademlia => "kademlia",
+            Self::Single => "single",
+            Self::Legacy => "legacy",
+        })
+    }
+}
+
+impl FromStr for Lookups {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<Self, Error> {
+        [Self::Kademlia, Self::Single, Self::Legacy]
+            .into_iter()
+            .find(|policy| policy.to_string() == value)
+            .ok_or_else(|| Error::value(Self::KEY, value, Self::WANT))
+    }
+}
+
+text::serde_as_text!(Lookups);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAUSES: LookupPauses = LookupPauses {
+        fast: Duration::from_millis(500),
+        base: Duration::from_secs(5),
+        maintenance: Duration::from_secs(30),
+        starving_below: 0.5,
+    };
+
+    #[test]
+    fn texts_are_read_and_wrong_ones_named() {
+        for policy in [Lookups::Kademlia, Lookups::Single, Lookups::Legacy] {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        let error = "none".parse::<Lookups>().unwrap_err().to_string();
+        assert_eq!(error, "`none` is no value of lookups, want kademlia, single or legacy");
+    }
+
+    #[test]
+    fn pauses_grow_with_the_number_of_peers() {
+        for policy in [Lookups::Kademlia, Lookups::Single] {
+            let pause = |completion| policy.pause(completion, &PAUSES);
+            assert_eq!([0.0, 0.49].map(pause), [PAUSES.fast; 2]);
+            assert_eq!([0.5, 0.99].map(pause), [PAUSES.base; 2]);
+            assert_eq!([1.0, 2.0].map(pause), [PAUSES.maintenance; 2]);
+        }
+        let legacy = |completion| Lookups::Legacy.pause(completion, &PAUSES).as_millis();
+        assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(legacy), [100, 131, 350, 568, 600]);
+        assert_eq!([f64::NAN, -1.0, 7.0].map(legacy), [100, 100, 600]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_legacy_pause_never_falls_and_never_ends(a in 0.0..=1.0f64, b in 0.0..=1.0f64) {
+            let legacy = |completion| Lookups::Legacy.pause(completion, &PAUSES);
+            prop_assert!(legacy(a.min(b)) <= legacy(a.max(b)));
+            prop_assert!(legacy(a) <= Duration::from_millis(600));
+        }
+    }
+}
