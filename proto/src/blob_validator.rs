@@ -229,6 +229,8 @@ pub struct Status {
     pub overloaded: u64,
     /// Requests without a verdict in time.
     pub expired: u64,
+    /// Requests whose caller went away before a thread took their blobs.
+    pub abandoned: u64,
     /// Blobs that wait for a thread.
     pub queued: u64,
     /// Verdicts remembered.
@@ -242,35 +244,33 @@ pub struct Status {
 /// The calls of blob-validator.
 pub trait BlobApi: Send + Sync + 'static {
     /// Verifies a sidecar; the answer is there after `timeout` at the latest. To be awaited in async
-    /// code: neither the call nor the future does any work of note on the caller's thread. Dropping the future
-    /// gives up the answer, not the verification, which others may share.
+    /// code: neither the call nor the future does any work of note on the caller's thread. Dropping
+    /// the future gives up the request: what nobody else waits for is not verified any more.
     ///
     /// # Errors
     /// [`Error`]; the future's.
     fn validate(&self, bundle: Arc<Bundle>, timeout: Duration) -> Pending<Verdict>;
 
-    /// The same for a thread that may wait.
+    /// The same for a thread that may wait; never in async code.
     ///
     /// # Errors
     /// [`Error`].
     fn validate_blocking(&self, bundle: Arc<Bundle>, timeout: Duration) -> Result<Verdict>;
 
     /// Blobs of valid sidecars by versioned hash, `None` where there is none (any more). In the
-    /// order of the request. Does not wait.
+    /// order of the request.
     ///
     /// # Errors
-    /// [`Error::Unavailable`].
-    fn get_blobs(&self, versioned_hashes: &[B256]) -> Result<Vec<Option<Arc<StoredBlob>>>>;
+    /// [`Error::Unavailable`]; the future's.
+    fn get_blobs(&self, versioned_hashes: &[B256]) -> Pending<Vec<Option<Arc<StoredBlob>>>>;
 
-    /// These blobs are in a block: they need not be kept any longer.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`].
-    fn forget(&self, versioned_hashes: &[B256]) -> Result<()>;
+    /// These blobs are in a block: they need not be kept any longer. Never waits, so any thread may
+    /// call it. It is advice: lost on its way, the blobs leave with age.
+    fn forget(&self, versioned_hashes: &[B256]);
 
     /// What the service has done and holds.
     ///
     /// # Errors
-    /// [`Error::Unavailable`].
-    fn status(&self) -> Result<Status>;
+    /// [`Error::Unavailable`]; the future's.
+    fn status(&self) -> Pending<Status>;
 }

@@ -50,6 +50,10 @@ pub const DISCOVERED_CONTACTS_MAX: usize = 1024;
 /// Contacts in one answer of the closest ones.
 pub const CLOSEST_CONTACTS_MAX: usize = 256;
 
+/// Bytes of one message from or to peer-table: the largest batch with the largest records takes
+/// 0.4 MiB.
+pub const PEERS_MESSAGE_BYTES_MAX: usize = 1 << 20;
+
 /// Bytes of a node record's RLP (EIP-778).
 pub const ENR_BYTES_MAX: usize = 300;
 

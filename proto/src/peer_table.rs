@@ -45,6 +45,18 @@ pub struct Stats {
     pub target: u32,
 }
 
+impl Stats {
+    /// How far the target is reached, 0 to 1.
+    pub fn completion(&self) -> f64 {
+        completion(self.connected, self.target)
+    }
+}
+
+/// Connected by wanted peers, 0 to 1; 1 when none are wanted.
+pub fn completion(connected: u32, target: u32) -> f64 {
+    if target == 0 { 1.0 } else { (f64::from(connected) / f64::from(target)).min(1.0) }
+}
+
 /// The calls of peer-table. All but [`Self::apply_batch`] wait for the answer of its thread, or of
 /// the network, so they belong on threads that may wait, never on the async reactor. None waits
 /// for room in a full mailbox: that is [`Error::Overloaded`].

@@ -6,10 +6,8 @@ mod common;
 use bytes::Bytes;
 use common::RECEIVERS;
 use prost::Message;
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-};
+use std::alloc::System;
+use tandem_heap::{Counting, thread};
 use tandem_primitives::{AccountUpdate, B256, BlockId, SlotUpdate, U256};
 use tandem_proto::{
     limits::HEAP_BYTES_PER_BYTE_MAX,
@@ -18,46 +16,8 @@ use tandem_proto::{
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
 
-/// The system's allocator with a count for each thread.
-struct Counting;
-
-thread_local! {
-    static LIVE: Cell<usize> = const { Cell::new(0) };
-    static PEAK: Cell<usize> = const { Cell::new(0) };
-}
-
-fn grow(bytes: usize) {
-    LIVE.set(LIVE.get().wrapping_add(bytes));
-    PEAK.set(PEAK.get().max(LIVE.get()));
-}
-
-// SAFETY: every call goes to the system's allocator unchanged; counting touches no heap.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grow(layout.size());
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.set(LIVE.get().wrapping_sub(layout.size()));
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// The most that was allocated at once while this ran, beyond what was before.
-fn peak(run: impl FnOnce()) -> usize {
-    // Far from zero, because what was allocated before may be freed meanwhile.
-    let start = 1 << 40;
-    LIVE.set(start);
-    PEAK.set(start);
-    run();
-    PEAK.get() - start
-}
+static ALLOCATOR: Counting<System> = Counting(System);
 
 /// What any message may take, for the text of an error and the first step of each list.
 const SLACK: usize = 8 * 1024;
@@ -65,7 +25,7 @@ const SLACK: usize = 8 * 1024;
 fn check(name: &str, receive: common::Receiver, message: &Bytes) {
     let length = message.len();
     let message = message.clone();
-    let peak = peak(move || {
+    let (peak, ()) = thread::peak(move || {
         receive(message);
     });
     let bound = length * HEAP_BYTES_PER_BYTE_MAX + SLACK;

@@ -1,7 +1,6 @@
 use super::{
     error::{At, ConvertError, Reason as Fault},
     field::{at_most, hash_list, items, length, nested, required, size, total},
-    status::{cut, detail, is_absence, status},
 };
 use crate::{
     blob_validator::{
@@ -12,22 +11,20 @@ use crate::{
     limits::{BLOBS_PER_BUNDLE_MAX, GET_BLOBS_MAX},
     wire::{
         blob_validator::v1::{
-            self, error as error_wire, refusal as refusal_wire,
-            validate_stream_response::Answer as WireAnswer,
+            self, refusal as refusal_wire, validate_stream_response::Answer as WireAnswer,
         },
         event,
     },
 };
 use std::{sync::Arc, time::Duration};
 use tandem_primitives::B256;
-use tonic::Code;
 
 /// One sidecar with the time its caller waits for the verdict.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlobRequest {
     /// The sidecar.
     pub bundle: Arc<Bundle>,
-    /// How long the caller waits, in whole milliseconds on the wire.
+    /// How long the caller waits, in whole milliseconds on the wire, rounded up.
     pub timeout: Duration,
 }
 
@@ -47,6 +44,12 @@ pub struct BlobStreamAnswer {
     pub id: u64,
     /// Its verdict, or why there is none.
     pub result: Result<Verdict, Error>,
+}
+
+impl BlobRequest {
+    pub(super) fn timeout_ms(&self) -> u64 {
+        millis(self.timeout)
+    }
 }
 
 impl From<Form> for v1::Form {
@@ -88,26 +91,32 @@ fn point(bytes: &[u8]) -> Result<[u8; 48], Fault> {
     bytes.try_into().map_err(|_| Fault::Length { expected: 48, got: bytes.len() as u64 })
 }
 
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+/// Rounded up: a short time is no time at all otherwise.
+pub(super) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-impl From<&Bundle> for v1::Bundle {
-    fn from(bundle: &Bundle) -> Self {
-        let bytes = bundle.blobs.iter().map(|blob| blob.len()).sum();
-        let mut blobs = Vec::with_capacity(bytes);
-        bundle.blobs.iter().for_each(|blob| blobs.extend_from_slice(blob));
+impl v1::Bundle {
+    /// All but the field `blobs`, which is empty.
+    pub(super) fn without_blobs(bundle: &Bundle) -> Self {
         let rule =
             v1::Rule { form: form_number(bundle.rule.form), blobs_max: bundle.rule.blobs_max };
         Self {
             form: form_number(bundle.form),
             blob_sizes: bundle.blobs.iter().map(|blob| size(blob.len())).collect(),
-            blobs: blobs.into(),
+            blobs: bytes::Bytes::new(),
             commitments: points(&bundle.commitments),
             proofs: points(&bundle.proofs),
             versioned_hashes: hash_list(bundle.versioned_hashes.iter()),
             rule: Some(rule),
         }
+    }
+}
+
+impl From<&Bundle> for v1::Bundle {
+    fn from(bundle: &Bundle) -> Self {
+        let blobs: Vec<&[u8]> = bundle.blobs.iter().map(|blob| &blob[..]).collect();
+        Self { blobs: blobs.concat().into(), ..Self::without_blobs(bundle) }
     }
 }
 
@@ -141,7 +150,7 @@ impl TryFrom<v1::Bundle> for Bundle {
 
 impl From<&BlobRequest> for v1::ValidateRequest {
     fn from(request: &BlobRequest) -> Self {
-        Self { bundle: Some((&*request.bundle).into()), timeout_ms: millis(request.timeout) }
+        Self { bundle: Some((&*request.bundle).into()), timeout_ms: request.timeout_ms() }
     }
 }
 
@@ -382,6 +391,7 @@ impl From<Status> for v1::GetStatusResponse {
             hits: status.hits,
             overloaded: status.overloaded,
             expired: status.expired,
+            abandoned: status.abandoned,
             queued: status.queued,
             verdicts: status.verdicts,
             stored_blobs: status.stored_blobs,
@@ -400,77 +410,12 @@ impl From<v1::GetStatusResponse> for Status {
             hits: wire.hits,
             overloaded: wire.overloaded,
             expired: wire.expired,
+            abandoned: wire.abandoned,
             queued: wire.queued,
             verdicts: wire.verdicts,
             stored_blobs: wire.stored_blobs,
             stored_bytes: wire.stored_bytes,
         }
-    }
-}
-
-impl From<&Error> for v1::Error {
-    /// Texts are cut at [`ERROR_TEXT_BYTES_MAX`](crate::limits::ERROR_TEXT_BYTES_MAX).
-    fn from(error: &Error) -> Self {
-        use error_wire::{DeadlineExceeded, Kind, Overloaded};
-        let kind = match error {
-            &Error::Overloaded { retry_after } => {
-                Kind::Overloaded(Overloaded { retry_after_ms: millis(retry_after) })
-            }
-            Error::DeadlineExceeded => Kind::DeadlineExceeded(DeadlineExceeded {}),
-            Error::Library(text) => Kind::Library(cut(text)),
-            Error::Unavailable(text) => Kind::Unavailable(cut(text)),
-        };
-        Self { kind: Some(kind) }
-    }
-}
-
-impl TryFrom<v1::Error> for Error {
-    type Error = ConvertError;
-
-    fn try_from(wire: v1::Error) -> Result<Self, ConvertError> {
-        use error_wire::Kind;
-        Ok(match required(wire.kind).at("kind")? {
-            Kind::Overloaded(overloaded) => {
-                Self::Overloaded { retry_after: Duration::from_millis(overloaded.retry_after_ms) }
-            }
-            Kind::DeadlineExceeded(_) => Self::DeadlineExceeded,
-            Kind::Library(text) => Self::Library(text),
-            Kind::Unavailable(text) => Self::Unavailable(text),
-        })
-    }
-}
-
-impl From<Error> for tonic::Status {
-    fn from(error: Error) -> Self {
-        let code = match &error {
-            Error::Overloaded { .. } => Code::ResourceExhausted,
-            Error::DeadlineExceeded => Code::DeadlineExceeded,
-            Error::Library(_) => Code::Internal,
-            Error::Unavailable(_) => Code::Unavailable,
-        };
-        status(code, &error.to_string(), &v1::Error::from(&error))
-    }
-}
-
-impl From<tonic::Status> for Error {
-    /// The error that was sent. Without one, what the code tells.
-    fn from(status: tonic::Status) -> Self {
-        let sent = detail::<v1::Error>(&status);
-        sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or_else(|| {
-            let text = cut(&format!("{:?}: {}", status.code(), status.message()));
-            match status.code() {
-                Code::DeadlineExceeded => Self::DeadlineExceeded,
-                code if is_absence(code) => Self::Unavailable(text),
-                _ => Self::Library(text),
-            }
-        })
-    }
-}
-
-impl From<ConvertError> for Error {
-    /// A malformed answer.
-    fn from(error: ConvertError) -> Self {
-        Self::Library(format!("malformed answer: {error}"))
     }
 }
 

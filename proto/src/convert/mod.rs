@@ -8,6 +8,8 @@
 //! Byte strings of a value made from a message (RLP, bodies, receipts) share the buffer of that
 //! message; code, which lives long in caches, is copied out of it.
 
+mod blob_error;
+mod blob_request;
 mod blob_validator;
 mod error;
 mod event;
@@ -21,6 +23,7 @@ mod storage_answers;
 mod trie;
 mod update_parts;
 
+pub use blob_request::OutgoingBlobRequest;
 pub use blob_validator::{BlobRequest, BlobStreamAnswer, BlobStreamRequest};
 pub use error::{ConvertError, Reason};
 pub use multiproof::{Command, SessionAnswer, SessionCommand};

@@ -3,10 +3,10 @@
 use super::{
     error::{At, ConvertError},
     event::contacts,
-    field::{at_most, hash, hash_bytes, range},
+    field::{at_most, hash, hash_bytes, nested, range},
 };
 use crate::{
-    event::{Contact, PeersDiscovered},
+    event::{Contact, PeersDiscovered, PeersTarget},
     limits::CLOSEST_CONTACTS_MAX,
     peer_table::Stats,
     wire::{event, peer_table::v1},
@@ -137,5 +137,19 @@ impl From<u32> for v1::SetConnectedRequest {
 impl From<v1::SetConnectedRequest> for u32 {
     fn from(wire: v1::SetConnectedRequest) -> Self {
         wire.count
+    }
+}
+
+impl From<PeersTarget> for v1::WatchTargetResponse {
+    fn from(target: PeersTarget) -> Self {
+        Self { target: Some(target.into()) }
+    }
+}
+
+impl TryFrom<v1::WatchTargetResponse> for PeersTarget {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::WatchTargetResponse) -> Result<Self, ConvertError> {
+        nested(wire.target).at("watch_target.target")
     }
 }

@@ -11,7 +11,9 @@ use tandem_proto::{
         BLOB_BYTES, Bundle, CELLS, Error, Form, Part, PointFault, Proof, Reason, Refusal, Rule,
         Status, StoredBlob, Verdict,
     },
-    convert::{BlobRequest, BlobStreamAnswer, BlobStreamRequest, ConvertError},
+    convert::{
+        BlobRequest, BlobStreamAnswer, BlobStreamRequest, ConvertError, OutgoingBlobRequest,
+    },
     event::BlobsValidated,
     limits::{BLOB_MESSAGE_BYTES_MAX, BLOBS_PER_BUNDLE_MAX, GET_BLOBS_MAX},
     wire::{blob_validator::v1, event::v1 as event},
@@ -93,6 +95,12 @@ proptest! {
         let request = BlobRequest { bundle: Arc::new(bundle), timeout: Duration::from_millis(millis) };
         let arrived: BlobRequest = sent::<v1::ValidateRequest, _>((&request).into());
         prop_assert_eq!(&arrived, &request);
+        let outgoing = OutgoingBlobRequest::from(request.clone());
+        let mut written = Vec::new();
+        outgoing.encode(&mut written);
+        prop_assert_eq!(written.len(), outgoing.encoded_len());
+        let read = v1::ValidateRequest::decode(Bytes::from(written)).unwrap();
+        prop_assert_eq!(&BlobRequest::try_from(read).unwrap(), &request);
         let message = BlobStreamRequest { id, request };
         let arrived: BlobStreamRequest = sent::<v1::ValidateStreamRequest, _>((&message).into());
         prop_assert_eq!(arrived, message);
@@ -130,10 +138,10 @@ proptest! {
     }
 
     #[test]
-    fn a_status_survives(counts: [u64; 10], ready: bool) {
-        let [verified, batches, shared, hits, overloaded, expired, queued, verdicts, stored_blobs, stored_bytes] = counts;
+    fn a_status_survives(counts: [u64; 11], ready: bool) {
+        let [verified, batches, shared, hits, overloaded, expired, abandoned, queued, verdicts, stored_blobs, stored_bytes] = counts;
         let status = Status {
-            ready, verified, batches, shared, hits, overloaded, expired, queued, verdicts, stored_blobs, stored_bytes,
+            ready, verified, batches, shared, hits, overloaded, expired, abandoned, queued, verdicts, stored_blobs, stored_bytes,
         };
         let message = v1::GetStatusResponse::from(status).encode_to_vec();
         prop_assert_eq!(Status::from(v1::GetStatusResponse::decode(&message[..]).unwrap()), status);

@@ -8,7 +8,7 @@ use std::{
 use tandem_primitives::{B256, B512};
 use tandem_proto::{
     convert::ConvertError,
-    event::{Contact, ContactEvent, PeersDiscovered},
+    event::{Contact, ContactEvent, PeersDiscovered, PeersTarget},
     limits::{CLOSEST_CONTACTS_MAX, DISCOVERED_CONTACTS_MAX, ENR_BYTES_MAX},
     peer_table::{Error, Stats},
     wire::{event::v1 as event, peer_table::v1 as peers},
@@ -68,7 +68,7 @@ proptest! {
     #[test]
     fn calls_and_answers_survive(
         contacts in vec(contact(), 0..6), hash: [u8; 32], count in 1..=CLOSEST_CONTACTS_MAX,
-        stats in stats(), connected: u32,
+        stats in stats(), connected: u32, completion in 0.0..=1.0f64,
     ) {
         prop_assert_eq!(through::<peers::ApplyBatchRequest, _>(contacts.clone()), contacts.clone());
         prop_assert_eq!(through::<peers::ClosestResponse, _>(contacts.clone()), contacts.clone());
@@ -79,6 +79,8 @@ proptest! {
         prop_assert_eq!(through::<peers::ClosestRequest, _>(closest), closest);
         prop_assert_eq!(through::<peers::GetStatsResponse, _>(stats), stats);
         prop_assert_eq!(through::<peers::SetConnectedRequest, _>(connected), connected);
+        let target = PeersTarget { completion };
+        prop_assert_eq!(through::<peers::WatchTargetResponse, _>(target), target);
     }
 
     #[test]
@@ -137,6 +139,16 @@ fn malformed_messages_name_the_field() {
         (closest(32, 0), "closest.count: 0 is not in 1..=256"),
         (closest(32, 257), "closest.count: 257 is not in 1..=256"),
         (refused::<_, Error>(peers::Error::default()), "kind: is missing"),
+        (
+            refused::<_, PeersTarget>(peers::WatchTargetResponse::default()),
+            "watch_target.target: is missing",
+        ),
+        (
+            refused::<_, PeersTarget>(peers::WatchTargetResponse {
+                target: Some(event::PeersTarget { completion: 1.5 }),
+            }),
+            "watch_target.target.peers_target.completion: is not between 0 and 1",
+        ),
     ];
     expect.iter().for_each(|(got, want)| assert_eq!(got, want));
 }
@@ -148,4 +160,14 @@ fn a_code_says_what_any_client_understands() {
     assert_eq!(code(Error::Unavailable(String::new())), Code::Unavailable);
     let refused = Error::from(Status::unavailable("connection refused"));
     assert_eq!(refused, Error::Unavailable("Unavailable: connection refused".to_owned()));
+}
+
+#[test]
+fn the_target_is_reached_by_as_many_as_are_wanted() {
+    let completion =
+        |connected, target| Stats { connected, target, ..Stats::default() }.completion();
+    assert_eq!(completion(0, 50), 0.0);
+    assert_eq!(completion(20, 50), 0.4);
+    assert_eq!(completion(70, 50), 1.0);
+    assert_eq!(completion(0, 0), 1.0, "none are wanted");
 }

@@ -29,7 +29,11 @@ impl Gate {
     pub fn admit(&self, bundle: &Bundle) -> Option<Admission> {
         let points = (bundle.commitments.len() + bundle.proofs.len()) * 48;
         let blobs: usize = bundle.blobs.iter().map(|blob| blob.len()).sum();
-        let bytes = blobs + points;
+        self.admit_bytes(blobs + points)
+    }
+
+    /// Lets so many bytes in, `None` when there is no room.
+    pub fn admit_bytes(&self, bytes: usize) -> Option<Admission> {
         // Counts alone, nothing is published with them.
         let order = Ordering::Relaxed;
         let room = |inside: usize| inside.checked_add(bytes).filter(|&sum| sum <= self.max);

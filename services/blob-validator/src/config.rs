@@ -1,11 +1,37 @@
 use serde::Deserialize;
-use std::{thread::available_parallelism, time::Duration};
+use std::{net::SocketAddr, thread::available_parallelism, time::Duration};
 use tandem_proto::limits::{BLOB_MESSAGE_BYTES_MAX, BLOBS_PER_BUNDLE_MAX};
+
+/// How often a blob is verified.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verification {
+    /// Once: requests for the same content share a verification and its verdict is remembered, and
+    /// what waits is verified together.
+    #[default]
+    Once,
+    /// As clients do that verify wherever a blob passes: every sidecar by itself, once where it
+    /// arrives and once more where it is pooled, nothing shared and nothing remembered. Verdicts
+    /// are the same; it is there to be measured against.
+    Legacy,
+}
+
+impl Verification {
+    /// How many layers verify a sidecar that is valid.
+    pub(crate) fn layers(self) -> u32 {
+        match self {
+            Self::Once => 1,
+            Self::Legacy => 2,
+        }
+    }
+}
 
 /// How much is verified at once, how much may wait, how much is remembered.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// How often a blob is verified.
+    pub verification: Verification,
     /// Threads that verify.
     pub threads: usize,
     /// Blobs that may wait for a thread, at least those of one sidecar. Each holds 128 KiB.
@@ -29,11 +55,15 @@ pub struct Config {
     pub store_bytes_max: usize,
     /// Seconds after its last validation that a blob is kept.
     pub store_seconds: u64,
+    /// Where the service is offered to other processes over gRPC, without encryption or
+    /// authentication: for networks that one trusts. Not offered by default.
+    pub grpc_addr: Option<SocketAddr>,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
+            verification: Verification::default(),
             threads: available_parallelism().map_or(2, usize::from),
             queue_blobs_max: 512,
             batch_blobs_max: 32,
@@ -45,6 +75,7 @@ impl Default for Config {
             refusal_seconds: 30,
             store_bytes_max: 256 << 20,
             store_seconds: 3600,
+            grpc_addr: None,
         }
     }
 }

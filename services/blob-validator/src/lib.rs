@@ -20,14 +20,16 @@
 //!
 //! **Overload.** The queue is bounded in blobs, the waiting requests in number and in bytes. What
 //! does not fit is refused as a whole and at once, with a hint when to come back; it is counted. A
-//! blob that nobody waits for any more by the time its turn comes is not verified.
+//! blob that nobody waits for any more by the time its turn comes is not verified: time is up for
+//! all who wanted it, or they have gone.
+//!
+//! Across processes the same calls travel over gRPC: see [`grpc`].
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admission;
 mod bundle;
 mod config;
-#[cfg(test)]
-mod counting;
+pub mod grpc;
 mod intake;
 mod metrics;
 mod pool;
@@ -36,5 +38,8 @@ mod state;
 mod store;
 mod verdicts;
 
-pub use config::Config;
+pub use config::{Config, Verification};
 pub use service::{BlobValidator, Deps};
+
+/// The longest that a caller can wait.
+const TIMEOUT_MAX: std::time::Duration = std::time::Duration::from_secs(600);

@@ -9,6 +9,7 @@ pub const SHARED: &str = "tandem_blob_validator_shared_total";
 pub const HITS: &str = "tandem_blob_validator_hits_total";
 pub const OVERLOADED: &str = "tandem_blob_validator_overloaded_total";
 pub const EXPIRED: &str = "tandem_blob_validator_expired_total";
+pub const ABANDONED: &str = "tandem_blob_validator_abandoned_total";
 pub const VERIFY_SECONDS: &str = "tandem_blob_validator_verify_seconds";
 pub const BATCH_BLOBS: &str = "tandem_blob_validator_batch_blobs";
 pub const QUEUE_WAIT_SECONDS: &str = "tandem_blob_validator_queue_wait_seconds";
@@ -16,6 +17,10 @@ pub const QUEUE_BLOBS: &str = "tandem_blob_validator_queue_blobs";
 pub const STORE_BLOBS: &str = "tandem_blob_validator_store_blobs";
 pub const STORE_BYTES: &str = "tandem_blob_validator_store_bytes";
 pub const VERDICTS: &str = "tandem_blob_validator_verdicts";
+pub const STREAMS: &str = "tandem_blob_validator_streams";
+pub const CONNECTIONS: &str = "tandem_blob_validator_client_connections_total";
+pub const CONNECTIONS_LOST: &str = "tandem_blob_validator_client_connections_lost_total";
+pub const ADVICE_DROPPED: &str = "tandem_blob_validator_client_advice_dropped_total";
 
 pub fn describe() {
     let seconds = Unit::Seconds;
@@ -26,6 +31,7 @@ pub fn describe() {
     describe_counter!(HITS, Unit::Count, "Blobs whose verdict was known");
     describe_counter!(OVERLOADED, Unit::Count, "Requests refused because a queue was full");
     describe_counter!(EXPIRED, Unit::Count, "Requests without a verdict in time");
+    describe_counter!(ABANDONED, Unit::Count, "Requests whose caller went away before their turn");
     describe_histogram!(VERIFY_SECONDS, seconds, "One batch, by form");
     describe_histogram!(BATCH_BLOBS, Unit::Count, "Blobs verified together");
     describe_histogram!(
@@ -37,4 +43,14 @@ pub fn describe() {
     describe_gauge!(STORE_BLOBS, Unit::Count, "Validated blobs kept");
     describe_gauge!(STORE_BYTES, Unit::Bytes, "Memory of the validated blobs kept");
     describe_gauge!(VERDICTS, Unit::Count, "Verdicts remembered");
+}
+
+pub fn describe_server() {
+    describe_gauge!(STREAMS, Unit::Count, "Open streams of sidecars");
+}
+
+pub fn describe_client() {
+    describe_counter!(CONNECTIONS, Unit::Count, "Connections to blob-validator made");
+    describe_counter!(CONNECTIONS_LOST, Unit::Count, "Connections to blob-validator lost");
+    describe_counter!(ADVICE_DROPPED, Unit::Count, "Messages about blobs in blocks not sent");
 }

@@ -1,8 +1,11 @@
 //! The threads that verify, and what they share with those who ask.
 
 use crate::{
-    bundle, metrics as names,
-    state::{Done, Found, Job, State, Submission},
+    admission::Admission,
+    bundle,
+    config::{Config, Verification},
+    metrics as names,
+    state::{Caller, Done, Found, Job, State, Submission},
     store::{self, Store},
 };
 use metrics::{counter, gauge, histogram};
@@ -19,10 +22,44 @@ use tandem_proto::{
     event::{BLOBS_VALIDATED, BlobsValidated},
 };
 use tandem_telemetry::{add_link, traceparent};
+use tokio::sync::oneshot;
 use tracing::{Span, field::Empty, info, info_span, warn};
 
-/// Where an answer goes. Called once, on any thread; must not wait.
-pub type Reply = Box<dyn FnOnce(Result<Verdict>) + Send>;
+/// Where an answer goes.
+pub enum To {
+    /// A future, which its owner may have dropped.
+    Future(oneshot::Sender<Result<Verdict>>),
+    /// A thread that waits until its deadline.
+    Thread(crossbeam_channel::Sender<Result<Verdict>>),
+}
+
+/// The way of one answer, and the room that its sidecar takes until then.
+pub struct Reply {
+    pub to: To,
+    pub admission: Admission,
+}
+
+impl Reply {
+    /// Answers. Never waits.
+    fn send(self, result: Result<Verdict>) {
+        let Self { to, admission } = self;
+        drop(admission);
+        // An error means that the caller has given up.
+        match to {
+            To::Future(sender) => drop(sender.send(result)),
+            To::Thread(sender) => drop(sender.send(result)),
+        }
+    }
+}
+
+impl Caller for Reply {
+    fn waits(&self) -> bool {
+        match &self.to {
+            To::Future(sender) => !sender.is_closed(),
+            To::Thread(_) => true,
+        }
+    }
+}
 
 /// What all threads work on. Locks are held for microseconds: no hashing, no copying of blobs, no
 /// KZG under them.
@@ -32,21 +69,26 @@ pub struct Shared {
     /// Something is queued, or everything ends.
     work: Condvar,
     bus: Bus,
+    verification: Verification,
 }
 
 impl Shared {
-    pub fn new(state: State<Reply>, store: Store, bus: Bus) -> Self {
-        Self { state: Mutex::new(state), store: Mutex::new(store), work: Condvar::new(), bus }
+    /// Of a configuration with [`Config::clamped`] bounds.
+    pub fn new(config: Config, bus: Bus) -> Self {
+        let store = Store::new(config.store_bytes_max, config.store_time());
+        let verification = config.verification;
+        let (state, store) = (Mutex::new(State::new(config)), Mutex::new(store));
+        Self { state, store, work: Condvar::new(), bus, verification }
     }
 
     /// Hashes and submits a sidecar that passed [`bundle::check`], on this thread; `reply` gets the
     /// answer here or later on another.
     pub fn submit(&self, bundle: Arc<Bundle>, deadline: Instant, span: Span, reply: Reply) {
         // Nobody waits: not even worth the hash. The state answers, and counts it.
-        let late = Instant::now() >= deadline;
-        let keys = match if late { Ok(Vec::new()) } else { bundle::keys(&bundle) } {
+        let late = Instant::now() >= deadline || !reply.waits();
+        let keys = match self.keys(&bundle, late) {
             Ok(keys) => keys,
-            Err(error) => return reply(Err(Error::Library(error.to_string()))),
+            Err(error) => return reply.send(Err(Error::Library(error.to_string()))),
         };
         let submission = Submission { bundle, keys, deadline, reply, span };
         let (done, new) = self.change(|state| {
@@ -61,6 +103,19 @@ impl Shared {
             }
         }
         self.finish(done);
+    }
+
+    fn keys(
+        &self,
+        bundle: &Bundle,
+        late: bool,
+    ) -> std::result::Result<Vec<B256>, tandem_kzg::Error> {
+        match self.verification {
+            _ if late => Ok(Vec::new()),
+            Verification::Once => bundle::keys(bundle),
+            // The state makes up some: to look for known content is what this one does not do.
+            Verification::Legacy => Ok(vec![B256::ZERO; bundle.blobs.len()]),
+        }
     }
 
     /// Refuses a request that did not even get to its check.
@@ -85,7 +140,7 @@ impl Shared {
             if result == Ok(Verdict::Valid) {
                 self.keep(&bundle);
             }
-            reply(result);
+            reply.send(result);
         }
     }
 
@@ -137,6 +192,7 @@ fn publish(before: &Status, after: &Status) {
         (names::SHARED, before.shared, after.shared),
         (names::OVERLOADED, before.overloaded, after.overloaded),
         (names::EXPIRED, before.expired, after.expired),
+        (names::ABANDONED, before.abandoned, after.abandoned),
     ];
     for (name, before, after) in counters {
         if after > before {
@@ -160,7 +216,8 @@ pub fn run(shared: &Shared) {
         info!(millis = started.elapsed().as_millis() as u64, "trusted setup loaded");
     }
     while let Some(jobs) = shared.next() {
-        let Verified { found, batches, took } = verify_jobs(setup, &jobs);
+        let layers = shared.verification.layers();
+        let Verified { found, batches, took } = verify_jobs(setup, &jobs, layers);
         let done = shared.change(|state| state.complete(Instant::now(), found, batches, took));
         shared.finish(done);
     }
@@ -173,8 +230,8 @@ struct Verified {
     took: Duration,
 }
 
-/// Verifies jobs of one form together.
-fn verify_jobs(setup: Setup, jobs: &[Job]) -> Verified {
+/// Verifies jobs of one form together; what is valid, once for every layer.
+fn verify_jobs(setup: Setup, jobs: &[Job], layers: u32) -> Verified {
     let started = Instant::now();
     let form = match jobs.first().map(|job| job.bundle.form) {
         Some(Form::CellProofs) => "cells",
@@ -199,7 +256,15 @@ fn verify_jobs(setup: Setup, jobs: &[Job]) -> Verified {
             places.push(place);
         }
     }
-    let Report { results, batches } = verify(setup, &items);
+    let Report { mut results, mut batches } = verify(setup, &items);
+    let mut verified = jobs.len() as u64;
+    for _ in 1..layers {
+        if results.iter().all(std::result::Result::is_ok) {
+            let again = verify(setup, &items);
+            (results, batches) = (again.results, batches + again.batches);
+            verified += jobs.len() as u64;
+        }
+    }
     for (place, result) in places.into_iter().zip(&results) {
         found[place].1 = verdict(result.as_ref().copied());
     }
@@ -211,7 +276,7 @@ fn verify_jobs(setup: Setup, jobs: &[Job]) -> Verified {
     span.record("refused", refused);
     drop(entered);
     let took = started.elapsed();
-    counter!(names::VERIFIED, "form" => form).increment(jobs.len() as u64);
+    counter!(names::VERIFIED, "form" => form).increment(verified);
     counter!(names::REFUSED, "form" => form).increment(refused as u64);
     counter!(names::BATCHES, "form" => form).increment(u64::from(batches));
     histogram!(names::VERIFY_SECONDS, "form" => form).record(took.as_secs_f64());

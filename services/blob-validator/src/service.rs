@@ -6,13 +6,12 @@ use crate::{
     config::Config,
     intake::{self, Message},
     metrics,
-    pool::{self, Shared},
-    state::State,
-    store::Store,
+    pool::{self, Reply, Shared, To},
 };
 use crossbeam_channel::RecvTimeoutError;
 use parking_lot::Mutex;
 use std::{
+    future::ready,
     io, mem,
     sync::Arc,
     thread::JoinHandle,
@@ -28,9 +27,6 @@ use tandem_proto::blob_validator::{
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
-
-/// The longest that a caller can wait.
-const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
 /// What the service needs from the rest of the cluster.
 pub struct Deps {
@@ -57,10 +53,9 @@ impl BlobValidator {
     pub fn start(config: Config, deps: Deps) -> io::Result<Arc<Self>> {
         metrics::describe();
         let config = config.clamped();
-        let store = Store::new(config.store_bytes_max, config.store_time());
         let (gate, count) = (Gate::new(config.waiting_bytes_max), config.threads);
         let (intake, inbox) = mailbox("blob-validator", config.requests_max);
-        let shared = Arc::new(Shared::new(State::new(config), store, deps.bus));
+        let shared = Arc::new(Shared::new(config, deps.bus));
         let threads = Mutex::new(Vec::with_capacity(count + 1));
         let service = Self { shared: shared.clone(), gate, intake, threads };
         for index in 0..count {
@@ -101,7 +96,7 @@ impl Drop for BlobValidator {
 }
 
 fn deadline(timeout: Duration) -> Instant {
-    Instant::now() + timeout.min(TIMEOUT_MAX)
+    Instant::now() + timeout.min(crate::TIMEOUT_MAX)
 }
 
 fn stopped() -> Error {
@@ -124,11 +119,7 @@ impl BlobValidator {
     ) -> std::result::Result<oneshot::Receiver<Result<Verdict>>, Result<Verdict>> {
         let admission = self.admit(&bundle)?;
         let (sender, answer) = oneshot::channel();
-        let reply = Box::new(move |result| {
-            drop(admission);
-            // An error means that the caller has given up.
-            drop(sender.send(result));
-        });
+        let reply = Reply { to: To::Future(sender), admission };
         match self.intake.try_send(Message::Validate { bundle, deadline, reply }) {
             Ok(()) => Ok(answer),
             Err(tandem_actor::Error::Overloaded(_)) => Err(Err(self.shared.refuse_for_overload())),
@@ -161,10 +152,7 @@ impl BlobApi for BlobValidator {
             Err(result) => return result,
         };
         let (sender, answer) = crossbeam_channel::bounded(1);
-        let reply = Box::new(move |result| {
-            drop(admission);
-            drop(sender.send(result));
-        });
+        let reply = Reply { to: To::Thread(sender), admission };
         self.shared.submit(bundle, deadline, Span::current(), reply);
         answer.recv_deadline(deadline).unwrap_or_else(|error| match error {
             RecvTimeoutError::Timeout => Err(Error::DeadlineExceeded),
@@ -172,23 +160,24 @@ impl BlobApi for BlobValidator {
         })
     }
 
-    fn get_blobs(&self, versioned_hashes: &[B256]) -> Result<Vec<Option<Arc<StoredBlob>>>> {
-        Ok(self.shared.store.lock().get(Instant::now(), versioned_hashes))
+    fn get_blobs(&self, versioned_hashes: &[B256]) -> Pending<Vec<Option<Arc<StoredBlob>>>> {
+        let blobs = self.shared.store.lock().get(Instant::now(), versioned_hashes);
+        Box::pin(ready(Ok(blobs)))
     }
 
-    fn forget(&self, versioned_hashes: &[B256]) -> Result<()> {
+    fn forget(&self, versioned_hashes: &[B256]) {
         self.shared.store.lock().forget(versioned_hashes);
-        Ok(())
     }
 
-    fn status(&self) -> Result<Status> {
+    fn status(&self) -> Pending<Status> {
         let counts = self.shared.state.lock().status();
         let store = self.shared.store.lock();
-        Ok(Status {
+        let status = Status {
             ready: self.ready(),
             stored_blobs: store.len() as u64,
             stored_bytes: store.bytes() as u64,
             ..counts
-        })
+        };
+        Box::pin(ready(Ok(status)))
     }
 }

@@ -1,7 +1,10 @@
 //! What is known, what is being verified, who waits for it. No thread, no clock, no KZG: the
 //! service takes jobs out and puts results in.
 
-use crate::{config::Config, verdicts::Verdicts};
+use crate::{
+    config::{Config, Verification},
+    verdicts::Verdicts,
+};
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
@@ -16,6 +19,12 @@ const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(10), Duration::
 
 /// What a blob takes to verify before one was measured.
 const COST: Duration = Duration::from_millis(2);
+
+/// Who waits for an answer.
+pub trait Caller {
+    /// Whether somebody still does.
+    fn waits(&self) -> bool;
+}
 
 /// A sidecar that passed the checks without KZG.
 pub struct Submission<R> {
@@ -70,8 +79,6 @@ pub struct State<R> {
 struct Flight {
     /// Requests, and the position of the blob in each.
     waiters: Vec<(u64, u32)>,
-    /// When the last of them gives up.
-    deadline: Instant,
 }
 
 struct Request<R> {
@@ -83,14 +90,17 @@ struct Request<R> {
     deadline: Instant,
 }
 
-impl<R> State<R> {
+impl<R: Caller> State<R> {
     pub fn new(config: Config) -> Self {
-        let verdicts = Verdicts::new(
-            config.verdicts_max,
-            config.verdict_bytes_max,
-            config.refusals_max,
-            config.refusal_time(),
-        );
+        let verdicts = match config.verification {
+            Verification::Once => Verdicts::new(
+                config.verdicts_max,
+                config.verdict_bytes_max,
+                config.refusals_max,
+                config.refusal_time(),
+            ),
+            Verification::Legacy => Verdicts::new(0, 0, 0, Duration::ZERO),
+        };
         Self {
             config,
             verdicts,
@@ -107,13 +117,16 @@ impl<R> State<R> {
     /// Takes a sidecar: what is known of it is used, what others wait for is shared, the rest is
     /// queued, all of it or nothing. Gives it back if it can be answered at once.
     pub fn submit(&mut self, now: Instant, submission: Submission<R>) -> Option<Done<R>> {
-        let Submission { bundle, keys, deadline, reply, span } = submission;
+        let Submission { bundle, mut keys, deadline, reply, span } = submission;
+        if self.config.verification == Verification::Legacy {
+            self.disguise(&mut keys);
+        }
         let answer = |reply, bundle, result| Some(Done { reply, result, bundle });
         if self.stopped {
             return answer(reply, bundle, Err(stopping()));
         }
-        if deadline <= now {
-            self.counts.expired += 1;
+        if deadline <= now || !reply.waits() {
+            self.count_late(now, deadline);
             return answer(reply, bundle, Err(Error::DeadlineExceeded));
         }
         let mut refusal = None;
@@ -145,11 +158,19 @@ impl<R> State<R> {
         self.next_request += 1;
         let remaining = unknown.len();
         for (index, key) in unknown {
-            self.wait_for(now, (id, index), key, deadline, &bundle, &span);
+            self.wait_for(now, (id, index), key, &bundle, &span);
         }
         let request = Request { reply, bundle, remaining, refusal: None, deadline };
         self.requests.insert(id, request);
         None
+    }
+
+    /// Makes keys differ from all others, so that no content is ever known.
+    fn disguise(&self, keys: &mut [B256]) {
+        for (index, key) in (0u64..).zip(keys) {
+            key.0[..8].copy_from_slice(&self.next_request.to_be_bytes());
+            key.0[8..16].copy_from_slice(&index.to_be_bytes());
+        }
     }
 
     /// Joins the verification of some content, or queues it.
@@ -158,17 +179,15 @@ impl<R> State<R> {
         now: Instant,
         waiter: (u64, u32),
         key: B256,
-        deadline: Instant,
         bundle: &Arc<Bundle>,
         span: &Span,
     ) {
         if let Some(flight) = self.flights.get_mut(&key) {
             flight.waiters.push(waiter);
-            flight.deadline = flight.deadline.max(deadline);
             self.counts.shared += 1;
             return;
         }
-        self.flights.insert(key, Flight { waiters: vec![waiter], deadline });
+        self.flights.insert(key, Flight { waiters: vec![waiter] });
         let (bundle, index, span) = (bundle.clone(), waiter.1 as usize, span.clone());
         self.queues[queue_of(bundle.form)].push_back(Job { key, bundle, index, since: now, span });
     }
@@ -189,12 +208,19 @@ impl<R> State<R> {
         let Some(queue) = self.longest_waiting() else { return (jobs, done) };
         let share = self.queues[queue].len().div_ceil(self.config.threads.max(1));
         let share = share.clamp(1, self.config.batch_blobs_max);
-        while jobs.len() < share
+        let legacy = self.config.verification == Verification::Legacy;
+        while let Some(next) = self.queues[queue].front()
+            && match jobs.first() {
+                // A sidecar by itself, as a whole.
+                Some(Job { bundle, .. }) if legacy => Arc::ptr_eq(bundle, &next.bundle),
+                _ => jobs.len() < share,
+            }
             && let Some(job) = self.queues[queue].pop_front()
         {
-            match self.flights.get(&job.key) {
-                Some(flight) if flight.deadline > now => jobs.push(job),
-                _ => done.extend(self.expire(&job.key)),
+            if self.is_awaited(now, &job.key) {
+                jobs.push(job);
+            } else {
+                done.extend(self.expire(now, &job.key));
             }
         }
         (jobs, done)
@@ -206,15 +232,33 @@ impl<R> State<R> {
         heads.min().map(|(_, place)| place)
     }
 
+    /// Whether anybody still waits for a verification, and has time left.
+    fn is_awaited(&self, now: Instant, key: &B256) -> bool {
+        let waiters = self.flights.get(key).map_or(&[][..], |flight| &flight.waiters);
+        let mut requests = waiters.iter().filter_map(|(id, _)| self.requests.get(id));
+        requests.any(|request| request.deadline > now && request.reply.waits())
+    }
+
     /// Gives up a verification that comes too late for everyone.
-    fn expire(&mut self, key: &B256) -> Vec<Done<R>> {
+    fn expire(&mut self, now: Instant, key: &B256) -> Vec<Done<R>> {
         let waiters = self.flights.remove(key).map(|flight| flight.waiters).unwrap_or_default();
-        let done: Vec<_> = waiters
-            .into_iter()
-            .filter_map(|(id, _)| self.end(id, Err(Error::DeadlineExceeded)))
-            .collect();
-        self.counts.expired += done.len() as u64;
+        let mut done = Vec::with_capacity(waiters.len());
+        for (id, _) in waiters {
+            if let Some(request) = self.requests.get(&id) {
+                self.count_late(now, request.deadline);
+                done.extend(self.end(id, Err(Error::DeadlineExceeded)));
+            }
+        }
         done
+    }
+
+    /// Counts a request that is not answered: who gives up when time is up did not go away.
+    fn count_late(&mut self, now: Instant, deadline: Instant) {
+        if deadline <= now {
+            self.counts.expired += 1;
+        } else {
+            self.counts.abandoned += 1;
+        }
     }
 
     fn end(&mut self, id: u64, result: Result<Verdict, Error>) -> Option<Done<R>> {
@@ -232,7 +276,9 @@ impl<R> State<R> {
         elapsed: Duration,
     ) -> Vec<Done<R>> {
         self.counts.batches += u64::from(batches);
-        self.counts.verified += found.len() as u64;
+        let valid = found.iter().all(|(_, found)| matches!(found, Ok(Ok(()))));
+        let layers = if valid { self.config.verification.layers() } else { 1 };
+        self.counts.verified += found.len() as u64 * u64::from(layers);
         if let Some(cost) = elapsed.checked_div(u32::try_from(found.len()).unwrap_or(u32::MAX)) {
             self.cost = (self.cost * 7 + cost) / 8;
         }

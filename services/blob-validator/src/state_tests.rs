@@ -1,8 +1,12 @@
 use super::*;
 use proptest::{collection::vec, prelude::*};
-use std::collections::HashSet;
+use std::{alloc::System, cell::Cell, collections::HashSet, rc::Rc};
+use tandem_heap::{Counting, thread};
 use tandem_primitives::U256;
 use tandem_proto::blob_validator::Rule;
+
+#[global_allocator]
+static ALLOCATOR: Counting<System> = Counting(System);
 
 fn config() -> Config {
     Config {
@@ -30,8 +34,21 @@ fn key(number: u64) -> B256 {
     B256::from(U256::from(number))
 }
 
-fn submission(reply: u64, contents: &[u64], deadline: Instant) -> Submission<u64> {
+/// A caller by number.
+struct Peer {
+    number: u64,
+    gone: Rc<Cell<bool>>,
+}
+
+impl Caller for Peer {
+    fn waits(&self) -> bool {
+        !self.gone.get()
+    }
+}
+
+fn submission(number: u64, contents: &[u64], deadline: Instant) -> Submission<Peer> {
     let keys = contents.iter().map(|&content| key(content)).collect();
+    let reply = Peer { number, gone: Rc::default() };
     Submission { bundle: bundle(Form::BlobProofs), keys, deadline, reply, span: Span::none() }
 }
 
@@ -39,7 +56,7 @@ fn submission(reply: u64, contents: &[u64], deadline: Instant) -> Submission<u64
 type Answered = (u64, Result<Verdict, Error>);
 
 struct Driver {
-    state: State<u64>,
+    state: State<Peer>,
     now: Instant,
 }
 
@@ -56,12 +73,12 @@ impl Driver {
     /// Verifies the next batch; contents for which `bad` is true are refused.
     fn verify(&mut self, bad: impl Fn(u64) -> bool) -> (Vec<u64>, Vec<Answered>) {
         let (jobs, mut done) = self.state.take(self.now);
-        let number = |job: &Job| U256::from_be_bytes(job.key.0).to::<u64>();
+        let number = |job: &Job| U256::from_be_bytes(job.key.0).wrapping_to::<u64>();
         let numbers: Vec<_> = jobs.iter().map(number).collect();
         let verdict = |job: &Job| if bad(number(job)) { Err(Reason::ProofInvalid) } else { Ok(()) };
         let found = jobs.iter().map(|job| (job.key, Ok(verdict(job)))).collect();
         done.extend(self.state.complete(self.now, found, 1, Duration::from_millis(1)));
-        (numbers, done.into_iter().map(|done| (done.reply, done.result)).collect())
+        (numbers, done.into_iter().map(|done| (done.reply.number, done.result)).collect())
     }
 }
 
@@ -159,6 +176,39 @@ fn a_blob_is_not_verified_for_nobody() {
 }
 
 #[test]
+fn what_only_those_want_who_are_gone_is_not_verified() {
+    let mut driver = Driver::new(config());
+    let deadline = driver.now + Duration::from_secs(1);
+    let leaves = submission(1, &[1, 2], deadline);
+    let gone = leaves.reply.gone.clone();
+    assert!(driver.state.submit(driver.now, leaves).is_none());
+    driver.submit(2, &[2]);
+    gone.set(true);
+    let (verified, done) = driver.verify(|_| false);
+    assert_eq!(verified, [2], "somebody else still waits for it");
+    assert_eq!(done, [(1, Err(Error::DeadlineExceeded)), (2, Ok(Verdict::Valid))]);
+    let late = submission(3, &[1], deadline);
+    late.reply.gone.set(true);
+    assert!(driver.state.submit(driver.now, late).is_some(), "not even queued");
+    let status = driver.state.status();
+    assert_eq!((status.abandoned, status.expired, status.verified), (2, 0, 1));
+}
+
+#[test]
+fn legacy_verifies_every_sidecar_by_itself_and_twice() {
+    let mut driver = Driver::new(Config { verification: Verification::Legacy, ..config() });
+    driver.submit(1, &[10, 11, 12, 13, 14, 15]);
+    driver.submit(2, &[10, 11]);
+    assert_eq!(driver.verify(|_| false).1, [(1, Ok(Verdict::Valid))]);
+    assert_eq!(driver.verify(|_| false).1, [(2, Ok(Verdict::Valid))]);
+    driver.submit(3, &[10]);
+    assert_eq!(driver.verify(|_| true).1, [(3, invalid(0))]);
+    let status = driver.state.status();
+    assert_eq!((status.verified, status.hits, status.shared), (2 * 6 + 2 * 2 + 1, 0, 0));
+    assert_eq!(status.verdicts, 0);
+}
+
+#[test]
 fn a_failing_library_is_no_verdict() {
     let mut driver = Driver::new(config());
     driver.submit(1, &[1, 2]);
@@ -166,7 +216,7 @@ fn a_failing_library_is_no_verdict() {
     let failed = vec![(jobs[0].key, Err("out of memory".to_owned()))];
     let done = driver.state.complete(driver.now, failed, 1, Duration::ZERO);
     assert_eq!(done[0].result, Err(Error::Library("out of memory".to_owned())));
-    assert_eq!(driver.verify(|_| false), (vec![2], vec![]), "its other blob answers nobody");
+    assert_eq!(driver.verify(|_| false), (vec![], vec![]), "nobody waits for its other blob");
     assert_eq!(driver.submit(2, &[1]), None, "it is verified again");
 }
 
@@ -176,7 +226,7 @@ fn the_end_answers_everyone() {
     driver.submit(1, &[1, 2]);
     driver.submit(2, &[1]);
     let (jobs, _) = driver.state.take(driver.now);
-    let mut replies: Vec<_> = driver.state.stop().iter().map(|done| done.reply).collect();
+    let mut replies: Vec<_> = driver.state.stop().iter().map(|done| done.reply.number).collect();
     replies.sort_unstable();
     assert_eq!(replies, [1, 2]);
     assert!(driver.verify(|_| false).0.is_empty());
@@ -235,7 +285,7 @@ fn memory_is_flat_over_a_million_contents() {
     const BYTES_MAX: usize = 4 << 20;
     let config = Config { verdict_bytes_max: BYTES_MAX, refusals_max: 1000, ..config() };
     let mut driver = Driver::new(config);
-    let peak = crate::counting::peak(|| {
+    let (peak, ()) = thread::peak(|| {
         for content in 0..1_000_000 {
             assert_eq!(driver.submit(content, &[content]), None);
             let (_, done) = driver.verify(|content| content % 8 == 0);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{bundle, garbage, start};
+use common::{bundle, garbage, start, status};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -31,7 +31,7 @@ async fn a_hundred_peers_with_the_same_sidecar_cost_six_verifications() {
     }
     let verdicts = peers.join_all().await;
     assert_eq!(verdicts, vec![Ok(Verdict::Valid); 100]);
-    let status = service.status().unwrap();
+    let status = status(&service);
     assert_eq!(status.verified, 6);
     assert_eq!(status.shared + status.hits, 99 * 6);
     assert_eq!((status.stored_blobs, status.queued), (6, 0));
@@ -48,7 +48,7 @@ fn threads_may_ask_too() {
             });
         }
     });
-    assert_eq!(service.status().unwrap().verified, 3);
+    assert_eq!(status(&service).verified, 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -75,7 +75,7 @@ async fn too_much_is_refused_with_a_hint_and_the_rest_is_answered() {
         }
     }
     assert!(answered >= 10 && refused >= 1, "{answered} answered, {refused} refused");
-    let status = service.status().unwrap();
+    let status = status(&service);
     assert_eq!((status.overloaded, status.verified), (refused, answered * 6));
     let verdict = service.validate(Arc::new(bundle(6)), TIMEOUT).await;
     assert_eq!(verdict, Ok(Verdict::Valid), "and it works again");
@@ -92,7 +92,7 @@ async fn more_callers_than_may_wait_are_refused() {
         refused += u64::from(matches!(answer.await, Err(Error::Overloaded { .. })));
     }
     assert!((1..200).contains(&refused), "{refused} refused");
-    assert_eq!(service.status().unwrap().overloaded, refused);
+    assert_eq!(status(&service).overloaded, refused);
 }
 
 #[tokio::test]
@@ -107,11 +107,11 @@ async fn more_bytes_than_may_wait_are_refused() {
             refused += usize::from(matches!(answer.await, Err(Error::Overloaded { .. })));
         }
         assert!(refused <= 4, "{refused} refused");
-        service.forget(&same.versioned_hashes).unwrap();
+        service.forget(&same.versioned_hashes);
     }
     let cold = ready(Config { threads: 1, waiting_bytes_max: 0, ..Config::default() });
     let pending: Vec<_> = (0..40).map(|seed| cold.validate(garbage(seed, 6), TIMEOUT)).collect();
-    assert!(cold.status().unwrap().overloaded >= 1, "40 sidecars are 30 MiB");
+    assert!(status(&cold).overloaded >= 1, "40 sidecars are 30 MiB");
     for answer in pending {
         let _ = answer.await;
     }
@@ -132,11 +132,11 @@ async fn nobody_waits_longer_than_he_said() {
         assert!(answer.await.is_ok());
     }
     // The one that is late may still be queued, until the thread finds out that nobody waits.
-    while service.status().unwrap().expired < 2 {
+    while status(&service).expired < 2 {
         assert!(started.elapsed() < TIMEOUT);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(service.status().unwrap().verified, 20 * 6, "nothing was verified for nobody");
+    assert_eq!(status(&service).verified, 20 * 6, "nothing was verified for nobody");
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn the_reactor_beats_on_while_the_pool_is_full() {
         callers.spawn(service.validate(bundle, TIMEOUT));
     }
     let mut late = Vec::new();
-    while service.status().unwrap().verified < 80 * 6 {
+    while status(&service).verified < 80 * 6 {
         let due = tokio::time::Instant::now() + Duration::from_millis(2);
         tokio::time::sleep_until(due).await;
         late.push(due.elapsed());

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{blob, bundle, cells_bundle, samples, start};
+use common::{blob, bundle, cells_bundle, now, samples, start, status};
 use proptest::{prelude::*, sample::Index};
 use std::{
     sync::{Arc, OnceLock},
@@ -49,29 +49,29 @@ fn valid_sidecars_are_kept_and_announced() {
     let hashes = both.versioned_hashes.clone();
     let mut asked = hashes.clone();
     asked.push(B256::ZERO);
-    assert_eq!(service.get_blobs(&asked).unwrap(), [None, None, None]);
+    assert_eq!(now(service.get_blobs(&asked)), [None, None, None]);
 
     assert_eq!(refusal_of(&service, both), None);
     let event = BlobsValidated::decode(&events.try_next().unwrap()).unwrap();
     assert_eq!(event.versioned_hashes, hashes);
-    let found = service.get_blobs(&asked).unwrap();
+    let found = now(service.get_blobs(&asked));
     assert_eq!(found[1].as_ref().unwrap().blob, samples()[1].blob);
     assert_eq!(found[0].as_ref().unwrap().proof, Some(samples()[0].proof));
     assert!(found[0].as_ref().unwrap().cell_proofs.is_none() && found[2].is_none());
 
     assert_eq!(refusal_of(&service, cells.clone()), None);
     assert!(events.try_next().is_some());
-    let found = service.get_blobs(&hashes).unwrap();
+    let found = now(service.get_blobs(&hashes));
     let first = found[0].as_ref().unwrap();
     assert_eq!(first.cell_proofs.as_deref(), Some(&cells.proofs[..]));
     assert_eq!(first.proof, Some(samples()[0].proof), "both forms are there");
 
     assert_eq!(refusal_of(&service, cells), None);
     assert!(events.try_next().is_none(), "nothing new");
-    service.forget(&hashes[..1]).unwrap();
-    let there: Vec<_> = service.get_blobs(&hashes).unwrap().iter().map(Option::is_some).collect();
+    service.forget(&hashes[..1]);
+    let there: Vec<_> = now(service.get_blobs(&hashes)).iter().map(Option::is_some).collect();
     assert_eq!(there, [false, true]);
-    let status = service.status().unwrap();
+    let status = status(&service);
     assert!(status.ready && service.ready());
     assert_eq!((status.verified, status.hits, status.stored_blobs), (3, 1, 1));
 }
@@ -87,8 +87,8 @@ fn another_blob_under_a_known_good_triple_is_verified_and_refused() {
         bytes[BLOB_BYTES - 1] ^= 1;
         attack.blobs[0] = bytes.into();
         assert_eq!(refusal_of(&service, attack), Some((Some(0), Reason::ProofInvalid)));
-        assert_eq!(service.status().unwrap().verified, 2);
-        let kept = service.get_blobs(&good.versioned_hashes).unwrap();
+        assert_eq!(status(&service).verified, 2);
+        let kept = now(service.get_blobs(&good.versioned_hashes));
         assert_eq!(kept[0].as_ref().unwrap().blob, good.blobs[0], "and the good one stays");
         assert_eq!(refusal_of(&service, good), None);
     }
@@ -101,10 +101,10 @@ fn a_refusal_is_remembered_and_harms_nobody_else() {
     bad.blobs[1] = blob(77).into();
     let refused = Some((Some(1), Reason::ProofInvalid));
     assert_eq!(refusal_of(&service, bad.clone()), refused);
-    assert_eq!(service.status().unwrap().stored_blobs, 0, "a sidecar is kept as a whole or not");
+    assert_eq!(status(&service).stored_blobs, 0, "a sidecar is kept as a whole or not");
     assert_eq!(refusal_of(&service, bad), refused);
     assert_eq!(refusal_of(&service, bundle(3)), None);
-    let status = service.status().unwrap();
+    let status = status(&service);
     assert_eq!((status.verified, status.hits), (4, 3 + 2));
 }
 

@@ -13,22 +13,24 @@ pub fn versioned_hash(commitment: &Commitment) -> B256 {
     hash.into()
 }
 
-/// SHA-256 over everything that a verdict depends on: the form, the commitment, the blob's bytes
-/// and all proofs. A verdict remembered under less could be claimed by another blob.
+/// A hash over everything that a verdict depends on: the blob's bytes, the commitment, all proofs,
+/// the form. A verdict remembered under less could be claimed by another blob.
 ///
-/// Each part has a fixed length for its form, so no two items hash the same bytes.
+/// BLAKE3: as hard to find collisions for as SHA-256, and its tree keeps all lanes of a vector unit
+/// busy, so a blob takes a fifth of the time that SHA-256 takes with instructions of its own. Each
+/// part has a fixed length for its form, so no two items hash the same bytes.
 pub fn content_key(item: &Item<'_>) -> B256 {
-    let mut hasher = Sha256::new();
+    let mut hasher = blake3::Hasher::new();
     let proofs = match &item.proofs {
         Proofs::Blob(proof) => std::slice::from_ref(*proof),
         Proofs::Cells(proofs) => proofs.as_slice(),
     };
-    hasher.update([u8::from(matches!(item.proofs, Proofs::Cells(_)))]);
-    hasher.update(item.commitment);
+    // The blob first: it is cut into the tree's chunks where it lies.
     hasher.update(item.blob);
+    hasher.update(item.commitment);
     hasher.update(proofs.as_flattened());
-    let key: [u8; 32] = hasher.finalize().into();
-    key.into()
+    hasher.update(&[u8::from(matches!(item.proofs, Proofs::Cells(_)))]);
+    hasher.finalize().as_bytes().into()
 }
 
 #[cfg(test)]

@@ -12,6 +12,22 @@ use crate::{
 use c_kzg::{Bytes32, Bytes48, Cell};
 use yaml::Value;
 
+/// The functions that there are vectors of.
+pub const FUNCTIONS: [&str; 12] = [
+    "blob_to_kzg_commitment",
+    "compute_blob_kzg_proof",
+    "compute_cells",
+    "compute_cells_and_kzg_proofs",
+    "compute_challenge",
+    "compute_kzg_proof",
+    "compute_verify_cell_kzg_proof_batch_challenge",
+    "recover_cells_and_kzg_proofs",
+    "verify_blob_kzg_proof",
+    "verify_blob_kzg_proof_batch",
+    "verify_cell_kzg_proof_batch",
+    "verify_kzg_proof",
+];
+
 /// What became of a vector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {

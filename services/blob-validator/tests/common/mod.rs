@@ -1,11 +1,15 @@
 //! Sidecars that are valid, and ways to spoil them.
 #![allow(dead_code)]
 
+use blst::min_pk::SecretKey;
+use futures_util::FutureExt;
 use std::sync::{Arc, OnceLock};
 use tandem_blob_validator::{BlobValidator, Config, Deps};
 use tandem_bus::Bus;
 use tandem_kzg::{Setup, versioned_hash};
-use tandem_proto::blob_validator::{BLOB_BYTES, Bundle, Commitment, Form, Proof, Rule};
+use tandem_proto::blob_validator::{
+    BLOB_BYTES, BlobApi, Bundle, Commitment, Form, Pending, Proof, Rule, Status,
+};
 use tokio_util::sync::CancellationToken;
 
 /// A blob with everything that belongs to it.
@@ -69,8 +73,43 @@ pub fn garbage(seed: u64, count: usize) -> Arc<Bundle> {
     Arc::new(bundle)
 }
 
+/// An invalid blob that nobody has sent before, with proofs of cells: milliseconds to verify.
+pub fn cells_garbage(seed: u64) -> Arc<Bundle> {
+    Arc::new(Bundle { blobs: vec![blob(2_000_000 + seed).into()], ..cells_bundle() })
+}
+
+/// A valid sidecar of blobs that nobody else has: a blob whose elements are all the same number is
+/// that of a constant polynomial, its commitment is the number times the generator, and its proof
+/// infinity. Costs no KZG.
+pub fn constants(numbers: std::ops::Range<u64>) -> Bundle {
+    let mut infinity = [0; 48];
+    infinity[0] = 0xc0;
+    let mut bundle = bundle(0);
+    for number in numbers {
+        let mut element = [0; 32];
+        element[24..].copy_from_slice(&number.to_be_bytes());
+        // The secret key times the generator is what a public key is.
+        let commitment = SecretKey::from_bytes(&element).unwrap().sk_to_pk().compress();
+        bundle.blobs.push(element.repeat(BLOB_BYTES / 32).into());
+        bundle.versioned_hashes.push(versioned_hash(&commitment));
+        bundle.commitments.push(commitment);
+        bundle.proofs.push(infinity);
+    }
+    bundle.rule.blobs_max = 64;
+    bundle
+}
+
 pub fn start(config: Config) -> (Arc<BlobValidator>, Bus) {
     let bus = Bus::default();
     let deps = Deps { bus: bus.clone(), fatal: CancellationToken::new() };
     (BlobValidator::start(config, deps).unwrap(), bus)
+}
+
+/// An answer that is there at once.
+pub fn now<T>(pending: Pending<T>) -> T {
+    pending.now_or_never().expect("the service does not wait for this").unwrap()
+}
+
+pub fn status(service: &BlobValidator) -> Status {
+    now(service.status())
 }

@@ -1,0 +1,278 @@
+//! blob-validator over gRPC on loopback, in the same process and on the same cores as its callers.
+//!
+//! * **Throughput:** fresh sidecars of six blobs, all at once, as a share of what the library does
+//!   with them on all cores, alternating, in both forms.
+//! * **Repeated:** what a blob costs whose verdict is known.
+//! * **Legacy:** CPU time of `verification = "legacy"` and of the default for one stream of blob
+//!   transactions in which every second is a duplicate, alternating.
+//! * **Load:** while the pool is full, how late the server's reactor is and how long one of its
+//!   threads works without a pause (CPU time between two beats: others that use the machine do not
+//!   count), and how long a health call takes.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{
+    TIMEOUT, connect, cpu_time, empty, is_bench, micros, push_constant, say, serve, sidecars,
+    start, thread_cpu_time, timed,
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use tandem_blob_validator::{BlobValidator, Config, Verification};
+use tandem_kzg::{Item, Setup, verify};
+use tandem_proto::blob_validator::{BlobApi, Bundle, Error, Form, Status, Verdict};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::Semaphore,
+    task::JoinSet,
+    time::sleep,
+};
+use tonic::transport::Endpoint;
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const ROUNDS: u64 = 5;
+const LOAD: Duration = Duration::from_secs(10);
+
+fn main() {
+    if !is_bench() {
+        return;
+    }
+    let runtime = Runtime::new().unwrap();
+    for (form, name, count) in [(Form::BlobProofs, "blob", 32), (Form::CellProofs, "cell", 8)] {
+        throughput(&runtime, form, name, count);
+    }
+    repeated(&runtime);
+    for (form, name, count) in [(Form::BlobProofs, "blob", 16), (Form::CellProofs, "cell", 6)] {
+        legacy(&runtime, form, name, count);
+    }
+    load(&runtime);
+}
+
+/// All at once; the time until the last one is answered.
+fn at_once(runtime: &Runtime, api: &dyn BlobApi, sidecars: &[Arc<Bundle>]) -> Duration {
+    let calls = sidecars.iter().map(|sidecar| api.validate(sidecar.clone(), TIMEOUT));
+    let calls: JoinSet<_> = {
+        let _entered = runtime.enter();
+        calls.collect()
+    };
+    let (took, answers) = timed(|| runtime.block_on(calls.join_all()));
+    assert!(answers.iter().all(|answer| *answer == Ok(Verdict::Valid)), "{answers:?}");
+    took
+}
+
+/// The library on as many threads as the service has, in batches as large as the service's.
+fn library(setup: Setup, config: &Config, sidecars: &[Arc<Bundle>]) -> Duration {
+    let items: Vec<_> = sidecars.iter().flat_map(|bundle| items(bundle)).collect();
+    let share = items.len().div_ceil(config.threads);
+    let run = || {
+        thread::scope(|scope| {
+            for share in items.chunks(share) {
+                scope.spawn(move || {
+                    for batch in share.chunks(config.batch_blobs_max) {
+                        assert!(verify(setup, batch).results.iter().all(Result::is_ok));
+                    }
+                });
+            }
+        });
+    };
+    timed(run).0
+}
+
+fn items(bundle: &Bundle) -> Vec<Item<'_>> {
+    let proofs = bundle.proofs.chunks(bundle.form.proofs_per_blob());
+    let parts = bundle.blobs.iter().zip(&bundle.commitments).zip(proofs);
+    parts.map(|((blob, commitment), proofs)| Item::new(blob, commitment, proofs).unwrap()).collect()
+}
+
+fn throughput(runtime: &Runtime, form: Form, name: &str, count: u64) {
+    let (setup, config) = (Setup::load(), Config::default());
+    let service = start(config.clone());
+    let client = connect(runtime, serve(runtime, service.clone()));
+    let blobs = count as usize * 6;
+    let (mut ratios, mut costs) = (Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        let fresh = sidecars(form, 1 + round * 10_000, count);
+        let library = library(setup, &config, &fresh);
+        let before = status(runtime, &service);
+        let grpc = at_once(runtime, &*client, &fresh);
+        let batches = status(runtime, &service).batches - before.batches;
+        // The first round warms up.
+        if round > 0 {
+            ratios.push(library.as_secs_f64() / grpc.as_secs_f64());
+            costs.push((micros(library, blobs), micros(grpc, blobs), batches));
+        }
+    }
+    ratios.sort_by(f64::total_cmp);
+    let (library, grpc, batches) = costs[costs.len() / 2];
+    say(&format!(
+        "throughput, {name} proofs: {:.2} of the library (median of {ROUNDS} rounds, {:.2} to {:.2}); \
+         one round: library {library:.0}, gRPC {grpc:.0} µs a blob of {blobs}, {batches} batches",
+        ratios[ratios.len() / 2],
+        ratios[0],
+        ratios[ratios.len() - 1],
+    ));
+    service.stop();
+}
+
+fn status(runtime: &Runtime, service: &BlobValidator) -> Status {
+    runtime.block_on(service.status()).unwrap()
+}
+
+fn repeated(runtime: &Runtime) {
+    let service = start(Config::default());
+    let client = connect(runtime, serve(runtime, service.clone()));
+    for form in [Form::BlobProofs, Form::CellProofs] {
+        let sidecar = sidecars(form, 500_000, 2).remove(0);
+        for (name, api) in [("in process", &*service as &dyn BlobApi), ("over gRPC", &*client)] {
+            let again = || runtime.block_on(api.validate(sidecar.clone(), TIMEOUT)).unwrap();
+            assert_eq!(again(), Verdict::Valid);
+            let before = cpu_time();
+            let (took, ()) = timed(|| (0..300).for_each(|_| assert_eq!(again(), Verdict::Valid)));
+            let cpu = cpu_time().saturating_sub(before);
+            say(&format!(
+                "repeated sidecar of six, {form:?}, {name}: {:.0} µs a blob, {:.0} µs of CPU",
+                micros(took, 1800),
+                micros(cpu, 1800),
+            ));
+        }
+    }
+    service.stop();
+}
+
+/// A stream of blob transactions, 8 under way at a time, each delivered twice: the second time after
+/// some others, as from another peer.
+fn stream(runtime: &Runtime, service: &Arc<BlobValidator>, fresh: &[Arc<Bundle>]) -> Duration {
+    let mut deliveries = Vec::new();
+    for group in fresh.chunks(4) {
+        deliveries.extend(group.iter().cloned());
+        // Bytes of its own.
+        deliveries.extend(group.iter().map(|sidecar| Arc::new(Bundle::clone(sidecar))));
+    }
+    let room = Arc::new(Semaphore::new(8));
+    let before = cpu_time();
+    runtime.block_on(async {
+        let mut calls = JoinSet::new();
+        for sidecar in deliveries {
+            let permit = room.clone().acquire_owned().await.unwrap();
+            let answer = service.validate(sidecar, TIMEOUT);
+            calls.spawn(async move {
+                let answer = answer.await;
+                drop(permit);
+                answer
+            });
+        }
+        let answers = calls.join_all().await;
+        assert!(answers.iter().all(|answer| *answer == Ok(Verdict::Valid)));
+    });
+    cpu_time().saturating_sub(before)
+}
+
+fn legacy(runtime: &Runtime, form: Form, name: &str, count: u64) {
+    let (mut ratios, mut line) = (Vec::new(), String::new());
+    for round in 0..3 {
+        let fresh = sidecars(form, 1_000_000 + round * 10_000, count);
+        let measured = [Verification::Legacy, Verification::Once].map(|verification| {
+            let service = start(Config { verification, ..Config::default() });
+            let cpu = stream(runtime, &service, &fresh);
+            let verified = status(runtime, &service).verified;
+            service.stop();
+            (cpu.as_secs_f64(), verified)
+        });
+        let [(legacy, twice), (once, verified)] = measured;
+        ratios.push(legacy / once);
+        line = format!("legacy {legacy:.2} s, {twice} verifications; once {once:.2} s, {verified}");
+    }
+    ratios.sort_by(f64::total_cmp);
+    say(&format!(
+        "CPU of {} deliveries, half of them duplicates, {name} proofs: {:.2} times less (median of 3, \
+         {:.2} to {:.2}); {line}",
+        2 * count,
+        ratios[1],
+        ratios[0],
+        ratios[2],
+    ));
+}
+
+/// The server's reactor beats; a client's reactor of its own floods it.
+fn load(clients: &Runtime) {
+    let mut builder = Builder::new_multi_thread();
+    let reactor = builder.worker_threads(1).enable_all().build().unwrap();
+    let service = start(Config::default());
+    let address = serve(&reactor, service.clone());
+    let client = connect(clients, address);
+    let done = Arc::new(AtomicBool::new(false));
+    let stop = done.clone();
+    let beats = reactor.spawn(async move {
+        let (mut late, mut worked) = (Vec::new(), Vec::new());
+        let mut before = thread_cpu_time();
+        while !stop.load(Relaxed) {
+            let due = tokio::time::Instant::now() + Duration::from_millis(1);
+            tokio::time::sleep_until(due).await;
+            late.push(due.elapsed());
+            tokio::task::yield_now().await;
+            let now = thread_cpu_time();
+            worked.push(now - before);
+            before = now;
+        }
+        (late, worked)
+    });
+    let stop = done.clone();
+    let health = clients.spawn(async move {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let mut health = HealthClient::new(endpoint.connect().await.unwrap());
+        let mut times = Vec::new();
+        while !stop.load(Relaxed) {
+            let service = "tandem.blob_validator.v1.BlobValidator".to_owned();
+            let started = Instant::now();
+            health.check(HealthCheckRequest { service }).await.unwrap();
+            times.push(started.elapsed());
+            sleep(Duration::from_millis(2)).await;
+        }
+        times
+    });
+    let (mut answered, mut refused) = (0u64, 0u64);
+    clients.block_on(async {
+        let (end, mut calls, mut next) = (Instant::now() + LOAD, JoinSet::new(), 1);
+        while Instant::now() < end || !calls.is_empty() {
+            while calls.len() < 128 && Instant::now() < end {
+                let mut sidecar = empty(Form::BlobProofs);
+                (0..6).for_each(|blob| push_constant(&mut sidecar, next * 6 + blob));
+                next += 1;
+                calls.spawn(client.validate(Arc::new(sidecar), TIMEOUT));
+            }
+            match calls.join_next().await.unwrap().unwrap() {
+                Ok(_) => answered += 1,
+                Err(Error::Overloaded { .. }) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+    done.store(true, Relaxed);
+    let (mut late, mut worked) = clients.block_on(beats).unwrap();
+    let mut health = clients.block_on(health).unwrap();
+    say(&format!("load for {} s: {answered} sidecars answered, {refused} refused", LOAD.as_secs()));
+    for (name, times) in [
+        ("reactor late", &mut late),
+        ("reactor busy between beats (CPU)", &mut worked),
+        ("health call", &mut health),
+    ] {
+        times.sort_unstable();
+        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+        let [p50, p99, p999, max] = [0.5, 0.99, 0.999, 1.0].map(|share| micros(at(share), 1));
+        say(&format!(
+            "  {name}: p50 {p50:.0}, p99 {p99:.0}, p99.9 {p999:.0}, most {max:.0} µs ({})",
+            times.len()
+        ));
+    }
+    service.stop();
+    reactor.shutdown_background();
+}

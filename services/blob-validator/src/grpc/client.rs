@@ -1,0 +1,308 @@
+//! blob-validator on another machine, as those who ask it see it.
+
+use super::{
+    codec::RequestCodec,
+    connection::{Link, Links, after, keep},
+};
+use crate::{bundle, metrics as names};
+use metrics::counter;
+use serde::Deserialize;
+use std::{
+    future::ready,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_primitives::B256;
+use tandem_proto::{
+    blob_validator::{BlobApi, Bundle, Error, Pending, Result, Status, StoredBlob, Verdict},
+    convert::{BlobRequest, ERROR_METADATA, OutgoingBlobRequest},
+    limits::{BLOB_MESSAGE_BYTES_MAX, GET_BLOBS_MAX},
+    wire::blob_validator::v1::{self, blob_validator_client::BlobValidatorClient},
+};
+use tandem_telemetry::traceparent;
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, watch},
+    time::timeout_at,
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    Code, Request,
+    client::Grpc,
+    codegen::http::uri::PathAndQuery,
+    transport::{Channel, Endpoint},
+};
+use tracing::Span;
+
+/// Of the call that generated code cannot make without gathering the blobs first.
+const VALIDATE: &str = "/tandem.blob_validator.v1.BlobValidator/Validate";
+
+/// How a [`Client`] behaves. All times in milliseconds.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientConfig {
+    /// Longest time that opening a connection may take.
+    pub connect_ms_max: u64,
+    /// How long a call waits for a connection that is being made (again), if it has the time.
+    pub reconnect_wait_ms: u64,
+    /// Longest wait for an answer that takes no verification.
+    pub answer_ms_max: u64,
+    /// Between two HTTP/2 pings, and the longest wait for the answer to one.
+    pub keep_alive_ms: u64,
+    /// Messages about blobs that nobody needs any more which may wait for the connection; further
+    /// ones are dropped.
+    pub advice_capacity: usize,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            connect_ms_max: 1_000,
+            reconnect_wait_ms: 2_000,
+            answer_ms_max: 5_000,
+            keep_alive_ms: 2_000,
+            advice_capacity: 64,
+        }
+    }
+}
+
+/// Not an address that one can connect to.
+#[derive(Debug, thiserror::Error)]
+#[error("{endpoint} is no endpoint: {error}")]
+pub struct EndpointError {
+    endpoint: String,
+    error: tonic::transport::Error,
+}
+
+/// A client of one [`Server`](super::Server).
+///
+/// One connection, made at once and made again when it is lost. A call that was under way when the
+/// connection went is made once more over the next one, if there is time: the verdict on some content
+/// does not depend on how often it is asked for.
+pub struct Client {
+    shared: Arc<Shared>,
+    advice: mpsc::Sender<Vec<B256>>,
+    stop: CancellationToken,
+}
+
+struct Shared {
+    config: ClientConfig,
+    runtime: Handle,
+    links: Links,
+}
+
+impl Client {
+    /// A client that connects in the background, on `runtime`, to an endpoint such as
+    /// `http://10.0.0.7:9602`.
+    ///
+    /// # Errors
+    /// [`EndpointError`]. That nobody is there is no error, but of the calls.
+    pub fn connect(
+        endpoint: &str,
+        config: ClientConfig,
+        runtime: &Handle,
+    ) -> std::result::Result<Arc<Self>, EndpointError> {
+        names::describe_client();
+        let keep_alive = Duration::from_millis(config.keep_alive_ms);
+        let to = Endpoint::from_shared(endpoint.to_owned())
+            .map_err(|error| EndpointError { endpoint: endpoint.to_owned(), error })?
+            .connect_timeout(Duration::from_millis(config.connect_ms_max))
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(keep_alive)
+            .keep_alive_timeout(keep_alive)
+            .keep_alive_while_idle(true)
+            // Blobs come without waiting for the window to open again.
+            .initial_stream_window_size(4 << 20)
+            .initial_connection_window_size(8 << 20);
+        let (advice, queue) = mpsc::channel(config.advice_capacity.max(1));
+        let (links, runtime) = (watch::Sender::new(None), runtime.clone());
+        let shared = Arc::new(Shared { config, runtime, links });
+        let stop = CancellationToken::new();
+        let (keeper, stopped) = (shared.clone(), stop.clone());
+        shared.runtime.spawn(async move {
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = keep(&keeper.links, &to, &keeper.config) => {}
+                () = keeper.advise(queue) => {}
+            }
+        });
+        Ok(Arc::new(Self { shared, advice, stop }))
+    }
+
+    /// Whether there is a connection now.
+    pub fn is_connected(&self) -> bool {
+        self.shared.links.borrow().is_some()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Shared {
+    /// Calls, and once more if the connection went meanwhile. `call` gets the time that is left.
+    async fn call<T, F>(&self, until: Instant, call: impl Fn(Channel, Duration) -> F) -> Result<T>
+    where
+        F: Future<Output = std::result::Result<T, tonic::Status>>,
+    {
+        let mut generation = 0;
+        loop {
+            let wait = Instant::now() + Duration::from_millis(self.config.reconnect_wait_ms);
+            let Some(link) = after(&self.links, generation, wait.min(until)).await else {
+                return Err(if until <= wait { Error::DeadlineExceeded } else { not_connected() });
+            };
+            let Link { channel, generation: current } = link;
+            let left = until.saturating_duration_since(Instant::now());
+            match timeout_at(until.into(), call(channel, left)).await {
+                Err(_) => return Err(Error::DeadlineExceeded),
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(status)) if generation == 0 && self.is_loss(&status, current).await => {
+                    generation = current;
+                }
+                Ok(Err(status)) => return Err(in_time(status, until)),
+            }
+        }
+    }
+
+    /// Whether a call failed because its connection is gone.
+    async fn is_loss(&self, status: &tonic::Status, generation: u64) -> bool {
+        let said = status.metadata().get_bin(ERROR_METADATA).is_some();
+        let codes = [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::Internal];
+        if said || !codes.contains(&status.code()) {
+            return false;
+        }
+        // The call may know a moment before who watches the connection.
+        let gone =
+            |link: &Option<Link>| link.as_ref().is_none_or(|link| link.generation > generation);
+        let wait = Instant::now() + Duration::from_millis(100);
+        let mut links = self.links.subscribe();
+        timeout_at(wait.into(), links.wait_for(gone)).await.is_ok()
+    }
+
+    fn answer_until(&self) -> Instant {
+        Instant::now() + Duration::from_millis(self.config.answer_ms_max)
+    }
+
+    async fn advise(&self, mut queue: mpsc::Receiver<Vec<B256>>) {
+        while let Some(hashes) = queue.recv().await {
+            let hashes = &hashes[..];
+            let sent = self.call(self.answer_until(), |channel, _| async move {
+                client(channel).forget(v1::ForgetRequest::from(hashes)).await
+            });
+            if sent.await.is_err() {
+                counter!(names::ADVICE_DROPPED).increment(1);
+            }
+        }
+    }
+}
+
+fn not_connected() -> Error {
+    Error::Unavailable("no connection".to_owned())
+}
+
+/// What a status says, but that time ran out where it did: whoever noticed first may call it
+/// otherwise.
+fn in_time(status: tonic::Status, until: Instant) -> Error {
+    if status.code() == Code::Cancelled && Instant::now() + Duration::from_millis(1) >= until {
+        return Error::DeadlineExceeded;
+    }
+    status.into()
+}
+
+fn client(channel: Channel) -> BlobValidatorClient<Channel> {
+    BlobValidatorClient::new(channel)
+        .max_decoding_message_size(BLOB_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(BLOB_MESSAGE_BYTES_MAX)
+}
+
+async fn validate(
+    channel: Channel,
+    request: BlobRequest,
+    context: Option<&str>,
+) -> std::result::Result<v1::ValidateResponse, tonic::Status> {
+    let mut grpc = Grpc::new(channel);
+    grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
+    let timeout = request.timeout;
+    let outgoing = OutgoingBlobRequest::from(request);
+    let bytes = outgoing.encoded_len();
+    if bytes > BLOB_MESSAGE_BYTES_MAX {
+        let text = format!("{bytes} bytes are too large for a message");
+        return Err(tonic::Status::out_of_range(text));
+    }
+    let mut request = Request::new(outgoing);
+    request.set_timeout(timeout);
+    if let Some(Ok(context)) = context.map(str::parse) {
+        request.metadata_mut().insert("traceparent", context);
+    }
+    let path = PathAndQuery::from_static(VALIDATE);
+    Ok(grpc.unary(request, path, RequestCodec).await?.into_inner())
+}
+
+/// Blobs in the order of the hashes.
+async fn get_blobs(
+    channel: Channel,
+    hashes: &[B256],
+) -> std::result::Result<Vec<Option<Arc<StoredBlob>>>, tonic::Status> {
+    let mut blobs = Vec::with_capacity(hashes.len());
+    for part in hashes.chunks(GET_BLOBS_MAX) {
+        let request = v1::GetBlobsRequest::from(part);
+        let mut answers = client(channel.clone()).get_blobs(request).await?.into_inner();
+        for _ in part {
+            let answer = answers.message().await?;
+            let answer = answer.ok_or_else(|| tonic::Status::data_loss("too few answers"))?;
+            let blob = Option::<StoredBlob>::try_from(answer);
+            let blob = blob.map_err(|error| tonic::Status::data_loss(error.to_string()))?;
+            blobs.push(blob.map(Arc::new));
+        }
+    }
+    Ok(blobs)
+}
+
+impl BlobApi for Client {
+    fn validate(&self, bundle: Arc<Bundle>, timeout: Duration) -> Pending<Verdict> {
+        if let Err(refusal) = bundle::check(&bundle) {
+            // As the service would say, for which it need not be sent.
+            return Box::pin(ready(Ok(Verdict::Invalid(refusal))));
+        }
+        let shared = self.shared.clone();
+        let until = Instant::now() + timeout.min(crate::TIMEOUT_MAX);
+        let context = traceparent(&Span::current());
+        Box::pin(async move {
+            let answer = shared.call(until, |channel, timeout| {
+                let request = BlobRequest { bundle: bundle.clone(), timeout };
+                validate(channel, request, context.as_deref())
+            });
+            Ok(answer.await?.try_into()?)
+        })
+    }
+
+    fn validate_blocking(&self, bundle: Arc<Bundle>, timeout: Duration) -> Result<Verdict> {
+        self.shared.runtime.block_on(self.validate(bundle, timeout))
+    }
+
+    fn get_blobs(&self, versioned_hashes: &[B256]) -> Pending<Vec<Option<Arc<StoredBlob>>>> {
+        let (shared, hashes) = (self.shared.clone(), versioned_hashes.to_vec());
+        let until = shared.answer_until();
+        Box::pin(async move { shared.call(until, |channel, _| get_blobs(channel, &hashes)).await })
+    }
+
+    /// Dropped and counted when too many wait for the connection.
+    fn forget(&self, versioned_hashes: &[B256]) {
+        if self.advice.try_send(versioned_hashes.to_vec()).is_err() {
+            counter!(names::ADVICE_DROPPED).increment(1);
+        }
+    }
+
+    fn status(&self) -> Pending<Status> {
+        let shared = self.shared.clone();
+        let until = shared.answer_until();
+        Box::pin(async move {
+            let answer = shared.call(until, |channel, _| async move {
+                client(channel).get_status(v1::GetStatusRequest {}).await
+            });
+            Ok(answer.await?.into_inner().into())
+        })
+    }
+}

@@ -1,0 +1,33 @@
+//! blob-validator between processes.
+//!
+//! ```text
+//! Client ── Validate (a call each) ──► Server ──► BlobApi behind it
+//!        ── GetBlobs, Forget, GetStatus
+//!        ── health Watch: says that the connection lives, ends with it
+//! others ── ValidateStream (many sidecars, answers in any order)
+//! ```
+//!
+//! [`Client`] is a [`BlobApi`](tandem_proto::blob_validator::BlobApi) over one connection, made in
+//! the background and made again when it is lost; [`Server`] offers any `BlobApi` to such clients,
+//! beside gRPC's own health service.
+//!
+//! **Bytes.** A sidecar is written from the blobs where they lie into what the connection sends, and
+//! its blobs are slices of what the other side received: one copy at each end.
+//!
+//! **Deadlines.** A caller's time travels as `grpc-timeout` and in the message; the shorter one
+//! holds. A call that is given up is cancelled, and what nobody else waits for is not verified.
+//!
+//! **Overload.** What does not fit is refused at once with `RESOURCE_EXHAUSTED` and the time after
+//! which to try again, in the encoded error and, for clients of any kind, as
+//! `grpc-retry-pushback-ms` in the metadata. A message counts against the bytes that may be on their
+//! way in from the moment its length is known.
+
+mod client;
+mod codec;
+mod connection;
+mod incoming;
+mod server;
+mod timeout;
+
+pub use client::{Client, ClientConfig, EndpointError};
+pub use server::Server;

@@ -1,0 +1,250 @@
+//! The service as gRPC.
+
+use super::{
+    incoming::Incoming,
+    timeout::{self, shorter},
+};
+use crate::metrics as names;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use metrics::gauge;
+use std::{io, pin::Pin, sync::Arc, time::Duration};
+use tandem_primitives::B256;
+use tandem_proto::{
+    blob_validator::{BlobApi, Error, Verdict},
+    convert::{BlobRequest, BlobStreamAnswer, BlobStreamRequest},
+    limits::BLOB_MESSAGE_BYTES_MAX,
+    wire::blob_validator::v1::{
+        self,
+        blob_validator_server::{self as generated, BlobValidatorServer},
+    },
+};
+use tandem_telemetry::set_remote_parent;
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, mpsc},
+    time::sleep,
+};
+use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    Request, Response, Status, Streaming, metadata::MetadataMap, server::NamedService,
+    transport::server::TcpIncoming,
+};
+use tonic_health::ServingStatus;
+use tracing::{Instrument, Span, debug, info_span};
+
+/// Calls at a time on one connection.
+const CALLS_MAX: u32 = 512;
+/// Streams at a time.
+const STREAMS_MAX: usize = 64;
+/// Sidecars of one stream that are not answered; the next is not read before one is.
+const STREAM_SIDECARS_MAX: usize = 64;
+/// How long a connection that does not end may hold up the end of the server.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// HTTP/2 pings, so that what a host asked that vanished is given up.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Between two looks whether the trusted setup is loaded, which takes about a second.
+const READY_POLL: Duration = Duration::from_millis(20);
+/// Metadata by which clients of any kind learn when to try again, in milliseconds (gRPC proposal
+/// A6).
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// Offers a [`BlobApi`] to clients on other machines.
+pub struct Server {
+    api: Arc<dyn BlobApi>,
+    incoming_bytes_max: usize,
+}
+
+impl Server {
+    /// A server of this service. Messages that are on their way in may take `incoming_bytes_max`
+    /// together, at least one of the largest.
+    pub fn new(api: Arc<dyn BlobApi>, incoming_bytes_max: usize) -> Self {
+        names::describe_server();
+        Self { api, incoming_bytes_max: incoming_bytes_max.max(BLOB_MESSAGE_BYTES_MAX) }
+    }
+
+    /// Answers calls until `stop` is cancelled, then those under way for two seconds at most.
+    ///
+    /// # Errors
+    /// The listener's.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let ended = CancellationToken::new();
+        let _ends_streams = ended.clone().drop_guard();
+        let service = Service {
+            api: self.api.clone(),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            ended: ended.clone(),
+        };
+        let service = BlobValidatorServer::new(service)
+            .max_decoding_message_size(BLOB_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(BLOB_MESSAGE_BYTES_MAX);
+        let name = <BlobValidatorServer<Service> as NamedService>::NAME;
+        health.set_service_status(name, ServingStatus::NotServing).await;
+        let reporting = async {
+            while !self.api.status().await.is_ok_and(|status| status.ready) {
+                sleep(READY_POLL).await;
+            }
+            health.set_service_status(name, ServingStatus::Serving).await;
+            std::future::pending::<()>().await;
+        };
+        let server = tonic::transport::Server::builder()
+            // A sidecar of six blobs comes without waiting for the window to open again.
+            .initial_stream_window_size(1 << 20)
+            .initial_connection_window_size(8 << 20)
+            .max_frame_size(64 << 10)
+            .max_concurrent_streams(CALLS_MAX)
+            .http2_keepalive_interval(Some(KEEP_ALIVE))
+            .http2_keepalive_timeout(Some(KEEP_ALIVE))
+            .add_service(health_service)
+            .add_service(Incoming::new(service, self.incoming_bytes_max))
+            .serve_with_incoming_shutdown(incoming, async {
+                stop.cancelled().await;
+                health.set_service_status(name, ServingStatus::NotServing).await;
+                ended.cancel();
+            });
+        let overdue = async {
+            stop.cancelled().await;
+            sleep(DRAIN_MAX).await;
+        };
+        tokio::select! {
+            result = server => result.map_err(io::Error::other),
+            () = overdue => Ok(()),
+            () = reporting => Ok(()),
+        }
+    }
+}
+
+/// The status of an error, with the time after which to try again where there is one.
+pub fn refusal(error: Error) -> Status {
+    let pushback = match &error {
+        Error::Overloaded { retry_after } => Some(retry_after.as_millis().to_string()),
+        _ => None,
+    };
+    let mut status = Status::from(error);
+    if let Some(Ok(value)) = pushback.map(|text| text.parse()) {
+        status.metadata_mut().insert(PUSHBACK, value);
+    }
+    status
+}
+
+/// The caller's span goes on here.
+fn remote_span(metadata: &MetadataMap) -> Span {
+    let span = info_span!("validate_sidecar");
+    if let Some(Ok(context)) = metadata.get("traceparent").map(|value| value.to_str()) {
+        set_remote_parent(&span, context);
+    }
+    span
+}
+
+#[derive(Clone)]
+struct Service {
+    api: Arc<dyn BlobApi>,
+    streams: Arc<Semaphore>,
+    ended: CancellationToken,
+}
+
+impl Service {
+    /// Reads sidecars and writes answers until one side has enough.
+    async fn converse(
+        &self,
+        mut requests: Streaming<v1::ValidateStreamRequest>,
+        answers: mpsc::Sender<Result<v1::ValidateStreamResponse, Status>>,
+    ) -> Result<(), Status> {
+        let mut pending = FuturesUnordered::new();
+        let mut open = true;
+        while open || !pending.is_empty() {
+            tokio::select! {
+                message = requests.message(), if open && pending.len() < STREAM_SIDECARS_MAX => {
+                    let Some(message) = message? else {
+                        open = false;
+                        continue;
+                    };
+                    let BlobStreamRequest { id, request } = message.try_into()?;
+                    let verdict = self.api.validate(request.bundle, request.timeout);
+                    pending.push(async move { BlobStreamAnswer { id, result: verdict.await } });
+                }
+                Some(answer) = pending.next() => {
+                    if answers.send(Ok(answer.into())).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                () = answers.closed() => return Ok(()),
+                () = self.ended.cancelled() => {
+                    return Err(Error::Unavailable("stopping".to_owned()).into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl generated::BlobValidator for Service {
+    type ValidateStreamStream = Answers<v1::ValidateStreamResponse>;
+    type GetBlobsStream = Answers<v1::GetBlobsResponse>;
+
+    async fn validate(
+        &self,
+        request: Request<v1::ValidateRequest>,
+    ) -> Result<Response<v1::ValidateResponse>, Status> {
+        let given = timeout::of(request.metadata());
+        let span = remote_span(request.metadata());
+        let BlobRequest { bundle, timeout } = request.into_inner().try_into()?;
+        let verdict = span.in_scope(|| self.api.validate(bundle, shorter(timeout, given)));
+        let verdict: Verdict = verdict.instrument(span).await.map_err(refusal)?;
+        Ok(Response::new(verdict.into()))
+    }
+
+    async fn validate_stream(
+        &self,
+        request: Request<Streaming<v1::ValidateStreamRequest>>,
+    ) -> Result<Response<Self::ValidateStreamStream>, Status> {
+        let permit = self.streams.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| Status::resource_exhausted("too many streams"))?;
+        let (answers, receiver) = mpsc::channel(STREAM_SIDECARS_MAX);
+        let service = self.clone();
+        let span = remote_span(request.metadata());
+        let conversation = async move {
+            gauge!(names::STREAMS).increment(1);
+            let requests = request.into_inner();
+            if let Err(status) = service.converse(requests, answers.clone()).await {
+                debug!(%status, "a stream of sidecars ends");
+                let _ = answers.try_send(Err(status));
+            }
+            gauge!(names::STREAMS).decrement(1);
+            drop(permit);
+        };
+        tokio::spawn(conversation.instrument(span));
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn get_blobs(
+        &self,
+        request: Request<v1::GetBlobsRequest>,
+    ) -> Result<Response<Self::GetBlobsStream>, Status> {
+        let hashes: Vec<B256> = request.into_inner().try_into()?;
+        let found = self.api.get_blobs(&hashes).await.map_err(refusal)?;
+        let blobs = found.into_iter().map(|blob| Ok(blob.as_deref().into()));
+        Ok(Response::new(Box::pin(tokio_stream::iter(blobs))))
+    }
+
+    async fn forget(
+        &self,
+        request: Request<v1::ForgetRequest>,
+    ) -> Result<Response<v1::ForgetResponse>, Status> {
+        let hashes: Vec<B256> = request.into_inner().try_into()?;
+        self.api.forget(&hashes);
+        Ok(Response::new(v1::ForgetResponse {}))
+    }
+
+    async fn get_status(
+        &self,
+        _request: Request<v1::GetStatusRequest>,
+    ) -> Result<Response<v1::GetStatusResponse>, Status> {
+        Ok(Response::new(self.api.status().await.map_err(refusal)?.into()))
+    }
+}

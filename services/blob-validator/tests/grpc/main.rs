@@ -1,0 +1,13 @@
+//! blob-validator over gRPC: the same answers as in one process, each blob verified once, and
+//! whatever can go wrong.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod contract;
+mod counts;
+mod flood;
+mod host;
+mod losses;
+mod malformed;
+mod threads;
