@@ -24,6 +24,11 @@ pub struct Config {
     pub cache_codes: usize,
     /// Invalid blocks remembered, so that their children are refused without a look.
     pub invalid_blocks: usize,
+    /// Bytes of blob transactions kept with their blobs, which blob-validator holds: its
+    /// `store_bytes_max` should be no less.
+    pub blob_pool_bytes_max: usize,
+    /// Seconds that a blob transaction is kept. blob-validator's `store_seconds` should be no less.
+    pub blob_pool_seconds: u64,
     /// Gas limit that the blocks built here move towards.
     pub gas_limit_target: u64,
     /// Gas that an `eth_call` may use.
@@ -45,6 +50,8 @@ impl Default for Config {
             cache_slots: 2_000_000,
             cache_codes: 20_000,
             invalid_blocks: 512,
+            blob_pool_bytes_max: 192 << 20,
+            blob_pool_seconds: 3600,
             gas_limit_target: 60_000_000,
             call_gas_max: 50_000_000,
             log_blocks_max: 10_000,

@@ -1,13 +1,14 @@
 //! The executor as its callers see it.
 
 use crate::{
+    blobs::{BlobPool, Contents},
     build::{BuiltPayload, PayloadAttributes, PayloadId},
     chain::Chain,
     engine::Message,
     error::Error,
     metrics as names,
     senders::Senders,
-    status::{ForkchoiceState, PayloadStatus},
+    status::{ForkchoiceState, PayloadStatus, Status},
 };
 use metrics::histogram;
 use std::{sync::Arc, time::Instant};
@@ -24,11 +25,22 @@ pub struct Handle {
     engine: Mailbox<Message>,
     chain: Arc<Chain>,
     policies: LivePolicies,
+    blobs: Arc<BlobPool>,
 }
 
 impl Handle {
-    pub(crate) fn new(engine: Mailbox<Message>, chain: Arc<Chain>, policies: LivePolicies) -> Self {
-        Self { engine, chain, policies }
+    pub(crate) fn new(
+        engine: Mailbox<Message>,
+        chain: Arc<Chain>,
+        policies: LivePolicies,
+        blobs: Arc<BlobPool>,
+    ) -> Self {
+        Self { engine, chain, policies, blobs }
+    }
+
+    /// The blob transactions that were sent, and their blobs.
+    pub fn blobs(&self) -> &Arc<BlobPool> {
+        &self.blobs
     }
 
     /// The policies of the blocks to come, for reading and for changing.
@@ -79,7 +91,8 @@ impl Handle {
                 info_span!("decode_payload").in_scope(|| Block::from_payload(payload, &sidecar))?;
             let block = Arc::new(block);
             chain.start_read_ahead(&block);
-            Ok::<_, BlockError>((block.clone(), Senders::recover(block)))
+            let contents = Contents::of(&block);
+            Ok::<_, BlockError>((block.clone(), Senders::recover(block), contents))
         });
         match decoded.await? {
             Err(error @ BlockError::BlockHash { .. }) => {
@@ -88,9 +101,14 @@ impl Handle {
             // What the payload would hash to is not known, so neither is its ancestor (cancun.md,
             // `engine_newPayloadV3`: latestValidHash is null).
             Err(error) => Ok(PayloadStatus::invalid(None, error.describe())),
-            Ok((block, senders)) => {
+            Ok((block, senders, contents)) => {
+                let (id, parent) = (block.id, block.header.parent_hash);
                 let ask = |reply| Message::NewPayload { block, senders, reply };
-                self.engine.ask(ask).await?
+                let status = self.engine.ask(ask).await??;
+                if status.status == Status::Valid {
+                    self.blobs.note(id, parent, contents);
+                }
+                Ok(status)
             }
         }
     }
@@ -138,6 +156,10 @@ impl Handle {
         let result = self.engine.ask(|reply| Message::Forkchoice { state, reply }).await?;
         let status = result.as_ref().map_or("error", |status| status.status.as_str());
         histogram!(names::FORKCHOICE_SECONDS, "status" => status).record(started.elapsed());
+        if status == Status::Valid.as_str() {
+            let forkchoice = self.chain.tree.read().forkchoice();
+            self.blobs.follow(forkchoice);
+        }
         result
     }
 

@@ -22,6 +22,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ancestors;
+mod blobs;
 mod build;
 mod cache;
 mod call;
@@ -62,6 +63,7 @@ pub mod internals {
     };
 }
 
+pub use blobs::{BlobPool, SendError};
 pub use build::{BuiltPayload, PayloadAttributes, PayloadId};
 pub use call::{AccessListOutcome, CallOutcome, CallRequest, GasEstimate};
 pub use chain::{BlockTag, Chain};

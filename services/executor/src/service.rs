@@ -1,6 +1,7 @@
 //! Wiring: the engine's thread.
 
 use crate::{
+    blobs::BlobPool,
     config::Config,
     engine::{Deps, Engine, Message},
     error::Error,
@@ -8,7 +9,7 @@ use crate::{
     metrics,
 };
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
 };
 use tandem_actor::{Mailbox, mailbox, spawn};
@@ -30,11 +31,13 @@ impl Executor {
         metrics::describe();
         crate::rpc::metrics::describe_metrics();
         let (fatal, policies) = (deps.fatal.clone(), deps.policies.clone());
+        let (pool_config, blobs) = (config.clone(), deps.blobs.clone());
         let (mailbox, inbox) = mailbox("engine", config.mailbox_capacity);
         let (engine, chain) = Engine::open(config, deps)?;
         let thread = spawn("engine", fatal, move || engine.run(&inbox))
             .map_err(|error| Error::Execution(format!("start engine thread: {error}")))?;
-        let handle = Handle::new(mailbox.clone(), chain, policies);
+        let blobs = Arc::new(BlobPool::new(&pool_config, chain.clone(), blobs));
+        let handle = Handle::new(mailbox.clone(), chain, policies, blobs);
         Ok(Self { mailbox, thread: Mutex::new(Some(thread)), handle })
     }
 

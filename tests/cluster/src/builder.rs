@@ -1,8 +1,10 @@
 //! A block builder: valid blocks on any block it made before.
 
 use crate::{
+    blobs::BlobTransaction,
     contracts,
     forks::{CHAIN_ID, Forks, GAS_PER_BLOB, GENESIS_TIME, next_base_fee},
+    payload::{block_hash, new_payload, payload},
     transactions::{Action, Author, signers},
     world::{Account, Running, Touched, World},
 };
@@ -130,7 +132,16 @@ impl Builder {
         let header = self.open_header(&self.get(parent).header, &mut rng);
         let fork = self.forks.at(header.timestamp);
         let withdrawals = (fork >= Fork::Shanghai).then(|| withdrawals(&mut rng, contents));
-        self.finish(header, withdrawals, contents, &mut rng)
+        self.finish(header, withdrawals, contents, &[], &mut rng)
+    }
+
+    /// A valid block of nothing but these transactions.
+    pub fn build_of(&mut self, parent: B256, seed: u64, given: &[&BlobTransaction]) -> Built {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let header = self.open_header(&self.get(parent).header, &mut rng);
+        let fork = self.forks.at(header.timestamp);
+        let withdrawals = (fork >= Fork::Shanghai).then(Vec::new);
+        self.finish(header, withdrawals, Contents::Random(0), given, &mut rng)
     }
 
     /// The valid block without transactions that has this payload's parent, time and withdrawals,
@@ -146,7 +157,7 @@ impl Builder {
             parent_beacon_block_root,
             ..self.open_header_at(&parent, like.timestamp, &mut rng)
         };
-        self.finish(header, like.withdrawals.clone(), Contents::Random(0), &mut rng)
+        self.finish(header, like.withdrawals.clone(), Contents::Random(0), &[], &mut rng)
     }
 
     /// Executes a block whose header is as complete as it can be before that.
@@ -155,15 +166,15 @@ impl Builder {
         header: Header,
         withdrawals: Option<Vec<Withdrawal>>,
         contents: Contents,
+        given: &[&BlobTransaction],
         rng: &mut StdRng,
     ) -> Built {
         let parent = self.get(header.parent_hash).clone();
         let fork = self.forks.at(header.timestamp);
         let running = Running::new(World::clone(&parent.world), self.ancestors(parent.hash));
-        let done = Job { forks: &self.forks, header: &header, withdrawals: &withdrawals, contents }
-            .execute(running, rng);
-
-        let mut done = done;
+        let (forks, withdrawals_of) = (&self.forks, &withdrawals);
+        let job = Job { forks, header: &header, withdrawals: withdrawals_of, contents, given };
+        let mut done = job.execute(running, rng);
         let world = std::mem::take(&mut done.world);
         let state_root = world.state_root();
         let Sealed { header, hash, payload, sidecar } =
@@ -289,6 +300,8 @@ pub(crate) struct Job<'a> {
     pub header: &'a Header,
     pub withdrawals: &'a Option<Vec<Withdrawal>>,
     pub contents: Contents,
+    /// Transactions that come before those.
+    pub given: &'a [&'a BlobTransaction],
 }
 
 /// What execution gave.
@@ -325,7 +338,8 @@ impl Job<'_> {
 
         let (mut transactions, mut versioned_hashes) = (Vec::<TxEnvelope>::new(), Vec::new());
         let excess = header.excess_blob_gas.unwrap_or(0);
-        for action in self.actions(rng) {
+        let given = self.given.iter().map(|&given| Ok(given));
+        for source in given.chain(self.actions(rng).into_iter().map(Err)) {
             let used: u64 =
                 executor.receipts.last().map_or(0, |receipt| receipt.cumulative_gas_used());
             let mut author = Author {
@@ -337,13 +351,17 @@ impl Job<'_> {
                 gas: header.gas_limit - used,
             };
             let world = &executor.evm().db().world;
-            let Some((transaction, sender)) = author.write(action, world) else { continue };
+            let written = match source {
+                Ok(given) => Some((given.envelope(), given.sender())),
+                Err(action) => author.write(action, world),
+            };
+            let Some((transaction, sender)) = written else { continue };
             if transaction.gas_limit() > header.gas_limit - used {
                 continue;
             }
             executor
                 .execute_transaction(Recovered::new_unchecked(&transaction, sender))
-                .unwrap_or_else(|error| panic!("{action:?} in block {}: {error}", header.number));
+                .unwrap_or_else(|error| panic!("{source:?} in block {}: {error}", header.number));
             versioned_hashes.extend(transaction.blob_versioned_hashes().into_iter().flatten());
             transactions.push(transaction);
         }
@@ -423,81 +441,5 @@ fn genesis_header(forks: &Forks, state_root: B256) -> Header {
         parent_beacon_block_root: (fork >= Fork::Cancun).then_some(B256::ZERO),
         requests_hash: (fork >= Fork::Prague).then_some(EMPTY_REQUESTS_HASH),
         ..Header::default()
-    }
-}
-
-fn payload(
-    header: &Header,
-    transactions: Vec<Bytes>,
-    withdrawals: Option<Vec<Withdrawal>>,
-) -> Payload {
-    Payload {
-        parent_hash: header.parent_hash,
-        fee_recipient: header.beneficiary,
-        state_root: header.state_root,
-        receipts_root: header.receipts_root,
-        logs_bloom: header.logs_bloom,
-        prev_randao: header.mix_hash,
-        block_number: header.number,
-        gas_limit: header.gas_limit,
-        gas_used: header.gas_used,
-        timestamp: header.timestamp,
-        extra_data: header.extra_data.clone(),
-        base_fee_per_gas: U256::from(header.base_fee_per_gas.unwrap_or(0)),
-        block_hash: header.hash_slow(),
-        transactions,
-        withdrawals,
-        blob_gas_used: header.blob_gas_used,
-        excess_blob_gas: header.excess_blob_gas,
-    }
-}
-
-/// The hash that a payload must claim, from its fields and its sidecar.
-pub fn block_hash(payload: &Payload, sidecar: &PayloadSidecar) -> B256 {
-    let requests = sidecar.execution_requests.as_ref();
-    Header {
-        parent_hash: payload.parent_hash,
-        ommers_hash: EMPTY_OMMER_ROOT_HASH,
-        beneficiary: payload.fee_recipient,
-        state_root: payload.state_root,
-        transactions_root: ordered_trie_root_encoded(&payload.transactions),
-        receipts_root: payload.receipts_root,
-        logs_bloom: payload.logs_bloom,
-        number: payload.block_number,
-        gas_limit: payload.gas_limit,
-        gas_used: payload.gas_used,
-        timestamp: payload.timestamp,
-        extra_data: payload.extra_data.clone(),
-        mix_hash: payload.prev_randao,
-        base_fee_per_gas: Some(payload.base_fee_per_gas.to()),
-        withdrawals_root: payload.withdrawals.as_deref().map(calculate_withdrawals_root),
-        blob_gas_used: payload.blob_gas_used,
-        excess_blob_gas: payload.excess_blob_gas,
-        parent_beacon_block_root: sidecar.parent_beacon_block_root,
-        requests_hash: requests.map(|list| Requests::new(list.clone()).requests_hash()),
-        ..Header::default()
-    }
-    .hash_slow()
-}
-
-/// Makes a payload that was changed claim its own hash again.
-pub fn reseal(payload: &mut Payload, sidecar: &PayloadSidecar) {
-    payload.block_hash = block_hash(payload, sidecar);
-}
-
-/// The newPayload method of a fork, and its parameters.
-pub fn new_payload(
-    fork: Fork,
-    payload: &Payload,
-    sidecar: &PayloadSidecar,
-) -> (&'static str, Value) {
-    let (hashes, root) = (&sidecar.versioned_hashes, &sidecar.parent_beacon_block_root);
-    match fork {
-        Fork::Shanghai => ("engine_newPayloadV2", json!([payload])),
-        Fork::Cancun => ("engine_newPayloadV3", json!([payload, hashes, root])),
-        Fork::Prague | Fork::Osaka => {
-            ("engine_newPayloadV4", json!([payload, hashes, root, sidecar.execution_requests]))
-        }
-        _ => ("engine_newPayloadV1", json!([payload])),
     }
 }

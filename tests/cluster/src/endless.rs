@@ -1,8 +1,9 @@
 //! A chain without end for soak tests: neither the state nor what is kept of it grows for ever.
 
 use crate::{
-    builder::{Contents, Done, Job, Sealed, genesis, new_payload, seal},
+    builder::{Contents, Done, Job, Sealed, genesis, seal},
     forks::{Forks, next_base_fee},
+    payload::new_payload,
     world::{Account, Running, Touched, World},
 };
 use alloy_consensus::{EMPTY_OMMER_ROOT_HASH, Header};
@@ -102,9 +103,14 @@ impl Endless {
         let withdrawals = Some(Vec::new());
         let contents = Contents::Bounded(transactions);
         let running = Running::new(mem::take(&mut self.world), self.ancestors.clone());
-        let mut done: Done =
-            Job { forks: &self.forks, header: &header, withdrawals: &withdrawals, contents }
-                .execute(running, &mut self.rng);
+        let mut done: Done = Job {
+            forks: &self.forks,
+            header: &header,
+            withdrawals: &withdrawals,
+            contents,
+            given: &[],
+        }
+        .execute(running, &mut self.rng);
         self.world = mem::take(&mut done.world);
         let state_root = apply(&mut self.shards, &self.world, &done.touched);
         let Sealed { header, hash, payload, sidecar } =

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 use tandem_auth::Secret;
+use tandem_blob_validator::BlobValidator;
 use tandem_bus::Bus;
 use tandem_cluster::ClientInfo;
 use tandem_executor::{
@@ -219,9 +220,13 @@ fn start_services(
     };
     let workers = MultiproofWorkers::start(&Default::default(), &deps).unwrap();
     let proof = Arc::new(GatedProof { workers: workers.clone(), gate });
+    let config = tandem_blob_validator::Config { threads: 1, ..Default::default() };
+    let deps = tandem_blob_validator::Deps { bus: bus.clone(), fatal: fatal.clone() };
+    let blobs = BlobValidator::start(config, deps).unwrap();
     let config = tandem_executor::Config { mailbox_capacity, ..Default::default() };
     let policies = Default::default();
-    let deps = tandem_executor::Deps { storage: storage.clone(), proof, bus, policies, fatal };
+    let deps =
+        tandem_executor::Deps { storage: storage.clone(), proof, blobs, bus, policies, fatal };
     let executor = Executor::start(config, deps).unwrap();
     (storage, workers, executor)
 }

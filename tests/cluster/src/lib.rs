@@ -4,10 +4,11 @@
 //!   the EVM over its own map of accounts and computes every root from the whole sorted state, so
 //!   it shares neither tries nor layers nor storage with what it tests.
 //! * [`Node`] is a cluster on a temporary directory, driven over HTTP as a consensus client would.
-//! * [`Corpus`] reads recorded payloads, [`Process`] runs the `tandem` binary.
+//! * [`Corpus`] reads recorded payloads, [`Process`] runs the `tandem` binary, [`Geth`] geth's.
 
 #![allow(clippy::unwrap_used, reason = "an expectation that fails here is a test that fails")]
 
+mod blobs;
 mod builder;
 mod client;
 pub mod contracts;
@@ -15,18 +16,23 @@ mod corpus;
 mod endless;
 mod forks;
 mod gated;
+mod geth;
 mod node;
+mod payload;
 mod process;
 mod transactions;
 mod world;
 
-pub use builder::{Builder, Built, Contents, block_hash, new_payload, reseal};
+pub use blobs::{BlobTransaction, Network, TestBlob, blob_transaction};
+pub use builder::{Builder, Built, Contents};
 pub use client::{Answer, Client, PayloadStatus, RpcError, decode_status};
 pub use corpus::{Corpus, Recorded, repository};
 pub use endless::{Endless, EndlessBlock};
 pub use forks::{FORKS, Forks, GENESIS_TIME};
 pub use gated::GatedNode;
+pub use geth::Geth;
 pub use node::Node;
+pub use payload::{block_hash, new_payload, reseal};
 pub use process::Process;
 pub use world::{Account, World};
 

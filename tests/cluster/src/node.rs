@@ -137,6 +137,16 @@ impl Node {
         self.cluster.proof_address()
     }
 
+    /// Where blob-validator is offered, `None` when it is not.
+    pub fn blob_address(&self) -> Option<SocketAddr> {
+        self.cluster.blob_address()
+    }
+
+    /// What blob-validator has done and holds.
+    pub async fn blob_status(&self) -> tandem_proto::blob_validator::Status {
+        self.cluster.blobs().status().await.expect("blob-validator runs in this process")
+    }
+
     /// Sends a block.
     pub async fn new_payload(&mut self, built: &Built) -> PayloadStatus {
         let (method, params) = built.new_payload();

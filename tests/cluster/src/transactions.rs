@@ -46,7 +46,7 @@ impl Signer {
         Self { key, address: Address::from_raw_public_key(&public[1..]) }
     }
 
-    fn sign(&self, hash: B256) -> Signature {
+    pub(crate) fn sign(&self, hash: B256) -> Signature {
         let message = Message::from_digest(hash.0);
         let signature = SECP256K1.sign_ecdsa_recoverable(message, &self.key);
         let (recovery, compact) = signature.serialize_compact();
@@ -54,7 +54,7 @@ impl Signer {
     }
 }
 
-/// The accounts with a known key.
+/// The accounts with a known key; all are funded in every genesis.
 pub fn signers() -> &'static [Signer] {
     static SIGNERS: OnceLock<Vec<Signer>> = OnceLock::new();
     SIGNERS.get_or_init(|| (0..KEYS).map(Signer::new).collect())

@@ -46,6 +46,7 @@ async fn the_capabilities_are_the_methods_that_are_served() {
         versions("getPayloadBodiesByHash", 1),
         versions("getPayloadBodiesByRange", 1),
         versions("getClientVersion", 1),
+        versions("getBlobs", 3),
     ]
     .concat()
     .into_iter()
@@ -59,8 +60,7 @@ async fn the_capabilities_are_the_methods_that_are_served() {
         "engine_newPayloadV5",
         "engine_forkchoiceUpdatedV4",
         "engine_getPayloadV6",
-        "engine_getBlobsV1",
-        "engine_getBlobsV2",
+        "engine_getBlobsV4",
         "engine_exchangeTransitionConfigurationV1",
     ] {
         let error = node.engine.call(method, json!([])).await.unwrap_err();

@@ -34,6 +34,16 @@ fn the_small_sets_pass() {
     assert!(report.counts().passed > 200, "the sets are there");
 }
 
+/// Those of the KZG library, which its own crate goes through in full: here they find their way
+/// from a folder, as with `tandem conformance`.
+#[test]
+fn a_sample_of_the_kzg_vectors_passes() {
+    let report = run(package().join("../../crates/pure/kzg/tests/data"), Some(SAMPLE));
+    assert!(report.is_success());
+    let counts = report.counts();
+    assert!(counts.passed > 20 && counts.skipped == 0, "{counts:?}");
+}
+
 /// Names of the folders with sets.
 fn sets(folder: &Path) -> String {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());

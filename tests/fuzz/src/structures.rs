@@ -34,9 +34,26 @@ pub fn none(_: &[u8]) -> usize {
 /// list, 27 for an authorization.
 pub fn transaction(raw: &[u8]) -> usize {
     let Some(1..=4) = raw.first() else { return 0 };
-    let lists = items(payload(&raw[1..])).filter(|(header, _)| header.list);
+    lists(payload(&raw[1..]))
+}
+
+/// The lists among the fields of a typed transaction.
+fn lists(fields: &[u8]) -> usize {
+    let lists = items(fields).filter(|(header, _)| header.list);
     let sizes = [size_of::<AccessListItem>(), size_of::<SignedAuthorization>()];
     lists.zip(sizes).map(|((_, list), size)| items(list).count() * size * GROWING).sum()
+}
+
+/// The lists in a transaction as it is sent: a blob transaction may come with its blobs.
+pub fn sent(raw: &[u8]) -> usize {
+    match raw.split_first() {
+        // The transaction is the first field then.
+        Some((3, form)) if payload(form).first() >= Some(&0xc0) => {
+            let body = items(payload(form)).next().map_or(&[][..], |(_, body)| body);
+            lists(body)
+        }
+        _ => transaction(raw),
+    }
 }
 
 /// The transactions in a body, as RLP.
@@ -86,7 +103,7 @@ pub fn requests(http_body: &[u8]) -> usize {
         let Ok(request) = serde_json::from_str::<Request<'_>>(text) else { return 0 };
         let Some(first) = request.params.first() else { return 0 };
         if request.method == "eth_sendRawTransaction" {
-            return serde_json::from_str::<Bytes>(first.get()).map_or(0, |raw| transaction(&raw));
+            return serde_json::from_str::<Bytes>(first.get()).map_or(0, |raw| sent(&raw));
         }
         let Ok(payload) = serde_json::from_str::<Payload<'_>>(first.get()) else { return 0 };
         let raw = payload.transactions.iter().filter_map(|raw| raw.parse::<Bytes>().ok());

@@ -10,5 +10,5 @@ mod secret;
 mod token;
 
 pub use error::Error;
-pub use secret::{Secret, readable_by_others};
+pub use secret::{Secret, create_private, readable_by_others};
 pub use token::{IAT_TOLERANCE_SECONDS, sign, verify};

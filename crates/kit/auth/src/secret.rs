@@ -111,6 +111,18 @@ fn parse(text: &[u8]) -> Result<Secret, String> {
 }
 
 fn create(path: &Path) -> io::Result<Secret> {
+    let secret = Secret::random();
+    create_private(path, const_hex::encode(secret.0).as_bytes())?;
+    Ok(secret)
+}
+
+/// Makes a file that its owner alone may read (mode 0600), and sees it onto the disk. When it cannot
+/// be written whole, there is none: half a key would be refused at every later start.
+///
+/// # Errors
+/// The operating system's; [`io::ErrorKind::AlreadyExists`] when there is such a file, which is left
+/// alone.
+pub fn create_private(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -119,15 +131,11 @@ fn create(path: &Path) -> io::Result<Secret> {
         options.mode(0o600);
     }
     let mut file = options.open(path)?;
-    let secret = Secret::random();
-    let written =
-        file.write_all(const_hex::encode(secret.0).as_bytes()).and_then(|()| file.sync_all());
-    if let Err(error) = written {
-        // Half a secret would be refused at every later start.
+    let written = file.write_all(contents).and_then(|()| file.sync_all());
+    if written.is_err() {
         let _ = fs::remove_file(path);
-        return Err(error);
     }
-    Ok(secret)
+    written
 }
 
 #[cfg(test)]
@@ -165,6 +173,14 @@ mod tests {
         assert_eq!(Secret::load(&path.0).unwrap(), secret);
         assert!(!readable_by_others(&path.0).unwrap());
         assert_eq!(fs::read(&path.0).unwrap().len(), 64);
+    }
+
+    #[test]
+    fn a_private_file_never_takes_the_place_of_another() {
+        let path = TempPath::with("old");
+        let error = create_private(&path.0, b"new").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path.0).unwrap(), b"old");
     }
 
     #[test]

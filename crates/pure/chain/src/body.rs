@@ -1,5 +1,5 @@
 use crate::{Block, BlockError, ChainSpec, Fork, Transaction};
-use alloy_consensus::{Transaction as _, TxEip4844, TxType};
+use alloy_consensus::{Header, Transaction as _, TxEip4844, TxType};
 use alloy_eips::{
     eip4844::{DATA_GAS_PER_BLOB, VERSIONED_HASH_VERSION_KZG},
     eip7825::MAX_TX_GAS_LIMIT_OSAKA,
@@ -20,11 +20,7 @@ pub fn validate_body(spec: &ChainSpec, block: &Block) -> Result<(), BlockError> 
     if fork >= Fork::Osaka && block.rlp_len() > MAX_BLOCK_RLP_LEN {
         return Err(BlockError::BlockTooLarge { got: block.rlp_len(), limit: MAX_BLOCK_RLP_LEN });
     }
-    let limits = Limits {
-        fork,
-        chain_id: spec.chain_id(),
-        blobs: spec.blob_params_of(&block.header).map_or(0, |params| params.max_blobs_per_tx),
-    };
+    let limits = Limits::of(spec, &block.header);
     let mut blobs = 0;
     for (index, transaction) in block.transactions.iter().enumerate() {
         limits.check(index, transaction)?;
@@ -37,6 +33,19 @@ pub fn validate_body(spec: &ChainSpec, block: &Block) -> Result<(), BlockError> 
     Ok(())
 }
 
+/// Checks a transaction by the same rules as if it stood in a block with the fork of this header,
+/// as the first one.
+///
+/// # Errors
+/// The first rule broken.
+pub fn validate_transaction(
+    spec: &ChainSpec,
+    header: &Header,
+    transaction: &Transaction,
+) -> Result<(), BlockError> {
+    Limits::of(spec, header).check(0, transaction)
+}
+
 /// What a fork allows its transactions.
 struct Limits {
     fork: Fork,
@@ -46,6 +55,14 @@ struct Limits {
 }
 
 impl Limits {
+    fn of(spec: &ChainSpec, header: &Header) -> Self {
+        Self {
+            fork: spec.fork_of(header),
+            chain_id: spec.chain_id(),
+            blobs: spec.blob_params_of(header).map_or(0, |params| params.max_blobs_per_tx),
+        }
+    }
+
     fn check(&self, index: usize, transaction: &Transaction) -> Result<(), BlockError> {
         let since = match transaction.tx_type() {
             TxType::Legacy => Fork::Frontier,

@@ -149,7 +149,7 @@ pub fn take_item<'a>(rlp: &mut &'a [u8]) -> alloy_rlp::Result<(alloy_rlp::Header
 }
 
 /// Takes one list off the front: its payload.
-fn take_list<'a>(rlp: &mut &'a [u8]) -> alloy_rlp::Result<&'a [u8]> {
+pub(crate) fn take_list<'a>(rlp: &mut &'a [u8]) -> alloy_rlp::Result<&'a [u8]> {
     match take_item(rlp)? {
         (header, payload) if header.list => Ok(payload),
         _ => Err(alloy_rlp::Error::UnexpectedString),

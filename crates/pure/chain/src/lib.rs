@@ -35,6 +35,7 @@ mod fork;
 mod genesis;
 mod header;
 mod kind;
+mod network_form;
 mod outcome;
 mod payload;
 mod premerge;
@@ -47,12 +48,16 @@ mod transaction;
 mod transaction_rule;
 
 pub use block::Block;
-pub use body::{MAX_BLOCK_RLP_LEN, validate_body};
+pub use body::{MAX_BLOCK_RLP_LEN, validate_body, validate_transaction};
 pub use codec::take_item;
 pub use error::{BlockError, HeaderField};
 pub use fork::Fork;
 pub use header::validate_header;
 pub use kind::Fault;
+pub use network_form::{
+    BLOB_BYTES, NetworkForm, NetworkFormError, Point, Sidecar, SidecarPart, Wrapper,
+    decode_network_form,
+};
 pub use outcome::{Outcome, validate_outcome};
 pub use payload::{Payload, PayloadSidecar};
 pub use premerge::{

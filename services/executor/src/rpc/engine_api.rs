@@ -5,9 +5,10 @@ use super::engine_types::{
     PayloadStatusJson, check_attributes, decode_new_payload,
 };
 use super::error::{RpcError, code};
+use super::get_blobs::{Service, Version, check_count};
 use super::get_payload::{GetPayloadJson, PayloadIdJson, check_get_payload, unknown_payload};
-use super::hex::Quantity;
-use super::methods::{Answer, Methods, Params, off_reactor, required, to_result};
+use super::hex::{Hex, Quantity};
+use super::methods::{Answer, Methods, Params, Streamed, off_reactor, required, to_result};
 use super::policies::policy_methods;
 use super::strict::Strict;
 use super::{ClientInfo, eth_methods};
@@ -22,10 +23,13 @@ use tandem_chain::{ChainSpec, Fork};
 use tracing::{debug, warn};
 
 /// What `engine_exchangeCapabilities` lists; itself not, as the specification has it.
-const CAPABILITIES: [&str; 15] = [
+const CAPABILITIES: [&str; 18] = [
     "engine_forkchoiceUpdatedV1",
     "engine_forkchoiceUpdatedV2",
     "engine_forkchoiceUpdatedV3",
+    "engine_getBlobsV1",
+    "engine_getBlobsV2",
+    "engine_getBlobsV3",
     "engine_getClientVersionV1",
     "engine_getPayloadBodiesByHashV1",
     "engine_getPayloadBodiesByRangeV1",
@@ -77,6 +81,14 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
     ] {
         let engine = engine.clone();
         methods.add(name, move |params| get_payload(engine.clone(), version, params));
+    }
+    for (name, version) in [
+        ("engine_getBlobsV1", Version::V1),
+        ("engine_getBlobsV2", Version::V2),
+        ("engine_getBlobsV3", Version::V3),
+    ] {
+        let engine = engine.clone();
+        methods.add_streaming(name, move |params| get_blobs(engine.clone(), version, params));
     }
     let handle = engine.clone();
     methods.add("engine_getPayloadBodiesByHashV1", move |params| {
@@ -186,6 +198,26 @@ async fn get_payload(engine: Handle, version: u8, params: Params) -> Answer {
     match version {
         1 => to_result(&built.payload),
         _ => to_result(&GetPayloadJson::new(version, &built)),
+    }
+}
+
+async fn get_blobs(engine: Handle, version: Version, params: Params) -> Streamed {
+    let (hashes,) = params.decode_large::<(Option<Vec<Hex<B256>>>,)>().await?;
+    let hashes: Vec<B256> = required(hashes, 0)?.into_iter().map(|Hex(hash)| hash).collect();
+    let chain = engine.chain().clone();
+    let head = off_reactor(move || {
+        let head = chain.header(BlockTag::Latest).map_err(engine_error)?;
+        head.ok_or_else(|| engine_error(Error::UnknownBlock))
+    });
+    let (_, head) = head.await?;
+    let service = version.check_fork(engine.spec().fork_of(&head))?;
+    check_count(&hashes)?;
+    if service == Service::Unable {
+        return version.unable(hashes.len());
+    }
+    match engine.blobs().get(&hashes).await {
+        Ok(blobs) => version.answer(blobs),
+        Err(_) => version.unable(hashes.len()),
     }
 }
 

@@ -161,21 +161,34 @@ impl<'de> Deserialize<'de> for Batch<'de> {
     }
 }
 
-/// Appends one response object; members in the order of geth.
+/// What follows the result in a response object.
+pub(super) const RESPONSE_END: &[u8] = b"}";
+
+/// Appends a response object up to its result; members in the order of geth.
+pub(super) fn write_result_start(out: &mut Vec<u8>, id: Option<&Bytes>) {
+    write_start(out, id);
+    out.extend_from_slice(br#","result":"#);
+}
+
+fn write_start(out: &mut Vec<u8>, id: Option<&Bytes>) {
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    out.extend_from_slice(id.map_or(b"null", |id| id.as_ref()));
+}
+
+/// Appends one response object.
 pub(super) fn write_response(
     out: &mut Vec<u8>,
     id: Option<&Bytes>,
     result: &Result<Box<RawValue>, RpcError>,
 ) {
-    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-    out.extend_from_slice(id.map_or(b"null", |id| id.as_ref()));
     match result {
         Ok(result) => {
-            out.reserve(result.get().len() + 16);
-            out.extend_from_slice(br#","result":"#);
+            out.reserve(result.get().len() + 64);
+            write_result_start(out, id);
             out.extend_from_slice(result.get().as_bytes());
         }
         Err(error) => {
+            write_start(out, id);
             out.extend_from_slice(br#","error":"#);
             // Numbers and strings always serialize into a vector.
             if serde_json::to_writer(&mut *out, error).is_err() {
@@ -183,7 +196,7 @@ pub(super) fn write_response(
             }
         }
     }
-    out.push(b'}');
+    out.extend_from_slice(RESPONSE_END);
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::error::{RpcError, code};
 use super::metrics::RPC_SECONDS;
+use super::pieces::Pieces;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, SeqAccess, Visitor};
@@ -24,7 +25,19 @@ pub(super) const INLINE_BYTES_MAX: usize = 256 * 1024;
 /// A result that is JSON already, or the error object.
 pub type Answer = Result<Box<RawValue>, RpcError>;
 
-type Handler = Box<dyn Fn(Params) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
+/// A result as a whole, or made as it is sent; or the error object.
+pub type Streamed = Result<Output, RpcError>;
+
+/// A result.
+#[derive(Debug)]
+pub enum Output {
+    /// JSON.
+    Json(Box<RawValue>),
+    /// JSON that is not made yet.
+    Pieces(Pieces),
+}
+
+type Handler = Box<dyn Fn(Params) -> Pin<Box<dyn Future<Output = Streamed> + Send>> + Send + Sync>;
 
 /// Methods by name.
 #[derive(Default)]
@@ -50,6 +63,18 @@ impl Methods {
         F: Fn(Params) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Answer> + Send + 'static,
     {
+        self.add_streaming(name, move |params| {
+            let answer = handler(params);
+            async move { answer.await.map(Output::Json) }
+        });
+    }
+
+    /// Adds a method whose results may be made as they are sent.
+    pub fn add_streaming<F, Fut>(&mut self, name: &'static str, handler: F)
+    where
+        F: Fn(Params) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Streamed> + Send + 'static,
+    {
         self.table.insert(name, Box::new(move |params| Box::pin(handler(params))));
     }
 
@@ -63,11 +88,22 @@ impl Methods {
         self.table.keys().copied()
     }
 
+    /// Calls a method, and waits until all of the result is there.
+    ///
+    /// # Errors
+    /// As [`Methods::call_streaming`].
+    pub async fn call(&self, method: &str, params: Params) -> Answer {
+        match self.call_streaming(method, params).await? {
+            Output::Json(json) => Ok(json),
+            Output::Pieces(pieces) => off_reactor(move || pieces.collect()).await,
+        }
+    }
+
     /// Calls a method. A handler that panics answers -32603; the panic goes no further.
     ///
     /// # Errors
     /// The handler's, or -32601 when there is no such method.
-    pub async fn call(&self, method: &str, params: Params) -> Answer {
+    pub async fn call_streaming(&self, method: &str, params: Params) -> Streamed {
         let Some((&name, handler)) = self.table.get_key_value(method) else {
             return Err(not_found(method));
         };

@@ -18,12 +18,14 @@ mod engine_types;
 mod envelope;
 mod error;
 mod eth;
+mod get_blobs;
 mod get_payload;
 mod hex;
 mod json;
 mod listener;
 mod methods;
 pub mod metrics;
+mod pieces;
 mod policies;
 mod revert;
 mod server;
@@ -32,7 +34,8 @@ mod strict;
 pub use engine_api::engine_methods;
 pub use error::{RpcError, code};
 pub use eth::eth_methods;
-pub use methods::{Answer, Methods, Params};
+pub use methods::{Answer, Methods, Output, Params, Streamed};
+pub use pieces::Pieces;
 pub use server::{Limits, Traces, engine_router, public_router, serve};
 
 /// How this client names itself to others.

@@ -1,10 +1,13 @@
 //! HTTP in front of the method table: limits, authentication, batches.
 
-use super::envelope::{Body as RequestBody, ParsedCall, parse, write_response};
+use super::envelope::{
+    Body as RequestBody, Call, ParsedCall, RESPONSE_END, parse, write_response, write_result_start,
+};
 use super::error::{RpcError, code};
 use super::listener::BoundedListener;
-use super::methods::{INLINE_BYTES_MAX, Methods, Params, off_reactor};
+use super::methods::{INLINE_BYTES_MAX, Methods, Output, Params, off_reactor};
 use super::metrics::RPC_REFUSED_TOTAL;
+use crate::blobs::network_form_bytes_max;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
@@ -18,8 +21,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tandem_auth::Secret;
+use tandem_chain::ChainSpec;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info_span};
@@ -64,6 +68,19 @@ impl Limits {
     }
 }
 
+impl Limits {
+    /// The same with room for the largest blob transaction that any fork of this chain allows, in
+    /// hexadecimal digits.
+    #[must_use]
+    pub fn with_blobs(mut self, spec: &ChainSpec) -> Self {
+        // Around the digits.
+        const ENVELOPE_BYTES: usize = 4 << 10;
+        let request = 2 * network_form_bytes_max(spec) + ENVELOPE_BYTES;
+        self.body_bytes_max = self.body_bytes_max.max(request);
+        self
+    }
+}
+
 /// Gives the newest traces, at most as many as asked for, as JSON. May block.
 pub type Traces = Arc<dyn Fn(usize) -> String + Send + Sync>;
 
@@ -71,7 +88,7 @@ struct Endpoint {
     methods: Methods,
     limits: Limits,
     secret: Option<Secret>,
-    in_flight: Semaphore,
+    in_flight: Arc<Semaphore>,
 }
 
 /// The routes of the Engine API: `POST /`, every request with a token signed with `secret`.
@@ -86,7 +103,7 @@ pub fn public_router(methods: Methods, traces: Traces, limits: Limits) -> Router
 }
 
 fn rpc_router(methods: Methods, secret: Option<Secret>, limits: Limits) -> Router {
-    let in_flight = Semaphore::new(limits.requests_in_flight_max);
+    let in_flight = Arc::new(Semaphore::new(limits.requests_in_flight_max));
     let endpoint = Arc::new(Endpoint { methods, limits, secret, in_flight });
     Router::new().route("/", post(serve_rpc)).with_state(endpoint)
 }
@@ -138,7 +155,7 @@ async fn serve_traces(State(traces): State<Traces>, uri: Uri) -> Response {
 
 async fn serve_rpc(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let _permit = match endpoint.in_flight.try_acquire() {
+    let permit = match endpoint.in_flight.clone().try_acquire_owned() {
         Ok(permit) => permit,
         Err(_) => {
             let text = "too many requests at once";
@@ -178,11 +195,11 @@ async fn serve_rpc(State(endpoint): State<Arc<Endpoint>>, request: Request) -> R
         // A span for every poll of the head would crowd the payloads out of the recent traces.
         None => Span::none(),
     };
-    answer_body(&endpoint, body).instrument(span).await
+    answer_body(&endpoint, body, permit).instrument(span).await
 }
 
-/// Answers the calls of a request body.
-async fn answer_body(endpoint: &Endpoint, body: Bytes) -> Response {
+/// Answers the calls of a request body. The request is under way as long as its permit is held.
+async fn answer_body(endpoint: &Endpoint, body: Bytes, permit: OwnedSemaphorePermit) -> Response {
     let batch_len_max = endpoint.limits.batch_len_max;
     let parsed = if body.len() <= INLINE_BYTES_MAX {
         parse(&body, batch_len_max)
@@ -193,13 +210,34 @@ async fn answer_body(endpoint: &Endpoint, body: Bytes) -> Response {
     let mut out = Vec::new();
     match parsed {
         RequestBody::Unusable(error) => write_response(&mut out, None, &Err(error)),
+        RequestBody::Single(Ok(call)) => return answer_single(endpoint, call, permit).await,
         RequestBody::Single(call) => answer_call(endpoint, call, &mut out).await,
         RequestBody::Batch(calls) => answer_batch(endpoint, calls, &mut out).await,
     }
     json_response(out)
 }
 
-/// Answers one call; a notification adds nothing.
+/// Answers the one call of a request, with a result that is made as it is sent where the method has
+/// such.
+async fn answer_single(endpoint: &Endpoint, call: Call, permit: OwnedSemaphorePermit) -> Response {
+    Span::current().record("rpc.method", call.method.as_str());
+    let answer = endpoint.methods.call_streaming(&call.method, Params::new(call.params)).await;
+    let mut out = Vec::new();
+    let answer = match answer {
+        _ if call.id.is_none() => return json_response(out),
+        Ok(Output::Pieces(pieces)) => {
+            write_result_start(&mut out, call.id.as_ref());
+            let body = Body::new(pieces.into_body(out, RESPONSE_END, permit));
+            return ([(header::CONTENT_TYPE, "application/json")], body).into_response();
+        }
+        Ok(Output::Json(json)) => Ok(json),
+        Err(error) => Err(error),
+    };
+    write_response(&mut out, call.id.as_ref(), &answer);
+    json_response(out)
+}
+
+/// Answers one call of a batch, or says why it is none; a notification adds nothing.
 async fn answer_call(endpoint: &Endpoint, call: ParsedCall, out: &mut Vec<u8>) {
     match call {
         Err((id, error)) => write_response(out, id.as_ref(), &Err(error)),

@@ -1,7 +1,9 @@
 use super::super::methods::{Answer, required, to_result};
+use super::super::pieces::Pieces;
 use super::*;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -23,8 +25,24 @@ fn methods() -> Methods {
     });
     methods.add("large", |_| async { to_result(&"x".repeat(1000)) });
     methods.add("panic", panicking);
+    methods.add_streaming("pieces", |_| async { Ok(Output::Pieces(pieces())) });
     methods
 }
+
+/// A list of long texts, made one by one; [`MADE`] counts them.
+fn pieces() -> Pieces {
+    let piece = |index| {
+        MADE.fetch_add(1, Ordering::Relaxed);
+        let before = if index == 0 { "[" } else { "," };
+        let after = if index == PIECES - 1 { "]" } else { "" };
+        Bytes::from(format!("{before}\"{}\"{after}", "x".repeat(PIECE_LEN)))
+    };
+    Pieces::new(PIECES * (PIECE_LEN + 3) + 1, (0..PIECES).map(piece))
+}
+
+const PIECES: usize = 64;
+const PIECE_LEN: usize = 256 << 10;
+static MADE: AtomicUsize = AtomicUsize::new(0);
 
 struct Server {
     address: SocketAddr,
@@ -217,6 +235,75 @@ async fn large_parameters_are_decoded_off_the_reactor() {
     assert_eq!(answer["result"], json!(1 << 20));
     let cut = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"length","params":["{text}"]"#);
     assert_eq!(code_of(&client.call(&cut).await), -32700);
+    server.stop().await;
+}
+
+/// One test for all of it, as they would count each other's pieces.
+#[tokio::test]
+async fn a_result_in_pieces_is_made_as_it_is_taken() {
+    let server = Server::public().await;
+    let mut client = server.connect().await;
+    let body = r#"{"jsonrpc":"2.0","id":"a","method":"pieces"}"#;
+    let want = json!(vec!["x".repeat(PIECE_LEN); PIECES]);
+    let answer = client.call(body).await;
+    assert_eq!((&answer["id"], &answer["result"]), (&json!("a"), &want));
+    client.still_works().await;
+    assert_eq!(MADE.swap(0, Ordering::Relaxed), PIECES);
+
+    // In a batch it is made as a whole, and counts against what a batch may answer.
+    let answer = client.call(&format!("[{body},{body}]")).await;
+    assert_eq!(answer[0]["result"], want);
+    assert_eq!(code_of(&answer[1]), -32003);
+    assert_eq!(MADE.swap(0, Ordering::Relaxed), PIECES);
+
+    // Nobody takes it: what the sockets hold is made, and no more. Others are served meanwhile.
+    let mut idle = server.connect().await;
+    let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    idle.stream.write_all(head.as_bytes()).await.unwrap();
+    idle.stream.write_all(body.as_bytes()).await.unwrap();
+    idle.stream.readable().await.unwrap();
+    let mut made = MADE.load(Ordering::Relaxed);
+    loop {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        client.still_works().await;
+        let now = MADE.load(Ordering::Relaxed);
+        if now == made {
+            break;
+        }
+        made = now;
+    }
+    assert!((1..PIECES).contains(&made), "{made}");
+    drop(idle);
+    server.stop().await;
+    assert!(MADE.load(Ordering::Relaxed) < PIECES);
+}
+
+#[tokio::test]
+async fn a_result_that_is_still_taken_counts_as_a_request_under_way() {
+    let limits = Limits { requests_in_flight_max: 1, ..Limits::public() };
+    let traces: Traces = Arc::new(|_| String::new());
+    let mut methods = methods();
+    methods.add_streaming("endless", |_| async {
+        let piece = Bytes::from(vec![b' '; PIECE_LEN]);
+        Ok(Output::Pieces(Pieces::new(1 << 40, std::iter::repeat(piece))))
+    });
+    let server = Server::start(public_router(methods, traces, limits)).await;
+    let mut first = server.connect().await;
+    let body = br#"{"jsonrpc":"2.0","id":1,"method":"endless"}"#;
+    let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    first.stream.write_all(head.as_bytes()).await.unwrap();
+    first.stream.write_all(body).await.unwrap();
+    first.stream.readable().await.unwrap();
+    let mut second = server.connect().await;
+    assert_eq!(second.post(br#"{"jsonrpc":"2.0","id":1,"method":"large"}"#, "").await.0, 503);
+    drop(first);
+    loop {
+        let echo = br#"{"jsonrpc":"2.0","id":1,"method":"echo","params":[1]}"#;
+        if second.post(echo, "").await.0 == 200 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
     server.stop().await;
 }
 

@@ -3,6 +3,7 @@
 mod chain;
 mod execution_apis;
 mod hivechain;
+mod kzg;
 mod mainnet_blocks;
 mod rlp;
 mod support;
@@ -25,4 +26,5 @@ pub const ALL: &[&dyn Suite] = &[
     &hivechain::Hivechain,
     &witness::Witnesses,
     &execution_apis::ExecutionApis,
+    &kzg::Kzg,
 ];

@@ -62,6 +62,28 @@ fn a_wrong_verdict_on_a_transaction_fails() {
 }
 
 #[test]
+fn a_wrong_verdict_on_a_proof_fails() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("verify_kzg_proof/kzg-mainnet/case/data.yaml");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    // A commitment to nothing: the polynomial is zero everywhere.
+    let point = format!("0xc0{}", "00".repeat(47));
+    let vector = |y: &str, output: &str| {
+        let (z, y) = (format!("0x{}", "00".repeat(32)), format!("0x{}{y}", "00".repeat(31)));
+        let input = format!("  commitment: '{point}'\n  proof: '{point}'\n  z: '{z}'\n  y: '{y}'");
+        fs::write(&path, format!("input:\n{input}\noutput: {output}\n")).unwrap();
+        run(&path)
+    };
+    assert_eq!(vector("00", "true"), (0, 1));
+    assert_eq!(vector("01", "false"), (0, 1));
+    assert_eq!(vector("00", "false"), (1, 0));
+    assert_eq!(vector("01", "true"), (1, 0));
+    assert_eq!(vector("01", "null"), (1, 0));
+    fs::write(&path, "nonsense").unwrap();
+    assert_eq!(run(&path), (1, 0));
+}
+
+#[test]
 fn a_wrong_expectation_of_a_real_block_fails() {
     let file = "mainnet-blocks/mainnet_15537394.json";
     let text = fs::read_to_string(fixtures().join(file)).unwrap();

@@ -3,6 +3,7 @@
 mod block;
 mod discovery;
 mod genesis;
+mod network_form;
 mod payload;
 mod proto;
 mod records;
@@ -16,11 +17,12 @@ mod witness;
 use crate::Target;
 
 /// All targets.
-pub const ALL: [Target; 17] = [
+pub const ALL: [Target; 18] = [
     rpc::ENGINE,
     rpc::ETH,
     payload::TARGET,
     transaction::TARGET,
+    network_form::TARGET,
     block::BLOCK,
     block::RECEIPTS,
     trie::NODE,

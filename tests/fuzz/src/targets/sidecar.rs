@@ -2,6 +2,8 @@
 
 use crate::{Reader, Target, structures};
 use bytes::Bytes;
+use futures_util::FutureExt;
+use prost::Message;
 use std::{
     sync::{Arc, LazyLock},
     time::Duration,
@@ -9,8 +11,10 @@ use std::{
 use tandem_blob_validator::{BlobValidator, Config, Deps};
 use tandem_kzg::{Setup, versioned_hash};
 use tandem_primitives::B256;
-use tandem_proto::blob_validator::{
-    BLOB_BYTES, BlobApi, Bundle, Commitment, Form, Proof, Rule, Verdict,
+use tandem_proto::{
+    blob_validator::{BLOB_BYTES, BlobApi, Bundle, Commitment, Form, Proof, Rule, Verdict},
+    convert::{BlobRequest, OutgoingBlobRequest},
+    wire::blob_validator::v1,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -113,13 +117,45 @@ fn bundle(reader: &mut Reader<'_>) -> Bundle {
     Bundle { form, blobs, commitments, proofs, versioned_hashes, rule }
 }
 
+/// The bundle as another process sends it, with some bytes of the message changed: what arrives, if
+/// it is still a sidecar.
+fn over_the_wire(bundle: &Arc<Bundle>, reader: &mut Reader<'_>) -> Option<Arc<Bundle>> {
+    let request = BlobRequest { bundle: bundle.clone(), timeout: Duration::from_secs(60) };
+    let outgoing = OutgoingBlobRequest::from(request);
+    let mut message = Vec::new();
+    outgoing.encode(&mut message);
+    assert_eq!(message.len(), outgoing.encoded_len());
+    let whole = reader.is_empty();
+    while !reader.is_empty() {
+        let at = reader.number() as usize % message.len();
+        message[at] = reader.byte();
+        if reader.byte() == 1 {
+            message.truncate(at.max(1));
+        }
+    }
+    let arrived = v1::ValidateRequest::decode(&message[..]).ok();
+    let arrived = arrived.and_then(|message| BlobRequest::try_from(message).ok());
+    assert!(!whole || arrived.as_ref().is_some_and(|arrived| arrived.bundle == *bundle));
+    arrived.map(|arrived| arrived.bundle)
+}
+
 fn validate(input: &[u8]) {
-    let bundle = Arc::new(bundle(&mut Reader(input)));
+    let mut reader = Reader(input);
+    let sent = Arc::new(bundle(&mut reader));
+    judge(sent.clone());
+    if let Some(arrived) = over_the_wire(&sent, &mut reader)
+        && arrived != sent
+    {
+        judge(arrived);
+    }
+}
+
+fn judge(bundle: Arc<Bundle>) {
     let verdict = SERVICE.validate_blocking(bundle.clone(), Duration::from_secs(60)).unwrap();
     if verdict == Verdict::Valid {
         assert_eq!(bundle.form, bundle.rule.form);
         assert!((1..=bundle.rule.blobs_max as usize).contains(&bundle.blobs.len()));
-        let kept = SERVICE.get_blobs(&bundle.versioned_hashes).unwrap();
+        let kept = SERVICE.get_blobs(&bundle.versioned_hashes).now_or_never().unwrap().unwrap();
         assert_eq!(kept.len(), bundle.blobs.len());
     }
     // The same question has the same answer.

@@ -6,6 +6,7 @@ mod fees;
 mod logs;
 mod node;
 mod raw;
+mod send;
 mod state;
 mod transactions;
 
@@ -13,7 +14,7 @@ use super::ClientInfo;
 use super::error::RpcError;
 use super::hex::BlockParam;
 use super::methods::{Answer, Methods, Params, Positional, off_reactor};
-use crate::{BlockTag, Chain, Error, Handle};
+use crate::{BlobPool, BlockTag, Chain, Error, Handle};
 use std::sync::Arc;
 use tandem_chain::ChainSpec;
 use tandem_primitives::BlockId;
@@ -24,6 +25,7 @@ struct Source {
     chain: Arc<Chain>,
     spec: ChainSpec,
     client: ClientInfo,
+    blobs: Arc<BlobPool>,
 }
 
 /// The methods of the public port:
@@ -39,14 +41,18 @@ struct Source {
 /// * `eth_call`, `eth_estimateGas`, `eth_createAccessList`
 /// * `eth_gasPrice`, `eth_maxPriorityFeePerGas`, `eth_baseFee`, `eth_blobBaseFee`,
 ///   `eth_feeHistory`
+/// * `eth_sendRawTransaction` for blob transactions with their blobs; there is no pool for others
 /// * `debug_getRawHeader`, `debug_getRawBlock`, `debug_getRawReceipts`, `debug_getRawTransaction`
 ///
 /// Everything that reads runs off the reactor and is bounded: gas by `call_gas_max`, log queries by
 /// `log_blocks_max` and `log_results_max` of [`crate::Config`], lists by constants here.
-/// Transactions are not taken: there is no pool.
 pub fn eth_methods(engine: &Handle, client: ClientInfo) -> Methods {
-    let source =
-        Arc::new(Source { chain: engine.chain().clone(), spec: engine.spec().clone(), client });
+    let source = Arc::new(Source {
+        chain: engine.chain().clone(),
+        spec: engine.spec().clone(),
+        client,
+        blobs: engine.blobs().clone(),
+    });
     let mut methods = Methods::new();
     node::add(&mut methods, &source);
     blocks::add(&mut methods, &source);
@@ -56,6 +62,7 @@ pub fn eth_methods(engine: &Handle, client: ClientInfo) -> Methods {
     calls::add(&mut methods, &source);
     fees::add(&mut methods, &source);
     raw::add(&mut methods, &source);
+    send::add(&mut methods, &source);
     methods
 }
 

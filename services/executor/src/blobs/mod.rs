@@ -1,0 +1,194 @@
+//! Blob transactions as users send them, and their blobs as the consensus layer asks for them.
+//!
+//! ```text
+//! eth_sendRawTransaction ─► decode ─► rules ─► state at the head ─► blob-validator ─► pool
+//!                           (a thread that may wait)                (KZG, once)
+//! engine_getBlobs ────────────────────────────────────────────────► blob-validator: its store
+//! engine_newPayload ─► note what a valid block holds
+//! engine_forkchoiceUpdated ─► blocks that are final: their transactions leave the pool,
+//!                                                    their blobs blob-validator
+//! ```
+//!
+//! The blobs are held by blob-validator alone. A transaction that is in the pool was verified with
+//! them, and is not verified again when it comes again. It goes nowhere from here: there is no
+//! network to pass it on to, and payloads that are built have no transactions.
+//!
+//! **Bounds.** The pool is bounded by bytes (blobs count), by age and by a handful of transactions
+//! for each sender; see [`Pool`]. What leaves takes its blobs with it.
+
+mod error;
+mod included;
+mod pool;
+mod validate;
+
+pub use error::SendError;
+pub(crate) use included::Contents;
+pub(crate) use validate::network_form_bytes_max;
+
+use crate::{chain::Chain, config::Config, metrics as names};
+use included::Included;
+use metrics::{counter, gauge};
+use parking_lot::Mutex;
+use pool::{Pool, PoolError};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_chain::{NetworkFormError, decode_network_form, decode_transaction};
+use tandem_primitives::{B256, BlockId, Bytes};
+use tandem_proto::{
+    blob_validator::{BlobApi, Error as BlobError, StoredBlob, Verdict},
+    storage::Forkchoice,
+};
+use tracing::{Span, debug, warn};
+use validate::{Candidate, validate};
+
+/// How long a transaction waits for the verdict on its blobs.
+const VERDICT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The blob transactions, and the way to their blobs.
+pub struct BlobPool {
+    chain: Arc<Chain>,
+    blobs: Arc<dyn BlobApi>,
+    state: Mutex<State>,
+}
+
+struct State {
+    pool: Pool,
+    included: Included,
+}
+
+impl BlobPool {
+    pub(crate) fn new(config: &Config, chain: Arc<Chain>, blobs: Arc<dyn BlobApi>) -> Self {
+        let age_max = Duration::from_secs(config.blob_pool_seconds);
+        let pool = Pool::new(config.blob_pool_bytes_max, age_max);
+        let included = Included::default();
+        Self { chain, blobs, state: Mutex::new(State { pool, included }) }
+    }
+
+    /// Takes a blob transaction in its network form. Gives back its hash.
+    ///
+    /// # Errors
+    /// [`SendError`]; the transaction is not in the pool then, unless it was before.
+    pub async fn send(self: &Arc<Self>, raw: Bytes) -> Result<B256, SendError> {
+        let result = self.take(raw).await;
+        let outcome = result.as_ref().map_or_else(SendError::kind, |_| "accepted");
+        counter!(names::BLOB_TRANSACTIONS, "outcome" => outcome).increment(1);
+        match &result {
+            Ok(hash) => debug!(%hash, "blob transaction accepted"),
+            Err(error) => debug!(%error, "transaction refused"),
+        }
+        result
+    }
+
+    async fn take(self: &Arc<Self>, raw: Bytes) -> Result<B256, SendError> {
+        let pool = self.clone();
+        let span = Span::current();
+        let check = move || span.in_scope(|| pool.check(&raw));
+        let checked = tokio::task::spawn_blocking(check).await.map_err(|error| {
+            crate::Error::Execution(format!("the check of a transaction failed: {error}"))
+        })?;
+        let Checked { candidate: Candidate { entry, account, bundle }, known } = checked?;
+        if known && self.is_stored(&entry.versioned_hashes).await {
+            return Err(PoolError::AlreadyKnown.into());
+        }
+        match self.blobs.validate(bundle, VERDICT_TIME_MAX).await? {
+            Verdict::Valid => {}
+            Verdict::Invalid(refusal) => return Err(SendError::Sidecar(refusal)),
+        }
+        let (hash, versioned_hashes) = (entry.hash, entry.versioned_hashes.clone());
+        let mut state = self.state.lock();
+        let inserted = state.pool.insert(Instant::now(), entry, &account);
+        show(&state.pool);
+        drop(state);
+        match inserted {
+            Ok(left) => self.forget(&left),
+            Err(error) => {
+                // Another one of this sender was faster. Its blobs may be the same.
+                let left = self.state.lock().pool.settle(&[], &versioned_hashes);
+                self.forget(&left);
+                return Err(error.into());
+            }
+        }
+        Ok(hash)
+    }
+
+    /// Everything but the blobs. May wait for the database.
+    fn check(&self, raw: &Bytes) -> Result<Checked, SendError> {
+        if raw.first() != Some(&0x03) {
+            // Whatever it is, it is not taken; nonsense is told apart.
+            return Err(match decode_transaction(raw) {
+                Ok(_) => SendError::OtherType,
+                Err(reason) => SendError::Malformed(NetworkFormError::Transaction(reason)),
+            });
+        }
+        let form = decode_network_form(raw)?;
+        let (hash, wrapper) = (*form.transaction.hash(), form.sidecar.wrapper);
+        let known = self.state.lock().pool.has(&hash, wrapper);
+        let candidate = validate(&self.chain, form)?;
+        self.state.lock().pool.check(&candidate.entry, &candidate.account)?;
+        Ok(Checked { candidate, known })
+    }
+
+    /// Whether blob-validator still holds the blobs of a transaction that it found valid. Those of
+    /// one transaction come and go together, so the first one is asked for.
+    async fn is_stored(&self, versioned_hashes: &[B256]) -> bool {
+        let first = &versioned_hashes[..versioned_hashes.len().min(1)];
+        let stored = self.blobs.get_blobs(first).await;
+        stored.is_ok_and(|stored| stored.iter().all(Option::is_some))
+    }
+
+    /// Blobs by versioned hash, in the order of the request, `None` where there is none.
+    ///
+    /// # Errors
+    /// blob-validator's.
+    pub async fn get(
+        &self,
+        versioned_hashes: &[B256],
+    ) -> Result<Vec<Option<Arc<StoredBlob>>>, BlobError> {
+        let blobs = self.blobs.get_blobs(versioned_hashes).await;
+        if let Err(error) = &blobs {
+            warn!(%error, "blobs cannot be read");
+        }
+        blobs
+    }
+
+    /// Notes what is in a valid block.
+    pub(crate) fn note(&self, id: BlockId, parent: B256, contents: Contents) {
+        self.state.lock().included.note(id, parent, contents);
+    }
+
+    /// Follows the head: what has become final leaves, and what has grown old.
+    pub(crate) fn follow(&self, forkchoice: Forkchoice) {
+        let Forkchoice { head, finalized, .. } = forkchoice;
+        let mut state = self.state.lock();
+        let settled = state.included.follow(head, finalized.map(|block| block.number));
+        let before = state.pool.len();
+        let mut left = state.pool.expire(Instant::now());
+        for Contents { transactions, blobs } in settled {
+            left.extend(state.pool.settle(&transactions, &blobs));
+        }
+        if state.pool.len() != before {
+            show(&state.pool);
+        }
+        drop(state);
+        self.forget(&left);
+    }
+
+    fn forget(&self, versioned_hashes: &[B256]) {
+        if !versioned_hashes.is_empty() {
+            self.blobs.forget(versioned_hashes);
+        }
+    }
+}
+
+struct Checked {
+    candidate: Candidate,
+    /// It is in the pool already, in this form.
+    known: bool,
+}
+
+fn show(pool: &Pool) {
+    gauge!(names::BLOB_POOL_TRANSACTIONS).set(pool.len() as f64);
+    gauge!(names::BLOB_POOL_BYTES).set(pool.bytes() as f64);
+}

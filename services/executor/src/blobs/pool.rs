@@ -1,0 +1,280 @@
+//! The blob transactions that were found valid, without their blobs: what has to be known of them
+//! when others come, and which blobs nobody needs any more.
+//!
+//! Of two transactions with the same sender and nonce only one can ever be in a block, so the pool
+//! holds one, and another one takes its place only when it pays twice as much in each respect:
+//! blobs are large, and whoever fills the pool with them should have to pay for all but a few.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, Instant},
+};
+use tandem_chain::Wrapper;
+use tandem_primitives::{Account, Address, B256, U256};
+
+/// How far above the sender's nonce a transaction's may be.
+const NONCES_AHEAD_MAX: u64 = 16;
+
+/// A transaction that replaces another one pays so many times its fees.
+const REPLACEMENT_FACTOR: u128 = 2;
+
+/// Bytes of an entry beside its blobs, about.
+const ENTRY_BYTES: usize = 512;
+
+/// A valid blob transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    pub hash: B256,
+    pub sender: Address,
+    pub nonce: u64,
+    /// The most that it pays, in wei: tip, gas and blob gas.
+    pub fees: [u128; 3],
+    /// The most that it costs its sender in wei, value included.
+    pub cost: U256,
+    /// How it came with its blobs.
+    pub wrapper: Wrapper,
+    pub versioned_hashes: Vec<B256>,
+    /// Bytes of its sidecar, which blob-validator holds.
+    pub sidecar_bytes: usize,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES + self.versioned_hashes.len() * size_of::<B256>() + self.sidecar_bytes
+    }
+}
+
+/// Why a transaction does not get into the pool.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PoolError {
+    /// It is there, with its blobs.
+    #[error("already known")]
+    AlreadyKnown,
+    /// A transaction with this nonce is in a block already.
+    #[error("nonce too low: next nonce {next}, tx nonce {nonce}")]
+    NonceTooLow {
+        /// The sender's nonce.
+        next: u64,
+        /// The transaction's.
+        nonce: u64,
+    },
+    /// Too many transactions would have to come before it.
+    #[error("nonce too high: next nonce {next}, tx nonce {nonce}")]
+    NonceTooHigh {
+        /// The sender's nonce.
+        next: u64,
+        /// The transaction's.
+        nonce: u64,
+    },
+    /// Another one of this sender and nonce is there and pays too much to be replaced.
+    #[error("replacement transaction underpriced: not twice the fees of {known}")]
+    Underpriced {
+        /// The one that is there.
+        known: B256,
+    },
+    /// The sender cannot pay this one and those that are there.
+    #[error("insufficient funds for gas * price + value: balance {balance}, queued cost {queued}")]
+    InsufficientFunds {
+        /// In wei.
+        balance: U256,
+        /// In wei: of this transaction and those of the same sender that are there.
+        queued: U256,
+    },
+    /// It is larger than the whole pool may be.
+    #[error("oversized data: the pool holds at most {max} bytes")]
+    TooLarge {
+        /// The pool's limit.
+        max: usize,
+    },
+}
+
+impl PoolError {
+    /// A constant name for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::AlreadyKnown => "already_known",
+            Self::NonceTooLow { .. } => "nonce_too_low",
+            Self::NonceTooHigh { .. } => "nonce_too_high",
+            Self::Underpriced { .. } => "replacement_underpriced",
+            Self::InsufficientFunds { .. } => "insufficient_funds",
+            Self::TooLarge { .. } => "oversized",
+        }
+    }
+}
+
+/// The transactions. When there is no room, the one that came first leaves first.
+pub struct Pool {
+    entries: HashMap<B256, Held>,
+    by_sender: HashMap<Address, BTreeMap<u64, B256>>,
+    /// By the order in which they came.
+    order: BTreeMap<u64, B256>,
+    next: u64,
+    /// How many of the transactions name a blob.
+    named: HashMap<B256, usize>,
+    bytes: usize,
+    bytes_max: usize,
+    age_max: Duration,
+}
+
+struct Held {
+    entry: Entry,
+    place: u64,
+    since: Instant,
+}
+
+impl Pool {
+    /// A pool for transactions of `bytes_max` with their sidecars, each for `age_max`.
+    pub fn new(bytes_max: usize, age_max: Duration) -> Self {
+        Self {
+            entries: HashMap::new(),
+            by_sender: HashMap::new(),
+            order: BTreeMap::new(),
+            next: 0,
+            named: HashMap::new(),
+            bytes: 0,
+            bytes_max,
+            age_max,
+        }
+    }
+
+    /// Transactions held.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes that they take with their sidecars, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether a transaction is there that came in this form. In another form its proofs are
+    /// others.
+    pub fn has(&self, hash: &B256, wrapper: Wrapper) -> bool {
+        self.entries.get(hash).is_some_and(|held| held.entry.wrapper == wrapper)
+    }
+
+    /// Whether there is room for a transaction of this sender, whose account is that at the head.
+    ///
+    /// # Errors
+    /// [`PoolError`], but for [`PoolError::AlreadyKnown`].
+    pub fn check(&self, entry: &Entry, account: &Account) -> Result<(), PoolError> {
+        let (nonce, next) = (entry.nonce, account.nonce);
+        if entry.bytes() > self.bytes_max {
+            return Err(PoolError::TooLarge { max: self.bytes_max });
+        }
+        if nonce < next {
+            return Err(PoolError::NonceTooLow { next, nonce });
+        }
+        if nonce - next >= NONCES_AHEAD_MAX {
+            return Err(PoolError::NonceTooHigh { next, nonce });
+        }
+        let mut queued = entry.cost;
+        for (other, hash) in self.by_sender.get(&entry.sender).into_iter().flatten() {
+            let Some(Held { entry: known, .. }) = self.entries.get(hash) else { continue };
+            if *other != nonce {
+                if *other >= next {
+                    queued = queued.saturating_add(known.cost);
+                }
+                continue;
+            }
+            let outbids = known.fees.iter().zip(&entry.fees).all(|(known, fee)| {
+                known.checked_mul(REPLACEMENT_FACTOR).is_some_and(|least| *fee >= least)
+            });
+            if known.hash != entry.hash && !outbids {
+                return Err(PoolError::Underpriced { known: known.hash });
+            }
+        }
+        let balance = account.balance;
+        if queued > balance {
+            return Err(PoolError::InsufficientFunds { balance, queued });
+        }
+        Ok(())
+    }
+
+    /// Takes a transaction whose sidecar is valid, in place of the one with the same sender and
+    /// nonce. Gives back the versioned hashes of blobs that no transaction here names any more.
+    ///
+    /// # Errors
+    /// As [`Pool::check`].
+    pub fn insert(
+        &mut self,
+        now: Instant,
+        entry: Entry,
+        account: &Account,
+    ) -> Result<Vec<B256>, PoolError> {
+        self.check(&entry, account)?;
+        let mut left = Vec::new();
+        for hash in &entry.versioned_hashes {
+            *self.named.entry(*hash).or_default() += 1;
+        }
+        let place = self.by_sender.get(&entry.sender).and_then(|known| known.get(&entry.nonce));
+        if let Some(known) = place.copied() {
+            self.remove(&known, &mut left);
+        }
+        self.by_sender.entry(entry.sender).or_default().insert(entry.nonce, entry.hash);
+        self.order.insert(self.next, entry.hash);
+        self.bytes += entry.bytes();
+        self.entries.insert(entry.hash, Held { place: self.next, since: now, entry });
+        self.next += 1;
+        self.shrink(now, &mut left);
+        Ok(left)
+    }
+
+    /// Drops transactions that have grown old. Gives back blobs as [`Pool::insert`] does.
+    pub fn expire(&mut self, now: Instant) -> Vec<B256> {
+        let mut left = Vec::new();
+        self.shrink(now, &mut left);
+        left
+    }
+
+    fn shrink(&mut self, now: Instant, left: &mut Vec<B256>) {
+        while let Some((_, &oldest)) = self.order.first_key_value() {
+            let held = self.entries.get(&oldest);
+            let young =
+                held.is_some_and(|held| now.saturating_duration_since(held.since) < self.age_max);
+            if young && self.bytes <= self.bytes_max {
+                return;
+            }
+            self.remove(&oldest, left);
+        }
+    }
+
+    /// Drops these transactions, which are in a block for good. Of the blobs in that block, gives
+    /// back those that no transaction here names.
+    pub fn settle(&mut self, transactions: &[B256], blobs: &[B256]) -> Vec<B256> {
+        let mut left = Vec::new();
+        for hash in transactions {
+            self.remove(hash, &mut left);
+        }
+        // Those of transactions that were never here: somebody else may have had them validated.
+        left.extend(blobs);
+        left.retain(|hash| !self.named.contains_key(hash));
+        left.sort_unstable();
+        left.dedup();
+        left
+    }
+
+    fn remove(&mut self, hash: &B256, left: &mut Vec<B256>) {
+        let Some(Held { entry, place, .. }) = self.entries.remove(hash) else { return };
+        self.bytes -= entry.bytes();
+        self.order.remove(&place);
+        if let Some(nonces) = self.by_sender.get_mut(&entry.sender) {
+            nonces.remove(&entry.nonce);
+            if nonces.is_empty() {
+                self.by_sender.remove(&entry.sender);
+            }
+        }
+        for blob in entry.versioned_hashes {
+            let Some(count) = self.named.get_mut(&blob) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.named.remove(&blob);
+                left.push(blob);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

@@ -1,0 +1,216 @@
+//! What can be said of a blob transaction without its blobs.
+
+use super::{error::SendError, pool::Entry};
+use crate::{
+    chain::{BlockTag, Chain},
+    constantinople::evm_env,
+    error::Error,
+    execute::broken_rule,
+    state::{BlockState, StateReader},
+};
+use alloy_consensus::{Header, Transaction as _, transaction::SignerRecoverable};
+use alloy_evm::{FromRecoveredTx, eth::EthEvmBuilder};
+use revm::{
+    context::{ContextSetters, TxEnv, result::EVMError},
+    handler::{EthFrame, Handler, MainnetHandler},
+};
+use std::sync::Arc;
+use tandem_chain::{
+    BLOB_BYTES, BlockError, ChainSpec, Fork, NetworkForm, Sidecar, Transaction, Wrapper,
+    validate_transaction,
+};
+use tandem_primitives::{Account, Address, U256, keccak256};
+use tandem_proto::{
+    blob_validator::{Bundle, CELLS, Form, Rule},
+    limits::BLOBS_PER_BUNDLE_MAX,
+};
+
+/// Bytes that a transaction may have without its blobs. No rule of the chain: what is longer can
+/// get into a block, but not through here.
+pub const TRANSACTION_BYTES_MAX: usize = 128 << 10;
+
+/// What blob gas costs at least, in wei (EIP-4844, `MIN_BASE_FEE_PER_BLOB_GAS`).
+const BLOB_PRICE_MIN: u128 = 1;
+
+/// A transaction that is valid as far as its blobs are, and they.
+#[derive(Debug)]
+pub struct Candidate {
+    pub entry: Entry,
+    /// Its sender at the head.
+    pub account: Account,
+    pub bundle: Arc<Bundle>,
+}
+
+/// Checks a transaction against the fork and the state at the head: every rule that execution
+/// checks but those about the fees of a block that is yet to come. The nonce is the pool's matter.
+/// Reads the state, so it may wait for the database.
+///
+/// # Errors
+/// [`SendError`].
+pub fn validate(chain: &Chain, form: NetworkForm) -> Result<Candidate, SendError> {
+    let NetworkForm { transaction, raw, sidecar } = form;
+    if raw.len() > TRANSACTION_BYTES_MAX {
+        return Err(SendError::Oversized { got: raw.len(), max: TRANSACTION_BYTES_MAX });
+    }
+    let (head, header) = chain.header(BlockTag::Latest)?.ok_or(Error::UnknownBlock)?;
+    validate_transaction(&chain.spec, &header, &transaction).map_err(SendError::Rule)?;
+    let invalid = |_| SendError::Rule(BlockError::Signature { index: 0 });
+    let sender = transaction.recover_signer().map_err(invalid)?;
+    let (_, view) = chain.view(BlockTag::Hash(head.hash))?;
+    let account = view.account(&keccak256(sender))?.unwrap_or_default();
+    check_execution(chain, &header, &view, &transaction, sender)?;
+    let versioned_hashes = transaction.blob_versioned_hashes().unwrap_or_default().to_vec();
+    let entry = Entry {
+        hash: *transaction.hash(),
+        sender,
+        nonce: transaction.nonce(),
+        fees: [
+            transaction.max_priority_fee_per_gas().unwrap_or_default(),
+            transaction.max_fee_per_gas(),
+            transaction.max_fee_per_blob_gas().unwrap_or_default(),
+        ],
+        cost: cost(&transaction),
+        wrapper: sidecar.wrapper,
+        versioned_hashes: versioned_hashes.clone(),
+        sidecar_bytes: sidecar.blobs.len() * BLOB_BYTES
+            + (sidecar.commitments.len() + sidecar.proofs.len()) * 48,
+    };
+    let Sidecar { wrapper, blobs, commitments, proofs } = sidecar;
+    let bundle = Bundle {
+        form: form_of(wrapper),
+        blobs,
+        commitments,
+        proofs,
+        versioned_hashes,
+        rule: rule(chain, &header),
+    };
+    Ok(Candidate { entry, account, bundle: Arc::new(bundle) })
+}
+
+/// Bytes of the largest network form that a fork of this chain allows; none on a chain without
+/// blobs.
+pub fn network_form_bytes_max(spec: &ChainSpec) -> usize {
+    // Of the headers of lists and strings, and of the version.
+    const HEADER_BYTES: usize = 4;
+    const POINT_BYTES: usize = 1 + 48;
+    let of_fork = |time: u64| {
+        let blobs = spec.blob_params_at(time).map_or(0, |params| params.max_blobs_per_tx);
+        let blobs = usize::try_from(blobs)
+            .map_or(BLOBS_PER_BUNDLE_MAX, |blobs| blobs.min(BLOBS_PER_BUNDLE_MAX));
+        let proofs = if spec.fork_at(time) >= Fork::Osaka { CELLS } else { 1 };
+        blobs * (HEADER_BYTES + BLOB_BYTES + (1 + proofs) * POINT_BYTES)
+    };
+    let times = spec.fork_points().times;
+    let sidecar = times.into_iter().map(of_fork).max().unwrap_or(0);
+    if sidecar == 0 { 0 } else { TRANSACTION_BYTES_MAX + sidecar + 8 * HEADER_BYTES }
+}
+
+fn form_of(wrapper: Wrapper) -> Form {
+    match wrapper {
+        Wrapper::BlobProofs => Form::BlobProofs,
+        Wrapper::CellProofs => Form::CellProofs,
+    }
+}
+
+/// What the fork at the head demands of sidecars.
+fn rule(chain: &Chain, head: &Header) -> Rule {
+    let cells = chain.spec.fork_of(head) >= Fork::Osaka;
+    let max = chain.spec.blob_params_of(head).map_or(0, |params| params.max_blobs_per_tx);
+    Rule {
+        form: if cells { Form::CellProofs } else { Form::BlobProofs },
+        blobs_max: u32::try_from(max).unwrap_or(u32::MAX),
+    }
+}
+
+/// The most that a transaction can cost its sender. What does not fit is more than anybody has.
+fn cost(transaction: &Transaction) -> U256 {
+    let gas = U256::from(transaction.gas_limit()) * U256::from(transaction.max_fee_per_gas());
+    let blob_gas = transaction.blob_gas_used().unwrap_or_default();
+    let blob_fee = transaction.max_fee_per_blob_gas().unwrap_or_default();
+    let blobs = U256::from(blob_gas) * U256::from(blob_fee);
+    gas.saturating_add(blobs).saturating_add(transaction.value())
+}
+
+/// Asks the EVM whether it would begin to execute the transaction on the head's state: gas, fees,
+/// balance, code of the sender.
+fn check_execution<R: StateReader>(
+    chain: &Chain,
+    header: &Header,
+    view: &R,
+    transaction: &Transaction,
+    sender: Address,
+) -> Result<(), SendError> {
+    let mut env = evm_env(&chain.spec, header);
+    env.cfg_env.disable_nonce_check = true;
+    // What the next block asks for is not known, and may become less.
+    env.cfg_env.disable_base_fee = true;
+    if let Some(blob) = &mut env.block_env.blob_excess_gas_and_price {
+        blob.blob_gasprice = BLOB_PRICE_MIN;
+    }
+    // Asked for by no transaction that does not run.
+    let hashes = Box::new(|_| Err(Error::UnknownBlock));
+    let mut state = BlockState::new(view, hashes, None);
+    let mut evm = EthEvmBuilder::new(&mut state, env).build().into_inner();
+    evm.ctx.set_tx(TxEnv::from_recovered_tx(transaction, sender));
+    let result = MainnetHandler::<_, EVMError<_>, EthFrame>::default().validate(&mut evm);
+    drop(evm);
+    if let Some(error) = state.take_error() {
+        return Err(error.into());
+    }
+    match result {
+        Ok(_) => Ok(()),
+        Err(EVMError::Transaction(error)) => {
+            Err(SendError::Execution { rule: broken_rule(&error), reason: error.to_string() })
+        }
+        Err(error) => Err(Error::Execution(error.to_string()).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_rlp::Encodable;
+
+    fn spec(max: u64, osaka: bool) -> ChainSpec {
+        let osaka = if osaka { r#""pragueTime": 5, "osakaTime": 9,"# } else { "" };
+        let genesis = format!(
+            r#"{{"config": {{"chainId": 7, "londonBlock": 0, "terminalTotalDifficulty": 0,
+            "shanghaiTime": 0, "cancunTime": 3, {osaka} "blobSchedule": {{"cancun": {{"target": 1,
+            "max": {max}, "baseFeeUpdateFraction": 3338477}}}}}},
+            "gasLimit": "0x1000000", "difficulty": "0x0"}}"#
+        );
+        ChainSpec::from_genesis_json(&genesis).unwrap()
+    }
+
+    /// Bytes of the form with so many blobs, and with a transaction of the greatest length.
+    fn form_len(blobs: usize, proofs: usize) -> usize {
+        let list = |len: usize| {
+            alloy_rlp::Header { list: true, payload_length: len }.length_with_payload()
+        };
+        let string = |len: usize| vec![1_u8; len].as_slice().length();
+        let lists = list(blobs * string(BLOB_BYTES))
+            + list(blobs * string(48))
+            + list(blobs * proofs * string(48));
+        1 + list(TRANSACTION_BYTES_MAX + 1 + lists)
+    }
+
+    #[test]
+    fn the_largest_form_that_any_fork_allows_fits() {
+        for (max, osaka, largest) in [
+            (3, false, form_len(3, 1)),
+            (21, false, form_len(21, 1)),
+            // Osaka allows 6, with more proofs; an earlier fork may allow more blobs.
+            (1, true, form_len(6, CELLS).max(form_len(9, 1))),
+            (30, true, form_len(30, 1)),
+            // Beyond what one message between services may hold.
+            (1_000, false, form_len(BLOBS_PER_BUNDLE_MAX, 1)),
+        ] {
+            let bytes = network_form_bytes_max(&spec(max, osaka));
+            assert!((largest..largest + 1024).contains(&bytes), "{max}: {bytes}, not {largest}");
+        }
+        let genesis = r#"{"config": {"chainId": 7, "londonBlock": 0, "terminalTotalDifficulty": 0},
+            "gasLimit": "0x1000000", "difficulty": "0x0"}"#;
+        let without = ChainSpec::from_genesis_json(genesis).unwrap();
+        assert_eq!(network_form_bytes_max(&without), 0);
+    }
+}

@@ -1,0 +1,104 @@
+//! Results that are made as they are sent: an answer with 128 blobs has 34 MB of text, which is
+//! never in memory as a whole.
+
+use super::error::RpcError;
+use super::methods::Answer;
+use axum::body::HttpBody;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use serde_json::value::RawValue;
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// The JSON of a result, piece by piece.
+pub struct Pieces {
+    /// Bytes of all of them.
+    len: usize,
+    pieces: Box<dyn Iterator<Item = Bytes> + Send>,
+}
+
+impl fmt::Debug for Pieces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pieces").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Pieces {
+    /// Pieces that are one JSON value of `len` bytes together. Each is made in less time than a
+    /// thread that serves sockets may be held up (0.5 ms), and when it can be sent.
+    pub fn new(len: usize, pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
+        Self { len, pieces: Box::new(pieces) }
+    }
+
+    /// Bytes of all of them.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// All of it in one text. Takes a while for a long one.
+    ///
+    /// # Errors
+    /// -32603 when it is no JSON.
+    pub fn collect(self) -> Answer {
+        let mut text = Vec::with_capacity(self.len);
+        self.pieces.for_each(|piece| text.extend_from_slice(&piece));
+        let text = String::from_utf8(text).map_err(|_| RpcError::internal())?;
+        RawValue::from_string(text).map_err(|_| RpcError::internal())
+    }
+
+    /// The body of an HTTP response: the result between `head` and `tail`. The permit is given back
+    /// when all is sent, or nobody takes it.
+    pub(super) fn into_body(
+        self,
+        head: Vec<u8>,
+        tail: &'static [u8],
+        permit: OwnedSemaphorePermit,
+    ) -> PiecesBody {
+        let left = (head.len() + self.len + tail.len()) as u64;
+        let (head, tail) = (Bytes::from(head), Bytes::from_static(tail));
+        let head = std::iter::once(head);
+        let pieces = Box::new(head.chain(self.pieces).chain(std::iter::once(tail)));
+        PiecesBody { left, pieces, rests: false, _permit: permit }
+    }
+}
+
+/// A response body whose length is known.
+pub(super) struct PiecesBody {
+    left: u64,
+    pieces: Box<dyn Iterator<Item = Bytes> + Send>,
+    /// Others come first, then the next piece.
+    rests: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl HttpBody for PiecesBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        // Whoever reads fast would keep this thread busy until all is made.
+        if std::mem::take(&mut self.rests) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let Some(piece) = self.pieces.next() else { return Poll::Ready(None) };
+        self.rests = true;
+        self.left = self.left.saturating_sub(piece.len() as u64);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}

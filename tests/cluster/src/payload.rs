@@ -1,0 +1,87 @@
+//! Blocks as the Engine API takes them.
+
+use alloy_consensus::{
+    EMPTY_OMMER_ROOT_HASH, Header,
+    proofs::{calculate_withdrawals_root, ordered_trie_root_encoded},
+};
+use alloy_eips::{eip4895::Withdrawal, eip7685::Requests};
+use alloy_primitives::{B256, Bytes, U256};
+use serde_json::{Value, json};
+use tandem_chain::{Fork, Payload, PayloadSidecar};
+
+/// The payload with this header.
+pub(crate) fn payload(
+    header: &Header,
+    transactions: Vec<Bytes>,
+    withdrawals: Option<Vec<Withdrawal>>,
+) -> Payload {
+    Payload {
+        parent_hash: header.parent_hash,
+        fee_recipient: header.beneficiary,
+        state_root: header.state_root,
+        receipts_root: header.receipts_root,
+        logs_bloom: header.logs_bloom,
+        prev_randao: header.mix_hash,
+        block_number: header.number,
+        gas_limit: header.gas_limit,
+        gas_used: header.gas_used,
+        timestamp: header.timestamp,
+        extra_data: header.extra_data.clone(),
+        base_fee_per_gas: U256::from(header.base_fee_per_gas.unwrap_or(0)),
+        block_hash: header.hash_slow(),
+        transactions,
+        withdrawals,
+        blob_gas_used: header.blob_gas_used,
+        excess_blob_gas: header.excess_blob_gas,
+    }
+}
+
+/// The hash that a payload must claim, from its fields and its sidecar.
+pub fn block_hash(payload: &Payload, sidecar: &PayloadSidecar) -> B256 {
+    let requests = sidecar.execution_requests.as_ref();
+    Header {
+        parent_hash: payload.parent_hash,
+        ommers_hash: EMPTY_OMMER_ROOT_HASH,
+        beneficiary: payload.fee_recipient,
+        state_root: payload.state_root,
+        transactions_root: ordered_trie_root_encoded(&payload.transactions),
+        receipts_root: payload.receipts_root,
+        logs_bloom: payload.logs_bloom,
+        number: payload.block_number,
+        gas_limit: payload.gas_limit,
+        gas_used: payload.gas_used,
+        timestamp: payload.timestamp,
+        extra_data: payload.extra_data.clone(),
+        mix_hash: payload.prev_randao,
+        base_fee_per_gas: Some(payload.base_fee_per_gas.to()),
+        withdrawals_root: payload.withdrawals.as_deref().map(calculate_withdrawals_root),
+        blob_gas_used: payload.blob_gas_used,
+        excess_blob_gas: payload.excess_blob_gas,
+        parent_beacon_block_root: sidecar.parent_beacon_block_root,
+        requests_hash: requests.map(|list| Requests::new(list.clone()).requests_hash()),
+        ..Header::default()
+    }
+    .hash_slow()
+}
+
+/// Makes a payload that was changed claim its own hash again.
+pub fn reseal(payload: &mut Payload, sidecar: &PayloadSidecar) {
+    payload.block_hash = block_hash(payload, sidecar);
+}
+
+/// The newPayload method of a fork, and its parameters.
+pub fn new_payload(
+    fork: Fork,
+    payload: &Payload,
+    sidecar: &PayloadSidecar,
+) -> (&'static str, Value) {
+    let (hashes, root) = (&sidecar.versioned_hashes, &sidecar.parent_beacon_block_root);
+    match fork {
+        Fork::Shanghai => ("engine_newPayloadV2", json!([payload])),
+        Fork::Cancun => ("engine_newPayloadV3", json!([payload, hashes, root])),
+        Fork::Prague | Fork::Osaka => {
+            ("engine_newPayloadV4", json!([payload, hashes, root, sidecar.execution_requests]))
+        }
+        _ => ("engine_newPayloadV1", json!([payload])),
+    }
+}
