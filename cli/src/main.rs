@@ -4,6 +4,9 @@
 
 mod conformance;
 mod demo;
+mod discover;
+mod discovery;
+mod enr;
 mod execute_witness;
 mod http_client;
 mod import;
@@ -11,6 +14,7 @@ mod init;
 mod lab;
 mod node;
 mod overlap;
+mod peer_table;
 mod replay;
 mod verify;
 
@@ -43,6 +47,14 @@ enum Command {
     Import(import::Args),
     /// Run all six services in this process
     Node(node::Args),
+    /// Run discovery and the table of peers, without the rest of a node
+    Discovery(discovery::Args),
+    /// Run the table of peers in a process of its own
+    PeerTable(peer_table::Args),
+    /// Crawl a network: find its nodes, and count them by fork and client
+    Discover(discover::Args),
+    /// Decode and encode node records (EIP-778)
+    Enr(enr::Args),
     /// Send a corpus of payloads to an Engine API and measure the answers
     Replay(replay::ReplayArgs),
     /// Say from traces whether execution and state-root work overlapped
@@ -67,6 +79,10 @@ fn main() -> ExitCode {
         Command::Init(args) => init::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Node(args) => node::run(args),
+        Command::Discovery(args) => discovery::run(args),
+        Command::PeerTable(args) => peer_table::run(args),
+        Command::Discover(args) => discover::run(args),
+        Command::Enr(args) => enr::run(&args),
         Command::Replay(args) => replay::main(args),
         Command::Overlap(args) => overlap::main(args),
         Command::Lab(args) => lab::main(&args),

@@ -1,6 +1,6 @@
 //! `tandem node`: all services in this process.
 
-use crate::init;
+use crate::{discovery::DiscoveryArgs, init, peer_table::TableArgs};
 use anyhow::Context;
 use clap::ValueEnum;
 use std::{
@@ -45,16 +45,10 @@ pub struct Args {
     /// Do not look for peers
     #[arg(long)]
     disable_discovery: bool,
-    /// Address that discovery listens on [default: 0.0.0.0]
-    #[arg(long = "discovery.addr", value_name = "IP")]
-    discovery_addr: Option<IpAddr>,
-    /// UDP port that discovery listens on, 0 for a free one [default: 30303, or a free one when that
-    /// is taken]
-    #[arg(long = "discovery.port", value_name = "PORT")]
-    discovery_port: Option<u16>,
-    /// Nodes to begin with, enode:// or enr:
-    #[arg(long, value_name = "NODE", value_delimiter = ',')]
-    bootnodes: Vec<String>,
+    #[command(flatten)]
+    discovery: DiscoveryArgs,
+    #[command(flatten)]
+    table: TableArgs,
     /// Settings of the services (TOML, see docs/configuration.md)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -174,13 +168,10 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     config = config.at(&args.datadir);
     args.policies.apply(&mut config.policies)?;
     config.with_discovery = !args.disable_discovery;
-    config.discovery.addr = args.discovery_addr.unwrap_or(config.discovery.addr);
     // Several nodes on one machine are no mistake; a port asked for and taken is.
-    config.discovery_port_moves = args.discovery_port.is_none();
-    config.discovery.port = args.discovery_port.unwrap_or(config.discovery.port);
-    config.discovery.bootnodes.extend(args.bootnodes);
-    // Peers cannot connect yet: nothing to announce.
-    config.discovery.tcp_port = 0;
+    config.discovery_port_moves = args.discovery.port.is_none();
+    args.discovery.apply(&mut config.discovery);
+    args.table.apply(&mut config.peer_table);
     let telemetry = args.telemetry.start("info")?;
     let (genesis, datadir) = (args.genesis, args.datadir);
     let start = move || {

@@ -2,41 +2,51 @@
 
 use crate::{
     events::Publisher,
-    metrics::{BONDED, SEND_FAILED, record},
+    metrics::{BONDED, RECEIVE_CALLS, SEND_FAILED, record},
+    service::node_of,
     state::{Effect, Input, Now, Question, State},
     table::Answer,
+    udp::{Datagram, Incoming, Outgoing},
 };
 use ::metrics::{counter, gauge};
 use std::{
-    io::{self, ErrorKind},
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tandem_actor::Mailbox;
 use tandem_bus::Subscription;
-use tandem_discv4::{ForkId, PACKET_BYTES_MAX};
+use tandem_discv4::{Enr, ForkId};
 use tandem_proto::{discovery::Status, event::PeersTarget};
 use tokio::{
     net::UdpSocket,
-    sync::{mpsc::Receiver, watch},
+    sync::{
+        mpsc::{Receiver, Sender},
+        watch,
+    },
     time::sleep_until,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// Packets taken before timers and others get their turn.
-const PACKETS_PER_TURN: usize = 64;
+/// Batches of packets taken before timers and others get their turn.
+const BATCHES_PER_TURN: usize = 2;
 /// How old the status may be.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
+
+/// Where nodes are asked for, and where they come.
+pub type Source = (Sender<()>, Receiver<Vec<Enr>>);
 
 /// All that the loop owns.
 pub struct Actor {
     pub state: State,
     pub socket: UdpSocket,
+    pub outgoing: Vec<Datagram>,
     pub bound: SocketAddr,
     pub questions: Mailbox<Question>,
     pub answers: Receiver<Answer>,
+    /// Where node lists are asked for, `None` where there are none.
+    pub lists: Option<Source>,
     pub target: Subscription,
     pub fork_id: watch::Receiver<Option<ForkId>>,
     pub publisher: Publisher,
@@ -48,13 +58,15 @@ pub struct Actor {
 impl Actor {
     /// Runs until it is stopped.
     pub async fn run(mut self) {
-        // One byte more than a packet may have, to tell what is too long.
-        let mut buffer = [0; PACKET_BYTES_MAX + 1];
+        let (mut incoming, mut outgoing) = (Incoming::default(), Outgoing::default());
         let mut effects = Vec::new();
         let mut status_due = Duration::ZERO;
+        // Until the reactor has seen the socket, nothing can be sent.
+        let _ = self.socket.writable().await;
         let mut bus_is_there = true;
         let mut fork_ids_come = true;
         loop {
+            self.flush(&mut outgoing);
             let now = self.now();
             if status_due <= now.elapsed {
                 self.report();
@@ -65,9 +77,7 @@ impl Actor {
             let due = tokio::time::Instant::from_std(self.started + due);
             tokio::select! {
                 () = self.stop.cancelled() => break,
-                received = self.socket.recv_from(&mut buffer) => {
-                    self.on_packets(received, &mut buffer, &mut effects);
-                }
+                _ = self.socket.readable() => self.on_packets(&mut incoming, &mut effects),
                 Some((question, answer)) = self.answers.recv() => {
                     let now = self.now();
                     let input = match answer {
@@ -75,6 +85,11 @@ impl Actor {
                         Err(_) => Input::Refused(question),
                     };
                     self.step(now, input, &mut effects);
+                }
+                listed = next_listed(&mut self.lists) => {
+                    let nodes = listed.iter().filter_map(node_of).collect();
+                    let now = self.now();
+                    self.step(now, Input::Listed(nodes), &mut effects);
                 }
                 payload = self.target.next(), if bus_is_there => {
                     let target = payload.as_deref().and_then(PeersTarget::decode);
@@ -98,6 +113,7 @@ impl Actor {
                 }
             }
         }
+        self.flush(&mut outgoing);
         self.publisher.flush();
         self.report();
     }
@@ -107,25 +123,17 @@ impl Actor {
         Now { elapsed: self.started.elapsed(), unix }
     }
 
-    /// Takes the packet that came and those waiting behind it.
-    fn on_packets(
-        &mut self,
-        first: io::Result<(usize, SocketAddr)>,
-        buffer: &mut [u8],
-        effects: &mut Vec<Effect>,
-    ) {
+    /// Takes the packets that wait.
+    fn on_packets(&mut self, incoming: &mut Incoming, effects: &mut Vec<Effect>) {
         let now = self.now();
-        let mut received = first;
-        for _ in 0..PACKETS_PER_TURN {
-            match received {
-                Ok((length, from)) => {
-                    self.step(now, Input::Packet { from, bytes: &buffer[..length] }, effects);
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // An unreachable receiver of an earlier packet shows up here, and means nothing.
-                Err(_) => {}
+        for _ in 0..BATCHES_PER_TURN {
+            if !incoming.receive(&self.socket) {
+                return;
             }
-            received = self.socket.try_recv_from(buffer);
+            counter!(RECEIVE_CALLS).increment(1);
+            for (from, bytes) in incoming.packets() {
+                self.step(now, Input::Packet { from, bytes }, effects);
+            }
         }
     }
 
@@ -136,7 +144,11 @@ impl Actor {
         loop {
             for effect in effects.drain(..) {
                 match effect {
-                    Effect::Send { to, bytes } => self.send(to, &bytes),
+                    Effect::Send { to, bytes } => self.send(to, bytes),
+                    Effect::AskLists => {
+                        // One request that waits is enough.
+                        let _ = self.lists.as_ref().map(|(requests, _)| requests.try_send(()));
+                    }
                     Effect::Publish(contact) => self.publisher.push(now.elapsed, contact),
                     Effect::Ask(question) => {
                         if self.questions.try_send(question.clone()).is_err() {
@@ -150,16 +162,21 @@ impl Actor {
         }
     }
 
-    /// Sends, or loses the packet when the socket is full, as any network would.
-    fn send(&self, to: SocketAddr, bytes: &[u8]) {
+    /// Sends with the others of this turn.
+    fn send(&mut self, to: SocketAddr, bytes: Vec<u8>) {
         let to = match (self.bound.ip(), to.ip()) {
             (IpAddr::V6(_), IpAddr::V4(ip)) => {
                 SocketAddr::new(ip.to_ipv6_mapped().into(), to.port())
             }
             _ => to,
         };
-        if self.socket.try_send_to(bytes, to).is_err() {
-            counter!(SEND_FAILED).increment(1);
+        self.outgoing.push((to, bytes));
+    }
+
+    fn flush(&mut self, outgoing: &mut Outgoing) {
+        let lost = outgoing.send(&self.socket, &mut self.outgoing);
+        if lost > 0 {
+            counter!(SEND_FAILED).increment(lost as u64);
         }
     }
 
@@ -182,6 +199,18 @@ impl Actor {
         };
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
+}
+
+/// The nodes that the lists bring next; never ends where there are no lists.
+async fn next_listed(lists: &mut Option<Source>) -> Vec<Enr> {
+    if let Some((_, answers)) = lists
+        && let Some(nodes) = answers.recv().await
+    {
+        return nodes;
+    }
+    // They have come to an end, if they ever were.
+    *lists = None;
+    std::future::pending().await
 }
 
 impl Drop for Actor {

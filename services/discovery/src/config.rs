@@ -1,8 +1,10 @@
+use crate::Network;
 use serde::Deserialize;
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
 };
+use tandem_policy::Lookups;
 
 /// Where discovery listens, whom it knows from the start, and how hard it looks.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -19,12 +21,25 @@ pub struct Config {
     pub tcp_port: u16,
     /// Own address as others see it. Without one it is learned from them.
     pub external_ip: Option<IpAddr>,
-    /// Nodes to begin with, as `enode://…` or `enr:…`.
+    /// The public network to find nodes of. Without one nobody is asked but the bootnodes and those
+    /// whom they lead to.
+    pub network: Option<Network>,
+    /// Nodes to begin with, as `enode://…` or `enr:…`. Where there are none, the network's own.
     pub bootnodes: Vec<String>,
+    /// Node lists in DNS (EIP-1459), as `enrtree://…`; `None` for the network's own, where there is
+    /// a network. Without any, DNS is never asked.
+    pub dns_lists: Option<Vec<String>>,
+    /// The DNS server to ask, `None` for those of the system.
+    pub dns_server: Option<SocketAddr>,
+    /// Pause between requests to DNS while peers are scarce, in milliseconds; each brings up to 16
+    /// nodes with up to 32 questions.
+    pub dns_pause_ms: u64,
     /// How long an answer is waited for, in milliseconds.
     pub request_timeout_ms: u64,
     /// How long the packets sent are good for, in seconds.
     pub expiration_seconds: u64,
+    /// How nodes are looked for. The pauses below are those of `kademlia` and `single`.
+    pub lookups: Lookups,
     /// Pause between lookups while peers are scarce, in milliseconds.
     pub lookup_fast_ms: u64,
     /// Pause between lookups while some peers are missing, in milliseconds.
@@ -43,7 +58,7 @@ pub struct Config {
     pub ip_packets_burst: u32,
     /// Packets a second from all addresses together that have not proven to be there.
     pub strangers_packets_per_second: u32,
-    /// Networks that must agree on the own address before it is believed.
+    /// Subnets that must agree on the own address before it is believed; 0 to believe nobody.
     pub external_votes_min: usize,
 }
 
@@ -55,9 +70,14 @@ impl Default for Config {
             port: 30303,
             tcp_port: 30303,
             external_ip: None,
+            network: None,
             bootnodes: Vec::new(),
+            dns_lists: None,
+            dns_server: None,
+            dns_pause_ms: 10_000,
             request_timeout_ms: 750,
             expiration_seconds: 20,
+            lookups: Lookups::default(),
             lookup_fast_ms: 500,
             lookup_base_ms: 5_000,
             lookup_maintenance_ms: 30_000,

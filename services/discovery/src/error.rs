@@ -17,6 +17,14 @@ pub enum Error {
     /// A bootnode is neither a node URL nor a record with an endpoint.
     #[error("bootnode {0:?} is neither enode:// nor enr: with an address")]
     Bootnode(String),
+    /// The URL of a node list is none.
+    #[error("node list {url:?}: {source}")]
+    NodeList {
+        /// What stood there.
+        url: String,
+        /// What is wrong with it.
+        source: tandem_discv4::ListError,
+    },
     /// The own record cannot be made.
     #[error(transparent)]
     Record(#[from] tandem_discv4::EnrError),

@@ -1,12 +1,8 @@
 //! The node key: who this node is, over restarts.
 
 use crate::Error;
-use std::{
-    fs::{self, OpenOptions},
-    io::{ErrorKind, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
-    path::Path,
-};
+use std::{fs, io::ErrorKind, path::Path};
+use tandem_auth::{create_private, readable_by_others};
 use tandem_discv4::NodeKey;
 use tracing::{info, warn};
 
@@ -18,8 +14,7 @@ pub fn load_or_create(datadir: &Path) -> Result<NodeKey, Error> {
     let path = datadir.join(FILE);
     match fs::read_to_string(&path) {
         Ok(text) => {
-            let mode = fs::metadata(&path).map_or(0, |metadata| metadata.permissions().mode());
-            if mode & 0o077 != 0 {
+            if readable_by_others(&path).unwrap_or(false) {
                 warn!(path = %path.display(), "others may read the node key");
             }
             let bytes = const_hex::decode_to_array(text.trim()).ok();
@@ -37,11 +32,7 @@ fn create(path: &Path) -> Result<NodeKey, Error> {
         fs::create_dir_all(datadir).map_err(what())?;
     }
     // Never over a key that is there: it would be lost.
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let mut file = options.open(path).map_err(what())?;
-    file.write_all(const_hex::encode(key.secret_bytes()).as_bytes()).map_err(what())?;
-    file.sync_all().map_err(what())?;
+    create_private(path, const_hex::encode(key.secret_bytes()).as_bytes()).map_err(what())?;
     info!(path = %path.display(), "node key created");
     Ok(key)
 }
@@ -55,8 +46,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let datadir = folder.path().join("new");
         let key = load_or_create(&datadir).unwrap();
-        let mode = fs::metadata(datadir.join(FILE)).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
+        assert!(!readable_by_others(&datadir.join(FILE)).unwrap());
         assert_eq!(load_or_create(&datadir).unwrap().public(), key.public());
     }
 

@@ -10,6 +10,9 @@
 //!                          └──┴── closest, sample_for_enr ──► (a thread of its own: it waits)
 //! ```
 //!
+//! Where node lists in DNS are configured (EIP-1459), a third thread reads them while peers are
+//! scarce; nobody asks DNS otherwise.
+//!
 //! One timer alternates lookups of nodes and of records. It is fast while peers are scarce, slow once
 //! there are enough, and wakes at once when peers are lost.
 //!
@@ -24,14 +27,18 @@
 
 mod actor;
 mod config;
+mod dns;
 mod error;
 mod events;
 mod key;
 mod metrics;
+mod network;
 mod service;
 pub mod state;
 mod table;
+mod udp;
 
 pub use config::Config;
 pub use error::Error;
+pub use network::Network;
 pub use service::{Deps, Discovery};

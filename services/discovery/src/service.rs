@@ -1,6 +1,14 @@
 //! Wiring: the socket and two threads, one for packets and one that asks peer-table.
 
-use crate::{Config, Error, actor::Actor, events::Publisher, key, metrics, state::State, table};
+use crate::{
+    Config, Error,
+    actor::{Actor, Source},
+    dns,
+    events::Publisher,
+    key, metrics,
+    state::State,
+    table,
+};
 use std::{
     net::{SocketAddr, UdpSocket},
     sync::{Arc, Mutex, PoisonError},
@@ -9,7 +17,7 @@ use std::{
 };
 use tandem_actor::{mailbox, spawn};
 use tandem_bus::Bus;
-use tandem_discv4::{Endpoint, Enr, ForkId, Node, NodeUrl};
+use tandem_discv4::{Endpoint, Enr, ForkId, ListWalk, Node, NodeUrl};
 use tandem_proto::{
     discovery::{DiscoveryApi, Status},
     event::PEERS_TARGET,
@@ -50,7 +58,8 @@ impl Discovery {
     pub fn start(config: &Config, deps: Deps) -> Result<Arc<Self>, Error> {
         metrics::describe();
         let key = key::load_or_create(&config.datadir)?;
-        let bootnodes = bootnodes(&config.bootnodes)?;
+        let bootnodes = bootnodes(config)?;
+        let lists = dns::lists(config)?;
         let address = SocketAddr::new(config.addr, config.port);
         let what = || Error::io(format!("bind discovery to udp {address}"));
         let socket = UdpSocket::bind(address).map_err(what())?;
@@ -76,12 +85,14 @@ impl Discovery {
             let _entered = runtime.enter();
             tokio::net::UdpSocket::from_std(socket).map_err(what())?
         };
-        let actor = Actor {
+        let mut actor = Actor {
             state,
             socket,
+            outgoing: Vec::new(),
             bound,
             questions,
             answers,
+            lists: None,
             target: deps.bus.subscribe(PEERS_TARGET),
             fork_id: fork_ids,
             publisher: Publisher::new(deps.bus),
@@ -89,19 +100,23 @@ impl Discovery {
             stop: stop.clone(),
             started: Instant::now(),
         };
+        let (lists, listing) =
+            start_lists(config, lists, stop.clone(), deps.fatal.clone())?.unzip();
+        actor.lists = lists;
         let table = deps.table;
         let failed = || Error::io("start a thread");
         let asking = spawn("discovery-table", deps.fatal.clone(), move || {
             table::run(&inbox, &table, &answer_sender);
         });
         let deciding = spawn("discovery", deps.fatal, move || runtime.block_on(actor.run()));
-        let threads = vec![deciding.map_err(failed())?, asking.map_err(failed())?];
+        let mut threads = vec![deciding.map_err(failed())?, asking.map_err(failed())?];
+        threads.extend(listing);
         Ok(Arc::new(Self { status, fork_id, stop, threads: Mutex::new(threads) }))
     }
 
     /// Announces another fork id from now on.
     pub fn set_fork_id(&self, fork_id: ForkId) {
-        self.fork_id.send_replace(Some(fork_id));
+        self.fork_id.send_if_modified(|known| known.replace(fork_id) != Some(fork_id));
     }
 
     /// Stops and waits for the threads. What was learned is with peer-table.
@@ -127,6 +142,33 @@ impl DiscoveryApi for Discovery {
     }
 }
 
+/// Starts the thread that asks DNS, where there are lists. It ends at the stop, whatever DNS is
+/// doing.
+fn start_lists(
+    config: &Config,
+    lists: Option<ListWalk>,
+    stop: CancellationToken,
+    fatal: CancellationToken,
+) -> Result<Option<(Source, JoinHandle<()>)>, Error> {
+    let Some(walk) = lists else { return Ok(None) };
+    let (requests, requested) = mpsc::channel(1);
+    let (answered, answers) = mpsc::channel(1);
+    let lists =
+        dns::Lists { walk, server: config.dns_server, requests: requested, answers: answered };
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build().map_err(Error::io("start a runtime"))?;
+    let run = move || {
+        runtime.block_on(async {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = lists.run() => {}
+            }
+        });
+    };
+    let thread = spawn("discovery-dns", fatal, run).map_err(Error::io("start a thread"))?;
+    Ok(Some(((requests, answers), thread)))
+}
+
 fn initial_status(state: &State, bound: SocketAddr) -> Status {
     Status {
         id: *state.enr().key(),
@@ -142,19 +184,54 @@ fn initial_status(state: &State, bound: SocketAddr) -> Status {
     }
 }
 
-fn bootnodes(texts: &[String]) -> Result<Vec<Node>, Error> {
-    texts.iter().map(|text| bootnode(text).ok_or_else(|| Error::Bootnode(text.clone()))).collect()
+fn bootnodes(config: &Config) -> Result<Vec<Node>, Error> {
+    let read = |text: &str| bootnode(text).ok_or_else(|| Error::Bootnode(text.to_owned()));
+    match config.network {
+        Some(network) if config.bootnodes.is_empty() => network.bootnodes().map(read).collect(),
+        _ => config.bootnodes.iter().map(|text| read(text)).collect(),
+    }
 }
 
 fn bootnode(text: &str) -> Option<Node> {
     if let Ok(NodeUrl(node)) = text.parse() {
         return Some(node);
     }
-    let enr: Enr = text.trim().parse().ok()?;
+    node_of(&text.trim().parse().ok()?)
+}
+
+/// The node of a record, `None` when it does not say where it is.
+pub fn node_of(enr: &Enr) -> Option<Node> {
     let (ip, udp_port, tcp_port) = match enr.ip4() {
         Some(ip) => (ip.into(), enr.udp4()?, enr.tcp4()),
         None => (enr.ip6()?.into(), enr.udp6()?, enr.tcp6()),
     };
     let endpoint = Endpoint { ip, udp_port, tcp_port: tcp_port.unwrap_or(0) };
     Some(Node { key: *enr.key(), endpoint })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Network;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_bootnodes_of_every_network_can_be_asked_and_are_no_others() {
+        let mut all = BTreeSet::new();
+        for network in Network::ALL {
+            let config = Config { network: Some(network), ..Config::default() };
+            let nodes = bootnodes(&config).unwrap();
+            assert_eq!(nodes.len(), network.bootnodes().count());
+            assert!(nodes.len() >= 2, "{network}");
+            for Node { key, endpoint } in nodes {
+                assert!(all.insert(key), "{network} has a bootnode of another network");
+                assert!(endpoint.udp_port != 0 && !endpoint.ip.is_unspecified());
+            }
+            let own = "enode://6f8a80d14311c39f35f516fa664deaaaa13e85b2f7493f37f6144d86991ec012937307647bd3b9a82abe2974e1407241d54947bbb39763a4cac9f77166ad92a0@10.3.58.6:30303?discport=30301";
+            let config = Config { bootnodes: vec![own.to_owned()], ..config };
+            assert_eq!(bootnodes(&config).unwrap().len(), 1, "given ones replace the network's");
+            assert_eq!(network.name().parse(), Ok(network));
+        }
+        assert!(bootnodes(&Config::default()).unwrap().is_empty());
+    }
 }

@@ -31,6 +31,9 @@ pub fn run(inbox: &Inbox<Question>, table: &Arc<dyn PeerTableApi>, answers: &Sen
         let answer = match &question {
             Question::Neighbors { target, .. } => table.closest(*target, CLOSEST),
             Question::Seeds { target } => table.closest(node_id(target), CLOSEST),
+            Question::Candidate { .. } => {
+                table.sample_for_lookup().map(|contact| contact.into_iter().collect())
+            }
             Question::EnrCandidates => candidates(table.as_ref()),
         };
         if let Err(error) = &answer {

@@ -16,6 +16,7 @@ use tandem_discovery::{
     state::{Effect, Input, Now, Question, State},
 };
 use tandem_discv4::{Endpoint, ForkId, Node, NodeKey, node_id};
+use tandem_policy::Lookups;
 use tandem_proto::peer_table::PeerTableApi;
 
 const START: u64 = 1_700_000_000;
@@ -55,12 +56,15 @@ fn bootnode(index: usize) -> Node {
 impl Network {
     /// `size` nodes that know the first one. None knows its own address.
     fn new(size: usize, loss: f64) -> Self {
-        let config = Config::default();
+        Self::with(&Config::default(), size, loss)
+    }
+
+    fn with(config: &Config, size: usize, loss: f64) -> Self {
         let host = |index| {
             let bound = "0.0.0.0:30303".parse().unwrap();
             let fork_id = Some(ForkId { hash: [1, 2, 3, 4], next: 0 });
             let boot = vec![bootnode(0)];
-            let state = State::new(&config, key(index), bound, boot, fork_id, 1, index as u64);
+            let state = State::new(config, key(index), bound, boot, fork_id, 1, index as u64);
             Host { state: state.unwrap(), table: MemoryTable::default(), address: address(index) }
         };
         let mut network = Self {
@@ -85,6 +89,7 @@ impl Network {
         host.state.step(now, input, &mut effects);
         while let Some(effect) = effects.pop() {
             match effect {
+                Effect::AskLists => {}
                 Effect::Publish(contact) => host.table.learn(contact),
                 Effect::Ask(question) => {
                     let contacts = match &question {
@@ -93,6 +98,9 @@ impl Network {
                         }
                         Question::Seeds { target } => {
                             host.table.closest(node_id(target), 24).unwrap()
+                        }
+                        Question::Candidate { .. } => {
+                            host.table.sample_for_lookup().unwrap().into_iter().collect()
                         }
                         Question::EnrCandidates => {
                             host.table.sample_for_enr().unwrap().into_iter().collect()
@@ -179,6 +187,33 @@ fn fifty_nodes_find_each_other_and_go_quiet_when_they_have_enough() {
     network.run_until(network.now + Duration::from_secs(2));
     assert!(network.hosts[7].state.counters().lookups > lookups);
     assert!(network.hosts[7].state.counters().sent > sent + 3);
+}
+
+/// Packets that a node sends in a minute with enough peers; how many of 15 it has proven by then.
+fn packets_per_minute(lookups: Lookups) -> (f64, usize) {
+    let mut network = Network::with(&Config { lookups, ..Config::default() }, 16, 0.01);
+    network.run_until(Duration::from_secs(30));
+    let proven = network.least(|host| host.table.proven());
+    for index in 0..16 {
+        network.step(index, Input::Target(1.0));
+    }
+    network.run_until(Duration::from_secs(60));
+    let before = network.sent();
+    network.run_until(Duration::from_secs(180));
+    ((network.sent() - before) as f64 / 16.0 / 2.0, proven)
+}
+
+#[test]
+fn every_policy_finds_the_others_and_only_the_legacy_one_does_not_go_quiet() {
+    let [kademlia, single, legacy] =
+        [Lookups::Kademlia, Lookups::Single, Lookups::Legacy].map(|lookups| {
+            let (packets, proven) = packets_per_minute(lookups);
+            eprintln!("{lookups}: {proven} of 15 proven, then {packets:.1} packets a minute");
+            assert!(proven >= 13, "{lookups}: only {proven} of 15 proven");
+            packets
+        });
+    assert!(kademlia < 30.0 && single < 30.0 && legacy > 200.0);
+    assert!(kademlia < legacy / 20.0 && single < legacy / 20.0);
 }
 
 #[test]

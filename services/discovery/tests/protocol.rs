@@ -26,6 +26,7 @@ struct Bench {
     elapsed: Duration,
     published: Vec<Contact>,
     asked: Vec<Question>,
+    lists_asked: u32,
 }
 
 struct Peer {
@@ -42,8 +43,13 @@ impl Bench {
     fn with(config: &Config) -> Self {
         let key = NodeKey::from_bytes([1; 32]).unwrap();
         let state = State::new(config, key, at("9.9.9.9:30303"), vec![], None, 1, 1).unwrap();
-        let mut bench =
-            Self { state, elapsed: Duration::ZERO, published: Vec::new(), asked: Vec::new() };
+        let mut bench = Self {
+            state,
+            elapsed: Duration::ZERO,
+            published: Vec::new(),
+            asked: Vec::new(),
+            lists_asked: 0,
+        };
         bench.step(Input::Timer);
         bench.asked.clear();
         bench
@@ -57,6 +63,7 @@ impl Bench {
             match effect {
                 Effect::Send { to, bytes } => sent.push((to, bytes)),
                 Effect::Ask(question) => self.asked.push(question),
+                Effect::AskLists => self.lists_asked += 1,
                 Effect::Publish(contact) => self.published.push(contact),
             }
         }
@@ -410,6 +417,34 @@ fn without_peer_table_those_who_answered_lately_are_asked() {
     let [(to, bytes)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(*to, peer.address);
     assert!(matches!(decode(bytes).unwrap().message, Message::FindNode(_)));
+}
+
+#[test]
+fn node_lists_are_asked_only_while_peers_are_scarce() {
+    let mut bench = Bench::with(&Config::default());
+    let minute = |bench: &mut Bench, completion| {
+        bench.step(Input::Target(completion));
+        let before = bench.lists_asked;
+        for _ in 0..600 {
+            bench.elapsed += Duration::from_millis(100);
+            bench.step(Input::Timer);
+            // Nobody is known, so each lookup ends at once.
+            while let Some(question) = bench.asked.pop() {
+                bench.step(Input::Refused(question));
+            }
+        }
+        bench.lists_asked - before
+    };
+    assert_eq!(bench.lists_asked, 1, "at once");
+    assert!((5..=6).contains(&minute(&mut bench, 0.1)), "every ten seconds");
+    assert_eq!([0.5, 0.9, 1.0].map(|completion| minute(&mut bench, completion)), [0; 3]);
+    assert!(minute(&mut bench, 0.2) >= 5);
+    bench.published.clear();
+    let node = Node { key: *peer(3).key.public(), endpoint: Endpoint::new(peer(3).address, 1) };
+    let own = Node { key: *bench.state.enr().key(), ..node };
+    bench.step(Input::Listed(vec![node, own]));
+    let heard: Vec<_> = bench.published.iter().map(|contact| (contact.id, contact.event)).collect();
+    assert_eq!(heard, [(node.key, ContactEvent::Seen)]);
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! The one thread that owns the table.
 
 use crate::{
-    config::Config,
+    config::{Config, Connected},
     metrics,
     snapshot::{self, CONTACTS_MAX},
     table::{Counts, Table},
@@ -11,7 +11,6 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use std::{
     path::PathBuf,
-    sync::mpsc::SyncSender,
     time::{Duration, Instant},
 };
 use tandem_actor::{Inbox, Received};
@@ -19,19 +18,20 @@ use tandem_bus::Bus;
 use tandem_primitives::B256;
 use tandem_proto::{
     event::{Contact, PEERS_TARGET, PeersDiscovered, PeersTarget},
-    peer_table::Stats,
+    peer_table::{Stats, completion},
 };
-use tracing::{info, warn};
+use tokio::sync::oneshot::Sender;
+use tracing::{debug, info, warn};
 
 /// What the table is asked to do. Whoever asks and does not wait for the answer gets none.
 pub(crate) enum Message {
     Apply(Vec<Contact>),
     /// A `peers.discovered` event as it came, decoded here and not on the thread that hears it.
     Discovered(Bytes),
-    SampleForLookup(SyncSender<Option<Contact>>),
-    SampleForEnr(SyncSender<Option<Contact>>),
-    Closest(B256, usize, SyncSender<Vec<Contact>>),
-    Stats(SyncSender<Stats>),
+    SampleForLookup(Sender<Option<Contact>>),
+    SampleForEnr(Sender<Option<Contact>>),
+    Closest(B256, usize, Sender<Vec<Contact>>),
+    Stats(Sender<Stats>),
     SetConnected(u32),
     Stop,
 }
@@ -46,6 +46,7 @@ pub(crate) struct Actor {
     /// Zero of the table's clock.
     start: Instant,
     connected: u32,
+    simulated: Connected,
     target: u32,
     /// The completion last published.
     published: Option<f64>,
@@ -78,7 +79,8 @@ impl Actor {
             rng,
             bus,
             start: Instant::now(),
-            connected: 0,
+            connected: if let Connected::Fixed(count) = config.connected { count } else { 0 },
+            simulated: config.connected,
             target: config.target_peers,
             published: None,
             snapshot,
@@ -139,7 +141,10 @@ impl Actor {
             Message::Stats(reply) => {
                 let _ = reply.send(self.stats());
             }
-            Message::SetConnected(count) => self.set_connected(count),
+            Message::SetConnected(count) if self.simulated == Connected::Reported => {
+                self.set_connected(count);
+            }
+            Message::SetConnected(_) => debug!("peers are simulated, a report of them is ignored"),
             Message::Stop => {}
         }
     }
@@ -160,13 +165,20 @@ impl Actor {
         gauge!(metrics::CONTACTS, "class" => "disposed").set(counts.disposed as f64);
         gauge!(metrics::CANDIDATES, "purpose" => "lookup").set(counts.lookup_candidates as f64);
         gauge!(metrics::CANDIDATES, "purpose" => "enr").set(counts.enr_candidates as f64);
+        match self.simulated {
+            Connected::Reported => {}
+            Connected::Proven => {
+                self.set_connected(u32::try_from(counts.proven).unwrap_or(u32::MAX))
+            }
+            // Said once, to a discovery that is there to hear it.
+            Connected::Fixed(count) => self.set_connected(count),
+        }
     }
 
     fn set_connected(&mut self, count: u32) {
         self.connected = count;
         gauge!(metrics::CONNECTED).set(f64::from(count));
-        let wanted = f64::from(self.target);
-        let completion = if self.target == 0 { 1.0 } else { (f64::from(count) / wanted).min(1.0) };
+        let completion = completion(count, self.target);
         if self.published != Some(completion) {
             self.published = Some(completion);
             self.bus.publish(PEERS_TARGET, PeersTarget { completion }.encode());

@@ -1,5 +1,5 @@
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::{path::PathBuf, str::FromStr};
 
 /// How many contacts there may be and when which of them is turned to.
 #[derive(Clone, Debug, Deserialize)]
@@ -10,6 +10,8 @@ pub struct Config {
     pub datadir: PathBuf,
     /// Peers wanted.
     pub target_peers: u32,
+    /// Who says how many peers are connected.
+    pub connected: Connected,
     /// Messages that may wait for the table before callers are refused.
     pub mailbox_capacity: usize,
     /// Contacts held, those given up included.
@@ -48,6 +50,7 @@ impl Default for Config {
         Self {
             datadir: PathBuf::new(),
             target_peers: 50,
+            connected: Connected::Reported,
             mailbox_capacity: 64,
             contacts_max: 100_000,
             subnet_contacts_max: 256,
@@ -63,6 +66,53 @@ impl Default for Config {
             disposed_secs: 3600,
             snapshot_contacts_max: 2048,
             snapshot_interval_secs: 300,
+        }
+    }
+}
+
+/// Where the number of connected peers comes from. All but the first stand in for sessions, which
+/// do not exist yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Connected {
+    /// It is reported by a call.
+    #[default]
+    Reported,
+    /// Simulated: every contact with a proven endpoint counts as a connected peer.
+    Proven,
+    /// Simulated: so many are connected all the time.
+    Fixed(u32),
+}
+
+/// The text is no [`Connected`].
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0:?} is neither `reported`, `proven` nor a number of peers")]
+pub struct ConnectedError(String);
+
+impl FromStr for Connected {
+    type Err = ConnectedError;
+
+    /// `reported`, `proven`, or a number.
+    fn from_str(text: &str) -> Result<Self, ConnectedError> {
+        match text {
+            "reported" => Ok(Self::Reported),
+            "proven" => Ok(Self::Proven),
+            number => number.parse().map(Self::Fixed).map_err(|_| ConnectedError(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connected_is_a_word_or_a_number() {
+        assert_eq!("reported".parse(), Ok(Connected::Reported));
+        assert_eq!("proven".parse(), Ok(Connected::Proven));
+        assert_eq!("12".parse(), Ok(Connected::Fixed(12)));
+        for wrong in ["", "-1", "all", "4294967296"] {
+            assert_eq!(wrong.parse::<Connected>(), Err(ConnectedError(wrong.to_owned())));
         }
     }
 }

@@ -13,6 +13,8 @@
 //!  discovery ◄── peers.target ── bus ◄───────────────────────────────────────────┘
 //! ```
 //!
+//! Across processes, [`grpc`] stands in for the bus and the calls alike.
+//!
 //! **Cost.** Sampling and the closest ones touch only what they answer, and nothing runs while
 //! nobody asks: the thread sleeps until a message comes or a changed table is to be written.
 //!
@@ -24,10 +26,11 @@
 
 mod actor;
 mod config;
+pub mod grpc;
 mod metrics;
 mod service;
 mod snapshot;
 pub mod table;
 
-pub use config::Config;
+pub use config::{Config, Connected, ConnectedError};
 pub use service::{Deps, PeerTable};

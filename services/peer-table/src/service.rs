@@ -9,10 +9,7 @@ use ::metrics::counter;
 use rand::{SeedableRng, rngs::StdRng};
 use std::{
     io,
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{SyncSender, sync_channel},
-    },
+    sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
 };
 use tandem_actor::{Mailbox, mailbox, spawn};
@@ -23,6 +20,7 @@ use tandem_proto::{
     limits::CLOSEST_CONTACTS_MAX,
     peer_table::{Error, PeerTableApi, Result, Stats},
 };
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// What the table needs from the rest of the cluster.
@@ -73,16 +71,29 @@ impl PeerTable {
     }
 
     fn tell(&self, message: Message) -> Result<()> {
-        self.mailbox.try_send(message).map_err(|error| match error {
-            tandem_actor::Error::Overloaded(_) => Error::Overloaded,
-            tandem_actor::Error::Stopped(_) => Error::Unavailable(error.to_string()),
-        })
+        self.mailbox.try_send(message).map_err(refusal)
     }
 
-    fn ask<R>(&self, message: impl FnOnce(SyncSender<R>) -> Message) -> Result<R> {
-        let (reply, answer) = sync_channel(1);
+    fn ask<R>(&self, message: impl FnOnce(oneshot::Sender<R>) -> Message) -> Result<R> {
+        let (reply, answer) = oneshot::channel();
         self.tell(message(reply))?;
-        answer.recv().map_err(|_| Error::Unavailable("peer-table has stopped".to_owned()))
+        let stopped = || Error::Unavailable("peer-table has stopped".to_owned());
+        answer.blocking_recv().map_err(|_| stopped())
+    }
+
+    /// As the calls of [`PeerTableApi`], for the reactor, which must not wait for a thread.
+    pub(crate) async fn ask_async<R>(
+        &self,
+        message: impl FnOnce(oneshot::Sender<R>) -> Message,
+    ) -> Result<R> {
+        self.mailbox.ask(message).await.map_err(refusal)
+    }
+}
+
+fn refusal(error: tandem_actor::Error) -> Error {
+    match error {
+        tandem_actor::Error::Overloaded(_) => Error::Overloaded,
+        tandem_actor::Error::Stopped(_) => Error::Unavailable(error.to_string()),
     }
 }
 

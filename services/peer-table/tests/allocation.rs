@@ -2,44 +2,14 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use rand::{SeedableRng, rngs::StdRng};
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    net::IpAddr,
-};
+use std::{alloc::System, net::IpAddr};
+use tandem_heap::{Counting, thread::allocations};
 use tandem_peer_table::{Config, table::Table};
 use tandem_primitives::{B256, B512, Bytes};
 use tandem_proto::event::{Contact, ContactEvent};
 
-/// The system's allocator with a count for each thread.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator unchanged; counting touches no heap.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations(run: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.get();
-    run();
-    ALLOCATIONS.get() - before
-}
+static ALLOCATOR: Counting<System> = Counting(System);
 
 fn answered(n: u32) -> Contact {
     let [_, a, b, c] = n.to_be_bytes();
@@ -62,7 +32,7 @@ fn sampling_allocates_nothing_and_the_closest_only_their_list() {
     let contacts: Vec<_> = (0..10_000).map(answered).collect();
     table.apply(&contacts, 0);
     let mut rng = StdRng::seed_from_u64(1);
-    let sampling = allocations(|| {
+    let (sampling, ()) = allocations(|| {
         for _ in 0..1000 {
             assert!(table.sample_for_lookup(&mut rng).is_some());
             assert!(table.sample_for_enr(&mut rng).is_some());
@@ -70,7 +40,8 @@ fn sampling_allocates_nothing_and_the_closest_only_their_list() {
     });
     assert_eq!(sampling, 0);
     // The list itself, and the one it is made from.
-    assert_eq!(allocations(|| drop(table.closest(B256::repeat_byte(7), 16))), 2);
+    let (listing, _) = allocations(|| table.closest(B256::repeat_byte(7), 16));
+    assert_eq!(listing, 2);
 }
 
 #[test]
@@ -81,7 +52,7 @@ fn a_full_table_takes_in_strangers_without_growing() {
     let new: Vec<_> = (20_000..40_000).map(plain).collect();
     table.apply(&old, 0);
     // Subnets come and go in a map that may be rearranged now and then.
-    let taken = allocations(|| table.apply(&new, 0));
+    let (taken, _) = allocations(|| table.apply(&new, 0));
     assert!(taken < 20, "{taken}");
     assert_eq!(table.counts().proven, 1000);
 }

@@ -1,4 +1,5 @@
-//! Node Discovery v4 on the wire: packets, node records, node URLs, fork ids. No I/O, no clock, no
+//! Node Discovery v4 on the wire: packets, node records, node URLs, fork ids; and the node lists
+//! in DNS that name nodes to begin with. No I/O, no clock, no
 //! state; who may be answered is decided by the discovery service.
 //!
 //! ```text
@@ -10,26 +11,33 @@
 //! * Wire protocol: <https://github.com/ethereum/devp2p/blob/master/discv4.md>, with EIP-8 (what a
 //!   newer version adds is ignored) and EIP-868 (records over discv4).
 //! * Node records: EIP-778, identity scheme "v4".
+//! * Node lists over DNS: EIP-1459.
 //! * Fork ids: EIP-2124 and EIP-6122.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod client;
 mod endpoint;
 mod enr;
 mod error;
 mod fork_id;
 mod identity;
+mod list_walk;
 mod message;
+mod node_list;
 mod node_url;
 mod packet;
 mod rlp;
 
+pub use client::Client;
 pub use endpoint::{Endpoint, Node};
 pub use enr::{ENR_BYTES_MAX, Enr, EnrBuilder};
 pub use error::{EnrError, PacketError, UrlError};
 pub use fork_id::{ForkId, fork_id};
 pub use identity::{NodeKey, PublicKey, bucket, distance, node_id};
+pub use list_walk::{ListQuestion, ListWalk};
 pub use message::{EnrRequest, EnrResponse, FindNode, Message, Neighbors, Ping, Pong};
+pub use node_list::{EntryName, ListEntry, ListError, ListRoot, ListUrl};
 pub use node_url::NodeUrl;
 pub use packet::{
     HEADER_BYTES, NEIGHBORS_MAX, PACKET_BYTES_MAX, Packet, SignedPacket, check_frame, decode,

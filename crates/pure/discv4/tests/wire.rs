@@ -5,8 +5,7 @@ use alloy_primitives::{B256, B512, b512, hex, keccak256};
 use alloy_rlp::{Encodable, Header};
 use proptest::{collection::vec, option, prelude::*, sample::Index};
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
+    alloc::System,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 use tandem_discv4::{
@@ -14,30 +13,10 @@ use tandem_discv4::{
     Neighbors, Node, NodeKey, PACKET_BYTES_MAX, PacketError, Ping, Pong, check_frame, decode,
     encode,
 };
-
-/// The system's allocator with a count for each thread.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator unchanged; counting touches no heap.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use tandem_heap::{Counting, thread::allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Counting<System> = Counting(System);
 
 fn key() -> NodeKey {
     NodeKey::from_bytes([7; 32]).unwrap()
@@ -201,9 +180,8 @@ fn what_is_no_packet_is_dropped_without_an_allocation() {
         (with(|bytes| bytes[100] ^= 1), PacketError::Hash),
     ];
     for (bytes, error) in cases {
-        let before = ALLOCATIONS.get();
-        let (frame, packet) = (check_frame(&bytes), decode(&bytes));
-        assert_eq!(ALLOCATIONS.get(), before);
+        let (taken, (frame, packet)) = allocations(|| (check_frame(&bytes), decode(&bytes)));
+        assert_eq!(taken, 0);
         assert_eq!(frame, Err(error));
         assert_eq!(packet, Err(error));
     }

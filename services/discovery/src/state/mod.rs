@@ -33,6 +33,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use schedule::{Schedule, Turn};
 use std::{collections::VecDeque, mem, net::SocketAddr, time::Duration};
 use tandem_discv4::{Endpoint, Enr, EnrError, ForkId, Node, NodeKey, PublicKey};
+use tandem_policy::Lookups;
 use tandem_primitives::{B256, B512};
 use tandem_proto::event::{Contact, ContactEvent};
 use tracing::{Span, info, info_span};
@@ -68,6 +69,11 @@ pub enum Question {
         /// The target.
         target: PublicKey,
     },
+    /// One node to ask for those closest to the target.
+    Candidate {
+        /// The target.
+        target: PublicKey,
+    },
     /// Nodes whose records are wanted.
     EnrCandidates,
 }
@@ -91,6 +97,8 @@ pub enum Input<'a> {
     },
     /// peer-table could not be asked, or did not answer.
     Refused(Question),
+    /// Nodes from lists in DNS.
+    Listed(Vec<Node>),
     /// The number of peers, as a share of the wanted one, changed.
     Target(f64),
     /// The chain moved to another fork.
@@ -111,6 +119,9 @@ pub enum Effect {
     },
     /// Ask peer-table, and bring the answer as [`Input::Answer`] or [`Input::Refused`].
     Ask(Question),
+    /// Ask the node lists for more nodes, and bring them as [`Input::Listed`]. Nothing comes where
+    /// there are no lists.
+    AskLists,
     /// Tell what was learned.
     Publish(Contact),
 }
@@ -157,6 +168,8 @@ pub struct Counters {
     pub lookups: u64,
     /// Records received.
     pub records: u64,
+    /// Nodes that came from lists in DNS.
+    pub listed: u64,
 }
 
 /// The state of discovery.
@@ -177,6 +190,8 @@ pub struct State {
     enr_span: Option<Span>,
     quests: Vec<Quest>,
     bootnodes: Vec<Node>,
+    /// When the node lists may be asked again.
+    lists_due: Duration,
     recent: VecDeque<Node>,
     rng: StdRng,
     counters: Counters,
@@ -224,6 +239,7 @@ impl State {
             enr_span: None,
             quests: Vec::new(),
             bootnodes: Vec::new(),
+            lists_due: Duration::ZERO,
             recent: VecDeque::new(),
             rng: StdRng::seed_from_u64(seed),
             counters: Counters::default(),
@@ -246,6 +262,7 @@ impl State {
             Input::Packet { from, bytes } => self.on_packet(from, bytes),
             Input::Answer { question, contacts } => self.on_answer(question, contacts),
             Input::Refused(question) => self.on_refused(&question),
+            Input::Listed(nodes) => self.on_listed(&nodes),
             Input::Target(completion) => self.schedule.hear(now.elapsed, completion),
             Input::ForkId(fork_id) => {
                 self.local.set_fork_id(&self.key, fork_id);
@@ -305,24 +322,60 @@ impl State {
         if self.lookup.as_ref().is_some_and(|lookup| lookup.deadline <= now) {
             self.end_lookup();
         }
-        match self.schedule.due(now) {
-            Some(Turn::Nodes) if self.lookup.is_none() && !self.seeding => {
+        while let Some(turn) = self.schedule.due(now) {
+            self.begin_turn(turn);
+        }
+    }
+
+    /// Asks peer-table for what the turn needs. One that finds the last of its kind still under way
+    /// is left out.
+    fn begin_turn(&mut self, turn: Turn) {
+        if turn == Turn::Nodes {
+            self.ask_lists();
+        }
+        match turn {
+            Turn::Nodes if self.lookup.is_none() && !self.seeding => {
                 let mut target = [0; 64];
                 self.rng.fill(&mut target[..]);
+                let target = B512::from(target);
                 self.seeding = true;
-                self.effects.push(Effect::Ask(Question::Seeds { target: B512::from(target) }));
+                self.effects.push(Effect::Ask(match self.config.lookups {
+                    Lookups::Kademlia => Question::Seeds { target },
+                    Lookups::Single | Lookups::Legacy => Question::Candidate { target },
+                }));
             }
-            Some(Turn::Enrs) if self.enr_span.is_none() => {
+            Turn::Enrs if self.enr_span.is_none() => {
                 self.effects.push(Effect::Ask(Question::EnrCandidates));
             }
-            _ => {}
+            Turn::Nodes | Turn::Enrs => {}
+        }
+    }
+
+    /// Lists are asked only while peers are scarce.
+    fn ask_lists(&mut self) {
+        let now = self.now.elapsed;
+        if self.schedule.is_starving() && self.lists_due <= now {
+            self.lists_due = now + Duration::from_millis(self.config.dns_pause_ms);
+            self.effects.push(Effect::AskLists);
+        }
+    }
+
+    /// Passes nodes of a list on; lookups will turn to them.
+    fn on_listed(&mut self, nodes: &[Node]) {
+        self.counters.listed += nodes.len() as u64;
+        for node in nodes {
+            if node.key != *self.key.public() {
+                self.publish(node, ContactEvent::Seen, None, None);
+            }
         }
     }
 
     fn on_answer(&mut self, question: Question, contacts: Vec<Contact>) {
         match question {
             Question::Neighbors { asker, to, .. } => self.send_neighbors(&asker, to, &contacts),
-            Question::Seeds { target } => self.begin_lookup(target, &contacts),
+            Question::Seeds { target } | Question::Candidate { target } => {
+                self.begin_lookup(target, &contacts);
+            }
             Question::EnrCandidates => self.begin_enr_lookup(&contacts),
         }
     }
@@ -331,7 +384,9 @@ impl State {
         match question {
             Question::Neighbors { .. } => self.counters.drop(Dropped::Overloaded),
             // The bootnodes and those who answered lately have to do.
-            Question::Seeds { target } => self.begin_lookup(*target, &[]),
+            Question::Seeds { target } | Question::Candidate { target } => {
+                self.begin_lookup(*target, &[]);
+            }
             Question::EnrCandidates => {}
         }
     }
@@ -341,10 +396,12 @@ impl State {
         if self.lookup.is_some() {
             return;
         }
-        let asked_max = if self.schedule.is_satisfied() {
-            self.config.maintenance_asked_max
-        } else {
-            self.config.lookup_asked_max
+        let (asked_max, enough) = match self.config.lookups {
+            Lookups::Single | Lookups::Legacy => (1, 1),
+            Lookups::Kademlia if self.schedule.is_satisfied() => {
+                (self.config.maintenance_asked_max, K)
+            }
+            Lookups::Kademlia => (self.config.lookup_asked_max, K),
         };
         let span =
             info_span!("lookup", asked = tracing::field::Empty, found = tracing::field::Empty);
@@ -353,7 +410,7 @@ impl State {
         for node in seeds.iter().filter_map(node) {
             lookup.add(node);
         }
-        if seeds.len() < K {
+        if seeds.len() < enough {
             self.bootnodes.iter().chain(&self.recent).for_each(|&node| {
                 lookup.add(node);
             });

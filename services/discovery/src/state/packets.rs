@@ -117,9 +117,10 @@ impl State {
         self.limits.proven(now, key.1.ip());
         self.publish(&node, ContactEvent::Answered, enr_seq, None);
         self.remember(node);
-        if pong.to.udp_port != 0 && may_tell(key.1.ip(), pong.to.ip) {
+        let votes_min = self.config.external_votes_min;
+        if votes_min > 0 && pong.to.udp_port != 0 && may_tell(key.1.ip(), pong.to.ip) {
             self.external.vote(now, key.1.ip(), pong.to.udp());
-            if let Some(udp) = self.external.majority(self.config.external_votes_min) {
+            if let Some(udp) = self.external.majority(votes_min) {
                 self.set_external(udp);
             }
         }

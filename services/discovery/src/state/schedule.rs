@@ -2,6 +2,7 @@
 
 use crate::Config;
 use std::time::Duration;
+use tandem_policy::{LookupPauses, Lookups};
 
 /// What a turn of the timer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,30 +16,49 @@ pub enum Turn {
 /// No configuration makes the timer spin.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 
-/// The one timer of all lookups.
-pub struct Schedule {
-    completion: f64,
+struct Timer {
     last: Duration,
     next: Duration,
+}
+
+impl Timer {
+    fn fire(&mut self, now: Duration, pause: Duration) -> bool {
+        let due = self.next <= now;
+        if due {
+            (self.last, self.next) = (now, now + pause);
+        }
+        due
+    }
+}
+
+/// The timer of all lookups; under the legacy policy two, one for each kind.
+pub struct Schedule {
+    lookups: Lookups,
+    pauses: LookupPauses,
+    completion: f64,
+    /// The only one, or that for nodes.
+    timer: Timer,
+    /// That for records, `None` while one timer serves both.
+    enrs: Option<Timer>,
     turn: Turn,
-    fast: Duration,
-    base: Duration,
-    maintenance: Duration,
-    starving_below: f64,
 }
 
 impl Schedule {
     pub fn new(config: &Config) -> Self {
         let pause = |ms| Duration::from_millis(ms).max(PAUSE_MIN);
+        let timer = || Timer { last: Duration::ZERO, next: Duration::ZERO };
         Self {
+            lookups: config.lookups,
+            pauses: LookupPauses {
+                fast: pause(config.lookup_fast_ms),
+                base: pause(config.lookup_base_ms),
+                maintenance: pause(config.lookup_maintenance_ms),
+                starving_below: config.starving_below,
+            },
             completion: 0.0,
-            last: Duration::ZERO,
-            next: Duration::ZERO,
+            timer: timer(),
+            enrs: config.lookups.has_two_timers().then(timer),
             turn: Turn::Nodes,
-            fast: pause(config.lookup_fast_ms),
-            base: pause(config.lookup_base_ms),
-            maintenance: pause(config.lookup_maintenance_ms),
-            starving_below: config.starving_below,
         }
     }
 
@@ -51,34 +71,41 @@ impl Schedule {
         self.completion >= 1.0
     }
 
+    /// Whether peers are scarce.
+    pub fn is_starving(&self) -> bool {
+        self.completion < self.pauses.starving_below
+    }
+
     pub fn next(&self) -> Duration {
-        self.next
+        self.enrs.as_ref().map_or(self.timer.next, |enrs| enrs.next.min(self.timer.next))
     }
 
-    fn interval(&self) -> Duration {
-        if self.is_satisfied() {
-            self.maintenance
-        } else if self.completion < self.starving_below {
-            self.fast
-        } else {
-            self.base
-        }
+    fn pause(&self) -> Duration {
+        self.lookups.pause(self.completion, &self.pauses)
     }
 
-    /// Hears how far the target is reached. Lost peers are made up for at once.
+    /// Hears how far the target is reached. Lost peers are made up for at once; with two timers
+    /// each sees to it at its next turn, which is never far.
     pub fn hear(&mut self, now: Duration, completion: f64) {
         let fell = completion < self.completion;
         self.completion = completion;
-        self.next = if fell { now } else { self.last + self.interval() };
+        if self.enrs.is_none() {
+            self.timer.next = if fell { now } else { self.timer.last + self.pause() };
+        }
     }
 
-    /// The turn that is due, if one is; the next one is set.
+    /// The next turn that is due, if one is; its timer is set anew.
     pub fn due(&mut self, now: Duration) -> Option<Turn> {
-        if now < self.next {
+        let pause = self.pause();
+        if let Some(enrs) = &mut self.enrs {
+            if self.timer.fire(now, pause) {
+                return Some(Turn::Nodes);
+            }
+            return enrs.fire(now, pause).then_some(Turn::Enrs);
+        }
+        if !self.timer.fire(now, pause) {
             return None;
         }
-        self.last = now;
-        self.next = now + self.interval();
         let turn = self.turn;
         self.turn = match turn {
             Turn::Nodes => Turn::Enrs,
@@ -107,5 +134,23 @@ mod tests {
         schedule.hear(at(6_000), 0.9);
         assert_eq!(schedule.due(at(6_000)), Some(Turn::Enrs));
         assert_eq!(schedule.next(), at(11_000));
+    }
+
+    #[test]
+    fn the_legacy_policy_has_two_timers_that_enough_peers_do_not_stop() {
+        let config = Config { lookups: Lookups::Legacy, ..Config::default() };
+        let mut schedule = Schedule::new(&config);
+        let mut turns = |from: u64, to: u64| {
+            let mut counts = [0, 0];
+            for ms in from..to {
+                while let Some(turn) = schedule.due(Duration::from_millis(ms)) {
+                    counts[usize::from(turn == Turn::Enrs)] += 1;
+                }
+            }
+            schedule.hear(Duration::from_millis(to), 1.0);
+            counts
+        };
+        assert_eq!(turns(0, 1_000), [10, 10]);
+        assert_eq!(turns(1_000, 61_000), [100, 100]);
     }
 }

@@ -1,7 +1,13 @@
 //! A peer-table of a few lines: all contacts in a map, closest by sorting.
 #![allow(clippy::unwrap_used, dead_code, missing_docs)]
 
-use std::{collections::BTreeMap, sync::Mutex};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 use tandem_bus::{Bus, Subscription};
 use tandem_discv4::{distance, node_id};
 use tandem_primitives::{B256, B512};
@@ -12,6 +18,7 @@ use tandem_proto::{
 
 #[derive(Default)]
 pub struct MemoryTable {
+    turn: AtomicUsize,
     contacts: Mutex<BTreeMap<B512, (Contact, u32)>>,
     heard: Mutex<Option<Subscription>>,
 }
@@ -71,7 +78,9 @@ impl PeerTableApi for MemoryTable {
     }
 
     fn sample_for_lookup(&self) -> Result<Option<Contact>> {
-        Ok(self.contacts().into_iter().next())
+        // One after the other, which visits all as often as drawing does.
+        let (contacts, turn) = (self.contacts(), self.turn.fetch_add(1, Ordering::Relaxed));
+        Ok((!contacts.is_empty()).then(|| contacts[turn % contacts.len()].clone()))
     }
 
     fn sample_for_enr(&self) -> Result<Option<Contact>> {

@@ -1,0 +1,225 @@
+//! `tandem discover`: who is out there? A crawler for people: it looks for nodes until it finds no
+//! more, and says how many of which fork and client there are.
+
+mod census;
+mod networks;
+
+use crate::node::reactor;
+use anyhow::{Context, ensure};
+use census::Census;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{
+    fs::File,
+    io::{self, BufWriter, IsTerminal, Write},
+    net::IpAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_bus::Bus;
+use tandem_cluster::{DiscoveryConfig, Network};
+use tandem_discovery::{Deps, Discovery};
+use tandem_peer_table::PeerTable;
+use tandem_proto::{
+    discovery::DiscoveryApi,
+    event::{PEERS_DISCOVERED, PeersDiscovered},
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Options of `tandem discover`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Public network to crawl: mainnet, sepolia, holesky or hoodi; its bootnodes are asked first
+    #[arg(long, value_name = "NAME")]
+    network: Option<Network>,
+    /// Nodes to begin with, enode:// or enr: [default: the network's]
+    #[arg(long, value_name = "NODE", value_delimiter = ',')]
+    bootnodes: Vec<String>,
+    /// Address to listen on [default: 0.0.0.0]
+    #[arg(long = "discovery.addr", value_name = "IP")]
+    addr: Option<IpAddr>,
+    /// UDP port to listen on, 0 for a free one
+    #[arg(long = "discovery.port", value_name = "PORT", default_value_t = 0)]
+    port: u16,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    time_limit: u64,
+    /// End before that when nothing new was found for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    idle: u64,
+    /// Write every node found as a line of JSON; - for standard output, which gets no table then
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Count only nodes that answered
+    #[arg(long)]
+    answered: bool,
+}
+
+/// Between two turns of the search: as hard as a guest may look.
+const LOOKUP_MS: u64 = 50;
+/// How often the progress is shown: on a terminal, and where it becomes lines.
+const SHOW_EVERY: Duration = Duration::from_millis(200);
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Crawls until nothing new is found, the time is over, or a signal comes.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    ensure!(
+        args.network.is_some() || !args.bootnodes.is_empty(),
+        "nobody to ask: give --network or --bootnodes"
+    );
+    // Before the crawl, which takes long.
+    let json = args.json.as_deref().map(open).transpose()?;
+    let (json_here, answered) = (args.json.as_deref() == Some(Path::new("-")), args.answered);
+    let census = reactor()?.block_on(crawl(args))?;
+    if let Some(mut json) = json {
+        let written = census.write_json(&mut json, answered).and_then(|()| json.flush());
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            written => written.context("write the nodes")?,
+        }
+    }
+    let table = census.table(answered);
+    if json_here {
+        eprint!("{table}");
+    } else if let Err(error) = io::stdout().write_all(table.as_bytes())
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        return Err(error).context("write the table");
+    }
+    // Found nobody but those given: the answer is no.
+    Ok(if census.answered() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn open(path: &Path) -> anyhow::Result<Box<dyn Write>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(BufWriter::new(io::stdout())));
+    }
+    let file = File::create(path).with_context(|| format!("write {}", path.display()))?;
+    Ok(Box::new(BufWriter::new(file)))
+}
+
+/// What runs while it crawls.
+struct Crawler {
+    discovery: Arc<Discovery>,
+    table: Arc<PeerTable>,
+    /// Holds a node key for as long as it crawls: nobody shall know it again.
+    _datadir: tempfile::TempDir,
+}
+
+impl Crawler {
+    fn start(args: Args, bus: &Bus, fatal: &CancellationToken) -> anyhow::Result<Self> {
+        let datadir = tempfile::tempdir().context("make a folder for the node key")?;
+        let settings = tandem_peer_table::Config {
+            // Everybody is counted, wherever they are.
+            contacts_max: 1 << 20,
+            subnet_contacts_max: u32::MAX,
+            subnet_answer_max: usize::MAX,
+            ..tandem_peer_table::Config::default()
+        };
+        let deps = tandem_peer_table::Deps { bus: bus.clone(), fatal: fatal.clone() };
+        let table = PeerTable::start(settings, deps).context("start the table")?;
+        let defaults = DiscoveryConfig::default();
+        let config = DiscoveryConfig {
+            datadir: datadir.path().to_owned(),
+            addr: args.addr.unwrap_or(defaults.addr),
+            port: args.port,
+            tcp_port: 0,
+            network: args.network,
+            bootnodes: args.bootnodes,
+            lookup_fast_ms: LOOKUP_MS,
+            ..defaults
+        };
+        let (bus, fatal) = (bus.clone(), fatal.clone());
+        let deps = Deps { table: table.clone(), bus, fork_id: None, fatal };
+        match Discovery::start(&config, deps) {
+            Ok(discovery) => Ok(Self { discovery, table, _datadir: datadir }),
+            Err(error) => {
+                table.stop();
+                Err(error).context("start discovery")
+            }
+        }
+    }
+
+    fn stop(&self) {
+        self.discovery.stop();
+        self.table.stop();
+    }
+}
+
+async fn crawl(args: Args) -> anyhow::Result<Census> {
+    let limit = Duration::from_secs(args.time_limit);
+    let idle = Duration::from_secs(args.idle);
+    let (bus, fatal) = (Bus::default(), CancellationToken::new());
+    let mut discovered = bus.subscribe(PEERS_DISCOVERED);
+    let start = {
+        let (bus, fatal) = (bus.clone(), fatal.clone());
+        move || Crawler::start(args, &bus, &fatal)
+    };
+    let crawler = tokio::task::spawn_blocking(start).await??;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let mut census = Census::default();
+    let progress = Progress::new();
+    let (begin, mut news) = (Instant::now(), Instant::now());
+    let mut ticks = tokio::time::interval(progress.every());
+    while begin.elapsed() < limit && news.elapsed() < idle {
+        tokio::select! {
+            payload = discovered.next() => {
+                let event = payload.as_deref().and_then(PeersDiscovered::decode);
+                if event.is_some_and(|event| census.learn(event.contacts)) {
+                    news = Instant::now();
+                }
+            }
+            _ = ticks.tick() => {
+                progress.show(&census, crawler.discovery.status().packets_sent, begin.elapsed());
+            }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            () = fatal.cancelled() => anyhow::bail!("discovery has failed"),
+        }
+    }
+    progress.finish();
+    tokio::task::spawn_blocking(move || crawler.stop()).await?;
+    Ok(census)
+}
+
+/// Shown on standard error: a line that changes, or where that is no terminal, lines.
+struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    fn new() -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self(bar)
+    }
+
+    fn every(&self) -> Duration {
+        if self.0.is_some() { SHOW_EVERY } else { LINE_EVERY }
+    }
+
+    fn show(&self, census: &Census, sent: u64, elapsed: Duration) {
+        let (known, answered, records) = (census.known(), census.answered(), census.records());
+        let text =
+            format!("{known} nodes, {answered} answered, {records} records, {sent} packets sent");
+        match &self.0 {
+            Some(bar) => {
+                bar.set_message(text);
+                bar.tick();
+            }
+            None => eprintln!("{:>4} s: {text}", elapsed.as_secs()),
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

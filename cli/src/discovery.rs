@@ -1,0 +1,239 @@
+//! `tandem discovery`: discovery and peer-table without the rest of a node.
+
+use crate::{
+    node::{TelemetryArgs, reactor},
+    peer_table::TableArgs,
+};
+use anyhow::{Context, ensure};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
+    str::FromStr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tandem_chain::ChainSpec;
+use tandem_cluster::{Config, Network, Peers};
+use tandem_discv4::{ForkId, fork_id};
+use tandem_policy::Lookups;
+use tandem_primitives::B256;
+use tokio::{
+    runtime::Handle,
+    signal::unix::{SignalKind, signal},
+};
+use tracing::info;
+
+/// How often a line says how far it is.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+
+/// Options of `tandem discovery`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Directory of the node key and the known nodes; made when missing
+    #[arg(long, value_name = "DIR")]
+    datadir: PathBuf,
+    #[command(flatten)]
+    discovery: DiscoveryArgs,
+    /// A `tandem peer-table` to use, such as http://10.0.0.7:9602 [default: a table in this process]
+    #[arg(long, value_name = "URL")]
+    peer_table: Option<String>,
+    #[command(flatten)]
+    table: TableArgs,
+    /// Address of the metrics port
+    #[arg(long = "metrics.addr", value_name = "IP", default_value = "127.0.0.1")]
+    metrics_addr: IpAddr,
+    /// Port of /metrics, /livez and /readyz, 0 for a free one [default: none]
+    #[arg(long = "metrics.port", value_name = "PORT")]
+    metrics_port: Option<u16>,
+    /// Settings, of which the tables discovery and peer_table count (TOML, see
+    /// docs/configuration.md)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+}
+
+/// Options of discovery, shared by the commands that run it.
+#[derive(clap::Args)]
+pub struct DiscoveryArgs {
+    /// Address that discovery listens on [default: 0.0.0.0]
+    #[arg(long = "discovery.addr", value_name = "IP")]
+    addr: Option<IpAddr>,
+    /// UDP port that discovery listens on, 0 for a free one [default: 30303]
+    #[arg(long = "discovery.port", value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Public network to find nodes of: mainnet, sepolia, holesky or hoodi [default: none]
+    #[arg(long, value_name = "NAME")]
+    pub network: Option<Network>,
+    /// Nodes to begin with, enode:// or enr: [default: the network's]
+    #[arg(long, value_name = "NODE", value_delimiter = ',')]
+    bootnodes: Vec<String>,
+    /// Node lists in DNS, enrtree://KEY@DOMAIN, or none [default: the network's]
+    #[arg(long = "discovery.dns", value_name = "URL", value_delimiter = ',')]
+    dns: Vec<String>,
+    /// How others reach this node: extip:IP; any, the address that they see; none
+    #[arg(long, value_name = "HOW")]
+    nat: Option<Nat>,
+    /// How nodes are looked for: kademlia, single or legacy (see docs/configuration.md)
+    #[arg(long = "discovery.lookups", value_name = "POLICY")]
+    lookups: Option<Lookups>,
+}
+
+/// Where the own address comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Nat {
+    /// What others see.
+    Any,
+    /// The address that is listened on, if it is one.
+    None,
+    /// This one.
+    External(IpAddr),
+}
+
+impl FromStr for Nat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ip = text.strip_prefix("extip:").and_then(|ip| ip.parse().ok());
+        match text {
+            "any" => Ok(Self::Any),
+            "none" => Ok(Self::None),
+            _ => ip.map(Self::External).ok_or_else(|| "want any, none or extip:IP".to_owned()),
+        }
+    }
+}
+
+impl DiscoveryArgs {
+    /// Sets what was given, over what the configuration says.
+    pub fn apply(self, config: &mut tandem_cluster::DiscoveryConfig) {
+        config.addr = self.addr.unwrap_or(config.addr);
+        config.port = self.port.unwrap_or(config.port);
+        config.network = self.network.or(config.network);
+        config.bootnodes.extend(self.bootnodes);
+        config.lookups = self.lookups.unwrap_or(config.lookups);
+        if !self.dns.is_empty() {
+            let urls = self.dns.into_iter().filter(|url| url != "none");
+            config.dns_lists = Some(urls.collect());
+        }
+        match self.nat {
+            Some(Nat::External(ip)) => config.external_ip = Some(ip),
+            Some(Nat::None) => (config.external_ip, config.external_votes_min) = (None, 0),
+            Some(Nat::Any) => config.external_ip = None,
+            None => {}
+        }
+        // Peers cannot connect yet: nothing to announce.
+        config.tcp_port = 0;
+    }
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    reactor()?.block_on(serve(args))
+}
+
+async fn serve(args: Args) -> anyhow::Result<ExitCode> {
+    let mut config = match &args.config {
+        Some(path) => Config::load(path).context("configuration")?,
+        None => Config::default(),
+    };
+    config = config.at(&args.datadir);
+    ensure!(
+        args.peer_table.is_none() || !args.table.is_given(),
+        "--peers.target and --peers.connected are for the process of the table",
+    );
+    args.table.apply(&mut config.peer_table);
+    args.discovery.apply(&mut config.discovery);
+    let fork_id = config.discovery.network.and_then(current_fork_id);
+    let telemetry = args.telemetry.start("info")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let (elsewhere, runtime) = (args.peer_table, Handle::current());
+    let start = move || {
+        let started = match elsewhere {
+            Some(url) => Peers::start_over(&url, &config.discovery, fork_id, &runtime),
+            None => Peers::start(config, fork_id),
+        };
+        started.context("start discovery")
+    };
+    let mut peers = tokio::task::spawn_blocking(start).await??;
+    if let Some(port) = args.metrics_port {
+        peers.serve_metrics(SocketAddr::new(args.metrics_addr, port), &telemetry).await?;
+    }
+    let mut ticks = tokio::time::interval(REPORT_EVERY);
+    ticks.tick().await;
+    let code = loop {
+        tokio::select! {
+            _ = terminate.recv() => break ExitCode::SUCCESS,
+            _ = interrupt.recv() => break ExitCode::SUCCESS,
+            () = peers.failed() => break ExitCode::FAILURE,
+            _ = ticks.tick() => report(&peers).await,
+        }
+    };
+    info!("stopping");
+    tokio::task::spawn_blocking(move || peers.stop()).await?;
+    tokio::task::spawn_blocking(move || telemetry.shutdown()).await?;
+    Ok(code)
+}
+
+async fn report(peers: &Peers) {
+    let status = peers.status();
+    let table = peers.table();
+    let Ok(Ok(stats)) = tokio::task::spawn_blocking(move || table.stats()).await else { return };
+    info!(
+        contacts = stats.contacts,
+        proven = stats.proven,
+        received = status.packets_received,
+        sent = status.packets_sent,
+        dropped = status.packets_dropped,
+        "discovery",
+    );
+}
+
+/// What a node of this network says that follows it. Nobody here follows the chain, so the clock
+/// has to say which forks have passed.
+fn current_fork_id(network: Network) -> Option<ForkId> {
+    let spec = ChainSpec::for_chain_id(network.chain_id())?;
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+    Some(fork_id_at(&spec, network.genesis_hash(), unix))
+}
+
+pub fn fork_id_at(spec: &ChainSpec, genesis: B256, unix: u64) -> ForkId {
+    let points = spec.fork_points();
+    let genesis_time = spec.genesis_header(B256::ZERO).timestamp;
+    // All forks by number lie before the merge, which all public networks have behind them.
+    fork_id((genesis, genesis_time), &points.blocks, &points.times, (u64::MAX, unix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against the ids that geth's own tests expect (core/forkid/forkid_test.go).
+    #[test]
+    fn networks_announce_the_fork_of_the_time() {
+        let cases = [
+            (Network::Mainnet, 1_710_338_135, 0x9f3d_2254, 1_746_612_311),
+            (Network::Mainnet, 1_764_798_551, 0x5167_e2a6, 1_765_290_071),
+            (Network::Mainnet, 1_767_747_671, 0x07c9_462e, 0),
+            (Network::Sepolia, 1_741_159_776, 0xed88_b5fd, 1_760_427_360),
+            (Network::Hoodi, 1_742_999_831, 0xbef7_1d30, 1_742_999_832),
+            (Network::Hoodi, 1_762_955_544, 0x23aa_1351, 0),
+        ];
+        for (network, unix, hash, next) in cases {
+            let spec = ChainSpec::for_chain_id(network.chain_id()).unwrap();
+            let hash = u32::to_be_bytes(hash);
+            let id = fork_id_at(&spec, network.genesis_hash(), unix);
+            assert_eq!(id, ForkId { hash, next }, "{network} at {unix}");
+        }
+        assert!(Network::ALL.into_iter().all(|network| current_fork_id(network).is_some()));
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        assert_eq!("extip:1.2.3.4".parse(), Ok(Nat::External([1, 2, 3, 4].into())));
+        assert_eq!(["any", "none"].map(str::parse), [Ok(Nat::Any), Ok(Nat::None)]);
+        for text in ["", "extip:", "extip:host", "upnp", "1.2.3.4"] {
+            assert_eq!(text.parse::<Nat>().unwrap_err(), "want any, none or extip:IP");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The table in another process, as discovery sees it.
+
+use crate::metrics as names;
+use metrics::counter;
+use serde::Deserialize;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_bus::{Bus, Subscription};
+use tandem_primitives::B256;
+use tandem_proto::{
+    event::{Contact, PEERS_DISCOVERED, PEERS_TARGET, PeersDiscovered, PeersTarget},
+    limits::{DISCOVERED_CONTACTS_MAX, PEERS_MESSAGE_BYTES_MAX},
+    peer_table::{Error, PeerTableApi, Result, Stats},
+    wire::peer_table::v1::{self, peer_table_client::PeerTableClient},
+};
+use tokio::{
+    runtime::Handle,
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::transport::{Channel, Endpoint};
+use tracing::{debug, info, warn};
+
+/// First wait before another attempt to connect; it doubles with each.
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+/// Longest wait before another attempt: short, as a table is back in a moment.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// A connection that lived longer is followed by the next at once.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// How a [`Client`] behaves. All times in milliseconds.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientConfig {
+    /// Longest time that opening a connection may take.
+    pub connect_ms_max: u64,
+    /// Longest wait for an answer.
+    pub answer_ms_max: u64,
+    /// Between two HTTP/2 pings, and the longest wait for the answer to one.
+    pub keep_alive_ms: u64,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self { connect_ms_max: 1_000, answer_ms_max: 1_000, keep_alive_ms: 2_000 }
+    }
+}
+
+/// Not an address that one can connect to.
+#[derive(Debug, thiserror::Error)]
+#[error("{endpoint} is no endpoint: {error}")]
+pub struct EndpointError {
+    endpoint: String,
+    error: tonic::transport::Error,
+}
+
+/// A client of one [`Server`](super::Server), and the bridge between its bus and this process':
+/// what is published on `peers.discovered` here goes there, what happens to the target there is
+/// published on `peers.target` here.
+///
+/// Calls wait for the answer (see [`ClientConfig`]) and so do not belong into async code, where
+/// they panic.
+pub struct Client {
+    shared: Arc<Shared>,
+    _stop: DropGuard,
+}
+
+/// The connection, `None` while there is none.
+type Link = Option<PeerTableClient<Channel>>;
+
+struct Shared {
+    config: ClientConfig,
+    runtime: Handle,
+    bus: Bus,
+    link: watch::Sender<Link>,
+}
+
+impl Client {
+    /// A client that connects in the background, on `runtime`, to an endpoint such as
+    /// `http://10.0.0.7:9602`, and serves `bus`.
+    ///
+    /// # Errors
+    /// [`EndpointError`]. That nobody is there is no error: see [`PeerTableApi`].
+    pub fn connect(
+        endpoint: &str,
+        config: ClientConfig,
+        bus: Bus,
+        runtime: &Handle,
+    ) -> Result<Arc<Self>, EndpointError> {
+        names::describe_client();
+        let keep_alive = Duration::from_millis(config.keep_alive_ms);
+        let to = Endpoint::from_shared(endpoint.to_owned())
+            .map_err(|error| EndpointError { endpoint: endpoint.to_owned(), error })?
+            .connect_timeout(Duration::from_millis(config.connect_ms_max))
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(keep_alive)
+            .keep_alive_timeout(keep_alive)
+            .keep_alive_while_idle(true);
+        let discovered = bus.subscribe(PEERS_DISCOVERED);
+        let (link, _) = watch::channel(None);
+        let shared = Arc::new(Shared { config, runtime: runtime.clone(), bus, link });
+        let stop = CancellationToken::new();
+        let (working, stopped) = (shared.clone(), stop.clone());
+        runtime.spawn(async move {
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = keep_connected(&working, &to) => {}
+                () = forward(&working, discovered) => {}
+            }
+        });
+        Ok(Arc::new(Self { shared, _stop: stop.drop_guard() }))
+    }
+
+    /// Whether there is a connection now.
+    pub fn is_connected(&self) -> bool {
+        self.shared.link.borrow().is_some()
+    }
+
+    /// Makes one call and waits for its answer.
+    fn call<R>(&self, call: impl AsyncFnOnce(PeerTableClient<Channel>) -> Result<R>) -> Result<R> {
+        let link = self.shared.link.borrow().clone();
+        let Some(calls) = link else {
+            return Err(Error::Unavailable("no connection to peer-table".to_owned()));
+        };
+        let answer = async { timeout(self.shared.answer_wait(), call(calls)).await };
+        self.shared.runtime.block_on(answer).unwrap_or_else(|_| Err(late()))
+    }
+}
+
+fn late() -> Error {
+    Error::Unavailable("peer-table did not answer in time".to_owned())
+}
+
+impl Shared {
+    fn answer_wait(&self) -> Duration {
+        Duration::from_millis(self.config.answer_ms_max)
+    }
+}
+
+async fn keep_connected(shared: &Shared, to: &Endpoint) {
+    let mut backoff = BACKOFF_MIN;
+    let mut reported = false;
+    loop {
+        let (lived, status) = serve(shared, to).await;
+        if lived.is_some() {
+            counter!(names::CONNECTIONS_LOST).increment(1);
+            warn!(%status, "connection to peer-table lost");
+            reported = false;
+        } else if !reported {
+            warn!(%status, endpoint = %to.uri(), "no connection to peer-table");
+            reported = true;
+        }
+        if lived.is_some_and(|lived| lived >= SETTLED) {
+            backoff = BACKOFF_MIN;
+        }
+        // Many clients that lost the same server do not come back at the same moment.
+        sleep(backoff.mul_f64(rand::random_range(0.5..1.0))).await;
+        backoff = (backoff * 2).min(BACKOFF_MAX);
+    }
+}
+
+/// Takes the connection away when it is lost, or when the client is dropped.
+struct Connected<'a>(&'a Shared);
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.0.link.send_replace(None);
+    }
+}
+
+/// One connection from beginning to end: how long it lived, if it came to be, and why it ended.
+async fn serve(shared: &Shared, to: &Endpoint) -> (Option<Duration>, tonic::Status) {
+    let open = async {
+        let channel = to.connect().await.map_err(|error| {
+            tonic::Status::unavailable(
+                std::error::Error::source(&error).unwrap_or(&error).to_string(),
+            )
+        })?;
+        let mut calls = PeerTableClient::new(channel)
+            .max_decoding_message_size(PEERS_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(PEERS_MESSAGE_BYTES_MAX);
+        let target = calls.watch_target(v1::WatchTargetRequest {}).await?.into_inner();
+        Ok((calls, target))
+    };
+    let wait = Duration::from_millis(shared.config.connect_ms_max);
+    let (calls, mut target) = match timeout(wait, open).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(status)) => return (None, status),
+        Err(_) => return (None, tonic::Status::deadline_exceeded("no answer to a new stream")),
+    };
+    let since = Instant::now();
+    shared.link.send_replace(Some(calls));
+    let _connected = Connected(shared);
+    counter!(names::CONNECTIONS).increment(1);
+    info!(endpoint = %to.uri(), "connected to peer-table");
+    let status = loop {
+        match target.message().await {
+            Ok(Some(message)) => match PeersTarget::try_from(message) {
+                Ok(target) => shared.bus.publish(PEERS_TARGET, target.encode()),
+                Err(error) => break tonic::Status::data_loss(error.to_string()),
+            },
+            Ok(None) => break tonic::Status::unavailable("peer-table ended the stream"),
+            Err(status) => break status,
+        }
+    };
+    (Some(since.elapsed()), status)
+}
+
+/// Sends on what is published, one message after the other, what waits in one. Lost with its
+/// connection is a batch only once: sent again, its failures might count twice.
+async fn forward(shared: &Shared, mut discovered: Subscription) {
+    let mut link = shared.link.subscribe();
+    let mut held = None;
+    loop {
+        let mut contacts = match held.take() {
+            Some(contacts) => contacts,
+            None => match discovered.next().await {
+                Some(payload) => decode(&payload),
+                None => return,
+            },
+        };
+        let calls = match link.wait_for(Option::is_some).await {
+            Ok(link) => link.clone(),
+            Err(_) => return,
+        };
+        while let Some(payload) = discovered.try_next() {
+            let mut more = decode(&payload);
+            if contacts.len() + more.len() > DISCOVERED_CONTACTS_MAX {
+                held = Some(more);
+                break;
+            }
+            contacts.append(&mut more);
+        }
+        let Some(mut calls) = calls else { continue };
+        if contacts.is_empty() {
+            continue;
+        }
+        let sent =
+            timeout(shared.answer_wait(), calls.apply_batch(v1::ApplyBatchRequest::from(contacts)))
+                .await;
+        if let Err(error) = sent.map_or_else(|_| Err(late()), |sent| sent.map_err(Error::from)) {
+            counter!(names::LOST_BATCHES).increment(1);
+            debug!(%error, "peer-table did not take a batch");
+        }
+    }
+}
+
+fn decode(payload: &[u8]) -> Vec<Contact> {
+    let Some(event) = PeersDiscovered::decode(payload) else {
+        counter!(names::LOST_BATCHES).increment(1);
+        warn!(bytes = payload.len(), "malformed event of discovered peers");
+        return Vec::new();
+    };
+    event.contacts
+}
+
+impl PeerTableApi for Client {
+    fn apply_batch(&self, contacts: Vec<Contact>) -> Result<()> {
+        self.call(async |mut calls| {
+            calls.apply_batch(v1::ApplyBatchRequest::from(contacts)).await?;
+            Ok(())
+        })
+    }
+
+    fn sample_for_lookup(&self) -> Result<Option<Contact>> {
+        self.call(async |mut calls| {
+            let answer = calls.sample_for_lookup(v1::SampleForLookupRequest {}).await?;
+            Ok(answer.into_inner().try_into()?)
+        })
+    }
+
+    fn sample_for_enr(&self) -> Result<Option<Contact>> {
+        self.call(async |mut calls| {
+            let answer = calls.sample_for_enr(v1::SampleForEnrRequest {}).await?;
+            Ok(answer.into_inner().try_into()?)
+        })
+    }
+
+    fn closest(&self, target: B256, count: usize) -> Result<Vec<Contact>> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        self.call(async |mut calls| {
+            let answer = calls.closest(v1::ClosestRequest::from((target, count))).await?;
+            Ok(answer.into_inner().try_into()?)
+        })
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        self.call(async |mut calls| {
+            Ok(calls.get_stats(v1::GetStatsRequest {}).await?.into_inner().into())
+        })
+    }
+
+    fn set_connected(&self, count: u32) -> Result<()> {
+        self.call(async |mut calls| {
+            calls.set_connected(v1::SetConnectedRequest::from(count)).await?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! The table as a gRPC service.
+
+use crate::{PeerTable, actor::Message, metrics as names};
+use metrics::gauge;
+use std::{io, pin::Pin, sync::Arc, time::Duration};
+use tandem_bus::{Bus, Subscription};
+use tandem_primitives::B256;
+use tandem_proto::{
+    event::{Contact, PEERS_TARGET, PeersTarget},
+    limits::PEERS_MESSAGE_BYTES_MAX,
+    peer_table::{Error, PeerTableApi},
+    wire::peer_table::v1::{
+        self,
+        peer_table_server::{self as generated, PeerTableServer},
+    },
+};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, mpsc},
+    time::sleep,
+};
+use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, transport::server::TcpIncoming};
+
+/// Clients that may watch the target at a time. One discovery needs one; the others are of
+/// connections that are dying.
+const WATCHERS_MAX: usize = 64;
+/// Calls of one connection at a time.
+const CALLS_MAX: u32 = 64;
+/// How long a connection that does not end may hold up the end of the server.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// HTTP/2 pings, so that the stream of a host that vanished ends.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Offers a [`PeerTable`] to clients in other processes.
+pub struct Server {
+    service: Service,
+}
+
+impl Server {
+    /// A server of this table. `bus` is where the table publishes `peers.target`.
+    pub fn new(table: Arc<PeerTable>, bus: Bus) -> Self {
+        names::describe_server();
+        let watchers = Arc::new(Semaphore::new(WATCHERS_MAX));
+        let stop = CancellationToken::new();
+        Self { service: Service(Arc::new(Inner { table, bus, watchers, stop })) }
+    }
+
+    /// Answers calls until `stop` is cancelled.
+    ///
+    /// # Errors
+    /// The listener's.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+        let ended = self.service.0.stop.clone();
+        let _ends_streams = ended.clone().drop_guard();
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let api = PeerTableServer::new(self.service)
+            .max_decoding_message_size(PEERS_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(PEERS_MESSAGE_BYTES_MAX);
+        let server = tonic::transport::Server::builder()
+            .max_concurrent_streams(CALLS_MAX)
+            .http2_keepalive_interval(Some(KEEP_ALIVE))
+            .http2_keepalive_timeout(Some(KEEP_ALIVE))
+            .add_service(api)
+            .serve_with_incoming_shutdown(incoming, {
+                let stop = stop.clone();
+                async move {
+                    stop.cancelled().await;
+                    ended.cancel();
+                }
+            });
+        let overdue = async {
+            stop.cancelled().await;
+            sleep(DRAIN_MAX).await;
+        };
+        tokio::select! {
+            result = server => result.map_err(io::Error::other),
+            () = overdue => Ok(()),
+        }
+    }
+}
+
+struct Inner {
+    table: Arc<PeerTable>,
+    bus: Bus,
+    watchers: Arc<Semaphore>,
+    /// Ends the streams.
+    stop: CancellationToken,
+}
+
+#[derive(Clone)]
+struct Service(Arc<Inner>);
+
+type Answers = mpsc::Sender<Result<v1::WatchTargetResponse, Status>>;
+type TargetStream = Pin<Box<dyn Stream<Item = Result<v1::WatchTargetResponse, Status>> + Send>>;
+
+impl Service {
+    /// Says how far the target is reached until nobody listens any more.
+    async fn watch(&self, mut target: Subscription, answers: &Answers) -> Result<(), Error> {
+        let stats = self.0.table.ask_async(Message::Stats).await?;
+        let mut next = Some(PeersTarget { completion: stats.completion() });
+        loop {
+            if let Some(target) = next.take()
+                && answers.send(Ok(target.into())).await.is_err()
+            {
+                return Ok(());
+            }
+            let payload = tokio::select! {
+                payload = target.next() => payload,
+                () = answers.closed() => return Ok(()),
+                () = self.0.stop.cancelled() => None,
+            };
+            let Some(mut payload) = payload else {
+                return Err(Error::Unavailable("peer-table is stopping".to_owned()));
+            };
+            // Only the last one counts.
+            while let Some(later) = target.try_next() {
+                payload = later;
+            }
+            next = PeersTarget::decode(&payload);
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl generated::PeerTable for Service {
+    type WatchTargetStream = TargetStream;
+
+    async fn apply_batch(
+        &self,
+        request: Request<v1::ApplyBatchRequest>,
+    ) -> Result<Response<v1::ApplyBatchResponse>, Status> {
+        self.0.table.apply_batch(Vec::<Contact>::try_from(request.into_inner())?)?;
+        Ok(Response::new(v1::ApplyBatchResponse {}))
+    }
+
+    async fn sample_for_lookup(
+        &self,
+        _request: Request<v1::SampleForLookupRequest>,
+    ) -> Result<Response<v1::SampleForLookupResponse>, Status> {
+        Ok(Response::new(self.0.table.ask_async(Message::SampleForLookup).await?.into()))
+    }
+
+    async fn sample_for_enr(
+        &self,
+        _request: Request<v1::SampleForEnrRequest>,
+    ) -> Result<Response<v1::SampleForEnrResponse>, Status> {
+        Ok(Response::new(self.0.table.ask_async(Message::SampleForEnr).await?.into()))
+    }
+
+    async fn closest(
+        &self,
+        request: Request<v1::ClosestRequest>,
+    ) -> Result<Response<v1::ClosestResponse>, Status> {
+        let (target, count) = <(B256, usize)>::try_from(request.into_inner())?;
+        let ask = |reply| Message::Closest(target, count, reply);
+        Ok(Response::new(self.0.table.ask_async(ask).await?.into()))
+    }
+
+    async fn get_stats(
+        &self,
+        _request: Request<v1::GetStatsRequest>,
+    ) -> Result<Response<v1::GetStatsResponse>, Status> {
+        Ok(Response::new(self.0.table.ask_async(Message::Stats).await?.into()))
+    }
+
+    async fn set_connected(
+        &self,
+        request: Request<v1::SetConnectedRequest>,
+    ) -> Result<Response<v1::SetConnectedResponse>, Status> {
+        self.0.table.set_connected(request.into_inner().into())?;
+        Ok(Response::new(v1::SetConnectedResponse {}))
+    }
+
+    async fn watch_target(
+        &self,
+        _request: Request<v1::WatchTargetRequest>,
+    ) -> Result<Response<TargetStream>, Status> {
+        let permit = self.0.watchers.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| Status::resource_exhausted("too many watch the target"))?;
+        // Heard from now on, so that nothing is missed while the table is asked.
+        let target = self.0.bus.subscribe(PEERS_TARGET);
+        let (answers, receiver) = mpsc::channel(1);
+        let service = self.clone();
+        tokio::spawn(async move {
+            gauge!(names::WATCHERS).increment(1);
+            if let Err(error) = service.watch(target, &answers).await {
+                let _ = answers.try_send(Err(error.into()));
+            }
+            gauge!(names::WATCHERS).decrement(1);
+            drop(permit);
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}
