@@ -52,7 +52,8 @@ check: fmt clippy test conformance-sample doc
 
 # Benches: the trie against ethrex-trie, alloy-trie and its hashing, the peer table against scans,
 # reads of the state over layers, newPayload for each corpus (more of them by
-# TANDEM_CORPORA=folder:folder), the proof stream in process and over gRPC
+# TANDEM_CORPORA=folder:folder), the proof stream in process and over gRPC, two KZG libraries,
+# blob-validator over gRPC
 bench *ARGS:
     cargo bench --locked --workspace \
         --bench trie \
@@ -62,11 +63,18 @@ bench *ARGS:
         --bench state_view \
         --bench new_payload \
         --bench proof_transport \
+        --bench libraries \
+        --bench blob_service \
         {{ ARGS }}
 
-# Memory over 20,000 blocks must stay flat
+# Two hundred nodes and some of geth's on loopback: how soon they know each other, and what they cost
+# once they do, beside the legacy policy (about ten minutes)
+net:
+    cargo bench --locked --workspace --bench net
+
+# Memory over 20,000 blocks, and over a million sidecars, must stay flat
 soak:
-    cargo bench --locked --workspace --bench soak
+    cargo bench --locked --workspace --bench soak --bench blob_soak
 
 # Fuzz one target, guided by coverage; what is new goes to its corpus folder (docs/fuzzing.md)
 fuzz TARGET SECONDS="60" *ARGS: fuzz-build

@@ -17,6 +17,7 @@ use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
+use tandem_blob_validator::BlobValidator;
 use tandem_bus::Bus;
 use tandem_cluster_tests::{Corpus, Recorded};
 use tandem_executor::Executor;
@@ -111,12 +112,16 @@ fn capture(runtime: &Runtime) -> (Arc<StorageWriter>, Vec<Seen>) {
     let storage = StorageWriter::create_in_memory(genesis, config, deps).unwrap();
     let seen = Arc::<Mutex<Vec<Seen>>>::default();
     let inner = workers(&storage);
+    let (bus, fatal) = (Bus::default(), CancellationToken::new());
+    let deps = tandem_blob_validator::Deps { bus: bus.clone(), fatal: fatal.clone() };
+    let blobs = BlobValidator::start(tandem_blob_validator::Config::default(), deps).unwrap();
     let deps = tandem_executor::Deps {
         storage: storage.clone(),
         proof: Arc::new(Noting { inner: inner.clone(), seen: seen.clone() }),
-        bus: Bus::default(),
+        blobs,
+        bus,
         policies: LivePolicies::default(),
-        fatal: CancellationToken::new(),
+        fatal,
     };
     let executor = Executor::start(tandem_executor::Config::default(), deps).unwrap();
     let engine = Engine::new(runtime, &executor.handle());

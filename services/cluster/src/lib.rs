@@ -1,5 +1,6 @@
 //! Starts the services in one process: `tandem node`, the demo and the tests share one
 //! [`Cluster::start`]; [`Cluster::start_in_memory`] is the same over a database in memory.
+//! [`Peers::start`] are the two that find peers, alone.
 //!
 //! ```text
 //!            ┌──────────── executor ────────────┐
@@ -18,12 +19,17 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod config;
+mod forks;
 mod http;
 mod import;
+mod peers;
 mod start;
 
 pub use config::{Config, ConfigError, Ports};
+pub use http::operations_router;
 pub use import::{BlockFile, ImportError, Imported, import};
+pub use peers::Peers;
 pub use start::{Cluster, Error};
+pub use tandem_discovery::{Config as DiscoveryConfig, Network};
 pub use tandem_executor::{Handle, rpc::ClientInfo};
 pub use tandem_storage_writer::{Difference, Report};

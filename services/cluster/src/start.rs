@@ -1,5 +1,6 @@
 use crate::{
     config::{Config, Ports},
+    forks::Forks,
     http::operations_router,
 };
 use axum::Router;
@@ -7,7 +8,7 @@ use std::{io, net::SocketAddr, sync::Arc};
 use tandem_auth::Secret;
 use tandem_blob_validator::BlobValidator;
 use tandem_bus::Bus;
-use tandem_discovery::Discovery;
+use tandem_discovery::{Discovery, Network};
 use tandem_executor::{
     Executor, Handle,
     rpc::{self, ClientInfo, Limits},
@@ -16,6 +17,8 @@ use tandem_multiproof_workers::{MultiproofWorkers, grpc};
 use tandem_peer_table::PeerTable;
 use tandem_policy::LivePolicies;
 use tandem_proto::{
+    blob_validator::BlobApi,
+    discovery::{DiscoveryApi, Status},
     event::{CHAIN_PERSISTED, ChainEvent},
     storage::StorageApi,
 };
@@ -37,6 +40,9 @@ pub enum Error {
     /// Discovery cannot listen, or cannot use its node key.
     #[error(transparent)]
     Discovery(#[from] tandem_discovery::Error),
+    /// peer-table shall be called where nothing can be.
+    #[error(transparent)]
+    Endpoint(#[from] tandem_peer_table::grpc::EndpointError),
     /// The secret of the Engine API cannot be used.
     #[error(transparent)]
     Secret(#[from] tandem_auth::Error),
@@ -48,6 +54,9 @@ pub enum Error {
         /// What the operating system said.
         error: io::Error,
     },
+    /// Peers of another chain than the data directory's were asked for.
+    #[error("the data directory holds another chain than {0}")]
+    Network(Network),
     /// The operating system has no thread to give.
     #[error("start threads: {0}")]
     Threads(#[from] io::Error),
@@ -60,7 +69,7 @@ pub struct Cluster {
     executor: Executor,
     blobs: Arc<BlobValidator>,
     peers: Arc<PeerTable>,
-    discovery: Option<Arc<Discovery>>,
+    discovery: Option<(Arc<Discovery>, Forks)>,
     servers: JoinSet<io::Result<()>>,
     stopping: CancellationToken,
     fatal: CancellationToken,
@@ -68,6 +77,9 @@ pub struct Cluster {
     http_address: Option<SocketAddr>,
     /// Where the proof stream is to be offered, then where it is.
     proof_address: Option<SocketAddr>,
+    /// The same for blob-validator, with the bytes that may be on their way in.
+    blob_address: Option<SocketAddr>,
+    blob_bytes_max: usize,
 }
 
 impl Cluster {
@@ -100,6 +112,8 @@ impl Cluster {
         ) -> Result<Arc<StorageWriter>, tandem_storage_writer::Error>,
     ) -> Result<Self, Error> {
         let proof_address = config.multiproof_workers.grpc_addr;
+        let blob_address = config.blob_validator.grpc_addr;
+        let blob_bytes_max = config.blob_validator.waiting_bytes_max;
         let bus = Bus::default();
         let fatal = CancellationToken::new();
         let on_persisted = {
@@ -134,6 +148,7 @@ impl Cluster {
             tandem_executor::Deps {
                 storage: api,
                 proof: workers.clone(),
+                blobs: blobs.clone(),
                 bus: bus.clone(),
                 policies,
                 fatal: fatal.clone(),
@@ -144,10 +159,18 @@ impl Cluster {
             tandem_peer_table::Deps { bus: bus.clone(), fatal: fatal.clone() },
         )?;
         let discovery = if config.with_discovery {
-            Some(start_discovery(config.discovery, config.discovery_port_moves, || {
+            let chain = executor.handle().chain().clone();
+            let network = config.discovery.network;
+            if let Some(network) = network.filter(|it| it.genesis_hash() != chain.genesis().hash) {
+                return Err(Error::Network(network));
+            }
+            let fork_id = Some(chain.fork_id()?);
+            let discovery = start_discovery(config.discovery, config.discovery_port_moves, || {
                 let (table, bus, fatal) = (peers.clone(), bus.clone(), fatal.clone());
-                tandem_discovery::Deps { table, bus, fork_id: None, fatal }
-            })?)
+                tandem_discovery::Deps { table, bus, fork_id, fatal }
+            })?;
+            let forks = Forks::start(&bus, chain, discovery.clone(), &fatal)?;
+            Some((discovery, forks))
         } else {
             None
         };
@@ -164,12 +187,24 @@ impl Cluster {
             engine_address: None,
             http_address: None,
             proof_address,
+            blob_address,
+            blob_bytes_max,
         })
+    }
+
+    /// blob-validator, as the executor has it.
+    pub fn blobs(&self) -> Arc<dyn BlobApi> {
+        self.blobs.clone()
     }
 
     /// The executor's handle.
     pub fn handle(&self) -> Handle {
         self.executor.handle()
+    }
+
+    /// What discovery is doing, `None` where it does not run.
+    pub fn discovery(&self) -> Option<Status> {
+        self.discovery.as_ref().map(|(discovery, _)| discovery.status())
     }
 
     /// Recomputes the tries from the state and runs the pending blocks up to the head through them
@@ -203,6 +238,10 @@ impl Cluster {
             Some(address) => Some(listen(address).await?),
             None => None,
         };
+        let blobs = match self.blob_address {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
         let handle = self.executor.handle();
         let traces = {
             let telemetry = telemetry.clone();
@@ -213,7 +252,8 @@ impl Cluster {
         let methods = rpc::engine_methods(&handle, client.clone());
         self.spawn("engine", engine, rpc::engine_router(methods, secret, Limits::engine()));
         let methods = rpc::eth_methods(&handle, client);
-        self.spawn("http", http, rpc::public_router(methods, traces, Limits::public()));
+        let limits = Limits::public().with_blobs(handle.spec());
+        self.spawn("http", http, rpc::public_router(methods, traces, limits));
         if let Some(listener) = metrics {
             self.spawn("metrics", listener, operations_router(telemetry.clone()));
         }
@@ -221,6 +261,13 @@ impl Cluster {
             let server = grpc::Server::start(self.workers.clone(), self.fatal.clone())?;
             self.proof_address = listener.local_addr().ok();
             info!(port = "proof", address = ?self.proof_address, "listening");
+            self.servers.spawn(server.serve(listener, self.stopping.clone()));
+        }
+        if let Some(listener) = blobs {
+            let blobs = self.blobs.clone();
+            let server = tandem_blob_validator::grpc::Server::new(blobs, self.blob_bytes_max);
+            self.blob_address = listener.local_addr().ok();
+            info!(port = "blobs", address = ?self.blob_address, "listening");
             self.servers.spawn(server.serve(listener, self.stopping.clone()));
         }
         Ok(())
@@ -248,6 +295,11 @@ impl Cluster {
         self.proof_address
     }
 
+    /// Where blob-validator is offered, `None` when it is not.
+    pub fn blob_address(&self) -> Option<SocketAddr> {
+        self.blob_address
+    }
+
     /// Waits until a service dies; a healthy cluster never returns from here.
     pub async fn failed(&mut self) {
         let server_gone = async {
@@ -268,7 +320,8 @@ impl Cluster {
         self.stopping.cancel();
         while self.servers.join_next().await.is_some() {}
         let stop = move || {
-            if let Some(discovery) = self.discovery {
+            if let Some((discovery, forks)) = self.discovery {
+                forks.stop();
                 discovery.stop();
             }
             self.peers.stop();

@@ -128,3 +128,33 @@ fn a_small_cluster_answers_from_its_genesis_and_verifies() {
     let refused = Cluster::start_in_memory(Config::small(), "{".as_bytes());
     assert!(matches!(refused, Err(tandem_cluster::Error::StorageWriter(_))));
 }
+
+/// The record of a node names the fork that its head is on (EIP-2124), and a preset of another
+/// network is refused.
+#[test]
+fn discovery_announces_the_fork_of_the_chain() {
+    let config = |network| {
+        let mut config = Config::small();
+        let folder = tempfile::tempdir().unwrap();
+        config.discovery.datadir = folder.path().to_owned();
+        config.discovery.addr = std::net::Ipv4Addr::LOCALHOST.into();
+        config.discovery.port = 0;
+        config.discovery.network = network;
+        config.with_discovery = true;
+        (config, folder)
+    };
+    let (config_alone, _folder) = config(None);
+    let cluster = Cluster::start_in_memory(config_alone, GENESIS.as_bytes()).unwrap();
+    let chain = cluster.handle().chain().clone();
+    let expect = chain.fork_id().unwrap();
+    // No fork after genesis: its hash alone.
+    let alone = tandem_discv4::fork_id((chain.genesis().hash, 0), &[], &[], (0, 0));
+    assert_eq!(expect, alone);
+    let record: tandem_discv4::Enr = cluster.discovery().unwrap().enr.parse().unwrap();
+    assert_eq!(record.eth(), Some(expect));
+    runtime().block_on(cluster.stop());
+
+    let (mainnet, _folder) = config(Some(tandem_cluster::Network::Mainnet));
+    let refused = Cluster::start_in_memory(mainnet, GENESIS.as_bytes()).err().unwrap();
+    assert_eq!(refused.to_string(), "the data directory holds another chain than mainnet");
+}

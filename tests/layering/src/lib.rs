@@ -29,7 +29,8 @@ fn may_import(from: &str, to: &str) -> bool {
         "services/cluster" => to != "cli" && !to.starts_with("tests/"),
         "cli" => {
             let tools = to.starts_with("tracing/") || to == "tests/conformance";
-            to.starts_with("services/") || tools || pure || kit
+            // Its tools hear the events and make the calls.
+            to.starts_with("services/") || to == "proto" || tools || pure || kit
         }
         _ if from.starts_with("crates/pure/") => pure,
         _ if from.starts_with("crates/kit/") => {

@@ -18,7 +18,7 @@ pub enum TraceLevel {
     /// Stages of a payload (`info_span!` and above): tens of spans per block.
     #[default]
     Stage,
-    /// Also single transactions and proof jobs (`debug_span!`, `trace_span!`): thousands per block.
+    /// Also single proof jobs (`debug_span!`, `trace_span!`): up to thousands per block.
     Job,
 }
 
