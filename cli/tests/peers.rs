@@ -153,7 +153,10 @@ fn a_killed_peer_table_comes_back_with_its_snapshot_while_discovery_goes_on() {
     eventually("the snapshot", written);
 
     table.kill();
-    eventually("the loss is noticed", || subject.table().stats().err());
+    // A batch that is on its way when the connection goes may be lost; what is found later is not.
+    eventually("the loss is noticed", || {
+        subject.table().stats().err().filter(|error| error.to_string().contains("no connection"))
+    });
     let sent = subject.status().packets_sent;
     let newcomer = node(folder, 4, &[subject.status().enode]);
     eventually("discovery goes on", || (subject.status().packets_sent > sent + 20).then_some(()));

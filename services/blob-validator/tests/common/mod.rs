@@ -1,9 +1,14 @@
 //! Sidecars that are valid, and ways to spoil them.
 #![allow(dead_code)]
 
+pub mod flood;
+
 use blst::min_pk::SecretKey;
 use futures_util::FutureExt;
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
 use tandem_blob_validator::{BlobValidator, Config, Deps};
 use tandem_bus::Bus;
 use tandem_kzg::{Setup, versioned_hash};
@@ -11,6 +16,8 @@ use tandem_proto::blob_validator::{
     BLOB_BYTES, BlobApi, Bundle, Commitment, Form, Pending, Proof, Rule, Status,
 };
 use tokio_util::sync::CancellationToken;
+
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A blob with everything that belongs to it.
 pub struct Sample {
@@ -112,4 +119,13 @@ pub fn now<T>(pending: Pending<T>) -> T {
 
 pub fn status(service: &BlobValidator) -> Status {
     now(service.status())
+}
+
+/// Waits until something is so.
+pub async fn until(mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + TIMEOUT;
+    while !so() {
+        assert!(Instant::now() < end, "it never came");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }

@@ -1,8 +1,8 @@
 //! The same answers as in one process.
 
 use crate::{
-    common::{blob, bundle, cells_bundle, constants, samples, status},
-    host::{Host, TIMEOUT, until},
+    common::{TIMEOUT, blob, bundle, cells_bundle, constants, samples, status, until},
+    host::Host,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tandem_blob_validator::Config;

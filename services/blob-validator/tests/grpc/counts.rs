@@ -1,9 +1,12 @@
 //! What is verified, and how often.
 
 use crate::{
-    common::{bundle, constants, garbage, status},
-    flood::{Flood, one_by_one},
-    host::{Host, TIMEOUT, until},
+    common::{
+        TIMEOUT, bundle, constants,
+        flood::{Flood, one_by_one},
+        garbage, status, until,
+    },
+    host::Host,
 };
 use std::{sync::Arc, time::Duration};
 use tandem_blob_validator::Config;

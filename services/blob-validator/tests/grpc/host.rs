@@ -1,7 +1,7 @@
 //! A real service behind a real server on loopback.
 
-use crate::common::{samples, start};
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use crate::common::{TIMEOUT, samples, start, until};
+use std::{net::SocketAddr, sync::Arc};
 use tandem_blob_validator::{
     BlobValidator, Config,
     grpc::{Client, ClientConfig, Server},
@@ -12,12 +12,9 @@ use tokio::{
     runtime::{Handle, Runtime},
     sync::oneshot,
     task::JoinHandle,
-    time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
-
-pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Host {
     pub service: Arc<BlobValidator>,
@@ -98,14 +95,5 @@ impl Drop for Host {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-    }
-}
-
-/// Waits until something is so.
-pub async fn until(mut so: impl FnMut() -> bool) {
-    let end = Instant::now() + TIMEOUT;
-    while !so() {
-        assert!(Instant::now() < end, "it never came");
-        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

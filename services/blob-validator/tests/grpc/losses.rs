@@ -1,9 +1,12 @@
 //! Connections that go, servers that are not there.
 
 use crate::{
-    common::{bundle, garbage, status},
-    flood::{Flood, one_by_one},
-    host::{Host, TIMEOUT, until},
+    common::{
+        TIMEOUT, bundle,
+        flood::{Flood, one_by_one},
+        garbage, status, until,
+    },
+    host::Host,
 };
 use std::{sync::Arc, time::Duration};
 use tandem_blob_validator::{

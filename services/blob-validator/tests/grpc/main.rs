@@ -6,7 +6,6 @@
 mod common;
 mod contract;
 mod counts;
-mod flood;
 mod host;
 mod losses;
 mod malformed;

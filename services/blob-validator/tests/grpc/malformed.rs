@@ -1,8 +1,8 @@
 //! Everything that is wrong with a message or with what is in it, over the wire.
 
 use crate::{
-    common::{bundle, cells_bundle, status},
-    host::{Host, TIMEOUT},
+    common::{TIMEOUT, bundle, cells_bundle, status},
+    host::Host,
 };
 use std::sync::Arc;
 use tandem_blob_validator::Config;

@@ -1,8 +1,8 @@
 //! Which threads do the work.
 
 use crate::{
-    common::{bundle, constants, garbage},
-    host::{Host, TIMEOUT},
+    common::{TIMEOUT, bundle, constants, garbage},
+    host::Host,
 };
 use std::{
     sync::{Arc, Mutex},

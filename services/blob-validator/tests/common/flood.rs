@@ -1,14 +1,9 @@
 //! A service that has more to do than it gets done.
 
-use crate::{
-    common::{cells_garbage, status},
-    host::{TIMEOUT, until},
-};
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use super::{TIMEOUT, cells_garbage, status, until};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 use tandem_blob_validator::{BlobValidator, Config};
 use tandem_proto::blob_validator::{BlobApi, Error, Status, Verdict};
