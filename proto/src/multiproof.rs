@@ -55,6 +55,18 @@ pub struct Prefetch {
     pub accounts: Vec<(B256, Vec<B256>)>,
 }
 
+/// What updates of the open block will probably say, so that it is written and hashed by the time
+/// they come. Nothing depends on it: an update wins, whichever comes first, and what none confirms
+/// is taken back.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Foresight {
+    /// The parent's state. Accounts in any order, each at most once; one that is `None` says that
+    /// only its slots are foreseen.
+    pub before: Vec<AccountUpdate>,
+    /// The same accounts and slots in the same order, as the block will leave them.
+    pub after: Vec<AccountUpdate>,
+}
+
 /// The answer for one block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShardRoots {
@@ -133,4 +145,7 @@ pub trait ProofApi: Send + Sync + 'static {
     /// session. Never waits: advice is dropped where the queue is well filled, where another block
     /// is open, or none.
     fn prefetch(&self, block: B256, keys: Arc<Prefetch>);
+
+    /// Foresight for the open block `block`, as [`ProofApi::prefetch`] gives advice.
+    fn foresee(&self, block: B256, foresight: Arc<Foresight>);
 }

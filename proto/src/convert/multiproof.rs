@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     limits::TRACEPARENT_BYTES_MAX,
-    multiproof::{Begin, Error, Prefetch, ProofStats, ShardRoots, StateUpdate, Status},
+    multiproof::{Begin, Error, Foresight, Prefetch, ProofStats, ShardRoots, StateUpdate, Status},
     wire::multiproof_workers::v1::{
         self, process_block_request::Command as WireCommand, process_block_response::Answer,
     },
@@ -37,6 +37,13 @@ pub enum Command {
         block: B256,
         /// The keys.
         keys: Arc<Prefetch>,
+    },
+    /// What updates of this block will probably say. Belongs to no session.
+    Foresee {
+        /// Its hash.
+        block: B256,
+        /// What they will say.
+        foresight: Arc<Foresight>,
     },
     /// This block was refused after its roots were given. Belongs to no session.
     Discard(B256),
@@ -89,6 +96,9 @@ impl From<SessionCommand> for v1::ProcessBlockRequest {
             Command::Finish => WireCommand::Finish(v1::Finish {}),
             Command::Cancel => WireCommand::Cancel(v1::Cancel {}),
             Command::Prefetch { block, keys } => WireCommand::Prefetch((block, &*keys).into()),
+            Command::Foresee { block, foresight } => {
+                WireCommand::Foresee((block, &*foresight).into())
+            }
             Command::Discard(block) => WireCommand::Discard(block.into()),
         };
         Self { session: message.session, command: Some(command) }
@@ -114,6 +124,11 @@ impl TryFrom<v1::ProcessBlockRequest> for SessionCommand {
                 let (block, keys): (_, Prefetch) =
                     prefetch.try_into().at("process_block.prefetch")?;
                 Command::Prefetch { block, keys: Arc::new(keys) }
+            }
+            WireCommand::Foresee(foresee) => {
+                let (block, foresight): (_, Foresight) =
+                    foresee.try_into().at("process_block.foresee")?;
+                Command::Foresee { block, foresight: Arc::new(foresight) }
             }
             WireCommand::Discard(discard) => {
                 Command::Discard(hash(&discard.block).at("block").at("process_block.discard")?)

@@ -1,13 +1,13 @@
-//! A state update cut into messages, and advice about keys.
+//! A state update cut into messages, and advice about keys and values.
 
 use super::{
     error::{At, ConvertError},
     field::{count, hash, hash_bytes, hash_list, items, size, total},
-    state::update_list,
+    state::{Order, update_list, updates},
 };
 use crate::{
     limits::UPDATE_PART_BYTES,
-    multiproof::{Prefetch, StateUpdate},
+    multiproof::{Foresight, Prefetch, StateUpdate},
     wire::multiproof_workers::v1,
 };
 use std::sync::Arc;
@@ -119,5 +119,27 @@ impl TryFrom<v1::Prefetch> for (B256, Prefetch) {
             accounts.push((address.into(), own.iter().map(B256::from).collect()));
         }
         Ok((block, Prefetch { accounts }))
+    }
+}
+
+impl From<(B256, &Foresight)> for v1::Foresee {
+    fn from((block, foresight): (B256, &Foresight)) -> Self {
+        Self {
+            block: hash_bytes(block),
+            before: Some(update_list(&foresight.before)),
+            after: Some(update_list(&foresight.after)),
+        }
+    }
+}
+
+impl TryFrom<v1::Foresee> for (B256, Foresight) {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::Foresee) -> Result<Self, ConvertError> {
+        let block = hash(&wire.block).at("block")?;
+        let before = updates(wire.before.unwrap_or_default(), Order::Any).at("before")?;
+        let after = updates(wire.after.unwrap_or_default(), Order::Any).at("after")?;
+        count(before.len() as u64, after.len()).at("after")?;
+        Ok((block, Foresight { before, after }))
     }
 }

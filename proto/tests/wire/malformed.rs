@@ -229,6 +229,25 @@ fn a_malformed_begin_or_advice_names_the_field() {
     for (got, want) in expect {
         assert_eq!(got.strip_prefix("process_block.prefetch.").unwrap_or(&got), want);
     }
+    let foresee = |after: usize| {
+        let of = |accounts: usize| types::AccountUpdates {
+            address_hashes: (0..accounts).flat_map(|n| [n as u8; 32]).collect::<Vec<_>>().into(),
+            accounts: Some(types::Accounts {
+                flags: vec![0; accounts].into(),
+                ..Default::default()
+            }),
+            slot_counts: vec![0; accounts],
+            ..Default::default()
+        };
+        let block = vec![1; 32].into();
+        refused(Wire::Foresee(workers::Foresee {
+            block,
+            before: Some(of(2)),
+            after: Some(of(after)),
+        }))
+    };
+    assert_eq!(foresee(2), "");
+    assert_eq!(foresee(1), "process_block.foresee.after: expected 2 items, got 1");
     let discard = Wire::Discard(workers::DiscardRequest { block: vec![1; 31].into() });
     assert_eq!(refused(discard), "process_block.discard.block: expected 32 bytes, got 31");
 }

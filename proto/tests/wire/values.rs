@@ -8,7 +8,7 @@ use tandem_primitives::{
 };
 use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand},
-    multiproof::{self, Begin, Prefetch, ProofStats, ShardRoots, StateUpdate},
+    multiproof::{self, Begin, Foresight, Prefetch, ProofStats, ShardRoots, StateUpdate},
     storage::{
         self, Block, BlockRecord, BlockRef, Checkpoint, Forkchoice, ReadState, StateValues,
         TrieNode, TrieNodes,
@@ -191,6 +191,19 @@ pub fn multiproof_error() -> impl Strategy<Value = multiproof::Error> {
     ]
 }
 
+/// Of accounts and slots that both sides have.
+fn foresight() -> impl Strategy<Value = (B256, Foresight)> {
+    (hash(), state_update()).prop_map(|(block, update)| {
+        let mut before = update.accounts.clone();
+        for account in &mut before {
+            (account.account, account.wiped) =
+                (account.account.filter(|a| a.nonce & 1 == 0), false);
+            account.slots.iter_mut().for_each(|slot| slot.value = !slot.value);
+        }
+        (block, Foresight { before, after: update.accounts })
+    })
+}
+
 pub fn command() -> impl Strategy<Value = SessionCommand> {
     let command = prop_oneof![
         (block_id(), hash(), "[0-9a-f-]{0,60}").prop_map(|(block, parent, traceparent)| {
@@ -201,6 +214,10 @@ pub fn command() -> impl Strategy<Value = SessionCommand> {
         Just(Command::Cancel),
         (hash(), vec((hash(), vec(hash(), 0..4)), 0..4)).prop_map(|(block, accounts)| {
             Command::Prefetch { block, keys: Arc::new(Prefetch { accounts }) }
+        }),
+        foresight().prop_map(|(block, foresight)| Command::Foresee {
+            block,
+            foresight: Arc::new(foresight)
         }),
         hash().prop_map(Command::Discard),
     ];

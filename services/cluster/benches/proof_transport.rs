@@ -28,7 +28,9 @@ use tandem_multiproof_workers::{
 use tandem_policy::LivePolicies;
 use tandem_primitives::B256;
 use tandem_proto::{
-    multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status},
+    multiproof::{
+        Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status,
+    },
     storage::StorageApi,
 };
 use tandem_storage_writer::StorageWriter;
@@ -77,6 +79,10 @@ impl ProofApi for Noting {
 
     fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
         self.inner.prefetch(block, keys);
+    }
+
+    fn foresee(&self, block: B256, foresight: Arc<Foresight>) {
+        self.inner.foresee(block, foresight);
     }
 }
 

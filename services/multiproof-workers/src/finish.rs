@@ -95,7 +95,7 @@ impl Owner {
         }
         open.stats.nodes = diffs.iter().map(|diff| diff.len() as u64).sum();
         counts.nodes.increment(open.stats.nodes);
-        self.shards.iter().for_each(|shard| counts.hashed(shard.counts()));
+        self.shards.iter().for_each(|shard| counts.count(shard.counts()));
         open.record(&mut self.gaps);
         // The spans end before the answer is given: the block ends with the answer.
         let (stats, reply) = (open.stats, open.reply.clone());

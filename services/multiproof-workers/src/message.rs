@@ -5,7 +5,7 @@ use crossbeam_channel::Sender;
 use std::sync::Arc;
 use tandem_policy::Policies;
 use tandem_primitives::{B256, Shard, SubtrieRoot};
-use tandem_proto::multiproof::{Begin, Error, Prefetch, ProofStats, StateUpdate};
+use tandem_proto::multiproof::{Begin, Error, Foresight, Prefetch, ProofStats, StateUpdate};
 
 /// What an owner is told.
 pub enum Message {
@@ -15,6 +15,8 @@ pub enum Message {
     Update { session: u64, update: Arc<StateUpdate> },
     /// Keys that this block will probably touch, all shards.
     Prefetch { block: B256, keys: Arc<Prefetch> },
+    /// What updates of this block will probably say, all shards.
+    Foresee { block: B256, foresight: Arc<Foresight> },
     /// The open block has no more updates.
     Finish { session: u64 },
     /// The open block is given up.

@@ -21,6 +21,7 @@ pub const PREFETCH_DROPPED: &str = "tandem_multiproof_workers_prefetch_dropped_t
 pub const NODES: &str = "tandem_multiproof_workers_nodes_changed_total";
 pub const HASHED: &str = "tandem_multiproof_workers_nodes_hashed_total";
 pub const HASHED_AGAIN: &str = "tandem_multiproof_workers_nodes_hashed_again_total";
+pub const FORESEEN: &str = "tandem_multiproof_workers_foreseen_total";
 pub const TRIE_BYTES: &str = "tandem_multiproof_workers_trie_bytes";
 pub const LAYER_BYTES: &str = "tandem_multiproof_workers_layer_bytes";
 pub const CLEARED: &str = "tandem_multiproof_workers_tries_cleared_total";
@@ -70,6 +71,8 @@ pub fn describe() {
         count,
         "Trie nodes hashed whose path a block had hashed before"
     );
+    let text = "Values written before their update came (outcome=confirmed) or did not (withdrawn)";
+    describe_counter!(FORESEEN, count, text);
     describe_gauge!(TRIE_BYTES, Unit::Bytes, "Memory of one worker's revealed tries");
     let text = "Trie changes that one worker holds, without indices";
     describe_gauge!(LAYER_BYTES, Unit::Bytes, text);
@@ -87,5 +90,5 @@ pub fn describe_client() {
     describe_counter!(CONNECTIONS, Unit::Count, "Proof streams opened to the workers");
     describe_counter!(CONNECTIONS_LOST, Unit::Count, "Proof streams that broke or were ended");
     describe_counter!(TIMEOUTS, Unit::Count, "Blocks given up because the workers took too long");
-    describe_counter!(ADVICE_DROPPED, Unit::Count, "Prefetches dropped: no room, or no connection");
+    describe_counter!(ADVICE_DROPPED, Unit::Count, "Advice dropped: no room, or no connection");
 }

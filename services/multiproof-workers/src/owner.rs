@@ -23,7 +23,7 @@ use tandem_policy::Next;
 use tandem_primitives::{B256, BlockId, Shard, WalkTarget};
 use tandem_proto::{
     event::ChainEvent,
-    multiproof::{Error, Prefetch, StateUpdate},
+    multiproof::{Error, Foresight, Prefetch, StateUpdate},
     storage::StorageApi,
 };
 use tandem_trie::ShardTrie;
@@ -31,6 +31,9 @@ use tracing::Span;
 
 /// How long an owner waits for work before it looks at events again.
 const IDLE_WAIT: Duration = Duration::from_millis(500);
+
+/// After so long without anything to do all foresight seems to be in.
+const FORESEEN_WAIT: Duration = Duration::from_millis(1);
 
 /// Keys from which on a batch is asked for, whatever the policy.
 const GATHERED_MAX: usize = 8_192;
@@ -63,6 +66,8 @@ pub struct Owner {
     pub(crate) dispatch: Dispatch,
     pub(crate) instruments: Instruments,
     pub(crate) gaps: Gaps,
+    /// Values were foreseen that are not hashed to the tops of their tries.
+    foreseen: bool,
     /// Position of the shard that was last looked at for work ahead.
     next_ahead: usize,
     /// What the shards had counted when the last block was over.
@@ -114,6 +119,7 @@ impl Owner {
             dispatch,
             instruments: Instruments::new(index),
             gaps: Gaps::default(),
+            foreseen: false,
             next_ahead: 0,
             duplicates: 0,
         }
@@ -141,7 +147,9 @@ impl Owner {
                 self.ask_gathered();
                 return true;
             }
-            ends => ends.unwrap_or(IDLE_WAIT),
+            Some(ends) => ends,
+            None if self.foreseen => FORESEEN_WAIT,
+            None => IDLE_WAIT,
         };
         if self.try_close() || self.work_ahead() || self.drop_layer() {
             return true;
@@ -164,6 +172,17 @@ impl Owner {
         false
     }
 
+    /// Hashes to the tops of the tries: with nothing else to do, what was foreseen is all in.
+    fn hash_foreseen(&mut self) {
+        if std::mem::take(&mut self.foreseen)
+            && self.open.as_ref().is_some_and(|o| o.failed.is_none())
+        {
+            for shard in &mut self.shards {
+                shard.hash_foreseen();
+            }
+        }
+    }
+
     /// Waits for a message or an answer, at most this long.
     fn wait(&mut self, inbox: &Inbox<Message>, wait: Duration, answers_only: bool) -> bool {
         if let Some(open) = &mut self.open {
@@ -183,7 +202,7 @@ impl Owner {
             ReceivedOr::Other(proof) => self.take(proof),
             // The layers of an open block must stay as they are.
             ReceivedOr::Idle if self.open.is_none() => self.hear_events(),
-            ReceivedOr::Idle => {}
+            ReceivedOr::Idle => self.hash_foreseen(),
             ReceivedOr::Closed => return false,
         }
         true
@@ -199,6 +218,7 @@ impl Owner {
                 }
             }
             Message::Prefetch { block, keys } => self.prefetch(block, &keys),
+            Message::Foresee { block, foresight } => self.foresee(block, &foresight),
             Message::Finish { session } if self.is_open(session) => {
                 self.ask_gathered();
                 if let Some(open) = &mut self.open {
@@ -247,6 +267,7 @@ impl Owner {
         });
         let (index, shards) = (self.index, self.shards.len());
         self.gaps.clear();
+        self.foreseen = false;
         self.open = Some(OpenBlock::new(opening, context, failed, index, shards, parent));
     }
 
@@ -272,12 +293,7 @@ impl Owner {
     }
 
     fn prefetch(&mut self, block: B256, keys: &Prefetch) {
-        let Some(open) = &self.open else { return };
-        if open.begin.block.hash != block || open.failed.is_some() || open.finishing.is_some() {
-            return;
-        }
-        if self.dispatch.is_behind() {
-            self.instruments.prefetch_dropped.increment(1);
+        if !self.takes_advice(block) {
             return;
         }
         let mut targets = Vec::new();
@@ -289,6 +305,35 @@ impl Owner {
             }
         }
         self.ask(&mut targets, false);
+    }
+
+    fn foresee(&mut self, block: B256, foresight: &Foresight) {
+        if !self.takes_advice(block) {
+            return;
+        }
+        self.foreseen = true;
+        let mut targets = Vec::new();
+        for (before, after) in foresight.before.iter().zip(&foresight.after) {
+            if let Some(place) = self.place[before.shard().index()] {
+                let shard = &mut self.shards[usize::from(place)];
+                shard.foresee(before, after);
+                shard.take_targets(&mut targets);
+            }
+        }
+        self.ask(&mut targets, false);
+    }
+
+    /// Whether advice for this block is of use now.
+    fn takes_advice(&self, block: B256) -> bool {
+        let open = self.open.as_ref().filter(|open| open.begin.block.hash == block);
+        if open.is_none_or(|open| open.failed.is_some() || open.finishing.is_some()) {
+            return false;
+        }
+        if self.dispatch.is_behind() {
+            self.instruments.prefetch_dropped.increment(1);
+            return false;
+        }
+        true
     }
 
     /// How long the batch that is being gathered may wait for more: zero when it is to be asked for

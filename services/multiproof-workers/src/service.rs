@@ -21,7 +21,7 @@ use tandem_policy::LivePolicies;
 use tandem_primitives::{B256, Shard};
 use tandem_proto::{
     event::CHAIN_PERSISTED,
-    multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession, Status},
+    multiproof::{Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, Status},
     storage::StorageApi,
 };
 use tokio_util::sync::CancellationToken;
@@ -91,6 +91,16 @@ impl MultiproofWorkers {
         }))
     }
 
+    /// Tells all workers that have room.
+    fn advise(&self, message: impl Fn() -> Message) {
+        for worker in self.workers.iter() {
+            // Half of the mailbox is kept free: advice must not make an update wait.
+            if worker.room() > self.mailbox_capacity / 2 {
+                let _ = worker.try_send(message());
+            }
+        }
+    }
+
     /// Stops the workers and waits for them. What they hold can be rebuilt.
     pub fn stop(&self) {
         for worker in self.workers.iter() {
@@ -130,11 +140,10 @@ impl ProofApi for MultiproofWorkers {
     }
 
     fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
-        for worker in self.workers.iter() {
-            // Half of the mailbox is kept free: advice must not make an update wait.
-            if worker.room() > self.mailbox_capacity / 2 {
-                let _ = worker.try_send(Message::Prefetch { block, keys: keys.clone() });
-            }
-        }
+        self.advise(|| Message::Prefetch { block, keys: keys.clone() });
+    }
+
+    fn foresee(&self, block: B256, foresight: Arc<Foresight>) {
+        self.advise(|| Message::Foresee { block, foresight: foresight.clone() });
     }
 }

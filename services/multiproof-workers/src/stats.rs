@@ -55,6 +55,8 @@ pub struct Instruments {
     hashed_ahead: Counter,
     hashed_at_end: Counter,
     hashed_again: Counter,
+    foreseen: Counter,
+    withdrawn: Counter,
     pub trie_bytes: Gauge,
     pub layer_bytes: Gauge,
     pub cleared: Counter,
@@ -83,17 +85,21 @@ impl Instruments {
             hashed_ahead: counter!(names::HASHED, "when" => "ahead"),
             hashed_at_end: counter!(names::HASHED, "when" => "end"),
             hashed_again: counter!(names::HASHED_AGAIN),
+            foreseen: counter!(names::FORESEEN, "outcome" => "confirmed"),
+            withdrawn: counter!(names::FORESEEN, "outcome" => "withdrawn"),
             trie_bytes: gauge!(names::TRIE_BYTES, "worker" => owner.to_string()),
             layer_bytes: gauge!(names::LAYER_BYTES, "worker" => owner.to_string()),
             cleared: counter!(names::CLEARED),
         }
     }
 
-    /// Counts what a shard hashed in a block that is over.
-    pub fn hashed(&self, counts: Counts) {
+    /// Counts what a shard did in a block that is over.
+    pub fn count(&self, counts: Counts) {
         self.hashed_ahead.increment(counts.ahead);
         self.hashed_at_end.increment(counts.at_end);
         self.hashed_again.increment(counts.again);
+        self.foreseen.increment(counts.foreseen - counts.withdrawn);
+        self.withdrawn.increment(counts.withdrawn);
     }
 
     /// Hands on what was counted.

@@ -21,7 +21,7 @@ use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_policy::{LivePolicies, Policies};
 use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
-    multiproof::{Error, Prefetch, ProofApi, ShardRoots},
+    multiproof::{Error, Foresight, Prefetch, ProofApi, ShardRoots},
     storage::{
         self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState, StateValues,
         StorageApi, TransactionPlace, TrieNodes,
@@ -135,15 +135,18 @@ impl StorageApi for Moody {
 }
 
 /// Advice for a block, given by a thread of its own.
-type Advice = (Arc<MultiproofWorkers>, B256, Arc<Prefetch>);
+type Advice = (Arc<MultiproofWorkers>, B256, Arc<Prefetch>, Arc<Foresight>);
 
 fn advisor(seed: u64) -> (mpsc::SyncSender<Advice>, thread::JoinHandle<()>) {
     let (sender, receiver) = mpsc::sync_channel::<Advice>(16);
     let thread = thread::spawn(move || {
         let mut random = Random(seed);
-        for (workers, block, keys) in receiver {
+        for (workers, block, keys, foresight) in receiver {
             pause(random.below(4), random.below(200));
-            workers.prefetch(block, keys);
+            match random.one_in(2) {
+                true => workers.prefetch(block, keys),
+                false => workers.foresee(block, foresight),
+            }
         }
     });
     (sender, thread)
@@ -211,7 +214,9 @@ impl Run {
         for update in &made.updates[..count] {
             if self.random.one_in(4) {
                 let keys = advice(made, &mut self.random);
-                let _ = self.advisor.try_send((self.workers.clone(), made.block.id.hash, keys));
+                let foresight = self.chain.foresight(made, &mut self.random);
+                let (workers, block) = (self.workers.clone(), made.block.id.hash);
+                let _ = self.advisor.try_send((workers, block, keys, foresight));
             }
             pause(self.random.below(6), self.random.below(60));
             session.update(update.clone());

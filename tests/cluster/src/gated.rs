@@ -20,7 +20,9 @@ use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
-    multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status},
+    multiproof::{
+        Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status,
+    },
     storage::{BlockRef, StorageApi},
 };
 use tandem_storage_writer::StorageWriter;
@@ -75,6 +77,10 @@ impl ProofApi for GatedProof {
 
     fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
         self.workers.prefetch(block, keys);
+    }
+
+    fn foresee(&self, block: B256, foresight: Arc<Foresight>) {
+        self.workers.foresee(block, foresight);
     }
 }
 

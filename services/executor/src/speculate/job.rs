@@ -226,12 +226,21 @@ impl Job {
             false => self.next(&mut claims),
         };
         if matches!(claim, Claim::Later | Claim::Nothing) && !runner.gathered.is_empty() {
-            MutexGuard::unlocked(&mut claims, || runner.gathered.tell(self.advice.as_ref()));
+            let behind = self.behind();
+            let tell = || runner.gathered.tell(self.advice.as_ref(), behind);
+            MutexGuard::unlocked(&mut claims, tell);
         } else if claim == Claim::Later {
             self.progress.wait(&mut claims);
         }
         self.seekers.fetch_sub(1, SeqCst);
         claim
+    }
+
+    /// Results that the engine has not come to.
+    fn behind(&self) -> usize {
+        let counts = &self.counts;
+        let judged = counts.committed.load(SeqCst) + counts.conflicts.load(SeqCst);
+        counts.speculated.load(SeqCst).saturating_sub(judged) as usize
     }
 
     /// What the engine may do while it waits.
@@ -342,7 +351,7 @@ impl Job {
         if self.awaited.load(SeqCst) == index {
             self.engine.unpark();
         }
-        runner.gathered.tell_many(self.advice.as_ref());
+        runner.gathered.tell_many(self.advice.as_ref(), self.behind());
     }
 
     fn execute(&self, evm: &mut BlockEvm<Recorder>, index: usize) -> Option<Speculation> {

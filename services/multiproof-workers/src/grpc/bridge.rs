@@ -101,6 +101,7 @@ impl Bridge {
                 self.open.take_if(|open| open.is(stream, session));
             }
             Command::Prefetch { block, keys } => self.api.prefetch(block, keys),
+            Command::Foresee { block, foresight } => self.api.foresee(block, foresight),
             Command::Discard(block) => self.api.discard(block),
         }
     }

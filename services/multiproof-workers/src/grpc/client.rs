@@ -17,7 +17,9 @@ use tandem_primitives::B256;
 use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand},
     limits::PROOF_MESSAGE_BYTES_MAX,
-    multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status},
+    multiproof::{
+        Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status,
+    },
     wire::multiproof_workers::v1::multiproof_workers_client::MultiproofWorkersClient,
 };
 use tandem_telemetry::traceparent;
@@ -158,6 +160,18 @@ impl Shared {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sends advice if there is room for it.
+    fn advise(&self, command: Command) {
+        let link = self.link().clone();
+        let sent = link.map(|connection| {
+            // Half of the queue is kept free: advice must not make an update wait.
+            connection.try_send(without_session(command), self.config.queue_capacity / 2)
+        });
+        if !matches!(sent, Some(Ok(()))) {
+            counter!(names::ADVICE_DROPPED).increment(1);
+        }
+    }
+
     /// The connection, waited for until then.
     fn connection(&self, until: Instant) -> Option<Arc<Connection>> {
         let mut link = self.link();
@@ -293,15 +307,11 @@ impl ProofApi for Client {
     }
 
     fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
-        let link = self.shared.link().clone();
-        let sent = link.map(|connection| {
-            let command = without_session(Command::Prefetch { block, keys });
-            // Half of the queue is kept free: advice must not make an update wait.
-            connection.try_send(command, self.shared.config.queue_capacity / 2)
-        });
-        if !matches!(sent, Some(Ok(()))) {
-            counter!(names::ADVICE_DROPPED).increment(1);
-        }
+        self.shared.advise(Command::Prefetch { block, keys });
+    }
+
+    fn foresee(&self, block: B256, foresight: Arc<Foresight>) {
+        self.shared.advise(Command::Foresee { block, foresight });
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use tandem_multiproof_workers::grpc::{Client, ClientConfig};
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::{
-    multiproof::{Error, Prefetch, ProofApi, ShardRoots},
+    multiproof::{Error, Foresight, Prefetch, ProofApi, ShardRoots},
     storage,
     wire::multiproof_workers::v1::{
         self, multiproof_workers_client::MultiproofWorkersClient,
@@ -127,6 +127,11 @@ fn advice_arrives_and_never_waits() {
     let session = client.begin(begin(1)).unwrap();
     client.prefetch(block, keys.clone());
     let wanted = Event::Prefetch(block, (*keys).clone());
+    workers.wait_for(|events| events.contains(&wanted));
+    let before = update(1, 1).accounts.clone();
+    let foresight = Foresight { before, after: update(1, 2).accounts.clone() };
+    client.foresee(block, Arc::new(foresight.clone()));
+    let wanted = Event::Foresee(block, foresight);
     workers.wait_for(|events| events.contains(&wanted));
     session.roots().unwrap();
 

@@ -34,6 +34,7 @@ fn a_client_gives_the_answers_of_the_workers_behind_it() {
             });
             let keys = Arc::new(Prefetch { accounts: keys.collect() });
             client.prefetch(made.block.id.hash, keys);
+            client.foresee(made.block.id.hash, chain.foresight(&made, &mut random));
         }
         let got = prove(&*client, &made).unwrap();
         let want = prove(&*local, &made).unwrap();

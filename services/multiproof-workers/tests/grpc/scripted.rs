@@ -8,7 +8,8 @@ use std::{
 use tandem_multiproof_workers::grpc::{Client, ClientConfig, Server};
 use tandem_primitives::{AccountUpdate, B256, BlockId, Shard, SlotUpdate, U256};
 use tandem_proto::multiproof::{
-    Begin, Error, Prefetch, ProofApi, ProofSession, ProofStats, ShardRoots, StateUpdate, Status,
+    Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ProofStats, ShardRoots, StateUpdate,
+    Status,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -27,6 +28,7 @@ pub enum Event {
     Finish,
     Cancel,
     Prefetch(B256, Prefetch),
+    Foresee(B256, Foresight),
     Discard(B256),
 }
 
@@ -129,6 +131,10 @@ impl ProofApi for Scripted {
 
     fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
         self.note(Event::Prefetch(block, (*keys).clone()));
+    }
+
+    fn foresee(&self, block: B256, foresight: Arc<Foresight>) {
+        self.note(Event::Foresee(block, (*foresight).clone()));
     }
 }
 

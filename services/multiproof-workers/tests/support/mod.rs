@@ -15,10 +15,10 @@ use std::{
 use tandem_bus::Bus;
 use tandem_multiproof_workers::{Config, Deps, MultiproofWorkers};
 use tandem_policy::LivePolicies;
-use tandem_primitives::{Account, AccountUpdate, B256, BlockId, SlotUpdate, StateDiff};
+use tandem_primitives::{Account, AccountUpdate, B256, BlockId, SlotUpdate, StateDiff, U256};
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
-    multiproof::{Begin, Error, ProofApi, ProofSession, ShardRoots, StateUpdate},
+    multiproof::{Begin, Error, Foresight, ProofApi, ProofSession, ShardRoots, StateUpdate},
     storage::{Block, Epoch, Forkchoice, StorageApi},
 };
 use tandem_storage_writer::StorageWriter;
@@ -107,6 +107,33 @@ impl Chain {
         let block = world::block(parent, &after, diff, random);
         let root = Header::decode(&mut &block.header[..]).unwrap().state_root;
         Made { block, updates, after: Arc::new(after), root }
+    }
+
+    /// What the block's updates say, some of it, and some that they do not say.
+    pub fn foresight(&self, made: &Made, random: &mut Random) -> Arc<Foresight> {
+        let parent = &self.worlds[&made.block.parent];
+        let mut foresight = Foresight::default();
+        for update in &made.block.diff.accounts {
+            let was = parent.0.get(&update.address_hash);
+            if random.one_in(3) {
+                continue;
+            }
+            let (mut before, mut after) = (update.clone(), update.clone());
+            (before.wiped, after.wiped) = (false, false);
+            before.account = was.map(|(account, _)| *account).filter(|_| !random.one_in(4));
+            after.slots.retain(|_| !random.one_in(3));
+            before.slots.clone_from(&after.slots);
+            for (before, after) in before.slots.iter_mut().zip(&mut after.slots) {
+                before.value =
+                    was.and_then(|was| was.1.get(&before.key)).copied().unwrap_or_default();
+                if random.one_in(4) {
+                    after.value += U256::from(random.below(3));
+                }
+            }
+            foresight.before.push(before);
+            foresight.after.push(after);
+        }
+        Arc::new(foresight)
     }
 
     /// Commits a block, so that others may be built on it.

@@ -213,7 +213,7 @@ impl<'a> Script<'a> {
     }
 
     fn step(&mut self) -> Result<(), tandem_trie::Error> {
-        match self.reader.byte() % 8 {
+        match self.reader.byte() % 9 {
             0 => {
                 let update = update(&mut self.reader);
                 self.shard.update(&update);
@@ -223,6 +223,14 @@ impl<'a> Script<'a> {
                 let slots: Vec<_> =
                     (0..self.reader.byte() % 4).map(|_| self.reader.near_hash()).collect();
                 self.shard.prefetch(&owner, &slots);
+            }
+            8 => {
+                let (before, mut after) = (update(&mut self.reader), update(&mut self.reader));
+                after.address_hash = before.address_hash;
+                for (before, after) in before.slots.iter().zip(&mut after.slots) {
+                    after.key = before.key;
+                }
+                self.shard.foresee(&before, &after);
             }
             2 | 3 => {
                 let owner = (self.reader.byte() & 1 != 0).then(|| self.reader.near_hash());

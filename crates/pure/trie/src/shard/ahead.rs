@@ -25,7 +25,7 @@ impl Default for AheadLimits {
     }
 }
 
-/// How many nodes were hashed in a block, and when.
+/// How many nodes were hashed in a block, and when, and what was foreseen.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Nodes hashed while the block went on.
@@ -34,6 +34,10 @@ pub struct Counts {
     pub at_end: u64,
     /// Those of both whose path had been hashed in the block before: the waste.
     pub again: u64,
+    /// Accounts and slots written on foresight ([`ShardTrie::foresee`]).
+    pub foreseen: u64,
+    /// Those of them that no update confirmed.
+    pub withdrawn: u64,
 }
 
 impl ShardTrie {
@@ -47,10 +51,32 @@ impl ShardTrie {
         if self.removals.is_some() || touches < self.ahead.touches_min {
             return 0;
         }
-        let pass = Pass::Ahead(self.ahead.levels);
-        let fresh = std::mem::take(&mut self.fresh);
-        let mut hashed = self.hash_storages_of(&fresh, pass);
+        let mut fresh = std::mem::take(&mut self.fresh);
+        let hashed = self.hash_ahead(&fresh, self.ahead.levels);
+        fresh.clear();
+        // For its memory.
         self.fresh = fresh;
+        hashed
+    }
+
+    /// Hashes all that is not hashed, up to the tops of the tries, where values were foreseen. To be
+    /// called when all foresight seems to be in: what comes then mostly confirms it.
+    ///
+    /// It changes nothing of what [`finish`](Self::finish) gives. Returns the number of nodes hashed.
+    pub fn hash_foreseen(&mut self) -> usize {
+        if self.removals.is_some() || self.foreseen.is_empty() {
+            return 0;
+        }
+        let is_open = |owner: &B256| self.storages.get(owner).is_some_and(|storage| storage.open);
+        let owners: Vec<B256> = self.touched.iter().copied().filter(is_open).collect();
+        self.hash_ahead(&owners, 0)
+    }
+
+    /// Hashes nodes of these storage tries, and of the account trie, down from so many nibbles below
+    /// their tops.
+    fn hash_ahead(&mut self, owners: &[B256], levels: u8) -> usize {
+        let pass = Pass::Ahead(levels);
+        let mut hashed = self.hash_storages_of(owners, pass);
         self.fresh.clear();
         self.touches = 0;
         let accounts = &mut [(None, &mut self.accounts)];
@@ -60,7 +86,7 @@ impl ShardTrie {
         hashed.nodes
     }
 
-    /// How many nodes were hashed ahead and at the end of the last block that ended.
+    /// Counts of the last block that ended.
     pub fn counts(&self) -> Counts {
         self.counts
     }

@@ -26,6 +26,7 @@ impl ShardTrie {
     /// [`Error::AccountLeaf`], [`Error::StorageRoot`]. The shard is to be cleared.
     pub fn finish(&mut self) -> Result<Option<(SubtrieRoot, TrieDiff)>, Error> {
         self.open();
+        self.withdraw();
         if !self.settle_storages()? | !self.find_accounts()? {
             return Ok(None);
         }
@@ -182,6 +183,7 @@ impl ShardTrie {
         self.wrote_accounts = false;
         self.walks.clear();
         self.pending.clear();
+        self.foreseen.clear();
         self.targets.clear();
         self.removals = None;
         self.opened = false;

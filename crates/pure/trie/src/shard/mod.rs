@@ -2,6 +2,7 @@
 
 mod ahead;
 mod finish;
+mod foresee;
 mod revert;
 mod storage;
 mod walks;
@@ -11,6 +12,7 @@ use crate::{
 };
 pub use ahead::{AheadLimits, Counts};
 use alloy_primitives::map::B256Map;
+use foresee::Foreseen;
 use std::collections::hash_map::Entry;
 use storage::Storage;
 use tandem_primitives::{Account, AccountUpdate, B256, Shard, TrieDiff, WalkTarget};
@@ -36,6 +38,8 @@ pub struct ShardTrie {
     storages: B256Map<Storage>,
     /// Accounts of the open block as it leaves them.
     pending: B256Map<Option<Account>>,
+    /// What was written without an update that says so.
+    foreseen: Foreseen,
     /// Accounts whose storage the open block asked for or wrote to, in the order of first use.
     touched: Vec<B256>,
     targets: Vec<WalkTarget>,
@@ -84,6 +88,7 @@ impl ShardTrie {
             walks: Walks::default(),
             storages: B256Map::default(),
             pending: B256Map::default(),
+            foreseen: Foreseen::default(),
             touched: Vec::new(),
             targets: Vec::new(),
             duplicates: 0,
@@ -127,14 +132,20 @@ impl ShardTrie {
             return;
         }
         self.open();
-        self.prefetch_account(&address_hash);
+        let wiped = update.wiped || update.account.is_none();
+        if self.foreseen.confirm_account(&address_hash, update.account) {
+            if !wiped && update.slots.is_empty() {
+                return;
+            }
+        } else {
+            self.prefetch_account(&address_hash);
+        }
         if update.account.is_none()
             && let Err(blinded) = self.accounts.check_removal(&address_hash)
         {
             let _ = self.walks.need(None, blinded, &mut self.targets);
         }
         self.pending.insert(address_hash, update.account);
-        let wiped = update.wiped || update.account.is_none();
         if !wiped && update.slots.is_empty() {
             self.write_early(&address_hash);
             return;
@@ -146,9 +157,11 @@ impl ShardTrie {
         storage.open = true;
         if wiped {
             storage.wipe(&mut self.scratch.void);
+            self.foreseen.drop_slots(&address_hash);
         }
         if update.account.is_some() {
-            storage.write_all(&update.slots, &mut self.scratch, &mut self.targets);
+            let slots = self.foreseen.new_slots(address_hash, &update.slots);
+            storage.write_all(slots, &mut self.scratch, &mut self.targets);
         }
         self.list(&address_hash);
     }

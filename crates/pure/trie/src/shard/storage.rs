@@ -119,6 +119,16 @@ impl Storage {
         }
     }
 
+    /// Whether the slot waits to be written or deleted.
+    pub fn waits(&self, key: &B256) -> bool {
+        self.pending.contains_key(key)
+    }
+
+    /// Leaves a slot as it is that waits to be written. False when it does not wait.
+    pub fn forget(&mut self, key: &B256) -> bool {
+        self.pending.remove(key).is_some()
+    }
+
     /// Asks for the path of a slot.
     pub fn prefetch(&mut self, key: &B256, targets: &mut Vec<WalkTarget>) {
         if let Lookup::Blinded(blinded) = self.trie.find(key) {

@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 use state::{Memory, Trouble};
 use std::sync::OnceLock;
 use tandem_chain::Fork;
-use tandem_primitives::{B256, StateDiff};
+use tandem_primitives::{AccountUpdate, B256, SlotUpdate, StateDiff};
 use tandem_proto::multiproof::{
-    self, Begin, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status,
+    self, Begin, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -112,7 +112,10 @@ fn run_ahead(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> (Seen,
 
 /// Keeps all advice.
 #[derive(Default)]
-struct Told(Mutex<Vec<(B256, Arc<Prefetch>)>>);
+pub struct Told {
+    pub keys: Mutex<Vec<(B256, Arc<Prefetch>)>>,
+    pub values: Mutex<Vec<(B256, Arc<Foresight>)>>,
+}
 
 impl ProofApi for Told {
     fn begin(&self, _: Begin) -> Result<Box<dyn ProofSession>, multiproof::Error> {
@@ -126,13 +129,17 @@ impl ProofApi for Told {
     }
 
     fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
-        self.0.lock().push((block, keys));
+        self.keys.lock().push((block, keys));
+    }
+
+    fn foresee(&self, block: B256, foresight: Arc<Foresight>) {
+        self.values.lock().push((block, foresight));
     }
 }
 
 #[test]
-fn the_workers_are_told_no_other_keys_than_results_change() {
-    let (mut told, mut updated) = (0, 0);
+fn the_workers_are_told_of_no_other_keys_than_results_change() {
+    let (mut told, mut updated, mut foreseen) = (0, 0, 0);
     for seed in 0..200 {
         let case = Case::random(&mut Random(seed), Fork::Osaka);
         let proof = Arc::new(Told::default());
@@ -140,7 +147,7 @@ fn the_workers_are_told_no_other_keys_than_results_change() {
         let advice = Advice { proof: proof.clone(), block: case.block.id.hash };
         advice.tell_credited(&case.block);
         let withdrawals = case.block.withdrawals.iter().flatten().count();
-        let credited = proof.0.lock().remove(0).1.accounts.len();
+        let credited = proof.keys.lock().remove(0).1.accounts.len();
         assert_eq!(credited, withdrawals + 1, "and the beneficiary");
         let (threads, block_hashes) = (pool(1), Arc::new(block_hash));
         let ahead = Ahead { threads, parent, block_hashes, advice: Some(advice) };
@@ -153,8 +160,28 @@ fn the_workers_are_told_no_other_keys_than_results_change() {
         updated += diff.accounts.iter().map(|account| 1 + account.slots.len()).sum::<usize>();
         let accounts: B256Map<_> =
             diff.accounts.iter().map(|update| (update.address_hash, update)).collect();
-        for (block, keys) in proof.0.lock().iter() {
-            assert_eq!(*block, case.block.id.hash);
+        let mut keys: Vec<_> = proof.keys.lock().drain(..).collect();
+        for (block, foresight) in proof.values.lock().drain(..) {
+            let Foresight { before, after } = &*foresight;
+            let of = |updates: &[AccountUpdate]| -> Vec<_> {
+                let keys = |slots: &[SlotUpdate]| slots.iter().map(|slot| slot.key).collect();
+                updates.iter().map(|u| (u.address_hash, keys(&u.slots))).collect()
+            };
+            let accounts: Vec<(B256, Vec<B256>)> = of(before);
+            assert_eq!(accounts, of(after));
+            for update in before {
+                let account = case.state.account(&update.address_hash).unwrap();
+                assert!(update.account.is_none() || update.account == account, "seed {seed}");
+                for slot in &update.slots {
+                    let value = case.state.slot(&update.address_hash, &slot.key).unwrap();
+                    assert_eq!(slot.value, value, "seed {seed}");
+                }
+            }
+            keys.push((block, Arc::new(Prefetch { accounts })));
+            foreseen += 1;
+        }
+        for (block, keys) in keys {
+            assert_eq!(block, case.block.id.hash);
             for (account, slots) in &keys.accounts {
                 let Some(update) = accounts.get(account) else {
                     assert!(slots.is_empty(), "an empty account was touched and stays away");
@@ -168,6 +195,7 @@ fn the_workers_are_told_no_other_keys_than_results_change() {
     }
     // How many depends on who executes first.
     assert!(told <= updated, "{told} keys told, {updated} updated");
+    println!("{told} keys told of {updated} updated, {foreseen} messages with values");
 }
 
 fn same(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> [u64; 3] {
