@@ -178,6 +178,37 @@ pub fn spawn(
     })
 }
 
+/// As [`spawn`], for work that can wait: beside threads that a block waits for, it gets little of a
+/// processor, and leaves it to them at once (on Linux, where threads have priorities of their own).
+///
+/// # Errors
+/// As [`spawn`].
+pub fn spawn_in_background(
+    name: &str,
+    fatal: CancellationToken,
+    run: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    spawn(name, fatal, || {
+        #[cfg(target_os = "linux")]
+        lower_priority();
+        run();
+    })
+}
+
+/// Of this thread: the kernel takes threads for processes here.
+#[cfg(target_os = "linux")]
+fn lower_priority() {
+    use rustix::process::{getpriority_process, setpriority_process};
+    if getpriority_process(None).is_ok_and(|niceness| niceness < BACKGROUND_NICENESS) {
+        // Nobody is refused to step back.
+        let _ = setpriority_process(None, BACKGROUND_NICENESS);
+    }
+}
+
+/// A tenth of the weight of others.
+#[cfg(target_os = "linux")]
+const BACKGROUND_NICENESS: i32 = 10;
+
 struct CancelOnPanic(CancellationToken);
 
 impl Drop for CancelOnPanic {
@@ -191,6 +222,18 @@ impl Drop for CancelOnPanic {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_runs_in_the_background_lowers_itself_alone() {
+        use rustix::process::getpriority_process;
+        let here = getpriority_process(None).unwrap();
+        let (sender, there) = std::sync::mpsc::channel();
+        let run = move || sender.send(getpriority_process(None).unwrap()).unwrap();
+        spawn_in_background("background", CancellationToken::new(), run).unwrap().join().unwrap();
+        assert_eq!(there.recv().unwrap(), here.max(BACKGROUND_NICENESS));
+        assert_eq!(getpriority_process(None).unwrap(), here);
+    }
 
     #[test]
     fn a_full_mailbox_refuses_and_an_abandoned_one_says_so() {

@@ -1,7 +1,7 @@
 //! How RocksDB is tuned.
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel,
+    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Env, LogLevel,
 };
 use serde::Deserialize;
 
@@ -136,6 +136,11 @@ impl Options {
         options.set_max_open_files(512);
         options.set_keep_log_file_num(2);
         options.set_log_level(LogLevel::Warn);
+        // Compaction can wait; a flush may have a commit behind it.
+        if let Ok(mut threads) = Env::new() {
+            threads.lower_thread_pool_cpu_priority();
+            options.set_env(&threads);
+        }
         options
     }
 }
