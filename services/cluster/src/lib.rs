@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!            ┌──────────── executor ────────────┐
-//!   HTTP ───►│ rpc ─► engine ─► commit thread   │
+//!   HTTP ───►│ rpc ─► engine                    │
 //!            └───┬────────────────────┬─────────┘
 //!     ProofApi   │                    │ StorageApi        (function calls, no sockets)
 //!            ┌───▼──────────────┐   ┌─▼───────────────┐

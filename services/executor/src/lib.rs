@@ -10,7 +10,7 @@
 //!                                                      │ validate header and body
 //!                                                      │ execute ── updates ──► multiproof-workers
 //!                                                      │ check outcome             (hash)
-//!                                                      ├── commit ──► commit thread ──► storage-writer
+//!                                                      │ commit ───────────────► storage-writer
 //!                                                      │ await roots, compare
 //!                                                      └ VALID, block becomes a layer
 //! ```
@@ -28,7 +28,6 @@ mod cache;
 mod call;
 mod chain;
 mod code;
-mod commit;
 mod config;
 mod constantinople;
 mod dao;

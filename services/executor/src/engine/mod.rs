@@ -12,7 +12,6 @@ mod premerge;
 use crate::{
     build::{BuiltPayload, PayloadAttributes, PayloadId},
     chain::Chain,
-    commit::Committer,
     config::Config,
     error::Error,
     metrics as names,
@@ -87,7 +86,6 @@ pub struct Engine {
     bus: Bus,
     persisted: Subscription,
     epoch: Epoch,
-    committer: Committer,
     prewarmers: Prewarmers,
     invalid: Invalid,
     builds: Builds,
@@ -112,8 +110,6 @@ impl Engine {
         let chain = Arc::new(Chain::open(&config, storage.clone())?);
         let no_thread = |error| Error::Execution(format!("start a thread: {error}"));
         let prewarmers = Prewarmers::start(config.prewarm_threads, &fatal).map_err(no_thread)?;
-        let committer =
-            Committer::start(storage.clone(), epoch, fatal.clone()).map_err(no_thread)?;
         let invalid = Invalid::new(config.invalid_blocks);
         let mut engine = Self {
             config,
@@ -123,7 +119,6 @@ impl Engine {
             bus,
             persisted,
             epoch,
-            committer,
             prewarmers,
             invalid,
             builds: Builds::default(),

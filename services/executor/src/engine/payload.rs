@@ -2,7 +2,6 @@
 
 use super::{Engine, Verdict};
 use crate::{
-    commit::Commit,
     error::Error,
     execute::{Executed, Failure, execute},
     metrics as names,
@@ -17,7 +16,8 @@ use alloy_consensus::Header;
 use metrics::{counter, histogram};
 use std::{sync::Arc, time::Instant};
 use tandem_chain::{
-    Block, BlockError, Outcome, is_merged, validate_body, validate_header, validate_outcome,
+    Block, BlockError, Outcome, Receipt, encode_receipts, is_merged, validate_body,
+    validate_header, validate_outcome,
 };
 use tandem_policy::Policies;
 use tandem_primitives::{B256, BlockId, StateDiff};
@@ -128,13 +128,10 @@ impl Engine {
         // Only the root is open now, and storage-writer checks the roots of what it finds pending
         // when it starts: a crash from here on leaves no invalid block behind.
         self.chain.withhold(block.id.hash);
-        let commit = Commit { block: block.clone(), receipts, diff: diff.clone() };
-        let ack = self.committer.send(commit);
+        let committed = self.commit(block, &receipts, diff.clone());
         let verdict = self.await_state_root(block, parent, session, &diff);
         let root_at = Instant::now();
         histogram!(names::ROOT_WAIT_SECONDS).record(root_at - executed_at);
-        let committed = ack.wait().map_err(Failure::Internal);
-        histogram!(names::COMMIT_WAIT_SECONDS).record(root_at.elapsed());
         if let Err(failure) = verdict.and(committed) {
             self.proof.discard(block.id.hash);
             if let Err(error) = self.storage.discard(self.epoch, block.id.hash) {
@@ -219,6 +216,31 @@ impl Engine {
         let chain = self.chain.clone();
         let block_hashes = Arc::new(move |number| chain.block_hash(parent, number));
         Ahead { threads: &self.prewarmers, parent: view, block_hashes, advice: Some(advice) }
+    }
+
+    /// Makes an executed block durable while the workers still hash. This thread has nothing else to
+    /// do meanwhile, and another one would have to be woken on the workers' processor.
+    fn commit(
+        &self,
+        block: &Block,
+        receipts: &[Receipt],
+        diff: Arc<StateDiff>,
+    ) -> Result<(), Failure> {
+        let started = Instant::now();
+        let committed = self.storage.commit(
+            self.epoch,
+            storage::Block {
+                id: block.id,
+                parent: block.header.parent_hash,
+                header: block.header_rlp.clone(),
+                body: block.body_rlp.clone(),
+                receipts: encode_receipts(receipts),
+                transaction_hashes: block.transaction_hashes.clone(),
+                diff,
+            },
+        );
+        histogram!(names::COMMIT_SECONDS).record(started.elapsed());
+        committed.map_err(|error| Failure::Internal(error.into()))
     }
 
     /// Waits for the root and compares it. Before a block is refused for its root, or fails for
