@@ -177,16 +177,30 @@ fn metrics_recorder() -> Result<PrometheusRecorder, Error> {
     Ok(builder.build_recorder())
 }
 
+/// The client library of NATS, which says with every attempt to connect what the bus says once.
+const TALKATIVE: &str = "async_nats";
+
+/// The filter of log lines. [`TALKATIVE`] is heard only when the text names it.
+fn log_filter(text: &str) -> Result<EnvFilter, Error> {
+    let wrong = |error: &dyn std::fmt::Display| Error::LogFilter {
+        filter: text.to_owned(),
+        reason: error.to_string(),
+    };
+    let filter = EnvFilter::try_new(text).map_err(|error| wrong(&error))?;
+    if text.contains(TALKATIVE) {
+        return Ok(filter);
+    }
+    let quiet = format!("{TALKATIVE}=off").parse().map_err(|error| wrong(&error))?;
+    Ok(filter.add_directive(quiet))
+}
+
 /// Log lines of events only. Spans are left to the recorder: formatting their fields for the log
 /// would cost more than recording them.
 fn log_layer<S>(config: &Config) -> Result<impl Layer<S> + Send + Sync + 'static, Error>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::try_new(&config.log_filter).map_err(|error| Error::LogFilter {
-        filter: config.log_filter.clone(),
-        reason: error.to_string(),
-    })?;
+    let filter = log_filter(&config.log_filter)?;
     let layer =
         fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     let layer = match config.log_format {
@@ -305,6 +319,14 @@ mod tests {
             Config { otlp_endpoint: Some("not an endpoint".to_owned()), ..Config::default() };
         let error = Telemetry::detached(&config).err().unwrap();
         assert!(error.to_string().contains("not an endpoint"), "{error}");
+    }
+
+    #[test]
+    fn the_client_of_nats_is_silent_unless_it_is_asked_for() {
+        for (text, silent) in [("info", true), ("", true), ("info,async_nats=debug", false)] {
+            let filter = log_filter(text).unwrap().to_string();
+            assert_eq!(filter.contains("async_nats=off"), silent, "{filter}");
+        }
     }
 
     #[test]

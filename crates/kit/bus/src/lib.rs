@@ -1,97 +1,140 @@
 //! The event bus: subjects, fan-out to every subscriber, nothing kept for those who come later.
 //!
-//! Overload rule: each subscriber has a ring of [`CAPACITY`] messages; the oldest are dropped for
-//! one that lags. Events are hints (the truth is asked of its owner), so a consumer that missed
-//! some is slower at worst.
+//! ```text
+//!  publish ──┬─► fan-out: a ring of 256 for each subscriber ──► Subscription    (this process)
+//!            │        ▲
+//!            └─► outbox ── one task ──► NATS ──► one task per subject           (Bus::connect)
+//!                                       └─► key-value bucket ──► WatchedKey
+//! ```
+//!
+//! [`Bus::default`] is the bus of one process. [`Bus::connect`] gives the same type over NATS: who
+//! publishes and subscribes cannot tell the difference. Within one process a message never takes
+//! the way through the server, so services that share a process understand each other without it.
+//!
+//! **Nobody waits, nothing fails.** [`Bus::publish`] and [`Bus::subscribe`] may be called from any
+//! thread and return at once, whatever the server does. Without a server what is published for
+//! other processes is dropped and counted; the connection is tried again for ever, with jitter, and
+//! subscriptions come back with it.
+//!
+//! **Overload.** Each subscriber has a ring of [`CAPACITY`] messages; the oldest are dropped for
+//! one that lags. The outbox holds [`OUTBOX_MESSAGES`] messages and [`OUTBOX_BYTES`]; the oldest are
+//! dropped there too. A payload over [`PAYLOAD_BYTES_MAX`] is dropped. Events are hints (the truth is
+//! asked of its owner), so a consumer that missed some is slower at worst. [`Stats`] and the metrics
+//! `tandem_bus_*` count what was lost.
+//!
+//! **Order.** A subscriber sees what one publisher published in the order in which it did. Between
+//! publishers there is none.
+//!
+//! **Traces.** A message carries the span that published it ([`Message::context`]), through NATS as
+//! the header `traceparent`.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod fanout;
+mod message;
+mod metrics;
+mod nats;
+mod stats;
 
 use bytes::Bytes;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
-use tokio::sync::broadcast;
+use fanout::Fanout;
+use nats::Nats;
+use stats::Counts;
+use std::{sync::Arc, time::Duration};
+use tokio::runtime::Handle;
+
+pub use fanout::Subscription;
+pub use message::Message;
+pub use nats::{Entry, Error, OUTBOX_BYTES, OUTBOX_MESSAGES, Options, VALUE_BYTES_MAX, WatchedKey};
+pub use stats::Stats;
 
 /// Messages that a subscriber may lag behind before it loses the oldest.
 pub const CAPACITY: usize = 256;
 
-/// The in-memory bus of one process. Clones share it.
+/// Bytes of a payload at most: half of what NATS takes by default, headers included.
+pub const PAYLOAD_BYTES_MAX: usize = 512 * 1024;
+
+/// The bus: within this process, or over NATS. Clones share it.
 #[derive(Clone, Default)]
 pub struct Bus {
-    subjects: Arc<Mutex<HashMap<&'static str, broadcast::Sender<Bytes>>>>,
+    inner: Arc<Inner>,
 }
 
-/// One subscriber's end.
-pub struct Subscription {
-    receiver: broadcast::Receiver<Bytes>,
+#[derive(Default)]
+struct Inner {
+    fanout: Fanout,
+    counts: Arc<Counts>,
+    /// `None` on a bus of one process.
+    nats: Option<Nats>,
 }
 
 impl Bus {
-    /// Gives the payload to everyone who is subscribed at this moment. Never waits.
+    /// A bus over these NATS servers, which belong to one cluster: `nats://10.0.0.7:4222`, `tls://…`,
+    /// or `10.0.0.7:4222`. It connects in the background, on `runtime`; that nobody is there is no
+    /// error. Reads the files that the options name. The connection ends with the last clone.
+    ///
+    /// # Errors
+    /// [`Error`]: an address is none, a file cannot be used, options contradict each other.
+    pub fn connect(servers: &[String], options: &Options, runtime: &Handle) -> Result<Self, Error> {
+        metrics::describe();
+        let counts = Arc::<Counts>::default();
+        let nats = Nats::connect(servers, options, counts.clone(), runtime)?;
+        let fanout = Fanout::default();
+        Ok(Self { inner: Arc::new(Inner { fanout, counts, nats: Some(nats) }) })
+    }
+
+    /// Gives the payload to everyone who is subscribed at this moment, with the current span. Never
+    /// waits, in no thread; a payload over [`PAYLOAD_BYTES_MAX`] is dropped.
     pub fn publish(&self, subject: &'static str, payload: Bytes) {
-        // An error means that nobody listens, which is no concern of the publisher.
-        let _ = self.sender(subject).send(payload);
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            self.inner.counts.dropped("payload", 1);
+            tracing::warn!(subject, bytes = payload.len(), "payload is too large for the bus");
+            return;
+        }
+        let message = Message::here(payload);
+        if let Some(nats) = &self.inner.nats {
+            nats.publish(subject, message.clone());
+        }
+        self.inner.fanout.topic(subject).give(message);
     }
 
-    /// Everything published on the subject from now on.
+    /// Everything published on the subject from now on. Over NATS, what other processes publish is
+    /// heard from the moment at which the server knows of it, usually within a round trip.
     pub fn subscribe(&self, subject: &'static str) -> Subscription {
-        Subscription { receiver: self.sender(subject).subscribe() }
+        let topic = self.inner.fanout.topic(subject);
+        let subscription = topic.subscribe(self.inner.counts.clone());
+        if let Some(nats) = &self.inner.nats {
+            nats.hear(topic);
+        }
+        subscription
     }
 
-    fn sender(&self, subject: &'static str) -> broadcast::Sender<Bytes> {
-        let mut subjects = self.subjects.lock().unwrap_or_else(PoisonError::into_inner);
-        subjects.entry(subject).or_insert_with(|| broadcast::channel(CAPACITY).0).clone()
-    }
-}
-
-impl Subscription {
-    /// The next message that is there already, `None` when there is none. Lost messages are
-    /// skipped silently.
-    pub fn try_next(&mut self) -> Option<Bytes> {
-        loop {
-            match self.receiver.try_recv() {
-                Ok(payload) => return Some(payload),
-                Err(broadcast::error::TryRecvError::Lagged(_)) => {}
-                Err(_) => return None,
-            }
+    /// Watches one key of a key-value bucket (JetStream), which is made if it is missing. On a bus
+    /// of one process there is none: [`WatchedKey::changed`] says so at once. Never waits.
+    pub fn watch_key(&self, bucket: &'static str, key: &'static str) -> WatchedKey {
+        match &self.inner.nats {
+            Some(nats) => nats.watch_key(bucket, key),
+            None => WatchedKey::never(),
         }
     }
 
-    /// Waits for the next message; `None` once the bus is gone.
-    pub async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            match self.receiver.recv().await {
-                Ok(payload) => return Some(payload),
-                Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => return None,
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_subscriber_gets_what_is_published_after_it_subscribed() {
-        let bus = Bus::default();
-        bus.publish("a", Bytes::from_static(b"0"));
-        let (mut first, mut second) = (bus.subscribe("a"), bus.subscribe("a"));
-        let mut other = bus.subscribe("b");
-        bus.publish("a", Bytes::from_static(b"1"));
-        assert_eq!(first.try_next().as_deref(), Some(&b"1"[..]));
-        assert_eq!(second.try_next().as_deref(), Some(&b"1"[..]));
-        assert_eq!(first.try_next(), None);
-        assert_eq!(other.try_next(), None);
+    /// Whether what is published reaches the other processes now: always on a bus of one process.
+    /// The loss of a server that does not answer is noticed after some seconds.
+    pub fn is_connected(&self) -> bool {
+        self.inner.nats.as_ref().is_none_or(Nats::is_connected)
     }
 
-    #[test]
-    fn a_lagging_subscriber_loses_the_oldest() {
-        let bus = Bus::default();
-        let mut lagging = bus.subscribe("a");
-        for n in 0..=CAPACITY {
-            bus.publish("a", Bytes::copy_from_slice(&n.to_be_bytes()));
+    /// Waits until what was published so far is on its way to the server, at most this long: for a
+    /// last word before the process ends. False when it is not.
+    pub async fn flush(&self, wait: Duration) -> bool {
+        match &self.inner.nats {
+            Some(nats) => nats.flush(wait).await,
+            None => true,
         }
-        assert_eq!(lagging.try_next().as_deref(), Some(&1usize.to_be_bytes()[..]));
+    }
+
+    /// What the bus has done since it was made.
+    pub fn stats(&self) -> Stats {
+        self.inner.counts.stats()
     }
 }

@@ -1,0 +1,22 @@
+//! Names of the metrics, and their descriptions.
+
+use metrics::{Unit, describe_counter, describe_gauge};
+
+pub const SENT: &str = "tandem_bus_sent_total";
+pub const RECEIVED: &str = "tandem_bus_received_total";
+pub const DROPPED: &str = "tandem_bus_dropped_total";
+pub const LAGGED: &str = "tandem_bus_lagged_total";
+pub const CONNECTIONS: &str = "tandem_bus_connections_total";
+pub const CONNECTED: &str = "tandem_bus_connected";
+
+pub fn describe() {
+    let count = Unit::Count;
+    describe_counter!(SENT, count, "Events handed to the connection with NATS");
+    describe_counter!(RECEIVED, count, "Events that came from NATS");
+    let text = "Events lost, by reason: no_connection, outbox (full), slow (the server does not take \
+                them), refused, payload (too large), slow_consumer";
+    describe_counter!(DROPPED, count, text);
+    describe_counter!(LAGGED, count, "Events that subscribers lost because they lagged");
+    describe_counter!(CONNECTIONS, count, "Connections made to NATS");
+    describe_gauge!(CONNECTED, count, "1 while there is a connection to NATS");
+}

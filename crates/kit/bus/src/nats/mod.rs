@@ -1,0 +1,269 @@
+//! The bus over NATS: one connection, kept for ever by the client library, and the tasks around it.
+//! The door to `async-nats`.
+
+mod credentials;
+mod error;
+mod events;
+mod outbox;
+mod publish;
+mod receive;
+mod watch;
+
+use crate::{Message, fanout::Topic, stats::Counts};
+use async_nats::{Client, ConnectOptions, ServerAddr};
+use events::Events;
+use outbox::{Item, Outbox};
+use serde::Deserialize;
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    runtime::Handle,
+    sync::{oneshot, watch as channel},
+    time::timeout,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{error, info};
+
+pub use error::Error;
+pub use watch::{Entry, VALUE_BYTES_MAX, WatchedKey};
+
+/// Messages that may wait to be sent before the oldest are dropped.
+pub const OUTBOX_MESSAGES: usize = 1024;
+/// Bytes of payload that may wait to be sent.
+pub const OUTBOX_BYTES: usize = 16 << 20;
+
+/// First wait before another attempt to connect; it doubles with each.
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+/// Longest wait before another attempt: short, as a server is back in a moment.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// Longest time that one attempt may take.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// Between two pings. A server that leaves three of them unanswered is taken to be gone.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+/// Longest wait for an answer of JetStream.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Commands on their way to the connection: what may be sent late, after a reconnect.
+const COMMANDS: usize = 64;
+/// Messages that may wait between the connection and the fan-out of a subject.
+const ARRIVALS: usize = 1024;
+
+/// How to connect. All files are read once, when the bus is made, but those of TLS with each
+/// connection.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// What the connection is called in the server's lists.
+    pub name: Option<String>,
+    /// The user; goes with `password_file`.
+    pub user: Option<String>,
+    /// A file that holds the user's password and nothing else, but for white space around it.
+    pub password_file: Option<PathBuf>,
+    /// A file with the seed of a user's nkey (`SU…`), instead of user and password.
+    pub nkey_seed_file: Option<PathBuf>,
+    /// Certificates (PEM) of the authorities that may vouch for the server, instead of the system's.
+    /// With it the connection is encrypted, as with an address `tls://…`.
+    pub tls_ca_file: Option<PathBuf>,
+    /// Own certificates (PEM), for servers that ask for one; goes with `tls_key_file`.
+    pub tls_cert_file: Option<PathBuf>,
+    /// Their private key (PEM).
+    pub tls_key_file: Option<PathBuf>,
+}
+
+/// The part of a bus that has to do with NATS.
+pub(crate) struct Nats {
+    outbox: Arc<Outbox>,
+    counts: Arc<Counts>,
+    /// The connection's handle, there soon after the start.
+    client: channel::Receiver<Option<Client>>,
+    /// Rises with each connection.
+    generation: channel::Receiver<u64>,
+    /// Subjects with a task that hears them.
+    heard: Mutex<HashSet<&'static str>>,
+    runtime: Handle,
+    stop: CancellationToken,
+    _stop: DropGuard,
+}
+
+impl Nats {
+    pub fn connect(
+        servers: &[String],
+        options: &Options,
+        counts: Arc<Counts>,
+        runtime: &Handle,
+    ) -> Result<Self, Error> {
+        let addresses = addresses(servers)?;
+        let (events, generation) = Events::new(counts.clone());
+        let (ready, client) = channel::channel(None);
+        let outbox = Arc::<Outbox>::default();
+        let stop = CancellationToken::new();
+        let mut connect = credentials::apply(options, ConnectOptions::new())?
+            .retry_on_initial_connect()
+            .max_reconnects(None)
+            .reconnect_delay_callback(backoff)
+            .connection_timeout(CONNECT_MAX)
+            .ping_interval(PING_INTERVAL)
+            .request_timeout(Some(ANSWER_MAX))
+            .client_capacity(COMMANDS)
+            .subscription_capacity(ARRIVALS)
+            // Subscribers in this process have it already.
+            .no_echo()
+            .event_callback(move |event| {
+                let events = events.clone();
+                async move { events.hear(&event) }
+            });
+        if let Some(name) = &options.name {
+            connect = connect.name(name);
+        }
+        let nats = Self {
+            outbox: outbox.clone(),
+            counts: counts.clone(),
+            client,
+            generation,
+            heard: Mutex::default(),
+            runtime: runtime.clone(),
+            stop: stop.clone(),
+            _stop: stop.drop_guard(),
+        };
+        info!(?servers, "connecting to NATS");
+        nats.spawn(async move {
+            match connect.connect(addresses).await {
+                Ok(client) => {
+                    ready.send_replace(Some(client.clone()));
+                    publish::run(&client, &outbox, &counts).await;
+                }
+                // Only for options that can never work: an attempt that fails is no error.
+                Err(error) => error!(%error, "NATS cannot be connected to"),
+            }
+        });
+        Ok(nats)
+    }
+
+    /// Runs a task for as long as the bus is there.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.runtime.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+
+    pub fn publish(&self, subject: &'static str, message: Message) {
+        let dropped = self.outbox.push(Item::Message(subject, message));
+        self.counts.dropped("outbox", dropped);
+    }
+
+    /// From now on gives what other processes publish to the topic's subscribers.
+    pub fn hear(&self, topic: Arc<Topic>) {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        if heard.insert(topic.subject) {
+            let (client, counts) = (self.client.clone(), self.counts.clone());
+            self.spawn(receive::run(client, topic, counts));
+        }
+    }
+
+    pub fn watch_key(&self, bucket: &'static str, key: &'static str) -> WatchedKey {
+        let (task, watched) = watch::key(self.client.clone(), self.generation.clone(), bucket, key);
+        self.spawn(task);
+        watched
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.counts.is_connected()
+    }
+
+    pub async fn flush(&self, wait: Duration) -> bool {
+        let (done, answer) = oneshot::channel();
+        let dropped = self.outbox.push(Item::Flush(done));
+        self.counts.dropped("outbox", dropped);
+        matches!(timeout(wait, answer).await, Ok(Ok(())))
+    }
+}
+
+/// The connection's handle. Never comes back when there will be none.
+async fn client(mut client: channel::Receiver<Option<Client>>) -> Client {
+    let there = client.wait_for(Option::is_some).await.ok().and_then(|client| client.clone());
+    match there {
+        Some(client) => client,
+        None => std::future::pending().await,
+    }
+}
+
+/// The wait before the attempt of this number: clients that lost the same server do not come back
+/// at the same moment.
+fn backoff(attempts: usize) -> Duration {
+    let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
+    (BACKOFF_MIN * (1 << doublings)).min(BACKOFF_MAX).mul_f64(rand::random_range(0.5..1.0))
+}
+
+fn addresses(servers: &[String]) -> Result<Vec<ServerAddr>, Error> {
+    if servers.is_empty() {
+        return Err(Error::NoServer);
+    }
+    let parse = |server: &String| {
+        let refuse = |reason: String| Error::Server { server: server.clone(), reason };
+        let address: ServerAddr = match server.parse() {
+            Ok(address) => address,
+            // What stands before an @ may be a password, which no error repeats.
+            Err(_) if server.contains('@') => return Err(Error::PasswordInAddress),
+            Err(error) => return Err(refuse(std::io::Error::to_string(&error))),
+        };
+        if address.has_user_pass() || address.password().is_some() {
+            return Err(Error::PasswordInAddress);
+        }
+        match address.scheme() {
+            "nats" | "tls" if address.host().is_empty() => Err(refuse("it names no host".into())),
+            "nats" | "tls" => Ok(address),
+            scheme => Err(refuse(format!("`{scheme}` is no scheme, want nats or tls"))),
+        }
+    };
+    servers.iter().map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(servers: &[&str]) -> String {
+        let servers: Vec<_> = servers.iter().map(|&server| server.to_owned()).collect();
+        addresses(&servers).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn addresses_are_read_and_wrong_ones_named() {
+        let good =
+            ["nats://10.0.0.7:4222", "tls://nats.example", "127.0.0.1:4222", "nats://[::1]:1"];
+        assert_eq!(addresses(&good.map(str::to_owned)).unwrap().len(), 4);
+        assert_eq!(error(&[]), "no address of a NATS server");
+        let wrong = error(&["nats://a:1", "ws://a:1"]);
+        assert_eq!(
+            wrong,
+            "`ws://a:1` is no address of a NATS server: `ws` is no scheme, want nats or tls"
+        );
+        assert!(error(&["nats://a:port"]).starts_with("`nats://a:port` is no address of a NATS"));
+    }
+
+    #[test]
+    fn passwords_in_addresses_are_refused_and_not_repeated() {
+        for server in ["nats://me:secret@a:1", "me:secret@a", "nats://me:secret@a:port"] {
+            let error = error(&[server]);
+            assert!(error.contains("password_file") && !error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn waits_grow_to_a_bound_and_differ() {
+        for (attempts, most) in [(0, 10), (1, 10), (2, 20), (5, 160), (8, 1000), (usize::MAX, 1000)]
+        {
+            let waits: Vec<_> = (0..50).map(|_| backoff(attempts)).collect();
+            let most = Duration::from_millis(most);
+            assert!(waits.iter().all(|&wait| wait <= most && wait >= most / 2), "{waits:?}");
+            assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What waits to be sent: bounded, and the oldest makes room.
+
+use super::{OUTBOX_BYTES, OUTBOX_MESSAGES};
+use crate::Message;
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+};
+use tokio::sync::{Notify, oneshot};
+
+/// Something for the task that sends.
+pub enum Item {
+    /// A message on a subject.
+    Message(&'static str, Message),
+    /// Answer once everything before is on its way.
+    Flush(oneshot::Sender<()>),
+}
+
+impl Item {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Message(_, message) => message.payload.len(),
+            Self::Flush(_) => 0,
+        }
+    }
+}
+
+/// The queue. Any thread puts in, one task takes out.
+#[derive(Default)]
+pub struct Outbox {
+    queue: Mutex<Queue>,
+    filled: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    bytes: usize,
+}
+
+impl Queue {
+    fn pop(&mut self) -> Option<Item> {
+        let item = self.items.pop_front()?;
+        self.bytes -= item.bytes();
+        Some(item)
+    }
+}
+
+impl Outbox {
+    /// Puts in at the end; how many messages had to go for it.
+    pub fn push(&self, item: Item) -> u64 {
+        let mut dropped = 0;
+        {
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            queue.bytes += item.bytes();
+            queue.items.push_back(item);
+            // One message is smaller than the limit, so the one just put in stays.
+            while queue.items.len() > OUTBOX_MESSAGES || queue.bytes > OUTBOX_BYTES {
+                dropped += u64::from(matches!(queue.pop(), Some(Item::Message(..))));
+            }
+        }
+        self.filled.notify_one();
+        dropped
+    }
+
+    /// Takes the oldest; waits while there is none.
+    pub async fn next(&self) -> Item {
+        loop {
+            if let Some(item) = self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+                return item;
+            }
+            self.filled.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PAYLOAD_BYTES_MAX;
+    use futures_util::FutureExt;
+
+    fn message(payload: Vec<u8>) -> Item {
+        Item::Message("a", Message { payload: payload.into(), context: None })
+    }
+
+    fn first_byte(item: Option<Item>) -> Option<u8> {
+        match item {
+            Some(Item::Message(_, message)) => message.payload.first().copied(),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_oldest_makes_room_by_number() {
+        let outbox = Outbox::default();
+        assert_eq!(outbox.push(message(vec![1])), 0);
+        for _ in 1..OUTBOX_MESSAGES {
+            assert_eq!(outbox.push(message(vec![2])), 0);
+        }
+        assert_eq!(outbox.push(message(vec![3])), 1);
+        for _ in 1..OUTBOX_MESSAGES {
+            assert_eq!(first_byte(outbox.next().now_or_never()), Some(2));
+        }
+        assert_eq!(first_byte(outbox.next().now_or_never()), Some(3));
+        assert!(outbox.next().now_or_never().is_none());
+    }
+
+    #[test]
+    fn the_oldest_makes_room_by_bytes() {
+        let outbox = Outbox::default();
+        let fit = OUTBOX_BYTES / PAYLOAD_BYTES_MAX;
+        for n in 0..fit {
+            assert_eq!(outbox.push(message(vec![n as u8; PAYLOAD_BYTES_MAX])), 0);
+        }
+        assert_eq!(outbox.push(message(vec![99])), 1);
+        assert_eq!(first_byte(outbox.next().now_or_never()), Some(1));
+    }
+
+    #[test]
+    fn a_flush_that_made_room_is_no_lost_message_and_its_caller_learns_of_it() {
+        let outbox = Outbox::default();
+        let (done, mut answer) = oneshot::channel();
+        assert_eq!(outbox.push(Item::Flush(done)), 0);
+        for _ in 0..OUTBOX_MESSAGES {
+            assert_eq!(outbox.push(message(vec![1])), 0);
+        }
+        assert!(matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+    }
+}

@@ -1,0 +1,56 @@
+//! The task that sends.
+
+use super::outbox::{Item, Outbox};
+use crate::{Message, stats::Counts};
+use async_nats::{Client, HeaderMap, connection::State};
+use std::time::Duration;
+use tokio::time::timeout;
+use tracing::warn;
+
+/// Header of the publisher's span (W3C Trace Context).
+pub const TRACEPARENT: &str = "traceparent";
+
+/// Longest wait for a server that does not take what is sent. Meanwhile the outbox keeps the newest.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Sends what is put into the outbox, in that order, for ever.
+pub async fn run(client: &Client, outbox: &Outbox, counts: &Counts) {
+    loop {
+        let item = outbox.next().await;
+        // The client would keep it until there is a connection, and send it then, far too late.
+        let connected = client.connection_state() == State::Connected;
+        match item {
+            Item::Message(subject, message) if connected => {
+                send(client, subject, message, counts).await;
+            }
+            Item::Message(..) => counts.dropped("no_connection", 1),
+            // Dropped instead of answered, it tells the caller that nothing was sent.
+            Item::Flush(done) if connected => {
+                if let Ok(Ok(())) = timeout(PATIENCE, client.flush()).await {
+                    let _ = done.send(());
+                }
+            }
+            Item::Flush(_) => {}
+        }
+    }
+}
+
+async fn send(client: &Client, subject: &'static str, message: Message, counts: &Counts) {
+    let Message { payload, context } = message;
+    let sent = match context {
+        Some(context) => {
+            let mut headers = HeaderMap::new();
+            headers.insert(TRACEPARENT, context.to_string());
+            timeout(PATIENCE, client.publish_with_headers(subject, headers, payload)).await
+        }
+        None => timeout(PATIENCE, client.publish(subject, payload)).await,
+    };
+    match sent {
+        Ok(Ok(())) => counts.sent(),
+        Ok(Err(error)) => {
+            counts.dropped("refused", 1);
+            warn!(subject, %error, "event not sent");
+        }
+        Err(_) => counts.dropped("slow", 1),
+    }
+}

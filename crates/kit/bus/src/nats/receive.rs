@@ -1,0 +1,54 @@
+//! The task that hears one subject.
+
+use super::publish::TRACEPARENT;
+use crate::{Message, PAYLOAD_BYTES_MAX, fanout::Topic, stats::Counts};
+use async_nats::Client;
+use futures_util::StreamExt;
+use std::{sync::Arc, time::Duration};
+use tandem_telemetry::SpanContext;
+use tokio::{sync::watch, time::sleep};
+use tracing::warn;
+
+/// Wait before another attempt to subscribe. It fails only when the client's own task is gone.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Gives what arrives to the topic's subscribers, for ever. The server hears of the subject only
+/// while there are any.
+pub async fn run(client: watch::Receiver<Option<Client>>, topic: Arc<Topic>, counts: Arc<Counts>) {
+    let client = super::client(client).await;
+    loop {
+        topic.until_wanted(true).await;
+        let mut arriving = match client.subscribe(topic.subject).await {
+            Ok(arriving) => arriving,
+            Err(error) => {
+                warn!(subject = topic.subject, %error, "not subscribed");
+                sleep(RETRY).await;
+                continue;
+            }
+        };
+        loop {
+            let message = tokio::select! {
+                () = topic.until_wanted(false) => break,
+                message = arriving.next() => message,
+            };
+            match message {
+                Some(message) => deliver(message, &topic, &counts),
+                None => {
+                    sleep(RETRY).await;
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn deliver(message: async_nats::Message, topic: &Topic, counts: &Counts) {
+    counts.received();
+    if message.payload.len() > PAYLOAD_BYTES_MAX {
+        counts.dropped("payload", 1);
+        return;
+    }
+    let header = message.headers.as_ref().and_then(|headers| headers.get(TRACEPARENT));
+    let context = header.and_then(|header| SpanContext::parse(header.as_str()));
+    topic.give(Message { payload: message.payload, context });
+}
