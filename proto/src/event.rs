@@ -5,6 +5,7 @@ use crate::wire::event::v1;
 use bytes::Bytes;
 use prost::Message;
 use std::net::IpAddr;
+use tandem_membership::Heartbeat;
 use tandem_primitives::{B256, B512, BlockId, Bytes as Rlp};
 
 /// A block was executed and found valid.
@@ -17,9 +18,15 @@ pub const CHAIN_PERSISTED: &str = "chain.persisted";
 pub const PEERS_DISCOVERED: &str = "peers.discovered";
 /// The number of connected peers, as a share of the wanted one, changed: [`PeersTarget`].
 pub const PEERS_TARGET: &str = "peers.target";
-
-/// Sidecars were found valid; their blobs can be had of blob-validator.
+/// Sidecars were found valid; their blobs can be had of blob-validator: [`BlobsValidated`].
 pub const BLOBS_VALIDATED: &str = "blobs.validated";
+/// A worker is there: [`WorkerAlive`].
+pub const WORKERS_ALIVE: &str = "workers.alive";
+
+/// The key-value bucket of live settings.
+pub const SETTINGS_BUCKET: &str = "tandem";
+/// The key of the policies in it; what it holds is a text for `tandem_policy::Policies::with_text`.
+pub const POLICIES_KEY: &str = "policies";
 
 /// What happened to the chain; the subject says which of the three it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,5 +137,23 @@ impl BlobsValidated {
     /// The payload: `tandem.event.v1.BlobsValidated`.
     pub fn encode(&self) -> Bytes {
         v1::BlobsValidated::from(self).encode_to_vec().into()
+    }
+}
+
+/// A worker's heartbeat.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorkerAlive(pub Heartbeat);
+
+impl WorkerAlive {
+    /// Reads an event's payload, `None` when it is malformed.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        v1::WorkerAlive::decode(payload).ok()?.try_into().ok()
+    }
+
+    /// The payload: `tandem.event.v1.WorkerAlive`. The publisher keeps to
+    /// [`crate::limits::ENDPOINT_BYTES_MAX`] and [`crate::limits::HEARTBEAT_MS`]; a receiver refuses
+    /// what exceeds them.
+    pub fn encode(&self) -> Bytes {
+        v1::WorkerAlive::from(self).encode_to_vec().into()
     }
 }

@@ -67,3 +67,9 @@ pub const BLOBS_PER_BUNDLE_MAX: usize = 64;
 
 /// Versioned hashes in one request for blobs: what the Engine API demands of `engine_getBlobs`.
 pub const GET_BLOBS_MAX: usize = 128;
+
+/// Bytes of the address of a worker's proof stream.
+pub const ENDPOINT_BYTES_MAX: usize = 256;
+
+/// Milliseconds between two heartbeats of a worker.
+pub const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=60_000;

@@ -64,6 +64,9 @@ pub enum Reason {
     /// It is a share of a whole.
     #[error("is not between 0 and 1")]
     NotAFraction,
+    /// It names a worker.
+    #[error("is not 1 to 64 characters of visible ASCII")]
+    NotAName,
     /// A number of variable length starts with a zero byte.
     #[error("starts with a zero byte")]
     LeadingZero,

@@ -3,11 +3,15 @@ use super::{
     field::{at_most, count, items, length, nested, range, size, total},
 };
 use crate::{
-    event::{ChainEvent, Contact, ContactEvent, PeersDiscovered, PeersTarget},
-    limits::{DISCOVERED_CONTACTS_MAX, ENR_BYTES_MAX},
+    event::{ChainEvent, Contact, ContactEvent, PeersDiscovered, PeersTarget, WorkerAlive},
+    limits::{DISCOVERED_CONTACTS_MAX, ENDPOINT_BYTES_MAX, ENR_BYTES_MAX, HEARTBEAT_MS},
     wire::event::v1,
 };
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    time::Duration,
+};
+use tandem_membership::Heartbeat;
 use tandem_primitives::{B512, Bytes as Rlp};
 
 impl From<ChainEvent> for v1::ChainEvent {
@@ -164,4 +168,39 @@ impl TryFrom<v1::PeersTarget> for PeersTarget {
             Err(Reason::NotAFraction).at("peers_target.completion")
         }
     }
+}
+
+impl From<&WorkerAlive> for v1::WorkerAlive {
+    fn from(WorkerAlive(heartbeat): &WorkerAlive) -> Self {
+        Self {
+            id: heartbeat.id.to_string(),
+            incarnation: heartbeat.incarnation,
+            sequence: heartbeat.sequence,
+            endpoint: heartbeat.endpoint.clone(),
+            interval_ms: u32::try_from(heartbeat.interval.as_millis()).unwrap_or(u32::MAX),
+            leaving: heartbeat.leaving,
+        }
+    }
+}
+
+impl TryFrom<v1::WorkerAlive> for WorkerAlive {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::WorkerAlive) -> Result<Self, ConvertError> {
+        heartbeat(wire).at("worker_alive").map(Self)
+    }
+}
+
+fn heartbeat(wire: v1::WorkerAlive) -> Result<Heartbeat, ConvertError> {
+    let (least, most) = (*HEARTBEAT_MS.start(), *HEARTBEAT_MS.end());
+    range(least, most, wire.interval_ms).at("interval_ms")?;
+    range(1, ENDPOINT_BYTES_MAX as u64, wire.endpoint.len() as u64).at("endpoint")?;
+    Ok(Heartbeat {
+        id: wire.id.parse().map_err(|_| Reason::NotAName).at("id")?,
+        incarnation: wire.incarnation,
+        sequence: wire.sequence,
+        endpoint: wire.endpoint,
+        interval: Duration::from_millis(wire.interval_ms.into()),
+        leaving: wire.leaving,
+    })
 }

@@ -6,7 +6,7 @@ use tandem_primitives::{B256, BlockId, Bytes as Rlp, Shard, TrieDiff, WalkTarget
 use tandem_proto::{
     blob_validator::{StoredBlob, Verdict},
     convert::{BlobRequest, BlobStreamAnswer, BlobStreamRequest, SessionAnswer, SessionCommand},
-    event::{BlobsValidated, ChainEvent, Contact, PeersDiscovered, PeersTarget},
+    event::{BlobsValidated, ChainEvent, Contact, PeersDiscovered, PeersTarget, WorkerAlive},
     multiproof, peer_table,
     storage::{
         self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState,
@@ -40,10 +40,11 @@ fn receive_values(bytes: Bytes) -> bool {
 }
 
 /// Every message that has content.
-pub const RECEIVERS: [(&str, Receiver); 44] = [
+pub const RECEIVERS: [(&str, Receiver); 45] = [
     ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
     ("PeersDiscovered", receive::<event::PeersDiscovered, PeersDiscovered>),
     ("PeersTarget", receive::<event::PeersTarget, PeersTarget>),
+    ("WorkerAlive", receive::<event::WorkerAlive, WorkerAlive>),
     ("AcquireEpochRequest", receive::<writer::AcquireEpochRequest, String>),
     ("AcquireEpochResponse", receive::<writer::AcquireEpochResponse, Epoch>),
     ("GetCheckpointResponse", receive::<writer::GetCheckpointResponse, Checkpoint>),

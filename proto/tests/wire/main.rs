@@ -12,3 +12,4 @@ mod peer_table;
 mod round_trip;
 mod statuses;
 mod values;
+mod workers;

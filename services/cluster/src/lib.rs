@@ -23,12 +23,14 @@ mod forks;
 mod http;
 mod import;
 mod peers;
+mod policies;
 mod start;
 
 pub use config::{Config, ConfigError, Ports};
 pub use http::operations_router;
 pub use import::{BlockFile, ImportError, Imported, import};
 pub use peers::Peers;
+pub use policies::follow_policies;
 pub use start::{Cluster, Error};
 pub use tandem_discovery::{Config as DiscoveryConfig, Network};
 pub use tandem_executor::{Handle, rpc::ClientInfo};

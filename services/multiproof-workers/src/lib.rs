@@ -23,7 +23,8 @@
 //! **Policies** ([`tandem_policy::Policies`]) hold for a block: how many updates are gathered before
 //! their keys are asked for, and into how many jobs the keys are cut.
 //!
-//! Across processes the same stream travels over gRPC: see [`grpc`].
+//! Across processes the same stream travels over gRPC: see [`grpc`]. Who offers one is said on the
+//! bus: see [`membership`].
 //!
 //! **Overload.** Each worker's mailbox is bounded; a full one makes the executor wait, which is the
 //! right thing: it cannot get further ahead than the root it will need. A worker has a bounded
@@ -45,6 +46,7 @@ mod dispatch;
 mod finish;
 pub mod grpc;
 mod layers;
+pub mod membership;
 mod message;
 mod metrics;
 mod nodes;

@@ -30,6 +30,7 @@ pub const CONNECTIONS: &str = "tandem_multiproof_workers_client_connections_tota
 pub const CONNECTIONS_LOST: &str = "tandem_multiproof_workers_client_connections_lost_total";
 pub const TIMEOUTS: &str = "tandem_multiproof_workers_client_timeouts_total";
 pub const ADVICE_DROPPED: &str = "tandem_multiproof_workers_client_advice_dropped_total";
+pub const ALIVE: &str = "tandem_multiproof_workers_alive";
 
 pub fn describe() {
     let (seconds, count) = (Unit::Seconds, Unit::Count);
@@ -91,4 +92,9 @@ pub fn describe_client() {
     describe_counter!(CONNECTIONS_LOST, Unit::Count, "Proof streams that broke or were ended");
     describe_counter!(TIMEOUTS, Unit::Count, "Blocks given up because the workers took too long");
     describe_counter!(ADVICE_DROPPED, Unit::Count, "Advice dropped: no room, or no connection");
+}
+
+/// The metrics of a listener to heartbeats.
+pub fn describe_listener() {
+    describe_gauge!(ALIVE, Unit::Count, "Workers that are alive, by their heartbeats");
 }

@@ -81,6 +81,16 @@ impl Policies {
         self.set(key, value)
     }
 
+    /// These policies, but for those that a text sets: `KEY=VALUE`, any number of them, with white space
+    /// between. It is what the key of the live settings holds.
+    ///
+    /// # Errors
+    /// [`Error`] of the first wrong one.
+    pub fn with_text(mut self, text: &str) -> Result<Self, Error> {
+        text.split_ascii_whitespace().try_for_each(|text| self.assign(text))?;
+        Ok(self)
+    }
+
     /// Name and value of each policy.
     #[must_use]
     pub fn entries(&self) -> [(&'static str, &dyn Display); 6] {
@@ -154,6 +164,19 @@ mod tests {
         for wrong in [r#"{"batchin":"none"}"#, r#"{"batching":1}"#, r#"{"chunk_targets":0}"#] {
             assert!(serde_json::from_str::<Policies>(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_text_sets_what_it_names_and_leaves_the_rest() {
+        let configured = Policies { chunk_targets: NonZeroU32::MAX, ..Policies::default() };
+        assert_eq!(configured.with_text(" \n"), Ok(configured));
+        let changed = configured.with_text("batching=none\n\tchunking=never ").unwrap();
+        let want = Policies { batching: Batching::None, chunking: Chunking::Never, ..configured };
+        assert_eq!(changed, want);
+        let all = want.entries().map(|(key, value)| format!("{key}={value}")).join("\n");
+        assert_eq!(Policies::default().with_text(&all), Ok(want));
+        let error = configured.with_text("batching=none chunking = never").unwrap_err();
+        assert_eq!(error.to_string(), "`chunking` is not of the form KEY=VALUE");
     }
 
     #[test]

@@ -1,0 +1,61 @@
+//! Policies from the key-value bucket of live settings.
+
+use std::str;
+use tandem_bus::{Bus, Entry, WatchedKey};
+use tandem_policy::{LivePolicies, Policies};
+use tandem_proto::event::{POLICIES_KEY, SETTINGS_BUCKET};
+use tracing::{info, warn};
+
+/// Sets the policies by what the key `policies` holds, for as long as the bus is there: those that hold
+/// at the beginning, but for those that the text names ([`Policies::with_text`]). Without the key,
+/// or once it is deleted, they are those of the beginning. A wrong text changes nothing.
+///
+/// A change by `tandem_setPolicies` holds until the key changes next.
+pub async fn follow_policies(bus: &Bus, live: &LivePolicies) {
+    let configured = live.load();
+    let mut settings: WatchedKey = bus.watch_key(SETTINGS_BUCKET, POLICIES_KEY);
+    while let Some(entry) = settings.changed().await {
+        match policies(configured, &entry) {
+            Ok(policies) => {
+                live.store(policies);
+                info!(?policies, "policies set by the live settings");
+            }
+            Err(reason) => warn!(reason, "live policies refused, those before stay"),
+        }
+    }
+}
+
+fn policies(configured: Policies, entry: &Entry) -> Result<Policies, String> {
+    match entry {
+        Entry::Missing => Ok(configured),
+        Entry::Value(bytes) => match str::from_utf8(bytes) {
+            Ok(text) => configured.with_text(text).map_err(|error| error.to_string()),
+            Err(_) => Err("the value is no text".to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tandem_policy::Batching;
+
+    #[test]
+    fn the_key_changes_what_it_names_and_a_wrong_one_nothing() {
+        let configured = Policies { force_chunk_targets: 7, ..Policies::default() };
+        let value = |text: &'static [u8]| policies(configured, &Entry::Value(text.into()));
+        assert_eq!(policies(configured, &Entry::Missing), Ok(configured));
+        assert_eq!(value(b""), Ok(configured));
+        let set = value(b"batching=none\n").unwrap();
+        assert_eq!(set, Policies { batching: Batching::None, ..configured });
+        assert!(value(b"batching=none chunking=often").unwrap_err().starts_with("`often` is no"));
+        assert_eq!(value(b"\xff").unwrap_err(), "the value is no text");
+    }
+
+    #[tokio::test]
+    async fn a_bus_of_one_process_has_no_live_settings() {
+        let live = LivePolicies::default();
+        follow_policies(&Bus::default(), &live).await;
+        assert_eq!(live.load(), Policies::default());
+    }
+}

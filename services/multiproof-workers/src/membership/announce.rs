@@ -1,0 +1,81 @@
+use std::time::Duration;
+use tandem_bus::Bus;
+use tandem_membership::{Heartbeat, WorkerId};
+use tandem_proto::{
+    event::{WORKERS_ALIVE, WorkerAlive},
+    limits::HEARTBEAT_MS,
+};
+use tokio::{
+    runtime::Handle,
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Longest time that the last word may take.
+const GOODBYE_MAX: Duration = Duration::from_secs(1);
+
+/// As what a worker is known.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Its name; one that it keeps over restarts keeps it its shards.
+    pub id: WorkerId,
+    /// When it started, in milliseconds since the Unix epoch.
+    pub incarnation: u64,
+    /// Where its proof stream is to be had, at most
+    /// [`tandem_proto::limits::ENDPOINT_BYTES_MAX`] bytes.
+    pub endpoint: String,
+    /// Between two heartbeats; brought within [`HEARTBEAT_MS`].
+    pub interval: Duration,
+}
+
+/// Says that a worker is there, for as long as this is.
+pub struct Announcer {
+    stop: DropGuard,
+    task: JoinHandle<()>,
+}
+
+impl Announcer {
+    /// Says so from now on, on `runtime`.
+    pub fn start(bus: Bus, identity: Identity, runtime: &Handle) -> Self {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let task = runtime.spawn(announce(bus, identity, stopped));
+        Self { stop: stop.drop_guard(), task }
+    }
+
+    /// Says that the worker stops, and waits until that is on its way, for a second at most. Dropping
+    /// it says so too, if the runtime lives long enough.
+    pub async fn leave(self) {
+        drop(self.stop);
+        // It ends in any case; a panic in it has nothing to say to one who leaves.
+        let _ = self.task.await;
+    }
+}
+
+async fn announce(bus: Bus, identity: Identity, stopped: CancellationToken) {
+    let [least, most] =
+        [HEARTBEAT_MS.start(), HEARTBEAT_MS.end()].map(|&ms| Duration::from_millis(ms));
+    let every = identity.interval.clamp(least, most);
+    let mut heartbeat = Heartbeat {
+        id: identity.id,
+        incarnation: identity.incarnation,
+        sequence: 0,
+        endpoint: identity.endpoint,
+        interval: every,
+        leaving: false,
+    };
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stopped.cancelled() => break,
+            _ = ticks.tick() => {}
+        }
+        bus.publish(WORKERS_ALIVE, WorkerAlive(heartbeat.clone()).encode());
+        heartbeat.sequence += 1;
+    }
+    heartbeat.leaving = true;
+    bus.publish(WORKERS_ALIVE, WorkerAlive(heartbeat).encode());
+    bus.flush(GOODBYE_MAX).await;
+}
