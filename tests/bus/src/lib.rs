@@ -1,0 +1,162 @@
+//! A real `nats-server` for tests, as a child process on a free port with a temporary store.
+#![allow(clippy::unwrap_used)]
+
+mod install;
+
+use serde_json::Value;
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+pub use install::nats_server;
+
+/// Longest wait for anything, on the slowest machine.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A server, with JetStream unless told otherwise. Dropping it kills it and removes its files.
+pub struct NatsServer {
+    binary: PathBuf,
+    /// `None` while it is killed.
+    child: Option<Child>,
+    folder: TempDir,
+    port: u16,
+    monitor: u16,
+    /// Whether it has JetStream, from the next start on.
+    pub jetstream: bool,
+    /// More lines for its configuration file, for instance `authorization { … }`, from the next
+    /// start on.
+    pub config: String,
+}
+
+impl NatsServer {
+    /// Starts one. `None`, and a line that says so, where there is none to be had.
+    pub fn start() -> Option<Self> {
+        Self::start_with("")
+    }
+
+    /// Starts one with more lines in its configuration file.
+    pub fn start_with(config: &str) -> Option<Self> {
+        let mut server = Self::stopped()?;
+        config.clone_into(&mut server.config);
+        server.restart();
+        Some(server)
+    }
+
+    /// One that was not started yet; it will listen on a port that was free a moment ago.
+    pub fn stopped() -> Option<Self> {
+        let Some(binary) = nats_server() else {
+            // Not by a macro, whose output the test harness would keep to itself.
+            let _ = std::io::stderr().write_all(b"skipped: no nats-server\n");
+            return None;
+        };
+        let port = free_port();
+        let (folder, config) = (tempfile::tempdir().unwrap(), String::new());
+        Some(Self { binary, child: None, folder, port, monitor: 0, jetstream: true, config })
+    }
+
+    /// Starts it (once more) on its port and over its store, and waits until it listens.
+    pub fn restart(&mut self) {
+        self.kill();
+        let folder = self.folder.path();
+        let (file, log) = (folder.join("nats.conf"), folder.join("nats.log"));
+        let (port, more) = (self.port, &self.config);
+        let mut config = format!(
+            "listen: \"127.0.0.1:{port}\"\nhttp: \"127.0.0.1:-1\"\nports_file_dir: {folder:?}\n{more}\n"
+        );
+        if self.jetstream {
+            config += &format!("jetstream {{ store_dir: {:?} }}\n", folder.join("store"));
+        }
+        fs::write(&file, config).unwrap();
+        let child = Command::new(&self.binary)
+            .arg("-c")
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .expect("nats-server starts");
+        let ports = folder.join(format!("nats-server_{}.ports", child.id()));
+        self.child = Some(child);
+        self.monitor = eventually("nats-server listens", || {
+            let child = self.child.as_mut().unwrap();
+            let log = || fs::read_to_string(&log).unwrap_or_default();
+            assert!(child.try_wait().unwrap().is_none(), "nats-server ended: {}", log());
+            // Written in one go or not: only a whole one can be parsed.
+            let ports: Value = serde_json::from_slice(&fs::read(&ports).ok()?).ok()?;
+            ports["monitoring"][0].as_str()?.rsplit(':').next()?.parse().ok()
+        });
+    }
+
+    /// Where it is to be reached.
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Kills it with SIGKILL; its store stays.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Stops it where it stands (SIGSTOP): connections stay open and nothing is answered.
+    pub fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.as_ref().expect("it runs").id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// How many subscriptions it has that hear a subject.
+    pub fn subscriptions(&self, subject: &str) -> u64 {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.monitor)).unwrap();
+        write!(stream, "GET /subsz?subs=1&test={subject} HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str::<Value>(body).unwrap()["total"].as_u64().unwrap()
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        // SIGKILL reaches one that is paused too.
+        self.kill();
+    }
+}
+
+/// A port that is free now and stays so while a server is killed: outside the range from which the
+/// system takes those of connections, which a client that tries to connect in vain may even hit itself.
+fn free_port() -> u16 {
+    eventually("a free port", || {
+        let port = rand::random_range(10_000..30_000);
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok().map(|_| port)
+    })
+}
+
+/// Asks until there is an answer, for as long as a busy machine may need.
+pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "{what} within {DEADLINE:?}");
+        sleep(Duration::from_millis(10));
+    }
+}

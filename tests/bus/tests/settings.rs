@@ -1,0 +1,151 @@
+//! Live settings: a key of a bucket, watched.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use async_nats::jetstream::{self, kv::Store};
+use bytes::Bytes;
+use common::{connect, connect_with, connected, login};
+use std::{num::NonZeroU32, time::Duration};
+use tandem_bus::{Bus, Entry, VALUE_BYTES_MAX, WatchedKey};
+use tandem_bus_tests::{DEADLINE, NatsServer, eventually};
+use tandem_cluster::follow_policies;
+use tandem_policy::{Batching, Chunking, LivePolicies, Policies};
+use tandem_proto::event::POLICIES_KEY;
+use tokio::{
+    task::block_in_place,
+    time::{sleep, timeout},
+};
+
+/// The bucket as people have it, once it is there.
+async fn bucket(server: &NatsServer) -> Store {
+    bucket_of(async_nats::connect(server.url()).await.unwrap()).await
+}
+
+async fn bucket_of(client: async_nats::Client) -> Store {
+    let jetstream = jetstream::new(client);
+    let there = async {
+        loop {
+            match jetstream.get_key_value("tandem").await {
+                Ok(bucket) => return bucket,
+                Err(_) => sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    timeout(DEADLINE, there).await.expect("the bucket is made")
+}
+
+async fn changed(key: &mut WatchedKey) -> Entry {
+    timeout(DEADLINE, key.changed()).await.expect("a change within the deadline").unwrap()
+}
+
+fn value(text: &'static str) -> Entry {
+    Entry::Value(Bytes::from_static(text.as_bytes()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_followed_through_changes_deletion_and_restarts() {
+    let Some(mut server) = NatsServer::start() else { return };
+    let bus = connect(&server);
+    let (mut key, _other) = (bus.watch_key("tandem", "policies"), bus.watch_key("tandem", "other"));
+    let people = bucket(&server).await;
+    people.put("other", "no concern of it".into()).await.unwrap();
+    people.put("policies", "one".into()).await.unwrap();
+    assert_eq!(changed(&mut key).await, value("one"));
+    people.put("policies", "two".into()).await.unwrap();
+    assert_eq!(changed(&mut key).await, value("two"));
+    assert!(people.put("policies", vec![b'x'; VALUE_BYTES_MAX + 1].into()).await.is_err());
+    people.delete("policies").await.unwrap();
+    assert_eq!(changed(&mut key).await, Entry::Missing);
+    people.put("policies", "three".into()).await.unwrap();
+    assert_eq!(changed(&mut key).await, value("three"));
+    let mut late = bus.watch_key("tandem", "policies");
+    assert_eq!(changed(&mut late).await, value("three"), "who comes late learns what holds");
+    // What holds is not a change, also when the server tells it once more after a restart.
+    server.kill();
+    connected(&bus, false);
+    server.restart();
+    let people = bucket(&server).await;
+    people.put("policies", "four".into()).await.unwrap();
+    assert_eq!(changed(&mut key).await, value("four"));
+    people.put("policies", "five".into()).await.unwrap();
+    assert_eq!(changed(&mut key).await, value("five"));
+    drop(bus);
+    assert_eq!(timeout(DEADLINE, key.changed()).await, Ok(None));
+}
+
+/// The permissions that docs/ARCHITECTURE.md names are enough, also to make the bucket.
+#[tokio::test(flavor = "multi_thread")]
+async fn few_permissions_are_enough_to_follow_a_key() {
+    let users = r#"authorization { users: [
+        { user: executor, password: "right", permissions: {
+            publish: ["$JS.API.>", "$JS.FC.>"], subscribe: ["_INBOX.>"] } }
+        { user: people, password: "any" }
+    ] }"#;
+    let Some(server) = NatsServer::start_with(users) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let bus = connect_with(&server, &login(&folder, "executor", "right"));
+    let mut key = bus.watch_key("tandem", "policies");
+    let people = async_nats::ConnectOptions::with_user_and_password("people".into(), "any".into());
+    let people = bucket_of(people.connect(server.url()).await.unwrap()).await;
+    people.put("policies", "one".into()).await.unwrap();
+    assert_eq!(changed(&mut key).await, value("one"));
+    people.put("policies", "two".into()).await.unwrap();
+    assert_eq!(changed(&mut key).await, value("two"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_jetstream_nothing_changes_until_there_is_some() {
+    let Some(mut server) = NatsServer::start() else { return };
+    server.jetstream = false;
+    server.restart();
+    let bus = connect(&server);
+    let mut key = bus.watch_key("tandem", "policies");
+    // The bus as such works.
+    let other = connect(&server);
+    drop(common::listening(&other, &bus, "test.plain").await);
+    server.jetstream = true;
+    server.restart();
+    bucket(&server).await.put("policies", "at last".into()).await.unwrap();
+    assert_eq!(changed(&mut key).await, value("at last"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_follow_the_key_and_a_wrong_value_changes_nothing() {
+    let Some(server) = NatsServer::start() else { return };
+    let bus = connect(&server);
+    let configured = Policies { chunk_targets: NonZeroU32::MAX, ..Policies::default() };
+    let live = LivePolicies::new(configured);
+    let following = {
+        let (bus, live) = (bus.clone(), live.clone());
+        tokio::spawn(async move { follow_policies(&bus, &live).await })
+    };
+    let people = bucket(&server).await;
+    let set = async |text: &'static str, want: Policies| {
+        people.put(POLICIES_KEY, text.into()).await.unwrap();
+        holds(&live, want);
+    };
+    set("batching=none", Policies { batching: Batching::None, ..configured }).await;
+    set("chunking=never", Policies { chunking: Chunking::Never, ..configured }).await;
+    // The wrong one is seen before the right one after it.
+    people.put(POLICIES_KEY, "batching=none chunking=often".into()).await.unwrap();
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(live.load(), Policies { chunking: Chunking::Never, ..configured });
+    set("batching=none\nchunking=while-idle", {
+        let (batching, chunking) = (Batching::None, Chunking::WhileIdle);
+        Policies { batching, chunking, ..configured }
+    })
+    .await;
+    people.delete(POLICIES_KEY).await.unwrap();
+    holds(&live, configured);
+    following.abort();
+}
+
+fn holds(live: &LivePolicies, want: Policies) {
+    block_in_place(|| eventually("the policies hold", || (live.load() == want).then_some(())));
+}
+
+#[tokio::test]
+async fn a_bus_of_one_process_has_no_settings() {
+    assert_eq!(Bus::default().watch_key("tandem", "policies").changed().await, None);
+}
