@@ -71,7 +71,8 @@ pub struct DiscoveryArgs {
     /// Node lists in DNS, enrtree://KEY@DOMAIN, or none [default: the network's]
     #[arg(long = "discovery.dns", value_name = "URL", value_delimiter = ',')]
     dns: Vec<String>,
-    /// How others reach this node: extip:IP; any, the address that they see; none
+    /// How others reach this node: extip:IP, or extip:IP,IP for one of each family; any, the
+    /// addresses that they see; none
     #[arg(long, value_name = "HOW")]
     nat: Option<Nat>,
     /// How nodes are looked for: kademlia, single or legacy (see docs/configuration.md)
@@ -80,25 +81,29 @@ pub struct DiscoveryArgs {
 }
 
 /// Where the own address comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Nat {
     /// What others see.
     Any,
     /// The address that is listened on, if it is one.
     None,
-    /// This one.
-    External(IpAddr),
+    /// These, at most one of each family.
+    External(Vec<IpAddr>),
 }
 
 impl FromStr for Nat {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let ip = text.strip_prefix("extip:").and_then(|ip| ip.parse().ok());
-        match text {
-            "any" => Ok(Self::Any),
-            "none" => Ok(Self::None),
-            _ => ip.map(Self::External).ok_or_else(|| "want any, none or extip:IP".to_owned()),
+        let ips = text.strip_prefix("extip:").and_then(|ips| {
+            ips.split(',').map(|ip| ip.parse::<IpAddr>().ok()).collect::<Option<Vec<_>>>()
+        });
+        match (text, ips.as_deref()) {
+            ("any", _) => Ok(Self::Any),
+            ("none", _) => Ok(Self::None),
+            (_, Some([ip])) => Ok(Self::External(vec![*ip])),
+            (_, Some([a, b])) if a.is_ipv4() != b.is_ipv4() => Ok(Self::External(vec![*a, *b])),
+            _ => Err("want any, none or extip:IP, or one IP of each family".to_owned()),
         }
     }
 }
@@ -116,9 +121,9 @@ impl DiscoveryArgs {
             config.dns_lists = Some(urls.collect());
         }
         match self.nat {
-            Some(Nat::External(ip)) => config.external_ip = Some(ip),
-            Some(Nat::None) => (config.external_ip, config.external_votes_min) = (None, 0),
-            Some(Nat::Any) => config.external_ip = None,
+            Some(Nat::External(ips)) => config.external_ips = ips,
+            Some(Nat::None) => (config.external_ips, config.external_votes_min) = (Vec::new(), 0),
+            Some(Nat::Any) => config.external_ips.clear(),
             None => {}
         }
         // Peers cannot connect yet: nothing to announce.
@@ -230,10 +235,15 @@ mod tests {
 
     #[test]
     fn wrong_options_are_named() {
-        assert_eq!("extip:1.2.3.4".parse(), Ok(Nat::External([1, 2, 3, 4].into())));
+        let external =
+            |ips: &[&str]| Nat::External(ips.iter().map(|ip| ip.parse().unwrap()).collect());
+        assert_eq!("extip:1.2.3.4".parse(), Ok(external(&["1.2.3.4"])));
+        assert_eq!("extip:1.2.3.4,2001:db8::1".parse(), Ok(external(&["1.2.3.4", "2001:db8::1"])));
         assert_eq!(["any", "none"].map(str::parse), [Ok(Nat::Any), Ok(Nat::None)]);
-        for text in ["", "extip:", "extip:host", "upnp", "1.2.3.4"] {
-            assert_eq!(text.parse::<Nat>().unwrap_err(), "want any, none or extip:IP");
+        let wrong = ["", "extip:", "extip:host", "upnp", "1.2.3.4", "extip:1.2.3.4,5.6.7.8"];
+        for text in wrong {
+            let error = text.parse::<Nat>().unwrap_err();
+            assert_eq!(error, "want any, none or extip:IP, or one IP of each family");
         }
     }
 }

@@ -87,7 +87,7 @@ impl Actor {
                     self.step(now, input, &mut effects);
                 }
                 listed = next_listed(&mut self.lists) => {
-                    let nodes = listed.iter().filter_map(node_of).collect();
+                    let nodes = listed.iter().filter_map(|enr| node_of(enr, self.bound.ip())).collect();
                     let now = self.now();
                     self.step(now, Input::Listed(nodes), &mut effects);
                 }

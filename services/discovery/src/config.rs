@@ -13,14 +13,15 @@ pub struct Config {
     /// The data directory; the node key is the file `nodekey` in it.
     #[serde(skip)]
     pub datadir: PathBuf,
-    /// Address to listen on. `::` takes IPv4 too.
+    /// Address to listen on. `::` takes IPv4 too; the record then has an address of each family.
     pub addr: IpAddr,
     /// UDP port to listen on; 0 takes any that is free.
     pub port: u16,
     /// RLPx port to announce, 0 for none: this node takes no connections.
     pub tcp_port: u16,
-    /// Own address as others see it. Without one it is learned from them.
-    pub external_ip: Option<IpAddr>,
+    /// Own addresses as others see them, one for each family. That of a family which is not among
+    /// them is learned from others.
+    pub external_ips: Vec<IpAddr>,
     /// The public network to find nodes of. Without one nobody is asked but the bootnodes and those
     /// whom they lead to.
     pub network: Option<Network>,
@@ -58,7 +59,8 @@ pub struct Config {
     pub ip_packets_burst: u32,
     /// Packets a second from all addresses together that have not proven to be there.
     pub strangers_packets_per_second: u32,
-    /// Subnets that must agree on the own address before it is believed; 0 to believe nobody.
+    /// Subnets that must agree on the own address of their family before it is believed; 0 to
+    /// believe nobody.
     pub external_votes_min: usize,
 }
 
@@ -69,7 +71,7 @@ impl Default for Config {
             addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             port: 30303,
             tcp_port: 30303,
-            external_ip: None,
+            external_ips: Vec::new(),
             network: None,
             bootnodes: Vec::new(),
             dns_lists: None,

@@ -10,7 +10,7 @@ use crate::{
     table,
 };
 use std::{
-    net::{SocketAddr, UdpSocket},
+    net::{IpAddr, SocketAddr, UdpSocket},
     sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -185,25 +185,29 @@ fn initial_status(state: &State, bound: SocketAddr) -> Status {
 }
 
 fn bootnodes(config: &Config) -> Result<Vec<Node>, Error> {
-    let read = |text: &str| bootnode(text).ok_or_else(|| Error::Bootnode(text.to_owned()));
+    let read =
+        |text: &str| bootnode(text, config.addr).ok_or_else(|| Error::Bootnode(text.to_owned()));
     match config.network {
         Some(network) if config.bootnodes.is_empty() => network.bootnodes().map(read).collect(),
         _ => config.bootnodes.iter().map(|text| read(text)).collect(),
     }
 }
 
-fn bootnode(text: &str) -> Option<Node> {
+fn bootnode(text: &str, bound: IpAddr) -> Option<Node> {
     if let Ok(NodeUrl(node)) = text.parse() {
         return Some(node);
     }
-    node_of(&text.trim().parse().ok()?)
+    node_of(&text.trim().parse().ok()?, bound)
 }
 
-/// The node of a record, `None` when it does not say where it is.
-pub fn node_of(enr: &Enr) -> Option<Node> {
-    let (ip, udp_port, tcp_port) = match enr.ip4() {
-        Some(ip) => (ip.into(), enr.udp4()?, enr.tcp4()),
-        None => (enr.ip6()?.into(), enr.udp6()?, enr.tcp6()),
+/// The node of a record, `None` when it does not say where it is. Of two addresses it is the one of
+/// the family that a socket bound to `bound` reaches, IPv4 where that are both.
+pub fn node_of(enr: &Enr, bound: IpAddr) -> Option<Node> {
+    let four = || Some((enr.ip4()?.into(), enr.udp4()?, enr.tcp4()));
+    let six = || Some((enr.ip6()?.into(), enr.udp6()?, enr.tcp6()));
+    let (ip, udp_port, tcp_port) = match bound {
+        IpAddr::V6(ip) if !ip.is_unspecified() => six().or_else(four)?,
+        IpAddr::V4(_) | IpAddr::V6(_) => four().or_else(six)?,
     };
     let endpoint = Endpoint { ip, udp_port, tcp_port: tcp_port.unwrap_or(0) };
     Some(Node { key: *enr.key(), endpoint })
@@ -214,6 +218,7 @@ mod tests {
     use super::*;
     use crate::Network;
     use std::collections::BTreeSet;
+    use tandem_discv4::{EnrBuilder, NodeKey};
 
     #[test]
     fn the_bootnodes_of_every_network_can_be_asked_and_are_no_others() {
@@ -233,5 +238,18 @@ mod tests {
             assert_eq!(network.name().parse(), Ok(network));
         }
         assert!(bootnodes(&Config::default()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn of_two_addresses_the_one_is_taken_that_the_socket_reaches() {
+        let key = NodeKey::from_bytes([1; 32]).unwrap();
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let four = EnrBuilder::new(1).endpoint(ip("5.5.5.5"), 4, 0);
+        let both = four.clone().endpoint(ip("2001:db8::5"), 6, 0).sign(&key).unwrap();
+        let taken = |enr: &Enr, bound| node_of(enr, ip(bound)).map(|node| node.endpoint.udp_port);
+        assert_eq!(["0.0.0.0", "10.0.0.1", "::"].map(|bound| taken(&both, bound)), [Some(4); 3]);
+        assert_eq!(taken(&both, "2001:db8::1"), Some(6));
+        assert_eq!(taken(&four.sign(&key).unwrap(), "2001:db8::1"), Some(4), "better than none");
+        assert_eq!(taken(&EnrBuilder::new(1).sign(&key).unwrap(), "::"), None);
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::MemoryTable;
 use std::{
-    net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     path::Path,
     process::Command,
     sync::Arc,
@@ -14,7 +14,7 @@ use std::{
 };
 use tandem_bus::Bus;
 use tandem_discovery::{Config, Deps, Discovery, Error};
-use tandem_discv4::{Endpoint, ForkId, Message, NodeKey, Ping, decode, encode};
+use tandem_discv4::{Endpoint, Enr, ForkId, Message, NodeKey, Ping, decode, encode};
 use tandem_proto::{
     discovery::DiscoveryApi,
     event::{ContactEvent, PEERS_TARGET, PeersTarget},
@@ -39,6 +39,8 @@ fn start_on(addr: IpAddr, bootnodes: Vec<String>) -> Result<Running, Error> {
         addr,
         port: 0,
         bootnodes,
+        // All of loopback is one network, which has one vote.
+        external_votes_min: 1,
         ..Config::default()
     };
     let bus = Bus::default();
@@ -88,7 +90,7 @@ fn three_services_bond_find_each_other_and_exchange_records() {
 }
 
 #[test]
-fn a_socket_for_ipv6_serves_ipv4_too() {
+fn a_socket_for_ipv6_serves_ipv4_too_and_its_record_says_so() {
     let Ok(both) = start_on(Ipv6Addr::UNSPECIFIED.into(), vec![]) else {
         eprintln!("SKIPPED: no IPv6 here");
         return;
@@ -104,6 +106,15 @@ fn a_socket_for_ipv6_serves_ipv4_too() {
     let known = both.table.contacts();
     assert!(known.iter().any(|contact| contact.ip == IpAddr::from([127, 0, 0, 1])));
     assert!(known.iter().any(|contact| contact.ip == Ipv6Addr::LOCALHOST));
+    // Each of the two sees it under an address of its family.
+    let record = || both.discovery.status().enr.parse::<Enr>().unwrap();
+    eventually("a record with both addresses", || {
+        record().ip4().is_some() && record().ip6().is_some()
+    });
+    let enr = record();
+    assert_eq!((enr.ip4(), enr.udp4()), (Some(Ipv4Addr::LOCALHOST), Some(port)));
+    assert_eq!((enr.ip6(), enr.udp6()), (Some(Ipv6Addr::LOCALHOST), Some(port)));
+    assert!(enr.get("udp6").is_some());
     for running in [&both, &v4, &v6] {
         running.discovery.stop();
     }

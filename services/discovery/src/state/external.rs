@@ -17,10 +17,17 @@ struct Vote {
     at: Duration,
 }
 
-/// What pongs say about the own address. Each network has one vote, so that one party with many
-/// addresses side by side does not decide.
+/// What pongs say about the own addresses, of which there is one in each family: IPv4 and IPv6 are
+/// voted on apart. Each network has one vote, so that one party with many addresses side by side
+/// does not decide.
 #[derive(Default)]
 pub struct External {
+    v4: Ballot,
+    v6: Ballot,
+}
+
+#[derive(Default)]
+struct Ballot {
     votes: VecDeque<Vote>,
 }
 
@@ -33,9 +40,27 @@ fn network(ip: IpAddr) -> IpAddr {
 }
 
 impl External {
-    /// Counts a vote.
-    pub fn vote(&mut self, now: Duration, voter: IpAddr, claim: SocketAddr) {
-        let voter = network(voter);
+    /// Counts a vote. Gives the address that more than half of at least `min` voters of its family
+    /// claim. A voter who claims an address of the other family cannot have seen it.
+    pub fn vote(
+        &mut self,
+        now: Duration,
+        voter: IpAddr,
+        claim: SocketAddr,
+        min: usize,
+    ) -> Option<SocketAddr> {
+        let ballot = match (voter, claim) {
+            (IpAddr::V4(_), SocketAddr::V4(_)) => &mut self.v4,
+            (IpAddr::V6(_), SocketAddr::V6(_)) => &mut self.v6,
+            _ => return None,
+        };
+        ballot.vote(now, network(voter), claim);
+        ballot.majority(min)
+    }
+}
+
+impl Ballot {
+    fn vote(&mut self, now: Duration, voter: IpAddr, claim: SocketAddr) {
         self.votes.retain(|vote| vote.voter != voter && now < vote.at + VOTE_LIFETIME);
         if self.votes.len() == VOTES_MAX {
             self.votes.pop_front();
@@ -43,8 +68,7 @@ impl External {
         self.votes.push_back(Vote { voter, claim, at: now });
     }
 
-    /// The address that more than half of at least `min` voters claim.
-    pub fn majority(&self, min: usize) -> Option<SocketAddr> {
+    fn majority(&self, min: usize) -> Option<SocketAddr> {
         if self.votes.len() < min {
             return None;
         }
@@ -76,8 +100,7 @@ mod tests {
     fn a_majority_of_networks_decides() {
         let mut external = External::default();
         let mut vote = |voter: [u8; 4], claim| {
-            external.vote(Duration::ZERO, IpAddr::from(voter), at(claim));
-            external.majority(3)
+            external.vote(Duration::ZERO, IpAddr::from(voter), at(claim), 3)
         };
         assert_eq!(vote([1, 1, 1, 1], "5.5.5.5:30303"), None);
         assert_eq!(vote([2, 1, 1, 1], "5.5.5.5:30303"), None);
@@ -91,13 +114,32 @@ mod tests {
     }
 
     #[test]
+    fn each_family_is_voted_on_apart() {
+        let mut external = External::default();
+        let mut vote = |voter: &str, claim| {
+            external.vote(Duration::ZERO, voter.parse().unwrap(), at(claim), 2)
+        };
+        let (four, six) = ("5.5.5.5:30303", "[2001:db8::5]:30303");
+        assert_eq!(vote("1.0.0.1", four), None);
+        assert_eq!(vote("2001:db8:1::1", six), None, "one voter of each");
+        assert_eq!(vote("2.0.0.1", four), Some(at(four)));
+        // Many more of the other family take nothing away.
+        for network in 2..50 {
+            assert_eq!(vote(&format!("2001:db8:{network}::1"), six), Some(at(six)));
+        }
+        assert_eq!(vote("3.0.0.1", four), Some(at(four)));
+        // Nobody sees an address of the other family.
+        assert_eq!(vote("2001:db8:90::1", "6.6.6.6:1"), None);
+        assert_eq!(vote("4.0.0.1", "[2001:db8::6]:1"), None);
+    }
+
+    #[test]
     fn old_votes_expire() {
         let mut external = External::default();
-        for voter in 1..=3 {
-            external.vote(Duration::ZERO, IpAddr::from([voter, 0, 0, 1]), at("5.5.5.5:1"));
-        }
-        assert!(external.majority(3).is_some());
-        external.vote(VOTE_LIFETIME, IpAddr::from([4, 0, 0, 1]), at("5.5.5.5:1"));
-        assert_eq!(external.majority(3), None);
+        let mut vote =
+            |now, voter| external.vote(now, IpAddr::from([voter, 0, 0, 1]), at("5.5.5.5:1"), 3);
+        let known: Vec<_> = (1..=3).map(|voter| vote(Duration::ZERO, voter)).collect();
+        assert_eq!(known, [None, None, Some(at("5.5.5.5:1"))]);
+        assert_eq!(vote(VOTE_LIFETIME, 4), None);
     }
 }

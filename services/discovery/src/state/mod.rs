@@ -220,11 +220,8 @@ impl State {
         enr_seq: u64,
         seed: u64,
     ) -> Result<Self, EnrError> {
-        let mut endpoint = Endpoint::new(bound, config.tcp_port);
-        if let Some(ip) = config.external_ip {
-            endpoint.ip = ip.to_canonical();
-        }
-        let local = Local::new(&key, endpoint, fork_id, enr_seq)?;
+        let (tcp_port, external) = (config.tcp_port, &config.external_ips);
+        let local = Local::new(&key, bound, tcp_port, external, fork_id, enr_seq)?;
         let mut state = Self {
             key,
             timeout: Duration::from_millis(config.request_timeout_ms),
@@ -293,7 +290,7 @@ impl State {
         self.local.url()
     }
 
-    /// The own address as far as it is known.
+    /// The own address as far as it is known; that of IPv4 where there are two.
     pub fn external(&self) -> Option<SocketAddr> {
         self.local.external()
     }
@@ -469,7 +466,9 @@ impl State {
     }
 
     fn set_external(&mut self, udp: SocketAddr) {
-        if self.config.external_ip.is_none() && self.local.set_udp(&self.key, udp) {
+        let given =
+            self.config.external_ips.iter().any(|ip| ip.to_canonical().is_ipv4() == udp.is_ipv4());
+        if !given && self.local.set_udp(&self.key, udp) {
             info!(%udp, seq = self.local.enr.seq(), "external address learned");
         }
     }

@@ -119,8 +119,8 @@ impl State {
         self.remember(node);
         let votes_min = self.config.external_votes_min;
         if votes_min > 0 && pong.to.udp_port != 0 && may_tell(key.1.ip(), pong.to.ip) {
-            self.external.vote(now, key.1.ip(), pong.to.udp());
-            if let Some(udp) = self.external.majority(votes_min) {
+            let known = self.external.vote(now, key.1.ip(), pong.to.udp(), votes_min);
+            if let Some(udp) = known {
                 self.set_external(udp);
             }
         }

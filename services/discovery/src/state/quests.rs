@@ -160,7 +160,7 @@ impl State {
     /// Sends a ping and waits for its pong. False when that may not be.
     pub(super) fn send_ping(&mut self, node: &Node) -> bool {
         let ping = Ping {
-            from: self.local.endpoint,
+            from: self.local.endpoint_towards(node.endpoint.ip),
             to: node.endpoint,
             expiration: self.expiration(),
             enr_seq: Some(self.local.enr.seq()),
