@@ -18,7 +18,9 @@
 //!
 //! **Overload.** Packets beyond the rate of their address, or of all strangers together, are dropped
 //! and counted before anything expensive is done. Endpoints without a proof are sent less than they
-//! send. Questions that peer-table has no room for are dropped; packets that the socket does not
+//! send: the ping of one from afar is answered with a shorter ping, and with the pong once that was
+//! answered. From this host and private networks, which nobody outside can write on his packets,
+//! both come at once. Questions that peer-table has no room for are dropped; packets that the socket does not
 //! take are lost, as in any network. All maps are bounded and forget the unused.
 //!
 //! Nothing here is durable but the node key. Whatever is forgotten is found again.

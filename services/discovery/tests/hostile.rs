@@ -169,7 +169,8 @@ fn invented_sources_take_bounded_memory_and_leave_room_for_others() {
     eprintln!("peak {} KiB, then {} KiB more", peak >> 10, more >> 10);
 }
 
-/// What goes to an address that proves nothing is less than what comes from there, whatever comes.
+/// What goes to an address that proves nothing is less than what comes from there, whatever comes,
+/// from the first packet on.
 #[test]
 fn no_kind_of_packet_is_amplified_before_the_proof() {
     let config = unlimited();
@@ -190,9 +191,21 @@ fn no_kind_of_packet_is_amplified_before_the_proof() {
             received += packet.len();
             sent += bench.receive(victim, packet);
             bench.elapsed += Duration::from_millis(1);
+            assert!(sent == 0 || sent < received, "{name}: {sent} bytes for {received}");
         }
         eprintln!("{name}: {sent} bytes for {received}");
-        assert!(sent < received, "{name}: {sent} bytes for {received}");
+    }
+}
+
+/// One ping in the name of each of a thousand addresses: none of them gets more than that ping.
+#[test]
+fn a_single_ping_is_not_amplified_either() {
+    let mut bench = Bench::new(&unlimited());
+    let packet = encode(&key(1), &ping(START + 60)).bytes;
+    for n in 0..1_000u32 {
+        let victim = SocketAddr::from(((0x1400_0000 + n).to_be_bytes(), 30303));
+        let sent = bench.receive(victim, &packet);
+        assert!(0 < sent && sent < packet.len(), "{sent} bytes for {}", packet.len());
     }
 }
 

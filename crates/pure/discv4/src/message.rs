@@ -2,7 +2,7 @@
 //! the receiver, who has a clock.
 
 use crate::{
-    Endpoint, Enr, Node, PacketError, PublicKey,
+    Endpoint, Enr, HEADER_BYTES, Node, PacketError, PublicKey,
     rlp::{field, optional_u64},
 };
 use alloy_primitives::B256;
@@ -126,6 +126,13 @@ impl Message {
             Self::EnrRequest(request) => Some(request.expiration),
             Self::EnrResponse(_) => None,
         }
+    }
+
+    /// Bytes of the packet that says this.
+    pub fn packet_bytes(&self) -> usize {
+        let mut data = Vec::with_capacity(256);
+        self.encode_data(&mut data);
+        HEADER_BYTES + data.len()
     }
 
     /// Appends the packet's data.

@@ -25,6 +25,10 @@ pub struct Endpoint {
     pub enr_seq: Option<u64>,
     /// Hash of the ping whose pong is waited for.
     pub ping: Option<B256>,
+    /// That ping was sent to find the node, not to answer its own.
+    pub sought: bool,
+    /// Hash of its ping that gets its pong when that pong has come.
+    pub unanswered: Option<B256>,
     /// Hash of the find node whose neighbors are waited for.
     pub find_node: Option<B256>,
     /// Nodes that came for the pending find node.

@@ -1,7 +1,11 @@
 //! How much one address may make this node do: packets looked at, and bytes sent before it has
 //! proven that it is there.
+//!
+//! What is sent to such an address is of two accounts. Answers are paid by the pings that came from
+//! there, so whoever writes another's address on his packets has to send more than that one gets.
+//! Pings that nobody asked for have an allowance.
 
-use super::aging::Aging;
+use super::{aging::Aging, local::is_near};
 use crate::Config;
 use std::{net::IpAddr, time::Duration};
 
@@ -34,8 +38,10 @@ impl Bucket {
 
 struct Source {
     packets: Bucket,
-    /// Bytes that may still be sent to endpoints here that have proven nothing.
-    credit: Bucket,
+    /// Bytes that may be sent unasked to endpoints here that have proven nothing.
+    allowance: Bucket,
+    /// Bytes of pings that came from here and were not answered with as many.
+    owed: usize,
     proven: bool,
 }
 
@@ -50,12 +56,14 @@ pub struct Limits {
     strangers_rate: f64,
 }
 
-/// Bytes that an address without a proof is owed at first: some thirty pings.
-const CREDIT_BYTES: f64 = 4096.0;
-/// Share of what came from it that may go back before a proof: a flood gets less than it sends.
-const CREDIT_PER_BYTE: f64 = 0.75;
-/// What an address that was silent gets back, in bytes a second.
-const CREDIT_RATE: f64 = 32.0;
+/// Bytes that an address without a proof may be sent unasked at first: some thirty pings.
+const ALLOWANCE_BYTES: f64 = 4096.0;
+/// What an address that was silent gets back of that, in bytes a second.
+const ALLOWANCE_RATE: f64 = 32.0;
+/// Share of what comes from an address that is near which it gets back, too.
+const ALLOWANCE_PER_BYTE: f64 = 0.75;
+/// Bytes that stay owed for later.
+const OWED_MAX: usize = 4096;
 const SOURCES_MAX: usize = 1 << 16;
 
 /// One IPv4 address, or one network of IPv6 addresses: who has one of those has all of them.
@@ -86,9 +94,11 @@ impl Limits {
         if !source.packets.take(1.0) {
             return false;
         }
-        source.credit.fill(now, CREDIT_RATE, CREDIT_BYTES);
-        source.credit.tokens =
-            (source.credit.tokens + bytes as f64 * CREDIT_PER_BYTE).min(CREDIT_BYTES);
+        source.allowance.fill(now, ALLOWANCE_RATE, ALLOWANCE_BYTES);
+        if is_near(ip) {
+            let more = bytes as f64 * ALLOWANCE_PER_BYTE;
+            source.allowance.tokens = (source.allowance.tokens + more).min(ALLOWANCE_BYTES);
+        }
         if source.proven {
             return true;
         }
@@ -96,25 +106,51 @@ impl Limits {
         self.strangers.take(1.0)
     }
 
-    /// Whether so many bytes may go to an endpoint that has proven nothing; if so, they are charged.
+    /// Whether so many bytes may go unasked to an endpoint that has proven nothing; if so, they are
+    /// charged.
     pub fn spend(&mut self, now: Duration, ip: IpAddr, bytes: usize) -> bool {
         let source = self.source(now, ip);
-        source.credit.fill(now, CREDIT_RATE, CREDIT_BYTES);
-        source.credit.take(bytes as f64)
+        source.allowance.fill(now, ALLOWANCE_RATE, ALLOWANCE_BYTES);
+        source.allowance.take(bytes as f64)
     }
 
-    /// Somebody at this address answered: what was sent there was no amplification.
+    /// So many bytes of a ping came from an endpoint that has proven nothing.
+    pub fn owe(&mut self, now: Duration, ip: IpAddr, bytes: usize) {
+        let source = self.source(now, ip);
+        source.owed = (source.owed + bytes).min(OWED_MAX);
+    }
+
+    /// Whether so many bytes may answer the pings that came from an endpoint that has proven nothing; if so,
+    /// they are charged. Altogether fewer go there than came.
+    ///
+    /// An address that is near has its allowance instead: nobody outside has it, and a first ping
+    /// from there is answered with all that the protocol has for it.
+    pub fn answer(&mut self, now: Duration, ip: IpAddr, bytes: usize) -> bool {
+        if is_near(ip) {
+            return self.spend(now, ip, bytes);
+        }
+        let source = self.source(now, ip);
+        let covered = bytes < source.owed;
+        if covered {
+            source.owed -= bytes;
+        }
+        covered
+    }
+
+    /// Somebody at this address answered: what was sent there unasked was welcome.
     pub fn proven(&mut self, now: Duration, ip: IpAddr) {
         let source = self.source(now, ip);
         source.proven = true;
-        source.credit = Bucket::full(CREDIT_BYTES, now);
+        source.owed = 0;
+        source.allowance = Bucket::full(ALLOWANCE_BYTES, now);
     }
 
     fn source(&mut self, now: Duration, ip: IpAddr) -> &mut Source {
         let burst = self.burst;
         self.sources.get_or_insert_with(source(ip), || Source {
             packets: Bucket::full(burst, now),
-            credit: Bucket::full(CREDIT_BYTES, now),
+            allowance: Bucket::full(ALLOWANCE_BYTES, now),
+            owed: 0,
             proven: false,
         })
     }
@@ -178,5 +214,24 @@ mod tests {
         assert_eq!(sent, 32);
         limits.proven(Duration::ZERO, ip);
         assert!(limits.spend(Duration::ZERO, ip, 128));
+    }
+
+    #[test]
+    fn an_answer_is_smaller_than_what_came_unless_it_stays_near() {
+        let mut limits = limits();
+        let (now, far) = (Duration::ZERO, IpAddr::from([1, 2, 3, 4]));
+        assert!(!limits.answer(now, far, 1), "nothing came");
+        limits.owe(now, far, 130);
+        assert!(!limits.answer(now, far, 130));
+        assert!(limits.answer(now, far, 120) && !limits.answer(now, far, 10));
+        assert!(limits.answer(now, far, 9) && !limits.answer(now, far, 1));
+        // Neither time nor a proof of somebody there changes that.
+        limits.owe(now, far, 130);
+        limits.proven(now, far);
+        assert!(!limits.answer(Duration::from_secs(100_000), far, 1));
+        for near in ["127.0.0.1", "192.168.1.1", "::1", "fd00::1", "169.254.0.1"] {
+            let near = near.parse().unwrap();
+            assert!(limits.answer(now, near, 300), "{near}");
+        }
     }
 }

@@ -119,8 +119,12 @@ pub fn may_tell(from: IpAddr, of: IpAddr) -> bool {
     !is_local(of) || is_local(from) || from.is_loopback()
 }
 
-/// An address of a network of one's own.
-pub fn is_local(ip: IpAddr) -> bool {
+/// An address of this host or a network of its own: packets from elsewhere do not come with it.
+pub fn is_near(ip: IpAddr) -> bool {
+    ip.is_loopback() || is_local(ip)
+}
+
+fn is_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_private() || ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unique_local() || ip.is_unicast_link_local(),

@@ -38,7 +38,7 @@ impl State {
         }
         let key = (sender, from);
         match message {
-            Message::Ping(ping) => self.on_ping(key, hash, &ping),
+            Message::Ping(ping) => self.on_ping(key, hash, &ping, bytes.len()),
             Message::Pong(pong) => self.on_pong(key, &pong),
             Message::FindNode(find) => {
                 self.check_proven(&key)?;
@@ -51,7 +51,8 @@ impl State {
             Message::EnrRequest(_) => {
                 self.check_proven(&key)?;
                 let enr = self.local.enr.clone();
-                self.reply(&key, EnrResponse { request_hash: hash, enr })
+                self.reply(from, EnrResponse { request_hash: hash, enr });
+                Ok(())
             }
             Message::EnrResponse(response) => self.on_enr_response(key, &response),
         }
@@ -72,35 +73,82 @@ impl State {
         if proven { Ok(()) } else { Err(Dropped::Unproven) }
     }
 
-    fn on_ping(&mut self, key: EndpointKey, hash: B256, ping: &Ping) -> Result<(), Dropped> {
+    fn on_ping(
+        &mut self,
+        key: EndpointKey,
+        hash: B256,
+        ping: &Ping,
+        bytes: usize,
+    ) -> Result<(), Dropped> {
         let now = self.now.elapsed;
-        let to = Endpoint::new(key.1, ping.from.tcp_port);
-        let pong = Pong {
-            to,
-            ping_hash: hash,
-            expiration: self.expiration(),
-            enr_seq: Some(self.local.enr.seq()),
-        };
-        self.reply(&key, pong)?;
+        let node = Node { key: key.0, endpoint: Endpoint::new(key.1, ping.from.tcp_port) };
         let proven = self.endpoints.is_proven(&key, now);
+        if proven {
+            self.send_pong(&node, hash);
+        } else {
+            self.limits.owe(now, key.1.ip(), bytes);
+            self.answer_stranger(&node, hash)?;
+        }
         let endpoint = self.endpoints.get_or_insert(key);
-        endpoint.ponged(now);
         endpoint.tcp_port = ping.from.tcp_port;
         let newer = ping.enr_seq > endpoint.enr_seq;
         if newer {
             endpoint.enr_seq = ping.enr_seq;
         }
-        let pinged = endpoint.ping.is_some();
-        let node = Node { key: key.0, endpoint: to };
         if proven && newer {
             // It is there, and its record has changed.
             self.publish(&node, ContactEvent::Answered, ping.enr_seq, None);
         }
-        if !proven && !pinged {
-            self.send_ping(&node);
-        }
-        self.quests_ponged(&key);
         Ok(())
+    }
+
+    /// Answers the ping of an endpoint without a proof with a pong and a ping where what came from
+    /// there covers both. A ping alone is smaller: then that is sent, and the pong follows once its
+    /// own pong has shown that it is there. Who was sought gets his pong at once, or two such nodes
+    /// would wait for each other.
+    fn answer_stranger(&mut self, node: &Node, hash: B256) -> Result<(), Dropped> {
+        let (now, ip) = (self.now.elapsed, node.endpoint.ip);
+        let key = (node.key, node.endpoint.udp());
+        let (pong, ping) = (self.pong(node, hash).packet_bytes(), self.ping_back(node));
+        let known = self.endpoints.get(&key);
+        let (pinged, sought) =
+            known.map_or((false, false), |known| (known.ping.is_some(), known.sought));
+        let ping_bytes = if pinged { 0 } else { ping.packet_bytes() };
+        if pinged && sought && self.limits.spend(now, ip, pong) {
+            self.send_pong(node, hash);
+            return Ok(());
+        }
+        if !pinged && !self.endpoints.has_room() {
+            return Err(Dropped::Overloaded);
+        }
+        let both = self.limits.answer(now, ip, pong + ping_bytes);
+        if !both && !pinged && !self.limits.answer(now, ip, ping_bytes) {
+            return Err(Dropped::RateLimited);
+        }
+        if both {
+            self.send_pong(node, hash);
+        } else {
+            self.endpoints.get_or_insert(key).unanswered = Some(hash);
+        }
+        if !pinged {
+            self.ask_back(node, ping);
+        }
+        Ok(())
+    }
+
+    fn pong(&self, node: &Node, ping_hash: B256) -> Message {
+        let (to, enr_seq) = (node.endpoint, Some(self.local.enr.seq()));
+        Pong { to, ping_hash, expiration: self.expiration(), enr_seq }.into()
+    }
+
+    /// Its sender holds our proof from now on.
+    fn send_pong(&mut self, node: &Node, ping_hash: B256) {
+        let key = (node.key, node.endpoint.udp());
+        self.reply(key.1, self.pong(node, ping_hash));
+        let endpoint = self.endpoints.get_or_insert(key);
+        endpoint.ponged(self.now.elapsed);
+        endpoint.unanswered = None;
+        self.quests_ponged(&key);
     }
 
     fn on_pong(&mut self, key: EndpointKey, pong: &Pong) -> Result<(), Dropped> {
@@ -111,7 +159,7 @@ impl State {
         if pong.enr_seq > endpoint.enr_seq {
             endpoint.enr_seq = pong.enr_seq;
         }
-        let enr_seq = endpoint.enr_seq;
+        let (enr_seq, unanswered) = (endpoint.enr_seq, endpoint.unanswered);
         let node = Node { key: key.0, endpoint: Endpoint::new(key.1, endpoint.tcp_port) };
         self.endpoints.prove(key, now);
         self.limits.proven(now, key.1.ip());
@@ -123,6 +171,9 @@ impl State {
             if let Some(udp) = known {
                 self.set_external(udp);
             }
+        }
+        if let Some(hash) = unanswered {
+            self.send_pong(&node, hash);
         }
         self.quests_proven(&key);
         Ok(())
@@ -204,26 +255,18 @@ impl State {
         for index in 0..nodes.len().div_ceil(NEIGHBORS_MAX).max(1) {
             let nodes = nodes.iter().skip(index * NEIGHBORS_MAX).take(NEIGHBORS_MAX).copied();
             let neighbors = Neighbors { nodes: nodes.collect(), expiration };
-            if self.reply(&key, neighbors).is_err() {
-                return self.counters.drop(Dropped::RateLimited);
-            }
+            self.reply(to, neighbors);
         }
     }
 
-    fn reply(&mut self, key: &EndpointKey, message: impl Into<Message>) -> Result<(), Dropped> {
+    /// Sends to an endpoint that has proven itself, or what it was charged for.
+    fn reply(&mut self, to: SocketAddr, message: impl Into<Message>) {
         let packet = encode(&self.key, &message.into());
-        if self.send(key, packet.bytes) { Ok(()) } else { Err(Dropped::RateLimited) }
+        self.send(to, packet.bytes);
     }
 
-    /// Sends, to endpoints without a proof only what they are owed.
-    pub(super) fn send(&mut self, key: &EndpointKey, bytes: Vec<u8>) -> bool {
-        let now = self.now.elapsed;
-        let to = key.1;
-        if !self.endpoints.is_proven(key, now) && !self.limits.spend(now, to.ip(), bytes.len()) {
-            return false;
-        }
+    pub(super) fn send(&mut self, to: SocketAddr, bytes: Vec<u8>) {
         self.counters.sent += 1;
         self.effects.push(Effect::Send { to, bytes });
-        true
     }
 }

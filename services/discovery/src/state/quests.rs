@@ -4,8 +4,8 @@ use super::{
     State,
     endpoints::{EndpointKey, Timeout, Waiting},
 };
-use std::time::Duration;
-use tandem_discv4::{Endpoint, EnrRequest, FindNode, Message, Node, Ping, encode};
+use std::{net::Ipv4Addr, time::Duration};
+use tandem_discv4::{Endpoint, EnrRequest, FindNode, Message, Node, Ping, SignedPacket, encode};
 use tandem_proto::event::ContactEvent;
 
 /// How long a node that has proven itself gets to ask for our proof, before we ask it anything. It
@@ -142,7 +142,9 @@ impl State {
         let mut endpoint = Endpoint::new(key.1, 0);
         if let Some(known) = self.endpoints.get(&key) {
             endpoint.tcp_port = known.tcp_port;
-            if waiting != Waiting::Pong {
+            if waiting == Waiting::Pong {
+                known.unanswered = None;
+            } else {
                 known.forget_our_proof();
             }
         }
@@ -159,13 +161,37 @@ impl State {
 
     /// Sends a ping and waits for its pong. False when that may not be.
     pub(super) fn send_ping(&mut self, node: &Node) -> bool {
-        let ping = Ping {
+        let ping = self.ping(node, Some(self.local.enr.seq()));
+        let sent = self.send_question(node, &ping.into(), Waiting::Pong);
+        if sent {
+            self.endpoints.get_or_insert((node.key, node.endpoint.udp())).sought = true;
+        }
+        sent
+    }
+
+    /// The ping that answers a stranger's: shorter than his where he has not left out anything. The
+    /// number of our record comes with the pong, our address is not taken from us by anybody, and
+    /// the other side knows its own RLPx port.
+    pub(super) fn ping_back(&self, node: &Node) -> Message {
+        let to = Endpoint { tcp_port: 0, ..node.endpoint };
+        let mut ping = self.ping(&Node { endpoint: to, ..*node }, None);
+        ping.from.ip = Ipv4Addr::UNSPECIFIED.into();
+        ping.into()
+    }
+
+    fn ping(&self, node: &Node, enr_seq: Option<u64>) -> Ping {
+        Ping {
             from: self.local.endpoint_towards(node.endpoint.ip),
             to: node.endpoint,
             expiration: self.expiration(),
-            enr_seq: Some(self.local.enr.seq()),
-        };
-        self.send_question(node, ping.into(), Waiting::Pong)
+            enr_seq,
+        }
+    }
+
+    /// Sends a ping that is paid for.
+    pub(super) fn ask_back(&mut self, node: &Node, ping: Message) {
+        self.put_question(node, encode(&self.key, &ping), Waiting::Pong);
+        self.endpoints.get_or_insert((node.key, node.endpoint.udp())).sought = false;
     }
 
     fn ask(&mut self, node: &Node, want: Want) -> bool {
@@ -177,27 +203,34 @@ impl State {
             }
             Want::Enr => (EnrRequest { expiration }.into(), Waiting::Enr),
         };
-        let sent = self.send_question(node, message, waiting);
+        let sent = self.send_question(node, &message, waiting);
         if sent && want == Want::Nodes {
             self.publish(node, ContactEvent::Asked, None, None);
         }
         sent
     }
 
-    fn send_question(&mut self, node: &Node, message: Message, waiting: Waiting) -> bool {
-        let key = (node.key, node.endpoint.udp());
+    /// Sends a question, unasked as it is to endpoints without a proof only within their allowance.
+    fn send_question(&mut self, node: &Node, message: &Message, waiting: Waiting) -> bool {
+        let (now, to) = (self.now.elapsed, node.endpoint.udp());
         if !self.endpoints.has_room() {
             return false;
         }
-        let packet = encode(&self.key, &message);
-        if !self.send(&key, packet.bytes) {
-            return false;
+        let packet = encode(&self.key, message);
+        let proven = self.endpoints.is_proven(&(node.key, to), now);
+        let sent = proven || self.limits.spend(now, to.ip(), packet.bytes.len());
+        if sent {
+            self.put_question(node, packet, waiting);
         }
-        let now = self.now.elapsed;
+        sent
+    }
+
+    fn put_question(&mut self, node: &Node, packet: SignedPacket, waiting: Waiting) {
+        let (now, key) = (self.now.elapsed, (node.key, node.endpoint.udp()));
+        self.send(key.1, packet.bytes);
         self.endpoints.wait(now + self.timeout, key, waiting, packet.hash);
         if node.endpoint.tcp_port != 0 {
             self.endpoints.get_or_insert(key).tcp_port = node.endpoint.tcp_port;
         }
-        true
     }
 }
