@@ -31,6 +31,6 @@ pub struct Status {
 
 /// The calls of discovery. They answer from memory and do not wait.
 pub trait DiscoveryApi: Send + Sync + 'static {
-    /// What it is doing, at most a second old.
+    /// What it is doing, as it was when it last fell asleep.
     fn status(&self) -> Status;
 }

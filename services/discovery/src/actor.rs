@@ -2,22 +2,22 @@
 
 use crate::{
     events::Publisher,
-    metrics::{BONDED, RECEIVE_CALLS, SEND_FAILED, record},
+    metrics::{RECEIVE_CALLS, SEND_FAILED},
+    report::Reporter,
     service::node_of,
     state::{Effect, Input, Now, Question, State},
     table::Answer,
     udp::{Datagram, Incoming, Outgoing},
 };
-use ::metrics::{counter, gauge};
+use ::metrics::counter;
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tandem_actor::Mailbox;
 use tandem_bus::Subscription;
 use tandem_discv4::{Enr, ForkId};
-use tandem_proto::{discovery::Status, event::PeersTarget};
+use tandem_proto::event::PeersTarget;
 use tokio::{
     net::UdpSocket,
     sync::{
@@ -31,8 +31,6 @@ use tracing::warn;
 
 /// Batches of packets taken before timers and others get their turn.
 const BATCHES_PER_TURN: usize = 2;
-/// How old the status may be.
-const STATUS_EVERY: Duration = Duration::from_secs(1);
 
 /// Where nodes are asked for, and where they come.
 pub type Source = (Sender<()>, Receiver<Vec<Enr>>);
@@ -50,7 +48,7 @@ pub struct Actor {
     pub target: Subscription,
     pub fork_id: watch::Receiver<Option<ForkId>>,
     pub publisher: Publisher,
-    pub status: Arc<Mutex<Status>>,
+    pub reporter: Reporter,
     pub stop: CancellationToken,
     pub started: Instant,
 }
@@ -60,20 +58,13 @@ impl Actor {
     pub async fn run(mut self) {
         let (mut incoming, mut outgoing) = (Incoming::default(), Outgoing::default());
         let mut effects = Vec::new();
-        let mut status_due = Duration::ZERO;
         // Until the reactor has seen the socket, nothing can be sent.
         let _ = self.socket.writable().await;
         let mut bus_is_there = true;
         let mut fork_ids_come = true;
         loop {
             self.flush(&mut outgoing);
-            let now = self.now();
-            if status_due <= now.elapsed {
-                self.report();
-                status_due = now.elapsed + STATUS_EVERY;
-            }
-            self.publisher.publish_due(now.elapsed);
-            let due = self.state.deadline().min(self.publisher.due()).min(status_due);
+            let due = self.due(self.now());
             let due = tokio::time::Instant::from_std(self.started + due);
             tokio::select! {
                 () = self.stop.cancelled() => break,
@@ -115,7 +106,14 @@ impl Actor {
         }
         self.flush(&mut outgoing);
         self.publisher.flush();
-        self.report();
+        self.reporter.report(&self.state);
+    }
+
+    /// Ends a turn at this time: until when the loop may sleep, if nobody comes before.
+    fn due(&mut self, now: Now) -> Duration {
+        self.publisher.publish_due(now.elapsed);
+        self.reporter.report(&self.state);
+        self.state.deadline().min(self.publisher.due())
     }
 
     fn now(&self) -> Now {
@@ -179,26 +177,6 @@ impl Actor {
             counter!(SEND_FAILED).increment(lost as u64);
         }
     }
-
-    fn report(&self) {
-        let counters = self.state.counters();
-        record(counters);
-        let bonded = u32::try_from(self.state.bonded()).unwrap_or(u32::MAX);
-        gauge!(BONDED).set(f64::from(bonded));
-        let status = Status {
-            id: *self.state.enr().key(),
-            bound: self.bound,
-            external: self.state.external(),
-            enode: self.state.url(),
-            enr: self.state.enr().to_string(),
-            bonded,
-            completion_permille: (self.state.completion() * 1000.0) as u16,
-            packets_received: counters.received,
-            packets_sent: counters.sent,
-            packets_dropped: counters.dropped.iter().sum(),
-        };
-        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
-    }
 }
 
 /// The nodes that the lists bring next; never ends where there are no lists.
@@ -220,3 +198,6 @@ impl Drop for Actor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

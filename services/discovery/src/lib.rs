@@ -14,7 +14,7 @@
 //! scarce; nobody asks DNS otherwise.
 //!
 //! One timer alternates lookups of nodes and of records. It is fast while peers are scarce, slow once
-//! there are enough, and wakes at once when peers are lost.
+//! there are enough, and wakes at once when peers are lost. Nothing else wakes a node at rest. Nothing else wakes a node at rest.
 //!
 //! **Overload.** Packets beyond the rate of their address, or of all strangers together, are dropped
 //! and counted before anything expensive is done. Endpoints without a proof are sent less than they
@@ -35,6 +35,7 @@ mod events;
 mod key;
 mod metrics;
 mod network;
+mod report;
 mod service;
 pub mod state;
 mod table;

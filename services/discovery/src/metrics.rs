@@ -1,7 +1,7 @@
 //! Names of the metrics, and their descriptions.
 
 use crate::state::{Counters, Dropped};
-use metrics::{Unit, counter, describe_counter, describe_gauge};
+use metrics::{Counter, Gauge, Unit, counter, describe_counter, describe_gauge, gauge};
 
 pub const RECEIVED: &str = "tandem_discovery_packets_received_total";
 pub const RECEIVE_CALLS: &str = "tandem_discovery_receive_calls_total";
@@ -27,15 +27,41 @@ pub fn describe() {
     describe_gauge!(BONDED, Unit::Count, "Endpoints remembered as proven");
 }
 
-/// Hands the counts over to the recorder.
-pub fn record(counters: &Counters) {
-    counter!(RECEIVED).absolute(counters.received);
-    counter!(SENT).absolute(counters.sent);
-    counter!(LOOKUPS).absolute(counters.lookups);
-    counter!(RECORDS).absolute(counters.records);
-    counter!(LISTED).absolute(counters.listed);
-    for (reason, count) in Dropped::ALL.into_iter().zip(counters.dropped) {
-        counter!(DROPPED, "reason" => name(reason)).absolute(count);
+/// What the recorder knows of the state, looked up once.
+pub struct Handles {
+    received: Counter,
+    sent: Counter,
+    lookups: Counter,
+    records: Counter,
+    listed: Counter,
+    dropped: [Counter; Dropped::ALL.len()],
+    bonded: Gauge,
+}
+
+impl Handles {
+    pub fn new() -> Self {
+        Self {
+            received: counter!(RECEIVED),
+            sent: counter!(SENT),
+            lookups: counter!(LOOKUPS),
+            records: counter!(RECORDS),
+            listed: counter!(LISTED),
+            dropped: Dropped::ALL.map(|reason| counter!(DROPPED, "reason" => name(reason))),
+            bonded: gauge!(BONDED),
+        }
+    }
+
+    /// Hands the counts over to the recorder.
+    pub fn record(&self, counters: &Counters, bonded: u32) {
+        self.received.absolute(counters.received);
+        self.sent.absolute(counters.sent);
+        self.lookups.absolute(counters.lookups);
+        self.records.absolute(counters.records);
+        self.listed.absolute(counters.listed);
+        for (metric, count) in self.dropped.iter().zip(counters.dropped) {
+            metric.absolute(count);
+        }
+        self.bonded.set(f64::from(bonded));
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{
     dns,
     events::Publisher,
     key, metrics,
+    report::Reporter,
     state::State,
     table,
 };
@@ -71,7 +72,8 @@ impl Discovery {
         let state = State::new(config, key, bound, bootnodes, deps.fork_id, seq, seed)?;
         info!(enode = state.url(), enr = %state.enr(), udp = %bound, "discovery started");
 
-        let status = Arc::new(Mutex::new(initial_status(&state, bound)));
+        let reporter = Reporter::new(&state, bound);
+        let status = reporter.status();
         let stop = CancellationToken::new();
         let (questions, inbox) = mailbox("discovery-table", QUESTIONS);
         let (answer_sender, answers) = mpsc::channel(QUESTIONS);
@@ -96,7 +98,7 @@ impl Discovery {
             target: deps.bus.subscribe(PEERS_TARGET),
             fork_id: fork_ids,
             publisher: Publisher::new(deps.bus),
-            status: status.clone(),
+            reporter,
             stop: stop.clone(),
             started: Instant::now(),
         };
@@ -167,21 +169,6 @@ fn start_lists(
     };
     let thread = spawn("discovery-dns", fatal, run).map_err(Error::io("start a thread"))?;
     Ok(Some(((requests, answers), thread)))
-}
-
-fn initial_status(state: &State, bound: SocketAddr) -> Status {
-    Status {
-        id: *state.enr().key(),
-        bound,
-        external: state.external(),
-        enode: state.url(),
-        enr: state.enr().to_string(),
-        bonded: 0,
-        completion_permille: 0,
-        packets_received: 0,
-        packets_sent: 0,
-        packets_dropped: 0,
-    }
 }
 
 fn bootnodes(config: &Config) -> Result<Vec<Node>, Error> {

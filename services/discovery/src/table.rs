@@ -1,8 +1,8 @@
 //! The thread that asks peer-table: its calls wait, and the socket must not.
 
 use crate::state::Question;
-use std::{sync::Arc, time::Duration};
-use tandem_actor::{Inbox, Received};
+use std::sync::Arc;
+use tandem_actor::Inbox;
 use tandem_discv4::node_id;
 use tandem_proto::{
     event::Contact,
@@ -21,13 +21,9 @@ pub type Answer = (Question, Result<Vec<Contact>>);
 
 /// Answers questions until nobody is left to ask or to hear.
 pub fn run(inbox: &Inbox<Question>, table: &Arc<dyn PeerTableApi>, answers: &Sender<Answer>) {
-    loop {
-        let question = match inbox.receive(Duration::from_secs(1)) {
-            Received::Message(envelope) => envelope.message,
-            Received::Idle if answers.is_closed() => return,
-            Received::Idle => continue,
-            Received::Closed => return,
-        };
+    // No timer: whoever does not want to ask any more drops the mailbox.
+    while let Some(envelope) = inbox.wait() {
+        let question = envelope.message;
         let answer = match &question {
             Question::Neighbors { target, .. } => table.closest(*target, CLOSEST),
             Question::Seeds { target } => table.closest(node_id(target), CLOSEST),

@@ -123,6 +123,11 @@ fn envelope<M>(message: M) -> Envelope<M> {
 }
 
 impl<M> Inbox<M> {
+    /// Waits for the next message, however long that takes; `None` when no sender is left.
+    pub fn wait(&self) -> Option<Envelope<M>> {
+        self.receiver.recv().ok()
+    }
+
     /// Waits for the next message, at most this long.
     pub fn receive(&self, wait: Duration) -> Received<M> {
         match self.receiver.recv_timeout(wait) {
@@ -244,6 +249,16 @@ mod tests {
         assert!(matches!(inbox.receive(Duration::ZERO), Received::Idle));
         drop(inbox);
         assert_eq!(mailbox.send(3), Err(Error::Stopped("test")));
+    }
+
+    #[test]
+    fn an_actor_without_a_timer_waits_until_nobody_is_left_to_send() {
+        let (mailbox, inbox) = mailbox::<u8>("test", 2);
+        let actor = thread::spawn(move || std::iter::from_fn(|| inbox.wait()).count());
+        mailbox.send(1).unwrap();
+        mailbox.send(2).unwrap();
+        drop(mailbox);
+        assert_eq!(actor.join().unwrap(), 2);
     }
 
     #[test]
