@@ -287,6 +287,17 @@ fn others() -> Vec<Pattern> {
             "z",
             "\":1}}}",
         ),
+        text(
+            "node_list",
+            "labels",
+            "\0enrtree://AM5FCQLWIZX2QFPNJAP7VUERCCRNGRHWZG3YYHIUV7BVDQ5FDPRT2@",
+            "a.",
+            "n",
+        ),
+        text("node_list", "fields of a root", "\u{2}enrtree-root:v1 ", "e=A ", "seq=1"),
+        text("node_list", "names", "\u{3}enrtree-branch:", "AAAAAAAAAAAAAAAAAAAA,", ""),
+        // Each entry, and a branch over it and all before.
+        bytes("node_list", "a deep list", &[4], b"\x00\x06\x00%%%%%%\x01\x02", &[], vec![]),
         bytes("records", "hashes", &[0, 1], &[0; 4], &[], vec![]),
         bytes("records", "accounts", &[1, 1], &[0; 37], &[], vec![]),
         text("traces", "open arrays", r#"{"resourceSpans":["#, "[", ""),

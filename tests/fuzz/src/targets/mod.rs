@@ -4,6 +4,7 @@ mod block;
 mod discovery;
 mod genesis;
 mod network_form;
+mod node_list;
 mod payload;
 mod proto;
 mod records;
@@ -17,7 +18,7 @@ mod witness;
 use crate::Target;
 
 /// All targets.
-pub const ALL: [Target; 18] = [
+pub const ALL: [Target; 19] = [
     rpc::ENGINE,
     rpc::ETH,
     payload::TARGET,
@@ -33,6 +34,7 @@ pub const ALL: [Target; 18] = [
     genesis::TARGET,
     discovery::PACKET,
     discovery::RECORD,
+    node_list::TARGET,
     sidecar::TARGET,
     records::TARGET,
     traces::TARGET,
