@@ -2,18 +2,19 @@
 
 use crate::{
     node::{TelemetryArgs, reactor},
+    operations::OperationsArgs,
     peer_table::TableArgs,
 };
 use anyhow::{Context, ensure};
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::IpAddr,
     path::PathBuf,
     process::ExitCode,
     str::FromStr,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tandem_chain::ChainSpec;
-use tandem_cluster::{Config, Network, Peers};
+use tandem_cluster::{Network, Peers};
 use tandem_discv4::{ForkId, fork_id};
 use tandem_policy::Lookups;
 use tandem_primitives::B256;
@@ -39,16 +40,8 @@ pub struct Args {
     peer_table: Option<String>,
     #[command(flatten)]
     table: TableArgs,
-    /// Address of the metrics port
-    #[arg(long = "metrics.addr", value_name = "IP", default_value = "127.0.0.1")]
-    metrics_addr: IpAddr,
-    /// Port of /metrics, /livez and /readyz, 0 for a free one [default: none]
-    #[arg(long = "metrics.port", value_name = "PORT")]
-    metrics_port: Option<u16>,
-    /// Settings, of which the tables discovery and peer_table count (TOML, see
-    /// docs/configuration.md)
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    operations: OperationsArgs,
     #[command(flatten)]
     telemetry: TelemetryArgs,
 }
@@ -137,11 +130,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<ExitCode> {
-    let mut config = match &args.config {
-        Some(path) => Config::load(path).context("configuration")?,
-        None => Config::default(),
-    };
-    config = config.at(&args.datadir);
+    let mut config = args.operations.settings(&args.datadir)?;
     ensure!(
         args.peer_table.is_none() || !args.table.is_given(),
         "--peers.target and --peers.connected are for the process of the table",
@@ -161,8 +150,8 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
         started.context("start discovery")
     };
     let mut peers = tokio::task::spawn_blocking(start).await??;
-    if let Some(port) = args.metrics_port {
-        peers.serve_metrics(SocketAddr::new(args.metrics_addr, port), &telemetry).await?;
+    if let Some(address) = args.operations.metrics() {
+        peers.serve_metrics(address, &telemetry).await?;
     }
     let mut ticks = tokio::time::interval(REPORT_EVERY);
     ticks.tick().await;

@@ -13,6 +13,7 @@ mod import;
 mod init;
 mod lab;
 mod node;
+mod operations;
 mod overlap;
 mod peer_table;
 mod replay;

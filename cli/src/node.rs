@@ -1,6 +1,6 @@
 //! `tandem node`: all services in this process.
 
-use crate::{discovery::DiscoveryArgs, init, peer_table::TableArgs};
+use crate::{discovery::DiscoveryArgs, init, operations::OperationsArgs, peer_table::TableArgs};
 use anyhow::Context;
 use clap::ValueEnum;
 use std::{
@@ -8,7 +8,7 @@ use std::{
     path::PathBuf,
     process::ExitCode,
 };
-use tandem_cluster::{ClientInfo, Cluster, Config, Ports};
+use tandem_cluster::{ClientInfo, Cluster, Ports};
 use tandem_telemetry::{LogFormat, Telemetry, TraceLevel};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -36,12 +36,6 @@ pub struct Args {
     /// JSON-RPC port, 0 for a free one
     #[arg(long = "http.port", value_name = "PORT", default_value_t = 8545)]
     http_port: u16,
-    /// Address of the metrics port
-    #[arg(long = "metrics.addr", value_name = "IP", default_value = "127.0.0.1")]
-    metrics_addr: IpAddr,
-    /// Port of /metrics, /livez and /readyz, 0 for a free one [default: none]
-    #[arg(long = "metrics.port", value_name = "PORT")]
-    metrics_port: Option<u16>,
     /// Do not look for peers
     #[arg(long)]
     disable_discovery: bool,
@@ -49,9 +43,8 @@ pub struct Args {
     discovery: DiscoveryArgs,
     #[command(flatten)]
     table: TableArgs,
-    /// Settings of the services (TOML, see docs/configuration.md)
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    operations: OperationsArgs,
     #[command(flatten)]
     policies: PolicyArgs,
     #[command(flatten)]
@@ -158,14 +151,10 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let ports = Ports {
         engine: SocketAddr::new(args.authrpc_addr, args.authrpc_port),
         http: SocketAddr::new(args.http_addr, args.http_port),
-        metrics: args.metrics_port.map(|port| SocketAddr::new(args.metrics_addr, port)),
+        metrics: args.operations.metrics(),
         jwt_secret: args.authrpc_jwtsecret.unwrap_or_else(|| args.datadir.join("jwt.hex")),
     };
-    let mut config = match &args.config {
-        Some(path) => Config::load(path).context("configuration")?,
-        None => Config::default(),
-    };
-    config = config.at(&args.datadir);
+    let mut config = args.operations.settings(&args.datadir)?;
     args.policies.apply(&mut config.policies)?;
     config.with_discovery = !args.disable_discovery;
     // Several nodes on one machine are no mistake; a port asked for and taken is.

@@ -1,6 +1,9 @@
 //! `tandem peer-table`: the table of peers in a process of its own.
 
-use crate::node::{TelemetryArgs, reactor};
+use crate::{
+    node::{TelemetryArgs, reactor},
+    operations::OperationsArgs,
+};
 use anyhow::Context;
 use std::{
     net::{IpAddr, SocketAddr},
@@ -8,7 +11,7 @@ use std::{
     process::ExitCode,
 };
 use tandem_bus::Bus;
-use tandem_cluster::{Config, operations_router};
+use tandem_cluster::operations_router;
 use tandem_executor::rpc;
 use tandem_peer_table::{Connected, Deps, PeerTable, grpc::Server};
 use tandem_telemetry::Telemetry;
@@ -34,15 +37,8 @@ pub struct Args {
     grpc_port: u16,
     #[command(flatten)]
     table: TableArgs,
-    /// Address of the metrics port
-    #[arg(long = "metrics.addr", value_name = "IP", default_value = "127.0.0.1")]
-    metrics_addr: IpAddr,
-    /// Port of /metrics, /livez and /readyz, 0 for a free one [default: none]
-    #[arg(long = "metrics.port", value_name = "PORT")]
-    metrics_port: Option<u16>,
-    /// Settings, of which the table peer_table counts (TOML, see docs/configuration.md)
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    operations: OperationsArgs,
     #[command(flatten)]
     telemetry: TelemetryArgs,
 }
@@ -78,11 +74,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<ExitCode> {
-    let mut config = match &args.config {
-        Some(path) => Config::load(path).context("configuration")?,
-        None => Config::default(),
-    };
-    config = config.at(&args.datadir);
+    let mut config = args.operations.settings(&args.datadir)?;
     args.table.apply(&mut config.peer_table);
     let telemetry = args.telemetry.start("info")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
@@ -91,8 +83,8 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let listener = listen("grpc", SocketAddr::new(args.grpc_addr, args.grpc_port)).await?;
     let (stop, fatal) = (CancellationToken::new(), CancellationToken::new());
     let mut servers = JoinSet::new();
-    if let Some(port) = args.metrics_port {
-        let listener = listen("metrics", SocketAddr::new(args.metrics_addr, port)).await?;
+    if let Some(address) = args.operations.metrics() {
+        let listener = listen("metrics", address).await?;
         let router = operations_router(Telemetry::clone(&telemetry));
         servers.spawn(rpc::serve(listener, router, stop.clone()));
     }

@@ -9,7 +9,7 @@ use tandem_proto::{
     peer_table::{PeerTableApi, Result},
 };
 use tokio::sync::mpsc::Sender;
-use tracing::debug;
+use tracing::{debug, debug_span};
 
 /// Nodes that a question is about: `k` of the protocol, and some that the asker cannot use.
 const CLOSEST: usize = 24;
@@ -24,6 +24,7 @@ pub fn run(inbox: &Inbox<Question>, table: &Arc<dyn PeerTableApi>, answers: &Sen
     // No timer: whoever does not want to ask any more drops the mailbox.
     while let Some(envelope) = inbox.wait() {
         let question = envelope.message;
+        let _span = debug_span!("ask_table", question = name(&question)).entered();
         let answer = match &question {
             Question::Neighbors { target, .. } => table.closest(*target, CLOSEST),
             Question::Seeds { target } => table.closest(node_id(target), CLOSEST),
@@ -38,6 +39,15 @@ pub fn run(inbox: &Inbox<Question>, table: &Arc<dyn PeerTableApi>, answers: &Sen
         if answers.blocking_send((question, answer)).is_err() {
             return;
         }
+    }
+}
+
+fn name(question: &Question) -> &'static str {
+    match question {
+        Question::Neighbors { .. } => "neighbors",
+        Question::Seeds { .. } => "seeds",
+        Question::Candidate { .. } => "candidate",
+        Question::EnrCandidates => "enr candidates",
     }
 }
 

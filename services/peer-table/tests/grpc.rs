@@ -22,6 +22,9 @@ use tandem_proto::{
 use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, transport::Endpoint};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
 
 /// A table, offered at an address.
 struct Offered {
@@ -215,6 +218,32 @@ fn without_a_connection_calls_fail_at_once_and_batches_wait_for_the_next() {
     });
     assert_eq!(eventually(|| last(&mut target)), 0.0, "the new table knows of no peers");
     offered.end(&runtime);
+}
+
+#[test]
+fn health_says_when_it_serves() {
+    let runtime = Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let offered = offer(&runtime, config(folder.path()), anywhere());
+    let mut watched = runtime.block_on(async {
+        let channel = Endpoint::from_shared(offered.url()).unwrap().connect().await.unwrap();
+        let mut health = HealthClient::new(channel);
+        let service = "tandem.peer_table.v1.PeerTable".to_owned();
+        let request = HealthCheckRequest { service };
+        let status = health.check(request.clone()).await.unwrap().into_inner().status();
+        assert_eq!(status, ServingStatus::Serving);
+        let nobody = HealthCheckRequest { service: "tandem.nobody.v1.Nobody".to_owned() };
+        assert_eq!(health.check(nobody).await.unwrap_err().code(), Code::NotFound);
+        let mut watched = health.watch(request).await.unwrap().into_inner();
+        let first = watched.message().await.unwrap().unwrap();
+        assert_eq!(first.status(), ServingStatus::Serving);
+        watched
+    });
+    offered.end(&runtime);
+    // Told that it stops before the connection ends, or cut off.
+    let last = runtime.block_on(watched.message());
+    let told = last.as_ref().ok().and_then(Option::as_ref);
+    assert!(told.is_none_or(|told| told.status() == ServingStatus::NotServing), "{last:?}");
 }
 
 #[test]

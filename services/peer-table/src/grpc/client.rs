@@ -15,6 +15,7 @@ use tandem_proto::{
     peer_table::{Error, PeerTableApi, Result, Stats},
     wire::peer_table::v1::{self, peer_table_client::PeerTableClient},
 };
+use tandem_telemetry::traceparent;
 use tokio::{
     runtime::Handle,
     sync::watch,
@@ -22,7 +23,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::{Channel, Endpoint};
-use tracing::{debug, info, warn};
+use tracing::{Span, debug, info, warn};
 
 /// First wait before another attempt to connect; it doubles with each.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
@@ -132,6 +133,16 @@ impl Client {
 
 fn late() -> Error {
     Error::Unavailable("peer-table did not answer in time".to_owned())
+}
+
+/// A request that continues the span of its caller on the other side.
+fn traced<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    let context = traceparent(&Span::current());
+    if let Some(Ok(context)) = context.map(|context| context.parse()) {
+        request.metadata_mut().insert("traceparent", context);
+    }
+    request
 }
 
 impl Shared {
@@ -260,21 +271,21 @@ fn decode(payload: &[u8]) -> Vec<Contact> {
 impl PeerTableApi for Client {
     fn apply_batch(&self, contacts: Vec<Contact>) -> Result<()> {
         self.call(async |mut calls| {
-            calls.apply_batch(v1::ApplyBatchRequest::from(contacts)).await?;
+            calls.apply_batch(traced(v1::ApplyBatchRequest::from(contacts))).await?;
             Ok(())
         })
     }
 
     fn sample_for_lookup(&self) -> Result<Option<Contact>> {
         self.call(async |mut calls| {
-            let answer = calls.sample_for_lookup(v1::SampleForLookupRequest {}).await?;
+            let answer = calls.sample_for_lookup(traced(v1::SampleForLookupRequest {})).await?;
             Ok(answer.into_inner().try_into()?)
         })
     }
 
     fn sample_for_enr(&self) -> Result<Option<Contact>> {
         self.call(async |mut calls| {
-            let answer = calls.sample_for_enr(v1::SampleForEnrRequest {}).await?;
+            let answer = calls.sample_for_enr(traced(v1::SampleForEnrRequest {})).await?;
             Ok(answer.into_inner().try_into()?)
         })
     }
@@ -284,20 +295,20 @@ impl PeerTableApi for Client {
             return Ok(Vec::new());
         }
         self.call(async |mut calls| {
-            let answer = calls.closest(v1::ClosestRequest::from((target, count))).await?;
+            let answer = calls.closest(traced(v1::ClosestRequest::from((target, count)))).await?;
             Ok(answer.into_inner().try_into()?)
         })
     }
 
     fn stats(&self) -> Result<Stats> {
         self.call(async |mut calls| {
-            Ok(calls.get_stats(v1::GetStatsRequest {}).await?.into_inner().into())
+            Ok(calls.get_stats(traced(v1::GetStatsRequest {})).await?.into_inner().into())
         })
     }
 
     fn set_connected(&self, count: u32) -> Result<()> {
         self.call(async |mut calls| {
-            calls.set_connected(v1::SetConnectedRequest::from(count)).await?;
+            calls.set_connected(traced(v1::SetConnectedRequest::from(count))).await?;
             Ok(())
         })
     }

@@ -14,6 +14,7 @@ use tandem_proto::{
         peer_table_server::{self as generated, PeerTableServer},
     },
 };
+use tandem_telemetry::set_remote_parent;
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},
@@ -21,7 +22,12 @@ use tokio::{
 };
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, transport::server::TcpIncoming};
+use tonic::{
+    Request, Response, Status, metadata::MetadataMap, server::NamedService,
+    transport::server::TcpIncoming,
+};
+use tonic_health::ServingStatus;
+use tracing::{Instrument, Span, info_span};
 
 /// Clients that may watch the target at a time. One discovery needs one; the others are of
 /// connections that are dying.
@@ -55,6 +61,10 @@ impl Server {
         let ended = self.service.0.stop.clone();
         let _ends_streams = ended.clone().drop_guard();
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let name = <PeerTableServer<Service> as NamedService>::NAME;
+        // The snapshot was taken in before there was a table to offer.
+        health.set_service_status(name, ServingStatus::Serving).await;
         let api = PeerTableServer::new(self.service)
             .max_decoding_message_size(PEERS_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(PEERS_MESSAGE_BYTES_MAX);
@@ -62,11 +72,13 @@ impl Server {
             .max_concurrent_streams(CALLS_MAX)
             .http2_keepalive_interval(Some(KEEP_ALIVE))
             .http2_keepalive_timeout(Some(KEEP_ALIVE))
+            .add_service(health_service)
             .add_service(api)
             .serve_with_incoming_shutdown(incoming, {
                 let stop = stop.clone();
                 async move {
                     stop.cancelled().await;
+                    health.set_service_status(name, ServingStatus::NotServing).await;
                     ended.cancel();
                 }
             });
@@ -87,6 +99,16 @@ struct Inner {
     watchers: Arc<Semaphore>,
     /// Ends the streams.
     stop: CancellationToken,
+}
+
+/// The span of a call, where its caller has one that goes on here.
+fn remote_span(metadata: &MetadataMap, method: &'static str) -> Span {
+    let Some(Ok(context)) = metadata.get("traceparent").map(|value| value.to_str()) else {
+        return Span::none();
+    };
+    let span = info_span!("peer_table_call", rpc.method = method);
+    set_remote_parent(&span, context);
+    span
 }
 
 #[derive(Clone)]
@@ -131,45 +153,54 @@ impl generated::PeerTable for Service {
         &self,
         request: Request<v1::ApplyBatchRequest>,
     ) -> Result<Response<v1::ApplyBatchResponse>, Status> {
-        self.0.table.apply_batch(Vec::<Contact>::try_from(request.into_inner())?)?;
+        let span = remote_span(request.metadata(), "ApplyBatch");
+        let contacts = Vec::<Contact>::try_from(request.into_inner())?;
+        span.in_scope(|| self.0.table.apply_batch(contacts))?;
         Ok(Response::new(v1::ApplyBatchResponse {}))
     }
 
     async fn sample_for_lookup(
         &self,
-        _request: Request<v1::SampleForLookupRequest>,
+        request: Request<v1::SampleForLookupRequest>,
     ) -> Result<Response<v1::SampleForLookupResponse>, Status> {
-        Ok(Response::new(self.0.table.ask_async(Message::SampleForLookup).await?.into()))
+        let span = remote_span(request.metadata(), "SampleForLookup");
+        let sample = self.0.table.ask_async(Message::SampleForLookup).instrument(span);
+        Ok(Response::new(sample.await?.into()))
     }
 
     async fn sample_for_enr(
         &self,
-        _request: Request<v1::SampleForEnrRequest>,
+        request: Request<v1::SampleForEnrRequest>,
     ) -> Result<Response<v1::SampleForEnrResponse>, Status> {
-        Ok(Response::new(self.0.table.ask_async(Message::SampleForEnr).await?.into()))
+        let span = remote_span(request.metadata(), "SampleForEnr");
+        let sample = self.0.table.ask_async(Message::SampleForEnr).instrument(span);
+        Ok(Response::new(sample.await?.into()))
     }
 
     async fn closest(
         &self,
         request: Request<v1::ClosestRequest>,
     ) -> Result<Response<v1::ClosestResponse>, Status> {
+        let span = remote_span(request.metadata(), "Closest");
         let (target, count) = <(B256, usize)>::try_from(request.into_inner())?;
         let ask = |reply| Message::Closest(target, count, reply);
-        Ok(Response::new(self.0.table.ask_async(ask).await?.into()))
+        Ok(Response::new(self.0.table.ask_async(ask).instrument(span).await?.into()))
     }
 
     async fn get_stats(
         &self,
-        _request: Request<v1::GetStatsRequest>,
+        request: Request<v1::GetStatsRequest>,
     ) -> Result<Response<v1::GetStatsResponse>, Status> {
-        Ok(Response::new(self.0.table.ask_async(Message::Stats).await?.into()))
+        let span = remote_span(request.metadata(), "GetStats");
+        Ok(Response::new(self.0.table.ask_async(Message::Stats).instrument(span).await?.into()))
     }
 
     async fn set_connected(
         &self,
         request: Request<v1::SetConnectedRequest>,
     ) -> Result<Response<v1::SetConnectedResponse>, Status> {
-        self.0.table.set_connected(request.into_inner().into())?;
+        let span = remote_span(request.metadata(), "SetConnected");
+        span.in_scope(|| self.0.table.set_connected(request.into_inner().into()))?;
         Ok(Response::new(v1::SetConnectedResponse {}))
     }
 
