@@ -26,6 +26,12 @@ demo *ARGS: build
 test *ARGS:
     cargo test --release --locked --workspace {{ ARGS }}
 
+# Build with Node Discovery v5 (feature discv5) and test it, against geth's suite where devp2p is
+# installed; no part of `check`, as most dependencies compile once more for it
+discv5:
+    cargo test --release --locked -p tandem-discovery --features discv5 --test v5 --test sockets
+    cargo build --release --locked -p tandem --features discv5
+
 # Run all conformance vectors that are on this machine, see docs/conformance.md
 conformance *ARGS: build
     {{ target }}/release/tandem conformance "$(tests/conformance/locate)" {{ ARGS }}

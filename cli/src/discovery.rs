@@ -55,6 +55,9 @@ pub struct DiscoveryArgs {
     /// UDP port that discovery listens on, 0 for a free one [default: 30303]
     #[arg(long = "discovery.port", value_name = "PORT")]
     pub port: Option<u16>,
+    /// Find nodes over discv5 too, on the same port (in builds with the feature discv5)
+    #[arg(long)]
+    discv5: bool,
     /// Public network to find nodes of: mainnet, sepolia, holesky or hoodi [default: none]
     #[arg(long, value_name = "NAME")]
     pub network: Option<Network>,
@@ -119,6 +122,7 @@ impl DiscoveryArgs {
             Some(Nat::Any) => config.external_ips.clear(),
             None => {}
         }
+        config.discv5 |= self.discv5;
         // Peers cannot connect yet: nothing to announce.
         config.tcp_port = 0;
     }

@@ -12,6 +12,7 @@ use crate::{
 use ::metrics::counter;
 use std::{
     net::{IpAddr, SocketAddr},
+    sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tandem_actor::Mailbox;
@@ -31,6 +32,8 @@ use tracing::warn;
 
 /// Batches of packets taken before timers and others get their turn.
 const BATCHES_PER_TURN: usize = 2;
+/// The same for those that somebody else read.
+const FRAMES_PER_TURN: usize = 64;
 
 /// Where nodes are asked for, and where they come.
 pub type Source = (Sender<()>, Receiver<Vec<Enr>>);
@@ -38,7 +41,9 @@ pub type Source = (Sender<()>, Receiver<Vec<Enr>>);
 /// All that the loop owns.
 pub struct Actor {
     pub state: State,
-    pub socket: UdpSocket,
+    pub socket: Arc<UdpSocket>,
+    /// Where packets come from when somebody else reads the socket.
+    pub frames: Option<Receiver<Datagram>>,
     pub outgoing: Vec<Datagram>,
     pub bound: SocketAddr,
     pub questions: Mailbox<Question>,
@@ -68,7 +73,10 @@ impl Actor {
             let due = tokio::time::Instant::from_std(self.started + due);
             tokio::select! {
                 () = self.stop.cancelled() => break,
-                _ = self.socket.readable() => self.on_packets(&mut incoming, &mut effects),
+                _ = self.socket.readable(), if self.frames.is_none() => {
+                    self.on_packets(&mut incoming, &mut effects);
+                }
+                frame = next_frame(&mut self.frames) => self.on_frames(frame, &mut effects),
                 Some((question, answer)) = self.answers.recv() => {
                     let now = self.now();
                     let input = match answer {
@@ -135,6 +143,17 @@ impl Actor {
         }
     }
 
+    /// Takes a packet that somebody else read, and those that wait behind it.
+    fn on_frames(&mut self, frame: Datagram, effects: &mut Vec<Effect>) {
+        let now = self.now();
+        let mut next = Some(frame);
+        for _ in 0..FRAMES_PER_TURN {
+            let waiting = || self.frames.as_mut()?.try_recv().ok();
+            let Some((from, bytes)) = next.take().or_else(waiting) else { return };
+            self.step(now, Input::Packet { from, bytes: &bytes }, effects);
+        }
+    }
+
     fn step(&mut self, now: Now, input: Input<'_>, effects: &mut Vec<Effect>) {
         self.state.step(now, input, effects);
         // Refusals give effects of their own, so this ends when a round brings none.
@@ -177,6 +196,18 @@ impl Actor {
             counter!(SEND_FAILED).increment(lost as u64);
         }
     }
+}
+
+/// The packet that somebody else read next; never where we read ourselves.
+async fn next_frame(frames: &mut Option<Receiver<Datagram>>) -> Datagram {
+    if let Some(frames) = frames
+        && let Some(frame) = frames.recv().await
+    {
+        return frame;
+    }
+    // Whoever read has ended.
+    *frames = None;
+    std::future::pending().await
 }
 
 /// The nodes that the lists bring next; never ends where there are no lists.

@@ -17,6 +17,9 @@ pub struct Config {
     pub addr: IpAddr,
     /// UDP port to listen on; 0 takes any that is free.
     pub port: u16,
+    /// Whether to find nodes over discv5 too, on the same port; only in builds with the feature
+    /// `discv5`. A node on `::` speaks it over IPv6.
+    pub discv5: bool,
     /// RLPx port to announce, 0 for none: this node takes no connections.
     pub tcp_port: u16,
     /// Own addresses as others see them, one for each family. That of a family which is not among
@@ -70,6 +73,7 @@ impl Default for Config {
             datadir: PathBuf::new(),
             addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             port: 30303,
+            discv5: false,
             tcp_port: 30303,
             external_ips: Vec::new(),
             network: None,

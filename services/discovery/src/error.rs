@@ -25,6 +25,9 @@ pub enum Error {
         /// What is wrong with it.
         source: tandem_discv4::ListError,
     },
+    /// discv5 is wanted of a build that does not have it.
+    #[error("this build has no discv5: build with --features discv5")]
+    NoDiscv5,
     /// The own record cannot be made.
     #[error(transparent)]
     Record(#[from] tandem_discv4::EnrError),

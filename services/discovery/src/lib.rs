@@ -10,6 +10,9 @@
 //!                          └──┴── closest, sample_for_enr ──► (a thread of its own: it waits)
 //! ```
 //!
+//! Built with the feature `discv5` and told so, it speaks Node Discovery v5 too, on the same socket
+//! and with the same record; what is found there goes the same way.
+//!
 //! Where node lists in DNS are configured (EIP-1459), a third thread reads them while peers are
 //! scarce; nobody asks DNS otherwise.
 //!
@@ -40,6 +43,8 @@ mod service;
 pub mod state;
 mod table;
 mod udp;
+#[cfg(feature = "discv5")]
+mod v5;
 
 pub use config::Config;
 pub use error::Error;

@@ -11,6 +11,8 @@ pub const SEND_FAILED: &str = "tandem_discovery_sends_failed_total";
 pub const LOOKUPS: &str = "tandem_discovery_lookups_total";
 pub const RECORDS: &str = "tandem_discovery_records_received_total";
 pub const LISTED: &str = "tandem_discovery_nodes_listed_total";
+#[cfg(feature = "discv5")]
+pub const V5_FOUND: &str = "tandem_discovery_v5_nodes_found_total";
 pub const PUBLISHED: &str = "tandem_discovery_contacts_published_total";
 pub const BONDED: &str = "tandem_discovery_endpoints_proven";
 
@@ -23,6 +25,8 @@ pub fn describe() {
     describe_counter!(LOOKUPS, Unit::Count, "Node lookups begun");
     describe_counter!(RECORDS, Unit::Count, "Node records received");
     describe_counter!(LISTED, Unit::Count, "Nodes that came from lists in DNS");
+    #[cfg(feature = "discv5")]
+    describe_counter!(V5_FOUND, Unit::Count, "Nodes heard of over discv5");
     describe_counter!(PUBLISHED, Unit::Count, "Contacts published on the bus");
     describe_gauge!(BONDED, Unit::Count, "Endpoints remembered as proven");
 }

@@ -6,14 +6,16 @@ use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
 };
+use tandem_discv4::Enr;
 use tandem_proto::discovery::Status;
+use tokio::sync::watch;
 
 /// Keeps status and metrics as the state is.
 pub struct Reporter {
     status: Arc<Mutex<Status>>,
     metrics: Handles,
-    /// Number of the record that the status shows.
-    enr_seq: u64,
+    /// The record that the status shows.
+    record: watch::Sender<Enr>,
 }
 
 impl Reporter {
@@ -32,7 +34,14 @@ impl Reporter {
             packets_dropped: 0,
         };
         let status = Arc::new(Mutex::new(status));
-        Self { status, metrics: Handles::new(), enr_seq: state.enr().seq() }
+        let (record, _) = watch::channel(state.enr().clone());
+        Self { status, metrics: Handles::new(), record }
+    }
+
+    /// The record, and those that take its place.
+    #[cfg(feature = "discv5")]
+    pub fn records(&self) -> watch::Receiver<Enr> {
+        self.record.subscribe()
     }
 
     /// Where the status can be read.
@@ -45,8 +54,8 @@ impl Reporter {
         let bonded = u32::try_from(state.bonded()).unwrap_or(u32::MAX);
         self.metrics.record(counters, bonded);
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.enr_seq != state.enr().seq() {
-            self.enr_seq = state.enr().seq();
+        if self.record.borrow().seq() != state.enr().seq() {
+            self.record.send_replace(state.enr().clone());
             status.external = state.external();
             status.enode = state.url();
             status.enr = state.enr().to_string();

@@ -9,22 +9,28 @@ use crate::{
     report::Reporter,
     state::State,
     table,
+    udp::Datagram,
 };
 use std::{
+    future::Future,
     net::{IpAddr, SocketAddr, UdpSocket},
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 use tandem_actor::{mailbox, spawn};
 use tandem_bus::Bus;
-use tandem_discv4::{Endpoint, Enr, ForkId, ListWalk, Node, NodeUrl};
+use tandem_discv4::{Endpoint, Enr, ForkId, ListWalk, Node, NodeKey, NodeUrl};
 use tandem_proto::{
     discovery::{DiscoveryApi, Status},
     event::PEERS_TARGET,
     peer_table::PeerTableApi,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    runtime::Runtime,
+    sync::{mpsc, watch},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -58,6 +64,9 @@ impl Discovery {
     /// See [`Error`].
     pub fn start(config: &Config, deps: Deps) -> Result<Arc<Self>, Error> {
         metrics::describe();
+        if config.discv5 && cfg!(not(feature = "discv5")) {
+            return Err(Error::NoDiscv5);
+        }
         let key = key::load_or_create(&config.datadir)?;
         let bootnodes = bootnodes(config)?;
         let lists = dns::lists(config)?;
@@ -69,7 +78,7 @@ impl Discovery {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // Milliseconds rise faster than changes of the record, so no restart falls behind.
         let (seq, seed) = (unix.as_millis() as u64, rand::random());
-        let state = State::new(config, key, bound, bootnodes, deps.fork_id, seq, seed)?;
+        let state = State::new(config, key.clone(), bound, bootnodes, deps.fork_id, seq, seed)?;
         info!(enode = state.url(), enr = %state.enr(), udp = %bound, "discovery started");
 
         let reporter = Reporter::new(&state, bound);
@@ -85,11 +94,18 @@ impl Discovery {
             .map_err(Error::io("start a runtime"))?;
         let socket = {
             let _entered = runtime.enter();
-            tokio::net::UdpSocket::from_std(socket).map_err(what())?
+            Arc::new(tokio::net::UdpSocket::from_std(socket).map_err(what())?)
         };
+        let beside = if config.discv5 {
+            start_v5(config, &key, &runtime, &socket, &reporter, &deps.bus)?
+        } else {
+            None
+        };
+        let (frames, beside) = beside.unzip();
         let mut actor = Actor {
             state,
             socket,
+            frames,
             outgoing: Vec::new(),
             bound,
             questions,
@@ -110,7 +126,17 @@ impl Discovery {
         let asking = spawn("discovery-table", deps.fatal.clone(), move || {
             table::run(&inbox, &table, &answer_sender);
         });
-        let deciding = spawn("discovery", deps.fatal, move || runtime.block_on(actor.run()));
+        let stopped = stop.clone();
+        let deciding = spawn("discovery", deps.fatal, move || {
+            runtime.block_on(async {
+                match beside {
+                    Some(beside) => {
+                        tokio::join!(actor.run(), beside(stopped));
+                    }
+                    None => actor.run().await,
+                }
+            });
+        });
         let mut threads = vec![deciding.map_err(failed())?, asking.map_err(failed())?];
         threads.extend(listing);
         Ok(Arc::new(Self { status, fork_id, stop, threads: Mutex::new(threads) }))
@@ -144,6 +170,38 @@ impl DiscoveryApi for Discovery {
     }
 }
 
+/// What runs beside the loop until the token is cancelled.
+type Beside = Box<dyn FnOnce(CancellationToken) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
+/// Starts discv5, which reads the socket from now on: where v4's packets come from then, and what
+/// is to be run.
+#[cfg(feature = "discv5")]
+fn start_v5(
+    config: &Config,
+    key: &NodeKey,
+    runtime: &Runtime,
+    socket: &Arc<tokio::net::UdpSocket>,
+    reporter: &Reporter,
+    bus: &Bus,
+) -> Result<Option<(mpsc::Receiver<Datagram>, Beside)>, Error> {
+    let (bootnodes, records) = (bootnode_texts(config), reporter.records());
+    let v5 = crate::v5::V5::start(config, key, socket.clone(), records, &bootnodes, bus);
+    let (v5, frames) = runtime.block_on(v5)?;
+    Ok(Some((frames, Box::new(|stop| Box::pin(v5.run(stop))))))
+}
+
+#[cfg(not(feature = "discv5"))]
+fn start_v5(
+    _: &Config,
+    _: &NodeKey,
+    _: &Runtime,
+    _: &Arc<tokio::net::UdpSocket>,
+    _: &Reporter,
+    _: &Bus,
+) -> Result<Option<(mpsc::Receiver<Datagram>, Beside)>, Error> {
+    Ok(None)
+}
+
 /// Starts the thread that asks DNS, where there are lists. It ends at the stop, whatever DNS is
 /// doing.
 fn start_lists(
@@ -174,9 +232,14 @@ fn start_lists(
 fn bootnodes(config: &Config) -> Result<Vec<Node>, Error> {
     let read =
         |text: &str| bootnode(text, config.addr).ok_or_else(|| Error::Bootnode(text.to_owned()));
+    bootnode_texts(config).into_iter().map(read).collect()
+}
+
+/// The nodes to begin with: those given, else the network's.
+fn bootnode_texts(config: &Config) -> Vec<&str> {
     match config.network {
-        Some(network) if config.bootnodes.is_empty() => network.bootnodes().map(read).collect(),
-        _ => config.bootnodes.iter().map(|text| read(text)).collect(),
+        Some(network) if config.bootnodes.is_empty() => network.bootnodes().collect(),
+        _ => config.bootnodes.iter().map(String::as_str).collect(),
     }
 }
 
@@ -205,7 +268,7 @@ mod tests {
     use super::*;
     use crate::Network;
     use std::collections::BTreeSet;
-    use tandem_discv4::{EnrBuilder, NodeKey};
+    use tandem_discv4::EnrBuilder;
 
     #[test]
     fn the_bootnodes_of_every_network_can_be_asked_and_are_no_others() {

@@ -148,6 +148,16 @@ fn a_service_keeps_its_key_and_refuses_a_port_that_is_taken() {
     assert!(Discovery::start(&wrong, deps()).is_err());
 }
 
+#[test]
+#[cfg(not(feature = "discv5"))]
+fn a_build_without_discv5_says_so() {
+    let config = Config { discv5: true, ..Config::default() };
+    let (bus, fatal) = (Bus::default(), CancellationToken::new());
+    let deps = Deps { table: Arc::new(MemoryTable::on(&bus)), bus, fork_id: None, fatal };
+    let Err(error) = Discovery::start(&config, deps) else { panic!("it started") };
+    assert_eq!(error.to_string(), "this build has no discv5: build with --features discv5");
+}
+
 /// Floods with garbage and with valid packets of invented keys from one address; pings from another
 /// address are answered all the while.
 #[test]

@@ -28,7 +28,8 @@ impl Slept {
         let actor = Actor {
             reporter: Reporter::new(&state, bound),
             state,
-            socket,
+            socket: Arc::new(socket),
+            frames: None,
             outgoing: Vec::new(),
             bound,
             questions,
