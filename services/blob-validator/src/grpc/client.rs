@@ -1,9 +1,6 @@
 //! blob-validator on another machine, as those who ask it see it.
 
-use super::{
-    codec::RequestCodec,
-    connection::{Link, Links, after, keep},
-};
+use super::codec::RequestCodec;
 use crate::{bundle, metrics as names};
 use metrics::counter;
 use serde::Deserialize;
@@ -17,25 +14,26 @@ use tandem_proto::{
     blob_validator::{BlobApi, Bundle, Error, Pending, Result, Status, StoredBlob, Verdict},
     convert::{BlobRequest, ERROR_METADATA, OutgoingBlobRequest},
     limits::{BLOB_MESSAGE_BYTES_MAX, GET_BLOBS_MAX},
-    wire::blob_validator::v1::{self, blob_validator_client::BlobValidatorClient},
+    wire::blob_validator::v1::{
+        self, blob_validator_client::BlobValidatorClient, blob_validator_server::SERVICE_NAME,
+    },
 };
+use tandem_rpc::{EndpointError, Failure, Links, Peer, Server, Terms};
 use tandem_telemetry::traceparent;
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc, watch},
-    time::timeout_at,
-};
+use tokio::{runtime::Handle, sync::mpsc};
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    Code, Request,
-    client::Grpc,
-    codegen::http::uri::PathAndQuery,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Code, Request, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
 use tracing::Span;
 
 /// Of the call that generated code cannot make without gathering the blobs first.
 const VALIDATE: &str = "/tandem.blob_validator.v1.BlobValidator/Validate";
+
+const SERVER: Server = Server {
+    name: "blob-validator",
+    connections: names::CONNECTIONS,
+    lost: names::CONNECTIONS_LOST,
+    stream_window: 4 << 20,
+};
 
 /// How a [`Client`] behaves. All times in milliseconds.
 #[derive(Clone, Debug, Deserialize)]
@@ -64,14 +62,6 @@ impl Default for ClientConfig {
             advice_capacity: 64,
         }
     }
-}
-
-/// Not an address that one can connect to.
-#[derive(Debug, thiserror::Error)]
-#[error("{endpoint} is no endpoint: {error}")]
-pub struct EndpointError {
-    endpoint: String,
-    error: tonic::transport::Error,
 }
 
 /// A client of one [`Server`](super::Server).
@@ -103,26 +93,18 @@ impl Client {
         runtime: &Handle,
     ) -> std::result::Result<Arc<Self>, EndpointError> {
         names::describe_client();
+        let connect_max = Duration::from_millis(config.connect_ms_max);
         let keep_alive = Duration::from_millis(config.keep_alive_ms);
-        let to = Endpoint::from_shared(endpoint.to_owned())
-            .map_err(|error| EndpointError { endpoint: endpoint.to_owned(), error })?
-            .connect_timeout(Duration::from_millis(config.connect_ms_max))
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(keep_alive)
-            .keep_alive_timeout(keep_alive)
-            .keep_alive_while_idle(true)
-            // Blobs come without waiting for the window to open again.
-            .initial_stream_window_size(4 << 20)
-            .initial_connection_window_size(8 << 20);
+        let peer = Peer::new(endpoint, SERVER, connect_max, keep_alive)?;
         let (advice, queue) = mpsc::channel(config.advice_capacity.max(1));
-        let (links, runtime) = (watch::Sender::new(None), runtime.clone());
+        let (links, runtime) = (Links::new(ERROR_METADATA), runtime.clone());
         let shared = Arc::new(Shared { config, runtime, links });
         let stop = CancellationToken::new();
         let (keeper, stopped) = (shared.clone(), stop.clone());
         shared.runtime.spawn(async move {
             tokio::select! {
                 () = stopped.cancelled() => {}
-                () = keep(&keeper.links, &to, &keeper.config) => {}
+                () = keeper.links.keep(&peer, SERVICE_NAME) => {}
                 () = keeper.advise(queue) => {}
             }
         });
@@ -131,7 +113,7 @@ impl Client {
 
     /// Whether there is a connection now.
     pub fn is_connected(&self) -> bool {
-        self.shared.links.borrow().is_some()
+        self.shared.links.is_connected()
     }
 }
 
@@ -147,38 +129,13 @@ impl Shared {
     where
         F: Future<Output = std::result::Result<T, tonic::Status>>,
     {
-        let mut generation = 0;
-        loop {
-            let wait = Instant::now() + Duration::from_millis(self.config.reconnect_wait_ms);
-            let Some(link) = after(&self.links, generation, wait.min(until)).await else {
-                return Err(if until <= wait { Error::DeadlineExceeded } else { not_connected() });
-            };
-            let Link { channel, generation: current } = link;
-            let left = until.saturating_duration_since(Instant::now());
-            match timeout_at(until.into(), call(channel, left)).await {
-                Err(_) => return Err(Error::DeadlineExceeded),
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(status)) if generation == 0 && self.is_loss(&status, current).await => {
-                    generation = current;
-                }
-                Ok(Err(status)) => return Err(in_time(status, until)),
-            }
-        }
-    }
-
-    /// Whether a call failed because its connection is gone.
-    async fn is_loss(&self, status: &tonic::Status, generation: u64) -> bool {
-        let said = status.metadata().get_bin(ERROR_METADATA).is_some();
-        let codes = [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::Internal];
-        if said || !codes.contains(&status.code()) {
-            return false;
-        }
-        // The call may know a moment before who watches the connection.
-        let gone =
-            |link: &Option<Link>| link.as_ref().is_none_or(|link| link.generation > generation);
-        let wait = Instant::now() + Duration::from_millis(100);
-        let mut links = self.links.subscribe();
-        timeout_at(wait.into(), links.wait_for(gone)).await.is_ok()
+        let reconnect_wait = Duration::from_millis(self.config.reconnect_wait_ms);
+        let terms = Terms { until, reconnect_wait, repeat: true };
+        self.links.call(terms, call).await.map_err(|failure| match failure {
+            Failure::NotConnected => Error::Unavailable("no connection".to_owned()),
+            Failure::DeadlineExceeded => Error::DeadlineExceeded,
+            Failure::Lost(status) | Failure::Status(status) => in_time(status, until),
+        })
     }
 
     fn answer_until(&self) -> Instant {
@@ -196,10 +153,6 @@ impl Shared {
             }
         }
     }
-}
-
-fn not_connected() -> Error {
-    Error::Unavailable("no connection".to_owned())
 }
 
 /// What a status says, but that time ran out where it did: whoever noticed first may call it

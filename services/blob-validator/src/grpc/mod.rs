@@ -24,10 +24,10 @@
 
 mod client;
 mod codec;
-mod connection;
 mod incoming;
 mod server;
 mod timeout;
 
-pub use client::{Client, ClientConfig, EndpointError};
+pub use client::{Client, ClientConfig};
 pub use server::Server;
+pub use tandem_rpc::EndpointError;

@@ -20,24 +20,21 @@ use tandem_proto::{
     multiproof::{
         Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status,
     },
-    wire::multiproof_workers::v1::multiproof_workers_client::MultiproofWorkersClient,
+    wire::multiproof_workers::v1::{self, multiproof_workers_client::MultiproofWorkersClient},
 };
+use tandem_rpc::{EndpointError, Peer, Server};
 use tandem_telemetry::traceparent;
-use tokio::{
-    runtime::Handle,
-    sync::mpsc,
-    time::{sleep, timeout},
-};
+use tokio::{runtime::Handle, sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Endpoint;
-use tracing::{Span, debug, info, warn};
+use tonic::{Streaming, transport::Channel};
+use tracing::{Span, debug, warn};
 
-/// First wait before another attempt to connect; it doubles with each.
-const BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// Longest wait before another attempt.
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// A connection that lived longer is followed by the next at once.
-const SETTLED: Duration = Duration::from_secs(1);
+const SERVER: Server = Server {
+    name: "multiproof-workers",
+    connections: names::CONNECTIONS,
+    lost: names::CONNECTIONS_LOST,
+    stream_window: 2 << 20,
+};
 
 /// How a [`Client`] behaves. All times in milliseconds.
 #[derive(Clone, Debug, Deserialize)]
@@ -73,14 +70,6 @@ impl ClientConfig {
     }
 }
 
-/// Not an address that one can connect to.
-#[derive(Debug, thiserror::Error)]
-#[error("{endpoint} is no endpoint: {error}")]
-pub struct EndpointError {
-    endpoint: String,
-    error: tonic::transport::Error,
-}
-
 /// A client of one [`Server`](super::Server) that holds all shards.
 ///
 /// One connection, made at once and made again when it is lost, carries block after block.
@@ -114,17 +103,9 @@ impl Client {
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
         names::describe_client();
+        let connect_max = Duration::from_millis(config.connect_ms_max);
         let keep_alive = Duration::from_millis(config.keep_alive_ms);
-        let to = Endpoint::from_shared(endpoint.to_owned())
-            .map_err(|error| EndpointError { endpoint: endpoint.to_owned(), error })?
-            .connect_timeout(Duration::from_millis(config.connect_ms_max))
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(keep_alive)
-            .keep_alive_timeout(keep_alive)
-            .keep_alive_while_idle(true)
-            // The largest answer comes without waiting for the window to open again.
-            .initial_stream_window_size(2 << 20)
-            .initial_connection_window_size(4 << 20);
+        let peer = Peer::new(endpoint, SERVER, connect_max, keep_alive)?;
         let shared = Arc::new(Shared {
             config,
             runtime: runtime.clone(),
@@ -137,7 +118,7 @@ impl Client {
         runtime.spawn(async move {
             tokio::select! {
                 () = stopped.cancelled() => {}
-                () = keep_connected(&keeper, &to) => {}
+                () = peer.keep(|channel| open(&keeper, channel), |opened| live(&keeper, opened)) => {}
             }
         });
         Ok(Arc::new(Self { shared, stop }))
@@ -186,29 +167,6 @@ impl Shared {
     }
 }
 
-async fn keep_connected(shared: &Shared, to: &Endpoint) {
-    let mut backoff = BACKOFF_MIN;
-    let mut reported = false;
-    loop {
-        let (lived, status) = serve(shared, to).await;
-        if lived.is_some() {
-            counter!(names::CONNECTIONS_LOST).increment(1);
-            warn!(%status, "connection to the workers lost");
-            reported = false;
-        } else if !reported {
-            warn!(%status, endpoint = %to.uri(), "no connection to the workers");
-            reported = true;
-        }
-        if lived.is_some_and(|lived| lived >= SETTLED) {
-            backoff = BACKOFF_MIN;
-            continue;
-        }
-        // Many executors that lost the same server do not come back at the same moment.
-        sleep(backoff.mul_f64(rand::random_range(0.5..1.0))).await;
-        backoff = (backoff * 2).min(BACKOFF_MAX);
-    }
-}
-
 /// Takes the connection away when it is lost, or when the client is dropped.
 struct Link<'a> {
     shared: &'a Shared,
@@ -223,52 +181,47 @@ impl Drop for Link<'_> {
     }
 }
 
-/// One connection from beginning to end: how long it lived, if it came to be, and why it ended.
-async fn serve(shared: &Shared, to: &Endpoint) -> (Option<Duration>, tonic::Status) {
+/// A connection with its stream open.
+struct Opened {
+    /// Into the stream.
+    commands: mpsc::Sender<SessionCommand>,
+    answers: Streaming<v1::ProcessBlockResponse>,
+    calls: MultiproofWorkersClient<Channel>,
+}
+
+async fn open(shared: &Shared, channel: Channel) -> Result<Opened, tonic::Status> {
     let (commands, queue) = mpsc::channel(shared.config.queue_capacity.max(2));
-    let open = async {
-        let channel = to.connect().await.map_err(|error| {
-            tonic::Status::unavailable(
-                std::error::Error::source(&error).unwrap_or(&error).to_string(),
-            )
-        })?;
-        let mut calls = MultiproofWorkersClient::new(channel)
-            .max_decoding_message_size(PROOF_MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(PROOF_MESSAGE_BYTES_MAX);
-        let answers = calls.process_block(Outgoing::new(queue)).await?.into_inner();
-        Ok((calls, answers))
-    };
-    let wait = Duration::from_millis(shared.config.connect_ms_max);
-    let (calls, mut answers) = match timeout(wait, open).await {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(status)) => return (None, status),
-        Err(_) => return (None, tonic::Status::deadline_exceeded("no answer to a new stream")),
-    };
+    let mut calls = MultiproofWorkersClient::new(channel)
+        .max_decoding_message_size(PROOF_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(PROOF_MESSAGE_BYTES_MAX);
+    let answers = calls.process_block(Outgoing::new(queue)).await?.into_inner();
+    Ok(Opened { commands, answers, calls })
+}
+
+/// One connection until it ends, and why it ended.
+async fn live(shared: &Shared, opened: Opened) -> tonic::Status {
+    let Opened { commands, mut answers, calls } = opened;
     let connection = Arc::new(Connection::new(&commands, calls));
     let mut link = Link { shared, connection: connection.clone(), error: Error::Unavailable };
     *shared.link() = Some(connection.clone());
     shared.connected.notify_all();
-    counter!(names::CONNECTIONS).increment(1);
-    info!(endpoint = %to.uri(), "connected to the workers");
-    let since = Instant::now();
-    let status = loop {
+    loop {
         match answers.message().await {
             Ok(Some(message)) => match SessionAnswer::try_from(message) {
                 Ok(answer) => connection.deliver(answer),
                 Err(error) => {
                     let status = tonic::Status::data_loss(error.to_string());
                     link.error = error.into();
-                    break status;
+                    return status;
                 }
             },
-            Ok(None) => break tonic::Status::unavailable("the workers ended the stream"),
+            Ok(None) => return tonic::Status::unavailable("the workers ended the stream"),
             Err(status) => {
                 link.error = status.clone().into();
-                break status;
+                return status;
             }
         }
-    };
-    (Some(since.elapsed()), status)
+    }
 }
 
 impl ProofApi for Client {

@@ -25,5 +25,6 @@ mod client;
 mod connection;
 mod server;
 
-pub use client::{Client, ClientConfig, EndpointError};
+pub use client::{Client, ClientConfig};
 pub use server::Server;
+pub use tandem_rpc::EndpointError;

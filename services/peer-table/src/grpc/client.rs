@@ -3,10 +3,7 @@
 use crate::metrics as names;
 use metrics::counter;
 use serde::Deserialize;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 use tandem_bus::{Bus, Subscription};
 use tandem_primitives::B256;
 use tandem_proto::{
@@ -15,22 +12,19 @@ use tandem_proto::{
     peer_table::{Error, PeerTableApi, Result, Stats},
     wire::peer_table::v1::{self, peer_table_client::PeerTableClient},
 };
+use tandem_rpc::{EndpointError, Peer, Server};
 use tandem_telemetry::traceparent;
-use tokio::{
-    runtime::Handle,
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::{runtime::Handle, sync::watch, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::transport::{Channel, Endpoint};
-use tracing::{Span, debug, info, warn};
+use tonic::{Status, Streaming, transport::Channel};
+use tracing::{Span, debug, warn};
 
-/// First wait before another attempt to connect; it doubles with each.
-const BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// Longest wait before another attempt: short, as a table is back in a moment.
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// A connection that lived longer is followed by the next at once.
-const SETTLED: Duration = Duration::from_secs(1);
+const SERVER: Server = Server {
+    name: "peer-table",
+    connections: names::CONNECTIONS,
+    lost: names::CONNECTIONS_LOST,
+    stream_window: 1 << 20,
+};
 
 /// How a [`Client`] behaves. All times in milliseconds.
 #[derive(Clone, Debug, Deserialize)]
@@ -48,14 +42,6 @@ impl Default for ClientConfig {
     fn default() -> Self {
         Self { connect_ms_max: 1_000, answer_ms_max: 1_000, keep_alive_ms: 2_000 }
     }
-}
-
-/// Not an address that one can connect to.
-#[derive(Debug, thiserror::Error)]
-#[error("{endpoint} is no endpoint: {error}")]
-pub struct EndpointError {
-    endpoint: String,
-    error: tonic::transport::Error,
 }
 
 /// A client of one [`Server`](super::Server), and the bridge between its bus and this process':
@@ -92,14 +78,9 @@ impl Client {
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
         names::describe_client();
+        let connect_max = Duration::from_millis(config.connect_ms_max);
         let keep_alive = Duration::from_millis(config.keep_alive_ms);
-        let to = Endpoint::from_shared(endpoint.to_owned())
-            .map_err(|error| EndpointError { endpoint: endpoint.to_owned(), error })?
-            .connect_timeout(Duration::from_millis(config.connect_ms_max))
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(keep_alive)
-            .keep_alive_timeout(keep_alive)
-            .keep_alive_while_idle(true);
+        let peer = Peer::new(endpoint, SERVER, connect_max, keep_alive)?;
         let discovered = bus.subscribe(PEERS_DISCOVERED);
         let (link, _) = watch::channel(None);
         let shared = Arc::new(Shared { config, runtime: runtime.clone(), bus, link });
@@ -108,7 +89,7 @@ impl Client {
         runtime.spawn(async move {
             tokio::select! {
                 () = stopped.cancelled() => {}
-                () = keep_connected(&working, &to) => {}
+                () = peer.keep(open, |opened| live(&working, opened)) => {}
                 () = forward(&working, discovered) => {}
             }
         });
@@ -151,28 +132,6 @@ impl Shared {
     }
 }
 
-async fn keep_connected(shared: &Shared, to: &Endpoint) {
-    let mut backoff = BACKOFF_MIN;
-    let mut reported = false;
-    loop {
-        let (lived, status) = serve(shared, to).await;
-        if lived.is_some() {
-            counter!(names::CONNECTIONS_LOST).increment(1);
-            warn!(%status, "connection to peer-table lost");
-            reported = false;
-        } else if !reported {
-            warn!(%status, endpoint = %to.uri(), "no connection to peer-table");
-            reported = true;
-        }
-        if lived.is_some_and(|lived| lived >= SETTLED) {
-            backoff = BACKOFF_MIN;
-        }
-        // Many clients that lost the same server do not come back at the same moment.
-        sleep(backoff.mul_f64(rand::random_range(0.5..1.0))).await;
-        backoff = (backoff * 2).min(BACKOFF_MAX);
-    }
-}
-
 /// Takes the connection away when it is lost, or when the client is dropped.
 struct Connected<'a>(&'a Shared);
 
@@ -182,42 +141,31 @@ impl Drop for Connected<'_> {
     }
 }
 
-/// One connection from beginning to end: how long it lived, if it came to be, and why it ended.
-async fn serve(shared: &Shared, to: &Endpoint) -> (Option<Duration>, tonic::Status) {
-    let open = async {
-        let channel = to.connect().await.map_err(|error| {
-            tonic::Status::unavailable(
-                std::error::Error::source(&error).unwrap_or(&error).to_string(),
-            )
-        })?;
-        let mut calls = PeerTableClient::new(channel)
-            .max_decoding_message_size(PEERS_MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(PEERS_MESSAGE_BYTES_MAX);
-        let target = calls.watch_target(v1::WatchTargetRequest {}).await?.into_inner();
-        Ok((calls, target))
-    };
-    let wait = Duration::from_millis(shared.config.connect_ms_max);
-    let (calls, mut target) = match timeout(wait, open).await {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(status)) => return (None, status),
-        Err(_) => return (None, tonic::Status::deadline_exceeded("no answer to a new stream")),
-    };
-    let since = Instant::now();
+/// A connection, and the stream by which the target is watched over it.
+type Opened = (PeerTableClient<Channel>, Streaming<v1::WatchTargetResponse>);
+
+async fn open(channel: Channel) -> Result<Opened, Status> {
+    let mut calls = PeerTableClient::new(channel)
+        .max_decoding_message_size(PEERS_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(PEERS_MESSAGE_BYTES_MAX);
+    let target = calls.watch_target(v1::WatchTargetRequest {}).await?.into_inner();
+    Ok((calls, target))
+}
+
+/// One connection until it ends, and why it ended.
+async fn live(shared: &Shared, (calls, mut target): Opened) -> Status {
     shared.link.send_replace(Some(calls));
     let _connected = Connected(shared);
-    counter!(names::CONNECTIONS).increment(1);
-    info!(endpoint = %to.uri(), "connected to peer-table");
-    let status = loop {
+    loop {
         match target.message().await {
             Ok(Some(message)) => match PeersTarget::try_from(message) {
                 Ok(target) => shared.bus.publish(PEERS_TARGET, target.encode()),
-                Err(error) => break tonic::Status::data_loss(error.to_string()),
+                Err(error) => return Status::data_loss(error.to_string()),
             },
-            Ok(None) => break tonic::Status::unavailable("peer-table ended the stream"),
-            Err(status) => break status,
+            Ok(None) => return Status::unavailable("peer-table ended the stream"),
+            Err(status) => return status,
         }
-    };
-    (Some(since.elapsed()), status)
+    }
 }
 
 /// Sends on what is published, one message after the other, what waits in one. Lost with its

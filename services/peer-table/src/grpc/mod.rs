@@ -20,5 +20,6 @@
 mod client;
 mod server;
 
-pub use client::{Client, ClientConfig, EndpointError};
+pub use client::{Client, ClientConfig};
 pub use server::Server;
+pub use tandem_rpc::EndpointError;
