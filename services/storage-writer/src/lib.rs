@@ -19,6 +19,8 @@
 //!
 //! Trie diffs are advice: the root they lead to is checked against the header's when they are used;
 //! they are kept in memory only, and computed from the state diff where they are missing.
+//!
+//! Across processes the same calls travel over gRPC: see [`grpc`].
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod apply;
@@ -28,6 +30,7 @@ mod codec;
 mod config;
 mod error;
 mod genesis;
+pub mod grpc;
 mod init;
 mod meta;
 pub mod metrics;

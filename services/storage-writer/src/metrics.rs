@@ -23,6 +23,33 @@ pub const TRIE_DIFFS_RECOMPUTED: &str = "tandem_storage_writer_trie_diffs_recomp
 /// Counter: trie diffs that were handed over and did not fit their block.
 pub const TRIE_DIFFS_REFUSED: &str = "tandem_storage_writer_trie_diffs_refused_total";
 
+/// Gauge: calls of other processes that run or wait for their turn, by lane.
+pub const CALLS: &str = "tandem_storage_writer_calls";
+/// Counter: connections that a client made.
+pub const CLIENT_CONNECTIONS: &str = "tandem_storage_writer_client_connections_total";
+/// Counter: connections that a client lost.
+pub const CLIENT_CONNECTIONS_LOST: &str = "tandem_storage_writer_client_connections_lost_total";
+/// Histogram: one call of a client, by call, from its beginning to its answer or failure.
+pub const CLIENT_SECONDS: &str = "tandem_storage_writer_client_seconds";
+/// Counter: calls of a client without an answer in time.
+pub const CLIENT_TIMEOUTS: &str = "tandem_storage_writer_client_timeouts_total";
+/// Counter: trie diffs that a client could not hand over.
+pub const CLIENT_DIFFS_DROPPED: &str = "tandem_storage_writer_client_trie_diffs_dropped_total";
+
+/// The metrics of a server.
+pub fn describe_server() {
+    describe_gauge!(CALLS, Unit::Count, "calls of other processes that run or wait, by lane");
+}
+
+/// The metrics of a client.
+pub fn describe_client() {
+    describe_counter!(CLIENT_CONNECTIONS, Unit::Count, "connections made to storage-writer");
+    describe_counter!(CLIENT_CONNECTIONS_LOST, Unit::Count, "connections to storage-writer lost");
+    describe_histogram!(CLIENT_SECONDS, Unit::Seconds, "one call to storage-writer, by call");
+    describe_counter!(CLIENT_TIMEOUTS, Unit::Count, "calls without an answer in time");
+    describe_counter!(CLIENT_DIFFS_DROPPED, Unit::Count, "trie diffs not handed over");
+}
+
 /// Tells the recorder what the metrics mean. To be called once after it is installed.
 pub fn describe_metrics() {
     let seconds = [

@@ -1,43 +1,20 @@
-//! Readers beside a base that moves.
+//! Readers beside a base that moves, in one process.
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "common/readers.rs"]
+mod readers;
 
-use common::{Random, World, account_key, block, new_chain, new_chain_in_memory, small_config};
-use parking_lot::Mutex;
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
-use tandem_primitives::{B256, BlockId, U256, WalkTarget};
-use tandem_proto::storage::{BlockRef, Forkchoice, ReadState, StorageApi};
-use tandem_storage_writer::{Deps, StorageWriter, verify};
-
-/// A chain of blocks, all committed and canonical, and the state that each leaves.
-struct Chain {
-    blocks: Vec<BlockId>,
-    worlds: HashMap<B256, World>,
-}
-
-/// Heights at which the base stood, one after the other.
-type Events = Arc<Mutex<Vec<u64>>>;
-
-fn deps(events: &Events) -> Deps {
-    let seen = events.clone();
-    let on_persisted = Box::new(move |block: BlockId| seen.lock().push(block.number));
-    Deps { on_persisted, ..Deps::default() }
-}
+use common::{new_chain, new_chain_in_memory, small_config};
+use readers::{Events, deps, move_and_read};
+use tandem_storage_writer::{StorageWriter, verify};
 
 #[test]
 fn an_answer_is_of_one_block_while_the_base_moves_forward_and_back() {
     let (directory, events) = (tempfile::tempdir().unwrap(), Events::default());
     let (_, world) = new_chain(directory.path());
     let writer = StorageWriter::open(small_config(directory.path()), deps(&events)).unwrap();
-    move_and_read(writer, world, &events);
+    move_and_read(writer.clone(), writer, world, &events);
     assert_eq!(verify(directory.path()).unwrap().first_difference, None);
 }
 
@@ -45,95 +22,5 @@ fn an_answer_is_of_one_block_while_the_base_moves_forward_and_back() {
 fn an_answer_from_memory_is_of_one_block_while_the_base_moves_forward_and_back() {
     let events = Events::default();
     let (writer, world) = new_chain_in_memory(deps(&events));
-    move_and_read(writer, world, &events);
-}
-
-fn move_and_read(writer: Arc<StorageWriter>, world: World, events: &Events) {
-    let genesis = writer.checkpoint().unwrap().genesis;
-    let epoch = writer.acquire_epoch("test").unwrap();
-    let mut random = Random(7);
-    let worlds = HashMap::from([(genesis.hash, world)]);
-    let chain = Mutex::new(Chain { blocks: vec![genesis], worlds });
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            let mut reads = 0u64;
-            while !done.load(Ordering::Relaxed) {
-                check_reads(&writer, &chain);
-                if reads.is_multiple_of(8) {
-                    assert_eq!(writer.verify().unwrap().first_difference, None);
-                }
-                reads += 1;
-            }
-            reads
-        });
-        for round in 0..60 {
-            for _ in 0..3 {
-                let parent = *chain.lock().blocks.last().unwrap();
-                let mut world = chain.lock().worlds[&parent.hash].clone();
-                let diff = world.random_diff(&mut random);
-                world.apply(&diff);
-                let block = block(parent, &world, diff, &mut random);
-                let mut chain = chain.lock();
-                chain.worlds.insert(block.id.hash, world);
-                chain.blocks.push(block.id);
-                drop(chain);
-                writer.commit(epoch, block).unwrap();
-            }
-            let head = *chain.lock().blocks.last().unwrap();
-            writer.canonicalize(epoch, Forkchoice { head, ..Forkchoice::default() }).unwrap();
-            if round % 7 == 6 {
-                let base = writer.checkpoint().unwrap().base.number;
-                writer.rewind(epoch, base - 5).unwrap();
-            }
-        }
-        let head = chain.lock().blocks.len() as u64 - 1;
-        let started = Instant::now();
-        while writer.checkpoint().unwrap().base.number < head - 3 {
-            assert!(started.elapsed() < Duration::from_secs(20), "the base does not follow");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        done.store(true, Ordering::Relaxed);
-        assert!(reader.join().unwrap() > 0);
-    });
-    assert_eq!(writer.verify().unwrap().first_difference, None);
-    drop(writer);
-    let events = events.lock();
-    assert!(events.windows(2).all(|pair| pair[0].abs_diff(pair[1]) == 1), "{events:?}");
-}
-
-fn check_reads(writer: &StorageWriter, chain: &Mutex<Chain>) {
-    let accounts: Vec<B256> = (0..40).map(account_key).collect();
-    let slots = accounts.iter().flat_map(|&a| (0..4).map(move |n| (a, common::slot_key(n))));
-    let slots = slots.collect();
-    let request = ReadState { accounts, slots, codes: Vec::new() };
-    let values = writer.read_state(&request).unwrap();
-    let head = {
-        let chain = chain.lock();
-        let world = &chain.worlds[&values.base.hash];
-        for (key, got) in request.accounts.iter().zip(&values.accounts) {
-            assert_eq!(*got, world.0.get(key).map(|(account, _)| *account));
-        }
-        for ((owner, slot), got) in request.slots.iter().zip(&values.slots) {
-            let want = world.0.get(owner).and_then(|(_, slots)| slots.get(slot).copied());
-            assert_eq!(*got, want.unwrap_or(U256::ZERO));
-        }
-        writer.checkpoint().unwrap().forkchoice.head.number
-    };
-    // Every height up to the head has its block at every moment.
-    for number in head.saturating_sub(12)..=head {
-        let (id, _) = writer.header(BlockRef::Number(number)).unwrap().unwrap();
-        assert_eq!(id, chain.lock().blocks[number as usize]);
-    }
-    let target = |key: &B256| WalkTarget { owner: None, key: *key, from_depth: 1 };
-    let targets: Vec<WalkTarget> = request.accounts.iter().map(target).collect();
-    let walked = writer.walk_trie(&targets).unwrap();
-    // Each node but the shards' tops is what one of those before it says: one state, whole.
-    let mut known: Vec<Vec<u8>> = Vec::new();
-    for node in &walked.nodes {
-        let hash = tandem_primitives::keccak256(&node.rlp);
-        let held = |rlp: &[u8]| rlp.windows(32).any(|window| window == hash.as_slice());
-        assert!(node.path.len() == 1 || known.iter().any(|rlp| held(rlp)), "{:?}", node.path);
-        known.push(node.rlp.to_vec());
-    }
+    move_and_read(writer.clone(), writer, world, &events);
 }

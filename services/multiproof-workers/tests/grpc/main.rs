@@ -3,7 +3,10 @@
 
 mod contract;
 mod losses;
+#[path = "../../../storage-writer/tests/common/network.rs"]
+mod network;
 mod real;
+mod remote_storage;
 mod scripted;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Workers that do as a test tells them, and a network that can be cut.
+//! Workers that do as a test tells them.
 
 use std::{
     net::SocketAddr,
@@ -11,13 +11,7 @@ use tandem_proto::multiproof::{
     Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ProofStats, ShardRoots, StateUpdate,
     Status,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    runtime::Runtime,
-    sync::watch,
-    task::JoinHandle,
-};
+use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 /// What happened, in order.
@@ -223,68 +217,5 @@ impl Host {
 
     pub fn client_at(&self, address: SocketAddr, config: ClientConfig) -> Arc<Client> {
         Client::connect(&format!("http://{address}"), config, self.runtime.handle()).unwrap()
-    }
-}
-
-/// What the network does.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Network {
-    Works,
-    /// Takes bytes and gives none: a host that vanished.
-    Silent,
-    /// Ends every connection at once.
-    Cut,
-}
-
-/// A network between a client and a server.
-pub struct Proxy {
-    pub address: SocketAddr,
-    state: watch::Sender<Network>,
-}
-
-impl Proxy {
-    pub fn start(host: &Host) -> Self {
-        let listener = host.runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-        let (state, seen) = watch::channel(Network::Works);
-        let (address, target) = (listener.local_addr().unwrap(), host.address);
-        host.runtime.spawn(async move {
-            while let Ok((inward, _)) = listener.accept().await {
-                if *seen.borrow() == Network::Cut {
-                    continue;
-                }
-                let Ok(outward) = TcpStream::connect(target).await else { continue };
-                let (inward_from, inward_to) = inward.into_split();
-                let (outward_from, outward_to) = outward.into_split();
-                tokio::spawn(pump(inward_from, outward_to, seen.clone()));
-                tokio::spawn(pump(outward_from, inward_to, seen.clone()));
-            }
-        });
-        Self { address, state }
-    }
-
-    pub fn set(&self, state: Network) {
-        self.state.send_replace(state);
-    }
-}
-
-async fn pump(
-    mut from: tokio::net::tcp::OwnedReadHalf,
-    mut to: tokio::net::tcp::OwnedWriteHalf,
-    mut state: watch::Receiver<Network>,
-) {
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let read = tokio::select! {
-            read = from.read(&mut buffer) => read.unwrap_or(0),
-            cut = state.wait_for(|state| *state == Network::Cut) => { drop(cut); 0 }
-        };
-        if read == 0 {
-            return;
-        }
-        if state.wait_for(|state| *state != Network::Silent).await.is_err()
-            || to.write_all(&buffer[..read]).await.is_err()
-        {
-            return;
-        }
     }
 }

@@ -1,0 +1,250 @@
+//! storage-writer in another process, as executor and workers see it.
+
+use super::{
+    diffs::{Handed, send_all},
+    parts,
+    remote::{Calls, Manner, Remote},
+};
+use crate::metrics as names;
+use metrics::counter;
+use prost::Message;
+use serde::Deserialize;
+use std::{sync::Arc, time::Duration};
+use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget};
+use tandem_proto::{
+    convert::ERROR_METADATA,
+    storage::{
+        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState, Result,
+        StateValues, StorageApi, TransactionPlace, TrieNodes,
+    },
+    wire::storage_writer::v1::{self, storage_writer_server::SERVICE_NAME},
+};
+use tandem_rpc::{EndpointError, Links, Peer, Server};
+use tokio::{runtime::Handle, sync::mpsc};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::{Request, Status};
+
+const SERVER: Server = Server {
+    name: "storage-writer",
+    connections: names::CLIENT_CONNECTIONS,
+    lost: names::CLIENT_CONNECTIONS_LOST,
+    stream_window: 8 << 20,
+};
+
+/// How a [`Client`] behaves. All times in milliseconds.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientConfig {
+    /// Longest time that opening a connection may take.
+    pub connect_ms_max: u64,
+    /// How long a call waits for a connection that is being made (again), if it has the time.
+    pub reconnect_wait_ms: u64,
+    /// Longest wait for the answer to a read, a walk, or a block that is looked up.
+    pub read_ms_max: u64,
+    /// Longest wait for the answer to a write, which may have to wait for the base, and for a list
+    /// of blocks or a trie diff, which may have to be computed.
+    pub write_ms_max: u64,
+    /// Between two HTTP/2 pings, and the longest wait for the answer to one.
+    pub keep_alive_ms: u64,
+    /// Trie diffs that may wait for the connection; further ones are dropped.
+    pub diffs_capacity: usize,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            connect_ms_max: 1_000,
+            reconnect_wait_ms: 2_000,
+            read_ms_max: 10_000,
+            write_ms_max: 60_000,
+            keep_alive_ms: 2_000,
+            diffs_capacity: 64,
+        }
+    }
+}
+
+/// A client of one [`Server`](super::Server).
+///
+/// Calls wait for the answer (see [`ClientConfig`]) and so do not belong into async code, where they
+/// panic; [`StorageApi::put_trie_diff`] alone never waits and never fails.
+pub struct Client {
+    remote: Arc<Remote>,
+    runtime: Handle,
+    diffs: mpsc::Sender<Handed>,
+    _stop: DropGuard,
+}
+
+impl Client {
+    /// A client that connects in the background, on `runtime`, to an endpoint such as
+    /// `http://10.0.0.7:9603`.
+    ///
+    /// # Errors
+    /// [`EndpointError`]. That nobody is there is no error, but of the calls.
+    pub fn connect(
+        endpoint: &str,
+        config: ClientConfig,
+        runtime: &Handle,
+    ) -> Result<Arc<Self>, EndpointError> {
+        names::describe_client();
+        let connect_max = Duration::from_millis(config.connect_ms_max);
+        let keep_alive = Duration::from_millis(config.keep_alive_ms);
+        let peer = Peer::new(endpoint, SERVER, connect_max, keep_alive)?;
+        let (diffs, queue) = mpsc::channel(config.diffs_capacity.max(1));
+        let remote = Arc::new(Remote { config, links: Links::new(ERROR_METADATA) });
+        let stop = CancellationToken::new();
+        let (keeper, stopped) = (remote.clone(), stop.clone());
+        runtime.spawn(async move {
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = keeper.links.keep(&peer, SERVICE_NAME) => {}
+                () = send_all(&keeper, queue) => {}
+            }
+        });
+        Ok(Arc::new(Self { remote, runtime: runtime.clone(), diffs, _stop: stop.drop_guard() }))
+    }
+
+    /// Whether there is a connection now.
+    pub fn is_connected(&self) -> bool {
+        self.remote.links.is_connected()
+    }
+
+    fn read(&self, name: &'static str) -> Manner {
+        self.remote.config.read(name)
+    }
+
+    fn write(&self, name: &'static str) -> Manner {
+        self.remote.config.write(name)
+    }
+
+    /// Makes a call and waits for its answer.
+    fn ask<R: Message + Clone, A, F>(
+        &self,
+        manner: Manner,
+        request: impl Into<R>,
+        send: impl Fn(Calls, Request<R>) -> F,
+    ) -> Result<A>
+    where
+        F: Future<Output = Result<A, Status>>,
+    {
+        self.runtime.block_on(self.remote.ask(manner, request.into(), send))
+    }
+}
+
+/// The call of that name, whose answer is one message.
+macro_rules! unary {
+    ($call:ident, $request:ty) => {
+        |mut calls: Calls, request: Request<$request>| async move {
+            Ok(calls.$call(request).await?.into_inner())
+        }
+    };
+}
+
+impl StorageApi for Client {
+    fn acquire_epoch(&self, executor: &str) -> Result<Epoch> {
+        // A grant that is lost on its way would be fenced off by the next: harmless, but whoever
+        // took over meanwhile would be too.
+        let manner = self.write("acquire_epoch").once();
+        let answer = self.ask(manner, executor, unary!(acquire_epoch, v1::AcquireEpochRequest))?;
+        Ok(answer.into())
+    }
+
+    fn checkpoint(&self) -> Result<Checkpoint> {
+        let request = v1::GetCheckpointRequest {};
+        let send = unary!(get_checkpoint, v1::GetCheckpointRequest);
+        Ok(self.ask(self.read("checkpoint"), request, send)?.try_into()?)
+    }
+
+    fn pending(&self) -> Result<Vec<Block>> {
+        let request = v1::ListPendingRequest {};
+        let send = |mut calls: Calls, request: Request<v1::ListPendingRequest>| async move {
+            let mut stream = calls.list_pending(request).await?.into_inner();
+            let mut blocks = Vec::new();
+            while let Some(message) = stream.message().await? {
+                blocks.push(message);
+            }
+            Ok(blocks)
+        };
+        let blocks = self.ask(self.write("pending"), request, send)?;
+        blocks.into_iter().map(|wire| Ok(Block::try_from(wire)?)).collect()
+    }
+
+    fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>> {
+        let send = |mut calls: Calls, request: Request<v1::GetTrieDiffRequest>| async move {
+            let mut stream = calls.get_trie_diff(request).await?.into_inner();
+            let mut parts = Vec::new();
+            while let Some(part) = stream.message().await? {
+                parts.push(part);
+            }
+            Ok(parts)
+        };
+        let parts = self.ask(self.write("trie_diff"), block, send)?;
+        let mut whole: Option<TrieDiff> = None;
+        for part in parts {
+            let part = TrieDiff::try_from(part)?;
+            match &mut whole {
+                None => whole = Some(part),
+                Some(whole) => whole.append(&part),
+            }
+        }
+        Ok(whole.map(Arc::new))
+    }
+
+    fn read_state(&self, request: &ReadState) -> Result<StateValues> {
+        parts::read_state(request, |part| {
+            let send = unary!(read_state, v1::ReadStateRequest);
+            let answer = self.ask(self.read("read_state"), part, send)?;
+            Ok(answer.into_values(part)?)
+        })
+    }
+
+    fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
+        parts::walk_trie(targets, |part| {
+            let send = unary!(walk_trie, v1::WalkTrieRequest);
+            Ok(self.ask(self.read("walk_trie"), part, send)?.try_into()?)
+        })
+    }
+
+    fn commit(&self, epoch: Epoch, block: Block) -> Result<()> {
+        let send = unary!(commit, v1::CommitRequest);
+        self.ask(self.write("commit"), (epoch, block), send).map(|_| ())
+    }
+
+    fn discard(&self, epoch: Epoch, block: B256) -> Result<()> {
+        let send = unary!(discard, v1::DiscardRequest);
+        self.ask(self.write("discard"), (epoch, block), send).map(|_| ())
+    }
+
+    /// Never waits: dropped and counted when too many wait for the connection, or when it cannot be
+    /// sent.
+    fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
+        if self.diffs.try_send(Handed { block, shards: shards.to_vec(), diff }).is_err() {
+            counter!(names::CLIENT_DIFFS_DROPPED).increment(1);
+        }
+        Ok(())
+    }
+
+    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<()> {
+        let send = unary!(canonicalize, v1::CanonicalizeRequest);
+        self.ask(self.write("canonicalize"), (epoch, forkchoice), send).map(|_| ())
+    }
+
+    fn rewind(&self, epoch: Epoch, to: BlockNumber) -> Result<()> {
+        let send = unary!(rewind, v1::RewindRequest);
+        self.ask(self.write("rewind"), (epoch, to), send).map(|_| ())
+    }
+
+    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
+        let send = unary!(get_block, v1::GetBlockRequest);
+        Ok(self.ask(self.read("block"), block, send)?.try_into()?)
+    }
+
+    fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
+        let send = unary!(get_header, v1::GetHeaderRequest);
+        Ok(self.ask(self.read("header"), block, send)?.try_into()?)
+    }
+
+    fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>> {
+        let send = unary!(get_transaction, v1::GetTransactionRequest);
+        Ok(self.ask(self.read("transaction"), hash, send)?.try_into()?)
+    }
+}

@@ -1,0 +1,48 @@
+//! Trie diffs on their way to storage-writer, behind a queue.
+
+use super::remote::Remote;
+use crate::metrics as names;
+use metrics::counter;
+use std::sync::Arc;
+use tandem_primitives::{B256, Shard, TrieDiff};
+use tandem_proto::{
+    storage::{Error, Result},
+    wire::storage_writer::v1,
+};
+use tokio::{sync::mpsc, task::spawn_blocking};
+use tracing::debug;
+
+/// The changed trie nodes of a block, for some shards.
+pub struct Handed {
+    pub block: B256,
+    pub shards: Vec<Shard>,
+    pub diff: Arc<TrieDiff>,
+}
+
+/// Sends on what comes, one after the other. What storage-writer does not take is dropped: it is
+/// recomputed there.
+pub async fn send_all(remote: &Remote, mut queue: mpsc::Receiver<Handed>) {
+    while let Some(handed) = queue.recv().await {
+        let block = handed.block;
+        if let Err(error) = send(remote, handed).await {
+            counter!(names::CLIENT_DIFFS_DROPPED).increment(1);
+            debug!(%block, %error, "trie diff not handed over");
+        }
+    }
+}
+
+async fn send(remote: &Remote, handed: Handed) -> Result<()> {
+    let message = move || {
+        let Handed { block, shards, diff } = handed;
+        v1::PutTrieDiffRequest::from((block, &shards[..], &*diff))
+    };
+    // It may have megabytes, which are copied.
+    let request = spawn_blocking(message).await;
+    let request = request.map_err(|_| Error::Store("the diff cannot be encoded".to_owned()))?;
+    let manner = remote.config.read("put_trie_diff");
+    let put = remote.ask(manner, request, |mut calls, request| async move {
+        calls.put_trie_diff(request).await
+    });
+    put.await?;
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! storage-writer between processes.
+//!
+//! ```text
+//! executor, workers: threads that may wait          storage-writer
+//!   Client ── a call each ─────────────► Server ──► lane ──► a thread ──► StorageApi behind it
+//!     └─ trie diffs: bounded queue ────► (PutTrieDiff)
+//!          ◄── pending blocks, a trie diff: streams of parts
+//!   health Watch: says that the connection lives, ends with it
+//! ```
+//!
+//! [`Client`] is a [`StorageApi`](tandem_proto::storage::StorageApi) over one connection, made in
+//! the background and made again when it is lost; [`Server`] offers any `StorageApi` to such
+//! clients, beside gRPC's own health service.
+//!
+//! **Few messages.** A read or a walk is one message there and one back, whatever the number of its
+//! keys; only one beyond the limits of a message is made in parts, which are of the same base.
+//!
+//! **Order.** Writes are done in the order in which they came, one after the other, as in one process,
+//! where the engine waits for each. So a write whose caller gave it up is over before a later one
+//! begins, or is never begun. Reads pass writes, and so does the executor that takes over.
+//!
+//! **Overload.** So many calls run on threads, the others wait for their turn; the number of calls
+//! on one connection is limited. Trie diffs, which are advice, never keep their sender waiting: what
+//! does not fit into the queue is dropped and counted.
+//!
+//! **Loss.** A call that was under way when the connection went is made once more over the next one,
+//! if there is time; what had been done already is not done twice. Only an epoch is never asked for
+//! twice. Without a connection, or without an answer in time, a call fails with
+//! [`Error::Unavailable`](tandem_proto::storage::Error::Unavailable).
+
+mod client;
+mod diffs;
+mod lanes;
+mod parts;
+mod remote;
+mod server;
+
+pub use client::{Client, ClientConfig};
+pub use server::Server;
+pub use tandem_rpc::EndpointError;

@@ -1,0 +1,93 @@
+//! Reads and walks that are larger than one message may be.
+
+use std::collections::HashSet;
+use tandem_primitives::WalkTarget;
+use tandem_proto::{
+    limits::{READ_ACCOUNTS_MAX, READ_CODES_MAX, READ_SLOTS_MAX, WALK_TARGETS_MAX},
+    storage::{Error, ReadState, Result, StateValues, TrieNodes},
+};
+
+/// How often a read in parts is begun before it is given up: the base moved between the parts.
+const ATTEMPTS: usize = 8;
+
+/// Reads all of it, in one part wherever it fits. Parts are of the same base.
+///
+/// # Errors
+/// Those of `read`; [`Error::Unavailable`] when the base moved between the parts each time.
+pub fn read_state(
+    request: &ReadState,
+    read: impl Fn(&ReadState) -> Result<StateValues>,
+) -> Result<StateValues> {
+    let count = [
+        request.accounts.len().div_ceil(READ_ACCOUNTS_MAX),
+        request.slots.len().div_ceil(READ_SLOTS_MAX),
+        request.codes.len().div_ceil(READ_CODES_MAX),
+    ];
+    let count = count.into_iter().max().unwrap_or(0);
+    if count <= 1 {
+        return read(request);
+    }
+    let part = |at| ReadState {
+        accounts: chunk(&request.accounts, READ_ACCOUNTS_MAX, at).to_vec(),
+        slots: chunk(&request.slots, READ_SLOTS_MAX, at).to_vec(),
+        codes: chunk(&request.codes, READ_CODES_MAX, at).to_vec(),
+    };
+    'again: for _ in 0..ATTEMPTS {
+        let mut values = read(&part(0))?;
+        for at in 1..count {
+            let more = read(&part(at))?;
+            if more.base != values.base {
+                continue 'again;
+            }
+            values.accounts.extend(more.accounts);
+            values.slots.extend(more.slots);
+            values.codes.extend(more.codes);
+        }
+        return Ok(values);
+    }
+    Err(moved())
+}
+
+/// Walks to all targets, in one part wherever they fit. Parts are of the same base, and a node on
+/// the way to targets of several is given once.
+///
+/// # Errors
+/// Those of `walk`; [`Error::Unavailable`] when the base moved between the parts each time.
+pub fn walk_trie(
+    targets: &[WalkTarget],
+    walk: impl Fn(&[WalkTarget]) -> Result<TrieNodes>,
+) -> Result<TrieNodes> {
+    if targets.len() <= WALK_TARGETS_MAX {
+        return walk(targets);
+    }
+    'again: for _ in 0..ATTEMPTS {
+        let mut base = None;
+        let (mut nodes, mut seen) = (Vec::new(), HashSet::new());
+        for part in targets.chunks(WALK_TARGETS_MAX) {
+            let more = walk(part)?;
+            if *base.get_or_insert(more.base) != more.base {
+                continue 'again;
+            }
+            nodes.extend(
+                more.nodes.into_iter().filter(|node| seen.insert((node.owner, node.path.clone()))),
+            );
+        }
+        if let Some(base) = base {
+            return Ok(TrieNodes { base, nodes });
+        }
+    }
+    Err(moved())
+}
+
+/// The items of a part, none where there are no more.
+fn chunk<T>(items: &[T], size: usize, at: usize) -> &[T] {
+    items.chunks(size).nth(at).unwrap_or_default()
+}
+
+fn moved() -> Error {
+    Error::Unavailable("the base moved during a read in parts".to_owned())
+}
+
+#[cfg(test)]
+#[path = "parts_tests.rs"]
+mod tests;

@@ -1,0 +1,108 @@
+//! One call over the connection of a client.
+
+use super::client::ClientConfig;
+use crate::metrics as names;
+use metrics::{counter, histogram};
+use prost::Message;
+use std::time::{Duration, Instant};
+use tandem_proto::{
+    limits::STORAGE_MESSAGE_BYTES_MAX,
+    storage::{Error, Result},
+    wire::storage_writer::v1::storage_writer_client::StorageWriterClient,
+};
+use tandem_rpc::{Failure, Links, Terms};
+use tandem_telemetry::traceparent;
+use tonic::{Code, Request, Status, transport::Channel};
+use tracing::Span;
+
+/// What generated code calls by.
+pub type Calls = StorageWriterClient<Channel>;
+
+pub struct Remote {
+    pub config: ClientConfig,
+    pub links: Links,
+}
+
+/// How a call is made.
+#[derive(Clone, Copy)]
+pub struct Manner {
+    name: &'static str,
+    within: Duration,
+    repeat: bool,
+    /// Whether the caller's span goes on at the other side.
+    traced: bool,
+}
+
+impl Manner {
+    /// The same, never made again after a loss.
+    pub fn once(self) -> Self {
+        Self { repeat: false, ..self }
+    }
+}
+
+impl ClientConfig {
+    pub(super) fn read(&self, name: &'static str) -> Manner {
+        let within = Duration::from_millis(self.read_ms_max);
+        Manner { name, within, repeat: true, traced: false }
+    }
+
+    pub(super) fn write(&self, name: &'static str) -> Manner {
+        let within = Duration::from_millis(self.write_ms_max);
+        Manner { name, within, repeat: true, traced: true }
+    }
+}
+
+impl Remote {
+    /// Makes a call with `send`, twice perhaps.
+    ///
+    /// # Errors
+    /// [`Error::Store`] also when the request is larger than a message may be.
+    pub async fn ask<R: Message + Clone, A, F>(
+        &self,
+        manner: Manner,
+        request: R,
+        send: impl Fn(Calls, Request<R>) -> F,
+    ) -> Result<A>
+    where
+        F: Future<Output = Result<A, Status>>,
+    {
+        let Manner { name, within, repeat, traced } = manner;
+        let bytes = request.encoded_len();
+        if bytes > STORAGE_MESSAGE_BYTES_MAX {
+            return Err(Error::Store(format!("{name}: {bytes} bytes are too large for a message")));
+        }
+        let started = Instant::now();
+        let reconnect_wait = Duration::from_millis(self.config.reconnect_wait_ms);
+        let terms = Terms { until: started + within, reconnect_wait, repeat };
+        let context = if traced { traceparent(&Span::current()) } else { None };
+        let answer = self.links.call(terms, |channel, left| {
+            let mut request = Request::new(request.clone());
+            request.set_timeout(left);
+            if let Some(Ok(context)) = context.as_deref().map(str::parse) {
+                request.metadata_mut().insert("traceparent", context);
+            }
+            let calls = Calls::new(channel)
+                .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(STORAGE_MESSAGE_BYTES_MAX);
+            send(calls, request)
+        });
+        let answer = answer.await;
+        histogram!(names::CLIENT_SECONDS, "call" => name).record(started.elapsed());
+        answer.map_err(|failure| match failure {
+            Failure::NotConnected => Error::Unavailable("no connection".to_owned()),
+            Failure::Lost(status) => {
+                Error::Unavailable(format!("the connection went: {}", status.message()))
+            }
+            // Whoever noticed first, the server, the connection or the caller.
+            Failure::Status(status)
+                if status.code() != Code::Cancelled || Instant::now() < terms.until =>
+            {
+                status.into()
+            }
+            Failure::Status(_) | Failure::DeadlineExceeded => {
+                counter!(names::CLIENT_TIMEOUTS).increment(1);
+                Error::Unavailable("no answer in time".to_owned())
+            }
+        })
+    }
+}

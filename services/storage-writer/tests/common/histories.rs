@@ -1,0 +1,377 @@
+//! Random histories against a model: commits, forkchoices, reorgs, rewinds, trie diffs good and
+//! bad, restarts; on a database directory and in memory, in one process and over the wire. At every
+//! restart the whole database is verified.
+
+use crate::common::{
+    Random, World, account_key, block, new_chain, new_chain_in_memory, slot_key, small_config,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_primitives::{B256, BlockId, NodeChange, Shard, TrieDiff, U256, WalkTarget};
+use tandem_proto::storage::{
+    Block, BlockRef, Epoch, Error, Forkchoice, ReadState, StorageApi, TransactionPlace,
+};
+use tandem_storage_writer::{Deps, StorageWriter, verify};
+
+/// How calls reach a storage-writer.
+pub trait Front {
+    /// Who makes the calls to this one.
+    fn open(&mut self, writer: &Arc<StorageWriter>) -> Arc<dyn StorageApi>;
+
+    /// Lets go of the storage-writer that was opened last.
+    fn close(&mut self) {}
+}
+
+/// What storage-writer must answer.
+pub struct Model<F> {
+    front: F,
+    api: Option<Arc<dyn StorageApi>>,
+    random: Random,
+    /// `None` when the database is in memory.
+    datadir: Option<PathBuf>,
+    writer: Option<Arc<StorageWriter>>,
+    epoch: Epoch,
+    genesis: BlockId,
+    /// Every block ever made, with the state it leaves.
+    blocks: BTreeMap<B256, (Block, World)>,
+    genesis_world: World,
+    pending: BTreeSet<B256>,
+    /// Canonical blocks by height, genesis to head.
+    canonical: Vec<BlockId>,
+    base: u64,
+    /// Height of the oldest reverse diff.
+    oldest_reverse: u64,
+}
+
+impl<F: Front> Model<F> {
+    pub fn new(front: F, datadir: PathBuf, seed: u64) -> Self {
+        let (genesis, world) = new_chain(&datadir);
+        Self::over(front, Some(datadir), None, genesis, world, seed)
+    }
+
+    pub fn in_memory(front: F, seed: u64) -> Self {
+        let (writer, world) = new_chain_in_memory(Deps::default());
+        let genesis = writer.checkpoint().unwrap().genesis;
+        Self::over(front, None, Some(writer), genesis, world, seed)
+    }
+
+    fn over(
+        front: F,
+        datadir: Option<PathBuf>,
+        writer: Option<Arc<StorageWriter>>,
+        genesis: BlockId,
+        genesis_world: World,
+        seed: u64,
+    ) -> Self {
+        let mut model = Self {
+            front,
+            api: None,
+            random: Random(seed),
+            datadir,
+            writer,
+            epoch: Epoch(0),
+            genesis,
+            blocks: BTreeMap::new(),
+            genesis_world,
+            pending: BTreeSet::new(),
+            canonical: vec![genesis],
+            base: 0,
+            oldest_reverse: 1,
+        };
+        model.reopen();
+        model
+    }
+
+    fn api(&self) -> &dyn StorageApi {
+        &**self.api.as_ref().unwrap()
+    }
+
+    fn world(&self, block: BlockId) -> &World {
+        self.blocks.get(&block.hash).map_or(&self.genesis_world, |(_, world)| world)
+    }
+
+    /// Verifies the whole database, and starts over from it where it outlives its owner.
+    fn reopen(&mut self) {
+        self.api = None;
+        self.front.close();
+        let report = match &self.datadir {
+            Some(datadir) => {
+                self.writer = None;
+                verify(datadir).unwrap()
+            }
+            None => self.writer.as_ref().unwrap().verify().unwrap(),
+        };
+        assert_eq!(report.first_difference, None);
+        assert_eq!(report.base, self.canonical[self.base as usize]);
+        assert_eq!(report.head, *self.canonical.last().unwrap());
+        let slots = |world: &World| world.0.values().map(|(_, slots)| slots.len()).sum::<usize>();
+        let world = self.world(report.base);
+        assert_eq!((report.accounts, report.slots), (world.0.len() as u64, slots(world) as u64));
+        if let Some(datadir) = &self.datadir {
+            let writer = StorageWriter::open(small_config(datadir), Deps::default());
+            self.writer = Some(writer.unwrap());
+        }
+        self.api = Some(self.front.open(self.writer.as_ref().unwrap()));
+        let epoch = self.api().acquire_epoch("test").unwrap();
+        assert!(epoch > self.epoch);
+        self.epoch = epoch;
+    }
+
+    /// Blocks on which a child may be built: pending ones, and the base's last few.
+    fn parents(&self) -> Vec<BlockId> {
+        let pending = self.pending.iter().map(|hash| self.blocks[hash].0.id);
+        let recent = (self.base.saturating_sub(2)..=self.base).map(|n| self.canonical[n as usize]);
+        pending.chain(recent).collect()
+    }
+
+    fn commit(&mut self) {
+        let parent = match self.random.below(4) {
+            0 => *self.random.pick(&self.parents()),
+            _ => *self.canonical.last().unwrap(),
+        };
+        let mut parent = parent;
+        for _ in 0..=self.random.below(3) {
+            let mut world = self.world(parent).clone();
+            let diff = world.random_diff(&mut self.random);
+            world.apply(&diff);
+            let block = block(parent, &world, diff, &mut self.random);
+            if self.random.one_in(5) {
+                self.put_wrong_trie_diff(block.id.hash);
+            }
+            self.api().commit(self.epoch, block.clone()).unwrap();
+            if self.random.one_in(3) {
+                self.api().commit(self.epoch, block.clone()).unwrap();
+            }
+            let stale = Epoch(self.epoch.0 - 1);
+            let fenced = self.api().commit(stale, block.clone());
+            assert!(matches!(fenced, Err(Error::Fenced { .. })));
+            parent = block.id;
+            self.pending.insert(parent.hash);
+            self.blocks.insert(parent.hash, (block, world));
+        }
+    }
+
+    /// A diff that claims to be whole and is not.
+    fn put_wrong_trie_diff(&self, hash: B256) {
+        let mut diff = TrieDiff::default();
+        diff.push(NodeChange { owner: None, path: &[3], rlp: Some(&[1; 40]) });
+        let shards: Vec<Shard> = Shard::all().collect();
+        self.api().put_trie_diff(hash, &shards, Arc::new(diff)).unwrap();
+    }
+
+    /// The way from a block down to the canonical chain: where it meets it, and the blocks above.
+    fn branch(&self, head: BlockId) -> Option<(u64, Vec<BlockId>)> {
+        let mut at = head;
+        let mut branch = Vec::new();
+        loop {
+            if self.canonical.get(at.number as usize) == Some(&at) {
+                branch.reverse();
+                return Some((at.number, branch));
+            }
+            if !self.pending.contains(&at.hash) {
+                return None;
+            }
+            branch.push(at);
+            let parent = self.blocks[&at.hash].0.parent;
+            at = BlockId::new(at.number - 1, parent);
+        }
+    }
+
+    fn canonicalize(&mut self) {
+        let head = match self.random.below(6) {
+            0 => *self.random.pick(&self.canonical),
+            1 => *self.random.pick(&self.parents()),
+            2 => {
+                let any: Vec<BlockId> = self.blocks.values().map(|(block, _)| block.id).collect();
+                if any.is_empty() { self.genesis } else { *self.random.pick(&any) }
+            }
+            _ => {
+                let highest = self.pending.iter().map(|hash| self.blocks[hash].0.id);
+                highest.max_by_key(|id| id.number).unwrap_or(self.genesis)
+            }
+        };
+        let forkchoice = Forkchoice { head, safe: Some(self.genesis), finalized: None };
+        let answer = self.api().canonicalize(self.epoch, forkchoice);
+        let Some((meets, branch)) = self.branch(head) else {
+            assert!(matches!(answer, Err(Error::UnknownBlock(_))), "{answer:?}");
+            return;
+        };
+        if meets < self.base && !self.rewound(meets) {
+            assert!(matches!(answer, Err(Error::RewindTooDeep { .. })), "{answer:?}");
+            return;
+        }
+        answer.unwrap();
+        self.canonical.truncate(meets as usize + 1);
+        self.canonical.extend(branch);
+        assert_eq!(self.api().checkpoint().unwrap().forkchoice, forkchoice);
+        let due = head.number.saturating_sub(3).max(self.base);
+        while self.base < due {
+            self.base += 1;
+            self.pending.remove(&self.canonical[self.base as usize].hash);
+            self.oldest_reverse = self.oldest_reverse.max((self.base + 1).saturating_sub(12));
+            let (limit, canonical) = (self.base.saturating_sub(6), &self.canonical);
+            self.pending.retain(|hash| {
+                let id = self.blocks[hash].0.id;
+                id.number >= limit || canonical.get(id.number as usize) == Some(&id)
+            });
+        }
+        let started = Instant::now();
+        while self.api().checkpoint().unwrap().base.number != self.base {
+            assert!(started.elapsed() < Duration::from_secs(20), "the base does not follow");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether the base can step back to a height; it has then.
+    fn rewound(&mut self, to: u64) -> bool {
+        if to + 1 < self.oldest_reverse {
+            return false;
+        }
+        while self.base > to {
+            self.pending.insert(self.canonical[self.base as usize].hash);
+            self.base -= 1;
+        }
+        true
+    }
+
+    fn rewind(&mut self) {
+        let to = (self.base + 1).saturating_sub(self.random.below(16));
+        let answer = self.api().rewind(self.epoch, to);
+        if to >= self.base || self.rewound(to) {
+            answer.unwrap();
+        } else {
+            assert!(matches!(answer, Err(Error::RewindTooDeep { .. })), "{answer:?}");
+        }
+    }
+
+    fn discard(&mut self) {
+        let pending: Vec<B256> = self.pending.iter().copied().collect();
+        if pending.is_empty() {
+            return;
+        }
+        let hash = *self.random.pick(&pending);
+        let canonical = self.canonical.iter().any(|id| id.hash == hash);
+        let is_parent = pending.iter().any(|child| self.blocks[child].0.parent == hash);
+        if is_parent {
+            return;
+        }
+        let answer = self.api().discard(self.epoch, hash);
+        assert_eq!(answer.is_ok(), !canonical);
+        if !canonical {
+            self.pending.remove(&hash);
+            assert_eq!(self.api().header(BlockRef::Hash(hash)).unwrap(), None);
+        }
+    }
+
+    fn check(&mut self) {
+        let api = self.api.clone().unwrap();
+        let base = self.canonical[self.base as usize];
+        assert_eq!(api.checkpoint().unwrap().base, base);
+        let pending = api.pending().unwrap();
+        let hashes: BTreeSet<B256> = pending.iter().map(|block| block.id.hash).collect();
+        assert_eq!(hashes, self.pending);
+        for got in &pending {
+            let want = &self.blocks[&got.id.hash].0;
+            assert_eq!((&got.body, &got.header), (&want.body, &want.header));
+            assert_eq!(got.transaction_hashes, want.transaction_hashes);
+            let parent = self.blocks.get(&got.parent).map_or(&self.genesis_world, |(_, w)| w);
+            let mut world = parent.clone();
+            world.apply(&got.diff);
+            assert_eq!(world, *self.world(got.id), "the diff leads elsewhere");
+        }
+        self.check_state(&*api, base);
+        self.check_blocks(&*api);
+    }
+
+    fn check_state(&mut self, api: &dyn StorageApi, base: BlockId) {
+        let accounts: Vec<B256> = (0..40).map(account_key).collect();
+        let slots: Vec<(B256, B256)> = (0..80)
+            .map(|_| (accounts[self.random.below(40) as usize], self.random.below(60)))
+            .map(|(account, slot)| (account, slot_key(slot)))
+            .collect();
+        let world = self.world(base);
+        let codes: Vec<B256> = world.0.values().map(|(account, _)| account.code_hash).collect();
+        let request = ReadState { accounts, slots, codes };
+        let values = api.read_state(&request).unwrap();
+        assert_eq!(values.base, base);
+        for (key, got) in request.accounts.iter().zip(&values.accounts) {
+            assert_eq!(*got, world.0.get(key).map(|(account, _)| *account));
+        }
+        for ((account, slot), got) in request.slots.iter().zip(&values.slots) {
+            let slots = world.0.get(account).map(|(_, slots)| slots);
+            let want = slots.and_then(|slots| slots.get(slot).copied());
+            assert_eq!(*got, want.unwrap_or(U256::ZERO));
+        }
+        for (hash, code) in request.codes.iter().zip(&values.codes) {
+            let empty = *hash == tandem_primitives::EMPTY_CODE_HASH;
+            assert_eq!(code.is_none(), empty);
+        }
+        let targets: Vec<WalkTarget> = request
+            .slots
+            .iter()
+            .flat_map(|(owner, slot)| {
+                [
+                    WalkTarget { owner: None, key: *owner, from_depth: 1 },
+                    WalkTarget { owner: Some(*owner), key: *slot, from_depth: 0 },
+                ]
+            })
+            .collect();
+        let walked = api.walk_trie(&targets).unwrap();
+        assert_eq!(walked.base, base);
+        let mut seen = BTreeSet::new();
+        for node in &walked.nodes {
+            assert!(node.owner.is_some() || !node.path.is_empty(), "the account trie's root");
+            assert!(seen.insert((node.owner, node.path.clone())), "a node came twice");
+        }
+    }
+
+    fn check_blocks(&mut self, api: &dyn StorageApi) {
+        for id in &self.canonical {
+            let (got, _) = api.header(BlockRef::Number(id.number)).unwrap().unwrap();
+            assert_eq!(got, *id);
+            let record = api.block(BlockRef::Hash(id.hash)).unwrap().unwrap();
+            assert_eq!(record.id, *id);
+            let Some((block, _)) = self.blocks.get(&id.hash) else { continue };
+            assert_eq!(record.body, block.body);
+            for (index, hash) in (0..).zip(block.transaction_hashes.iter()) {
+                let place = TransactionPlace { block: *id, index };
+                assert_eq!(api.transaction(*hash).unwrap(), Some(place));
+            }
+        }
+        let above = BlockRef::Number(self.canonical.len() as u64);
+        assert_eq!(api.header(above).unwrap(), None);
+        let pending: Vec<B256> = self.pending.iter().copied().collect();
+        if !pending.is_empty() && self.random.one_in(2) {
+            let hash = *self.random.pick(&pending);
+            let reachable =
+                self.branch(self.blocks[&hash].0.id).is_some_and(|(meets, _)| meets >= self.base);
+            // Where the branch leaves the chain below the base, a diff may still be in memory.
+            assert!(api.trie_diff(hash).unwrap().is_some() || !reachable);
+        }
+    }
+}
+
+/// Plays a history of so many steps.
+pub fn run<F: Front>(mut model: Model<F>, steps: u64) {
+    for _ in 0..steps {
+        match model.random.below(16) {
+            0..=6 => model.commit(),
+            7..=11 => model.canonicalize(),
+            12 | 13 => model.rewind(),
+            14 => model.discard(),
+            _ => model.reopen(),
+        }
+        model.check();
+    }
+    model.reopen();
+    model.api = None;
+    model.front.close();
+}
+
+pub fn seeds(count: u64) -> impl Iterator<Item = u64> {
+    (1..=count).map(|seed| seed * 0x9e37_79b9_7f4a_7c15).inspect(|seed| println!("seed {seed}"))
+}

@@ -1,0 +1,84 @@
+//! A server on a port of its own, which it keeps when it is started again.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_proto::{
+    limits::STORAGE_MESSAGE_BYTES_MAX, storage::StorageApi,
+    wire::storage_writer::v1::storage_writer_client::StorageWriterClient,
+};
+use tandem_storage_writer::grpc::{Client, ClientConfig, Server};
+use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Channel, Endpoint};
+
+pub struct Host {
+    pub runtime: Runtime,
+    pub address: SocketAddr,
+    running: Option<(CancellationToken, JoinHandle<std::io::Result<()>>)>,
+}
+
+impl Host {
+    pub fn start(api: Arc<dyn StorageApi>) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let address = "127.0.0.1:0".parse().unwrap();
+        let mut host = Self { runtime, address, running: None };
+        host.start_again(api);
+        host
+    }
+
+    pub fn start_again(&mut self, api: Arc<dyn StorageApi>) {
+        let listener = self.runtime.block_on(TcpListener::bind(self.address)).unwrap();
+        self.address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let task = self.runtime.spawn(Server::new(api).serve(listener, stop.clone()));
+        self.running = Some((stop, task));
+    }
+
+    pub fn stop(&mut self) {
+        let (stop, task) = self.running.take().unwrap();
+        stop.cancel();
+        self.runtime.block_on(task).unwrap().unwrap();
+    }
+
+    pub fn client(&self) -> Arc<Client> {
+        self.client_at(self.address, patient())
+    }
+
+    pub fn client_at(&self, address: SocketAddr, config: ClientConfig) -> Arc<Client> {
+        Client::connect(&format!("http://{address}"), config, self.runtime.handle()).unwrap()
+    }
+
+    pub fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
+        self.runtime.block_on(endpoint.connect()).unwrap()
+    }
+
+    /// What any other client does.
+    pub fn raw(&self) -> StorageWriterClient<Channel> {
+        StorageWriterClient::new(self.channel())
+            .max_encoding_message_size(2 * STORAGE_MESSAGE_BYTES_MAX)
+    }
+}
+
+/// A busy machine is no reason to fail.
+pub fn patient() -> ClientConfig {
+    ClientConfig {
+        connect_ms_max: 10_000,
+        reconnect_wait_ms: 60_000,
+        read_ms_max: 60_000,
+        keep_alive_ms: 20_000,
+        ..ClientConfig::default()
+    }
+}
+
+/// Waits until something is so.
+pub fn wait_until(mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !so() {
+        assert!(Instant::now() < end, "it never came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,193 @@
+//! Connections that go, servers that are not there, answers that do not come.
+
+use crate::{
+    host::{Host, patient, wait_until},
+    network::{Network, Proxy},
+    scripted::{Scripted, base, block},
+};
+use std::{sync::Arc, thread};
+use tandem_primitives::B256;
+use tandem_proto::storage::{BlockRef, Epoch, Error, Forkchoice, ReadState, Result, StorageApi};
+use tandem_storage_writer::grpc::{Client, ClientConfig};
+use tokio::{net::TcpListener, runtime::Runtime};
+
+/// Every call that may be made twice, by its name.
+fn call(api: &dyn StorageApi, name: &str) -> Result<()> {
+    let hash = B256::repeat_byte(1);
+    match name {
+        "checkpoint" => api.checkpoint().map(|_| ()),
+        "pending" => api.pending().map(|_| ()),
+        "trie_diff" => api.trie_diff(hash).map(|_| ()),
+        "read_state" => api.read_state(&ReadState::default()).map(|_| ()),
+        "walk_trie" => api.walk_trie(&[]).map(|_| ()),
+        "commit" => api.commit(Epoch(1), block(9)),
+        "discard" => api.discard(Epoch(1), hash),
+        "canonicalize" => api.canonicalize(Epoch(1), Forkchoice::default()),
+        "rewind" => api.rewind(Epoch(1), 1),
+        "block" => api.block(BlockRef::Number(1)).map(|_| ()),
+        "header" => api.header(BlockRef::Number(1)).map(|_| ()),
+        "transaction" => api.transaction(hash).map(|_| ()),
+        _ => api.acquire_epoch(name).map(|_| ()),
+    }
+}
+
+const REPEATED: [&str; 12] = [
+    "checkpoint",
+    "pending",
+    "trie_diff",
+    "read_state",
+    "walk_trie",
+    "commit",
+    "discard",
+    "canonicalize",
+    "rewind",
+    "block",
+    "header",
+    "transaction",
+];
+
+/// Loses the connection while a call is under way; gives the call's answer and how often it was
+/// made.
+fn lose(storage: &Scripted, network: &Proxy, client: &Arc<Client>, name: &'static str) -> Lost {
+    storage.hold(Some(name));
+    let before = storage.count(name);
+    let asking = client.clone();
+    let waiting = thread::spawn(move || call(&*asking, name));
+    wait_until(|| storage.count(name) == before + 1);
+    network.set(Network::Cut);
+    wait_until(|| !client.is_connected());
+    storage.hold(None);
+    network.set(Network::Works);
+    Lost { answer: waiting.join().unwrap(), made: storage.count(name) - before }
+}
+
+struct Lost {
+    answer: Result<()>,
+    made: usize,
+}
+
+#[test]
+fn a_call_that_lost_its_connection_is_made_once_more() {
+    let storage = Arc::new(Scripted::default());
+    let host = Host::start(storage.clone());
+    let network = Proxy::start(host.address, &host.runtime);
+    let client = host.client_at(network.address, patient());
+    for name in REPEATED {
+        let lost = lose(&storage, &network, &client, name);
+        assert_eq!((lost.answer, lost.made), (Ok(()), 2), "{name}");
+    }
+}
+
+#[test]
+fn an_epoch_is_never_asked_for_twice() {
+    let storage = Arc::new(Scripted::default());
+    let host = Host::start(storage.clone());
+    let network = Proxy::start(host.address, &host.runtime);
+    let client = host.client_at(network.address, patient());
+    let lost = lose(&storage, &network, &client, "acquire_epoch");
+    assert!(matches!(lost.answer, Err(Error::Unavailable(_))));
+    assert_eq!(lost.made, 1);
+    assert_eq!(client.acquire_epoch("again"), Ok(Epoch(2)));
+}
+
+#[test]
+fn a_server_that_comes_back_is_found_again() {
+    let storage = Arc::new(Scripted::default());
+    let mut host = Host::start(storage.clone());
+    let client = host.client();
+    for _ in 0..3 {
+        assert_eq!(client.checkpoint().unwrap().base, base());
+        host.stop();
+        assert_eq!(Arc::strong_count(&storage), 1, "the server lets go of the storage");
+        wait_until(|| !client.is_connected());
+        // Asked while nobody is there: answered once somebody is.
+        let asking = client.clone();
+        let waiting = thread::spawn(move || asking.read_state(&ReadState::default()));
+        host.start_again(storage.clone());
+        assert_eq!(waiting.join().unwrap().unwrap().base, base());
+    }
+}
+
+#[test]
+fn nobody_there_is_said() {
+    let runtime = Runtime::new().unwrap();
+    // A port that was free a moment ago.
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let config = ClientConfig { reconnect_wait_ms: 30, ..ClientConfig::default() };
+    let client = Client::connect(&endpoint, config, runtime.handle()).unwrap();
+    for name in REPEATED.into_iter().chain(["acquire_epoch"]) {
+        let nobody = Error::Unavailable("no connection".to_owned());
+        assert_eq!(call(&*client, name), Err(nobody), "{name}");
+    }
+    assert_eq!(client.put_trie_diff(B256::ZERO, &[], Arc::default()), Ok(()));
+    let error = Client::connect("no endpoint", ClientConfig::default(), runtime.handle());
+    assert!(error.err().unwrap().to_string().contains("no endpoint"));
+}
+
+#[test]
+fn a_host_that_vanished_is_noticed_by_its_silence() {
+    let storage = Arc::new(Scripted::default());
+    let host = Host::start(storage.clone());
+    let network = Proxy::start(host.address, &host.runtime);
+    let config = ClientConfig { keep_alive_ms: 200, reconnect_wait_ms: 300, ..patient() };
+    let client = host.client_at(network.address, config);
+    wait_until(|| client.is_connected());
+    network.set(Network::Silent);
+    // Not after the time that a read has.
+    assert!(matches!(client.checkpoint(), Err(Error::Unavailable(_))));
+    network.set(Network::Works);
+    wait_until(|| client.checkpoint().is_ok());
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_given_up_and_reads_pass_the_writes() {
+    let storage = Arc::new(Scripted::default());
+    let host = Host::start(storage.clone());
+    let hasty = ClientConfig { write_ms_max: 50, ..patient() };
+    let (hasty, client) = (host.client_at(host.address, hasty), host.client());
+    wait_until(|| hasty.is_connected());
+    storage.hold(Some("canonicalize"));
+    let asking = client.clone();
+    let held = thread::spawn(move || call(&*asking, "canonicalize"));
+    wait_until(|| storage.count("canonicalize") == 1);
+    for name in ["commit", "discard", "canonicalize", "rewind"] {
+        assert!(matches!(call(&*hasty, name), Err(Error::Unavailable(_))), "{name}");
+    }
+    for name in ["checkpoint", "pending", "read_state", "walk_trie", "block", "take over"] {
+        assert_eq!(call(&*client, name), Ok(()), "{name}");
+    }
+    storage.hold(None);
+    assert_eq!(held.join().unwrap(), Ok(()));
+    assert_eq!(call(&*client, "rewind"), Ok(()));
+}
+
+#[test]
+fn trie_diffs_keep_nobody_waiting_whatever_becomes_of_them() {
+    let storage = Arc::new(Scripted::default());
+    let host = Host::start(storage.clone());
+    let client = host.client_at(host.address, ClientConfig { diffs_capacity: 4, ..patient() });
+    storage.hold(Some("put_trie_diff"));
+    let put = || assert_eq!(client.put_trie_diff(B256::ZERO, &[], Arc::default()), Ok(()));
+    put();
+    wait_until(|| storage.count("put_trie_diff") == 1);
+    (0..1000).for_each(|_| put());
+    storage.hold(None);
+    // What was in the queue comes, and nothing of what had no room in it.
+    wait_until(|| storage.count("put_trie_diff") == 5);
+    put();
+    wait_until(|| storage.count("put_trie_diff") >= 6);
+    assert_eq!(storage.count("put_trie_diff"), 6);
+}
+
+#[test]
+fn a_dropped_client_leaves_no_connection() {
+    let storage = Arc::new(Scripted::default());
+    let mut host = Host::start(storage.clone());
+    let client = host.client();
+    wait_until(|| client.is_connected());
+    drop(client);
+    host.stop();
+    assert_eq!(Arc::strong_count(&storage), 1);
+}

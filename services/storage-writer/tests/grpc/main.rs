@@ -1,0 +1,17 @@
+//! storage-writer over gRPC: the same answers as in one process, and whatever can go wrong.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod contract;
+mod errors;
+#[path = "../common/histories.rs"]
+mod histories;
+mod host;
+mod losses;
+#[path = "../common/network.rs"]
+mod network;
+#[path = "../common/readers.rs"]
+mod readers;
+mod scripted;
+mod sizes;

@@ -1,0 +1,166 @@
+//! A storage that does as a test tells it.
+
+use std::sync::{Arc, Condvar, Mutex};
+use tandem_primitives::{
+    Account, B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, U256, WalkTarget,
+};
+use tandem_proto::storage::{
+    Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, ReadState, Result,
+    StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
+};
+
+/// Nodes on the way to each target of a walk.
+const NODES: usize = 12;
+
+/// It notes which calls are begun, in order, and may hold them up.
+#[derive(Default)]
+pub struct Scripted {
+    begun: Mutex<Vec<&'static str>>,
+    /// The call that waits until it may go on.
+    held: Mutex<Option<&'static str>>,
+    changed: Condvar,
+    /// What every call fails with.
+    pub error: Mutex<Option<Error>>,
+    /// What is pending.
+    pub pending: Mutex<Vec<Block>>,
+    /// The diff of any block.
+    pub diff: Mutex<Option<Arc<TrieDiff>>>,
+    code_bytes: usize,
+    node_bytes: usize,
+}
+
+impl Scripted {
+    /// With so many bytes in each code and in each node.
+    pub fn sized(code_bytes: usize, node_bytes: usize) -> Self {
+        Self { code_bytes, node_bytes, ..Self::default() }
+    }
+
+    /// Calls of this name wait until another one is held, or none.
+    pub fn hold(&self, call: Option<&'static str>) {
+        *self.held.lock().unwrap() = call;
+        self.changed.notify_all();
+    }
+
+    /// The calls so far.
+    pub fn begun(&self) -> Vec<&'static str> {
+        self.begun.lock().unwrap().clone()
+    }
+
+    /// How often this one was called.
+    pub fn count(&self, call: &str) -> usize {
+        self.begun().iter().filter(|begun| **begun == call).count()
+    }
+
+    fn enter(&self, call: &'static str) -> Result<()> {
+        self.begun.lock().unwrap().push(call);
+        let held = self.held.lock().unwrap();
+        drop(self.changed.wait_while(held, |held| *held == Some(call)).unwrap());
+        self.error.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+}
+
+pub fn base() -> BlockId {
+    BlockId::new(7, B256::repeat_byte(7))
+}
+
+/// A block with so many bytes.
+pub fn block(bytes: usize) -> Block {
+    Block {
+        id: base(),
+        parent: B256::repeat_byte(6),
+        header: Bytes::from_static(&[0xc0]),
+        body: vec![1; bytes].into(),
+        receipts: Bytes::from_static(&[0xc0]),
+        transaction_hashes: [B256::repeat_byte(1)].into(),
+        diff: Arc::default(),
+    }
+}
+
+impl StorageApi for Scripted {
+    fn acquire_epoch(&self, _: &str) -> Result<Epoch> {
+        self.enter("acquire_epoch")?;
+        Ok(Epoch(self.count("acquire_epoch") as u64))
+    }
+
+    fn checkpoint(&self) -> Result<Checkpoint> {
+        self.enter("checkpoint")?;
+        let forkchoice = Forkchoice { head: base(), safe: None, finalized: Some(base()) };
+        Ok(Checkpoint { genesis: base(), genesis_json: "{}".into(), base: base(), forkchoice })
+    }
+
+    fn pending(&self) -> Result<Vec<Block>> {
+        self.enter("pending")?;
+        Ok(self.pending.lock().unwrap().clone())
+    }
+
+    fn trie_diff(&self, _: B256) -> Result<Option<Arc<TrieDiff>>> {
+        self.enter("trie_diff")?;
+        Ok(self.diff.lock().unwrap().clone())
+    }
+
+    fn read_state(&self, request: &ReadState) -> Result<StateValues> {
+        self.enter("read_state")?;
+        let account = |key: &B256| Account {
+            nonce: u64::MAX,
+            balance: U256::from_be_bytes(key.0),
+            code_hash: *key,
+        };
+        let code = |key: &B256| Bytes::from(vec![key[31]; self.code_bytes]);
+        Ok(StateValues {
+            base: base(),
+            accounts: request.accounts.iter().map(|key| Some(account(key))).collect(),
+            slots: request.slots.iter().map(|(_, slot)| U256::from_be_bytes(slot.0)).collect(),
+            codes: request.codes.iter().map(|key| Some(code(key))).collect(),
+        })
+    }
+
+    fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
+        self.enter("walk_trie")?;
+        let node = |target: &WalkTarget, depth: usize| TrieNode {
+            owner: target.owner,
+            path: target.key[..].iter().map(|byte| byte & 15).take(depth).collect(),
+            rlp: vec![depth as u8; self.node_bytes].into(),
+        };
+        let nodes = targets.iter().flat_map(|target| (1..=NODES).map(move |at| node(target, at)));
+        Ok(TrieNodes { base: base(), nodes: nodes.collect() })
+    }
+
+    fn commit(&self, _: Epoch, block: Block) -> Result<()> {
+        self.enter("commit")?;
+        self.pending.lock().unwrap().push(block);
+        Ok(())
+    }
+
+    fn discard(&self, _: Epoch, _: B256) -> Result<()> {
+        self.enter("discard")
+    }
+
+    fn put_trie_diff(&self, _: B256, _: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
+        self.enter("put_trie_diff")?;
+        *self.diff.lock().unwrap() = Some(diff);
+        Ok(())
+    }
+
+    fn canonicalize(&self, _: Epoch, _: Forkchoice) -> Result<()> {
+        self.enter("canonicalize")
+    }
+
+    fn rewind(&self, _: Epoch, _: BlockNumber) -> Result<()> {
+        self.enter("rewind")
+    }
+
+    fn block(&self, _: BlockRef) -> Result<Option<BlockRecord>> {
+        self.enter("block")?;
+        Ok(None)
+    }
+
+    fn header(&self, _: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
+        self.enter("header")?;
+        Ok(None)
+    }
+
+    fn transaction(&self, _: B256) -> Result<Option<TransactionPlace>> {
+        self.enter("transaction")?;
+        Ok(None)
+    }
+}
