@@ -44,8 +44,9 @@ fn foresight(
     let (mut old, mut new) = (Vec::new(), Vec::new());
     for key in keys {
         let value_before = known.and_then(|(_, slots)| slots.get(&key)).copied();
-        let said = updates.iter().flat_map(|update| &update.slots).filter(|slot| slot.key == key);
-        let value_after = match said.last() {
+        let mut said =
+            updates.iter().flat_map(|update| &update.slots).filter(|slot| slot.key == key);
+        let value_after = match said.next_back() {
             Some(slot) if rng.random_ratio(3, 4) => slot.value,
             _ => value(rng),
         };
