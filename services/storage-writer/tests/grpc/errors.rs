@@ -59,11 +59,11 @@ fn every_error_arrives_as_it_is_from_every_call() {
     assert_eq!(client.put_trie_diff(hash, &[], Arc::default()), Ok(()));
 }
 
+/// Owner, path and node of a change.
+type Change = (Option<B256>, Vec<u8>, Option<Vec<u8>>);
+
 /// The changes of a block's trie diff; their order among tries has no meaning.
-fn changes(
-    api: &dyn StorageApi,
-    block: B256,
-) -> BTreeSet<(Option<B256>, Vec<u8>, Option<Vec<u8>>)> {
+fn changes(api: &dyn StorageApi, block: B256) -> BTreeSet<Change> {
     let diff = api.trie_diff(block).unwrap().unwrap();
     assert!(!diff.is_empty());
     diff.iter().map(|it| (it.owner, it.path.to_vec(), it.rlp.map(<[u8]>::to_vec))).collect()

@@ -91,7 +91,9 @@ mod tests {
 
     impl Files {
         fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Option<PathBuf> {
-            let path = self.0.path().join(name);
+            // A new one each time, as the cases are read after all are written.
+            let count = fs::read_dir(self.0.path()).unwrap().count();
+            let path = self.0.path().join(format!("{name}-{count}"));
             fs::write(&path, content).unwrap();
             Some(path)
         }
