@@ -1,8 +1,5 @@
 use serde::Deserialize;
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 /// Settings of storage-writer.
 #[derive(Clone, Debug, Deserialize)]
@@ -24,9 +21,6 @@ pub struct Config {
     /// Whether a commit waits for the disk. Without it a block answered VALID survives the death
     /// of the process, not a power cut.
     pub sync: bool,
-    /// Where a process of its own offers the service to others over gRPC, without encryption or
-    /// authentication: for networks that one trusts. Not offered by default.
-    pub grpc_addr: Option<SocketAddr>,
     /// How the database is tuned.
     pub store: tandem_store::Options,
 }
@@ -42,7 +36,6 @@ impl Config {
             side_chain_blocks: 256,
             pending_blocks_max: 4096,
             sync: false,
-            grpc_addr: None,
             store: tandem_store::Options::default(),
         }
     }
