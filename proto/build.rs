@@ -1,6 +1,7 @@
 //! Generates messages, clients and servers from the `.proto` files; no `protoc` needed.
 
-use std::{error::Error, io};
+use prost::Message;
+use std::{env, error::Error, fs, io, path::Path};
 
 const FILES: [&str; 5] = [
     "tandem/blob_validator/v1/blob_validator.proto",
@@ -13,6 +14,9 @@ const FILES: [&str; 5] = [
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=tandem");
     let descriptors = protox::compile(FILES, ["."]).map_err(io::Error::other)?;
+    // What gRPC's reflection answers with.
+    let out = env::var("OUT_DIR")?;
+    fs::write(Path::new(&out).join("descriptors.bin"), descriptors.encode_to_vec())?;
     // All of `bytes` as reference-counted slices of the received message.
     tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
     Ok(())

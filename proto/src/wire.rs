@@ -2,6 +2,9 @@
 //! this crate and the services' gRPC modules works with them: see [`crate::convert`].
 #![allow(missing_docs, clippy::all)]
 
+/// All `.proto` files as an encoded `FileDescriptorSet`, for gRPC's reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
 /// Package `tandem.types`.
 pub mod types {
     /// Version 1.

@@ -444,7 +444,6 @@ impl Owner {
         self.shards.get_mut(usize::from(place?))
     }
 
-    /// Drops the layers that the base contains. Only while no block is open.
     /// Takes note of what is in the base by now. Its layers are of no use any more and do no harm
     /// either, so they go when there is time.
     fn hear_events(&mut self) {

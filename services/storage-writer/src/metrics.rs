@@ -50,8 +50,8 @@ pub fn describe_client() {
     describe_counter!(CLIENT_DIFFS_DROPPED, Unit::Count, "trie diffs not handed over");
 }
 
-/// Tells the recorder what the metrics mean. To be called once after it is installed.
-pub fn describe_metrics() {
+/// The metrics of the service itself.
+pub fn describe() {
     let seconds = [
         (COMMIT_SECONDS, "commit of a pending block"),
         (CANONICALIZE_SECONDS, "forkchoice made durable"),

@@ -1,4 +1,5 @@
-//! One gRPC connection of a client to a service: made, watched, made again.
+//! Both sides of gRPC between services: how a service is offered ([`Host`]), and the one connection
+//! of a client to it: made, watched, made again.
 //!
 //! ```text
 //! Peer::keep:   connect ─► open (streams, …) ─► live until it ends ─► wait ─► connect …
@@ -11,8 +12,12 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod backoff;
+mod context;
+mod host;
 mod links;
 mod peer;
 
+pub use context::{continued, remote_span, set_traceparent, traced};
+pub use host::{DRAIN_MAX, Host, Limits};
 pub use links::{Failure, Links, Terms};
 pub use peer::{EndpointError, Peer, Server};

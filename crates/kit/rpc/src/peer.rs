@@ -40,17 +40,19 @@ pub struct Peer {
 
 impl Peer {
     /// The server at an endpoint such as `http://10.0.0.7:9601`. Nothing is connected yet. Opening
-    /// a connection, with what is opened over it, may take `connect_max`; `keep_alive` is the time
-    /// between two HTTP/2 pings, and the longest wait for the answer to one.
+    /// a connection, with what is opened over it, may take `connect_ms_max` milliseconds;
+    /// `keep_alive_ms` are between two HTTP/2 pings, and the longest wait for the answer to one.
     ///
     /// # Errors
     /// [`EndpointError`].
     pub fn new(
         endpoint: &str,
         server: Server,
-        connect_max: Duration,
-        keep_alive: Duration,
+        connect_ms_max: u64,
+        keep_alive_ms: u64,
     ) -> Result<Self, EndpointError> {
+        let connect_max = Duration::from_millis(connect_ms_max);
+        let keep_alive = Duration::from_millis(keep_alive_ms);
         let endpoint = Endpoint::from_shared(endpoint.to_owned())
             .map_err(|error| EndpointError { endpoint: endpoint.to_owned(), error })?
             .connect_timeout(connect_max)

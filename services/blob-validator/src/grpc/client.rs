@@ -18,7 +18,7 @@ use tandem_proto::{
         self, blob_validator_client::BlobValidatorClient, blob_validator_server::SERVICE_NAME,
     },
 };
-use tandem_rpc::{EndpointError, Failure, Links, Peer, Server, Terms};
+use tandem_rpc::{EndpointError, Failure, Links, Peer, Server, Terms, set_traceparent};
 use tandem_telemetry::traceparent;
 use tokio::{runtime::Handle, sync::mpsc};
 use tokio_util::sync::CancellationToken;
@@ -93,9 +93,7 @@ impl Client {
         runtime: &Handle,
     ) -> std::result::Result<Arc<Self>, EndpointError> {
         names::describe_client();
-        let connect_max = Duration::from_millis(config.connect_ms_max);
-        let keep_alive = Duration::from_millis(config.keep_alive_ms);
-        let peer = Peer::new(endpoint, SERVER, connect_max, keep_alive)?;
+        let peer = Peer::new(endpoint, SERVER, config.connect_ms_max, config.keep_alive_ms)?;
         let (advice, queue) = mpsc::channel(config.advice_capacity.max(1));
         let (links, runtime) = (Links::new(ERROR_METADATA), runtime.clone());
         let shared = Arc::new(Shared { config, runtime, links });
@@ -186,8 +184,8 @@ async fn validate(
     }
     let mut request = Request::new(outgoing);
     request.set_timeout(timeout);
-    if let Some(Ok(context)) = context.map(str::parse) {
-        request.metadata_mut().insert("traceparent", context);
+    if let Some(context) = context {
+        set_traceparent(&mut request, context);
     }
     let path = PathAndQuery::from_static(VALIDATE);
     Ok(grpc.unary(request, path, RequestCodec).await?.into_inner())

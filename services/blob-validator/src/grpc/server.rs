@@ -13,12 +13,15 @@ use tandem_proto::{
     blob_validator::{BlobApi, Error, Verdict},
     convert::{BlobRequest, BlobStreamAnswer, BlobStreamRequest},
     limits::BLOB_MESSAGE_BYTES_MAX,
-    wire::blob_validator::v1::{
-        self,
-        blob_validator_server::{self as generated, BlobValidatorServer},
+    wire::{
+        DESCRIPTORS,
+        blob_validator::v1::{
+            self,
+            blob_validator_server::{self as generated, BlobValidatorServer},
+        },
     },
 };
-use tandem_telemetry::set_remote_parent;
+use tandem_rpc::{Host, Limits, continued};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},
@@ -26,23 +29,16 @@ use tokio::{
 };
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    Request, Response, Status, Streaming, metadata::MetadataMap, server::NamedService,
-    transport::server::TcpIncoming,
-};
-use tonic_health::ServingStatus;
+use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
 use tracing::{Instrument, Span, debug, info_span};
 
-/// Calls at a time on one connection.
-const CALLS_MAX: u32 = 512;
+/// A sidecar of six blobs comes without waiting for the window to open again.
+const LIMITS: Limits =
+    Limits { calls_max: 512, stream_window: 1 << 20, connection_window: 8 << 20 };
 /// Streams at a time.
 const STREAMS_MAX: usize = 64;
 /// Sidecars of one stream that are not answered; the next is not read before one is.
 const STREAM_SIDECARS_MAX: usize = 64;
-/// How long a connection that does not end may hold up the end of the server.
-const DRAIN_MAX: Duration = Duration::from_secs(2);
-/// HTTP/2 pings, so that what a host asked that vanished is given up.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Between two looks whether the trusted setup is loaded, which takes about a second.
 const READY_POLL: Duration = Duration::from_millis(20);
 /// Metadata by which clients of any kind learn when to try again, in milliseconds (gRPC proposal
@@ -68,10 +64,7 @@ impl Server {
     /// # Errors
     /// The listener's.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let (health, health_service) = tonic_health::server::health_reporter();
         let ended = CancellationToken::new();
-        let _ends_streams = ended.clone().drop_guard();
         let service = Service {
             api: self.api.clone(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
@@ -80,39 +73,14 @@ impl Server {
         let service = BlobValidatorServer::new(service)
             .max_decoding_message_size(BLOB_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(BLOB_MESSAGE_BYTES_MAX);
-        let name = <BlobValidatorServer<Service> as NamedService>::NAME;
-        health.set_service_status(name, ServingStatus::NotServing).await;
-        let reporting = async {
+        let ready = async {
             while !self.api.status().await.is_ok_and(|status| status.ready) {
                 sleep(READY_POLL).await;
             }
-            health.set_service_status(name, ServingStatus::Serving).await;
-            std::future::pending::<()>().await;
         };
-        let server = tonic::transport::Server::builder()
-            // A sidecar of six blobs comes without waiting for the window to open again.
-            .initial_stream_window_size(1 << 20)
-            .initial_connection_window_size(8 << 20)
-            .max_frame_size(64 << 10)
-            .max_concurrent_streams(CALLS_MAX)
-            .http2_keepalive_interval(Some(KEEP_ALIVE))
-            .http2_keepalive_timeout(Some(KEEP_ALIVE))
-            .add_service(health_service)
-            .add_service(Incoming::new(service, self.incoming_bytes_max))
-            .serve_with_incoming_shutdown(incoming, async {
-                stop.cancelled().await;
-                health.set_service_status(name, ServingStatus::NotServing).await;
-                ended.cancel();
-            });
-        let overdue = async {
-            stop.cancelled().await;
-            sleep(DRAIN_MAX).await;
-        };
-        tokio::select! {
-            result = server => result.map_err(io::Error::other),
-            () = overdue => Ok(()),
-            () = reporting => Ok(()),
-        }
+        let service = Incoming::new(service, self.incoming_bytes_max);
+        let host = Host { service, descriptors: DESCRIPTORS, limits: LIMITS, ready, ended };
+        host.serve(listener, stop).await
     }
 }
 
@@ -131,11 +99,7 @@ pub fn refusal(error: Error) -> Status {
 
 /// The caller's span goes on here.
 fn remote_span(metadata: &MetadataMap) -> Span {
-    let span = info_span!("validate_sidecar");
-    if let Some(Ok(context)) = metadata.get("traceparent").map(|value| value.to_str()) {
-        set_remote_parent(&span, context);
-    }
-    span
+    continued(info_span!("validate_sidecar"), metadata)
 }
 
 #[derive(Clone)]

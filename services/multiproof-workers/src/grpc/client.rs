@@ -103,9 +103,7 @@ impl Client {
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
         names::describe_client();
-        let connect_max = Duration::from_millis(config.connect_ms_max);
-        let keep_alive = Duration::from_millis(config.keep_alive_ms);
-        let peer = Peer::new(endpoint, SERVER, connect_max, keep_alive)?;
+        let peer = Peer::new(endpoint, SERVER, config.connect_ms_max, config.keep_alive_ms)?;
         let shared = Arc::new(Shared {
             config,
             runtime: runtime.clone(),

@@ -5,6 +5,7 @@ use crate::metrics as names;
 use metrics::gauge;
 use prost::Message;
 use std::{
+    future::ready,
     io,
     pin::Pin,
     sync::{
@@ -12,26 +13,29 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread::JoinHandle,
-    time::Duration,
 };
 use tandem_actor::spawn;
 use tandem_primitives::B256;
 use tandem_proto::{
     limits::PROOF_MESSAGE_BYTES_MAX,
     multiproof::{Error, ProofApi},
-    wire::multiproof_workers::v1::{
-        self,
-        multiproof_workers_server::{self as generated, MultiproofWorkersServer},
+    wire::{
+        DESCRIPTORS,
+        multiproof_workers::v1::{
+            self,
+            multiproof_workers_server::{self as generated, MultiproofWorkersServer},
+        },
     },
 };
+use tandem_rpc::{DRAIN_MAX, Host, Limits};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, Streaming, transport::server::TcpIncoming};
+use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
 /// Messages that may wait for the thread that serves them.
@@ -43,10 +47,12 @@ const BYTES_UNIT: usize = 1024;
 const ANSWERS_MAX: usize = 16;
 /// Streams at a time. One executor needs one; the others are of connections that are dying.
 const STREAMS_MAX: usize = 16;
-/// How long a connection that does not end may hold up the end of the server.
-const DRAIN_MAX: Duration = Duration::from_secs(2);
-/// HTTP/2 pings, so that the stream of a host that vanished ends.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// A block's updates are in flight without waiting for the window to open again.
+const LIMITS: Limits = Limits {
+    calls_max: 2 * STREAMS_MAX as u32,
+    stream_window: 4 << 20,
+    connection_window: 8 << 20,
+};
 
 /// Offers a [`ProofApi`] to clients on other machines.
 pub struct Server {
@@ -83,34 +89,18 @@ impl Server {
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let Self { service, thread } = self;
         let (ended, bridge) = (service.0.stop.clone(), service.0.bridge.clone());
-        let _ends_streams = ended.clone().drop_guard();
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         let api = MultiproofWorkersServer::new(service)
             .max_decoding_message_size(PROOF_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(PROOF_MESSAGE_BYTES_MAX);
-        let server = tonic::transport::Server::builder()
-            // A block's updates are in flight without waiting for the window to open again.
-            .initial_stream_window_size(4 << 20)
-            .initial_connection_window_size(8 << 20)
-            .max_concurrent_streams(2 * STREAMS_MAX as u32)
-            .http2_keepalive_interval(Some(KEEP_ALIVE))
-            .http2_keepalive_timeout(Some(KEEP_ALIVE))
-            .add_service(api)
-            .serve_with_incoming_shutdown(incoming, {
-                let (stop, ended) = (stop.clone(), ended.clone());
-                async move {
-                    stop.cancelled().await;
-                    ended.cancel();
-                }
-            });
-        let overdue = async {
-            stop.cancelled().await;
-            sleep(DRAIN_MAX).await;
+        let (ready, ended) = (ready(()), ended);
+        let host = Host {
+            service: api,
+            descriptors: DESCRIPTORS,
+            limits: LIMITS,
+            ready,
+            ended: ended.clone(),
         };
-        let result = tokio::select! {
-            result = server => result.map_err(io::Error::other),
-            () = overdue => Ok(()),
-        };
+        let result = host.serve(listener, stop).await;
         ended.cancel();
         let _ = timeout(DRAIN_MAX, bridge.send(Input::Stop)).await;
         let joined = tokio::task::spawn_blocking(move || thread.join());

@@ -12,12 +12,11 @@ use tandem_proto::{
     peer_table::{Error, PeerTableApi, Result, Stats},
     wire::peer_table::v1::{self, peer_table_client::PeerTableClient},
 };
-use tandem_rpc::{EndpointError, Peer, Server};
-use tandem_telemetry::traceparent;
+use tandem_rpc::{EndpointError, Peer, Server, traced};
 use tokio::{runtime::Handle, sync::watch, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Status, Streaming, transport::Channel};
-use tracing::{Span, debug, warn};
+use tracing::{debug, warn};
 
 const SERVER: Server = Server {
     name: "peer-table",
@@ -78,9 +77,7 @@ impl Client {
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
         names::describe_client();
-        let connect_max = Duration::from_millis(config.connect_ms_max);
-        let keep_alive = Duration::from_millis(config.keep_alive_ms);
-        let peer = Peer::new(endpoint, SERVER, connect_max, keep_alive)?;
+        let peer = Peer::new(endpoint, SERVER, config.connect_ms_max, config.keep_alive_ms)?;
         let discovered = bus.subscribe(PEERS_DISCOVERED);
         let (link, _) = watch::channel(None);
         let shared = Arc::new(Shared { config, runtime: runtime.clone(), bus, link });
@@ -114,16 +111,6 @@ impl Client {
 
 fn late() -> Error {
     Error::Unavailable("peer-table did not answer in time".to_owned())
-}
-
-/// A request that continues the span of its caller on the other side.
-fn traced<T>(message: T) -> tonic::Request<T> {
-    let mut request = tonic::Request::new(message);
-    let context = traceparent(&Span::current());
-    if let Some(Ok(context)) = context.map(|context| context.parse()) {
-        request.metadata_mut().insert("traceparent", context);
-    }
-    request
 }
 
 impl Shared {

@@ -2,42 +2,35 @@
 
 use crate::{PeerTable, actor::Message, metrics as names};
 use metrics::gauge;
-use std::{io, pin::Pin, sync::Arc, time::Duration};
+use std::{future::ready, io, pin::Pin, sync::Arc};
 use tandem_bus::{Bus, Subscription};
 use tandem_primitives::B256;
 use tandem_proto::{
     event::{Contact, PEERS_TARGET, PeersTarget},
     limits::PEERS_MESSAGE_BYTES_MAX,
     peer_table::{Error, PeerTableApi},
-    wire::peer_table::v1::{
-        self,
-        peer_table_server::{self as generated, PeerTableServer},
+    wire::{
+        DESCRIPTORS,
+        peer_table::v1::{
+            self,
+            peer_table_server::{self as generated, PeerTableServer},
+        },
     },
 };
-use tandem_telemetry::set_remote_parent;
+use tandem_rpc::{Host, Limits};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},
-    time::sleep,
 };
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    Request, Response, Status, metadata::MetadataMap, server::NamedService,
-    transport::server::TcpIncoming,
-};
-use tonic_health::ServingStatus;
+use tonic::{Request, Response, Status, metadata::MetadataMap};
 use tracing::{Instrument, Span, info_span};
 
 /// Clients that may watch the target at a time. One discovery needs one; the others are of
 /// connections that are dying.
 const WATCHERS_MAX: usize = 64;
-/// Calls of one connection at a time.
-const CALLS_MAX: u32 = 64;
-/// How long a connection that does not end may hold up the end of the server.
-const DRAIN_MAX: Duration = Duration::from_secs(2);
-/// HTTP/2 pings, so that the stream of a host that vanished ends.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+const LIMITS: Limits = Limits { calls_max: 64, stream_window: 1 << 20, connection_window: 2 << 20 };
 
 /// Offers a [`PeerTable`] to clients in other processes.
 pub struct Server {
@@ -59,37 +52,13 @@ impl Server {
     /// The listener's.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let ended = self.service.0.stop.clone();
-        let _ends_streams = ended.clone().drop_guard();
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let (health, health_service) = tonic_health::server::health_reporter();
-        let name = <PeerTableServer<Service> as NamedService>::NAME;
-        // The snapshot was taken in before there was a table to offer.
-        health.set_service_status(name, ServingStatus::Serving).await;
         let api = PeerTableServer::new(self.service)
             .max_decoding_message_size(PEERS_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(PEERS_MESSAGE_BYTES_MAX);
-        let server = tonic::transport::Server::builder()
-            .max_concurrent_streams(CALLS_MAX)
-            .http2_keepalive_interval(Some(KEEP_ALIVE))
-            .http2_keepalive_timeout(Some(KEEP_ALIVE))
-            .add_service(health_service)
-            .add_service(api)
-            .serve_with_incoming_shutdown(incoming, {
-                let stop = stop.clone();
-                async move {
-                    stop.cancelled().await;
-                    health.set_service_status(name, ServingStatus::NotServing).await;
-                    ended.cancel();
-                }
-            });
-        let overdue = async {
-            stop.cancelled().await;
-            sleep(DRAIN_MAX).await;
-        };
-        tokio::select! {
-            result = server => result.map_err(io::Error::other),
-            () = overdue => Ok(()),
-        }
+        // The snapshot was taken in before there was a table to offer.
+        let ready = ready(());
+        let host = Host { service: api, descriptors: DESCRIPTORS, limits: LIMITS, ready, ended };
+        host.serve(listener, stop).await
     }
 }
 
@@ -103,12 +72,7 @@ struct Inner {
 
 /// The span of a call, where its caller has one that goes on here.
 fn remote_span(metadata: &MetadataMap, method: &'static str) -> Span {
-    let Some(Ok(context)) = metadata.get("traceparent").map(|value| value.to_str()) else {
-        return Span::none();
-    };
-    let span = info_span!("peer_table_call", rpc.method = method);
-    set_remote_parent(&span, context);
-    span
+    tandem_rpc::remote_span(metadata, || info_span!("peer_table_call", rpc.method = method))
 }
 
 #[derive(Clone)]

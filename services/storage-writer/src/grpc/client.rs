@@ -9,7 +9,7 @@ use crate::metrics as names;
 use metrics::counter;
 use prost::Message;
 use serde::Deserialize;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
     convert::ERROR_METADATA,
@@ -86,9 +86,7 @@ impl Client {
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
         names::describe_client();
-        let connect_max = Duration::from_millis(config.connect_ms_max);
-        let keep_alive = Duration::from_millis(config.keep_alive_ms);
-        let peer = Peer::new(endpoint, SERVER, connect_max, keep_alive)?;
+        let peer = Peer::new(endpoint, SERVER, config.connect_ms_max, config.keep_alive_ms)?;
         let (diffs, queue) = mpsc::channel(config.diffs_capacity.max(1));
         let remote = Arc::new(Remote { config, links: Links::new(ERROR_METADATA) });
         let stop = CancellationToken::new();

@@ -4,13 +4,13 @@ use crate::metrics as names;
 use metrics::gauge;
 use std::sync::{Arc, Weak};
 use tandem_proto::storage::{Error, StorageApi};
-use tandem_telemetry::set_remote_parent;
+use tandem_rpc::remote_span;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::spawn_blocking,
 };
 use tonic::{Request, Status};
-use tracing::{Span, info_span};
+use tracing::info_span;
 
 /// What runs beside what.
 #[derive(Clone, Copy)]
@@ -74,24 +74,13 @@ impl Lanes {
         let place = self.lanes[lane as usize].clone().acquire_owned().await;
         let place = place.map_err(|_| stopping())?;
         let api = self.api.upgrade().ok_or_else(stopping)?;
-        let span = remote_span(&request);
+        let span = remote_span(request.metadata(), || info_span!("storage_call"));
         let run = move || {
             let answer = span.in_scope(|| call(&*api, request.into_inner()));
             answer.map(|answer| (answer, place))
         };
         spawn_blocking(run).await.unwrap_or_else(|_| Err(failed()))
     }
-}
-
-/// The caller's span goes on here, if it sent one.
-fn remote_span<R>(request: &Request<R>) -> Span {
-    let Some(Ok(context)) = request.metadata().get("traceparent").map(|value| value.to_str())
-    else {
-        return Span::none();
-    };
-    let span = info_span!("storage_call");
-    set_remote_parent(&span, context);
-    span
 }
 
 fn stopping() -> Status {

@@ -10,7 +10,7 @@ use tandem_proto::{
     storage::{Error, Result},
     wire::storage_writer::v1::storage_writer_client::StorageWriterClient,
 };
-use tandem_rpc::{Failure, Links, Terms};
+use tandem_rpc::{Failure, Links, Terms, set_traceparent};
 use tandem_telemetry::traceparent;
 use tonic::{Code, Request, Status, transport::Channel};
 use tracing::Span;
@@ -78,8 +78,8 @@ impl Remote {
         let answer = self.links.call(terms, |channel, left| {
             let mut request = Request::new(request.clone());
             request.set_timeout(left);
-            if let Some(Ok(context)) = context.as_deref().map(str::parse) {
-                request.metadata_mut().insert("traceparent", context);
+            if let Some(context) = &context {
+                set_traceparent(&mut request, context);
             }
             let calls = Calls::new(channel)
                 .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)

@@ -3,28 +3,29 @@
 use super::lanes::{Lane, Lanes, failed};
 use crate::metrics as names;
 use futures_util::stream::unfold;
-use std::{io, pin::Pin, sync::Arc, time::Duration};
+use std::{future::ready, io, pin::Pin, sync::Arc};
 use tandem_primitives::{B256, BlockNumber, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
     convert::TrieDiffParts,
     limits::STORAGE_MESSAGE_BYTES_MAX,
     storage::{Block, BlockRef, Epoch, Forkchoice, ReadState, StorageApi},
-    wire::storage_writer::v1::{
-        self,
-        storage_writer_server::{self as generated, StorageWriterServer},
+    wire::{
+        DESCRIPTORS,
+        storage_writer::v1::{
+            self,
+            storage_writer_server::{self as generated, StorageWriterServer},
+        },
     },
 };
-use tokio::{net::TcpListener, sync::OwnedSemaphorePermit, task::spawn_blocking, time::sleep};
+use tandem_rpc::{Host, Limits};
+use tokio::{net::TcpListener, sync::OwnedSemaphorePermit, task::spawn_blocking};
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, transport::server::TcpIncoming};
+use tonic::{Request, Response, Status};
 
-/// Calls at a time on one connection.
-const CALLS_MAX: u32 = 256;
-/// How long a connection that does not end may hold up the end of the server.
-const DRAIN_MAX: Duration = Duration::from_secs(2);
-/// HTTP/2 pings, so that what a host asked that vanished is given up.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// A block comes without waiting for the window to open again.
+const LIMITS: Limits =
+    Limits { calls_max: 256, stream_window: 4 << 20, connection_window: 16 << 20 };
 
 /// Offers a [`StorageApi`] to clients in other processes.
 pub struct Server {
@@ -43,34 +44,12 @@ impl Server {
     /// # Errors
     /// The listener's.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let (health, health_service) = tonic_health::server::health_reporter();
         let service = StorageWriterServer::new(Service(Arc::new(Lanes::new(&self.api))))
             .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(STORAGE_MESSAGE_BYTES_MAX);
-        health.set_serving::<StorageWriterServer<Service>>().await;
-        let server = tonic::transport::Server::builder()
-            // A block comes without waiting for the window to open again.
-            .initial_stream_window_size(4 << 20)
-            .initial_connection_window_size(16 << 20)
-            .max_frame_size(64 << 10)
-            .max_concurrent_streams(CALLS_MAX)
-            .http2_keepalive_interval(Some(KEEP_ALIVE))
-            .http2_keepalive_timeout(Some(KEEP_ALIVE))
-            .add_service(health_service)
-            .add_service(service)
-            .serve_with_incoming_shutdown(incoming, async {
-                stop.cancelled().await;
-                health.set_not_serving::<StorageWriterServer<Service>>().await;
-            });
-        let overdue = async {
-            stop.cancelled().await;
-            sleep(DRAIN_MAX).await;
-        };
-        let result = tokio::select! {
-            result = server => result.map_err(io::Error::other),
-            () = overdue => Ok(()),
-        };
+        let (ready, ended) = (ready(()), CancellationToken::new());
+        let host = Host { service, descriptors: DESCRIPTORS, limits: LIMITS, ready, ended };
+        let result = host.serve(listener, stop).await;
         // The last handle of a storage-writer waits for its thread.
         let _ = spawn_blocking(move || drop(self.api)).await;
         result
