@@ -7,6 +7,7 @@ mod common;
 mod blob_validator;
 mod discovery;
 mod malformed;
+mod malformed_proof;
 mod noise;
 mod peer_table;
 mod round_trip;

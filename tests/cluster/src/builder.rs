@@ -4,7 +4,7 @@ use crate::{
     blobs::BlobTransaction,
     contracts,
     forks::{CHAIN_ID, Forks, GAS_PER_BLOB, GENESIS_TIME, next_base_fee},
-    payload::{block_hash, new_payload, payload},
+    payload::{block_hash, new_payload},
     transactions::{Action, Author, signers},
     world::{Account, Running, Touched, World},
 };
@@ -90,7 +90,7 @@ impl Builder {
         let genesis = header.hash_slow();
         let built = Built {
             fork: forks.at(GENESIS_TIME),
-            payload: payload(&header, Vec::new(), None),
+            payload: Payload::from_header(&header, header.hash_slow(), Vec::new(), None),
             sidecar: PayloadSidecar::default(),
             hash: genesis,
             world: Arc::new(world),
@@ -261,8 +261,8 @@ pub(crate) fn seal(
         parent_beacon_block_root: header.parent_beacon_block_root,
         execution_requests: (fork >= Fork::Prague).then(|| done.requests.take()),
     };
-    let payload = payload(&header, done.transactions, withdrawals);
     let hash = header.hash_slow();
+    let payload = Payload::from_header(&header, hash, done.transactions, withdrawals);
     let number = header.number;
     assert_eq!(block_hash(&payload, &sidecar), hash, "payload of block {number}");
     Sealed { header, hash, payload, sidecar }

@@ -4,37 +4,10 @@ use alloy_consensus::{
     EMPTY_OMMER_ROOT_HASH, Header,
     proofs::{calculate_withdrawals_root, ordered_trie_root_encoded},
 };
-use alloy_eips::{eip4895::Withdrawal, eip7685::Requests};
-use alloy_primitives::{B256, Bytes, U256};
+use alloy_eips::eip7685::Requests;
+use alloy_primitives::B256;
 use serde_json::{Value, json};
 use tandem_chain::{Fork, Payload, PayloadSidecar};
-
-/// The payload with this header.
-pub(crate) fn payload(
-    header: &Header,
-    transactions: Vec<Bytes>,
-    withdrawals: Option<Vec<Withdrawal>>,
-) -> Payload {
-    Payload {
-        parent_hash: header.parent_hash,
-        fee_recipient: header.beneficiary,
-        state_root: header.state_root,
-        receipts_root: header.receipts_root,
-        logs_bloom: header.logs_bloom,
-        prev_randao: header.mix_hash,
-        block_number: header.number,
-        gas_limit: header.gas_limit,
-        gas_used: header.gas_used,
-        timestamp: header.timestamp,
-        extra_data: header.extra_data.clone(),
-        base_fee_per_gas: U256::from(header.base_fee_per_gas.unwrap_or(0)),
-        block_hash: header.hash_slow(),
-        transactions,
-        withdrawals,
-        blob_gas_used: header.blob_gas_used,
-        excess_blob_gas: header.excess_blob_gas,
-    }
-}
 
 /// The hash that a payload must claim, from its fields and its sidecar.
 pub fn block_hash(payload: &Payload, sidecar: &PayloadSidecar) -> B256 {

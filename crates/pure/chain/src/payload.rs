@@ -1,5 +1,5 @@
 use crate::Block;
-use alloy_consensus::Transaction as _;
+use alloy_consensus::{Header, Transaction as _};
 use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use serde::{Deserialize, Serialize};
@@ -68,11 +68,14 @@ pub struct PayloadSidecar {
 }
 
 impl Payload {
-    /// The payload of a block, and its sidecar without the execution requests: a block holds only
-    /// their hash.
-    pub fn from_block(block: &Block) -> (Self, PayloadSidecar) {
-        let header = &block.header;
-        let payload = Self {
+    /// The payload of a block with this header, whose hash is `hash`.
+    pub fn from_header(
+        header: &Header,
+        hash: B256,
+        transactions: Vec<Bytes>,
+        withdrawals: Option<Vec<Withdrawal>>,
+    ) -> Self {
+        Self {
             parent_hash: header.parent_hash,
             fee_recipient: header.beneficiary,
             state_root: header.state_root,
@@ -85,12 +88,21 @@ impl Payload {
             timestamp: header.timestamp,
             extra_data: header.extra_data.clone(),
             base_fee_per_gas: U256::from(header.base_fee_per_gas.unwrap_or(0)),
-            block_hash: block.id.hash,
-            transactions: block.raw_transactions.clone(),
-            withdrawals: block.withdrawals.clone(),
+            block_hash: hash,
+            transactions,
+            withdrawals,
             blob_gas_used: header.blob_gas_used,
             excess_blob_gas: header.excess_blob_gas,
-        };
+        }
+    }
+
+    /// The payload of a block, and its sidecar without the execution requests: a block holds only
+    /// their hash.
+    pub fn from_block(block: &Block) -> (Self, PayloadSidecar) {
+        let header = &block.header;
+        let (transactions, withdrawals) =
+            (block.raw_transactions.clone(), block.withdrawals.clone());
+        let payload = Self::from_header(header, block.id.hash, transactions, withdrawals);
         let hashes = block.transactions.iter().filter_map(|tx| tx.blob_versioned_hashes());
         let sidecar = PayloadSidecar {
             versioned_hashes: header.blob_gas_used.map(|_| hashes.flatten().copied().collect()),

@@ -65,30 +65,16 @@ fn run_foreseeing(
     updates: &[AccountUpdate],
     slot_keys: &KeySpace,
 ) {
-    let mut waiting = Vec::new();
-    for at in 0..=updates.len() {
+    run_advised(rng, shard, store, updates, |rng, shard, _| {
         for _ in 0..rng.random_range(0..3) {
             if let Some((before, after)) = foresight(rng, parent, updates, slot_keys) {
                 shard.foresee(&before, &after);
             }
         }
-        if let Some(update) = updates.get(at) {
-            shard.update(update);
-        }
-        shard.take_targets(&mut waiting);
-        waiting.shuffle(rng);
-        let now: Vec<_> = waiting.drain(..rng.random_range(0..=waiting.len())).collect();
-        answer(shard, store, &now);
-        if rng.random() {
-            shard.ahead.touches_min = rng.random_range(0..4);
-            shard.ahead.levels = rng.random_range(0..4);
-            shard.work_ahead();
-        }
         if rng.random_ratio(1, 4) {
             shard.hash_foreseen();
         }
-    }
-    answer(shard, store, &waiting);
+    });
 }
 
 #[test]

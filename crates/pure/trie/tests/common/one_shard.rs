@@ -46,13 +46,32 @@ pub fn finish(shard: &mut ShardTrie, store: &Store) -> (SubtrieRoot, TrieDiff) {
 
 /// Runs the updates with answers and work ahead at any moment.
 pub fn run(rng: &mut StdRng, shard: &mut ShardTrie, store: &Store, updates: &[AccountUpdate]) {
-    let mut waiting = Vec::new();
-    for update in updates {
-        if rng.random_ratio(1, 4) {
+    run_advised(rng, shard, store, updates, |rng, shard, next| {
+        if let Some(update) = next.filter(|_| rng.random_ratio(1, 4)) {
             let slots: Vec<_> = update.slots.iter().map(|slot| slot.key).collect();
             shard.prefetch(&update.address_hash, &slots);
         }
-        shard.update(update);
+    });
+    if rng.random() {
+        shard.work_ahead();
+    }
+}
+
+/// Runs the updates with answers and work ahead at any moment. `advise` comes before each update,
+/// which it is given, and after the last one.
+pub fn run_advised(
+    rng: &mut StdRng,
+    shard: &mut ShardTrie,
+    store: &Store,
+    updates: &[AccountUpdate],
+    mut advise: impl FnMut(&mut StdRng, &mut ShardTrie, Option<&AccountUpdate>),
+) {
+    let mut waiting = Vec::new();
+    for next in updates.iter().map(Some).chain([None]) {
+        advise(rng, shard, next);
+        if let Some(update) = next {
+            shard.update(update);
+        }
         shard.take_targets(&mut waiting);
         waiting.shuffle(rng);
         let now: Vec<_> = waiting.drain(..rng.random_range(0..=waiting.len())).collect();
@@ -64,9 +83,6 @@ pub fn run(rng: &mut StdRng, shard: &mut ShardTrie, store: &Store, updates: &[Ac
         }
     }
     answer(shard, store, &waiting);
-    if rng.random() {
-        shard.work_ahead();
-    }
 }
 
 /// All in one shard, in accounts with some storage.
