@@ -58,7 +58,7 @@ check: fmt clippy test conformance-sample doc
 
 # Benches: the trie against ethrex-trie, alloy-trie and its hashing, the peer table against scans,
 # reads of the state over layers, newPayload for each corpus (more of them by
-# TANDEM_CORPORA=folder:folder), the proof stream in process and over gRPC, two KZG libraries,
+# TANDEM_CORPORA=folder:folder), the proof stream in process and over gRPC, what a hop costs, two KZG libraries,
 # blob-validator over gRPC
 bench *ARGS:
     cargo bench --locked --workspace \
@@ -69,6 +69,7 @@ bench *ARGS:
         --bench state_view \
         --bench new_payload \
         --bench proof_transport \
+        --bench hop \
         --bench libraries \
         --bench blob_service \
         {{ ARGS }}
