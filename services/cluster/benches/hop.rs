@@ -168,7 +168,8 @@ async fn unary(client: BlobValidatorClient<Channel>) -> Vec<Duration> {
     times(|| {
         let (mut client, request) = (client.clone(), (&empty_sidecar()).into());
         async move {
-            let _: tonic::Response<_> = client.validate(tonic::Request::new(request)).await.unwrap();
+            let _: tonic::Response<_> =
+                client.validate(tonic::Request::new(request)).await.unwrap();
         }
     })
     .await

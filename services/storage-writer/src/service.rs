@@ -10,7 +10,7 @@ use crate::{
 };
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::{collections::HashSet, sync::Arc, thread::JoinHandle, time::Instant};
-use tandem_actor::{Background, Mailbox, spawn_in_background};
+use tandem_actor::Mailbox;
 use tandem_primitives::{
     B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget, keccak256,
 };
@@ -89,14 +89,9 @@ impl StorageWriter {
         shared.gauge(&shared.state.lock());
         let persister = Persister::new(shared.clone())?;
         let (mailbox, inbox) = tandem_actor::mailbox("persist", MAILBOX);
-        let thread = spawn_in_background("persist", Background::Deferred, fatal, move || {
-            persister.run(&inbox)
-        })
-        .map_err(|source| Error::Io {
-            context: "start",
-            path: "persist thread".into(),
-            source,
-        })?;
+        let thread = tandem_actor::spawn("persist", fatal, move || persister.run(&inbox)).map_err(
+            |source| Error::Io { context: "start", path: "persist thread".into(), source },
+        )?;
         Ok(Arc::new(Self {
             shared,
             genesis: genesis.id,

@@ -183,55 +183,36 @@ pub fn spawn(
     })
 }
 
-/// What a thread is to those that a block waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Background {
-    /// Its work has to be done before long: beside them it gets a third of their share.
-    Deferred,
-    /// Its work may as well not be done: beside others it gets next to nothing.
-    Spare,
-}
-
-impl Background {
-    /// As `setpriority(2)` has it: each step is a quarter more or less of a processor.
-    #[cfg(target_os = "linux")]
-    fn niceness(self) -> i32 {
-        match self {
-            Self::Deferred => 5,
-            Self::Spare => 15,
-        }
-    }
-}
-
-/// As [`spawn`], for work that can wait: it leaves the processor at once to threads that a block
-/// waits for (on Linux, where threads have priorities of their own).
+/// As [`spawn`], for work that can wait: beside threads that a block waits for, it gets little of a
+/// processor, and leaves it to them at once (on Linux, where threads have priorities of their own).
 ///
 /// # Errors
 /// As [`spawn`].
 pub fn spawn_in_background(
     name: &str,
-    background: Background,
     fatal: CancellationToken,
     run: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
-    spawn(name, fatal, move || {
+    spawn(name, fatal, || {
         #[cfg(target_os = "linux")]
-        lower_priority(background.niceness());
-        #[cfg(not(target_os = "linux"))]
-        let _ = background;
+        lower_priority();
         run();
     })
 }
 
 /// Of this thread: the kernel takes threads for processes here.
 #[cfg(target_os = "linux")]
-fn lower_priority(niceness: i32) {
+fn lower_priority() {
     use rustix::process::{getpriority_process, setpriority_process};
-    if getpriority_process(None).is_ok_and(|present| present < niceness) {
+    if getpriority_process(None).is_ok_and(|niceness| niceness < BACKGROUND_NICENESS) {
         // Nobody is refused to step back.
-        let _ = setpriority_process(None, niceness);
+        let _ = setpriority_process(None, BACKGROUND_NICENESS);
     }
 }
+
+/// A tenth of the weight of others.
+#[cfg(target_os = "linux")]
+const BACKGROUND_NICENESS: i32 = 10;
 
 struct CancelOnPanic(CancellationToken);
 
@@ -252,13 +233,10 @@ mod tests {
     fn what_runs_in_the_background_lowers_itself_alone() {
         use rustix::process::getpriority_process;
         let here = getpriority_process(None).unwrap();
-        for background in [Background::Deferred, Background::Spare] {
-            let (sender, there) = std::sync::mpsc::channel();
-            let run = move || sender.send(getpriority_process(None).unwrap()).unwrap();
-            let thread = spawn_in_background("test", background, CancellationToken::new(), run);
-            thread.unwrap().join().unwrap();
-            assert_eq!(there.recv().unwrap(), here.max(background.niceness()));
-        }
+        let (sender, there) = std::sync::mpsc::channel();
+        let run = move || sender.send(getpriority_process(None).unwrap()).unwrap();
+        spawn_in_background("background", CancellationToken::new(), run).unwrap().join().unwrap();
+        assert_eq!(there.recv().unwrap(), here.max(BACKGROUND_NICENESS));
         assert_eq!(getpriority_process(None).unwrap(), here);
     }
 

@@ -3,7 +3,7 @@
 use super::job::Job;
 use parking_lot::{Condvar, Mutex};
 use std::{io, num::NonZero, sync::Arc, thread::JoinHandle};
-use tandem_actor::{Background, spawn_in_background};
+use tandem_actor::spawn_in_background;
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, info_span};
 
@@ -52,12 +52,8 @@ impl Prewarmers {
         let mut prewarmers = Self { shared: Arc::default(), threads: Vec::new() };
         for n in 0..threads {
             let shared = prewarmers.shared.clone();
-            let thread = spawn_in_background(
-                &format!("prewarm-{n}"),
-                Background::Spare,
-                fatal.clone(),
-                move || shared.run(),
-            )?;
+            let thread =
+                spawn_in_background(&format!("prewarm-{n}"), fatal.clone(), move || shared.run())?;
             prewarmers.threads.push(thread);
         }
         Ok(prewarmers)
