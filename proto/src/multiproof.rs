@@ -1,11 +1,11 @@
 //! multiproof-workers: the state root, computed while the block executes.
 //!
-//! One stream in per block, sixteen subtrie roots out: [`ProofApi::begin`] opens the block,
+//! One stream in per block, sixteen subtrie roots out (or those of some shards): [`ProofApi::begin`] opens the block,
 //! [`ProofSession::update`] feeds it while transactions execute, [`ProofSession::finish`] asks for
 //! the roots and [`ProofSession::roots`] waits for them.
 
 use std::{sync::Arc, time::Duration};
-use tandem_primitives::{AccountUpdate, B256, BlockId, Shard, SubtrieRoot};
+use tandem_primitives::{AccountUpdate, B256, BlockId, Shard, ShardSet, SubtrieRoot};
 
 /// Why there are no subtrie roots.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -37,6 +37,21 @@ pub struct Begin {
     pub block: BlockId,
     /// Hash of its parent, whose state the updates change.
     pub parent: B256,
+    /// The shards whose roots are wanted. Updates and advice about others are passed over.
+    pub shards: ShardSet,
+}
+
+impl Begin {
+    /// All shards of a block.
+    pub fn new(block: BlockId, parent: B256) -> Self {
+        Self { block, parent, shards: ShardSet::ALL }
+    }
+
+    /// The same block for these shards alone.
+    #[must_use]
+    pub fn of_shards(self, shards: ShardSet) -> Self {
+        Self { shards, ..self }
+    }
 }
 
 /// What one transaction (or system call) did to the state, or several one after the other: the last
@@ -70,7 +85,10 @@ pub struct Foresight {
 /// The answer for one block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShardRoots {
-    /// Top node of each shard's subtrie, by [`Shard::index`].
+    /// The shards that this is about: those of [`Begin::shards`].
+    pub shards: ShardSet,
+    /// Top node of each shard's subtrie, by [`Shard::index`]; `None` for shards that it is not
+    /// about.
     pub roots: [SubtrieRoot; Shard::COUNT],
     /// What the workers did for it.
     pub stats: ProofStats,
@@ -96,8 +114,8 @@ pub struct ProofStats {
 pub struct Status {
     /// Worker threads.
     pub threads: u32,
-    /// The shards that they own, ascending.
-    pub shards: Vec<Shard>,
+    /// The shards whose tries they hold, as of `tip`.
+    pub shards: ShardSet,
     /// Bytes that the revealed tries occupy, about.
     pub trie_bytes: u64,
     /// Hash of the block whose state the tries hold, `None` while they hold none.

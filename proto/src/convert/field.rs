@@ -3,7 +3,7 @@
 use super::error::{At, ConvertError, Reason};
 use crate::wire::types::v1;
 use bytes::Bytes;
-use tandem_primitives::{B256, BlockId, Shard};
+use tandem_primitives::{B256, BlockId, Shard, ShardSet};
 
 /// The value of a field that must be there.
 pub fn required<T>(field: Option<T>) -> Result<T, Reason> {
@@ -72,14 +72,14 @@ pub fn size(length: usize) -> u32 {
 }
 
 /// A set of shards by bits.
-pub fn shards(bits: u32) -> Result<Vec<Shard>, Reason> {
+pub fn shards(bits: u32) -> Result<ShardSet, Reason> {
     range(0, 0xffff, bits)?;
-    Ok(Shard::all().filter(|shard| bits >> shard.nibble() & 1 == 1).collect())
+    Ok(ShardSet::from_bits(bits as u16))
 }
 
 /// A set of shards as a field.
 pub fn shard_bits(shards: &[Shard]) -> u32 {
-    shards.iter().fold(0, |bits, shard| bits | 1 << shard.nibble())
+    shards.iter().copied().collect::<ShardSet>().bits().into()
 }
 
 impl From<BlockId> for v1::BlockId {

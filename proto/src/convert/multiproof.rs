@@ -2,7 +2,7 @@
 
 use super::{
     error::{At, ConvertError, Reason},
-    field::{at_most, count, hash, hash_bytes, nested, range, required, shard_bits, shards},
+    field::{at_most, hash, hash_bytes, nested, range, required, shards},
     trie::NODE_BYTES_MAX,
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use std::{sync::Arc, time::Duration};
-use tandem_primitives::{B256, Shard, SubtrieRoot};
+use tandem_primitives::{B256, Shard, ShardSet, SubtrieRoot};
 
 /// What the executor says about one block.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,7 +71,9 @@ pub struct SessionAnswer {
 impl From<(Begin, String)> for v1::Begin {
     fn from((begin, traceparent): (Begin, String)) -> Self {
         let parent = hash_bytes(begin.parent);
-        Self { block: Some(begin.block.into()), parent, traceparent }
+        let all = begin.shards == ShardSet::ALL;
+        let shards = (!all).then(|| begin.shards.bits().into());
+        Self { block: Some(begin.block.into()), parent, traceparent, shards }
     }
 }
 
@@ -80,7 +82,8 @@ impl TryFrom<v1::Begin> for (Begin, String) {
 
     fn try_from(wire: v1::Begin) -> Result<Self, ConvertError> {
         let block = nested(wire.block).at("block")?;
-        let begin = Begin { block, parent: hash(&wire.parent).at("parent")? };
+        let shards = wire.shards.map_or(Ok(ShardSet::ALL), shards).at("shards")?;
+        let begin = Begin { block, parent: hash(&wire.parent).at("parent")?, shards };
         at_most(TRACEPARENT_BYTES_MAX, wire.traceparent.len()).at("traceparent")?;
         Ok((begin, wire.traceparent))
     }
@@ -164,7 +167,9 @@ impl From<v1::ProofStats> for ProofStats {
 
 impl From<ShardRoots> for v1::ShardRoots {
     fn from(answer: ShardRoots) -> Self {
-        let roots = Shard::all().zip(answer.roots).map(|(shard, root)| v1::SubtrieRoot {
+        let roots = Shard::all().zip(answer.roots);
+        let roots = roots.filter(|(shard, _)| answer.shards.contains(*shard));
+        let roots = roots.map(|(shard, root)| v1::SubtrieRoot {
             shard: shard.nibble().into(),
             node: root.map(|rlp| rlp.0),
         });
@@ -176,24 +181,32 @@ impl TryFrom<v1::ShardRoots> for ShardRoots {
     type Error = ConvertError;
 
     fn try_from(wire: v1::ShardRoots) -> Result<Self, ConvertError> {
-        count(Shard::COUNT as u64, wire.roots.len()).at("roots")?;
+        at_most(Shard::COUNT, wire.roots.len()).at("roots")?;
+        let mut shards = ShardSet::EMPTY;
         let mut roots: [SubtrieRoot; Shard::COUNT] = Default::default();
-        for (index, (root, place)) in wire.roots.into_iter().zip(&mut roots).enumerate() {
-            *place = subtrie_root(root, index).at_index(index).at("roots")?;
+        for (index, root) in wire.roots.into_iter().enumerate() {
+            let (shard, root) = subtrie_root(root, shards).at_index(index).at("roots")?;
+            shards.insert(shard);
+            roots[shard.index()] = root;
         }
-        Ok(Self { roots, stats: wire.stats.unwrap_or_default().into() })
+        Ok(Self { shards, roots, stats: wire.stats.unwrap_or_default().into() })
     }
 }
 
-fn subtrie_root(wire: v1::SubtrieRoot, index: usize) -> Result<SubtrieRoot, ConvertError> {
+/// The root of a shard above those before it.
+fn subtrie_root(
+    wire: v1::SubtrieRoot,
+    before: ShardSet,
+) -> Result<(Shard, SubtrieRoot), ConvertError> {
     range(0, 15, wire.shard).at("shard")?;
-    if wire.shard as usize != index {
+    let shard = required(Shard::from_nibble(wire.shard as u8)).at("shard")?;
+    if before.iter().any(|before| before >= shard) {
         return Err(Reason::NotAscending).at("shard");
     }
     if let Some(node) = &wire.node {
         range(1, NODE_BYTES_MAX, node.len() as u64).at("node")?;
     }
-    Ok(wire.node.map(Into::into))
+    Ok((shard, wire.node.map(Into::into)))
 }
 
 impl From<SessionAnswer> for v1::ProcessBlockResponse {
@@ -236,7 +249,7 @@ impl From<Status> for v1::GetStatusResponse {
     fn from(status: Status) -> Self {
         Self {
             threads: status.threads,
-            shards: shard_bits(&status.shards),
+            shards: status.shards.bits().into(),
             trie_bytes: status.trie_bytes,
             tip: status.tip.map(hash_bytes),
         }

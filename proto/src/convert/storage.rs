@@ -208,7 +208,7 @@ impl TryFrom<v1::PutTrieDiffRequest> for (B256, Vec<Shard>, TrieDiff) {
     /// The shards ascend.
     fn try_from(wire: v1::PutTrieDiffRequest) -> Result<Self, ConvertError> {
         let block = hash(&wire.block).at("put_trie_diff.block")?;
-        let shards = shards(wire.shards).at("put_trie_diff.shards")?;
+        let shards = shards(wire.shards).at("put_trie_diff.shards")?.iter().collect();
         let diff = wire.diff.unwrap_or_default().try_into().at("put_trie_diff.diff")?;
         Ok((block, shards, diff))
     }

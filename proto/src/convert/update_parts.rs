@@ -11,7 +11,7 @@ use crate::{
     wire::multiproof_workers::v1,
 };
 use std::sync::Arc;
-use tandem_primitives::{AccountUpdate, B256};
+use tandem_primitives::{AccountUpdate, B256, ShardSet};
 
 /// What an account takes at most without its slots: its columns, and the counts before them.
 const ACCOUNT_BYTES_MAX: usize = 128;
@@ -33,6 +33,18 @@ impl UpdateParts {
     /// Cuts an update.
     pub fn new(update: Arc<StateUpdate>) -> Self {
         Self::with_part_bytes(update, UPDATE_PART_BYTES)
+    }
+
+    /// The parts of what an update says of these shards. Nothing is said of others, so there may be
+    /// nothing to send.
+    pub fn of_shards(update: Arc<StateUpdate>, shards: ShardSet) -> Self {
+        let of_them = |account: &&AccountUpdate| shards.contains(account.shard());
+        if update.accounts.iter().all(|account| of_them(&account)) {
+            return Self::new(update);
+        }
+        let accounts: Vec<_> = update.accounts.iter().filter(of_them).cloned().collect();
+        let next = (!accounts.is_empty()).then_some((0, 0));
+        Self { next, ..Self::new(Arc::new(StateUpdate { accounts })) }
     }
 
     /// The same with another limit, for tests: at least one account and one slot go into each part.

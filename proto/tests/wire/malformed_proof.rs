@@ -14,13 +14,15 @@ fn a_malformed_begin_or_advice_names_the_field() {
         let message = workers::ProcessBlockRequest { session: 1, command: Some(command) };
         SessionCommand::try_from(message).err().map(|error| error.to_string()).unwrap_or_default()
     };
-    let begin = |length| {
+    let begin = |length, shards| {
         let (parent, traceparent) = (vec![0; 32].into(), "x".repeat(length));
-        Wire::Begin(workers::Begin { block: Some(id()), parent, traceparent })
+        Wire::Begin(workers::Begin { block: Some(id()), parent, traceparent, shards })
     };
-    assert_eq!(refused(begin(256)), "");
+    assert_eq!(refused(begin(256, Some(0xffff))), "");
     let error = "process_block.begin.traceparent: 257 are more than 256";
-    assert_eq!(refused(begin(257)), error);
+    assert_eq!(refused(begin(257, None)), error);
+    let error = "process_block.begin.shards: 65536 is not in 0..=65535";
+    assert_eq!(refused(begin(0, Some(1 << 16))), error);
 
     let valid = workers::Prefetch {
         block: vec![1; 32].into(),
@@ -74,7 +76,7 @@ fn a_malformed_begin_or_advice_names_the_field() {
 }
 
 #[test]
-fn roots_come_once_for_each_shard_in_order() {
+fn roots_come_once_for_a_shard_and_in_order() {
     use workers::process_block_response::Answer;
     let roots: Vec<_> = (0..16).map(|shard| workers::SubtrieRoot { shard, node: None }).collect();
     let refused = |spoil: fn(&mut Vec<workers::SubtrieRoot>)| {
@@ -86,9 +88,15 @@ fn roots_come_once_for_each_shard_in_order() {
     };
     let expect = [
         (refused(|_| ()), ""),
+        // Those of some shards.
+        (refused(|roots| roots.truncate(15)), ""),
         (
-            refused(|roots| roots.truncate(15)),
-            "process_block.roots.roots: expected 16 items, got 15",
+            refused(|roots| roots.push(roots[15].clone())),
+            "process_block.roots.roots: 17 are more than 16",
+        ),
+        (
+            refused(|roots| roots[4].shard = 3),
+            "process_block.roots.roots[4].shard: is not in ascending order",
         ),
         (
             refused(|roots| roots[3].shard = 16),
@@ -96,7 +104,7 @@ fn roots_come_once_for_each_shard_in_order() {
         ),
         (
             refused(|roots| roots.swap(3, 4)),
-            "process_block.roots.roots[3].shard: is not in ascending order",
+            "process_block.roots.roots[4].shard: is not in ascending order",
         ),
         (
             refused(|roots| roots[3].node = Some(Bytes::new())),

@@ -3,7 +3,9 @@ use bytes::Bytes;
 use proptest::{option, prelude::*};
 use prost::Message;
 use std::{fmt::Debug, sync::Arc};
-use tandem_primitives::{AccountUpdate, B256, NodeChange, Shard, TrieDiff, WalkTarget};
+use tandem_primitives::{
+    AccountUpdate, B256, NodeChange, Shard, ShardSet, TrieDiff, WalkTarget,
+};
 use tandem_proto::{
     convert::{TrieDiffParts, UpdateParts},
     event::ChainEvent,
@@ -133,6 +135,18 @@ proptest! {
         prop_assert_eq!(&whole, &update.accounts);
         let whole = UpdateParts::new(update.clone()).map(sent::<_, StateUpdate>);
         prop_assert_eq!(whole.collect::<Vec<_>>(), vec![(*update).clone()]);
+    }
+
+    #[test]
+    fn of_an_update_only_what_shards_need_is_sent(
+        update in values::state_update(), bits in any::<u16>(),
+    ) {
+        let shards = ShardSet::from_bits(bits);
+        let parts = UpdateParts::of_shards(Arc::new(update.clone()), shards);
+        let sent = parts.flat_map(|part| sent::<_, StateUpdate>(part).accounts);
+        let of_them = |account: &AccountUpdate| shards.contains(account.shard());
+        let want: Vec<_> = update.accounts.into_iter().filter(of_them).collect();
+        prop_assert_eq!(sent.collect::<Vec<_>>(), want);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use proptest::{collection::vec, option, prelude::*};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tandem_primitives::{
-    Account, AccountUpdate, B256, BlockId, Bytes, EMPTY_CODE_HASH, NodeChange, Shard, SlotUpdate,
+    Account, AccountUpdate, B256, BlockId, Bytes, EMPTY_CODE_HASH, NodeChange, ShardSet, SlotUpdate,
     StateDiff, TrieDiff, U256, WalkTarget,
 };
 use tandem_proto::{
@@ -206,9 +206,12 @@ fn foresight() -> impl Strategy<Value = (B256, Foresight)> {
 
 pub fn command() -> impl Strategy<Value = SessionCommand> {
     let command = prop_oneof![
-        (block_id(), hash(), "[0-9a-f-]{0,60}").prop_map(|(block, parent, traceparent)| {
-            Command::Begin { begin: Begin { block, parent }, traceparent }
-        }),
+        (block_id(), hash(), shard_set(), "[0-9a-f-]{0,60}").prop_map(
+            |(block, parent, shards, traceparent)| Command::Begin {
+                begin: Begin { block, parent, shards },
+                traceparent
+            }
+        ),
         state_update().prop_map(|update| Command::Update(Arc::new(update))),
         Just(Command::Finish),
         Just(Command::Cancel),
@@ -224,23 +227,26 @@ pub fn command() -> impl Strategy<Value = SessionCommand> {
     (any::<u64>(), command).prop_map(|(session, command)| SessionCommand { session, command })
 }
 
+fn shard_set() -> impl Strategy<Value = ShardSet> {
+    any::<u16>().prop_map(ShardSet::from_bits)
+}
+
 pub fn answer() -> impl Strategy<Value = SessionAnswer> {
     let root = option::of(rlp().prop_map(Bytes::from));
     let roots = proptest::array::uniform16(root);
-    let roots = (roots, any::<[u64; 5]>()).prop_map(|(roots, counts)| {
+    let roots = (shard_set(), roots, any::<[u64; 5]>()).prop_map(|(shards, mut roots, counts)| {
+        ShardSet::ALL.difference(shards).iter().for_each(|shard| roots[shard.index()] = None);
         let [updates, targets, walks, nodes, busy] = counts;
         let busy = Duration::from_nanos(busy);
-        ShardRoots { roots, stats: ProofStats { updates, targets, walks, nodes, busy } }
+        let stats = ProofStats { updates, targets, walks, nodes, busy };
+        ShardRoots { shards, roots, stats }
     });
     let result = prop_oneof![roots.prop_map(Ok), multiproof_error().prop_map(Err)];
     (any::<u64>(), result).prop_map(|(session, result)| SessionAnswer { session, result })
 }
 
 pub fn status() -> impl Strategy<Value = multiproof::Status> {
-    let shards = any::<u16>().prop_map(|bits| {
-        Shard::all().filter(|shard| bits >> shard.nibble() & 1 == 1).collect::<Vec<_>>()
-    });
-    (any::<u32>(), shards, any::<u64>(), option::of(hash())).prop_map(
+    (any::<u32>(), shard_set(), any::<u64>(), option::of(hash())).prop_map(
         |(threads, shards, trie_bytes, tip)| multiproof::Status {
             threads,
             shards,

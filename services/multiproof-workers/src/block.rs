@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_policy::{Batch, Batching, Next, Policies};
-use tandem_primitives::{SubtrieRoot, TrieDiff};
+use tandem_primitives::{Shard, ShardSet, SubtrieRoot, TrieDiff};
 use tandem_proto::multiproof::{Begin, Error, ProofStats};
 use tandem_telemetry::BusyIntervals;
 use tracing::{Span, field::Empty, info_span};
@@ -41,10 +41,15 @@ impl Gathering {
     }
 }
 
+/// Position of a shard among those of its owner, by [`Shard::index`].
+pub type Places = [Option<u8>; Shard::COUNT];
+
 /// The block that an owner is working on.
 pub struct OpenBlock {
     pub session: u64,
     pub begin: Begin,
+    /// Where the shards stand that are asked for.
+    pub place: Places,
     pub policies: Policies,
     pub context: Arc<Context>,
     pub reply: Sender<Result<OwnerRoots, Error>>,
@@ -54,8 +59,8 @@ pub struct OpenBlock {
     pub finishing: Option<Instant>,
     /// Something came since the shards were last tried to be closed.
     pub retry: bool,
-    /// What the shards that are closed gave, by their place.
-    pub closed: Vec<Option<(SubtrieRoot, TrieDiff)>>,
+    /// What the shards that are closed gave.
+    pub closed: [Option<(SubtrieRoot, TrieDiff)>; Shard::COUNT],
     pub began: Instant,
     pub stats: ProofStats,
     pub jobs: u64,
@@ -68,13 +73,13 @@ pub struct OpenBlock {
 }
 
 impl OpenBlock {
-    /// A block of `shards` shards; the owner is busy with it from now on.
+    /// A block that asks for the shards with a place; the owner is busy with it from now on.
     pub fn new(
         opening: Opening,
+        place: Places,
         context: Arc<Context>,
         failed: Option<Error>,
         owner: usize,
-        shards: usize,
         parent: &Span,
     ) -> Self {
         let Opening { session, begin, policies, reply, .. } = opening;
@@ -91,6 +96,7 @@ impl OpenBlock {
         Self {
             session,
             begin,
+            place,
             policies,
             context,
             reply,
@@ -98,7 +104,7 @@ impl OpenBlock {
             gathering: Gathering::default(),
             finishing: None,
             retry: false,
-            closed: (0..shards).map(|_| None).collect(),
+            closed: Default::default(),
             began: Instant::now(),
             stats: ProofStats::default(),
             jobs: 0,
@@ -108,6 +114,11 @@ impl OpenBlock {
             busy,
             span,
         }
+    }
+
+    /// Of the owner's shards those that are asked for.
+    pub fn shards(&self) -> ShardSet {
+        Shard::all().filter(|shard| self.place[shard.index()].is_some()).collect()
     }
 
     /// Work on accounts begins: leaves are written, or the subtrie is hashed.

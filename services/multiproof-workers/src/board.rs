@@ -4,36 +4,50 @@ use std::sync::{
     Mutex, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
-use tandem_primitives::B256;
+use tandem_primitives::{B256, ShardSet};
 
 /// One worker's entry.
 #[derive(Default)]
 pub struct Board {
     trie_bytes: AtomicU64,
-    tip: Mutex<Option<B256>>,
+    held: Mutex<Held>,
+}
+
+/// Of which block's state a worker holds the tries, and for which shards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// `None` when it holds none.
+    pub tip: Option<B256>,
+    pub shards: ShardSet,
 }
 
 impl Board {
-    /// The worker's tries occupy so many bytes and hold the state of this block, if of any.
-    pub fn set(&self, trie_bytes: usize, tip: Option<B256>) {
+    /// The worker's tries occupy so many bytes and hold this.
+    pub fn set(&self, trie_bytes: usize, held: Held) {
         self.trie_bytes.store(trie_bytes as u64, Relaxed);
-        *self.tip.lock().unwrap_or_else(PoisonError::into_inner) = tip;
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
     }
 
     pub fn trie_bytes(&self) -> u64 {
         self.trie_bytes.load(Relaxed)
     }
 
-    pub fn tip(&self) -> Option<B256> {
-        *self.tip.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn held(&self) -> Held {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The block that all of them hold, `None` when they hold different ones, or none.
-pub fn common_tip<'a>(boards: impl IntoIterator<Item = &'a Board>) -> Option<B256> {
-    let mut tips = boards.into_iter().map(Board::tip);
-    let first = tips.next()??;
-    tips.all(|tip| tip == Some(first)).then_some(first)
+/// What they hold together: the block that all of them hold that hold any, and its shards. Nothing
+/// when they hold different ones.
+pub fn held_by_all<'a>(boards: impl IntoIterator<Item = &'a Board>) -> Held {
+    let mut all = Held::default();
+    for held in boards.into_iter().map(Board::held).filter(|held| held.tip.is_some()) {
+        if all.tip.is_some() && all.tip != held.tip {
+            return Held::default();
+        }
+        all = Held { tip: held.tip, shards: all.shards.union(held.shards) };
+    }
+    all
 }
 
 #[cfg(test)]
@@ -41,15 +55,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tip_is_common_when_all_hold_it() {
+    fn what_workers_hold_together_is_of_one_block() {
         let boards: [Board; 3] = Default::default();
         let (one, other) = (B256::repeat_byte(1), B256::repeat_byte(2));
-        assert_eq!(common_tip(&boards), None);
-        boards.iter().for_each(|board| board.set(7, Some(one)));
-        assert_eq!(common_tip(&boards), Some(one));
-        boards[2].set(7, Some(other));
-        assert_eq!(common_tip(&boards), None);
-        boards[2].set(0, None);
-        assert_eq!(common_tip(&boards), None);
+        let held = |tip, bits| Held { tip: Some(tip), shards: ShardSet::from_bits(bits) };
+        assert_eq!(held_by_all(&boards), Held::default());
+        boards[0].set(7, held(one, 1));
+        boards[1].set(7, held(one, 2));
+        assert_eq!(held_by_all(&boards), held(one, 3));
+        boards[2].set(7, held(other, 4));
+        assert_eq!(held_by_all(&boards), Held::default());
+        boards[2].set(0, Held::default());
+        assert_eq!(held_by_all(&boards), held(one, 3));
     }
 }

@@ -1,9 +1,11 @@
 //! How a block ends for an owner, and from where the next one starts.
 
-use crate::{layers::Branch, message::OwnerRoots, owner::Owner};
+use crate::{
+    block::Places, board::Held, layers::Branch, message::OwnerRoots, owner::Owner,
+};
 use std::{collections::HashMap, sync::Arc, time::Duration};
-use tandem_primitives::{B256, BlockId, TrieDiff};
-use tandem_proto::multiproof::Error;
+use tandem_primitives::{B256, BlockId, Shard, ShardSet, TrieDiff};
+use tandem_proto::multiproof::{Begin, Error};
 use tandem_trie::ShardTrie;
 use tracing::warn;
 
@@ -35,12 +37,13 @@ impl Owner {
     fn close_shards(&mut self) -> Result<bool, Error> {
         let mut all = true;
         let mut more = Vec::new();
-        for place in 0..self.shards.len() {
-            let Some(open) = &mut self.open else { return Ok(false) };
-            if open.closed[place].is_some() {
+        let Some(open) = &mut self.open else { return Ok(false) };
+        for shard in open.shards().iter() {
+            let Some(place) = open.place[shard.index()].map(usize::from) else { continue };
+            if open.closed[shard.index()].is_some() {
                 continue;
             }
-            if self.dispatch.waits(self.owned[place]) {
+            if self.dispatch.waits(shard) {
                 all = false;
                 continue;
             }
@@ -48,7 +51,7 @@ impl Owner {
             let closed = self.shards[place].finish();
             open.stop_accounts();
             match closed.map_err(|error| Error::Trie(error.to_string()))? {
-                Some(closed) => open.closed[place] = Some(closed),
+                Some(closed) => open.closed[shard.index()] = Some(closed),
                 None => {
                     all = false;
                     self.shards[place].take_targets(&mut more);
@@ -80,49 +83,68 @@ impl Owner {
             .duplicates
             .increment(duplicates - std::mem::replace(&mut self.duplicates, duplicates));
         counts.flush();
-        let (block, parent) = (open.begin.block, open.begin.parent);
+        let (begin, shards) = (open.begin, open.shards());
         if let Some(error) = open.failed.take() {
-            warn!(block.number = block.number, %error, "no subtrie roots");
-            self.clear();
+            warn!(block.number = begin.block.number, %error, "no subtrie roots");
+            self.clear(shards);
             let _ = open.reply.send(Err(error));
             return;
         }
-        let mut diffs = Vec::with_capacity(self.owned.len());
-        let mut roots = Vec::with_capacity(self.owned.len());
-        for (&shard, (root, diff)) in self.owned.iter().zip(open.closed.drain(..).flatten()) {
+        let mut diffs = Vec::with_capacity(shards.len());
+        let mut roots = Vec::with_capacity(shards.len());
+        for shard in shards.iter() {
+            let Some((root, diff)) = open.closed[shard.index()].take() else { continue };
+            let Some(place) = open.place[shard.index()] else { continue };
+            counts.count(self.shards[usize::from(place)].counts());
             roots.push((shard, root));
             diffs.push(diff);
         }
         open.stats.nodes = diffs.iter().map(|diff| diff.len() as u64).sum();
         counts.nodes.increment(open.stats.nodes);
-        self.shards.iter().for_each(|shard| counts.count(shard.counts()));
         open.record(&mut self.gaps);
         // The spans end before the answer is given: the block ends with the answer.
-        let (stats, reply) = (open.stats, open.reply.clone());
+        let (stats, place, reply) = (open.stats, open.place, open.reply.clone());
         drop(open);
         let _ = reply.send(Ok(OwnerRoots { roots, stats }));
-        self.keep(block, parent, diffs);
+        self.keep(&begin, shards, &place, diffs);
     }
 
-    /// After the answer: the diffs become a layer and goes to storage-writer.
-    fn keep(&mut self, block: BlockId, parent: B256, diffs: Vec<TrieDiff>) {
+    /// After the answer: the diffs of these shards become a layer and go to storage-writer.
+    fn keep(&mut self, begin: &Begin, shards: ShardSet, place: &Places, diffs: Vec<TrieDiff>) {
+        let (block, parent) = (begin.block, begin.parent);
         let diff = Arc::new(TrieDiff::concat(diffs.iter()));
-        self.shards.iter_mut().zip(diffs).for_each(|(shard, diff)| shard.recycle(diff));
-        (self.tip, self.last_parent) = (Some(block.hash), parent);
-        self.layers.write().insert(block, parent, diff.clone());
+        for (shard, diff) in shards.iter().zip(diffs) {
+            if let Some(place) = place[shard.index()] {
+                self.shards[usize::from(place)].recycle(diff);
+            }
+        }
+        self.set_tips(shards, block.hash);
+        self.layers.write().insert(block, parent, shards, diff.clone());
         // As many go as come, even where a block always follows the last one at once.
         self.drop_layer();
-        if let Err(error) = self.storage.put_trie_diff(block.hash, &self.owned, diff) {
+        let answered: Vec<Shard> = shards.iter().collect();
+        if let Err(error) = self.storage.put_trie_diff(block.hash, &answered, diff) {
             warn!(block.number = block.number, %error, "trie diff not handed over");
         }
-        let bytes: usize = self.shards.iter().map(ShardTrie::byte_len).sum();
+        self.forget_others(block.hash, parent);
+        let bytes = self.post();
         self.instruments.trie_bytes.set(bytes as f64);
         self.instruments.layer_bytes.set(self.layers.read().bytes() as f64);
-        self.boards[self.index].set(bytes, self.tip);
         if bytes > self.trie_bytes_max {
-            let share = self.trie_bytes_max / self.shards.len();
+            let held = self.tips.iter().flatten().count().max(1);
+            let share = self.trie_bytes_max / held;
             self.shards.iter_mut().for_each(|shard| shard.prune(share));
         }
+    }
+
+    /// Forgets the tries of shards that another worker answers for by now. Those that were asked for
+    /// in this block or the last one may be asked for again.
+    fn forget_others(&mut self, block: B256, parent: B256) {
+        let stale = |tip: &B256| *tip != block && *tip != parent;
+        let tips = self.owned.iter().zip(&self.tips);
+        let others = tips.filter(|(_, tip)| tip.as_ref().is_some_and(stale));
+        let others: ShardSet = others.map(|(shard, _)| *shard).collect();
+        self.clear(others);
     }
 
     /// Gives up the open block, if there is one. The tries stand at its parent's state again, with
@@ -130,12 +152,14 @@ impl Owner {
     pub(crate) fn give_up(&mut self) {
         let Some(open) = self.open.take() else { return };
         if open.failed.is_some() {
-            self.clear();
+            self.clear(open.shards());
             return;
         }
         self.targets.clear();
         self.dispatch.abandon();
-        for (shard, closed) in self.shards.iter_mut().zip(&open.closed) {
+        for (place, closed) in open.place.iter().zip(&open.closed) {
+            let Some(place) = place else { continue };
+            let shard = &mut self.shards[usize::from(*place)];
             if closed.is_some() {
                 shard.revert();
             } else {
@@ -146,44 +170,114 @@ impl Owner {
 
     /// A block whose roots were given turned out invalid: takes it back.
     pub(crate) fn discard(&mut self, block: B256) {
-        self.layers.write().remove(&block);
+        let parent = {
+            let mut layers = self.layers.write();
+            let parent = layers.parent(&block).map(|(_, parent)| parent);
+            layers.remove(&block);
+            parent
+        };
         self.discarded = Some(block);
-        if self.tip != Some(block) {
-            return;
-        }
-        if let Some(open) = &mut self.open {
+        if let Some(open) = self.open.as_mut().filter(|open| open.begin.parent == block) {
             // It stands on what is not there any more.
             open.failed.get_or_insert(Error::Unavailable);
             open.retry = true;
             return;
         }
-        self.shards.iter_mut().for_each(|shard| {
-            // A shard without a way back is empty then, which is as right.
-            shard.revert();
-        });
-        self.tip = Some(self.last_parent);
-        let bytes = self.shards.iter().map(ShardTrie::byte_len).sum();
-        self.boards[self.index].set(bytes, self.tip);
+        for (shard, tip) in self.shards.iter_mut().zip(&mut self.tips) {
+            if *tip == Some(block) {
+                // A shard without a way back is empty then, which is as right.
+                shard.revert();
+                *tip = parent;
+            }
+        }
+        if self.tip == Some(block) {
+            self.tip = parent;
+        }
+        self.post();
     }
 
-    /// Forgets the tries, and what is under way for them.
-    pub(crate) fn clear(&mut self) {
-        if self.tip.take().is_some() {
-            self.instruments.cleared.increment(1);
-            self.boards[self.index].set(0, None);
+    /// Forgets the tries of these shards, all ours. What is under way for them is of no use, so
+    /// there must be no open block of others.
+    pub(crate) fn clear(&mut self, shards: ShardSet) {
+        if shards.is_empty() {
+            return;
         }
         self.targets.clear();
         self.dispatch.abandon();
-        self.shards.iter_mut().for_each(ShardTrie::clear);
+        let mut held = false;
+        for (at, shard) in self.owned.iter().enumerate() {
+            if shards.contains(*shard) {
+                held |= self.tips[at].take().is_some();
+                self.shards[at].clear();
+            }
+        }
+        if held {
+            self.instruments.cleared.increment(1);
+            self.post();
+        }
     }
 
-    /// The layers from the parent down to the base. After a restart, or after the base stepped
-    /// back, some are missing here that storage-writer can still tell.
-    pub(crate) fn resolve_branch(&mut self, parent: B256) -> Result<Branch, Error> {
+    /// The block whose state the tries of one of our shards hold.
+    pub(crate) fn tip_of(&self, shard: Shard) -> Option<B256> {
+        self.tips[usize::from(self.place[shard.index()]?)]
+    }
+
+    /// The tries of these shards, all ours, hold the state of this block.
+    pub(crate) fn set_tips(&mut self, shards: ShardSet, block: B256) {
+        for place in shards.iter().filter_map(|shard| self.place[shard.index()]) {
+            self.tips[usize::from(place)] = Some(block);
+        }
+        self.tip = Some(block);
+    }
+
+    /// Says what the tries hold, and returns how many bytes they take.
+    pub(crate) fn post(&self) -> usize {
+        let bytes = self.shards.iter().map(ShardTrie::byte_len).sum();
+        let tips = self.owned.iter().zip(&self.tips);
+        let newest = tips.filter(|(_, tip)| tip.is_some() && **tip == self.tip);
+        let shards: ShardSet = newest.map(|(shard, _)| *shard).collect();
+        let tip = self.tip.filter(|_| !shards.is_empty());
+        self.boards[self.index].set(bytes, Held { tip, shards });
+        bytes
+    }
+
+    /// The layers from the parent down to the base, each telling of all these shards. After a
+    /// restart, or after the base stepped back, some are missing here that storage-writer can still
+    /// tell; of a shard that another worker answered for before, all are.
+    pub(crate) fn resolve_branch(
+        &mut self,
+        parent: B256,
+        shards: ShardSet,
+    ) -> Result<Branch, Error> {
+        let base = self.load_missing(parent)?;
+        let branch = self.layers.read().branch(parent);
+        let lacking = self.layers.read().lacking(&branch, shards);
+        for block in lacking {
+            let Some((number, parent)) = self.layers.read().parent(&block) else { continue };
+            // The base has what it stands at or above: of that no reader asks the layers in vain.
+            if number <= base.number {
+                continue;
+            }
+            if let Some(diff) = self.storage.trie_diff(block)? {
+                let block = BlockId::new(number, block);
+                self.layers.write().insert(block, parent, ShardSet::ALL, diff);
+            }
+        }
         let branch = self.layers.read().branch(parent);
         let base = self.storage.checkpoint()?.base;
         if branch.reaches(&base.hash) {
-            return Ok(branch);
+            Ok(branch)
+        } else {
+            Err(Error::ParentUnreachable { parent, base })
+        }
+    }
+
+    /// Loads the layers of the branch that are not here at all. Returns where the base stands.
+    fn load_missing(&mut self, parent: B256) -> Result<BlockId, Error> {
+        let branch = self.layers.read().branch(parent);
+        let base = self.storage.checkpoint()?.base;
+        if branch.reaches(&base.hash) {
+            return Ok(base);
         }
         let pending: HashMap<B256, (BlockId, B256)> = self
             .storage
@@ -196,19 +290,13 @@ impl Owner {
             let diff = self.storage.trie_diff(block)?;
             let mut layers = self.layers.write();
             if let Some(diff) = diff {
-                layers.insert(id, parent, diff);
+                layers.insert(id, parent, ShardSet::ALL, diff);
             }
             block = parent;
             if layers.contains(&block) {
                 block = layers.branch(block).bottom();
             }
         }
-        let branch = self.layers.read().branch(parent);
-        let base = self.storage.checkpoint()?.base;
-        if branch.reaches(&base.hash) {
-            Ok(branch)
-        } else {
-            Err(Error::ParentUnreachable { parent, base })
-        }
+        Ok(base)
     }
 }

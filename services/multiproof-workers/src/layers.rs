@@ -5,7 +5,7 @@ use alloy_primitives::map::{DefaultHashBuilder, FbBuildHasher};
 use std::{hash::BuildHasher, sync::Arc};
 pub use tandem_layers::Branch;
 use tandem_layers::{Index, Tree};
-use tandem_primitives::{B256, BlockId, BlockNumber, NodeChange, TrieDiff};
+use tandem_primitives::{B256, BlockId, BlockNumber, NodeChange, ShardSet, TrieDiff};
 
 /// What the layers know of one path.
 pub enum Found<'a> {
@@ -17,10 +17,18 @@ pub enum Found<'a> {
     InBase,
 }
 
-/// All layers of one worker.
+/// What one block changed in some shards' tries.
+#[derive(Clone)]
+struct Layer {
+    shards: ShardSet,
+    diff: Arc<TrieDiff>,
+}
+
+/// All layers of one worker. A layer need not tell of all shards: who reads a shard makes sure
+/// before ([`Layers::lacking`]) that all layers of its branch tell of it.
 #[derive(Default)]
 pub struct Layers {
-    tree: Tree<Arc<TrieDiff>>,
+    tree: Tree<Layer>,
     bytes: usize,
     /// Positions in the layers' diffs, by the hash of trie and path. Two paths may share an entry;
     /// the diff itself tells them apart.
@@ -30,8 +38,27 @@ pub struct Layers {
 }
 
 impl Layers {
-    pub fn insert(&mut self, block: BlockId, parent: B256, diff: Arc<TrieDiff>) {
-        let Some(stamp) = self.tree.insert(block, parent, diff.clone()) else { return };
+    /// Adds what a block changed in these shards, or what is new of that: a shard of a block is the
+    /// same whoever tells of it.
+    pub fn insert(
+        &mut self,
+        block: BlockId,
+        parent: B256,
+        mut shards: ShardSet,
+        mut diff: Arc<TrieDiff>,
+    ) {
+        if let Some(known) = self.tree.get(&block.hash).cloned() {
+            let news = shards.difference(known.shards);
+            if news.is_empty() {
+                return;
+            }
+            self.remove(&block.hash);
+            let news = diff.of_shards(news);
+            diff = Arc::new(TrieDiff::concat([&*known.diff, &news].into_iter()));
+            shards = shards.union(known.shards);
+        }
+        let layer = Layer { shards, diff: diff.clone() };
+        let Some(stamp) = self.tree.insert(block, parent, layer) else { return };
         self.bytes += diff.byte_len();
         for (position, change) in (0..).zip(diff.iter()) {
             let key = self.hasher.hash_one((change.owner, change.path));
@@ -46,8 +73,21 @@ impl Layers {
         self.tree.contains(block)
     }
 
+    /// The block's number and parent, if it has a layer.
+    pub fn parent(&self, block: &B256) -> Option<(BlockNumber, B256)> {
+        self.tree.parent(block)
+    }
+
+    /// Blocks of the branch, ascending, whose layers do not tell of all these shards.
+    pub fn lacking(&self, branch: &Branch, shards: ShardSet) -> Vec<B256> {
+        let tells = |block| {
+            self.tree.get(block).is_none_or(|layer: &Layer| layer.shards.contains_all(shards))
+        };
+        branch.hashes().iter().filter(|block| !tells(block)).copied().collect()
+    }
+
     pub fn remove(&mut self, block: &B256) {
-        let Some((stamp, diff)) = self.tree.remove(block) else { return };
+        let Some((stamp, Layer { diff, .. })) = self.tree.remove(block) else { return };
         self.bytes -= diff.byte_len();
         for change in diff.iter() {
             let key = self.hasher.hash_one((change.owner, change.path));
@@ -90,7 +130,7 @@ impl Layers {
     pub fn get(&self, branch: &Branch, owner: Option<&B256>, path: &[u8]) -> Found<'_> {
         let key = self.hasher.hash_one((owner.copied(), path));
         let written = self.changes.on_branch(branch, &key).find_map(|version| {
-            let change = self.tree.get(version.block)?.get(*version.value as usize)?;
+            let change = self.tree.get(version.block)?.diff.get(*version.value as usize)?;
             let same = change.owner.as_ref() == owner && change.path == path;
             same.then_some((version.number, change))
         });
@@ -144,18 +184,13 @@ mod tests {
     fn the_newest_layer_of_the_own_branch_wins() {
         let token = B256::repeat_byte(7);
         let mut layers = Layers::default();
-        layers.insert(
-            id(1),
-            id(0).hash,
-            diff(&[(None, &[1], Some(b"a")), (None, &[2], Some(b"b"))], &[]),
-        );
-        layers.insert(
-            id(2),
-            id(1).hash,
-            diff(&[(None, &[1], None), (Some(token), &[], Some(b"t"))], &[]),
-        );
+        let first = diff(&[(None, &[1], Some(b"a")), (None, &[2], Some(b"b"))], &[]);
+        layers.insert(id(1), id(0).hash, ShardSet::ALL, first);
+        let second = diff(&[(None, &[1], None), (Some(token), &[], Some(b"t"))], &[]);
+        layers.insert(id(2), id(1).hash, ShardSet::ALL, second);
         let other = BlockId::new(2, id(3).hash);
-        layers.insert(other, id(1).hash, diff(&[(None, &[1], Some(b"side"))], &[token]));
+        let side = diff(&[(None, &[1], Some(b"side"))], &[token]);
+        layers.insert(other, id(1).hash, ShardSet::ALL, side);
         let main = layers.branch(id(2).hash);
         assert_eq!(node(&layers, &main, None, &[1]), Some(None));
         assert_eq!(node(&layers, &main, None, &[2]), Some(Some(&b"b"[..])));
@@ -172,7 +207,7 @@ mod tests {
     fn what_the_base_contains_is_dropped() {
         let mut layers = Layers::default();
         for n in 1..=5 {
-            layers.insert(id(n), id(n - 1).hash, diff(&[], &[]));
+            layers.insert(id(n), id(n - 1).hash, ShardSet::ALL, diff(&[], &[]));
         }
         assert!(layers.drop_one(id(3), 256));
         assert!(!layers.contains(&id(1).hash) && layers.contains(&id(2).hash), "the lowest first");
@@ -181,6 +216,36 @@ mod tests {
         assert_eq!(layers.tree.len(), 2);
         assert!(!layers.contains(&id(1).hash) && !layers.contains(&id(3).hash));
         assert_eq!(layers.branch(id(5).hash).bottom(), id(3).hash);
+    }
+
+    #[test]
+    fn a_layer_is_completed_shard_by_shard() {
+        let token = B256::repeat_byte(0x27);
+        let whole = diff(
+            &[(None, &[1], Some(b"a")), (None, &[2], Some(b"b")), (Some(token), &[], Some(b"t"))],
+            &[token],
+        );
+        let set = |bits| ShardSet::from_bits(bits);
+        let mut layers = Layers::default();
+        layers.insert(id(1), id(0).hash, set(0b010), Arc::new(whole.of_shards(set(0b010))));
+        layers.insert(id(2), id(1).hash, ShardSet::ALL, diff(&[(None, &[1], Some(b"c"))], &[]));
+        let branch = layers.branch(id(2).hash);
+        assert_eq!(layers.lacking(&branch, set(0b010)), []);
+        assert_eq!(layers.lacking(&branch, set(0b110)), [id(1).hash]);
+        // Of what it tells already the first word stays.
+        let other = diff(&[(None, &[1], Some(b"x"))], &[]);
+        layers.insert(id(1), id(0).hash, set(0b010), other);
+        layers.insert(id(1), id(0).hash, ShardSet::ALL, whole.clone());
+        assert_eq!(layers.bytes(), whole.byte_len() + layers.tree.get(&id(2).hash).unwrap().diff.byte_len());
+        let branch = layers.branch(id(1).hash);
+        assert_eq!(layers.lacking(&branch, ShardSet::ALL), []);
+        assert_eq!(node(&layers, &branch, None, &[1]), Some(Some(&b"a"[..])));
+        assert_eq!(node(&layers, &branch, None, &[2]), Some(Some(&b"b"[..])));
+        assert_eq!(node(&layers, &branch, Some(&token), &[]), Some(Some(&b"t"[..])));
+        assert_eq!(node(&layers, &branch, Some(&token), &[4]), Some(None), "wiped");
+        layers.remove(&id(1).hash);
+        layers.remove(&id(2).hash);
+        assert_eq!((layers.bytes(), layers.changes.is_empty(), layers.wipes.is_empty()), (0, true, true));
     }
 
     proptest! {
@@ -213,7 +278,8 @@ mod tests {
                     });
                     model.insert((token, path), *value);
                 }
-                layers.insert(BlockId::new(number + 1, hash(n + 1)), hash(parent), Arc::new(diff));
+                let block = BlockId::new(number + 1, hash(n + 1));
+                layers.insert(block, hash(parent), ShardSet::ALL, Arc::new(diff));
                 models.push((number + 1, model));
             }
             // A leaf of the tree may go without a trace.

@@ -20,11 +20,15 @@
 //! them in storage-writer, and hashes the nodes, many at a time. Where all paths are in memory,
 //! which is the usual case, proof threads sleep.
 //!
+//! A block may ask for **some shards** alone. Then a worker does no work for the others. Each shard's
+//! tries stand at the last block that asked for it; for one that was another worker's meanwhile they
+//! are read anew, and the trie changes between base and parent come from storage-writer.
+//!
 //! **Policies** ([`tandem_policy::Policies`]) hold for a block: how many updates are gathered before
 //! their keys are asked for, and into how many jobs the keys are cut.
 //!
 //! Across processes the same stream travels over gRPC: see [`grpc`]. Who offers one is said on the
-//! bus: see [`membership`].
+//! bus: see [`membership`]. Several workers share the shards of a block: see [`fleet`].
 //!
 //! **Overload.** Each worker's mailbox is bounded; a full one makes the executor wait, which is the
 //! right thing: it cannot get further ahead than the root it will need. A worker has a bounded
@@ -44,6 +48,7 @@ mod board;
 mod config;
 mod dispatch;
 mod finish;
+pub mod fleet;
 pub mod grpc;
 mod layers;
 pub mod membership;

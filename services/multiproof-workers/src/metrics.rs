@@ -31,6 +31,12 @@ pub const CONNECTIONS_LOST: &str = "tandem_multiproof_workers_client_connections
 pub const TIMEOUTS: &str = "tandem_multiproof_workers_client_timeouts_total";
 pub const ADVICE_DROPPED: &str = "tandem_multiproof_workers_client_advice_dropped_total";
 pub const ALIVE: &str = "tandem_multiproof_workers_alive";
+pub const FLEET_WORKERS: &str = "tandem_multiproof_workers_fleet_workers";
+pub const SHARDS_MOVED: &str = "tandem_multiproof_workers_fleet_shards_moved_total";
+pub const REDISPATCHED: &str = "tandem_multiproof_workers_fleet_shards_redispatched_total";
+pub const FAILURES: &str = "tandem_multiproof_workers_fleet_failures_total";
+pub const QUARANTINES: &str = "tandem_multiproof_workers_fleet_quarantines_total";
+pub const COMPUTED_LOCALLY: &str = "tandem_multiproof_workers_fleet_computed_locally_total";
 
 pub fn describe() {
     let (seconds, count) = (Unit::Seconds, Unit::Count);
@@ -97,4 +103,19 @@ pub fn describe_client() {
 /// The metrics of a listener to heartbeats.
 pub fn describe_listener() {
     describe_gauge!(ALIVE, Unit::Count, "Workers that are alive, by their heartbeats");
+}
+
+/// The metrics of who speaks to several workers.
+pub fn describe_fleet() {
+    let count = Unit::Count;
+    let text = "Workers by what they are used for (state=active, trial, suspended, quarantined)";
+    describe_gauge!(FLEET_WORKERS, count, text);
+    describe_counter!(SHARDS_MOVED, count, "Shards that another worker answers for than before");
+    let text = "Shards whose roots were asked of another worker within the block";
+    describe_counter!(REDISPATCHED, count, text);
+    let text = "Blocks that a worker did not answer (reason=late, lost, error)";
+    describe_counter!(FAILURES, count, text);
+    describe_counter!(QUARANTINES, count, "Times that a worker was found to give wrong roots");
+    let text = "Blocks with shards that were computed in this process (reason=nobody, missing, again)";
+    describe_counter!(COMPUTED_LOCALLY, count, text);
 }

@@ -2,12 +2,12 @@
 //! is missing becomes jobs for the proof threads; what they find is taken in between updates.
 
 use crate::{
-    block::OpenBlock,
+    block::{OpenBlock, Places},
     board::Board,
     config::Config,
     dispatch::{Dispatch, shard_of},
     layers::Layers,
-    message::{Message, Opening},
+    message::{Message, Opening, OwnerRoots},
     pool::{Context, Proof},
     stats::{Gaps, Instruments},
     walk::unpack,
@@ -20,10 +20,10 @@ use std::{
 use tandem_actor::{Envelope, Inbox, ReceivedOr};
 use tandem_bus::Subscription;
 use tandem_policy::Next;
-use tandem_primitives::{B256, BlockId, Shard, WalkTarget};
+use tandem_primitives::{B256, BlockId, Shard, ShardSet, WalkTarget};
 use tandem_proto::{
     event::ChainEvent,
-    multiproof::{Error, Foresight, Prefetch, StateUpdate},
+    multiproof::{Error, Foresight, Prefetch, ProofStats, StateUpdate},
     storage::StorageApi,
 };
 use tandem_trie::ShardTrie;
@@ -43,14 +43,15 @@ pub struct Owner {
     pub(crate) index: usize,
     pub(crate) shards: Vec<ShardTrie>,
     /// Position in `shards` by shard, for those that are ours.
-    place: [Option<u8>; Shard::COUNT],
+    pub(crate) place: Places,
     pub(crate) owned: Vec<Shard>,
     /// Written between blocks only: the proof threads read them meanwhile.
     pub(crate) layers: Arc<RwLock<Layers>>,
-    /// The block whose state the tries hold, the parent of an open one. `None` when they are empty.
+    /// The block whose state the tries of each shard hold, by their place; the parent of an open
+    /// one that asks for the shard. `None` when they are empty.
+    pub(crate) tips: Vec<Option<B256>>,
+    /// The block that the newest of the tries hold.
     pub(crate) tip: Option<B256>,
-    /// Parent of the block that ended last.
-    pub(crate) last_parent: B256,
     /// The block that was discarded last.
     pub(crate) discarded: Option<B256>,
     pub(crate) open: Option<OpenBlock>,
@@ -105,10 +106,10 @@ impl Owner {
             place,
             trie_bytes_max: config.trie_bytes_max * owned.len() / Shard::COUNT,
             side_chain_blocks: config.side_chain_blocks,
+            tips: vec![None; owned.len()],
+            tip: None,
             owned,
             layers: Arc::default(),
-            tip: None,
-            last_parent: B256::ZERO,
             discarded: None,
             open: None,
             storage,
@@ -243,19 +244,34 @@ impl Owner {
         self.give_up();
         self.hear_events();
         let begin = opening.begin;
+        let shards = begin.shards.intersection(self.owned.iter().copied().collect());
+        if shards.is_empty() {
+            // Nothing is asked of this worker, so it has nothing to wait for.
+            let nothing = OwnerRoots { roots: Vec::new(), stats: ProofStats::default() };
+            let _ = opening.reply.send(Ok(nothing));
+            return;
+        }
         // A block that is tried again is to have fresh tries: those that it had may be why.
         let again = self.discarded.take() == Some(begin.block.hash);
+        let fits = |shard: &Shard| !again && self.tip_of(*shard) == Some(begin.parent);
+        let cold: ShardSet = shards.iter().filter(|shard| !fits(shard)).collect();
+        self.clear(cold);
+        self.set_tips(shards, begin.parent);
+        let (branch, lacks) = {
+            let layers = self.layers.read();
+            let branch = layers.branch(begin.parent);
+            let lacks = !layers.lacking(&branch, shards).is_empty();
+            (branch, lacks)
+        };
         // The tries of the parent's state are enough. Whether the layers reach down to the base is
         // seen by whoever reads it.
         let mut failed = None;
-        let branch = if self.tip == Some(begin.parent) && !again {
-            self.layers.read().branch(begin.parent)
+        let branch = if cold.is_empty() && !lacks {
+            branch
         } else {
-            self.clear();
-            self.tip = Some(begin.parent);
-            self.resolve_branch(begin.parent).unwrap_or_else(|error| {
+            self.resolve_branch(begin.parent, shards).unwrap_or_else(|error| {
                 failed = Some(error);
-                self.layers.read().branch(begin.parent)
+                branch
             })
         };
         let context = Arc::new(Context {
@@ -265,10 +281,12 @@ impl Owner {
             layers: self.layers.clone(),
             spans: opening.spans.clone(),
         });
-        let (index, shards) = (self.index, self.shards.len());
+        let index = self.index;
+        let mut place = self.place;
+        ShardSet::ALL.difference(shards).iter().for_each(|shard| place[shard.index()] = None);
         self.gaps.clear();
         self.foreseen = false;
-        self.open = Some(OpenBlock::new(opening, context, failed, index, shards, parent));
+        self.open = Some(OpenBlock::new(opening, place, context, failed, index, parent));
     }
 
     fn update(&mut self, update: &StateUpdate, waited: Duration) {
@@ -280,7 +298,7 @@ impl Owner {
         }
         open.gathering.add(open.policies.batching);
         for account in &update.accounts {
-            if let Some(place) = self.place[account.shard().index()] {
+            if let Some(place) = open.place[account.shard().index()] {
                 let shard = &mut self.shards[usize::from(place)];
                 shard.update(account);
                 shard.take_targets(&mut self.targets);
@@ -293,12 +311,10 @@ impl Owner {
     }
 
     fn prefetch(&mut self, block: B256, keys: &Prefetch) {
-        if !self.takes_advice(block) {
-            return;
-        }
+        let Some(place) = self.takes_advice(block) else { return };
         let mut targets = Vec::new();
         for (address_hash, slots) in &keys.accounts {
-            if let Some(place) = self.place[Shard::of(address_hash).index()] {
+            if let Some(place) = place[Shard::of(address_hash).index()] {
                 let shard = &mut self.shards[usize::from(place)];
                 shard.prefetch(address_hash, slots);
                 shard.take_targets(&mut targets);
@@ -308,13 +324,11 @@ impl Owner {
     }
 
     fn foresee(&mut self, block: B256, foresight: &Foresight) {
-        if !self.takes_advice(block) {
-            return;
-        }
+        let Some(place) = self.takes_advice(block) else { return };
         self.foreseen = true;
         let mut targets = Vec::new();
         for (before, after) in foresight.before.iter().zip(&foresight.after) {
-            if let Some(place) = self.place[before.shard().index()] {
+            if let Some(place) = place[before.shard().index()] {
                 let shard = &mut self.shards[usize::from(place)];
                 shard.foresee(before, after);
                 shard.take_targets(&mut targets);
@@ -323,17 +337,17 @@ impl Owner {
         self.ask(&mut targets, false);
     }
 
-    /// Whether advice for this block is of use now.
-    fn takes_advice(&self, block: B256) -> bool {
-        let open = self.open.as_ref().filter(|open| open.begin.block.hash == block);
-        if open.is_none_or(|open| open.failed.is_some() || open.finishing.is_some()) {
-            return false;
+    /// The places of the shards that advice for this block is of use to now, if it is of any.
+    fn takes_advice(&self, block: B256) -> Option<Places> {
+        let open = self.open.as_ref().filter(|open| open.begin.block.hash == block)?;
+        if open.failed.is_some() || open.finishing.is_some() {
+            return None;
         }
         if self.dispatch.is_behind() {
             self.instruments.prefetch_dropped.increment(1);
-            return false;
+            return None;
         }
-        true
+        Some(open.place)
     }
 
     /// How long the batch that is being gathered may wait for more: zero when it is to be asked for

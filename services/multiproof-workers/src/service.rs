@@ -1,7 +1,7 @@
 //! Wiring: one thread per worker, and the proof threads, started once.
 
 use crate::{
-    board::{Board, common_tip},
+    board::{Board, held_by_all},
     config::Config,
     dispatch::Dispatch,
     message::Message,
@@ -131,11 +131,12 @@ impl ProofApi for MultiproofWorkers {
         if self.threads.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return Err(Error::Unavailable);
         }
+        let held = held_by_all(self.boards.iter());
         Ok(Status {
             threads: self.workers.len() as u32,
-            shards: Shard::all().collect(),
+            shards: held.shards,
             trie_bytes: self.boards.iter().map(Board::trie_bytes).sum(),
-            tip: common_tip(self.boards.iter()),
+            tip: held.tip,
         })
     }
 

@@ -14,7 +14,7 @@ use std::sync::{
 };
 use tandem_actor::Mailbox;
 use tandem_policy::Policies;
-use tandem_primitives::Shard;
+use tandem_primitives::{Shard, ShardSet};
 use tandem_proto::multiproof::{Begin, Error, ProofSession, ProofStats, ShardRoots, StateUpdate};
 use tracing::Span;
 
@@ -25,6 +25,8 @@ pub struct LocalSession {
     /// Goes with every message, so that what is still on its way for a block that was given up
     /// never gets into the next one.
     id: u64,
+    /// The shards that are asked for.
+    shards: ShardSet,
     workers: Arc<[Mailbox<Message>]>,
     answers: Receiver<Result<OwnerRoots, Error>>,
     state: State,
@@ -55,7 +57,7 @@ impl LocalSession {
             let message = Message::Begin(Box::new(opening));
             worker.send(message).map_err(|_| Error::Unavailable)?;
         }
-        Ok(Self { id, workers, answers, state: State::Open })
+        Ok(Self { id, shards: begin.shards, workers, answers, state: State::Open })
     }
 
     /// A worker that has stopped shows up as a missing answer in `roots`.
@@ -101,7 +103,7 @@ impl ProofSession for LocalSession {
         }
         self.state = State::Answered;
         histogram!(names::BLOCK_TARGETS).record(stats.targets as f64);
-        failed.map_or(Ok(ShardRoots { roots, stats }), Err)
+        failed.map_or(Ok(ShardRoots { shards: self.shards, roots, stats }), Err)
     }
 }
 

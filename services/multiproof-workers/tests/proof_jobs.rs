@@ -31,7 +31,7 @@ fn each_job_is_a_span_below_its_thread() {
     let workers = start(&fake, &small(2), &live);
     {
         let _root = info_span!(target: "tandem_executor", "on_new_payload").entered();
-        let begin = Begin { block: id(1, 1), parent: id(0, 0).hash };
+        let begin = Begin::new(id(1, 1), id(0, 0).hash);
         let mut session = workers.begin(begin).unwrap();
         session.update(Arc::new(StateUpdate { accounts: vec![token(40)] }));
         session.roots().unwrap();

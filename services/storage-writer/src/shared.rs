@@ -8,6 +8,7 @@
 
 use crate::{
     Config, Deps, Error,
+    apply::Tries,
     chain::{Ancestor, Chain, Pending, TrieParts},
     metrics,
     replay::Replay,
@@ -20,6 +21,7 @@ use tandem_store::{
     Batch, Durability, Store, View,
     tables::{Bodies, Canonical, Headers, Pending as PendingTable, Receipts},
 };
+use tracing::error;
 
 /// What is in memory of the chain, and what the persist thread is at.
 pub struct State {
@@ -86,10 +88,10 @@ impl Shared {
         Ok((view.get::<Canonical>(number)? == Some(hash)).then_some(number))
     }
 
-    /// The whole trie diff of a pending block, computed where it was not handed over. `None` when
-    /// the block is not pending, or its branch leaves the canonical chain below the base.
+    /// The whole trie diff of a pending block, computed where none that fits was handed over. `None`
+    /// when the block is not pending, or its branch leaves the canonical chain below the base.
     pub fn trie_diff(&self, hash: B256) -> Result<Option<Arc<TrieDiff>>, Error> {
-        if let Some(diff) = self.state.lock().chain.merged_trie(&hash) {
+        if let Some(diff) = self.handed_over(hash)? {
             return Ok(Some(diff));
         }
         let mut replay = self.replay.lock();
@@ -118,6 +120,35 @@ impl Shared {
         }
         *replay = Some(current);
         Ok(last)
+    }
+
+    /// The trie diff of a pending block as it was handed over, if with those of the blocks below it
+    /// leads to the root in its header: nobody is to build on what one worker got wrong. The nodes
+    /// below the shards' tops are taken as they are; who reads them finds their hashes in the tops.
+    fn handed_over(&self, hash: B256) -> Result<Option<Arc<TrieDiff>>, Error> {
+        let (view, id, diffs) = {
+            let mut state = self.state.lock();
+            let Some(id) = state.chain.get(&hash).map(|block| block.id) else { return Ok(None) };
+            let view = self.store.snapshot();
+            let base = crate::meta::base(&view)?;
+            let (Ancestor::Base, branch) = state.chain.ancestor(hash, &base.hash) else {
+                return Ok(None);
+            };
+            let diffs = branch.iter().map(|hash| state.chain.merged_trie(hash));
+            let Some(diffs) = diffs.collect::<Option<Vec<_>>>() else { return Ok(None) };
+            (view, id, diffs)
+        };
+        let Some(diff) = diffs.last().cloned() else { return Ok(None) };
+        let root = crate::body::header(&view, hash)?.state_root;
+        match Tries::from_parts(&view, diffs).and_then(|tries| tries.check(id, root)) {
+            Ok(_) => Ok(Some(diff)),
+            Err(error @ (Error::StateRoot { .. } | Error::Trie(_))) => {
+                error!(block = %id, %error, "trie diff does not fit its block");
+                ::metrics::counter!(metrics::TRIE_DIFFS_REFUSED).increment(1);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn replay_block(

@@ -7,6 +7,7 @@
 mod account;
 mod block;
 mod shard;
+mod shard_set;
 mod state_diff;
 mod trie_diff;
 mod walk;
@@ -14,6 +15,7 @@ mod walk;
 pub use account::{Account, AccountDecodeError};
 pub use block::{BlockId, BlockNumber};
 pub use shard::Shard;
+pub use shard_set::ShardSet;
 pub use state_diff::{AccountUpdate, SlotUpdate, StateDiff};
 pub use trie_diff::{NodeChange, SubtrieRoot, TrieDiff};
 pub use walk::WalkTarget;

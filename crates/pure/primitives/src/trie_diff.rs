@@ -1,3 +1,4 @@
+use crate::{Shard, ShardSet};
 use alloy_primitives::{B256, Bytes};
 
 /// The top node of one shard's subtrie, as RLP, or `None` when the shard holds no account.
@@ -42,7 +43,30 @@ struct Entry {
 
 const DELETED: u16 = u16::MAX;
 
+impl NodeChange<'_> {
+    /// The shard that the node is in, `None` for the root of the account trie, which is in none.
+    pub fn shard(&self) -> Option<Shard> {
+        match &self.owner {
+            Some(owner) => Some(Shard::of(owner)),
+            None => Shard::from_nibble(*self.path.first()?),
+        }
+    }
+}
+
 impl TrieDiff {
+    /// What it says of these shards, as a diff of its own.
+    pub fn of_shards(&self, shards: ShardSet) -> Self {
+        let of_them = |owner: &&B256| shards.contains(Shard::of(owner));
+        let mut part =
+            Self { wiped: self.wiped.iter().filter(of_them).copied().collect(), ..Self::default() };
+        for change in self.iter() {
+            if change.shard().is_some_and(|shard| shards.contains(shard)) {
+                part.push(change);
+            }
+        }
+        part
+    }
+
     /// Appends a change. Consecutive changes of one trie share their owner.
     ///
     /// # Panics
@@ -235,6 +259,28 @@ mod tests {
         twice.append(&diff);
         assert_eq!(twice.len(), 8);
         assert!(twice.iter().eq(changes.iter().chain(&changes).copied()));
+    }
+
+    #[test]
+    fn a_diff_is_split_by_shards() {
+        let (low, high) = (B256::repeat_byte(0x31), B256::repeat_byte(0xf1));
+        let changes = [
+            NodeChange { owner: None, path: &[], rlp: Some(&[9]) },
+            NodeChange { owner: None, path: &[3], rlp: Some(&[1]) },
+            NodeChange { owner: Some(low), path: &[], rlp: Some(&[2]) },
+            NodeChange { owner: None, path: &[15, 1], rlp: None },
+            NodeChange { owner: Some(high), path: &[15], rlp: Some(&[3]) },
+        ];
+        let mut diff = TrieDiff { wiped: vec![low, high], ..TrieDiff::default() };
+        changes.iter().for_each(|&change| diff.push(change));
+        let third: ShardSet = Shard::from_nibble(3).into_iter().collect();
+        let part = diff.of_shards(third);
+        assert_eq!(part.wiped, [low]);
+        assert!(part.iter().eq(changes[1..3].iter().copied()));
+        let rest = diff.of_shards(ShardSet::ALL.difference(third));
+        assert_eq!(rest.wiped, [high]);
+        assert!(rest.iter().eq(changes[3..].iter().copied()));
+        assert!(diff.of_shards(ShardSet::EMPTY).is_empty());
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Engine {
         });
         // The workers' spans are children of the block's, not of the short one that opens them.
         let opening = info_span!("spawn_payload_processor");
-        let begin = Begin { block: block.id, parent: parent.hash };
+        let begin = Begin::new(block.id, parent.hash);
         let session = self.proof.begin(begin);
         drop(opening);
         let mut session = session.map_err(|error| Failure::Internal(error.into()))?;
@@ -264,7 +264,7 @@ impl Engine {
         self.proof.discard(block.id.hash);
         let mut session = self
             .proof
-            .begin(Begin { block: block.id, parent: parent.hash })
+            .begin(Begin::new(block.id, parent.hash))
             .map_err(|error| Failure::Internal(error.into()))?;
         session.update(Arc::new(StateUpdate { accounts: diff.accounts.clone() }));
         let second = root(session).map_err(|error| Failure::Internal(error.into()))?;

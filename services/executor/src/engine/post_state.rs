@@ -21,7 +21,7 @@ impl Engine {
         for (index, receipt) in receipts.iter_mut().enumerate().take(steps.len()) {
             let name = [block.hash.as_slice(), &index.to_be_bytes()].concat();
             let partial = BlockId::new(block.number, keccak256(name));
-            let begin = Begin { block: partial, parent: parent.hash };
+            let begin = Begin::new(partial, parent.hash);
             let mut session =
                 self.proof.begin(begin).map_err(|error| Failure::Internal(error.into()))?;
             steps[..=index].iter().for_each(|step| session.update(step.clone()));

@@ -1,8 +1,10 @@
 //! The workers on another machine, as the executor sees them.
 
-use super::connection::{Answer, Connection, Outgoing, discard, without_session};
+use super::{
+    connection::{Connection, Outgoing, discard, without_session},
+    session::RemoteSession,
+};
 use crate::metrics as names;
-use crossbeam_channel::{Receiver, RecvTimeoutError};
 use metrics::counter;
 use serde::Deserialize;
 use std::{
@@ -18,16 +20,14 @@ use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand},
     limits::PROOF_MESSAGE_BYTES_MAX,
     multiproof::{
-        Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status,
+        Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, Status,
     },
     wire::multiproof_workers::v1::{self, multiproof_workers_client::MultiproofWorkersClient},
 };
 use tandem_rpc::{EndpointError, Peer, Server};
-use tandem_telemetry::traceparent;
 use tokio::{runtime::Handle, sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Streaming, transport::Channel};
-use tracing::{Span, debug, warn};
 
 const SERVER: Server = Server {
     name: "multiproof-workers",
@@ -65,12 +65,12 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
-    fn answer_wait(&self) -> Duration {
+    pub(super) fn answer_wait(&self) -> Duration {
         Duration::from_millis(self.answer_ms_max)
     }
 }
 
-/// A client of one [`Server`](super::Server) that holds all shards.
+/// A client of one [`Server`](super::Server).
 ///
 /// One connection, made at once and made again when it is lost, carries block after block.
 ///
@@ -81,12 +81,14 @@ pub struct Client {
     stop: CancellationToken,
 }
 
-struct Shared {
-    config: ClientConfig,
-    runtime: Handle,
+pub struct Shared {
+    pub config: ClientConfig,
+    pub runtime: Handle,
     link: Mutex<Option<Arc<Connection>>>,
     /// Notified when `link` is there.
     connected: Condvar,
+    /// Connections made.
+    made: AtomicU64,
     /// The next session; never 0.
     next: AtomicU64,
 }
@@ -109,6 +111,7 @@ impl Client {
             runtime: runtime.clone(),
             link: Mutex::new(None),
             connected: Condvar::new(),
+            made: AtomicU64::new(0),
             next: AtomicU64::new(1),
         });
         let stop = CancellationToken::new();
@@ -126,6 +129,18 @@ impl Client {
     pub fn is_connected(&self) -> bool {
         self.shared.link().is_some()
     }
+
+    /// How many connections were made so far: behind another one there may be another process.
+    pub(crate) fn connections(&self) -> u64 {
+        self.shared.made.load(Relaxed)
+    }
+
+    /// Opens a block over the connection that there is, `None` without one. Whether the session waits
+    /// for room in the queue is the caller's choice.
+    pub(crate) fn open(&self, begin: Begin, waits: bool) -> Option<RemoteSession> {
+        let connection = self.shared.link().clone()?;
+        RemoteSession::begin(&self.shared, connection, begin, waits)
+    }
 }
 
 impl Drop for Client {
@@ -135,6 +150,11 @@ impl Drop for Client {
 }
 
 impl Shared {
+    /// A name for another session.
+    pub fn next_session(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
     fn link(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -201,6 +221,7 @@ async fn live(shared: &Shared, opened: Opened) -> tonic::Status {
     let Opened { commands, mut answers, calls } = opened;
     let connection = Arc::new(Connection::new(&commands, calls));
     let mut link = Link { shared, connection: connection.clone(), error: Error::Unavailable };
+    shared.made.fetch_add(1, Relaxed);
     *shared.link() = Some(connection.clone());
     shared.connected.notify_all();
     loop {
@@ -229,7 +250,7 @@ impl ProofApi for Client {
         let until = Instant::now() + Duration::from_millis(shared.config.reconnect_wait_ms);
         loop {
             let connection = shared.connection(until).ok_or(Error::Unavailable)?;
-            if let Some(session) = RemoteSession::begin(shared, connection, begin) {
+            if let Some(session) = RemoteSession::begin(shared, connection, begin, true) {
                 return Ok(Box::new(session));
             }
             // Lost since: in a moment it is no longer the one to take.
@@ -263,86 +284,5 @@ impl ProofApi for Client {
 
     fn foresee(&self, block: B256, foresight: Arc<Foresight>) {
         self.shared.advise(Command::Foresee { block, foresight });
-    }
-}
-
-struct RemoteSession {
-    shared: Arc<Shared>,
-    connection: Arc<Connection>,
-    id: u64,
-    answer: Receiver<Answer>,
-    finished: bool,
-    answered: bool,
-    /// The connection takes no more.
-    failed: bool,
-}
-
-impl RemoteSession {
-    fn begin(shared: &Arc<Shared>, connection: Arc<Connection>, begin: Begin) -> Option<Self> {
-        let id = shared.next.fetch_add(1, Relaxed);
-        let answer = connection.expect(id)?;
-        let shared = shared.clone();
-        let (finished, answered, failed) = (false, false, false);
-        let session = Self { shared, connection, id, answer, finished, answered, failed };
-        let traceparent = traceparent(&Span::current()).unwrap_or_default();
-        session.send(Command::Begin { begin, traceparent }).then_some(session)
-    }
-
-    fn send(&self, command: Command) -> bool {
-        let command = SessionCommand { session: self.id, command };
-        let wait = self.shared.config.answer_wait();
-        self.connection.send(command, &self.shared.runtime, wait).is_ok()
-    }
-}
-
-impl ProofSession for RemoteSession {
-    fn update(&mut self, update: Arc<StateUpdate>) {
-        // An answer before the end is an error.
-        if !self.failed && self.answer.is_empty() {
-            self.failed = !self.send(Command::Update(update));
-        }
-    }
-
-    fn finish(&mut self) {
-        self.finished = true;
-        if !self.failed && self.answer.is_empty() {
-            self.failed = !self.send(Command::Finish);
-        }
-    }
-
-    fn roots(mut self: Box<Self>) -> Result<ShardRoots, Error> {
-        if !self.finished {
-            self.finish();
-        }
-        if self.failed {
-            // With the reason, if the connection ended with one.
-            return self.answer.try_recv().unwrap_or(Err(Error::Unavailable));
-        }
-        match self.answer.recv_timeout(self.shared.config.answer_wait()) {
-            Ok(answer) => {
-                self.answered = true;
-                answer
-            }
-            Err(RecvTimeoutError::Disconnected) => Err(Error::Unavailable),
-            Err(RecvTimeoutError::Timeout) => {
-                counter!(names::TIMEOUTS).increment(1);
-                warn!("the workers did not answer in time");
-                Err(Error::Unavailable)
-            }
-        }
-    }
-}
-
-impl Drop for RemoteSession {
-    fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        self.connection.forget(self.id);
-        let command = SessionCommand { session: self.id, command: Command::Cancel };
-        // One that is lost leaves the block open until the next one begins.
-        if self.connection.try_send(command, 0).is_err() {
-            debug!("no room for a cancel");
-        }
     }
 }

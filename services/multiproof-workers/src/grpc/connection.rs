@@ -6,9 +6,9 @@ use std::{
     pin::Pin,
     sync::{Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, ready},
-    time::Duration,
+    time::{Duration, Instant},
 };
-use tandem_primitives::B256;
+use tandem_primitives::{B256, ShardSet};
 use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand, UpdateParts},
     multiproof::{Error, ShardRoots, Status},
@@ -26,10 +26,21 @@ use tokio_stream::Stream;
 use tonic::transport::Channel;
 
 /// What became of one session.
-pub type Answer = Result<ShardRoots, Error>;
+#[derive(Debug)]
+pub struct Answered {
+    pub result: Result<ShardRoots, Error>,
+    /// When it came.
+    pub at: Instant,
+}
+
+impl Answered {
+    fn now(result: Result<ShardRoots, Error>) -> Self {
+        Self { result, at: Instant::now() }
+    }
+}
 
 /// Sessions that wait for their answers, `None` after the loss of the connection.
-type Waiting = Option<HashMap<u64, Sender<Answer>>>;
+type Waiting = Option<HashMap<u64, Sender<Answered>>>;
 
 pub struct Connection {
     /// The sender itself stands with whoever reads the answers, so the stream ends with that.
@@ -55,7 +66,7 @@ impl Connection {
     }
 
     /// A place for the answer of a session. `None` after the loss of the connection.
-    pub fn expect(&self, session: u64) -> Option<Receiver<Answer>> {
+    pub fn expect(&self, session: u64) -> Option<Receiver<Answered>> {
         let (sender, receiver) = bounded(1);
         self.waiting().as_mut()?.insert(session, sender);
         Some(receiver)
@@ -72,14 +83,14 @@ impl Connection {
     pub fn deliver(&self, SessionAnswer { session, result }: SessionAnswer) {
         let sender = self.waiting().as_mut().and_then(|waiting| waiting.remove(&session));
         if let Some(sender) = sender {
-            let _ = sender.try_send(result);
+            let _ = sender.try_send(Answered::now(result));
         }
     }
 
     /// The connection is lost: all sessions have failed.
     pub fn close(&self, error: &Error) {
         for (_, sender) in self.waiting().take().into_iter().flatten() {
-            let _ = sender.try_send(Err(error.clone()));
+            let _ = sender.try_send(Answered::now(Err(error.clone())));
         }
     }
 
@@ -127,16 +138,19 @@ pub fn discard(block: B256) -> SessionCommand {
     without_session(Command::Discard(block))
 }
 
-/// What goes out: the queue as messages, large updates in parts. What waits when the connection can
+/// What goes out: the queue as messages, of each update what its block's shards need, large ones in
+/// parts. What waits when the connection can
 /// take more goes out in one frame, so several updates cost one system call.
 pub struct Outgoing {
     queue: mpsc::Receiver<SessionCommand>,
+    /// Those that the open block asks for.
+    shards: ShardSet,
     parts: Option<(u64, UpdateParts)>,
 }
 
 impl Outgoing {
     pub fn new(queue: mpsc::Receiver<SessionCommand>) -> Self {
-        Self { queue, parts: None }
+        Self { queue, shards: ShardSet::ALL, parts: None }
     }
 
     fn next_part(&mut self) -> Option<v1::ProcessBlockRequest> {
@@ -162,9 +176,14 @@ impl Stream for Outgoing {
             }
             match ready!(this.queue.poll_recv(cx)) {
                 Some(SessionCommand { session, command: Command::Update(update) }) => {
-                    this.parts = Some((session, UpdateParts::new(update)));
+                    this.parts = Some((session, UpdateParts::of_shards(update, this.shards)));
                 }
-                Some(command) => return Poll::Ready(Some(command.into())),
+                Some(command) => {
+                    if let Command::Begin { begin, .. } = &command.command {
+                        this.shards = begin.shards;
+                    }
+                    return Poll::Ready(Some(command.into()));
+                }
                 None => return Poll::Ready(None),
             }
         }
@@ -209,7 +228,7 @@ mod tests {
         let (one, two) = (connection.expect(1).unwrap(), connection.expect(2).unwrap());
         connection.forget(2);
         connection.close(&Error::Trie("lost".into()));
-        assert_eq!(one.recv().unwrap().unwrap_err(), Error::Trie("lost".into()));
+        assert_eq!(one.recv().unwrap().result.unwrap_err(), Error::Trie("lost".into()));
         assert!(two.recv().is_err());
         assert!(connection.expect(3).is_none());
     }

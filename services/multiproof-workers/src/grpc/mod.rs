@@ -9,7 +9,8 @@
 //! [`Client`] is a [`ProofApi`](tandem_proto::multiproof::ProofApi) over one connection that carries
 //! block after block; [`Server`] offers any `ProofApi` to such clients. One thread of the server's
 //! own does all calls, so the reactor never waits for a worker, and commands of several streams
-//! never mix within a block.
+//! never mix within a block. A block may ask for some shards alone; of its updates only what those
+//! need is sent.
 //!
 //! **Overload.** Both queues are bounded, the server's in bytes too. When it is full, the server
 //! stops reading, HTTP/2's window closes, the client's queue fills, and the executor waits: as it
@@ -24,7 +25,10 @@ mod bridge;
 mod client;
 mod connection;
 mod server;
+mod session;
 
 pub use client::{Client, ClientConfig};
 pub use server::Server;
+pub(crate) use connection::Answered;
+pub(crate) use session::RemoteSession;
 pub use tandem_rpc::EndpointError;

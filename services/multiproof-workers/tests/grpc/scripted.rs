@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 use tandem_multiproof_workers::grpc::{Client, ClientConfig, Server};
-use tandem_primitives::{AccountUpdate, B256, BlockId, Shard, SlotUpdate, U256};
+use tandem_primitives::{AccountUpdate, B256, BlockId, Shard, ShardSet, SlotUpdate, U256};
 use tandem_proto::multiproof::{
     Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ProofStats, ShardRoots, StateUpdate,
     Status,
@@ -69,7 +69,7 @@ pub fn roots(number: u64) -> ShardRoots {
     let roots: Vec<_> = Shard::all().map(node).collect();
     let busy = Duration::from_nanos(5);
     let stats = ProofStats { updates: number, targets: 2, walks: 3, nodes: 4, busy };
-    ShardRoots { roots: roots.try_into().unwrap(), stats }
+    ShardRoots { shards: ShardSet::ALL, roots: roots.try_into().unwrap(), stats }
 }
 
 impl Scripted {
@@ -120,7 +120,7 @@ impl ProofApi for Scripted {
 
     fn status(&self) -> Result<Status, Error> {
         let tip = Some(B256::repeat_byte(7));
-        Ok(Status { threads: 2, shards: Shard::all().collect(), trie_bytes: 11, tip })
+        Ok(Status { threads: 2, shards: ShardSet::ALL, trie_bytes: 11, tip })
     }
 
     fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
@@ -165,7 +165,7 @@ impl Drop for ScriptedSession {
 
 pub fn begin(number: u64) -> Begin {
     let hash = |byte| B256::repeat_byte(byte);
-    Begin { block: BlockId::new(number, hash(number as u8)), parent: hash(number as u8 - 1) }
+    Begin::new(BlockId::new(number, hash(number as u8)), hash(number as u8 - 1))
 }
 
 /// An update that is told apart by a number, with so many slots.

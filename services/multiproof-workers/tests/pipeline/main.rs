@@ -105,7 +105,7 @@ fn one_block(
     if rng.random_ratio(1, 6) {
         let given_up = change(rng, &before, keys);
         let block = id(parent.number + 1, rng.random());
-        let mut session = workers.begin(Begin { block, parent: parent.hash }).unwrap();
+        let mut session = workers.begin(Begin::new(block, parent.hash)).unwrap();
         feed(rng, &mut *session, &given_up.updates);
         if rng.random() {
             session.finish();
@@ -113,7 +113,7 @@ fn one_block(
     }
     let change = change(rng, &before, keys);
     let block = id(parent.number + 1, rng.random());
-    let mut session = workers.begin(Begin { block, parent: parent.hash }).unwrap();
+    let mut session = workers.begin(Begin::new(block, parent.hash)).unwrap();
     if rng.random() {
         workers.prefetch(block.hash, advice(rng, &change, keys));
     }
@@ -172,7 +172,7 @@ fn a_storage_error_fails_its_block_and_no_other() {
     let fake = Fake::new(id(0, 0), &state);
     let workers = start(&fake, &small(2), &LivePolicies::default());
     let updates: Vec<_> = (0..64).map(|slot| write(slot, 7)).collect();
-    let begin = Begin { block: id(1, 1), parent: id(0, 0).hash };
+    let begin = Begin::new(id(1, 1), id(0, 0).hash);
     fake.failing.store(true, SeqCst);
     let mut session = workers.begin(begin).unwrap();
     feed(&mut rng(1), &mut *session, &updates);
@@ -191,18 +191,18 @@ fn answers_of_a_block_given_up_do_not_get_into_the_next() {
     let workers = start(&fake, &small(2), &LivePolicies::default());
     // The tries know block 1, whose state is not that of its parent.
     let first: Vec<_> = (0..32).map(|slot| write(slot, 7)).collect();
-    let mut session = workers.begin(Begin { block: id(1, 1), parent: id(0, 0).hash }).unwrap();
+    let mut session = workers.begin(Begin::new(id(1, 1), id(0, 0).hash)).unwrap();
     feed(&mut rng(1), &mut *session, &first);
     assert_eq!(root(session), Ok(after(&state, &first).root()));
     fake.close_gate();
     let second: Vec<_> = (32..64).map(|slot| write(slot, 8)).collect();
-    let mut session = workers.begin(Begin { block: id(2, 1), parent: id(1, 1).hash }).unwrap();
+    let mut session = workers.begin(Begin::new(id(2, 1), id(1, 1).hash)).unwrap();
     feed(&mut rng(1), &mut *session, &second);
     fake.await_walks(2);
     drop(session);
     // On the state before block 1, while jobs that read the state after it are under way.
     let third: Vec<_> = (0..64).map(|slot| write(slot, 9)).collect();
-    let mut session = workers.begin(Begin { block: id(1, 2), parent: id(0, 0).hash }).unwrap();
+    let mut session = workers.begin(Begin::new(id(1, 2), id(0, 0).hash)).unwrap();
     feed(&mut rng(1), &mut *session, &third);
     session.finish();
     fake.open_gate();
@@ -220,7 +220,7 @@ fn a_stalled_storage_makes_the_caller_wait_and_no_queue_grows() {
     let workers = start(&fake, &config, &LivePolicies::default());
     fake.close_gate();
     let large = Arc::new(StateUpdate { accounts: vec![token(slots)] });
-    let mut session = workers.begin(Begin { block: id(1, 1), parent: id(0, 0).hash }).unwrap();
+    let mut session = workers.begin(Begin::new(id(1, 1), id(0, 0).hash)).unwrap();
     session.update(large.clone());
     let sent = Arc::new(std::sync::atomic::AtomicU64::new(0));
     let feeder = {
@@ -251,7 +251,7 @@ fn walks_under(policies: Policies, proof_threads: usize) -> Vec<usize> {
     let fake = Fake::new(id(0, 0), &state);
     let workers = start(&fake, &small(proof_threads), &LivePolicies::new(policies));
     let update = Arc::new(StateUpdate { accounts: vec![token(40)] });
-    let mut session = workers.begin(Begin { block: id(1, 1), parent: id(0, 0).hash }).unwrap();
+    let mut session = workers.begin(Begin::new(id(1, 1), id(0, 0).hash)).unwrap();
     session.update(update);
     assert_eq!(root(session), Ok(state.root()));
     workers.stop();
@@ -287,7 +287,7 @@ fn updates_are_gathered_by_the_policy() {
         let fake = Fake::new(id(0, 0), &state);
         let live = LivePolicies::new(policies(batching, "never", 5));
         let workers = start(&fake, &small(1), &live);
-        let mut session = workers.begin(Begin { block: id(1, 1), parent: id(0, 0).hash }).unwrap();
+        let mut session = workers.begin(Begin::new(id(1, 1), id(0, 0).hash)).unwrap();
         let updates: Vec<_> = (0..64).map(|slot| write(slot, 7)).collect();
         updates.iter().for_each(|update| session.update(update.clone()));
         assert_eq!(root(session), Ok(after(&state, &updates).root()));
@@ -306,7 +306,7 @@ fn advice_is_followed_and_harmless() {
     let state = token_state(64);
     let fake = Fake::new(id(0, 0), &state);
     let workers = start(&fake, &small(2), &LivePolicies::new(policies("none", "never", 5)));
-    let begin = Begin { block: id(1, 1), parent: id(0, 0).hash };
+    let begin = Begin::new(id(1, 1), id(0, 0).hash);
     let slots: Vec<B256> = (0..8u64).map(|slot| keccak256(slot.to_be_bytes())).collect();
     let keys = Arc::new(Prefetch { accounts: vec![(B256::repeat_byte(0x35), slots)] });
     workers.prefetch(begin.block.hash, keys.clone());
@@ -332,7 +332,7 @@ fn a_block_given_up_or_refused_costs_no_walks_but_one_tried_again_has_fresh_trie
     let updates: Vec<_> = (0..64).map(|slot| write(slot, 7)).collect();
     let after = after(&state, &updates).root();
     let prove = |block: BlockId| {
-        let mut session = workers.begin(Begin { block, parent }).unwrap();
+        let mut session = workers.begin(Begin::new(block, parent)).unwrap();
         feed(&mut rng(1), &mut *session, &updates);
         assert_eq!(root(session), Ok(after));
         fake.walks.lock().len()
@@ -341,7 +341,7 @@ fn a_block_given_up_or_refused_costs_no_walks_but_one_tried_again_has_fresh_trie
     workers.discard(id(1, 1).hash);
     assert_eq!(prove(id(1, 2)), cold, "the paths of a refused block are known to another");
     workers.discard(id(1, 2).hash);
-    let mut session = workers.begin(Begin { block: id(1, 3), parent }).unwrap();
+    let mut session = workers.begin(Begin::new(id(1, 3), parent)).unwrap();
     feed(&mut rng(1), &mut *session, &updates);
     drop(session);
     assert_eq!(prove(id(1, 4)), cold, "so are those of a block given up");

@@ -36,7 +36,7 @@ pub struct Made {
 
 impl Made {
     pub fn begin(&self) -> Begin {
-        Begin { block: self.block.id, parent: self.block.parent }
+        Begin::new(self.block.id, self.block.parent)
     }
 }
 

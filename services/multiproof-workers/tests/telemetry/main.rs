@@ -28,7 +28,7 @@ fn prove(
 ) -> Vec<Arc<SpanRecord>> {
     {
         let _root = info_span!(target: "tandem_executor", "on_new_payload").entered();
-        let mut session = workers.begin(Begin { block, parent: parent.hash }).unwrap();
+        let mut session = workers.begin(Begin::new(block, parent.hash)).unwrap();
         updates.into_iter().for_each(|update| session.update(update));
         session.roots().unwrap();
     }

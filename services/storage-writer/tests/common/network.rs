@@ -1,6 +1,6 @@
 //! A network that can be cut.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -17,6 +17,9 @@ pub enum Network {
     Works,
     /// Takes bytes and gives none: a host that vanished.
     Silent,
+    /// Takes so long with whatever comes.
+    #[allow(dead_code, reason = "not every test that has a network slows it down")]
+    Slow(Duration),
     /// Ends every connection at once.
     Cut,
 }
@@ -66,7 +69,11 @@ async fn pump(
         if read == 0 {
             return;
         }
-        if state.wait_for(|state| *state != Network::Silent).await.is_err()
+        let passes = state.wait_for(|state| *state != Network::Silent).await.map(|state| *state);
+        if let Ok(Network::Slow(delay)) = passes {
+            tokio::time::sleep(delay).await;
+        }
+        if passes.is_err()
             || to.write_all(&buffer[..read]).await.is_err()
         {
             return;

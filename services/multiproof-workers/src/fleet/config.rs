@@ -1,0 +1,76 @@
+use super::{health::Backoff, patience::Patience};
+use crate::grpc::ClientConfig;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Which workers there are, and how long one may take.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Proof streams of workers that are there whether or not the bus tells of them, such as
+    /// `http://10.0.0.7:9601`.
+    pub endpoints: Vec<String>,
+    /// Commands that may wait for one worker's connection before the executor has to.
+    pub queue_capacity: usize,
+    /// Longest time that opening a connection and its stream may take.
+    pub connect_ms_max: u64,
+    /// Between two HTTP/2 pings, and the longest wait for the answer to one.
+    pub keep_alive_ms: u64,
+    /// How long a worker may always take after the block's last update.
+    pub late_ms_min: u64,
+    /// How many times as long as half of the others a worker may take.
+    pub late_factor: u32,
+    /// How long a worker may take at most.
+    pub late_ms_max: u64,
+    /// How long a worker that was late or lost is left alone at first; twice as long each time.
+    pub suspend_ms_min: u64,
+    /// How long it is left alone at most.
+    pub suspend_ms_max: u64,
+    /// How long a worker that gave wrong roots is not used.
+    pub quarantine_seconds: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            endpoints: Vec::new(),
+            queue_capacity: 1024,
+            connect_ms_max: 1_000,
+            keep_alive_ms: 2_000,
+            late_ms_min: 50,
+            late_factor: 3,
+            late_ms_max: 2_000,
+            suspend_ms_min: 1_000,
+            suspend_ms_max: 60_000,
+            quarantine_seconds: 600,
+        }
+    }
+}
+
+impl Config {
+    pub(super) fn patience(&self) -> Patience {
+        Patience {
+            min: Duration::from_millis(self.late_ms_min),
+            factor: self.late_factor,
+            max: Duration::from_millis(self.late_ms_max),
+        }
+    }
+
+    pub(super) fn backoff(&self) -> Backoff {
+        Backoff {
+            min: Duration::from_millis(self.suspend_ms_min),
+            max: Duration::from_millis(self.suspend_ms_max),
+        }
+    }
+
+    /// A connection that is not there is not waited for.
+    pub(super) fn client(&self) -> ClientConfig {
+        ClientConfig {
+            queue_capacity: self.queue_capacity,
+            connect_ms_max: self.connect_ms_max,
+            reconnect_wait_ms: 0,
+            answer_ms_max: self.late_ms_max,
+            keep_alive_ms: self.keep_alive_ms,
+        }
+    }
+}

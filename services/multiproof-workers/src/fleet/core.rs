@@ -1,0 +1,376 @@
+//! What happens between blocks: who gets what of the next one, and what became of the last.
+
+use super::{
+    block::FleetSession,
+    config::Config,
+    deal::{Owners, deal, moved, owners},
+    gather::Part,
+    patience::Patience,
+    roster::{Roster, Team, Worker},
+};
+use crate::{grpc::EndpointError, membership::Listener, metrics as names};
+use metrics::counter;
+use parking_lot::{Mutex, RwLock};
+use std::{
+    collections::BTreeMap,
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_membership::WorkerId;
+use tandem_primitives::{AccountUpdate, B256, BlockId, Shard, ShardSet, SubtrieRoot};
+use tandem_proto::multiproof::{
+    Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, Status,
+};
+use tokio::runtime::Handle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{error, info};
+
+/// What a fleet needs from the rest of the cluster.
+pub struct Deps {
+    /// Where connections are kept.
+    pub runtime: Handle,
+    /// Who is alive by the bus. `None` where the configured workers are all there are.
+    pub listener: Option<Listener>,
+    /// What no worker answers is computed here: [`crate::MultiproofWorkers`] over the same
+    /// storage-writer, which cost next to nothing while they are not asked.
+    pub local: Arc<dyn ProofApi>,
+}
+
+/// Several workers as one. See the [module](super).
+///
+/// Calls may wait and so do not belong into async code. Blocks are begun, finished and discarded by
+/// one thread at a time.
+pub struct Fleet {
+    core: Arc<Core>,
+    _stop: DropGuard,
+}
+
+/// What the fleet and its open block share.
+pub struct Core {
+    pub patience: Patience,
+    quarantine: Duration,
+    pub local: Arc<dyn ProofApi>,
+    roster: Mutex<Roster>,
+    between: Mutex<Between>,
+    /// Who gets advice about the open block.
+    advised: RwLock<Option<Arc<Advised>>>,
+}
+
+/// What is kept from block to block.
+#[derive(Default)]
+struct Between {
+    owners: Owners,
+    last: Option<Done>,
+    /// The block that was discarded, until it is known whether it is tried again.
+    discarded: Option<B256>,
+}
+
+/// A block whose roots were given.
+pub struct Done {
+    pub block: BlockId,
+    pub shards: ShardSet,
+    pub roots: [SubtrieRoot; Shard::COUNT],
+    pub by: [Option<Arc<Worker>>; Shard::COUNT],
+    /// Those on trial, and until when they had time.
+    pub trials: Vec<Part>,
+    pub trials_end: Instant,
+}
+
+/// The open block's workers.
+struct Advised {
+    block: B256,
+    workers: Vec<(Arc<Worker>, ShardSet)>,
+    local: bool,
+}
+
+impl Fleet {
+    /// Connects to the configured workers and to those that the bus tells of, in the background: a
+    /// block that begins before is computed by `local`.
+    ///
+    /// # Errors
+    /// [`EndpointError`] of a configured worker.
+    pub fn start(config: &Config, deps: Deps) -> Result<Arc<Self>, EndpointError> {
+        names::describe_fleet();
+        let Deps { runtime, listener, local } = deps;
+        let core = Arc::new(Core {
+            patience: config.patience(),
+            quarantine: Duration::from_secs(config.quarantine_seconds),
+            local,
+            roster: Mutex::new(Roster::new(config, &runtime)?),
+            between: Mutex::default(),
+            advised: RwLock::new(None),
+        });
+        let stop = CancellationToken::new();
+        if let Some(listener) = listener {
+            let (core, stopped) = (core.clone(), stop.clone());
+            runtime.spawn(async move {
+                tokio::select! {
+                    () = stopped.cancelled() => {}
+                    () = follow(&core, listener) => {}
+                }
+            });
+        }
+        Ok(Arc::new(Self { core, _stop: stop.drop_guard() }))
+    }
+
+    /// How many workers are connected.
+    pub fn connected(&self) -> usize {
+        self.core.roster.lock().connected().len()
+    }
+}
+
+/// Keeps the workers those that are alive.
+async fn follow(core: &Core, listener: Listener) {
+    let mut alive = listener.watch();
+    loop {
+        let heard = alive.borrow_and_update().clone();
+        core.roster.lock().set_heard(&heard, Instant::now());
+        if alive.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Core {
+    /// Judges who was on trial in the last block, and learns what a discarded block was about: what
+    /// was answered for it, if this is the same one again.
+    fn settle(&self, next: B256) -> Option<Again> {
+        let (last, discarded) = {
+            let mut between = self.between.lock();
+            (between.last.take(), between.discarded.take())
+        };
+        let last = last.map(|mut done| {
+            let refused = discarded == Some(done.block.hash);
+            mem::take(&mut done.trials).into_iter().for_each(|part| {
+                self.judge(part, &done, refused);
+            });
+            done
+        });
+        let discarded = discarded?;
+        if discarded == next {
+            return Some(Again(last.filter(|done| done.block.hash == next)));
+        }
+        self.forget(discarded);
+        None
+    }
+
+    /// What became of a worker on trial. Of a block that was refused nobody knows the right roots.
+    fn judge(&self, mut part: Part, done: &Done, refused: bool) {
+        let Ok(answer) = part.session.answer().try_recv() else { return part.worker.fail() };
+        let in_time = answer.at <= done.trials_end;
+        match part.session.take(answer) {
+            Ok(roots) => {
+                let differs = |shard: &Shard| {
+                    roots.roots[shard.index()] != done.roots[shard.index()]
+                };
+                let wrong: ShardSet = part.session.shards().iter().filter(differs).collect();
+                if !wrong.is_empty() && !refused {
+                    self.quarantine(&part.worker, done.block, wrong);
+                } else if in_time {
+                    part.worker.trust();
+                } else {
+                    part.worker.fail();
+                }
+            }
+            Err(_) => part.worker.fail(),
+        }
+    }
+
+    /// A block was refused for good.
+    fn forget(&self, block: B256) {
+        for worker in self.connected() {
+            worker.client.discard(block);
+        }
+        self.local.discard(block);
+    }
+
+    fn connected(&self) -> Vec<Arc<Worker>> {
+        self.roster.lock().connected()
+    }
+
+    /// A block's roots, computed with fresh tries in this process, are known beside those that were
+    /// given before: whose differ was wrong.
+    pub fn compare(&self, first: &Done, right: &ShardRoots) {
+        let mut wrong: BTreeMap<&WorkerId, (&Arc<Worker>, ShardSet)> = BTreeMap::new();
+        for shard in first.shards.iter() {
+            let index = shard.index();
+            let Some(worker) = first.by[index].as_ref() else { continue };
+            if first.roots[index] != right.roots[index] {
+                wrong.entry(&worker.id).or_insert((worker, ShardSet::EMPTY)).1.insert(shard);
+            }
+        }
+        for (worker, shards) in wrong.into_values() {
+            self.quarantine(worker, first.block, shards);
+        }
+    }
+
+    fn quarantine(&self, worker: &Worker, block: BlockId, shards: ShardSet) {
+        counter!(names::QUARANTINES).increment(1);
+        let seconds = self.quarantine.as_secs();
+        error!(
+            worker = %worker.id, block.number = block.number, %shards, seconds,
+            "worker gave wrong subtrie roots and is not used"
+        );
+        worker.quarantine(Instant::now() + self.quarantine);
+        // What it has of this block must not be built on when it is used again.
+        worker.client.discard(block.hash);
+    }
+
+    /// The roots of a block were given.
+    pub fn done(&self, done: Done) {
+        self.between.lock().last = Some(done);
+    }
+
+    /// Deals the shards of a block out among those who answer.
+    fn open(&self, begin: Begin, team: &Team) -> Vec<Part> {
+        let ids: Vec<WorkerId> = team.active.iter().map(|worker| worker.id.clone()).collect();
+        let sets = deal(&ids);
+        let owners = owners(ids.iter().zip(sets.iter().copied()));
+        let moved = {
+            let mut between = self.between.lock();
+            let moved = moved(&between.owners, &owners);
+            between.owners = owners;
+            moved
+        };
+        if !moved.is_empty() {
+            counter!(names::SHARDS_MOVED).increment(moved.len() as u64);
+            info!(shards = %moved, workers = ids.len(), "shards move");
+        }
+        let mut parts = Vec::with_capacity(ids.len());
+        for (worker, shards) in team.active.iter().zip(sets) {
+            let shards = shards.intersection(begin.shards);
+            if shards.is_empty() {
+                continue;
+            }
+            match worker.client.open(begin.of_shards(shards), true) {
+                Some(session) => {
+                    let cold = !moved.intersection(shards).is_empty();
+                    parts.push(Part { worker: worker.clone(), session, cold });
+                }
+                // What is missing others are asked for in the end.
+                None => worker.fail(),
+            }
+        }
+        parts
+    }
+
+    /// The shards that those on trial would have if they answered.
+    fn open_trials(&self, begin: Begin, team: &Team) -> Vec<Part> {
+        let all = || team.active.iter().chain(&team.trial);
+        let ids: Vec<WorkerId> = all().map(|worker| worker.id.clone()).collect();
+        let sets = deal(&ids);
+        let mut parts = Vec::with_capacity(team.trial.len());
+        for (worker, shards) in team.trial.iter().zip(&sets[team.active.len()..]) {
+            let shards = shards.intersection(begin.shards);
+            if !shards.is_empty()
+                && let Some(session) = worker.client.open(begin.of_shards(shards), false)
+            {
+                parts.push(Part { worker: worker.clone(), session, cold: false });
+            }
+        }
+        parts
+    }
+}
+
+/// A discarded block is begun again: what was answered for it, if that is known.
+struct Again(Option<Done>);
+
+impl ProofApi for Fleet {
+    /// Deals the shards out anew. While there is nobody to answer, and for a block that was
+    /// discarded, this process computes.
+    fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
+        let core = &self.core;
+        if let Some(Again(first)) = core.settle(begin.block.hash) {
+            counter!(names::COMPUTED_LOCALLY, "reason" => "again").increment(1);
+            core.local.discard(begin.block.hash);
+            let local = core.local.begin(begin)?;
+            core.advise(begin.block.hash, &[], true);
+            let session = FleetSession::new(core.clone(), begin, Vec::new(), Vec::new());
+            return Ok(Box::new(session.computed_by(local).compared_with(first)));
+        }
+        let team = core.roster.lock().team(Instant::now());
+        let parts = core.open(begin, &team);
+        let trials = if team.trial.is_empty() { Vec::new() } else { core.open_trials(begin, &team) };
+        let local = if parts.is_empty() {
+            counter!(names::COMPUTED_LOCALLY, "reason" => "nobody").increment(1);
+            Some(core.local.begin(begin)?)
+        } else {
+            None
+        };
+        let all: Vec<&Part> = parts.iter().chain(&trials).collect();
+        core.advise(begin.block.hash, &all, local.is_some());
+        let session = FleetSession::new(core.clone(), begin, parts, trials);
+        Ok(Box::new(match local {
+            Some(local) => session.computed_by(local),
+            None => session,
+        }))
+    }
+
+    /// Remembered until the next block begins: this one may be tried again, and what the workers have
+    /// of it may be right.
+    fn discard(&self, block: B256) {
+        let before = self.core.between.lock().discarded.replace(block);
+        if let Some(before) = before.filter(|before| *before != block) {
+            self.core.forget(before);
+        }
+    }
+
+    /// What all workers hold together that are connected and answer; of tries those of the last
+    /// block.
+    fn status(&self) -> Result<Status, Error> {
+        let tip = self.core.between.lock().last.as_ref().map(|done| done.block.hash);
+        let mut all = Status { tip, ..Status::default() };
+        for worker in self.core.connected() {
+            let Ok(status) = worker.client.status() else { continue };
+            all.threads += status.threads;
+            all.trie_bytes += status.trie_bytes;
+            if status.tip == tip {
+                all.shards = all.shards.union(status.shards);
+            }
+        }
+        Ok(all)
+    }
+
+    fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
+        let Some(advised) = self.core.advised_of(block) else { return };
+        if advised.local {
+            self.core.local.prefetch(block, keys.clone());
+        }
+        for (worker, shards) in &advised.workers {
+            let of_them = |key: &&(B256, Vec<B256>)| shards.contains(Shard::of(&key.0));
+            let accounts: Vec<_> = keys.accounts.iter().filter(of_them).cloned().collect();
+            if !accounts.is_empty() {
+                worker.client.prefetch(block, Arc::new(Prefetch { accounts }));
+            }
+        }
+    }
+
+    fn foresee(&self, block: B256, foresight: Arc<Foresight>) {
+        let Some(advised) = self.core.advised_of(block) else { return };
+        if advised.local {
+            self.core.local.foresee(block, foresight.clone());
+        }
+        for (worker, shards) in &advised.workers {
+            let of_them = |update: &&AccountUpdate| shards.contains(update.shard());
+            let part = |list: &[AccountUpdate]| list.iter().filter(of_them).cloned().collect();
+            let before: Vec<AccountUpdate> = part(&foresight.before);
+            if !before.is_empty() {
+                let after = part(&foresight.after);
+                worker.client.foresee(block, Arc::new(Foresight { before, after }));
+            }
+        }
+    }
+}
+
+impl Core {
+    fn advise(&self, block: B256, parts: &[&Part], local: bool) {
+        let workers =
+            parts.iter().map(|part| (part.worker.clone(), part.session.shards())).collect();
+        *self.advised.write() = Some(Arc::new(Advised { block, workers, local }));
+    }
+
+    fn advised_of(&self, block: B256) -> Option<Arc<Advised>> {
+        self.advised.read().clone().filter(|advised| advised.block == block)
+    }
+}

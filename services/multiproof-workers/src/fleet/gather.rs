@@ -1,0 +1,139 @@
+//! Waiting for what several workers answer.
+
+use super::{patience::Patience, roster::Worker};
+use crate::{
+    grpc::{Answered, RemoteSession},
+    metrics as names,
+};
+use crossbeam_channel::{Select, TryRecvError};
+use metrics::counter;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_primitives::{Shard, ShardSet, SubtrieRoot};
+use tandem_proto::multiproof::{Error, ProofStats, ShardRoots};
+use tracing::warn;
+
+/// Some shards of a block, at one worker.
+pub struct Part {
+    pub worker: Arc<Worker>,
+    pub session: RemoteSession,
+    /// Some of the shards were another worker's before, so only the limit counts.
+    pub cold: bool,
+}
+
+/// The roots that are in, and whose they are.
+#[derive(Default)]
+pub struct Gathered {
+    pub shards: ShardSet,
+    pub roots: [SubtrieRoot; Shard::COUNT],
+    pub by: [Option<Arc<Worker>>; Shard::COUNT],
+    pub stats: ProofStats,
+    /// Who has answered.
+    pub free: Vec<Arc<Worker>>,
+    /// How long after the last update each answer came.
+    pub took: Vec<Duration>,
+}
+
+impl Gathered {
+    /// Takes in the roots of these shards.
+    pub fn add(&mut self, shards: ShardSet, answer: &ShardRoots, by: Option<&Arc<Worker>>) {
+        self.shards = self.shards.union(shards);
+        for index in shards.iter().map(Shard::index) {
+            self.roots[index].clone_from(&answer.roots[index]);
+            self.by[index] = by.cloned();
+        }
+        self.stats.targets += answer.stats.targets;
+        self.stats.walks += answer.stats.walks;
+        self.stats.nodes += answer.stats.nodes;
+        self.stats.busy += answer.stats.busy;
+    }
+
+    /// Waits until each part has answered, has failed or is late: a part without roots is over
+    /// then. `finished` is when its updates were all sent, `executed` how long that had taken.
+    pub fn wait_for(
+        &mut self,
+        mut parts: Vec<Part>,
+        finished: Instant,
+        executed: Duration,
+        patience: &Patience,
+    ) {
+        let asked = parts.len();
+        let mut took = Vec::with_capacity(asked);
+        while !parts.is_empty() {
+            let usual = patience.wait(executed, &took, asked);
+            let until =
+                |part: &Part| finished + if part.cold { patience.max } else { usual };
+            let Some(ready) = wait_until(&parts, parts.iter().map(until).min()) else {
+                let now = Instant::now();
+                parts.retain(|part| {
+                    let late = until(part) <= now;
+                    if late {
+                        give_up(part, "late", "worker is late");
+                    }
+                    !late
+                });
+                continue;
+            };
+            let part = &mut parts[ready];
+            let answer = match part.session.answer().try_recv() {
+                Ok(answer) => answer,
+                Err(TryRecvError::Empty) if !part.session.has_failed() => continue,
+                Err(_) => {
+                    give_up(part, "lost", "worker is lost");
+                    parts.swap_remove(ready);
+                    continue;
+                }
+            };
+            took.extend(self.take(part, answer, finished));
+            parts.swap_remove(ready);
+        }
+        self.took.append(&mut took);
+    }
+
+    /// Takes an answer in; how long it took, if there are roots in it.
+    fn take(&mut self, part: &mut Part, answer: Answered, finished: Instant) -> Option<Duration> {
+        let took = answer.at.saturating_duration_since(finished);
+        match part.session.take(answer) {
+            Ok(roots) => {
+                self.add(part.session.shards(), &roots, Some(&part.worker));
+                self.free.push(part.worker.clone());
+                part.worker.trust();
+                Some(took)
+            }
+            // The base moved meanwhile: it happens to the best, and to all at once.
+            Err(error @ Error::ParentUnreachable { .. }) => {
+                counter!(names::FAILURES, "reason" => "error").increment(1);
+                warn!(worker = %part.worker.id, %error, "worker has no roots");
+                None
+            }
+            Err(Error::Unavailable) => {
+                give_up(part, "lost", "worker is lost");
+                None
+            }
+            Err(error) => {
+                give_up(part, "error", &error.to_string());
+                None
+            }
+        }
+    }
+}
+
+/// The position of a part that has something to say, `None` when none has until then.
+fn wait_until(parts: &[Part], until: Option<Instant>) -> Option<usize> {
+    if let Some(failed) = parts.iter().position(|part| part.session.has_failed()) {
+        return Some(failed);
+    }
+    let mut select = Select::new();
+    for part in parts {
+        select.recv(part.session.answer());
+    }
+    select.ready_deadline(until?).ok()
+}
+
+fn give_up(part: &Part, reason: &'static str, error: &str) {
+    counter!(names::FAILURES, "reason" => reason).increment(1);
+    warn!(worker = %part.worker.id, shards = %part.session.shards(), error, "worker gave no roots");
+    part.worker.fail();
+}

@@ -1,0 +1,150 @@
+//! What one worker may be used for, by how it did so far.
+
+use std::time::{Duration, Instant};
+
+/// Blocks in a row that a worker on trial may fail before it is left alone: its tries are cold.
+const TRIALS: u32 = 3;
+/// Blocks in a row after which earlier failures are forgotten.
+const FORGIVEN: u32 = 64;
+
+/// How long a worker that failed is left alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    /// After the first failure.
+    pub min: Duration,
+    /// At most.
+    pub max: Duration,
+}
+
+/// What a worker is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// It answers for its shards.
+    Active,
+    /// It gets blocks beside those that answer.
+    Trial,
+    /// It failed and is left alone.
+    Suspended,
+    /// It gave wrong roots and is not used.
+    Quarantined,
+}
+
+/// How one worker did.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// The connection behind which it has shown that it is in time. Behind another one there may be
+    /// another process, with cold tries.
+    proven: Option<u64>,
+    failures: u32,
+    in_time: u32,
+    suspended_until: Option<Instant>,
+    quarantined_until: Option<Instant>,
+}
+
+impl Health {
+    /// What it may be used for over this connection.
+    pub fn role(&self, now: Instant, connection: u64) -> Role {
+        let holds = |until: Option<Instant>| until.is_some_and(|until| now < until);
+        if holds(self.quarantined_until) {
+            Role::Quarantined
+        } else if holds(self.suspended_until) {
+            Role::Suspended
+        } else if self.proven == Some(connection) {
+            Role::Active
+        } else {
+            Role::Trial
+        }
+    }
+
+    /// Whether it has not failed since it can be remembered.
+    pub fn is_blameless(&self) -> bool {
+        self.failures == 0
+    }
+
+    /// Whether there is anything to be remembered of it.
+    pub fn is_marked(&self, now: Instant) -> bool {
+        matches!(self.role(now, 0), Role::Suspended | Role::Quarantined)
+    }
+
+    /// It was in time with a block, or nobody else is there to answer.
+    pub fn trust(&mut self, connection: u64) {
+        self.proven = Some(connection);
+        self.in_time += 1;
+        if self.in_time >= FORGIVEN {
+            self.failures = 0;
+        }
+    }
+
+    /// It was late or lost, or had no roots.
+    pub fn fail(&mut self, now: Instant, backoff: &Backoff) {
+        self.in_time = 0;
+        self.failures = self.failures.saturating_add(1);
+        if self.proven.take().is_some() {
+            self.failures = self.failures.max(TRIALS + 1);
+        }
+        if let Some(doublings) = self.failures.checked_sub(TRIALS + 1) {
+            let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+            self.suspended_until = Some(now + backoff.min.saturating_mul(factor).min(backoff.max));
+        }
+    }
+
+    /// It gave wrong roots.
+    pub fn quarantine(&mut self, until: Instant) {
+        self.proven = None;
+        self.failures = self.failures.max(TRIALS);
+        self.quarantined_until = Some(until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BACKOFF: Backoff =
+        Backoff { min: Duration::from_secs(1), max: Duration::from_secs(10) };
+
+    #[test]
+    fn a_newcomer_is_on_trial_until_it_was_in_time() {
+        let (mut health, now) = (Health::default(), Instant::now());
+        assert_eq!(health.role(now, 1), Role::Trial);
+        for _ in 0..TRIALS {
+            health.fail(now, &BACKOFF);
+            assert_eq!(health.role(now, 1), Role::Trial, "its tries may have been cold");
+        }
+        health.trust(1);
+        assert_eq!(health.role(now, 1), Role::Active);
+        assert_eq!(health.role(now, 2), Role::Trial, "another process, perhaps");
+    }
+
+    #[test]
+    fn one_that_fails_is_left_alone_for_longer_each_time() {
+        let (mut health, mut now) = (Health::default(), Instant::now());
+        health.trust(1);
+        for wait in [1, 2, 4, 8, 10, 10] {
+            health.fail(now, &BACKOFF);
+            assert_eq!(health.role(now, 1), Role::Suspended);
+            let before = now + Duration::from_secs(wait) - Duration::from_millis(1);
+            assert_eq!(health.role(before, 1), Role::Suspended);
+            now += Duration::from_secs(wait);
+            assert_eq!(health.role(now, 1), Role::Trial);
+            health.trust(1);
+            assert_eq!(health.role(now, 1), Role::Active);
+        }
+        (0..FORGIVEN).for_each(|_| health.trust(1));
+        assert!(health.is_blameless());
+        health.fail(now, &BACKOFF);
+        assert_eq!(health.role(now + BACKOFF.min, 1), Role::Trial, "as the first time");
+    }
+
+    #[test]
+    fn a_quarantine_ends_in_a_trial() {
+        let (mut health, now) = (Health::default(), Instant::now());
+        health.trust(1);
+        let until = now + Duration::from_secs(600);
+        health.quarantine(until);
+        assert!(health.is_marked(now) && !health.is_marked(until));
+        assert_eq!(health.role(now, 1), Role::Quarantined);
+        assert_eq!(health.role(until, 1), Role::Trial);
+        assert!(!health.is_blameless());
+    }
+}

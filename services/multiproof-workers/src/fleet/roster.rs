@@ -1,0 +1,236 @@
+//! The workers there are, each with its connection and its record.
+
+use super::{
+    config::Config,
+    health::{Backoff, Health, Role},
+};
+use crate::{
+    grpc::{Client, ClientConfig, EndpointError},
+    metrics as names,
+};
+use metrics::gauge;
+use parking_lot::Mutex;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
+use tandem_membership::{Heartbeat, MEMBERS_MAX, WorkerId};
+use tandem_primitives::keccak256;
+use tokio::runtime::Handle;
+use tracing::{info, warn};
+
+/// One worker.
+pub struct Worker {
+    pub id: WorkerId,
+    endpoint: String,
+    pub client: Arc<Client>,
+    health: Mutex<Health>,
+    backoff: Backoff,
+}
+
+impl Worker {
+    /// It was in time, or is to answer because nobody else is there.
+    pub fn trust(&self) {
+        self.health.lock().trust(self.client.connections());
+    }
+
+    /// It was late or lost, or had no roots.
+    pub fn fail(&self) {
+        self.health.lock().fail(Instant::now(), &self.backoff);
+    }
+
+    /// It gave wrong roots.
+    pub fn quarantine(&self, until: Instant) {
+        self.health.lock().quarantine(until);
+    }
+}
+
+/// The workers that can be used now. Those that have no connection are in neither list.
+#[derive(Default)]
+pub struct Team {
+    /// They answer.
+    pub active: Vec<Arc<Worker>>,
+    /// They get blocks beside those.
+    pub trial: Vec<Arc<Worker>>,
+}
+
+/// All workers.
+pub struct Roster {
+    configured: Vec<(WorkerId, String)>,
+    client: ClientConfig,
+    backoff: Backoff,
+    runtime: Handle,
+    workers: BTreeMap<WorkerId, Arc<Worker>>,
+    /// What is to be remembered of workers that are gone.
+    gone: BTreeMap<WorkerId, Health>,
+}
+
+impl Roster {
+    /// The configured workers alone.
+    ///
+    /// # Errors
+    /// When one of them is no endpoint.
+    pub fn new(config: &Config, runtime: &Handle) -> Result<Self, EndpointError> {
+        let configured = config.endpoints.iter();
+        let configured = configured.filter_map(|endpoint| Some((name(endpoint)?, endpoint.clone())));
+        let mut roster = Self {
+            configured: configured.collect(),
+            client: config.client(),
+            backoff: config.backoff(),
+            runtime: runtime.clone(),
+            workers: BTreeMap::new(),
+            gone: BTreeMap::new(),
+        };
+        for (id, endpoint) in roster.configured.clone() {
+            let worker = roster.connect(id.clone(), endpoint, Health::default())?;
+            roster.workers.insert(id, worker);
+        }
+        Ok(roster)
+    }
+
+    /// These are alive by the bus, beside those that are configured. A connection is made to each one
+    /// that is new, in the background; those to workers that are gone end.
+    pub fn set_heard(&mut self, heard: &[Heartbeat], now: Instant) {
+        let heard = heard.iter().map(|heartbeat| (&heartbeat.id, &heartbeat.endpoint));
+        let configured = self.configured.iter().map(|(id, endpoint)| (id, endpoint));
+        let (mut members, mut endpoints) = (BTreeMap::new(), BTreeSet::new());
+        for (id, endpoint) in configured.chain(heard) {
+            // One that is configured may be heard too, by another name.
+            if members.len() < MEMBERS_MAX && endpoints.insert(endpoint.clone()) {
+                members.entry(id.clone()).or_insert_with(|| endpoint.clone());
+            }
+        }
+        self.gone.retain(|_, health| health.is_marked(now));
+        let mut before = std::mem::take(&mut self.workers);
+        for (id, endpoint) in members {
+            let known = before.remove(&id);
+            let worker = match known {
+                Some(worker) if worker.endpoint == endpoint => Ok(worker),
+                known => {
+                    let health = known.map(|worker| worker.health.lock().clone());
+                    let health = health.or_else(|| self.gone.remove(&id)).unwrap_or_default();
+                    self.connect(id.clone(), endpoint, health)
+                }
+            };
+            match worker {
+                Ok(worker) => drop(self.workers.insert(id, worker)),
+                Err(error) => warn!(worker = %id, %error, "worker cannot be used"),
+            }
+        }
+        for (id, worker) in before {
+            info!(worker = %id, "worker is gone");
+            let health = worker.health.lock().clone();
+            if health.is_marked(now) && self.gone.len() < MEMBERS_MAX {
+                self.gone.insert(id, health);
+            }
+        }
+    }
+
+    fn connect(
+        &self,
+        id: WorkerId,
+        endpoint: String,
+        health: Health,
+    ) -> Result<Arc<Worker>, EndpointError> {
+        let client = Client::connect(&endpoint, self.client.clone(), &self.runtime)?;
+        info!(worker = %id, endpoint, "worker is there");
+        let (health, backoff) = (Mutex::new(health), self.backoff);
+        Ok(Arc::new(Worker { id, endpoint, client, health, backoff }))
+    }
+
+    /// All that have a connection.
+    pub fn connected(&self) -> Vec<Arc<Worker>> {
+        self.workers.values().filter(|worker| worker.client.is_connected()).cloned().collect()
+    }
+
+    /// Who can be used now, ordered by name. Where nobody has shown yet that it is in time, those who
+    /// have never failed are taken at their word.
+    pub fn team(&self, now: Instant) -> Team {
+        let mut team = Team::default();
+        let (mut suspended, mut quarantined) = (0, 0);
+        for worker in self.workers.values() {
+            let role = worker.health.lock().role(now, worker.client.connections());
+            match role {
+                Role::Suspended => suspended += 1,
+                Role::Quarantined => quarantined += 1,
+                _ if !worker.client.is_connected() => {}
+                Role::Active => team.active.push(worker.clone()),
+                Role::Trial => team.trial.push(worker.clone()),
+            }
+        }
+        if team.active.is_empty() {
+            let trial = std::mem::take(&mut team.trial);
+            let blameless = |worker: &Arc<Worker>| worker.health.lock().is_blameless();
+            (team.active, team.trial) = trial.into_iter().partition(blameless);
+            team.active.iter().for_each(|worker| worker.trust());
+        }
+        let counts = [
+            ("active", team.active.len()),
+            ("trial", team.trial.len()),
+            ("suspended", suspended),
+            ("quarantined", quarantined),
+        ];
+        for (state, count) in counts {
+            gauge!(names::FLEET_WORKERS, "state" => state).set(count as f64);
+        }
+        team
+    }
+}
+
+/// The name of a configured worker: its address, so that it keeps its shards over restarts.
+fn name(endpoint: &str) -> Option<WorkerId> {
+    let address = endpoint.rsplit("://").next().unwrap_or(endpoint);
+    let short = || format!("{:x}", keccak256(endpoint));
+    address.parse().or_else(|_| short().parse()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn heard(name: &str, endpoint: &str) -> Heartbeat {
+        Heartbeat {
+            id: name.parse().unwrap(),
+            incarnation: 1,
+            sequence: 1,
+            endpoint: endpoint.into(),
+            interval: Duration::from_secs(1),
+            leaving: false,
+        }
+    }
+
+    #[test]
+    fn workers_are_those_configured_and_those_heard_each_once() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let endpoints = vec!["http://127.0.0.1:1".into(), "http://127.0.0.1:2".into()];
+        let config = Config { endpoints, ..Config::default() };
+        let mut roster = Roster::new(&config, runtime.handle()).unwrap();
+        let names = |roster: &Roster| {
+            roster.workers.keys().map(|id| id.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&roster), ["127.0.0.1:1", "127.0.0.1:2"]);
+        let now = Instant::now();
+        let [a, b] = [heard("a", "http://127.0.0.1:2"), heard("b", "http://127.0.0.1:3")];
+        roster.set_heard(&[a, b.clone()], now);
+        assert_eq!(names(&roster), ["127.0.0.1:1", "127.0.0.1:2", "b"]);
+        let client = roster.workers[&b.id].client.clone();
+        roster.set_heard(&[b.clone()], now);
+        assert!(Arc::ptr_eq(&client, &roster.workers[&b.id].client), "the connection stays");
+        roster.workers[&b.id].quarantine(now + Duration::from_secs(60));
+        roster.set_heard(&[], now);
+        assert_eq!(names(&roster), ["127.0.0.1:1", "127.0.0.1:2"]);
+        roster.set_heard(&[heard("b", "http://127.0.0.1:4")], now);
+        let role = roster.workers[&b.id].health.lock().role(now, 0);
+        assert_eq!(role, Role::Quarantined, "going away does not help");
+        assert!(roster.team(now).active.is_empty(), "nobody is connected");
+    }
+
+    #[test]
+    fn a_long_address_has_a_name_too() {
+        assert_eq!(name("https://worker:9601").unwrap().as_str(), "worker:9601");
+        let long = format!("http://{}:9601", "x".repeat(80));
+        assert_eq!(name(&long).unwrap().as_str().len(), 64);
+    }
+}

@@ -1,0 +1,59 @@
+//! Workers that show what they can do.
+
+use super::{
+    core::Done,
+    gather::Part,
+};
+use crossbeam_channel::TryRecvError;
+use std::time::Instant;
+use tandem_primitives::{BlockId, Shard, ShardSet, SubtrieRoot};
+
+/// A block at a worker on trial. It may still be at work on it when the next block begins.
+pub struct Trial {
+    pub part: Part,
+    pub block: BlockId,
+    /// What the others answered, `None` when the block was refused, so that nobody knows what is
+    /// right.
+    roots: Option<[SubtrieRoot; Shard::COUNT]>,
+    /// Until when it has time.
+    until: Instant,
+}
+
+/// What became of a trial.
+pub enum Verdict {
+    InTime,
+    /// Or it has no roots.
+    Late,
+    /// These shards' roots are not those of the others.
+    Wrong(ShardSet),
+}
+
+impl Trial {
+    /// The block's trials, once its roots are in and it is known whether it was refused.
+    pub fn of(done: &mut Done, refused: bool) -> Vec<Self> {
+        let (block, until) = (done.block, done.trials_end);
+        let roots = (!refused).then_some(&done.roots);
+        let parts = std::mem::take(&mut done.trials).into_iter();
+        parts.map(|part| Self { part, block, roots: roots.cloned(), until }).collect()
+    }
+
+    /// What became of it, `None` while it has time left.
+    pub fn verdict(&mut self, now: Instant) -> Option<Verdict> {
+        let session = &mut self.part.session;
+        let answer = match session.answer().try_recv() {
+            Ok(answer) => answer,
+            Err(TryRecvError::Empty) if now < self.until && !session.has_failed() => return None,
+            Err(_) => return Some(Verdict::Late),
+        };
+        let in_time = answer.at <= self.until;
+        let Ok(answer) = session.take(answer) else { return Some(Verdict::Late) };
+        let right = self.roots.as_ref().unwrap_or(&answer.roots);
+        let differs = |shard: &Shard| answer.roots[shard.index()] != right[shard.index()];
+        let wrong: ShardSet = session.shards().iter().filter(differs).collect();
+        Some(match in_time {
+            _ if !wrong.is_empty() => Verdict::Wrong(wrong),
+            true => Verdict::InTime,
+            false => Verdict::Late,
+        })
+    }
+}

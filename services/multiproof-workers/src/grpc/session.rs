@@ -1,0 +1,150 @@
+//! One block on its way through a connection.
+
+use super::{
+    client::Shared,
+    connection::{Answered, Connection},
+};
+use crate::metrics as names;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use metrics::counter;
+use std::sync::Arc;
+use tandem_primitives::ShardSet;
+use tandem_proto::{
+    convert::{Command, SessionCommand},
+    multiproof::{Begin, Error, ProofSession, ShardRoots, StateUpdate},
+};
+use tandem_telemetry::traceparent;
+use tracing::{Span, debug, warn};
+
+/// A block, or some of its shards, at the workers behind one connection.
+pub struct RemoteSession {
+    shared: Arc<Shared>,
+    connection: Arc<Connection>,
+    id: u64,
+    shards: ShardSet,
+    answer: Receiver<Answered>,
+    finished: bool,
+    answered: bool,
+    /// The connection takes no more.
+    failed: bool,
+    /// Whether to wait for room in the queue.
+    waits: bool,
+}
+
+impl RemoteSession {
+    /// Opens a block, `None` when the connection is lost. One that does not wait for room in the queue
+    /// fails where there is none.
+    pub fn begin(
+        shared: &Arc<Shared>,
+        connection: Arc<Connection>,
+        begin: Begin,
+        waits: bool,
+    ) -> Option<Self> {
+        let id = shared.next_session();
+        let answer = connection.expect(id)?;
+        let (shared, shards) = (shared.clone(), begin.shards);
+        let session = Self {
+            shared,
+            connection,
+            id,
+            shards,
+            answer,
+            finished: false,
+            answered: false,
+            failed: false,
+            waits,
+        };
+        let traceparent = traceparent(&Span::current()).unwrap_or_default();
+        session.send(Command::Begin { begin, traceparent }).then_some(session)
+    }
+
+    /// The shards that are asked for.
+    pub fn shards(&self) -> ShardSet {
+        self.shards
+    }
+
+    /// Where the answer comes out, one at most; it is to be given to [`Self::take`].
+    pub fn answer(&self) -> &Receiver<Answered> {
+        &self.answer
+    }
+
+    /// Whether something could not be sent, so that there will be no roots.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// The roots of an answer that came.
+    pub fn take(&mut self, answer: Answered) -> Result<ShardRoots, Error> {
+        self.answered = true;
+        let roots = answer.result?;
+        if roots.shards.contains_all(self.shards) {
+            return Ok(roots);
+        }
+        let missing = self.shards.difference(roots.shards);
+        Err(Error::Trie(format!("the workers have no roots of the shards {missing}")))
+    }
+
+    /// Whether to send this: an answer before the end is an error.
+    fn takes(&self, update: &StateUpdate) -> bool {
+        let wanted = self.shards == ShardSet::ALL
+            || update.accounts.iter().any(|account| self.shards.contains(account.shard()));
+        wanted && !self.failed && self.answer.is_empty()
+    }
+
+    fn send(&self, command: Command) -> bool {
+        let command = SessionCommand { session: self.id, command };
+        if !self.waits {
+            return self.connection.try_send(command, 0).is_ok();
+        }
+        let wait = self.shared.config.answer_wait();
+        self.connection.send(command, &self.shared.runtime, wait).is_ok()
+    }
+}
+
+impl ProofSession for RemoteSession {
+    fn update(&mut self, update: Arc<StateUpdate>) {
+        if self.takes(&update) {
+            self.failed = !self.send(Command::Update(update));
+        }
+    }
+
+    fn finish(&mut self) {
+        self.finished = true;
+        if !self.failed && self.answer.is_empty() {
+            self.failed = !self.send(Command::Finish);
+        }
+    }
+
+    fn roots(mut self: Box<Self>) -> Result<ShardRoots, Error> {
+        if !self.finished {
+            self.finish();
+        }
+        if self.failed {
+            // With the reason, if the connection ended with one.
+            return self.answer.try_recv().map_or(Err(Error::Unavailable), |answer| answer.result);
+        }
+        match self.answer.recv_timeout(self.shared.config.answer_wait()) {
+            Ok(answer) => self.take(answer),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::Unavailable),
+            Err(RecvTimeoutError::Timeout) => {
+                counter!(names::TIMEOUTS).increment(1);
+                warn!("the workers did not answer in time");
+                Err(Error::Unavailable)
+            }
+        }
+    }
+}
+
+impl Drop for RemoteSession {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        self.connection.forget(self.id);
+        let command = SessionCommand { session: self.id, command: Command::Cancel };
+        // One that is lost leaves the block open until the next one begins.
+        if self.connection.try_send(command, 0).is_err() {
+            debug!("no room for a cancel");
+        }
+    }
+}

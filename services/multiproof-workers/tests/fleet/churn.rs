@@ -1,0 +1,134 @@
+//! Workers that come and go between blocks and within them.
+
+use crate::{
+    network::Network,
+    pods::{Pods, as_executor},
+    support::{Chain, Made, Random, prove, state_root},
+};
+use std::time::Duration;
+use tandem_multiproof_workers::fleet::Config;
+use tandem_primitives::ShardSet;
+use tandem_proto::multiproof::{Error, ProofApi, ShardRoots};
+
+/// Workers are tried again at once, and nobody is waited for for long.
+fn hasty() -> Config {
+    Config {
+        late_ms_max: 400,
+        suspend_ms_min: 10,
+        suspend_ms_max: 40,
+        keep_alive_ms: 500,
+        ..Config::default()
+    }
+}
+
+/// Something happens to one of the pods, or to none.
+fn disturb(pods: &mut Pods, chain: &Chain, random: &mut Random) {
+    let at = random.below(pods.pods.len() as u64) as usize;
+    let pod = &mut pods.pods[at];
+    match random.below(14) {
+        0 => pod.kill(),
+        1 => pod.network.set(Network::Cut),
+        2 => pod.network.set(Network::Silent),
+        3 => pod.network.set(Network::Slow(Duration::from_millis(20))),
+        4..=7 => pod.revive(chain),
+        _ => {}
+    }
+}
+
+/// A block fed to the fleet, disturbed in between.
+fn prove_disturbed(
+    pods: &mut Pods,
+    chain: &Chain,
+    made: &Made,
+    random: &mut Random,
+) -> Result<ShardRoots, Error> {
+    let fleet = pods.fleet.clone();
+    let mut session = fleet.begin(made.begin())?;
+    for update in &made.updates {
+        if random.one_in(6) {
+            fleet.foresee(made.block.id.hash, chain.foresight(made, random));
+        }
+        if random.one_in(24) {
+            disturb(pods, chain, random);
+        }
+        session.update(update.clone());
+    }
+    session.finish();
+    if random.one_in(8) {
+        disturb(pods, chain, random);
+    }
+    session.roots()
+}
+
+/// A chain of random blocks with forks and refusals at so many pods, next to one worker.
+fn run(count: usize, blocks: usize, seed: u64) {
+    println!("{count} pods, seed {seed}");
+    let mut chain = Chain::new();
+    let mut random = Random(seed);
+    let mut pods = Pods::start(&chain, count, hasty());
+    let one = chain.workers(1, chain.storage.clone());
+    let (mut before, mut head) = (chain.genesis, chain.genesis);
+    let mut last = None;
+    for number in 0..blocks {
+        if random.one_in(4) {
+            disturb(&mut pods, &chain, &mut random);
+        }
+        let parent = if random.one_in(8) { before } else { head };
+        let made = chain.make(parent, 1 + random.below(20) as usize, &mut random);
+        if random.one_in(8) {
+            // Given up half way.
+            let mut session = pods.fleet.begin(made.begin()).unwrap();
+            session.update(made.updates[0].clone());
+        }
+        let got = prove_disturbed(&mut pods, &chain, &made, &mut random).unwrap();
+        let want = prove(&*one, &made).unwrap();
+        assert_eq!(got.roots, want.roots, "block {number}, {count} pods, seed {seed}");
+        assert_eq!((got.shards, state_root(&got)), (ShardSet::ALL, made.root));
+        if random.one_in(8) {
+            pods.fleet.discard(made.block.id.hash);
+            one.discard(made.block.id.hash);
+            continue;
+        }
+        chain.commit(&made);
+        (before, head) = (parent, made.block.id);
+        if random.one_in(3) {
+            chain.make_head(head);
+        }
+        last = Some(made);
+    }
+    // Once they are left in peace, they share the shards again.
+    for pod in &mut pods.pods {
+        pod.revive(&chain);
+    }
+    let shared = |pods: &Pods, block| {
+        pods.hold(block) == ShardSet::ALL
+            && pods.pods.iter().all(|pod| !pod.holds(block).is_empty())
+    };
+    let made = pods.extend_until(&mut chain, last.unwrap(), &mut random, shared);
+    let next = chain.make(made.block.id, 9, &mut random);
+    assert_eq!(as_executor(&*pods.fleet, &next).unwrap().0, next.root);
+    one.stop();
+    pods.local.stop();
+}
+
+const SEED: u64 = 20_261_122;
+
+#[test]
+fn one_pod_gives_the_roots_of_one_worker() {
+    run(1, 50, SEED);
+}
+
+#[test]
+fn two_pods_give_the_roots_of_one_worker() {
+    run(2, 60, SEED + 1);
+}
+
+#[test]
+fn three_pods_give_the_roots_of_one_worker() {
+    run(3, 60, SEED + 2);
+}
+
+#[test]
+fn sixteen_pods_give_the_roots_of_one_worker() {
+    run(16, 40, SEED + 3);
+}

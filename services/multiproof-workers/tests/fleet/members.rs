@@ -1,0 +1,64 @@
+//! Workers that the bus tells of.
+
+use crate::{
+    pods::{Pod, as_executor},
+    scripted::wait_until,
+    support::{Chain, Random},
+};
+use std::time::Duration;
+use tandem_multiproof_workers::{
+    fleet::{Config, Deps, Fleet},
+    membership::{Announcer, Identity, Listener},
+};
+use tokio::runtime::Runtime;
+
+#[test]
+fn workers_are_used_while_the_bus_says_that_they_are_there() {
+    let mut chain = Chain::new();
+    let mut random = Random(3);
+    let pods = [Pod::start(&chain), Pod::start(&chain)];
+    let runtime = Runtime::new().unwrap();
+    let local = chain.workers(1, chain.storage.clone());
+    let deps = Deps {
+        runtime: runtime.handle().clone(),
+        listener: Some(Listener::start(chain.bus.clone(), runtime.handle())),
+        local: local.clone(),
+    };
+    // One of them is configured too, which makes no difference.
+    let config = Config { endpoints: vec![pods[0].endpoint()], ..Config::default() };
+    let fleet = Fleet::start(&config, deps).unwrap();
+    let announce = |at: usize| {
+        let identity = Identity {
+            id: format!("worker-{at}").parse().unwrap(),
+            incarnation: 1,
+            endpoint: pods[at].endpoint(),
+            interval: Duration::from_millis(20),
+        };
+        Announcer::start(chain.bus.clone(), identity, runtime.handle())
+    };
+    let announcers = [announce(0), announce(1)];
+    wait_until(|| fleet.connected() == 2);
+    let made = chain.make(chain.genesis, 8, &mut random);
+    assert_eq!(as_executor(&*fleet, &made).unwrap(), (made.root, false));
+    chain.commit(&made);
+    let [first, second] = announcers;
+    runtime.block_on(second.leave());
+    wait_until(|| fleet.connected() == 1);
+    let made = chain.make(made.block.id, 8, &mut random);
+    assert_eq!(as_executor(&*fleet, &made).unwrap(), (made.root, false));
+    runtime.block_on(first.leave());
+    assert_eq!(fleet.connected(), 1, "the configured one stays");
+    local.stop();
+}
+
+#[test]
+fn what_is_no_endpoint_is_refused_at_the_start() {
+    let chain = Chain::new();
+    let runtime = Runtime::new().unwrap();
+    let local = chain.workers(1, chain.storage.clone());
+    let deps = Deps { runtime: runtime.handle().clone(), listener: None, local: local.clone() };
+    let config = Config { endpoints: vec!["not an address".into()], ..Config::default() };
+    let error = Fleet::start(&config, deps).err().unwrap().to_string();
+    assert!(error.contains("not an address"), "{error}");
+    local.stop();
+}
