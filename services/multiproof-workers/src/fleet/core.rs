@@ -7,12 +7,13 @@ use super::{
     gather::Part,
     patience::Patience,
     roster::{Roster, Team, Worker},
+    trial::{Trial, Verdict},
 };
 use crate::{grpc::EndpointError, membership::Listener, metrics as names};
 use metrics::counter;
 use parking_lot::{Mutex, RwLock};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     mem,
     sync::Arc,
     time::{Duration, Instant},
@@ -62,6 +63,8 @@ pub struct Core {
 struct Between {
     owners: Owners,
     last: Option<Done>,
+    /// Those that have time left.
+    trials: Vec<Trial>,
     /// The block that was discarded, until it is known whether it is tried again.
     discarded: Option<B256>,
 }
@@ -133,20 +136,17 @@ async fn follow(core: &Core, listener: Listener) {
 }
 
 impl Core {
-    /// Judges who was on trial in the last block, and learns what a discarded block was about: what
-    /// was answered for it, if this is the same one again.
+    /// Judges who is on trial, and learns what a discarded block was about: what was answered for it,
+    /// if this is the same one again.
     fn settle(&self, next: B256) -> Option<Again> {
-        let (last, discarded) = {
+        let (mut last, discarded, mut trials) = {
             let mut between = self.between.lock();
-            (between.last.take(), between.discarded.take())
+            (between.last.take(), between.discarded.take(), mem::take(&mut between.trials))
         };
-        let last = last.map(|mut done| {
-            let refused = discarded == Some(done.block.hash);
-            mem::take(&mut done.trials).into_iter().for_each(|part| {
-                self.judge(part, &done, refused);
-            });
-            done
-        });
+        if let Some(done) = &mut last {
+            trials.extend(Trial::of(done, discarded == Some(done.block.hash)));
+        }
+        self.between.lock().trials = self.judge(trials);
         let discarded = discarded?;
         if discarded == next {
             return Some(Again(last.filter(|done| done.block.hash == next)));
@@ -155,26 +155,26 @@ impl Core {
         None
     }
 
-    /// What became of a worker on trial. Of a block that was refused nobody knows the right roots.
-    fn judge(&self, mut part: Part, done: &Done, refused: bool) {
-        let Ok(answer) = part.session.answer().try_recv() else { return part.worker.fail() };
-        let in_time = answer.at <= done.trials_end;
-        match part.session.take(answer) {
-            Ok(roots) => {
-                let differs = |shard: &Shard| {
-                    roots.roots[shard.index()] != done.roots[shard.index()]
-                };
-                let wrong: ShardSet = part.session.shards().iter().filter(differs).collect();
-                if !wrong.is_empty() && !refused {
-                    self.quarantine(&part.worker, done.block, wrong);
-                } else if in_time {
-                    part.worker.trust();
-                } else {
-                    part.worker.fail();
+    /// Gives those back that have time left. Who was in time, or wrong, has nothing more to show.
+    fn judge(&self, mut trials: Vec<Trial>) -> Vec<Trial> {
+        let now = Instant::now();
+        let mut judged = BTreeSet::new();
+        trials.retain_mut(|trial| {
+            let worker = trial.part.worker.clone();
+            match trial.verdict(now) {
+                None => return true,
+                Some(Verdict::Late) => {
+                    worker.fail();
+                    return false;
                 }
+                Some(Verdict::InTime) => worker.trust(),
+                Some(Verdict::Wrong(shards)) => self.quarantine(&worker, trial.block, shards),
             }
-            Err(_) => part.worker.fail(),
-        }
+            judged.insert(worker.id.clone());
+            false
+        });
+        trials.retain(|trial| !judged.contains(&trial.part.worker.id));
+        trials
     }
 
     /// A block was refused for good.

@@ -37,6 +37,7 @@ mod gather;
 mod health;
 mod patience;
 mod roster;
+mod trial;
 
 pub use self::core::{Deps, Fleet};
 pub use config::Config;
