@@ -9,6 +9,9 @@ use tandem_proto::multiproof::{Begin, Error};
 use tandem_trie::ShardTrie;
 use tracing::warn;
 
+/// How often the base may move while a branch is put together.
+const RESOLVE_MAX: usize = 8;
+
 impl Owner {
     /// Closes the shards that wait for nothing, once all updates are in, and answers when all are
     /// closed. False when there was nothing to try.
@@ -249,35 +252,52 @@ impl Owner {
         parent: B256,
         shards: ShardSet,
     ) -> Result<Branch, Error> {
-        let base = self.load_missing(parent)?;
-        let branch = self.layers.read().branch(parent);
-        let lacking = self.layers.read().lacking(&branch, shards);
-        for block in lacking {
-            let Some((number, parent)) = self.layers.read().parent(&block) else { continue };
-            // The base has what it stands at or above: of that no reader asks the layers in vain.
-            if number <= base.number {
-                continue;
+        self.load_missing(parent)?;
+        let mut base = BlockId::default();
+        for _ in 0..RESOLVE_MAX {
+            base = self.storage.checkpoint()?.base;
+            self.drop_contained(parent, &base);
+            let branch = self.layers.read().branch(parent);
+            if !branch.reaches(&base.hash) {
+                break;
             }
-            if let Some(diff) = self.storage.trie_diff(block)? {
-                let block = BlockId::new(number, block);
-                self.layers.write().insert(block, parent, ShardSet::ALL, diff);
+            if self.complete(&branch, shards)? {
+                return Ok(self.layers.read().branch(parent));
             }
         }
-        let branch = self.layers.read().branch(parent);
-        let base = self.storage.checkpoint()?.base;
-        if branch.reaches(&base.hash) {
-            Ok(branch)
-        } else {
-            Err(Error::ParentUnreachable { parent, base })
+        Err(Error::ParentUnreachable { parent, base })
+    }
+
+    /// Drops the layers of the branch that the base contains. Where one of them does not tell of a
+    /// shard, what lies below it is older than the base.
+    fn drop_contained(&mut self, parent: B256, base: &BlockId) {
+        let mut layers = self.layers.write();
+        let branch = layers.branch(parent);
+        let contained = branch.hashes().iter().position(|block| *block == base.hash);
+        for block in &branch.hashes()[..contained.map_or(0, |at| at + 1)] {
+            layers.remove(block);
         }
     }
 
-    /// Loads the layers of the branch that are not here at all. Returns where the base stands.
-    fn load_missing(&mut self, parent: B256) -> Result<BlockId, Error> {
+    /// Makes all layers of the branch tell of these shards. False when one of the blocks is not
+    /// pending any more, as the base has moved up to it.
+    fn complete(&mut self, branch: &Branch, shards: ShardSet) -> Result<bool, Error> {
+        let lacking = self.layers.read().lacking(branch, shards);
+        for block in lacking {
+            let Some((number, parent)) = self.layers.read().parent(&block) else { continue };
+            let Some(diff) = self.storage.trie_diff(block)? else { return Ok(false) };
+            let block = BlockId::new(number, block);
+            self.layers.write().insert(block, parent, ShardSet::ALL, diff);
+        }
+        Ok(true)
+    }
+
+    /// Loads the layers of the branch that are not here at all.
+    fn load_missing(&mut self, parent: B256) -> Result<(), Error> {
         let branch = self.layers.read().branch(parent);
         let base = self.storage.checkpoint()?.base;
         if branch.reaches(&base.hash) {
-            return Ok(base);
+            return Ok(());
         }
         let pending: HashMap<B256, (BlockId, B256)> = self
             .storage
@@ -297,6 +317,6 @@ impl Owner {
                 block = layers.branch(block).bottom();
             }
         }
-        Ok(base)
+        Ok(())
     }
 }

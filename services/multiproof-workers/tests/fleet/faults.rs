@@ -184,6 +184,8 @@ fn without_workers_this_process_computes() {
     let mut chain = Chain::new();
     let pods = Pods::start(&chain, 0, Config::default());
     let last = extend(&pods, &mut chain, 10, &mut Random(12));
-    let status = pods.local.status().unwrap();
-    assert_eq!((status.tip, status.shards), (Some(last.block.id.hash), ShardSet::ALL));
+    crate::scripted::wait_until(|| {
+        let status = pods.local.status().unwrap();
+        (status.tip, status.shards) == (Some(last.block.id.hash), ShardSet::ALL)
+    });
 }
