@@ -3,9 +3,7 @@ use bytes::Bytes;
 use proptest::{option, prelude::*};
 use prost::Message;
 use std::{fmt::Debug, sync::Arc};
-use tandem_primitives::{
-    AccountUpdate, B256, NodeChange, Shard, ShardSet, TrieDiff, WalkTarget,
-};
+use tandem_primitives::{AccountUpdate, B256, NodeChange, Shard, ShardSet, TrieDiff, WalkTarget};
 use tandem_proto::{
     convert::{TrieDiffParts, UpdateParts},
     event::ChainEvent,

@@ -3,8 +3,8 @@
 use proptest::{collection::vec, option, prelude::*};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tandem_primitives::{
-    Account, AccountUpdate, B256, BlockId, Bytes, EMPTY_CODE_HASH, NodeChange, ShardSet, SlotUpdate,
-    StateDiff, TrieDiff, U256, WalkTarget,
+    Account, AccountUpdate, B256, BlockId, Bytes, EMPTY_CODE_HASH, NodeChange, ShardSet,
+    SlotUpdate, StateDiff, TrieDiff, U256, WalkTarget,
 };
 use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand},

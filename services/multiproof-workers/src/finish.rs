@@ -1,8 +1,6 @@
 //! How a block ends for an owner, and from where the next one starts.
 
-use crate::{
-    block::Places, board::Held, layers::Branch, message::OwnerRoots, owner::Owner,
-};
+use crate::{block::Places, board::Held, layers::Branch, message::OwnerRoots, owner::Owner};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tandem_primitives::{B256, BlockId, Shard, ShardSet, TrieDiff};
 use tandem_proto::multiproof::{Begin, Error};

@@ -236,7 +236,10 @@ mod tests {
         let other = diff(&[(None, &[1], Some(b"x"))], &[]);
         layers.insert(id(1), id(0).hash, set(0b010), other);
         layers.insert(id(1), id(0).hash, ShardSet::ALL, whole.clone());
-        assert_eq!(layers.bytes(), whole.byte_len() + layers.tree.get(&id(2).hash).unwrap().diff.byte_len());
+        assert_eq!(
+            layers.bytes(),
+            whole.byte_len() + layers.tree.get(&id(2).hash).unwrap().diff.byte_len()
+        );
         let branch = layers.branch(id(1).hash);
         assert_eq!(layers.lacking(&branch, ShardSet::ALL), []);
         assert_eq!(node(&layers, &branch, None, &[1]), Some(Some(&b"a"[..])));
@@ -245,7 +248,10 @@ mod tests {
         assert_eq!(node(&layers, &branch, Some(&token), &[4]), Some(None), "wiped");
         layers.remove(&id(1).hash);
         layers.remove(&id(2).hash);
-        assert_eq!((layers.bytes(), layers.changes.is_empty(), layers.wipes.is_empty()), (0, true, true));
+        assert_eq!(
+            (layers.bytes(), layers.changes.is_empty(), layers.wipes.is_empty()),
+            (0, true, true)
+        );
     }
 
     proptest! {

@@ -116,6 +116,7 @@ pub fn describe_fleet() {
     let text = "Blocks that a worker did not answer (reason=late, lost, error)";
     describe_counter!(FAILURES, count, text);
     describe_counter!(QUARANTINES, count, "Times that a worker was found to give wrong roots");
-    let text = "Blocks with shards that were computed in this process (reason=nobody, missing, again)";
+    let text =
+        "Blocks with shards that were computed in this process (reason=nobody, missing, again)";
     describe_counter!(COMPUTED_LOCALLY, count, text);
 }

@@ -291,7 +291,8 @@ impl ProofApi for Fleet {
         }
         let team = core.roster.lock().team(Instant::now());
         let parts = core.open(begin, &team);
-        let trials = if team.trial.is_empty() { Vec::new() } else { core.open_trials(begin, &team) };
+        let trials =
+            if team.trial.is_empty() { Vec::new() } else { core.open_trials(begin, &team) };
         let local = if parts.is_empty() {
             counter!(names::COMPUTED_LOCALLY, "reason" => "nobody").increment(1);
             Some(core.local.begin(begin)?)

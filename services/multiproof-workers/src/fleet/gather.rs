@@ -63,8 +63,7 @@ impl Gathered {
         let mut took = Vec::with_capacity(asked);
         while !parts.is_empty() {
             let usual = patience.wait(executed, &took, asked);
-            let until =
-                |part: &Part| finished + if part.cold { patience.max } else { usual };
+            let until = |part: &Part| finished + if part.cold { patience.max } else { usual };
             let Some(ready) = wait_until(&parts, parts.iter().map(until).min()) else {
                 let now = Instant::now();
                 parts.retain(|part| {

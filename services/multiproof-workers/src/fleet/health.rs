@@ -100,8 +100,7 @@ impl Health {
 mod tests {
     use super::*;
 
-    const BACKOFF: Backoff =
-        Backoff { min: Duration::from_secs(1), max: Duration::from_secs(10) };
+    const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(10) };
 
     #[test]
     fn a_newcomer_is_on_trial_until_it_was_in_time() {

@@ -73,7 +73,8 @@ impl Roster {
     /// When one of them is no endpoint.
     pub fn new(config: &Config, runtime: &Handle) -> Result<Self, EndpointError> {
         let configured = config.endpoints.iter();
-        let configured = configured.filter_map(|endpoint| Some((name(endpoint)?, endpoint.clone())));
+        let configured =
+            configured.filter_map(|endpoint| Some((name(endpoint)?, endpoint.clone())));
         let mut roster = Self {
             configured: configured.collect(),
             client: config.client(),

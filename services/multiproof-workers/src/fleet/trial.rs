@@ -1,9 +1,6 @@
 //! Workers that show what they can do.
 
-use super::{
-    core::Done,
-    gather::Part,
-};
+use super::{core::Done, gather::Part};
 use crossbeam_channel::TryRecvError;
 use std::time::Instant;
 use tandem_primitives::{BlockId, Shard, ShardSet, SubtrieRoot};

@@ -19,9 +19,7 @@ use tandem_primitives::B256;
 use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand},
     limits::PROOF_MESSAGE_BYTES_MAX,
-    multiproof::{
-        Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, Status,
-    },
+    multiproof::{Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, Status},
     wire::multiproof_workers::v1::{self, multiproof_workers_client::MultiproofWorkersClient},
 };
 use tandem_rpc::{EndpointError, Peer, Server};

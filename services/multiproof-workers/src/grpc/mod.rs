@@ -28,7 +28,7 @@ mod server;
 mod session;
 
 pub use client::{Client, ClientConfig};
-pub use server::Server;
 pub(crate) use connection::Answered;
+pub use server::Server;
 pub(crate) use session::RemoteSession;
 pub use tandem_rpc::EndpointError;

@@ -141,12 +141,8 @@ fn nobody_builds_on_a_trie_diff_that_does_not_fit_its_block() {
 fn worked_around(disturbance: Network) {
     let mut chain = Chain::new();
     let mut random = Random(11);
-    let config = Config {
-        late_ms_max: 500,
-        suspend_ms_min: 50,
-        suspend_ms_max: 200,
-        ..Config::default()
-    };
+    let config =
+        Config { late_ms_max: 500, suspend_ms_min: 50, suspend_ms_max: 200, ..Config::default() };
     let pods = Pods::start(&chain, 3, config);
     let made = chain.make(chain.genesis, 8, &mut random);
     assert_eq!(as_executor(&*pods.fleet, &made).unwrap().0, made.root);

@@ -73,9 +73,7 @@ async fn pump(
         if let Ok(Network::Slow(delay)) = passes {
             tokio::time::sleep(delay).await;
         }
-        if passes.is_err()
-            || to.write_all(&buffer[..read]).await.is_err()
-        {
+        if passes.is_err() || to.write_all(&buffer[..read]).await.is_err() {
             return;
         }
     }
