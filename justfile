@@ -22,6 +22,10 @@ bin:
 demo *ARGS: build
     {{ target }}/release/tandem demo --corpus corpora/demo {{ ARGS }}
 
+# Run the six services as processes, with the flags of `tandem node`, such as --datadir DIR
+cluster *ARGS: build
+    {{ target }}/release/tandem cluster {{ ARGS }}
+
 # Run all tests
 test *ARGS:
     cargo test --release --locked --workspace {{ ARGS }}

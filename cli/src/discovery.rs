@@ -1,31 +1,19 @@
 //! `tandem discovery`: discovery and peer-table without the rest of a node.
 
-use crate::{
-    node::{TelemetryArgs, reactor},
-    operations::OperationsArgs,
-    peer_table::TableArgs,
-};
-use anyhow::{Context, ensure};
+use crate::{peer_table::TableArgs, service::ServiceArgs};
+use anyhow::ensure;
 use std::{
     net::IpAddr,
     path::PathBuf,
     process::ExitCode,
     str::FromStr,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 use tandem_chain::ChainSpec;
-use tandem_cluster::{Network, Peers};
+use tandem_cluster::{Network, role};
 use tandem_discv4::{ForkId, fork_id};
 use tandem_policy::Lookups;
 use tandem_primitives::B256;
-use tokio::{
-    runtime::Handle,
-    signal::unix::{SignalKind, signal},
-};
-use tracing::info;
-
-/// How often a line says how far it is.
-const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 /// Options of `tandem discovery`.
 #[derive(clap::Args)]
@@ -41,13 +29,11 @@ pub struct Args {
     #[command(flatten)]
     table: TableArgs,
     #[command(flatten)]
-    operations: OperationsArgs,
-    #[command(flatten)]
-    telemetry: TelemetryArgs,
+    service: ServiceArgs,
 }
 
 /// Options of discovery, shared by the commands that run it.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct DiscoveryArgs {
     /// Address that discovery listens on [default: 0.0.0.0]
     #[arg(long = "discovery.addr", value_name = "IP")]
@@ -130,11 +116,7 @@ impl DiscoveryArgs {
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    reactor()?.block_on(serve(args))
-}
-
-async fn serve(args: Args) -> anyhow::Result<ExitCode> {
-    let mut config = args.operations.settings(&args.datadir)?;
+    let mut config = args.service.operations.settings(&args.datadir)?;
     ensure!(
         args.peer_table.is_none() || !args.table.is_given(),
         "--peers.target and --peers.connected are for the process of the table",
@@ -142,49 +124,10 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     args.table.apply(&mut config.peer_table);
     args.discovery.apply(&mut config.discovery);
     let fork_id = config.discovery.network.and_then(current_fork_id);
-    let telemetry = args.telemetry.start("info")?;
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-    let (elsewhere, runtime) = (args.peer_table, Handle::current());
-    let start = move || {
-        let started = match elsewhere {
-            Some(url) => Peers::start_over(&url, &config.discovery, fork_id, &runtime),
-            None => Peers::start(config, fork_id),
-        };
-        started.context("start discovery")
-    };
-    let mut peers = tokio::task::spawn_blocking(start).await??;
-    if let Some(address) = args.operations.metrics() {
-        peers.serve_metrics(address, &telemetry).await?;
-    }
-    let mut ticks = tokio::time::interval(REPORT_EVERY);
-    ticks.tick().await;
-    let code = loop {
-        tokio::select! {
-            _ = terminate.recv() => break ExitCode::SUCCESS,
-            _ = interrupt.recv() => break ExitCode::SUCCESS,
-            () = peers.failed() => break ExitCode::FAILURE,
-            _ = ticks.tick() => report(&peers).await,
-        }
-    };
-    info!("stopping");
-    tokio::task::spawn_blocking(move || peers.stop()).await?;
-    tokio::task::spawn_blocking(move || telemetry.shutdown()).await?;
-    Ok(code)
-}
-
-async fn report(peers: &Peers) {
-    let status = peers.status();
-    let table = peers.table();
-    let Ok(Ok(stats)) = tokio::task::spawn_blocking(move || table.stats()).await else { return };
-    info!(
-        contacts = stats.contacts,
-        proven = stats.proven,
-        received = status.packets_received,
-        sent = status.packets_sent,
-        dropped = status.packets_dropped,
-        "discovery",
-    );
+    let elsewhere = args.peer_table;
+    args.service.run(config, async move |process, config, _| {
+        role::discovery(process, config, elsewhere, fork_id).await
+    })
 }
 
 /// What a node of this network says that follows it. Nobody here follows the chain, so the clock

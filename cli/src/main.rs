@@ -2,24 +2,31 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod blob_validator;
+mod cluster;
 mod conformance;
 mod demo;
 mod discover;
 mod discovery;
 mod enr;
+mod environment;
 mod execute_witness;
+mod executor;
 mod http_client;
 mod import;
 mod init;
 mod lab;
+mod multiproof_worker;
 mod node;
 mod operations;
 mod overlap;
 mod peer_table;
 mod replay;
+mod service;
+mod storage_writer;
 mod verify;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// RocksDB and Rust share one allocator; the system's fragments under the tries' load.
@@ -48,10 +55,20 @@ enum Command {
     Import(import::Args),
     /// Run all six services in this process
     Node(node::Args),
-    /// Run discovery and the table of peers, without the rest of a node
-    Discovery(discovery::Args),
+    /// Run the six services as processes on this machine, with a NATS server where there is one
+    Cluster(cluster::Args),
+    /// Run the database in a process of its own
+    StorageWriter(storage_writer::Args),
+    /// Run the tries that give state roots in a process of their own
+    MultiproofWorker(multiproof_worker::Args),
+    /// Run the verification of blobs in a process of its own
+    BlobValidator(blob_validator::Args),
     /// Run the table of peers in a process of its own
     PeerTable(peer_table::Args),
+    /// Run discovery in a process of its own, with the table of peers or over one elsewhere
+    Discovery(discovery::Args),
+    /// Run the Engine API and the EVM in a process of their own, or stand by for another one
+    Executor(executor::Args),
     /// Crawl a network: find its nodes, and count them by fork and client
     Discover(discover::Args),
     /// Decode and encode node records (EIP-778)
@@ -76,12 +93,24 @@ fn main() -> ExitCode {
     // Named, so that traces and profilers show what they do. An error would mean that the pool is
     // there already.
     let _ = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("rayon-{n}")).build_global();
-    let result = match Cli::parse().command {
+    let program = environment::with_variables(Cli::command());
+    let matches = program.clone().get_matches();
+    let command = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
+    let result = match command {
         Command::Init(args) => init::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Node(args) => node::run(args),
-        Command::Discovery(args) => discovery::run(args),
+        Command::Cluster(args) => {
+            // Those of the command itself: the flags that were given, and from where.
+            let given = matches.subcommand().map_or(&matches, |(_, given)| given);
+            cluster::run(&args, &program, given)
+        }
+        Command::StorageWriter(args) => storage_writer::run(args),
+        Command::MultiproofWorker(args) => multiproof_worker::run(args),
+        Command::BlobValidator(args) => blob_validator::run(args),
         Command::PeerTable(args) => peer_table::run(args),
+        Command::Discovery(args) => discovery::run(args),
+        Command::Executor(args) => executor::run(args),
         Command::Discover(args) => discover::run(args),
         Command::Enr(args) => enr::run(&args),
         Command::Replay(args) => replay::main(args),

@@ -5,10 +5,10 @@ use anyhow::Context;
 use clap::ValueEnum;
 use std::{
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
-use tandem_cluster::{ClientInfo, Cluster, Ports};
+use tandem_cluster::{ClientInfo, Cluster, Config, Ports};
 use tandem_telemetry::{LogFormat, Telemetry, TraceLevel};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -21,21 +21,8 @@ pub struct Args {
     /// Genesis to write first when the data directory is empty (geth's format, .json or .json.gz)
     #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
-    /// Address of the Engine API
-    #[arg(long = "authrpc.addr", value_name = "IP", default_value = "127.0.0.1")]
-    authrpc_addr: IpAddr,
-    /// Port of the Engine API, 0 for a free one
-    #[arg(long = "authrpc.port", value_name = "PORT", default_value_t = 8551)]
-    authrpc_port: u16,
-    /// File with the secret of the Engine API's tokens, made when missing [default: DIR/jwt.hex]
-    #[arg(long = "authrpc.jwtsecret", value_name = "FILE")]
-    authrpc_jwtsecret: Option<PathBuf>,
-    /// Address of the JSON-RPC port
-    #[arg(long = "http.addr", value_name = "IP", default_value = "127.0.0.1")]
-    http_addr: IpAddr,
-    /// JSON-RPC port, 0 for a free one
-    #[arg(long = "http.port", value_name = "PORT", default_value_t = 8545)]
-    http_port: u16,
+    #[command(flatten)]
+    engine: EngineArgs,
     /// Do not look for peers
     #[arg(long)]
     disable_discovery: bool,
@@ -49,6 +36,84 @@ pub struct Args {
     policies: PolicyArgs,
     #[command(flatten)]
     telemetry: TelemetryArgs,
+}
+
+impl Args {
+    /// The data directory.
+    pub fn datadir(&self) -> &Path {
+        &self.datadir
+    }
+
+    /// The genesis to write first.
+    pub fn genesis(&self) -> Option<&Path> {
+        self.genesis.as_deref()
+    }
+
+    /// Where the node is to be reached.
+    pub fn ports(&self) -> Ports {
+        self.engine.ports(&self.datadir, self.operations.metrics())
+    }
+
+    /// Whether peers are not looked for.
+    pub fn disables_discovery(&self) -> bool {
+        self.disable_discovery
+    }
+
+    /// Whether discovery's port was given as a flag.
+    pub fn asks_for_discovery_port(&self) -> bool {
+        self.discovery.port.is_some()
+    }
+
+    /// The settings as they hold, with those of the flags.
+    pub fn settings(&self) -> anyhow::Result<Config> {
+        let mut config = self.operations.settings(&self.datadir)?;
+        self.policies.apply(&mut config.policies)?;
+        config.with_discovery = !self.disable_discovery;
+        // Several nodes on one machine are no mistake; a port asked for and taken is.
+        config.discovery_port_moves = self.discovery.port.is_none();
+        self.discovery.clone().apply(&mut config.discovery);
+        self.table.apply(&mut config.peer_table);
+        Ok(config)
+    }
+
+    /// Prints the settings if that is asked for, and nothing else is to be done then.
+    pub fn prints(&self) -> anyhow::Result<bool> {
+        self.operations.prints(&self.settings()?)
+    }
+}
+
+/// Where the Engine API and JSON-RPC are, shared by the commands that run an executor.
+#[derive(clap::Args)]
+pub struct EngineArgs {
+    /// Address of the Engine API
+    #[arg(long = "authrpc.addr", value_name = "IP", default_value = "127.0.0.1")]
+    authrpc_addr: IpAddr,
+    /// Port of the Engine API, 0 for a free one
+    #[arg(long = "authrpc.port", value_name = "PORT", default_value_t = 8551)]
+    authrpc_port: u16,
+    /// File with the secret of the Engine API's tokens, made when missing [default: jwt.hex in
+    /// the data directory, or in the working directory of a process that has none]
+    #[arg(long = "authrpc.jwtsecret", value_name = "FILE")]
+    authrpc_jwtsecret: Option<PathBuf>,
+    /// Address of the JSON-RPC port
+    #[arg(long = "http.addr", value_name = "IP", default_value = "127.0.0.1")]
+    http_addr: IpAddr,
+    /// JSON-RPC port, 0 for a free one
+    #[arg(long = "http.port", value_name = "PORT", default_value_t = 8545)]
+    http_port: u16,
+}
+
+impl EngineArgs {
+    /// The ports, the secret by default in this directory.
+    pub fn ports(&self, datadir: &Path, metrics: Option<SocketAddr>) -> Ports {
+        let secret = || datadir.join("jwt.hex");
+        Ports {
+            engine: SocketAddr::new(self.authrpc_addr, self.authrpc_port),
+            http: SocketAddr::new(self.http_addr, self.http_port),
+            metrics,
+            jwt_secret: self.authrpc_jwtsecret.clone().unwrap_or_else(secret),
+        }
+    }
 }
 
 /// Options that choose policies, shared by the commands that run services.
@@ -148,19 +213,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<ExitCode> {
-    let ports = Ports {
-        engine: SocketAddr::new(args.authrpc_addr, args.authrpc_port),
-        http: SocketAddr::new(args.http_addr, args.http_port),
-        metrics: args.operations.metrics(),
-        jwt_secret: args.authrpc_jwtsecret.unwrap_or_else(|| args.datadir.join("jwt.hex")),
-    };
-    let mut config = args.operations.settings(&args.datadir)?;
-    args.policies.apply(&mut config.policies)?;
-    config.with_discovery = !args.disable_discovery;
-    // Several nodes on one machine are no mistake; a port asked for and taken is.
-    config.discovery_port_moves = args.discovery.port.is_none();
-    args.discovery.apply(&mut config.discovery);
-    args.table.apply(&mut config.peer_table);
+    if args.prints()? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (config, ports) = (args.settings()?, args.ports());
     let telemetry = args.telemetry.start("info")?;
     let (genesis, datadir) = (args.genesis, args.datadir);
     let start = move || {

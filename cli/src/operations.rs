@@ -1,5 +1,6 @@
 use anyhow::Context;
 use std::{
+    env,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
 };
@@ -18,6 +19,9 @@ pub struct OperationsArgs {
     /// docs/configuration.md)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Print the settings as they hold, those of file, environment and flags, as TOML, and end
+    #[arg(long)]
+    print_config: bool,
 }
 
 impl OperationsArgs {
@@ -26,12 +30,26 @@ impl OperationsArgs {
         self.metrics_port.map(|port| SocketAddr::new(self.metrics_addr, port))
     }
 
-    /// The settings for this data directory: those of the file, else the defaults.
+    /// The settings of file and environment, else the defaults, without a data directory.
+    pub fn load(&self) -> anyhow::Result<Config> {
+        // What is no text cannot be a setting.
+        let variables = env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        Config::load_with(self.config.as_deref(), variables).context("configuration")
+    }
+
+    /// The same for this data directory.
     pub fn settings(&self, datadir: &Path) -> anyhow::Result<Config> {
-        let config = match &self.config {
-            Some(path) => Config::load(path).context("configuration")?,
-            None => Config::default(),
-        };
-        Ok(config.at(datadir))
+        Ok(self.load()?.at(datadir))
+    }
+
+    /// Prints the settings if that is asked for, and nothing else is to be done then.
+    #[allow(clippy::print_stdout, reason = "the answer of the command")]
+    pub fn prints(&self, config: &Config) -> anyhow::Result<bool> {
+        if self.print_config {
+            print!("{}", config.to_toml()?);
+        }
+        Ok(self.print_config)
     }
 }

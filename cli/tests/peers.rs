@@ -4,17 +4,16 @@
 
 use serde_json::Value;
 use std::{
-    fs::{self, File},
+    fs,
     net::{IpAddr, Ipv4Addr},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
+    process::Command,
     sync::Arc,
-    thread::sleep,
-    time::{Duration, Instant},
+    time::Instant,
 };
 use tandem_bus::Bus;
 use tandem_cluster::{Config, Peers};
-use tandem_cluster_tests::Geth;
+use tandem_cluster_tests::{Geth, Running, eventually};
 use tandem_discv4::node_id;
 use tandem_peer_table::grpc::{Client, ClientConfig};
 use tandem_primitives::B512;
@@ -23,66 +22,6 @@ use tandem_proto::{
     peer_table::PeerTableApi,
 };
 use tokio::runtime::Runtime;
-
-/// A `tandem` with a log.
-struct Running {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Running {
-    fn start(folder: &Path, name: &str, arguments: &[&str]) -> Self {
-        let log = folder.join(format!("{name}.log"));
-        let file = File::create(&log).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_tandem"))
-            .args(arguments)
-            .args(["--log.filter", "info", "--trace.level", "off"])
-            .stdin(Stdio::null())
-            .stdout(file.try_clone().unwrap())
-            .stderr(file)
-            .spawn()
-            .unwrap();
-        Self { child, log }
-    }
-
-    /// What follows `mark` in the log, up to the next space or quote, as soon as it stands there.
-    fn says(&mut self, mark: &str) -> String {
-        eventually(mark, || {
-            let log = fs::read_to_string(&self.log).unwrap();
-            let text = log.split_once(mark).and_then(|(_, rest)| {
-                let end = rest.find(|c: char| c.is_whitespace() || c == '"')?;
-                Some(rest[..end].to_owned())
-            });
-            assert!(text.is_some() || self.child.try_wait().unwrap().is_none(), "{log}");
-            text
-        })
-    }
-
-    /// With SIGKILL: nothing is written any more.
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Waits as long as a busy machine may need.
-fn eventually<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(value) = holds() {
-            return value;
-        }
-        assert!(Instant::now() < end, "{what} within 60 s");
-        sleep(Duration::from_millis(20));
-    }
-}
 
 fn settings(folder: &Path, address: u8, bootnodes: &[String]) -> Config {
     let mut config = Config::default().at(&folder.join(format!("node{address}")));
@@ -104,7 +43,12 @@ fn table_process(folder: &Path, name: &str, port: &str) -> (Running, String) {
     let (datadir, config) = (folder.join("table"), config.to_str().unwrap().to_owned());
     let arguments =
         ["peer-table", "--datadir", datadir.to_str().unwrap(), "--grpc.port", port, "--config"];
-    let mut process = Running::start(folder, name, &[&arguments[..], &[&config]].concat());
+    let mut process = Running::start(
+        Path::new(env!("CARGO_BIN_EXE_tandem")),
+        folder,
+        name,
+        &[&arguments[..], &[&config]].concat(),
+    );
     let address = process.says("listening port=\"grpc\" address=");
     (process, address)
 }
@@ -196,6 +140,7 @@ fn a_crawl_finds_everybody_and_their_records() {
     let (_table, address) = table_process(folder, "table", "0");
     let datadir = folder.join("process");
     let mut process = Running::start(
+        Path::new(env!("CARGO_BIN_EXE_tandem")),
         folder,
         "discovery",
         &[

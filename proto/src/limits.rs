@@ -37,6 +37,9 @@ pub const TRIE_DIFF_PART_BYTES: usize = 4 << 20;
 /// Bytes of the name under which an executor asks for an epoch.
 pub const CALLER_NAME_BYTES_MAX: usize = 256;
 
+/// Milliseconds for which an executor may keep others from taking over without a sign of life.
+pub const LEASE_MS_MAX: u32 = 60_000;
+
 /// Bytes of the text of an error. It travels in HTTP/2 headers, which are small.
 pub const ERROR_TEXT_BYTES_MAX: usize = 1024;
 

@@ -34,7 +34,7 @@ pub enum Error {
     /// The database failed, or holds what it must not. The text says where.
     #[error("{0}")]
     Store(String),
-    /// The service is stopping or cannot be reached.
+    /// The service is stopping, cannot be reached, or another executor has the right to write.
     #[error("storage-writer is not available: {0}")]
     Unavailable(String),
 }
@@ -167,9 +167,16 @@ pub struct BlockRecord {
 /// The calls of storage-writer. They block on the database (or the network), so they belong on
 /// threads that may wait, never on the async reactor.
 pub trait StorageApi: Send + Sync + 'static {
-    /// Grants the caller a new epoch and fences off all older ones. `executor` names the caller in
-    /// logs.
+    /// Grants the caller a new epoch and fences off all older ones. Blocks whose state root the
+    /// executor before may still have waited for are checked, and dropped if theirs does not hold.
+    /// `executor` names the caller in logs.
     fn acquire_epoch(&self, executor: &str) -> Result<Epoch>;
+
+    /// Says that the executor of this epoch is still there.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] when another one took over.
+    fn keep_epoch(&self, epoch: Epoch) -> Result<()>;
 
     /// Where the durable state stands.
     fn checkpoint(&self) -> Result<Checkpoint>;

@@ -28,5 +28,6 @@ pub use blob_validator::{BlobRequest, BlobStreamAnswer, BlobStreamRequest};
 pub use error::{ConvertError, Reason};
 pub use multiproof::{Command, SessionAnswer, SessionCommand};
 pub use status::ERROR_METADATA;
+pub use storage::EpochRequest;
 pub use trie::TrieDiffParts;
 pub use update_parts::UpdateParts;

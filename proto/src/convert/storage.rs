@@ -5,11 +5,13 @@ use super::{
     field::{at_most, hash, hash_bytes, hash_list, items, nested, required, shard_bits, shards},
 };
 use crate::{
-    limits::{CALLER_NAME_BYTES_MAX, READ_ACCOUNTS_MAX, READ_CODES_MAX, READ_SLOTS_MAX},
+    limits::{
+        CALLER_NAME_BYTES_MAX, LEASE_MS_MAX, READ_ACCOUNTS_MAX, READ_CODES_MAX, READ_SLOTS_MAX,
+    },
     storage::{Block, BlockRef, Epoch, Forkchoice, ReadState},
     wire::storage_writer::v1::{self, block_ref::By},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tandem_primitives::{B256, BlockId, BlockNumber, Shard, TrieDiff, WalkTarget};
 
 impl From<Forkchoice> for v1::Forkchoice {
@@ -87,19 +89,57 @@ impl TryFrom<v1::BlockRef> for BlockRef {
     }
 }
 
-impl From<&str> for v1::AcquireEpochRequest {
-    fn from(executor: &str) -> Self {
-        Self { executor: executor.to_owned() }
+/// An executor asks for the right to write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EpochRequest {
+    /// Its name for logs.
+    pub executor: String,
+    /// For so long from the grant on nobody else gets an epoch.
+    pub lease: Duration,
+    /// The epoch that it has already.
+    pub held: Option<Epoch>,
+}
+
+impl From<EpochRequest> for v1::AcquireEpochRequest {
+    fn from(request: EpochRequest) -> Self {
+        let EpochRequest { executor, lease, held } = request;
+        let held = held.map_or(0, |epoch| epoch.0);
+        Self { executor, lease_ms: lease_ms(lease), held }
     }
 }
 
-impl TryFrom<v1::AcquireEpochRequest> for String {
+impl TryFrom<v1::AcquireEpochRequest> for EpochRequest {
     type Error = ConvertError;
 
     fn try_from(wire: v1::AcquireEpochRequest) -> Result<Self, ConvertError> {
         at_most(CALLER_NAME_BYTES_MAX, wire.executor.len()).at("acquire_epoch.executor")?;
-        Ok(wire.executor)
+        let lease = lease(wire.lease_ms).at("acquire_epoch.lease_ms")?;
+        let held = (wire.held != 0).then_some(Epoch(wire.held));
+        Ok(Self { executor: wire.executor, lease, held })
     }
+}
+
+impl From<(Epoch, Duration)> for v1::KeepEpochRequest {
+    fn from((epoch, lease): (Epoch, Duration)) -> Self {
+        Self { epoch: epoch.0, lease_ms: lease_ms(lease) }
+    }
+}
+
+impl TryFrom<v1::KeepEpochRequest> for (Epoch, Duration) {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::KeepEpochRequest) -> Result<Self, ConvertError> {
+        Ok((Epoch(wire.epoch), lease(wire.lease_ms).at("keep_epoch.lease_ms")?))
+    }
+}
+
+fn lease_ms(lease: Duration) -> u32 {
+    lease.as_millis().min(LEASE_MS_MAX.into()) as u32
+}
+
+fn lease(ms: u32) -> Result<Duration, ConvertError> {
+    at_most(LEASE_MS_MAX as usize, ms as usize)?;
+    Ok(Duration::from_millis(ms.into()))
 }
 
 impl From<B256> for v1::GetTrieDiffRequest {

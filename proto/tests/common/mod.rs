@@ -2,10 +2,14 @@
 
 use bytes::Bytes;
 use prost::Message;
+use std::time::Duration;
 use tandem_primitives::{B256, BlockId, Bytes as Rlp, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
     blob_validator::{StoredBlob, Verdict},
-    convert::{BlobRequest, BlobStreamAnswer, BlobStreamRequest, SessionAnswer, SessionCommand},
+    convert::{
+        BlobRequest, BlobStreamAnswer, BlobStreamRequest, EpochRequest, SessionAnswer,
+        SessionCommand,
+    },
     event::{BlobsValidated, ChainEvent, Contact, PeersDiscovered, PeersTarget, WorkerAlive},
     multiproof, peer_table,
     storage::{
@@ -40,12 +44,13 @@ fn receive_values(bytes: Bytes) -> bool {
 }
 
 /// Every message that has content.
-pub const RECEIVERS: [(&str, Receiver); 45] = [
+pub const RECEIVERS: [(&str, Receiver); 46] = [
     ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
     ("PeersDiscovered", receive::<event::PeersDiscovered, PeersDiscovered>),
     ("PeersTarget", receive::<event::PeersTarget, PeersTarget>),
     ("WorkerAlive", receive::<event::WorkerAlive, WorkerAlive>),
-    ("AcquireEpochRequest", receive::<writer::AcquireEpochRequest, String>),
+    ("AcquireEpochRequest", receive::<writer::AcquireEpochRequest, EpochRequest>),
+    ("KeepEpochRequest", receive::<writer::KeepEpochRequest, (Epoch, Duration)>),
     ("AcquireEpochResponse", receive::<writer::AcquireEpochResponse, Epoch>),
     ("GetCheckpointResponse", receive::<writer::GetCheckpointResponse, Checkpoint>),
     ("ListPendingResponse", receive::<writer::ListPendingResponse, Block>),

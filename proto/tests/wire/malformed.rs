@@ -4,7 +4,7 @@ use tandem_primitives::{
     U256, WalkTarget,
 };
 use tandem_proto::{
-    convert::{ConvertError, SessionAnswer, SessionCommand},
+    convert::{ConvertError, EpochRequest, SessionAnswer, SessionCommand},
     event::ChainEvent,
     multiproof::{self, StateUpdate},
     storage::{
@@ -409,16 +409,22 @@ fn an_empty_message_is_refused_where_something_is_required() {
         (unset::<writer::GetTransactionResponse, Option<TransactionPlace>>(), ""),
         // Nothing asked, nothing named: harmless.
         (unset::<writer::ReadStateRequest, ReadState>(), ""),
-        (unset::<writer::AcquireEpochRequest, String>(), ""),
+        (unset::<writer::AcquireEpochRequest, EpochRequest>(), ""),
     ];
     expect.iter().for_each(|(got, want)| assert_eq!(got, want));
 }
 
 #[test]
 fn a_long_name_and_a_malformed_status_are_refused() {
-    let long: writer::AcquireEpochRequest = "x".repeat(257)[..].into();
-    let error = String::try_from(long).unwrap_err().to_string();
-    assert_eq!(error, "acquire_epoch.executor: 257 are more than 256");
+    let refused = |executor: &str, lease_ms| {
+        let executor = executor.to_owned();
+        let wire = writer::AcquireEpochRequest { executor, lease_ms, held: 0 };
+        EpochRequest::try_from(wire).unwrap_err().to_string()
+    };
+    let long = refused(&"x".repeat(257), 0);
+    assert_eq!(long, "acquire_epoch.executor: 257 are more than 256");
+    let ages = refused("", 60_001);
+    assert_eq!(ages, "acquire_epoch.lease_ms: 60001 are more than 60000");
     let refused = |spoil: fn(&mut workers::GetStatusResponse)| {
         refusal::<_, multiproof::Status>(&workers::GetStatusResponse::default(), spoil)
     };

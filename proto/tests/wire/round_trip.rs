@@ -2,10 +2,10 @@ use crate::values;
 use bytes::Bytes;
 use proptest::{option, prelude::*};
 use prost::Message;
-use std::{fmt::Debug, sync::Arc};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 use tandem_primitives::{AccountUpdate, B256, NodeChange, Shard, ShardSet, TrieDiff, WalkTarget};
 use tandem_proto::{
-    convert::{TrieDiffParts, UpdateParts},
+    convert::{EpochRequest, TrieDiffParts, UpdateParts},
     event::ChainEvent,
     multiproof::StateUpdate,
     storage::{Block, BlockRef, Epoch, ReadState, TransactionPlace},
@@ -164,9 +164,15 @@ proptest! {
 }
 
 #[test]
-fn a_name_survives() {
-    let name: String = sent::<writer::AcquireEpochRequest, _>("executor-1".into());
-    assert_eq!(name, "executor-1");
+fn a_name_and_a_lease_survive() {
+    let (executor, lease) = ("executor-1".to_owned(), Duration::from_secs(2));
+    for held in [None, Some(Epoch(7))] {
+        let request = EpochRequest { executor: executor.clone(), lease, held };
+        let arrived: EpochRequest = sent::<writer::AcquireEpochRequest, _>(request.clone().into());
+        assert_eq!(arrived, request);
+    }
+    let kept = (Epoch(7), lease);
+    assert_eq!(sent::<writer::KeepEpochRequest, (Epoch, Duration)>(kept.into()), kept);
 }
 
 /// Among tries the order has no meaning, and the message does not keep it.

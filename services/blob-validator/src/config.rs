@@ -1,9 +1,9 @@
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::{net::SocketAddr, thread::available_parallelism, time::Duration};
 use tandem_proto::limits::{BLOB_MESSAGE_BYTES_MAX, BLOBS_PER_BUNDLE_MAX};
 
 /// How often a blob is verified.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verification {
     /// Once: requests for the same content share a verification and its verdict is remembered, and
@@ -27,7 +27,7 @@ impl Verification {
 }
 
 /// How much is verified at once, how much may wait, how much is remembered.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// How often a blob is verified.

@@ -1,12 +1,13 @@
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::{
     fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
 };
+use toml::{Table, Value};
 
 /// Settings of the services, as the TOML file has them: one table per service, every key optional.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// `[storage_writer]`
@@ -51,7 +52,18 @@ pub enum ConfigError {
         /// Where and why.
         error: Box<toml::de::Error>,
     },
+    /// A variable of the environment names a setting that does not exist, or has no value for it.
+    #[error("{name}: {reason}")]
+    Variable {
+        /// The variable.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
 }
+
+/// How variables of the environment begin that are settings.
+const VARIABLE: &str = "TANDEM__";
 
 impl Config {
     /// For many short chains in one process, a cluster each: caches and queues that hold a few
@@ -95,12 +107,79 @@ impl Config {
     /// # Errors
     /// [`ConfigError`]; unknown keys are errors, so that a misspelt one is not ignored.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(path)
-            .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
-        toml::from_str(&text).map_err(|error| {
-            let error = Box::new(error);
-            ConfigError::Parse { path: path.to_owned(), error }
+        Self::load_with(Some(path), [])
+    }
+
+    /// Reads a TOML file, if one is given, and sets over it what these variables of the environment say:
+    /// `TANDEM__EXECUTOR__PREWARM_THREADS` is the key `executor.prewarm_threads`, its value TOML or a
+    /// plain text. Variables that begin otherwise are not looked at.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn load_with(
+        path: Option<&Path>,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
+        let mut settings = path.map_or_else(|| Ok(Table::new()), read)?;
+        for (name, value) in variables {
+            let Some(key) = name.strip_prefix(VARIABLE) else { continue };
+            let own = nested(key, &value);
+            // Alone, so that what is wrong is said of the variable.
+            if let Err(error) = Self::deserialize(Value::Table(own.clone())) {
+                let reason = error.message().to_owned();
+                return Err(ConfigError::Variable { name, reason });
+            }
+            merge(&mut settings, own);
+        }
+        Self::deserialize(Value::Table(settings)).map_err(|error| {
+            let path = path.map_or_else(PathBuf::new, Path::to_owned);
+            ConfigError::Parse { path, error: Box::new(error) }
         })
+    }
+
+    /// All settings, as a file that [`Self::load`] reads.
+    ///
+    /// # Errors
+    /// [`ConfigError::Variable`] when one cannot be written as TOML, such as a number beyond 63 bits.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        toml::to_string(self).map_err(|error| ConfigError::Variable {
+            name: "settings".to_owned(),
+            reason: error.to_string(),
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Table, ConfigError> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+    let wrong = |error| ConfigError::Parse { path: path.to_owned(), error: Box::new(error) };
+    // With the line that is wrong, which a value that is made of a table does not know.
+    toml::from_str::<Config>(&text).map_err(wrong)?;
+    text.parse().map_err(wrong)
+}
+
+/// The table with one value in it that `EXECUTOR__PREWARM_THREADS` and its like name.
+fn nested(key: &str, text: &str) -> Table {
+    let parsed = format!("value = {text}").parse::<Table>();
+    let value = parsed.ok().filter(|table| table.len() == 1).and_then(|mut t| t.remove("value"));
+    let mut value = value.unwrap_or_else(|| Value::String(text.to_owned()));
+    let mut parts = key.split("__").map(str::to_lowercase);
+    let first = parts.next().unwrap_or_default();
+    let rest: Vec<_> = parts.collect();
+    for part in rest.into_iter().rev() {
+        value = Value::Table(Table::from_iter([(part, value)]));
+    }
+    Table::from_iter([(first, value)])
+}
+
+fn merge(settings: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (settings.get_mut(&key), value) {
+            (Some(Value::Table(below)), Value::Table(over)) => merge(below, over),
+            (_, value) => {
+                settings.insert(key, value);
+            }
+        }
     }
 }
 
@@ -125,6 +204,70 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), text).unwrap();
         Config::load(file.path()).map_err(|error| error.to_string())
+    }
+
+    fn with(file: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        fs::write(path.path(), file).unwrap();
+        let variables = variables.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+        Config::load_with(Some(path.path()), variables).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_environment_stands_over_the_file() {
+        let file = "[executor]\nprewarm_threads = 3\ncache_codes = 7\n[storage_writer.store]\n\
+            background_threads = 9\n";
+        let config = with(
+            file,
+            &[
+                ("TANDEM__EXECUTOR__PREWARM_THREADS", "2"),
+                ("TANDEM__STORAGE_WRITER__STORE__CACHE_BYTES_MAX", "1000"),
+                ("TANDEM__POLICIES__BATCHING", "fixed{16,500}"),
+                ("TANDEM__DISCOVERY__ADDR", "127.0.0.9"),
+                ("TANDEM__DISCOVERY__BOOTNODES", "[\"enode://a\", \"enode://b\"]"),
+                ("TANDEM__PEER_TABLE__CONNECTED", "proven"),
+                ("TANDEM__MULTIPROOF_WORKERS__VERIFY_NODES", "false"),
+                ("TANDEM_METRICS_PORT", "no setting"),
+                ("PATH", "/bin"),
+            ],
+        );
+        let config = config.unwrap();
+        assert_eq!((config.executor.prewarm_threads, config.executor.cache_codes), (2, 7));
+        let store = &config.storage_writer.store;
+        assert_eq!((store.cache_bytes_max, store.background_threads), (1000, 9));
+        assert_eq!(config.policies.batching.to_string(), "fixed{16,500}");
+        assert_eq!(config.discovery.addr.to_string(), "127.0.0.9");
+        assert_eq!(config.discovery.bootnodes, ["enode://a", "enode://b"]);
+        assert!(!config.multiproof_workers.verify_nodes);
+    }
+
+    #[test]
+    fn a_variable_that_is_no_setting_is_named() {
+        for (name, value, reason) in [
+            ("TANDEM__EXECUTOR__PREWARM_THREAD", "2", "unknown field `prewarm_thread`"),
+            ("TANDEM__EXECUTER__PREWARM_THREADS", "2", "unknown field `executer`"),
+            ("TANDEM__", "2", "unknown field ``"),
+            ("TANDEM__EXECUTOR__PREWARM_THREADS", "two", "invalid type: string \"two\""),
+            ("TANDEM__EXECUTOR__PREWARM_THREADS", "1\ncache_codes = 2", "invalid type: string"),
+        ] {
+            let error = with("", &[(name, value)]).unwrap_err();
+            assert!(error.starts_with(&format!("{name}: ")) && error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn settings_are_printed_as_a_file_that_can_be_read() {
+        let mut config = Config::default();
+        config.executor.prewarm_threads = 11;
+        config.peer_table.connected = tandem_peer_table::Connected::Fixed(12);
+        config.discovery.network = Some(tandem_discovery::Network::Hoodi);
+        config.blob_validator.grpc_addr = Some("127.0.0.1:9603".parse().unwrap());
+        let text = config.to_toml().unwrap();
+        let read = load(&text).unwrap();
+        assert_eq!(read.to_toml().unwrap(), text);
+        assert_eq!(read.executor.prewarm_threads, 11);
+        assert_eq!(read.peer_table.connected, config.peer_table.connected);
+        assert_eq!(read.discovery, config.discovery);
     }
 
     #[test]

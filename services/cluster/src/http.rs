@@ -1,13 +1,63 @@
 //! `/metrics`, `/livez`, `/readyz`.
 
-use axum::{Router, routing::get};
+use axum::{Router, http::StatusCode, routing::get};
+use parking_lot::RwLock;
+use std::sync::Arc;
 use tandem_telemetry::Telemetry;
 
-/// The operator's port. A node listens only once its services are up, so being reachable is being
-/// ready.
-pub fn operations_router(telemetry: Telemetry) -> Router {
+/// What must hold for a service to be of use, for `/readyz`.
+#[derive(Clone, Default)]
+pub struct Readiness {
+    conditions: Arc<RwLock<Vec<Condition>>>,
+}
+
+struct Condition {
+    /// What is there when it holds, such as `storage-writer`.
+    name: &'static str,
+    holds: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl Readiness {
+    /// From now on this must hold too. It is asked on the reactor and must not wait.
+    pub fn require(&self, name: &'static str, holds: impl Fn() -> bool + Send + Sync + 'static) {
+        self.conditions.write().push(Condition { name, holds: Box::new(holds) });
+    }
+
+    /// The first that does not hold, `None` when all do.
+    pub fn missing(&self) -> Option<&'static str> {
+        let conditions = self.conditions.read();
+        conditions.iter().find(|condition| !(condition.holds)()).map(|condition| condition.name)
+    }
+}
+
+/// The operator's port. `/readyz` is 503 with the reason while a condition does not hold.
+pub fn operations_router(telemetry: Telemetry, readiness: Readiness) -> Router {
+    let ready = async move || match readiness.missing() {
+        None => (StatusCode::OK, "ok\n".to_owned()),
+        Some(name) => (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {name}\n")),
+    };
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))
-        .route("/readyz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
         .route("/metrics", get(move || async move { telemetry.render_metrics() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    #[test]
+    fn all_conditions_must_hold_and_the_first_that_does_not_is_named() {
+        let (readiness, connected) = (Readiness::default(), Arc::new(AtomicBool::new(false)));
+        assert_eq!(readiness.missing(), None);
+        let seen = connected.clone();
+        readiness.require("one", || true);
+        readiness.require("two", move || seen.load(Relaxed));
+        assert_eq!(readiness.missing(), Some("two"));
+        connected.store(true, Relaxed);
+        assert_eq!(readiness.missing(), None);
+        readiness.require("three", || false);
+        assert_eq!(readiness.missing(), Some("three"));
+    }
 }

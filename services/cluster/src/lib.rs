@@ -1,6 +1,6 @@
 //! Starts the services in one process: `tandem node`, the demo and the tests share one
 //! [`Cluster::start`]; [`Cluster::start_in_memory`] is the same over a database in memory.
-//! [`Peers::start`] are the two that find peers, alone.
+//! [`Peers::start`] are the two that find peers, alone; [`role`] has each service as a process.
 //!
 //! ```text
 //!            ┌──────────── executor ────────────┐
@@ -24,10 +24,10 @@ mod http;
 mod import;
 mod peers;
 mod policies;
+pub mod role;
 mod start;
 
 pub use config::{Config, ConfigError, Ports};
-pub use http::operations_router;
 pub use import::{BlockFile, ImportError, Imported, import};
 pub use peers::Peers;
 pub use policies::follow_policies;

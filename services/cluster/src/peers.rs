@@ -1,11 +1,10 @@
 //! discovery and peer-table alone, in a process of their own.
 
-use crate::{Config, Error, http::operations_router};
-use std::{io, net::SocketAddr, sync::Arc};
+use crate::{Config, Error};
+use std::sync::Arc;
 use tandem_bus::Bus;
 use tandem_discovery::Discovery;
 use tandem_discv4::ForkId;
-use tandem_executor::rpc;
 use tandem_peer_table::{
     PeerTable,
     grpc::{Client, ClientConfig},
@@ -14,10 +13,8 @@ use tandem_proto::{
     discovery::{DiscoveryApi, Status},
     peer_table::PeerTableApi,
 };
-use tandem_telemetry::Telemetry;
-use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
 
 /// The services that find peers, running in this process.
 pub struct Peers {
@@ -25,9 +22,17 @@ pub struct Peers {
     /// The table, when it runs here.
     own: Option<Arc<PeerTable>>,
     discovery: Arc<Discovery>,
-    metrics: Option<JoinHandle<io::Result<()>>>,
-    stopping: CancellationToken,
-    fatal: CancellationToken,
+}
+
+/// What the services that find peers share with their process.
+#[derive(Clone, Default)]
+pub(crate) struct Surroundings {
+    /// Where discovery says what it found, and hears how many peers are wanted.
+    pub bus: Bus,
+    /// The same for the client of a peer-table in another process. It carries on what is said here.
+    pub direct: Bus,
+    /// Cancelled when a thread panics.
+    pub fatal: CancellationToken,
 }
 
 impl Peers {
@@ -37,11 +42,18 @@ impl Peers {
     /// # Errors
     /// [`Error::Discovery`], [`Error::Threads`].
     pub fn start(config: Config, fork_id: Option<ForkId>) -> Result<Self, Error> {
-        let (bus, fatal) = (Bus::default(), CancellationToken::new());
-        let deps = tandem_peer_table::Deps { bus: bus.clone(), fatal: fatal.clone() };
+        Self::start_within(config, fork_id, Surroundings::default())
+    }
+
+    pub(crate) fn start_within(
+        config: Config,
+        fork_id: Option<ForkId>,
+        within: Surroundings,
+    ) -> Result<Self, Error> {
+        let Surroundings { bus, fatal, .. } = within.clone();
+        let deps = tandem_peer_table::Deps { bus, fatal };
         let own = PeerTable::start(config.peer_table, deps)?;
-        let started = Self::over(own.clone(), &config.discovery, fork_id, bus, fatal);
-        match started {
+        match Self::over(own.clone(), &config.discovery, fork_id, within) {
             Ok(peers) => Ok(Self { own: Some(own), ..peers }),
             Err(error) => {
                 own.stop();
@@ -61,40 +73,33 @@ impl Peers {
         fork_id: Option<ForkId>,
         runtime: &Handle,
     ) -> Result<Self, Error> {
-        let (bus, fatal) = (Bus::default(), CancellationToken::new());
-        let table = Client::connect(endpoint, ClientConfig::default(), bus.clone(), runtime)?;
-        Self::over(table, config, fork_id, bus, fatal)
+        let bus = Bus::default();
+        let within = Surroundings { direct: bus.clone(), bus, fatal: CancellationToken::new() };
+        Self::start_over_within(endpoint, config, fork_id, within, runtime)
+    }
+
+    pub(crate) fn start_over_within(
+        endpoint: &str,
+        config: &tandem_discovery::Config,
+        fork_id: Option<ForkId>,
+        within: Surroundings,
+        runtime: &Handle,
+    ) -> Result<Self, Error> {
+        let (settings, direct) = (ClientConfig::default(), within.direct.clone());
+        let table = Client::connect(endpoint, settings, direct, runtime)?;
+        Self::over(table, config, fork_id, within)
     }
 
     fn over(
         table: Arc<dyn PeerTableApi>,
         config: &tandem_discovery::Config,
         fork_id: Option<ForkId>,
-        bus: Bus,
-        fatal: CancellationToken,
+        within: Surroundings,
     ) -> Result<Self, Error> {
-        let deps =
-            tandem_discovery::Deps { table: table.clone(), bus, fork_id, fatal: fatal.clone() };
+        let Surroundings { bus, fatal, .. } = within;
+        let deps = tandem_discovery::Deps { table: table.clone(), bus, fork_id, fatal };
         let discovery = Discovery::start(config, deps)?;
-        let stopping = CancellationToken::new();
-        Ok(Self { table, own: None, discovery, metrics: None, stopping, fatal })
-    }
-
-    /// Offers `/metrics`, `/livez` and `/readyz`.
-    ///
-    /// # Errors
-    /// [`Error::Listen`].
-    pub async fn serve_metrics(
-        &mut self,
-        address: SocketAddr,
-        telemetry: &Telemetry,
-    ) -> Result<(), Error> {
-        let taken = |error| Error::Listen { address, error };
-        let listener = TcpListener::bind(address).await.map_err(taken)?;
-        info!(port = "metrics", address = ?listener.local_addr().ok(), "listening");
-        let router = operations_router(telemetry.clone());
-        self.metrics = Some(tokio::spawn(rpc::serve(listener, router, self.stopping.clone())));
-        Ok(())
+        Ok(Self { table, own: None, discovery })
     }
 
     /// What discovery is doing.
@@ -107,25 +112,10 @@ impl Peers {
         self.table.clone()
     }
 
-    /// Waits until a service dies; healthy ones never return from here.
-    pub async fn failed(&mut self) {
-        let metrics_gone = async {
-            match &mut self.metrics {
-                Some(served) => error!(result = ?served.await, "a listener ended"),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = self.fatal.cancelled() => error!("a service has failed"),
-            () = metrics_gone => {}
-        }
-    }
-
     /// Stops: discovery first, then the table, if it runs here, which writes its snapshot. May block.
-    pub fn stop(self) {
-        self.stopping.cancel();
+    pub fn stop(&self) {
         self.discovery.stop();
-        if let Some(table) = self.own {
+        if let Some(table) = &self.own {
             table.stop();
         }
     }

@@ -1,7 +1,8 @@
 use crate::{
     config::{Config, Ports},
     forks::Forks,
-    http::operations_router,
+    http::{Readiness, operations_router},
+    role::{engine_router, http_router},
 };
 use axum::Router;
 use std::{io, net::SocketAddr, sync::Arc};
@@ -11,11 +12,12 @@ use tandem_bus::Bus;
 use tandem_discovery::{Discovery, Network};
 use tandem_executor::{
     Executor, Handle,
-    rpc::{self, ClientInfo, Limits},
+    rpc::{self, ClientInfo},
 };
 use tandem_multiproof_workers::{MultiproofWorkers, grpc};
 use tandem_peer_table::PeerTable;
 use tandem_policy::LivePolicies;
+use tandem_primitives::BlockId;
 use tandem_proto::{
     blob_validator::BlobApi,
     discovery::{DiscoveryApi, Status},
@@ -40,9 +42,15 @@ pub enum Error {
     /// Discovery cannot listen, or cannot use its node key.
     #[error(transparent)]
     Discovery(#[from] tandem_discovery::Error),
-    /// peer-table shall be called where nothing can be.
+    /// A service shall be called where nothing can be.
     #[error(transparent)]
     Endpoint(#[from] tandem_peer_table::grpc::EndpointError),
+    /// An executor was told of no worker.
+    #[error("an executor needs a worker")]
+    NoWorker,
+    /// The name of a worker cannot be used.
+    #[error(transparent)]
+    WorkerId(#[from] tandem_membership::IdError),
     /// The secret of the Engine API cannot be used.
     #[error(transparent)]
     Secret(#[from] tandem_auth::Error),
@@ -116,10 +124,7 @@ impl Cluster {
         let blob_bytes_max = config.blob_validator.waiting_bytes_max;
         let bus = Bus::default();
         let fatal = CancellationToken::new();
-        let on_persisted = {
-            let bus = bus.clone();
-            Box::new(move |block| bus.publish(CHAIN_PERSISTED, ChainEvent { block }.encode()))
-        };
+        let on_persisted = persisted(bus.clone());
         let policies = LivePolicies::new(config.policies);
         let mut workers_config = config.multiproof_workers;
         workers_config.side_chain_blocks = config.storage_writer.side_chain_blocks;
@@ -243,19 +248,16 @@ impl Cluster {
             None => None,
         };
         let handle = self.executor.handle();
-        let traces = {
-            let telemetry = telemetry.clone();
-            Arc::new(move |count| telemetry.traces_json(count))
-        };
         self.engine_address = engine.local_addr().ok();
         self.http_address = http.local_addr().ok();
-        let methods = rpc::engine_methods(&handle, client.clone());
-        self.spawn("engine", engine, rpc::engine_router(methods, secret, Limits::engine()));
-        let methods = rpc::eth_methods(&handle, client);
-        let limits = Limits::public().with_blobs(handle.spec());
-        self.spawn("http", http, rpc::public_router(methods, traces, limits));
+        self.spawn("engine", engine, engine_router(&handle, client.clone(), secret));
+        self.spawn("http", http, http_router(&handle, client, telemetry));
         if let Some(listener) = metrics {
-            self.spawn("metrics", listener, operations_router(telemetry.clone()));
+            self.spawn(
+                "metrics",
+                listener,
+                operations_router(telemetry.clone(), Readiness::default()),
+            );
         }
         if let Some(listener) = proof {
             let server = grpc::Server::start(self.workers.clone(), self.fatal.clone())?;
@@ -354,7 +356,12 @@ fn start_discovery(
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+/// Says on the bus where the base stands.
+pub(crate) fn persisted(bus: Bus) -> Box<dyn Fn(BlockId) + Send + Sync> {
+    Box::new(move |block| bus.publish(CHAIN_PERSISTED, ChainEvent { block }.encode()))
+}
+
+pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|error| Error::Listen { address, error })
 }
 

@@ -1,5 +1,5 @@
 use crate::Network;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
@@ -7,7 +7,7 @@ use std::{
 use tandem_policy::Lookups;
 
 /// Where discovery listens, whom it knows from the start, and how hard it looks.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The data directory; the node key is the file `nodekey` in it.

@@ -1,11 +1,11 @@
 //! What is publicly known of the public networks: which chain they are, and who to ask first.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 use tandem_primitives::B256;
 
 /// A public network.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
     /// Ethereum, chain 1.

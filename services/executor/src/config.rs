@@ -1,8 +1,8 @@
 use crate::speculate::default_threads;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What the executor may use.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Payloads and forkchoice updates that may wait for the engine.

@@ -146,6 +146,9 @@ impl StorageApi for Database {
     fn acquire_epoch(&self, _: &str) -> storage::Result<Epoch> {
         unavailable()
     }
+    fn keep_epoch(&self, _: Epoch) -> storage::Result<()> {
+        unavailable()
+    }
     fn checkpoint(&self) -> storage::Result<Checkpoint> {
         unavailable()
     }

@@ -101,6 +101,10 @@ impl StorageApi for Moody {
         self.inner.acquire_epoch(executor)
     }
 
+    fn keep_epoch(&self, epoch: Epoch) -> storage::Result<()> {
+        self.inner.keep_epoch(epoch)
+    }
+
     fn read_state(&self, request: &ReadState) -> storage::Result<StateValues> {
         self.inner.read_state(request)
     }

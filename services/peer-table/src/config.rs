@@ -1,8 +1,8 @@
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, str::FromStr};
 
 /// How many contacts there may be and when which of them is turned to.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The data directory; the snapshot is in `peers.bin` below it. Empty for no snapshot.
@@ -72,7 +72,7 @@ impl Default for Config {
 
 /// Where the number of connected peers comes from. All but the first stand in for sessions, which
 /// do not exist yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Connected {
     /// It is reported by a call.

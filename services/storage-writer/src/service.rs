@@ -1,6 +1,6 @@
 use crate::{
     Config, Error,
-    chain::{Chain, shard_bits},
+    chain::{Chain, Pending, shard_bits},
     codec::PendingRecord,
     config::database_path,
     meta, metrics,
@@ -9,7 +9,15 @@ use crate::{
     walk,
 };
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
-use std::{collections::HashSet, sync::Arc, thread::JoinHandle, time::Instant};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+    time::Instant,
+};
 use tandem_actor::Mailbox;
 use tandem_primitives::{
     B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget, keccak256,
@@ -51,6 +59,8 @@ pub struct StorageWriter {
     genesis_json: Arc<str>,
     /// Held for reading over each fenced write, so that a grant comes after all older writes.
     epoch: RwLock<Epoch>,
+    /// Whether blocks were committed, whose roots the executor may still wait for.
+    unproven: AtomicBool,
     mailbox: Mailbox<Message>,
     thread: Option<JoinHandle<()>>,
 }
@@ -85,7 +95,8 @@ impl StorageWriter {
             progress: Condvar::new(),
             replay: Mutex::new(None),
         });
-        drop_unproven(&shared)?;
+        let pending = shared.state.lock().chain.ordered();
+        drop_unproven(&shared, pending)?;
         shared.gauge(&shared.state.lock());
         let persister = Persister::new(shared.clone())?;
         let (mailbox, inbox) = tandem_actor::mailbox("persist", MAILBOX);
@@ -97,6 +108,7 @@ impl StorageWriter {
             genesis: genesis.id,
             genesis_json: genesis.json.into(),
             epoch: RwLock::new(epoch),
+            unproven: AtomicBool::new(false),
             mailbox,
             thread: Some(thread),
         }))
@@ -187,19 +199,19 @@ impl std::fmt::Debug for StorageWriter {
     }
 }
 
-/// Drops pending blocks whose state root does not hold, with all that builds on them. A block is
-/// committed while its root is still being computed, so the last one before a crash may be invalid.
+/// Drops those of these pending blocks, parents before children, whose state root does not hold, with
+/// all that builds on them. A block is committed while its root is still being computed, so the last
+/// one before a crash of the executor may be invalid.
 ///
 /// A branch that leaves the chain below the base cannot be checked and need not be: the base stands
 /// below every block that is being executed, so it moved past the fork only after the branch's
 /// blocks were answered.
-fn drop_unproven(shared: &Shared) -> Result<(), Error> {
-    let pending = shared.state.lock().chain.ordered();
+fn drop_unproven(shared: &Shared, pending: Vec<Pending>) -> Result<(), Error> {
     let mut dropped = HashSet::new();
     for block in pending {
         let id = block.id;
         let proven = !dropped.contains(&block.parent)
-            && match shared.trie_diff(id.hash) {
+            && match shared.compute_trie_diff(id.hash) {
                 Ok(_) => true,
                 Err(Error::StateRoot { .. }) => false,
                 Err(error) => return Err(error),
@@ -269,8 +281,23 @@ impl StorageApi for StorageWriter {
         meta::put_epoch(&mut batch, next);
         self.shared.store.write(batch, self.shared.durability()).map_err(store_error)?;
         *granted = next;
+        // From here on nobody else commits.
+        drop(granted);
+        if self.unproven.load(Relaxed) {
+            let state = self.shared.state.lock();
+            let mut suspects = state.chain.ordered();
+            // Whoever made a block the head knew that it is valid.
+            suspects.retain(|block| !state.chain.is_canonical(&block.id));
+            drop(state);
+            drop_unproven(&self.shared, suspects)?;
+            self.unproven.store(false, Relaxed);
+        }
         info!(epoch = next.0, executor, "epoch granted");
         Ok(next)
+    }
+
+    fn keep_epoch(&self, epoch: Epoch) -> Result<()> {
+        self.fence(epoch).map(|_| ())
     }
 
     fn checkpoint(&self) -> Result<Checkpoint> {
@@ -383,6 +410,7 @@ impl StorageApi for StorageWriter {
         info_span!("write_batch", block.number = id.number, bytes)
             .in_scope(|| shared.store.write(batch, shared.durability()))
             .map_err(store_error)?;
+        self.unproven.store(true, Relaxed);
         let mut state = shared.state.lock();
         state.chain.insert(record.into_pending());
         shared.gauge(&state);

@@ -94,6 +94,15 @@ impl Shared {
         if let Some(diff) = self.handed_over(hash)? {
             return Ok(Some(diff));
         }
+        self.compute_trie_diff(hash)
+    }
+
+    /// The same, computed whatever was handed over: what the workers found for a block says nothing of
+    /// its header.
+    ///
+    /// # Errors
+    /// [`Error::StateRoot`] when it does not lead to the root in the block's header.
+    pub fn compute_trie_diff(&self, hash: B256) -> Result<Option<Arc<TrieDiff>>, Error> {
         let mut replay = self.replay.lock();
         let (view, base, branch) = {
             let state = self.state.lock();

@@ -4,7 +4,8 @@
 //!   the EVM over its own map of accounts and computes every root from the whole sorted state, so
 //!   it shares neither tries nor layers nor storage with what it tests.
 //! * [`Node`] is a cluster on a temporary directory, driven over HTTP as a consensus client would.
-//! * [`Corpus`] reads recorded payloads, [`Process`] runs the `tandem` binary, [`Geth`] geth's.
+//! * [`Corpus`] reads recorded payloads, [`Process`] and [`Running`] run the `tandem` binary, [`Six`] `tandem
+//!   cluster`, [`Geth`] geth's.
 
 #![allow(clippy::unwrap_used, reason = "an expectation that fails here is a test that fails")]
 
@@ -20,6 +21,8 @@ mod geth;
 mod node;
 mod payload;
 mod process;
+mod running;
+mod six;
 mod transactions;
 mod world;
 
@@ -34,6 +37,8 @@ pub use geth::Geth;
 pub use node::Node;
 pub use payload::{block_hash, new_payload, reseal};
 pub use process::Process;
+pub use running::{Running, eventually, signal};
+pub use six::{Six, send_head, send_payload};
 pub use world::{Account, World};
 
 /// Whether `TANDEM_FULL=1` asks for everything, however long it takes.

@@ -98,6 +98,12 @@ impl Bus {
         self.inner.fanout.topic(subject).give(message);
     }
 
+    /// Gives the payload to the subscribers of this process alone: for what is known here without the
+    /// bus, and would come over it too while there is a server. Never waits.
+    pub fn publish_here(&self, subject: &'static str, payload: Bytes) {
+        self.inner.fanout.topic(subject).give(Message::here(payload));
+    }
+
     /// Everything published on the subject from now on. Over NATS, what other processes publish is
     /// heard from the moment at which the server knows of it, usually within a round trip.
     pub fn subscribe(&self, subject: &'static str) -> Subscription {
@@ -116,6 +122,11 @@ impl Bus {
             Some(nats) => nats.watch_key(bucket, key),
             None => WatchedKey::never(),
         }
+    }
+
+    /// Whether there are other processes on it: never on a bus of one process.
+    pub fn is_shared(&self) -> bool {
+        self.inner.nats.is_some()
     }
 
     /// Whether what is published reaches the other processes now: always on a bus of one process.

@@ -3,13 +3,13 @@
 use rocksdb::{
     BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Env, LogLevel,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// What an operator may choose.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
     /// Bytes of the block cache that all tables share: data, index and filter blocks.

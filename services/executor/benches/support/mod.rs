@@ -16,6 +16,9 @@ impl StorageApi for Nothing {
     fn acquire_epoch(&self, _: &str) -> Result<Epoch> {
         asked()
     }
+    fn keep_epoch(&self, _: Epoch) -> Result<()> {
+        asked()
+    }
     fn checkpoint(&self) -> Result<Checkpoint> {
         asked()
     }

@@ -89,7 +89,14 @@ impl Engine {
             Err(Failure::Internal(Error::Storage(storage::Error::RewindTooDeep { .. }))) => {
                 Ok(PayloadStatus::accepted())
             }
-            Err(Failure::Internal(error)) => Err(error),
+            Err(Failure::Internal(error)) => {
+                if matches!(error, Error::BaseMoved { .. }) {
+                    // An event of before a step back may come after it, from another process. The
+                    // payload may be sent again, and finds the base where it is.
+                    self.load_pending()?;
+                }
+                Err(error)
+            }
             Err(Failure::Invalid(error)) => {
                 info!(number = id.number, hash = %id.hash, %error, "invalid block");
                 counter!(names::INVALID, "rule" => error.kind()).increment(1);

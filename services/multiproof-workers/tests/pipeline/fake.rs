@@ -165,6 +165,10 @@ impl StorageApi for Fake {
         unused()
     }
 
+    fn keep_epoch(&self, _: Epoch) -> Result<()> {
+        unused()
+    }
+
     fn trie_diff(&self, _: B256) -> Result<Option<Arc<TrieDiff>>> {
         unused()
     }

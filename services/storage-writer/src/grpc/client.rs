@@ -4,12 +4,13 @@ use super::{
     diffs::{Handed, send_all},
     parts,
     remote::{Calls, Manner, Remote},
+    tenure::Tenure,
 };
 use crate::metrics as names;
 use metrics::counter;
 use prost::Message;
 use serde::Deserialize;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
     convert::ERROR_METADATA,
@@ -48,6 +49,10 @@ pub struct ClientConfig {
     pub keep_alive_ms: u64,
     /// Trie diffs that may wait for the connection; further ones are dropped.
     pub diffs_capacity: usize,
+    /// For how long after the last sign of life of this client nobody else may take over the right
+    /// to write once it has it; four signs are given in that time. 0: no signs, and others may take
+    /// over at once.
+    pub lease_ms: u64,
 }
 
 impl Default for ClientConfig {
@@ -59,6 +64,7 @@ impl Default for ClientConfig {
             write_ms_max: 60_000,
             keep_alive_ms: 2_000,
             diffs_capacity: 64,
+            lease_ms: 0,
         }
     }
 }
@@ -70,6 +76,7 @@ impl Default for ClientConfig {
 pub struct Client {
     remote: Arc<Remote>,
     runtime: Handle,
+    tenure: Arc<Tenure>,
     diffs: mpsc::Sender<Handed>,
     _stop: DropGuard,
 }
@@ -88,7 +95,9 @@ impl Client {
         names::describe_client();
         let peer = Peer::new(endpoint, SERVER, config.connect_ms_max, config.keep_alive_ms)?;
         let (diffs, queue) = mpsc::channel(config.diffs_capacity.max(1));
+        let tenure = Arc::new(Tenure::new(Duration::from_millis(config.lease_ms)));
         let remote = Arc::new(Remote { config, links: Links::new(ERROR_METADATA) });
+        let held = tenure.clone();
         let stop = CancellationToken::new();
         let (keeper, stopped) = (remote.clone(), stop.clone());
         runtime.spawn(async move {
@@ -96,14 +105,27 @@ impl Client {
                 () = stopped.cancelled() => {}
                 () = keeper.links.keep(&peer, SERVICE_NAME) => {}
                 () = send_all(&keeper, queue) => {}
+                () = held.keep(&keeper) => {}
             }
         });
-        Ok(Arc::new(Self { remote, runtime: runtime.clone(), diffs, _stop: stop.drop_guard() }))
+        let (runtime, _stop) = (runtime.clone(), stop.drop_guard());
+        Ok(Arc::new(Self { remote, runtime, tenure, diffs, _stop }))
     }
 
     /// Whether there is a connection now.
     pub fn is_connected(&self) -> bool {
         self.remote.links.is_connected()
+    }
+
+    /// Waits until another executor has taken over the right to write that this client had under a
+    /// lease.
+    pub async fn fenced(&self) {
+        self.tenure.fenced().await;
+    }
+
+    /// Lets others have the right to write at once. Waits for the answer, like all calls.
+    pub fn release_epoch(&self) {
+        self.runtime.block_on(self.tenure.release(&self.remote));
     }
 
     fn read(&self, name: &'static str) -> Manner {
@@ -142,8 +164,17 @@ impl StorageApi for Client {
         // A grant that is lost on its way would be fenced off by the next: harmless, but whoever
         // took over meanwhile would be too.
         let manner = self.write("acquire_epoch").once();
-        let answer = self.ask(manner, executor, unary!(acquire_epoch, v1::AcquireEpochRequest))?;
-        Ok(answer.into())
+        let request = self.tenure.request(executor);
+        let answer = self.ask(manner, request, unary!(acquire_epoch, v1::AcquireEpochRequest))?;
+        let epoch = answer.into();
+        self.tenure.begin(epoch);
+        Ok(epoch)
+    }
+
+    fn keep_epoch(&self, epoch: Epoch) -> Result<()> {
+        let request = (epoch, self.tenure.lease());
+        let send = unary!(keep_epoch, v1::KeepEpochRequest);
+        self.ask(self.read("keep_epoch"), request, send).map(|_| ())
     }
 
     fn checkpoint(&self) -> Result<Checkpoint> {

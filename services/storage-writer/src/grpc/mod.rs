@@ -23,6 +23,10 @@
 //! on one connection is limited. Trie diffs, which are advice, never keep their sender waiting: what
 //! does not fit into the queue is dropped and counted.
 //!
+//! **The right to write.** A client with [`ClientConfig::lease_ms`] that was granted an epoch says again
+//! and again that it is there; so long the server grants none to others, who ask until they get one.
+//! Who falls silent is fenced off by the next one ([`Client::fenced`]).
+//!
 //! **Loss.** A call that was under way when the connection went is made once more over the next one,
 //! if there is time; what had been done already is not done twice. Only an epoch is never asked for
 //! twice. Without a connection, or without an answer in time, a call fails with
@@ -31,9 +35,11 @@
 mod client;
 mod diffs;
 mod lanes;
+mod lease;
 mod parts;
 mod remote;
 mod server;
+mod tenure;
 
 pub use client::{Client, ClientConfig};
 pub use server::Server;

@@ -46,6 +46,11 @@ impl ClientConfig {
         Manner { name, within, repeat: true, traced: false }
     }
 
+    /// A call that is of use for so long only.
+    pub(super) fn sign(&self, name: &'static str, within: Duration) -> Manner {
+        Manner { name, within, repeat: false, traced: false }
+    }
+
     pub(super) fn write(&self, name: &'static str) -> Manner {
         let within = Duration::from_millis(self.write_ms_max);
         Manner { name, within, repeat: true, traced: true }

@@ -1,12 +1,21 @@
 //! The service as gRPC.
 
-use super::lanes::{Lane, Lanes, failed};
+use super::{
+    lanes::{Lane, Lanes, failed},
+    lease::Lease,
+};
 use crate::metrics as names;
 use futures_util::stream::unfold;
-use std::{future::ready, io, pin::Pin, sync::Arc};
+use std::{
+    future::ready,
+    io,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tandem_primitives::{B256, BlockNumber, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
-    convert::TrieDiffParts,
+    convert::{EpochRequest, TrieDiffParts},
     limits::STORAGE_MESSAGE_BYTES_MAX,
     storage::{Block, BlockRef, Epoch, Forkchoice, ReadState, StorageApi},
     wire::{
@@ -44,9 +53,12 @@ impl Server {
     /// # Errors
     /// The listener's.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        let service = StorageWriterServer::new(Service(Arc::new(Lanes::new(&self.api))))
-            .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(STORAGE_MESSAGE_BYTES_MAX);
+        let service = StorageWriterServer::new(Service {
+            lanes: Arc::new(Lanes::new(&self.api)),
+            lease: Arc::default(),
+        })
+        .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(STORAGE_MESSAGE_BYTES_MAX);
         let (ready, ended) = (ready(()), CancellationToken::new());
         let host = Host { service, descriptors: DESCRIPTORS, limits: LIMITS, ready, ended };
         let result = host.serve(listener, stop).await;
@@ -57,7 +69,10 @@ impl Server {
 }
 
 #[derive(Clone)]
-struct Service(Arc<Lanes>);
+struct Service {
+    lanes: Arc<Lanes>,
+    lease: Arc<Lease>,
+}
 
 type Answer<T> = Result<Response<T>, Status>;
 type Parts<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -69,7 +84,7 @@ impl Service {
         request: Request<R>,
         call: impl FnOnce(&dyn StorageApi, R) -> Result<A, Status> + Send + 'static,
     ) -> Answer<A> {
-        let (answer, _place) = self.0.run(lane, request, call).await?;
+        let (answer, _place) = self.lanes.run(lane, request, call).await?;
         Ok(Response::new(answer))
     }
 }
@@ -99,8 +114,29 @@ impl generated::StorageWriter for Service {
         &self,
         request: Request<v1::AcquireEpochRequest>,
     ) -> Answer<v1::AcquireEpochResponse> {
-        let call =
-            |api: &dyn StorageApi, wire| Ok(api.acquire_epoch(&String::try_from(wire)?)?.into());
+        let lease = self.lease.clone();
+        let call = move |api: &dyn StorageApi, wire| {
+            let request = EpochRequest::try_from(wire)?;
+            lease.admit(&request, Instant::now())?;
+            let epoch = api.acquire_epoch(&request.executor)?;
+            lease.grant(epoch, request, Instant::now());
+            Ok(epoch.into())
+        };
+        self.answer(Lane::Grant, request, call).await
+    }
+
+    async fn keep_epoch(
+        &self,
+        request: Request<v1::KeepEpochRequest>,
+    ) -> Answer<v1::KeepEpochResponse> {
+        let held = self.lease.clone();
+        let call = move |api: &dyn StorageApi, wire| {
+            let (epoch, lease) = <(Epoch, Duration)>::try_from(wire)?;
+            api.keep_epoch(epoch)?;
+            held.keep(epoch, lease, Instant::now());
+            Ok(v1::KeepEpochResponse {})
+        };
+        // In the lane of grants, so that nothing comes between question and answer.
         self.answer(Lane::Grant, request, call).await
     }
 
@@ -116,7 +152,7 @@ impl generated::StorageWriter for Service {
         request: Request<v1::ListPendingRequest>,
     ) -> Answer<Self::ListPendingStream> {
         let call = |api: &dyn StorageApi, _| Ok(api.pending()?);
-        let (blocks, place) = self.0.run(Lane::Long, request, call).await?;
+        let (blocks, place) = self.lanes.run(Lane::Long, request, call).await?;
         Ok(Response::new(parts(blocks.into_iter().map(Into::into), place)))
     }
 
@@ -125,7 +161,7 @@ impl generated::StorageWriter for Service {
         request: Request<v1::GetTrieDiffRequest>,
     ) -> Answer<Self::GetTrieDiffStream> {
         let call = |api: &dyn StorageApi, wire| Ok(api.trie_diff(B256::try_from(wire)?)?);
-        let (diff, place) = self.0.run(Lane::Long, request, call).await?;
+        let (diff, place) = self.lanes.run(Lane::Long, request, call).await?;
         Ok(Response::new(parts(diff.into_iter().flat_map(TrieDiffParts::new), place)))
     }
 

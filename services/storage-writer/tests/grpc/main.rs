@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod contract;
+mod epochs;
 mod errors;
 #[path = "../common/histories.rs"]
 mod histories;

@@ -82,6 +82,10 @@ impl StorageApi for Scripted {
         Ok(Epoch(self.count("acquire_epoch") as u64))
     }
 
+    fn keep_epoch(&self, _: Epoch) -> Result<()> {
+        self.enter("keep_epoch")
+    }
+
     fn checkpoint(&self) -> Result<Checkpoint> {
         self.enter("checkpoint")?;
         let forkchoice = Forkchoice { head: base(), safe: None, finalized: Some(base()) };

@@ -1,0 +1,22 @@
+//! `tandem blob-validator`: KZG, in a process of its own.
+
+use crate::service::{GrpcArgs, ServiceArgs};
+use std::process::ExitCode;
+use tandem_cluster::role;
+
+/// Options of `tandem blob-validator`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    grpc: GrpcArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.service.operations.load()?;
+    let grpc = args.grpc.address(9603);
+    args.service
+        .run(config, async |process, config, _| role::blob_validator(process, config, grpc).await)
+}

@@ -1,0 +1,119 @@
+//! `tandem cluster`: the six services as processes on this machine, with a NATS server where there is
+//! one, under one command.
+
+mod child;
+mod flags;
+mod nats;
+mod plan;
+mod ready;
+
+use crate::{init, node};
+use anyhow::{Context, ensure};
+use child::{Child, stop_all};
+use clap::ArgMatches;
+use plan::Plan;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+use tokio::{
+    runtime,
+    signal::unix::{SignalKind, signal},
+    time::interval,
+};
+
+/// Between two looks at the processes.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Options of `tandem cluster`: those of `tandem node`, and these.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    node: node::Args,
+    /// Processes of multiproof-worker
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    workers: u16,
+    /// Directory of the log files, one for each process [default: logs in the data directory]
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+    /// NATS server of the event bus that runs already, or none for no bus [default: one is started,
+    /// where there is a nats-server]
+    #[arg(long, value_name = "URL|none", conflicts_with = "nats_server")]
+    nats: Option<String>,
+    /// The nats-server to start [default: the one on the PATH]
+    #[arg(long, value_name = "FILE")]
+    nats_server: Option<PathBuf>,
+}
+
+/// Runs until SIGINT or SIGTERM. `matches` are those that the options were made from, `program` knows
+/// the commands of the services.
+pub fn run(args: &Args, program: &clap::Command, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    if args.node.prints()? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let datadir = args.node.datadir();
+    if let Some(genesis) = args.node.genesis() {
+        init::write(genesis, datadir)?;
+    }
+    ensure!(datadir.is_dir(), "no database in {}: run `tandem init` first", datadir.display());
+    let logs = args.logs.clone().unwrap_or_else(|| datadir.join("logs"));
+    std::fs::create_dir_all(&logs).with_context(|| format!("make {}", logs.display()))?;
+    let plan = Plan::new(args, program, matches, &logs)?;
+    // One thread: a process that is to end with this one ends with the thread that started it.
+    let reactor = runtime::Builder::new_current_thread().enable_all().build()?;
+    reactor.block_on(supervise(plan))
+}
+
+#[allow(clippy::print_stdout, reason = "the answer of the command")]
+async fn supervise(plan: Plan) -> anyhow::Result<ExitCode> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let Plan { roles, summary } = plan;
+    let mut children = Vec::with_capacity(roles.len());
+    for role in roles {
+        children.push(Child::start(role)?);
+    }
+    print!("{}", table(&children));
+    let mut ticks = interval(LOOK);
+    let mut ready = false;
+    let code = loop {
+        tokio::select! {
+            _ = terminate.recv() => break ExitCode::SUCCESS,
+            _ = interrupt.recv() => break ExitCode::SUCCESS,
+            _ = ticks.tick() => {}
+        }
+        let mut failed = false;
+        for child in &mut children {
+            failed |= !child.look(ready)?;
+        }
+        if failed {
+            break ExitCode::FAILURE;
+        }
+        if !ready && ready::all(&children).await {
+            ready = true;
+            println!("ready: {summary}");
+        }
+    };
+    println!("stopping");
+    stop_all(children).await;
+    Ok(code)
+}
+
+/// What runs where.
+fn table(children: &[Child]) -> String {
+    let mut text = format!("{:<20} {:>8}  {:<44} log\n", "process", "pid", "where");
+    for child in children {
+        let ports: Vec<_> =
+            child.role.ports.iter().map(|(name, port)| format!("{name} {port}")).collect();
+        let log: &Path = &child.role.log;
+        text += &format!(
+            "{:<20} {:>8}  {:<44} {}\n",
+            child.role.name,
+            child.pid(),
+            ports.join(", "),
+            log.display()
+        );
+    }
+    text
+}

@@ -1,0 +1,165 @@
+//! One process of a cluster: started, watched, started again, stopped.
+
+use super::plan::{OURS, Role};
+use crate::environment::variable;
+use anyhow::Context;
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use std::{
+    fs::{self, OpenOptions},
+    io,
+    os::unix::process::CommandExt,
+    process::{self, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+use tokio::time::sleep;
+
+/// Pause before a process that has ended is started again; doubles each time.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// A process that lived longer is started again as after the first time.
+const SETTLED: Duration = Duration::from_secs(10);
+/// Longest wait for a process that was told to end.
+const END_MAX: Duration = Duration::from_secs(11);
+/// Lines of a log that are shown.
+const LOG_LINES: usize = 15;
+
+/// A process and what it is.
+pub struct Child {
+    pub role: Role,
+    state: State,
+    pause: Duration,
+}
+
+enum State {
+    Runs { process: process::Child, since: Instant },
+    Pauses { until: Instant },
+}
+
+impl Child {
+    /// Starts it, with a new log.
+    pub fn start(role: Role) -> anyhow::Result<Self> {
+        fs::write(&role.log, "").with_context(|| format!("write {}", role.log.display()))?;
+        let state = spawn(&role)?;
+        Ok(Self { role, state, pause: PAUSE_MIN })
+    }
+
+    /// Its process id, 0 while it does not run.
+    pub fn pid(&self) -> u32 {
+        match &self.state {
+            State::Runs { process, .. } => process.id(),
+            State::Pauses { .. } => 0,
+        }
+    }
+
+    /// Starts it again if it has ended and the pause is over. While the cluster has not been ready yet
+    /// there is no again: false, and a word about why it ended.
+    pub fn look(&mut self, ready: bool) -> anyhow::Result<bool> {
+        match &mut self.state {
+            State::Runs { process, since } => {
+                let Some(status) = process.try_wait().context("wait for a process")? else {
+                    return Ok(true);
+                };
+                if !ready {
+                    self.explain(status);
+                    return Ok(false);
+                }
+                if since.elapsed() >= SETTLED {
+                    self.pause = PAUSE_MIN;
+                }
+                eprintln!("{} ended ({status}), starts again", self.role.name);
+                self.state = State::Pauses { until: Instant::now() + self.pause };
+                self.pause = (self.pause * 2).min(PAUSE_MAX);
+            }
+            State::Pauses { until } if Instant::now() >= *until => {
+                self.state = spawn(&self.role)?;
+                eprintln!("{} runs again, pid {}", self.role.name, self.pid());
+            }
+            State::Pauses { .. } => {}
+        }
+        Ok(true)
+    }
+
+    fn explain(&self, status: ExitStatus) {
+        let log = fs::read_to_string(&self.role.log).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        let end = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
+        eprintln!("{} ended ({status}), its log says\n{end}", self.role.name);
+    }
+
+    fn tell(&self, signal: Signal) {
+        if let State::Runs { process, .. } = &self.state {
+            // An error means that it has ended.
+            let _ = kill_process(Pid::from_child(process), signal);
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        match &mut self.state {
+            State::Runs { process, .. } => !matches!(process.try_wait(), Ok(None)),
+            State::Pauses { .. } => true,
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if let State::Runs { process, .. } = &mut self.state {
+            // Errors mean that it has ended.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+fn spawn(role: &Role) -> anyhow::Result<State> {
+    let log = OpenOptions::new().append(true).create(true).open(&role.log);
+    let log = log.with_context(|| format!("open {}", role.log.display()))?;
+    let mut command = Command::new(&role.binary);
+    command
+        .args(&role.arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        // The terminal's SIGINT is for this process, which stops the others in their order.
+        .process_group(0);
+    // What is set for this process under the names of their flags is not meant for them.
+    for flag in OURS {
+        command.env_remove(variable(flag));
+    }
+    let parent = rustix::process::getpid();
+    let end_with_parent = move || {
+        set_parent_process_death_signal(Some(Signal::TERM))?;
+        // It may have died just before.
+        match getppid() == Some(parent) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    };
+    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+    unsafe { command.pre_exec(end_with_parent) };
+    let process = command.spawn().with_context(|| format!("start {}", role.name))?;
+    Ok(State::Runs { process, since: Instant::now() })
+}
+
+/// Ends them, those first that call others: in the reverse order of their start, services that do not
+/// call each other together.
+pub async fn stop_all(mut children: Vec<Child>) {
+    while let Some(stage) = children.last().map(|child| child.role.stage) {
+        let first = children.iter().position(|child| child.role.stage == stage).unwrap_or(0);
+        let mut ending = children.split_off(first);
+        ending.iter().for_each(|child| child.tell(Signal::TERM));
+        let started = Instant::now();
+        while !ending.iter_mut().all(Child::has_ended) {
+            if started.elapsed() > END_MAX {
+                for child in
+                    ending.iter_mut().filter_map(|child| (!child.has_ended()).then_some(child))
+                {
+                    eprintln!("{} does not end and is killed", child.role.name);
+                }
+                break;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}

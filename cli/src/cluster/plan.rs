@@ -1,0 +1,220 @@
+//! Which processes there are to be, and with which flags.
+
+use super::{Args, flags::forwarded, nats, nats::Nats};
+use anyhow::Context;
+use clap::{ArgMatches, Command};
+use std::{
+    collections::HashSet,
+    env,
+    ffi::OsString,
+    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    path::{Path, PathBuf},
+};
+
+/// Flags of the services that are given here, not by the user.
+pub const OURS: [&str; 15] = [
+    "datadir",
+    "grpc.addr",
+    "grpc.port",
+    "metrics.addr",
+    "metrics.port",
+    "nats",
+    "storage-writer",
+    "worker",
+    "worker-id",
+    "advertise",
+    "blob-validator",
+    "peer-table",
+    "authrpc.port",
+    "authrpc.jwtsecret",
+    "http.port",
+];
+
+/// Ports are taken from here: outside the range from which the system takes those of connections, so
+/// that a process that is started again finds its port free.
+const PORTS: std::ops::Range<u16> = 10_000..30_000;
+
+/// One process.
+pub struct Role {
+    /// What it is called: its log is named after it.
+    pub name: String,
+    pub binary: PathBuf,
+    pub arguments: Vec<OsString>,
+    /// Where it listens, on loopback if not told otherwise.
+    pub ports: Vec<(&'static str, u16)>,
+    /// Which of them says whether it is ready.
+    pub metrics: Option<u16>,
+    pub log: PathBuf,
+    /// Processes of a later stage call those of earlier ones.
+    pub stage: u8,
+}
+
+/// All processes, in the order in which they start.
+pub struct Plan {
+    pub roles: Vec<Role>,
+    /// What the user calls.
+    pub summary: String,
+}
+
+impl Plan {
+    /// What these options ask for.
+    pub fn new(
+        args: &Args,
+        program: &Command,
+        matches: &ArgMatches,
+        logs: &Path,
+    ) -> anyhow::Result<Self> {
+        let mut planner = Planner {
+            program,
+            matches,
+            logs,
+            binary: env::current_exe().context("find this program")?,
+            nats: None,
+            taken: HashSet::new(),
+            roles: Vec::new(),
+        };
+        planner.bus(args)?;
+        let summary = planner.services(args)?;
+        Ok(Self { roles: planner.roles, summary })
+    }
+}
+
+struct Planner<'a> {
+    program: &'a Command,
+    matches: &'a ArgMatches,
+    logs: &'a Path,
+    binary: PathBuf,
+    nats: Option<String>,
+    taken: HashSet<u16>,
+    roles: Vec<Role>,
+}
+
+impl Planner<'_> {
+    fn bus(&mut self, args: &Args) -> anyhow::Result<()> {
+        match Nats::choose(args)? {
+            Nats::None => {}
+            Nats::Elsewhere(url) => self.nats = Some(url),
+            Nats::Own(binary) => {
+                let port = self.free_port()?;
+                self.nats = Some(format!("nats://127.0.0.1:{port}"));
+                let log = self.logs.join("nats-server.log");
+                self.roles.push(nats::role(binary, port, args, log)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn services(&mut self, args: &Args) -> anyhow::Result<String> {
+        let datadir = vec!["--datadir".into(), args.node.datadir().into()];
+        let storage = self.service("storage-writer", None, 1, datadir.clone(), &[])?;
+        let blobs = self.service("blob-validator", None, 1, Vec::new(), &[])?;
+        let table = self.service("peer-table", None, 1, datadir.clone(), &[])?;
+        let at = |port: u16| OsString::from(format!("http://127.0.0.1:{port}"));
+        let mut calls = vec!["--storage-writer".into(), at(storage)];
+        let mut workers = Vec::new();
+        for number in 1..=args.workers {
+            let id = format!("worker-{number}");
+            let own = [&calls[..], &["--worker-id".into(), (&id).into()]].concat();
+            workers.push(self.service("multiproof-worker", Some(&id), 2, own, &[])?);
+        }
+        for worker in workers {
+            calls.extend(["--worker".into(), at(worker)]);
+        }
+        calls.extend(["--blob-validator".into(), at(blobs)]);
+        let summary = self.executor(args, calls)?;
+        if !args.node.disables_discovery() {
+            let mut own = [&datadir[..], &["--peer-table".into(), at(table)]].concat();
+            let settings = args.node.settings()?.discovery;
+            let (ip, port) = (settings.addr, settings.port);
+            // Several nodes on one machine are no mistake; a port asked for and taken is.
+            if !args.node.asks_for_discovery_port() && UdpSocket::bind((ip, port)).is_err() {
+                own.extend(["--discovery.port".into(), "0".into()]);
+            }
+            self.add("discovery", None, 3, own, &["peers.target", "peers.connected"], Vec::new())?;
+        }
+        Ok(summary)
+    }
+
+    fn executor(&mut self, args: &Args, mut own: Vec<OsString>) -> anyhow::Result<String> {
+        let asked = args.node.ports();
+        let mut chosen = |port: u16| if port == 0 { self.free_port() } else { Ok(port) };
+        let (engine, http) = (chosen(asked.engine.port())?, chosen(asked.http.port())?);
+        let text = |port: u16| OsString::from(port.to_string());
+        own.extend(["--authrpc.port".into(), text(engine), "--http.port".into(), text(http)]);
+        own.extend(["--authrpc.jwtsecret".into(), asked.jwt_secret.clone().into_os_string()]);
+        if let Some(metrics) = asked.metrics.filter(|address| address.port() != 0) {
+            own.extend(["--metrics.addr".into(), metrics.ip().to_string().into()]);
+            own.extend(["--metrics.port".into(), text(metrics.port())]);
+        }
+        self.add("executor", None, 3, own, &[], vec![("engine", engine), ("http", http)])?;
+        Ok(format!(
+            "Engine API at http://{} with the secret {}, JSON-RPC at http://{}",
+            SocketAddr::new(asked.engine.ip(), engine),
+            asked.jwt_secret.display(),
+            SocketAddr::new(asked.http.ip(), http)
+        ))
+    }
+
+    /// Adds a service that takes calls; gives the port where.
+    fn service(
+        &mut self,
+        command: &str,
+        id: Option<&str>,
+        stage: u8,
+        mut own: Vec<OsString>,
+        but: &[&str],
+    ) -> anyhow::Result<u16> {
+        let port = self.free_port()?;
+        own.extend(["--grpc.port".into(), port.to_string().into()]);
+        self.add(command, id, stage, own, but, vec![("grpc", port)])?;
+        Ok(port)
+    }
+
+    /// Adds a process with flags of its own, those of the user that it knows, and the bus.
+    fn add(
+        &mut self,
+        command: &str,
+        id: Option<&str>,
+        stage: u8,
+        own: Vec<OsString>,
+        but: &[&str],
+        mut ports: Vec<(&'static str, u16)>,
+    ) -> anyhow::Result<()> {
+        let service = self.program.find_subcommand(command).context("the command of a service")?;
+        let mut arguments = vec![command.into()];
+        arguments.extend(forwarded(service, self.matches, &[&OURS[..], but].concat()));
+        if let Some(url) = &self.nats {
+            arguments.extend(["--nats".into(), url.into()]);
+        }
+        // The executor's may have been chosen.
+        let given = own.iter().position(|flag| flag == "--metrics.port");
+        let given = given.and_then(|at| own.get(at + 1)?.to_str()?.parse().ok());
+        let metrics = match given {
+            Some(port) => port,
+            None => {
+                let port = self.free_port()?;
+                arguments.extend(["--metrics.port".into(), port.to_string().into()]);
+                port
+            }
+        };
+        ports.push(("metrics", metrics));
+        arguments.extend(own);
+        let name = id.map_or_else(|| command.to_owned(), |id| format!("multiproof-{id}"));
+        let (binary, log) = (self.binary.clone(), self.logs.join(format!("{name}.log")));
+        let metrics = Some(metrics);
+        self.roles.push(Role { name, binary, arguments, ports, metrics, log, stage });
+        Ok(())
+    }
+
+    /// A port that is free at this moment.
+    fn free_port(&mut self) -> anyhow::Result<u16> {
+        for _ in 0..1000 {
+            let port = rand::random_range(PORTS);
+            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+            if free && self.taken.insert(port) {
+                return Ok(port);
+            }
+        }
+        anyhow::bail!("no free port")
+    }
+}

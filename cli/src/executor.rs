@@ -1,0 +1,48 @@
+//! `tandem executor`: the Engine API and the EVM, in a process of their own.
+
+use crate::{
+    node::{EngineArgs, PolicyArgs, client_info},
+    service::ServiceArgs,
+};
+use std::{path::Path, process::ExitCode};
+use tandem_cluster::role::{self, ExecutorLinks};
+
+/// Options of `tandem executor`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The storage-writer that keeps the chain
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9600")]
+    storage_writer: String,
+    /// A worker that computes state roots; may be given several times, or with commas between them
+    #[arg(
+        long = "worker",
+        value_name = "URL",
+        value_delimiter = ',',
+        default_value = "http://127.0.0.1:9601"
+    )]
+    workers: Vec<String>,
+    /// The blob-validator that verifies blobs
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9603")]
+    blob_validator: String,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    policies: PolicyArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut config = args.service.operations.load()?;
+    args.policies.apply(&mut config.policies)?;
+    let ports = args.engine.ports(Path::new(""), None);
+    let links = ExecutorLinks {
+        storage_writer: args.storage_writer,
+        workers: args.workers,
+        blob_validator: args.blob_validator,
+    };
+    args.service.run(config, async move |process, config, telemetry| {
+        role::executor(process, config, &ports, &links, client_info(), telemetry).await
+    })
+}

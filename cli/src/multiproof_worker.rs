@@ -1,0 +1,50 @@
+//! `tandem multiproof-worker`: tries, in a process of their own.
+
+use crate::{
+    node::PolicyArgs,
+    service::{GrpcArgs, ServiceArgs},
+};
+use std::{fs, process::ExitCode};
+use tandem_cluster::role::{self, WorkerIdentity};
+use tandem_multiproof_workers::membership::WorkerId;
+
+/// Options of `tandem multiproof-worker`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The storage-writer to read from
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9600")]
+    storage_writer: String,
+    /// Name of this worker; one that keeps it keeps its shards [default: the host's name and the port]
+    #[arg(long, value_name = "NAME")]
+    worker_id: Option<WorkerId>,
+    /// Where executors reach this worker, as the bus tells them [default: the address and port of its
+    /// calls, the host's name instead of 0.0.0.0]
+    #[arg(long, value_name = "URL")]
+    advertise: Option<String>,
+    #[command(flatten)]
+    grpc: GrpcArgs,
+    #[command(flatten)]
+    policies: PolicyArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut config = args.service.operations.load()?;
+    args.policies.apply(&mut config.policies)?;
+    let (grpc, storage_writer) = (args.grpc.address(9601), args.storage_writer);
+    let identity =
+        WorkerIdentity { id: args.worker_id, advertise: args.advertise, host: host_name() };
+    args.service.run(config, async move |process, config, _| {
+        role::multiproof_worker(process, config, grpc, &storage_writer, identity).await
+    })
+}
+
+fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
+}

@@ -1,0 +1,160 @@
+//! What the commands have in common that run one service.
+
+use crate::{
+    node::{TelemetryArgs, reactor},
+    operations::OperationsArgs,
+};
+use anyhow::Context;
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+use tandem_bus::{Bus, Options};
+use tandem_cluster::{Config, role::Process};
+use tandem_telemetry::Telemetry;
+use tokio::{
+    runtime::Handle,
+    signal::unix::{Signal, SignalKind, signal},
+    time::timeout,
+};
+use tracing::{error, info};
+
+/// Longest time from the signal to the end of the process, but for a second.
+const STOP_MAX: Duration = Duration::from_secs(9);
+
+/// Options of every command that runs one service.
+#[derive(clap::Args)]
+pub struct ServiceArgs {
+    #[command(flatten)]
+    bus: BusArgs,
+    #[command(flatten)]
+    pub operations: OperationsArgs,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+}
+
+/// The event bus between processes.
+#[derive(clap::Args)]
+pub struct BusArgs {
+    /// NATS servers of the event bus, such as nats://127.0.0.1:4222, several with commas between them
+    /// [default: no bus between processes]
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    nats: Vec<String>,
+    /// User at NATS
+    #[arg(long = "nats.user", value_name = "NAME")]
+    user: Option<String>,
+    /// File with the user's password
+    #[arg(long = "nats.password-file", value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// File with the seed of a user's nkey, instead of user and password
+    #[arg(long = "nats.nkey-seed-file", value_name = "FILE")]
+    nkey_seed_file: Option<PathBuf>,
+    /// Certificates (PEM) of the authorities that may vouch for NATS; encrypts the connection
+    #[arg(long = "nats.tls-ca-file", value_name = "FILE")]
+    tls_ca_file: Option<PathBuf>,
+    /// Own certificates (PEM) for NATS
+    #[arg(long = "nats.tls-cert-file", value_name = "FILE")]
+    tls_cert_file: Option<PathBuf>,
+    /// Their private key (PEM)
+    #[arg(long = "nats.tls-key-file", value_name = "FILE")]
+    tls_key_file: Option<PathBuf>,
+}
+
+impl BusArgs {
+    /// The bus, that of one process without a server. Needs a running reactor.
+    fn connect(self) -> anyhow::Result<Bus> {
+        if self.nats.is_empty() {
+            return Ok(Bus::default());
+        }
+        let options = Options {
+            name: None,
+            user: self.user,
+            password_file: self.password_file,
+            nkey_seed_file: self.nkey_seed_file,
+            tls_ca_file: self.tls_ca_file,
+            tls_cert_file: self.tls_cert_file,
+            tls_key_file: self.tls_key_file,
+        };
+        Bus::connect(&self.nats, &options, &Handle::current()).context("connect to NATS")
+    }
+}
+
+/// Where a service takes calls.
+#[derive(clap::Args)]
+pub struct GrpcArgs {
+    /// Address that calls come to
+    #[arg(long = "grpc.addr", value_name = "IP", default_value = "127.0.0.1")]
+    grpc_addr: IpAddr,
+    /// Port that calls come to, 0 for a free one [default: 9600 storage-writer, 9601
+    /// multiproof-worker, 9602 peer-table, 9603 blob-validator]
+    #[arg(long = "grpc.port", value_name = "PORT")]
+    grpc_port: Option<u16>,
+}
+
+impl GrpcArgs {
+    /// Where that is; the port is this one if none is given.
+    pub fn address(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.grpc_addr, self.grpc_port.unwrap_or(port))
+    }
+}
+
+impl ServiceArgs {
+    /// Runs a service until SIGINT or SIGTERM, or until it fails. `start` gets the settings, which are
+    /// printed instead where that is asked for.
+    pub fn run(
+        self,
+        config: Config,
+        start: impl AsyncFnOnce(&mut Process, Config, &Telemetry) -> Result<(), tandem_cluster::Error>,
+    ) -> anyhow::Result<ExitCode> {
+        if self.operations.prints(&config)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let runtime = reactor()?;
+        let code = runtime.block_on(self.serve(config, start));
+        // A thread that still waits for a service that is gone is not waited for.
+        runtime.shutdown_timeout(Duration::from_millis(100));
+        code
+    }
+
+    async fn serve(
+        self,
+        config: Config,
+        start: impl AsyncFnOnce(&mut Process, Config, &Telemetry) -> Result<(), tandem_cluster::Error>,
+    ) -> anyhow::Result<ExitCode> {
+        let telemetry = self.telemetry.start("info")?;
+        let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        let bus = self.bus.connect()?;
+        let mut process = Process::new(bus, self.operations.metrics(), &telemetry).await?;
+        tokio::select! {
+            started = start(&mut process, config, &telemetry) => started?,
+            // There is nothing yet that would have to be brought to an end.
+            () = either(&mut terminate, &mut interrupt) => return Ok(ExitCode::SUCCESS),
+        }
+        let mut code = tokio::select! {
+            () = either(&mut terminate, &mut interrupt) => ExitCode::SUCCESS,
+            () = process.failed() => ExitCode::FAILURE,
+        };
+        info!("stopping");
+        if timeout(STOP_MAX, process.stop()).await.is_err() {
+            error!("the service does not end");
+            code = ExitCode::FAILURE;
+        }
+        // Traces that nobody takes are given up.
+        let _ = timeout(
+            Duration::from_millis(500),
+            tokio::task::spawn_blocking(move || telemetry.shutdown()),
+        )
+        .await;
+        Ok(code)
+    }
+}
+
+async fn either(one: &mut Signal, other: &mut Signal) {
+    tokio::select! {
+        _ = one.recv() => {}
+        _ = other.recv() => {}
+    }
+}

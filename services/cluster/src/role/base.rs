@@ -1,0 +1,36 @@
+//! Where the base stands, for a process that has to know it to let go of old layers.
+
+use std::{sync::Arc, time::Duration};
+use tandem_bus::Bus;
+use tandem_proto::{
+    event::{CHAIN_PERSISTED, ChainEvent},
+    storage::StorageApi,
+};
+use tokio::{
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
+use tracing::debug;
+
+/// How often storage-writer is asked.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Asks storage-writer where the base stands, again and again, and says so on the bus of this process;
+/// never ends. `chain.persisted` comes over NATS sooner, but may never come: without it layers would
+/// stay and memory grow.
+pub async fn follow_base(storage: Arc<dyn StorageApi>, bus: Bus) {
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let storage = storage.clone();
+        match spawn_blocking(move || storage.checkpoint()).await {
+            Ok(Ok(checkpoint)) => {
+                let event = ChainEvent { block: checkpoint.base };
+                bus.publish_here(CHAIN_PERSISTED, event.encode());
+            }
+            Ok(Err(error)) => debug!(%error, "the base is not known now"),
+            Err(_) => return std::future::pending().await,
+        }
+    }
+}

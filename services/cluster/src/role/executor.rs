@@ -1,0 +1,226 @@
+//! The executor over storage-writer, workers and blob-validator in other processes.
+
+use super::{Process, base::follow_base};
+use crate::{Config, Error, Ports, follow_policies};
+use axum::{
+    Router,
+    extract::Request,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use tandem_auth::Secret;
+use tandem_blob_validator::grpc as blobs;
+use tandem_executor::{
+    Deps, Executor, Handle,
+    rpc::{self, ClientInfo, Limits},
+};
+use tandem_kzg::Setup;
+use tandem_multiproof_workers::grpc as workers;
+use tandem_policy::LivePolicies;
+use tandem_proto::{multiproof::ProofApi, storage};
+use tandem_storage_writer::grpc as storage_writer;
+use tandem_telemetry::Telemetry;
+use tokio::{runtime, task::spawn_blocking, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+use tracing::{error, info, warn};
+
+/// For how long storage-writer keeps the right to write for an executor that is silent.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// How often an executor that stands by asks for the right to write.
+const ASK_EVERY: Duration = Duration::from_millis(250);
+
+/// Whom the executor calls.
+#[derive(Clone, Debug)]
+pub struct ExecutorLinks {
+    /// storage-writer, such as `http://10.0.0.7:9600`.
+    pub storage_writer: String,
+    /// The workers. The first one computes all roots.
+    pub workers: Vec<String>,
+    /// blob-validator.
+    pub blob_validator: String,
+}
+
+/// An executor. Its ports are bound at once and answer HTTP 503 until storage-writer has granted it the
+/// right to write; one that stands by waits for that as long as another one is there. It ends when
+/// another one has taken over.
+///
+/// # Errors
+/// [`Error::Listen`], [`Error::Secret`], [`Error::Endpoint`].
+pub async fn executor(
+    process: &mut Process,
+    config: Config,
+    ports: &Ports,
+    links: &ExecutorLinks,
+    client: ClientInfo,
+    telemetry: &Telemetry,
+) -> Result<(), Error> {
+    let runtime = runtime::Handle::current();
+    let secret = Secret::load_or_create(&ports.jwt_secret)?;
+    let (engine, http) = (Gate::default(), Gate::default());
+    for (name, address, gate) in [("engine", ports.engine, &engine), ("http", ports.http, &http)] {
+        let listener = process.listen(name, address).await?;
+        process.serve(rpc::serve(listener, gate.router(), process.stopping().clone()));
+    }
+    let lease_ms = LEASE.as_millis() as u64;
+    let settings = storage_writer::ClientConfig { lease_ms, ..Default::default() };
+    let storage = storage_writer::Client::connect(&links.storage_writer, settings, &runtime)?;
+    let settings = workers::ClientConfig::default();
+    let worker = links.workers.first().ok_or(Error::NoWorker)?;
+    if links.workers.len() > 1 {
+        warn!(worker, "of several workers only the first is used");
+    }
+    let proof: Arc<dyn ProofApi> = workers::Client::connect(worker, settings, &runtime)?;
+    let settings = blobs::ClientConfig::default();
+    let blobs = blobs::Client::connect(&links.blob_validator, settings, &runtime)?;
+    // What it loads serves the EVM's precompile, which should not have to in the midst of a block.
+    spawn_blocking(Setup::load);
+    let policies = LivePolicies::new(config.policies);
+    let bus = process.bus().clone();
+    let mut settings = config.executor;
+    settings.persist_depth = config.storage_writer.persist_depth;
+    settings.side_chain_blocks = config.storage_writer.side_chain_blocks;
+    let running = Arc::<OnceLock<Executor>>::default();
+    let fatal = process.fatal().clone();
+    let start = {
+        let (storage, policies, fatal) = (storage.clone(), policies.clone(), fatal.clone());
+        let bus = bus.clone();
+        move || {
+            let deps = Deps {
+                storage: storage.clone(),
+                proof: proof.clone(),
+                blobs: blobs.clone(),
+                bus: bus.clone(),
+                policies: policies.clone(),
+                fatal: fatal.clone(),
+            };
+            Executor::start(settings.clone(), deps)
+        }
+    };
+    let (seen, traces) = (running.clone(), telemetry.clone());
+    let stopped = fatal.clone();
+    process.beside(async move {
+        let Some(executor) = take_over(start, &stopped).await else { return };
+        let handle = executor.handle();
+        let _ = seen.set(executor);
+        engine.open(engine_router(&handle, client.clone(), secret));
+        http.open(http_router(&handle, client, &traces));
+        info!("this executor has the right to write");
+    });
+    process.beside(follow_base(storage.clone(), bus.clone()));
+    process.beside(async move { follow_policies(&bus, &policies).await });
+    let watched = storage.clone();
+    process.beside(async move {
+        watched.fenced().await;
+        error!("another executor has taken over");
+        fatal.cancel();
+    });
+    let (connected, granted) = (storage.clone(), running.clone());
+    process.readiness().require("storage-writer", move || connected.is_connected());
+    process.readiness().require("the right to write", move || granted.get().is_some());
+    process.at_end(move || {
+        if let Some(executor) = running.get() {
+            executor.stop();
+        }
+        storage.release_epoch();
+    });
+    process.started();
+    Ok(())
+}
+
+/// Starts the executor as soon as storage-writer is there and lets it. `None` when it cannot start for
+/// another reason, which is fatal.
+async fn take_over(
+    start: impl Fn() -> Result<Executor, tandem_executor::Error> + Clone + Send + 'static,
+    fatal: &CancellationToken,
+) -> Option<Executor> {
+    let mut told = String::new();
+    loop {
+        match spawn_blocking(start.clone()).await {
+            Ok(Ok(executor)) => return Some(executor),
+            Ok(Err(tandem_executor::Error::Storage(storage::Error::Unavailable(reason)))) => {
+                if reason != told {
+                    info!(reason, "standing by");
+                    told = reason;
+                }
+            }
+            Ok(Err(error)) => {
+                error!(%error, "the executor cannot start");
+                fatal.cancel();
+                return None;
+            }
+            Err(error) => {
+                error!(%error, "the executor failed while it started");
+                fatal.cancel();
+                return None;
+            }
+        }
+        sleep(ASK_EVERY).await;
+    }
+}
+
+/// The routes of the Engine API.
+pub(crate) fn engine_router(handle: &Handle, client: ClientInfo, secret: Secret) -> Router {
+    rpc::engine_router(rpc::engine_methods(handle, client), secret, Limits::engine())
+}
+
+/// The routes of the public port.
+pub(crate) fn http_router(handle: &Handle, client: ClientInfo, telemetry: &Telemetry) -> Router {
+    let telemetry = telemetry.clone();
+    let traces = Arc::new(move |count| telemetry.traces_json(count));
+    let limits = Limits::public().with_blobs(handle.spec());
+    rpc::public_router(rpc::eth_methods(handle, client), traces, limits)
+}
+
+/// A port whose service comes later: 503 until then.
+#[derive(Clone, Default)]
+struct Gate(Arc<OnceLock<Router>>);
+
+impl Gate {
+    fn router(&self) -> Router {
+        let gate = self.clone();
+        Router::new().fallback(move |request| gate.clone().pass(request))
+    }
+
+    async fn pass(self, request: Request) -> Response {
+        match self.0.get() {
+            Some(router) => {
+                let Ok(response) = router.clone().oneshot(request).await;
+                response
+            }
+            None => {
+                let reason = "this executor has no right to write yet\n";
+                (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
+            }
+        }
+    }
+
+    fn open(&self, router: Router) {
+        // Once only.
+        let _ = self.0.set(router);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::{body::Body, routing::get};
+
+    #[tokio::test]
+    async fn a_port_answers_that_it_is_not_ready_until_its_service_is_there() {
+        let gate = Gate::default();
+        let status = async || {
+            let request = Request::get("/here").body(Body::empty()).unwrap();
+            let Ok(response) = gate.router().oneshot(request).await;
+            response.status()
+        };
+        assert_eq!(status().await, StatusCode::SERVICE_UNAVAILABLE);
+        gate.open(Router::new().route("/here", get(|| async { "ok" })));
+        assert_eq!(status().await, StatusCode::OK);
+    }
+}

@@ -1,0 +1,84 @@
+//! The services that call no other.
+
+use super::Process;
+use crate::{Config, Error, start::persisted};
+use std::{net::SocketAddr, sync::Arc};
+use tandem_blob_validator::BlobValidator;
+use tandem_peer_table::PeerTable;
+use tandem_storage_writer::StorageWriter;
+use tokio::task::spawn_blocking;
+
+/// storage-writer on a data directory that was initialised, its calls at `grpc`.
+///
+/// # Errors
+/// [`Error::Listen`], [`Error::StorageWriter`].
+pub async fn storage_writer(
+    process: &mut Process,
+    config: Config,
+    grpc: SocketAddr,
+) -> Result<(), Error> {
+    let listener = process.listen("grpc", grpc).await?;
+    let on_persisted = persisted(process.bus().clone());
+    let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
+    let storage = blocking(|| Ok(StorageWriter::open(config.storage_writer, deps)?)).await?;
+    let server = tandem_storage_writer::grpc::Server::new(storage.clone());
+    process.serve(server.serve(listener, process.stopping().clone()));
+    // The last handle: the persist thread ends, the database closes.
+    process.at_end(move || drop(storage));
+    process.started();
+    Ok(())
+}
+
+/// blob-validator, its calls at `grpc`.
+///
+/// # Errors
+/// [`Error::Listen`], [`Error::Threads`].
+pub async fn blob_validator(
+    process: &mut Process,
+    config: Config,
+    grpc: SocketAddr,
+) -> Result<(), Error> {
+    let listener = process.listen("grpc", grpc).await?;
+    let deps =
+        tandem_blob_validator::Deps { bus: process.bus().clone(), fatal: process.fatal().clone() };
+    let bytes_max = config.blob_validator.waiting_bytes_max;
+    let blobs = BlobValidator::start(config.blob_validator, deps)?;
+    let server = tandem_blob_validator::grpc::Server::new(blobs.clone(), bytes_max);
+    process.serve(server.serve(listener, process.stopping().clone()));
+    let loaded = blobs.clone();
+    process.readiness().require("the trusted setup", move || loaded.ready());
+    process.at_end(move || blobs.stop());
+    process.started();
+    Ok(())
+}
+
+/// peer-table with its snapshot, its calls at `grpc`.
+///
+/// # Errors
+/// [`Error::Listen`], [`Error::Threads`].
+pub async fn peer_table(
+    process: &mut Process,
+    config: Config,
+    grpc: SocketAddr,
+) -> Result<(), Error> {
+    let listener = process.listen("grpc", grpc).await?;
+    let bus = process.bus().clone();
+    let deps = tandem_peer_table::Deps { bus: bus.clone(), fatal: process.fatal().clone() };
+    let start = move || {
+        std::fs::create_dir_all(&config.peer_table.datadir)?;
+        Ok(PeerTable::start(config.peer_table, deps)?)
+    };
+    let table: Arc<PeerTable> = blocking(start).await?;
+    let server = tandem_peer_table::grpc::Server::new(table.clone(), bus);
+    process.serve(server.serve(listener, process.stopping().clone()));
+    process.at_end(move || table.stop());
+    process.started();
+    Ok(())
+}
+
+/// Starts what may wait for a disk or for another process.
+pub(super) async fn blocking<T: Send + 'static>(
+    start: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    spawn_blocking(start).await.map_err(|error| Error::Threads(error.into()))?
+}

@@ -1,0 +1,110 @@
+//! multiproof-worker: tries in memory, over a storage-writer in another process.
+
+use super::{Process, base::follow_base};
+use crate::{Config, Error, follow_policies};
+use std::{
+    net::SocketAddr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tandem_multiproof_workers::{
+    Deps, MultiproofWorkers, grpc,
+    membership::{Announcer, Identity, WorkerId},
+};
+use tandem_policy::LivePolicies;
+use tandem_storage_writer::grpc::{Client, ClientConfig};
+use tokio::runtime::Handle;
+use tracing::info;
+
+/// Between two heartbeats.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// As what a worker is known to executors that hear of it on the bus.
+#[derive(Clone, Debug)]
+pub struct WorkerIdentity {
+    /// Its name; one that it keeps over restarts keeps it its shards. From the host's name and the
+    /// port by default.
+    pub id: Option<WorkerId>,
+    /// Where executors reach it, such as `http://10.0.0.7:9601`. Where it listens by default, by the
+    /// host's name when that is everywhere.
+    pub advertise: Option<String>,
+    /// The host's name.
+    pub host: String,
+}
+
+impl WorkerIdentity {
+    fn at(self, address: SocketAddr) -> Result<Identity, Error> {
+        let Self { id, advertise, host } = self;
+        let port = address.port();
+        let id = match id {
+            Some(id) => id,
+            None => format!("{host}-{port}").parse()?,
+        };
+        let endpoint = advertise.unwrap_or_else(|| match address.ip().is_unspecified() {
+            true => format!("http://{host}:{port}"),
+            false => format!("http://{address}"),
+        });
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let incarnation = started.as_millis() as u64;
+        Ok(Identity { id, incarnation, endpoint, interval: HEARTBEAT })
+    }
+}
+
+/// A worker over the storage-writer at `storage_writer`, its proof stream at `grpc`.
+///
+/// # Errors
+/// [`Error::Listen`], [`Error::Endpoint`], [`Error::Threads`], [`Error::WorkerId`].
+pub async fn multiproof_worker(
+    process: &mut Process,
+    config: Config,
+    grpc: SocketAddr,
+    storage_writer: &str,
+    identity: WorkerIdentity,
+) -> Result<(), Error> {
+    let runtime = Handle::current();
+    let listener = process.listen("grpc", grpc).await?;
+    let address = listener.local_addr().map_err(|error| Error::Listen { address: grpc, error })?;
+    let identity = identity.at(address)?;
+    info!(id = identity.id.as_str(), endpoint = identity.endpoint, "worker");
+    let storage = Client::connect(storage_writer, ClientConfig::default(), &runtime)?;
+    let policies = LivePolicies::new(config.policies);
+    let mut settings = config.multiproof_workers;
+    settings.side_chain_blocks = config.storage_writer.side_chain_blocks;
+    let bus = process.bus().clone();
+    let deps = Deps {
+        storage: storage.clone(),
+        bus: bus.clone(),
+        policies: policies.clone(),
+        fatal: process.fatal().clone(),
+    };
+    let workers = MultiproofWorkers::start(&settings, &deps)?;
+    let server = grpc::Server::start(workers.clone(), process.fatal().clone())?;
+    process.serve(server.serve(listener, process.stopping().clone()));
+    process.beside(follow_base(storage.clone(), bus.clone()));
+    let settings = bus.clone();
+    process.beside(async move { follow_policies(&settings, &policies).await });
+    let announcer = Announcer::start(bus, identity, &runtime);
+    process.at_farewell(announcer.leave());
+    process.readiness().require("storage-writer", move || storage.is_connected());
+    process.at_end(move || workers.stop());
+    process.started();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_known_by_what_is_given_else_by_host_and_port() {
+        let plain = WorkerIdentity { id: None, advertise: None, host: "pod-7".to_owned() };
+        let identity = |address: &str| plain.clone().at(address.parse().unwrap()).unwrap();
+        let local = identity("127.0.0.1:9601");
+        assert_eq!((local.id.as_str(), &*local.endpoint), ("pod-7-9601", "http://127.0.0.1:9601"));
+        assert_eq!(identity("[::1]:9601").endpoint, "http://[::1]:9601");
+        assert_eq!(identity("0.0.0.0:9601").endpoint, "http://pod-7:9601");
+        let (id, advertise) = (Some("w".parse().unwrap()), Some("http://w:1".to_owned()));
+        let named = WorkerIdentity { id, advertise, ..plain };
+        let named = named.at("0.0.0.0:9601".parse().unwrap()).unwrap();
+        assert_eq!((named.id.as_str(), &*named.endpoint), ("w", "http://w:1"));
+    }
+}

@@ -1,0 +1,107 @@
+//! Who may write: one at a time, the next when the one before is gone.
+
+use crate::{
+    common::{Random, block, new_chain_in_memory},
+    host::{Host, patient, wait_until},
+    scripted::Scripted,
+};
+use alloy_rlp::Encodable;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_primitives::keccak256;
+use tandem_proto::storage::{Block, Epoch, Error, Forkchoice, StorageApi};
+use tandem_storage_writer::grpc::ClientConfig;
+
+fn leased(ms: u64) -> ClientConfig {
+    ClientConfig { lease_ms: ms, ..patient() }
+}
+
+/// Far beyond what a busy machine may hold up a sign of life.
+const LONG: u64 = 60_000;
+const SHORT: u64 = 300;
+
+#[test]
+fn nobody_takes_over_while_the_executor_says_that_it_is_there() {
+    let storage = Arc::new(Scripted::default());
+    let host = Host::start(storage.clone());
+    let first = host.client_at(host.address, leased(LONG));
+    let second = host.client_at(host.address, leased(SHORT));
+    let epoch = first.acquire_epoch("first").unwrap();
+    let refused = second.acquire_epoch("second");
+    let reason = format!("first has the right to write, epoch {}", epoch.0);
+    assert_eq!(refused, Err(Error::Unavailable(reason)));
+    assert_eq!(first.acquire_epoch("first"), Ok(Epoch(2)), "its own lease is not in its way");
+    first.release_epoch();
+    assert_eq!(second.acquire_epoch("second"), Ok(Epoch(3)));
+}
+
+#[test]
+fn an_executor_that_is_silent_for_longer_than_its_lease_is_taken_over_and_learns_of_it() {
+    let (writer, _) = new_chain_in_memory(Default::default());
+    let host = Host::start(writer.clone());
+    let first = host.client_at(host.address, leased(SHORT));
+    let second = host.client_at(host.address, leased(LONG));
+    let old = first.acquire_epoch("first").unwrap();
+    // For many leases: it says that it is there.
+    let kept = Instant::now() + Duration::from_millis(4 * SHORT);
+    while Instant::now() < kept {
+        assert_eq!(writer.keep_epoch(old), Ok(()));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // By the way of somebody who does not ask for leases: as if it had fallen silent.
+    let new = writer.acquire_epoch("other").unwrap();
+    host.runtime.block_on(first.fenced());
+    assert_eq!(writer.keep_epoch(old), Err(Error::Fenced { held: old.0, granted: new.0 }));
+    drop(first);
+    let mut newest = None;
+    wait_until(|| {
+        newest = second.acquire_epoch("second").ok();
+        newest.is_some()
+    });
+    assert_eq!(newest, Some(Epoch(new.0 + 1)));
+}
+
+/// The same block with another state root in its header.
+fn with_wrong_root(block: &Block) -> Block {
+    let mut header: alloy_consensus::Header =
+        alloy_rlp::Decodable::decode(&mut &block.header[..]).unwrap();
+    header.state_root = keccak256(b"wrong");
+    let mut rlp = Vec::new();
+    header.encode(&mut rlp);
+    let mut wrong = block.clone();
+    wrong.id.hash = keccak256(&rlp);
+    wrong.header = rlp.into();
+    wrong
+}
+
+#[test]
+fn what_an_executor_left_unproven_is_not_known_to_the_next_one() {
+    let (writer, mut world) = new_chain_in_memory(Default::default());
+    let genesis = writer.checkpoint().unwrap().genesis;
+    let first = writer.acquire_epoch("first").unwrap();
+    let mut random = Random(7);
+    let mut parent = genesis;
+    let mut good = Vec::new();
+    for _ in 0..3 {
+        let diff = world.random_diff(&mut random);
+        world.apply(&diff);
+        let block = block(parent, &world, diff, &mut random);
+        parent = block.id;
+        good.push(block);
+    }
+    good.iter().for_each(|block| writer.commit(first, block.clone()).unwrap());
+    let head = Forkchoice { head: good[1].id, ..Forkchoice::default() };
+    writer.canonicalize(first, head).unwrap();
+    // The executor dies while it waits for the root of this one; the workers have told theirs.
+    let wrong = with_wrong_root(&good[2]);
+    writer.commit(first, wrong.clone()).unwrap();
+    let diff = writer.trie_diff(good[2].id.hash).unwrap().unwrap();
+    let shards: Vec<_> = tandem_primitives::Shard::all().collect();
+    writer.put_trie_diff(wrong.id.hash, &shards, diff).unwrap();
+
+    writer.acquire_epoch("second").unwrap();
+    let pending: Vec<_> = writer.pending().unwrap().iter().map(|block| block.id).collect();
+    assert_eq!(pending, good.iter().map(|block| block.id).collect::<Vec<_>>());
+}

@@ -1,0 +1,102 @@
+//! A `tandem` that runs, whatever its command, with a log.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// Longest wait for anything, on the slowest machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process with a log. Dropping it kills it.
+pub struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Starts `tandem` with these arguments, its log in `folder` under this name.
+    pub fn start(binary: &Path, folder: &Path, name: &str, arguments: &[&str]) -> Self {
+        let log = folder.join(format!("{name}.log"));
+        let file = File::create(&log).unwrap();
+        let child = Command::new(binary)
+            .args(arguments)
+            .args(["--log.filter", "info", "--trace.level", "off"])
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    /// What follows `mark` in the log, up to the next space or quote, as soon as it stands there.
+    pub fn says(&mut self, mark: &str) -> String {
+        eventually(mark, || {
+            let log = fs::read_to_string(&self.log).unwrap();
+            let text = log.split_once(mark).and_then(|(_, rest)| {
+                let end = rest.find(|c: char| c.is_whitespace() || c == '"')?;
+                Some(rest[..end].to_owned())
+            });
+            assert!(text.is_some() || self.child.try_wait().unwrap().is_none(), "{log}");
+            text
+        })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// All that it has written.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// With SIGKILL: nothing is written any more.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// With SIGTERM; gives how it ended, and how long that took.
+    pub fn terminate(&mut self) -> (ExitStatus, Duration) {
+        let begun = Instant::now();
+        signal(self.pid(), Signal::TERM);
+        (self.ends(), begun.elapsed())
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn ends(&mut self) -> ExitStatus {
+        eventually("the end of a process", || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a signal to a process that is there.
+pub fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid as i32).expect("a process id");
+    kill_process(pid, signal).expect("the process is there");
+}
+
+/// Waits as long as a busy machine may need.
+pub fn eventually<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = holds() {
+            return value;
+        }
+        assert!(Instant::now() < end, "{what} within {PATIENCE:?}");
+        sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,168 @@
+//! `tandem cluster`: six processes, and the one that watches them.
+
+use crate::{
+    client::{Client, decode_status},
+    corpus::Recorded,
+    running::{Running, eventually, signal},
+};
+use alloy_primitives::B256;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    time::Duration,
+};
+use tandem_auth::Secret;
+
+/// A cluster on a temporary directory.
+pub struct Six {
+    running: Running,
+    engine: SocketAddr,
+    http: SocketAddr,
+    secret: PathBuf,
+}
+
+impl Six {
+    /// Starts one in `folder` on free ports and waits until it is ready. Discovery finds nobody.
+    pub fn start(binary: &Path, folder: &Path, genesis: &Path, more: &[&str]) -> Self {
+        let (datadir, secret) = (folder.join("data"), folder.join("jwt.hex"));
+        let given = [
+            "cluster",
+            "--datadir",
+            datadir.to_str().unwrap(),
+            "--genesis",
+            genesis.to_str().unwrap(),
+            "--authrpc.jwtsecret",
+            secret.to_str().unwrap(),
+        ];
+        let ports = ["--authrpc.port", "0", "--http.port", "0"];
+        let discovery = ["--discovery.addr", "127.0.0.1", "--discovery.port", "0"];
+        let arguments = [&given[..], &ports, &discovery, more].concat();
+        let mut running = Running::start(binary, folder, "cluster", &arguments);
+        let mut at = |mark: &str| running.says(mark).parse().expect("an address");
+        let engine = at("ready: Engine API at http://");
+        let http = at("JSON-RPC at http://");
+        Self { running, engine, http, secret }
+    }
+
+    /// A new caller of the Engine API.
+    pub fn engine(&self) -> Client {
+        Client::new(self.engine, Some(Secret::load(&self.secret).expect("there is a secret")))
+    }
+
+    /// A new caller of the port without tokens.
+    pub fn http(&self) -> Client {
+        Client::new(self.http, None)
+    }
+
+    /// The process of this command (`storage-writer`, `nats-server`, …) that runs now, the first where
+    /// there are several. `None` while there is none.
+    pub fn pid(&self, command: &str) -> Option<u32> {
+        let own = self.running.pid();
+        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).ok()?;
+        let is = |pid: &u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut words = line.split(|&byte| byte == 0);
+            let name = words.next().is_some_and(|name| name.ends_with(command.as_bytes()));
+            name || words.next() == Some(command.as_bytes())
+        };
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(is)
+    }
+
+    /// The same, waited for.
+    pub fn running(&self, command: &str) -> u32 {
+        eventually(command, || self.pid(command))
+    }
+
+    /// Kills a process with SIGKILL.
+    pub fn kill(&self, command: &str) {
+        signal(self.running(command), Signal::KILL);
+    }
+
+    /// Stops a process where it stands for so long.
+    pub async fn pause(&self, command: &str, time: Duration) {
+        let pid = self.running(command);
+        signal(pid, Signal::STOP);
+        tokio::time::sleep(time).await;
+        signal(pid, Signal::CONT);
+    }
+
+    /// What a process measures, as the metrics port says it that the table names for `name`.
+    pub fn metrics(&self, name: &str) -> String {
+        let log = self.running.log();
+        let line = log.lines().find(|line| line.starts_with(name)).expect("a line of the table");
+        let port = line.split_once("metrics ").expect("a metrics port").1;
+        let port: u16 = port.split_whitespace().next().unwrap().parse().unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Stops it with SIGTERM; gives how it ended and how long that took.
+    pub fn stop(&mut self) -> (ExitStatus, Duration) {
+        self.running.terminate()
+    }
+
+    /// Kills the process that watches the others, and waits until those are gone too.
+    pub fn kill_all(&mut self) {
+        let pids: Vec<_> = ["storage-writer", "executor", "multiproof-worker"]
+            .into_iter()
+            .map(|command| self.running(command))
+            .collect();
+        self.running.kill();
+        for pid in pids {
+            let gone = || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(());
+            eventually("the end of the others", gone);
+        }
+    }
+
+    /// What it has written.
+    pub fn log(&self) -> String {
+        self.running.log()
+    }
+}
+
+/// Sends a block once.
+///
+/// # Errors
+/// Why there is no verdict: to be sent again. Any other verdict than VALID ends the test, but SYNCING.
+pub async fn send_payload(engine: &mut Client, block: &Recorded) -> Result<(), String> {
+    let answer = engine.try_call(&block.method, block.params.clone()).await?;
+    let status = decode_status(retriable(answer)?);
+    if status.status == "SYNCING" {
+        return Err("SYNCING".to_owned());
+    }
+    assert_eq!(status.verdict(), ("VALID", Some(block.hash)), "{status:?}");
+    Ok(())
+}
+
+/// Makes a block the head, once.
+///
+/// # Errors
+/// As [`send_payload`].
+pub async fn send_head(engine: &mut Client, head: B256) -> Result<(), String> {
+    let state = json!({
+        "headBlockHash": head, "safeBlockHash": B256::ZERO, "finalizedBlockHash": B256::ZERO,
+    });
+    let answer = engine.try_call("engine_forkchoiceUpdatedV3", json!([state, null])).await?;
+    let status = decode_status(retriable(answer)?["payloadStatus"].clone());
+    if status.status == "SYNCING" {
+        return Err("SYNCING".to_owned());
+    }
+    assert_eq!(status.verdict(), ("VALID", Some(head)), "{status:?}");
+    Ok(())
+}
+
+/// The result; an error of the server may pass, any other ends the test.
+fn retriable(answer: Result<Value, crate::RpcError>) -> Result<Value, String> {
+    answer.map_err(|error| {
+        assert_eq!(error.code, -32000, "{error:?}");
+        format!("{error:?}")
+    })
+}
