@@ -297,7 +297,7 @@ fn time(unix_ns: u64) -> SystemTime {
 /// longer than `drain`.
 pub(crate) async fn run(
     mut export: Option<OtlpExport>,
-    upkeep: impl Fn(),
+    mut upkeep: impl FnMut(),
     mut stop: tokio::sync::oneshot::Receiver<()>,
     drain: Duration,
 ) {

@@ -31,6 +31,7 @@ mod context;
 mod error;
 mod export;
 mod otlp_json;
+mod process;
 mod record;
 mod recorder;
 mod ring;

@@ -20,6 +20,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 use crate::config::{Config, LogFormat};
 use crate::error::Error;
 use crate::export::{self, ExportQueue, ExportStats, OtlpExport};
+use crate::process::Process;
 use crate::recorder::Recorder;
 use crate::ring::Ring;
 
@@ -246,9 +247,11 @@ fn start_worker(
                 }
             };
             let _ = ready_sender.send(Ok(()));
+            let mut process = Process::this();
             let upkeep = || {
                 metrics.run_upkeep();
                 publish(queue.as_deref(), &ring);
+                process.publish();
             };
             export::run(export, upkeep, stopped, DRAIN).await;
         });
