@@ -9,11 +9,18 @@ fn main() {
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
-    // Outside a repository (a source archive) the commit is not known.
-    let commit = git(&["rev-parse", "--short=8", "HEAD"]).unwrap_or_else(|| "00000000".to_owned());
+    // Who builds outside the repository may know the commit (40 hex digits) all the same.
+    let told = || std::env::var("TANDEM_REVISION").ok().filter(|revision| is_commit(revision));
+    let commit = git(&["rev-parse", "--short=8", "HEAD"]).or_else(told);
+    let commit = commit.as_deref().and_then(|commit| commit.get(..8)).unwrap_or("00000000");
     println!("cargo:rustc-env=TANDEM_COMMIT={commit}");
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=TANDEM_REVISION");
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo:rerun-if-changed={log}");
     }
+}
+
+fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

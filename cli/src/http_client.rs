@@ -123,8 +123,15 @@ impl HttpClient {
 /// # Errors
 /// When there is no answer, or its status is not a success; the message names the URL.
 pub async fn get(url: &str) -> anyhow::Result<Bytes> {
-    const GET_TIME_MAX: Duration = Duration::from_secs(60);
-    let client = HttpClient::new(url, None, GET_TIME_MAX)?;
+    get_within(url, Duration::from_secs(60)).await
+}
+
+/// As [`get`], within `time_max`.
+///
+/// # Errors
+/// As those of [`get`].
+pub async fn get_within(url: &str, time_max: Duration) -> anyhow::Result<Bytes> {
+    let client = HttpClient::new(url, None, time_max)?;
     let path = client.uri.path_and_query().map_or("/", |path| path.as_str());
     let request =
         Request::get(path).header(header::HOST, &client.authority).body(Full::default())?;
@@ -138,10 +145,7 @@ pub async fn get(url: &str) -> anyhow::Result<Bytes> {
         }
         Ok(body)
     };
-    timeout(GET_TIME_MAX, exchange)
-        .await
-        .context("no answer")?
-        .with_context(|| format!("get {url}"))
+    timeout(time_max, exchange).await.context("no answer")?.with_context(|| format!("get {url}"))
 }
 
 #[derive(serde::Deserialize)]

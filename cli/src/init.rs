@@ -17,12 +17,25 @@ pub struct Args {
     /// Directory to write the database to; made when missing
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
+    /// Leave a database alone that a running service has open, and succeed, without looking which
+    /// genesis it is of: for a step before the start that may come again while the service runs
+    #[arg(long)]
+    unless_in_use: bool,
 }
 
 /// Writes the genesis.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    write(&args.genesis, &args.datadir)?;
+    match write(&args.genesis, &args.datadir) {
+        Err(error) if args.unless_in_use && is_in_use(&error) => {
+            eprintln!("{}: the database is in use, nothing was done", args.datadir.display());
+        }
+        written => written?,
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<tandem_storage_writer::Error>().is_some_and(|error| error.is_in_use())
 }
 
 /// Writes the genesis, or checks that the directory was made from it. Progress goes to standard

@@ -12,6 +12,7 @@ mod enr;
 mod environment;
 mod execute_witness;
 mod executor;
+mod health;
 mod http_client;
 mod import;
 mod init;
@@ -22,6 +23,7 @@ mod operations;
 mod overlap;
 mod peer_table;
 mod replay;
+mod secrets;
 mod service;
 mod storage_writer;
 mod verify;
@@ -69,6 +71,10 @@ enum Command {
     Discovery(discovery::Args),
     /// Run the Engine API and the EVM in a process of their own, or stand by for another one
     Executor(executor::Args),
+    /// Ask a service on this machine whether it is ready
+    Health(health::Args),
+    /// Make the secrets that the services of a deployment need, where they are missing
+    Secrets(secrets::Args),
     /// Crawl a network: find its nodes, and count them by fork and client
     Discover(discover::Args),
     /// Decode and encode node records (EIP-778)
@@ -111,6 +117,8 @@ fn main() -> ExitCode {
         Command::PeerTable(args) => peer_table::run(args),
         Command::Discovery(args) => discovery::run(args),
         Command::Executor(args) => executor::run(args),
+        Command::Health(args) => health::run(args),
+        Command::Secrets(args) => secrets::run(&args),
         Command::Discover(args) => discover::run(args),
         Command::Enr(args) => enr::run(&args),
         Command::Replay(args) => replay::main(args),

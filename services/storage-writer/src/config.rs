@@ -48,7 +48,10 @@ impl Default for Config {
     }
 }
 
+/// The folder of the database in a data directory.
+pub(crate) const DATABASE_FOLDER: &str = "db";
+
 /// Where the database of a data directory lies.
 pub(crate) fn database_path(datadir: &Path) -> PathBuf {
-    datadir.join("db")
+    datadir.join(DATABASE_FOLDER)
 }

@@ -1,4 +1,5 @@
-use std::path::PathBuf;
+use crate::config::DATABASE_FOLDER;
+use std::path::{Path, PathBuf};
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::storage;
 
@@ -56,6 +57,13 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether there is a whole database, but another process has it open. One that is still being
+    /// made ([`crate::init`]) is none yet.
+    pub fn is_in_use(&self) -> bool {
+        let whole = |path: &Path| path.ends_with(DATABASE_FOLDER);
+        matches!(self, Self::Store(tandem_store::Error::Locked(path)) if whole(path))
+    }
+
     pub(crate) fn absent(what: impl Into<String>) -> Self {
         Self::Absent { what: what.into() }
     }

@@ -133,7 +133,7 @@ fn a_bad_file_leaves_nothing_and_a_half_done_init_starts_over() {
     batch.put::<Slots>((account_key(9), slot_key(9)), U256::from(9));
     unfinished.write(batch, Durability::Process).unwrap();
     let error = write_and_init(datadir, &genesis(ALLOC)).unwrap_err();
-    assert!(error.to_string().contains("in use"), "{error}");
+    assert!(error.to_string().contains("in use") && !error.is_in_use(), "{error}");
     drop(unfinished);
     write_and_init(datadir, &genesis(ALLOC)).unwrap();
     assert_eq!(verify(datadir).unwrap().first_difference, None);
@@ -156,6 +156,7 @@ fn what_cannot_be_opened_says_why() {
     write_and_init(datadir, &genesis(ALLOC)).unwrap();
     let held = StorageWriter::open(Config::new(datadir), Deps::default()).unwrap();
     assert!(text(open()).contains("in use by another process"), "{}", text(open()));
+    assert!(write_and_init(datadir, &genesis(ALLOC)).unwrap_err().is_in_use());
     drop(held);
     change(datadir, |batch| batch.put::<Meta>("schema_version", &99u32.to_be_bytes()));
     assert!(text(open()).contains("schema version 99"), "{}", text(open()));
