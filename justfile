@@ -45,6 +45,14 @@ conformance-sample:
     cargo test --release --locked --workspace --test vectors -- \
         --ignored --nocapture a_sample_of_the_complete_sets_passes
 
+# Make the images of docker-compose.yml where there is no registry (docs/compose.md)
+images-offline: build
+    deploy/images-offline {{ target }}/release/tandem
+
+# Start the stack of docker-compose.yml from those images, replay the demo corpus, take it down
+compose-test: images-offline
+    cargo test --release --locked --workspace --test deploy -- --ignored --nocapture a_stack
+
 # Check formatting
 fmt:
     cargo fmt --all --check

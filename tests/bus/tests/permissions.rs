@@ -1,0 +1,130 @@
+//! deploy/nats.conf on a real server: what each user may say and hear.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use async_nats::{Client, ConnectOptions};
+use common::{connect_with, connected, login};
+use futures_util::StreamExt;
+use std::{collections::BTreeSet, time::Duration};
+use tandem_bus::Entry;
+use tandem_bus_tests::{DEADLINE, NatsServer};
+use tandem_proto::event::{
+    BLOBS_VALIDATED, CHAIN_EXECUTED, CHAIN_HEAD, CHAIN_PERSISTED, PEERS_DISCOVERED, PEERS_TARGET,
+    POLICIES_KEY, SETTINGS_BUCKET, WORKERS_ALIVE,
+};
+use tokio::{task::block_in_place, time::timeout};
+
+const SUBJECTS: [&str; 7] = [
+    CHAIN_EXECUTED,
+    CHAIN_HEAD,
+    CHAIN_PERSISTED,
+    PEERS_DISCOVERED,
+    PEERS_TARGET,
+    BLOBS_VALIDATED,
+    WORKERS_ALIVE,
+];
+
+/// User, what he publishes, what he hears: the table in docs/ARCHITECTURE.md.
+const USERS: [(&str, &[&str], &[&str]); 6] = [
+    ("executor", &[CHAIN_EXECUTED, CHAIN_HEAD], &[CHAIN_PERSISTED, WORKERS_ALIVE]),
+    ("multiproof-workers", &[WORKERS_ALIVE], &[CHAIN_PERSISTED]),
+    ("storage-writer", &[CHAIN_PERSISTED], &[]),
+    ("blob-validator", &[BLOBS_VALIDATED], &[]),
+    ("peer-table", &[PEERS_TARGET], &[PEERS_DISCOVERED]),
+    ("discovery", &[PEERS_DISCOVERED], &[PEERS_TARGET, CHAIN_HEAD]),
+];
+
+/// A server with the users of the file; a user's password is his name.
+fn start() -> Option<NatsServer> {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nats.conf");
+    let conf = std::fs::read_to_string(file).unwrap();
+    let (_, users) = conf.split_once("\nauthorization {").expect("the file lists users");
+    let names = USERS.map(|(user, ..)| user).into_iter().chain(["operator"]);
+    let passwords = names.map(|user| format!("{}_password: {user:?}\n", user.replace('-', "_")));
+    NatsServer::start_with(&format!("{}authorization {{{users}", passwords.collect::<String>()))
+}
+
+async fn client(server: &NatsServer, user: &str) -> Client {
+    let options = ConnectOptions::with_user_and_password(user.to_owned(), user.to_owned());
+    options.connect(server.url()).await.unwrap()
+}
+
+fn set(subjects: &[&str]) -> BTreeSet<String> {
+    subjects.iter().map(|&subject| subject.to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everyone_publishes_what_is_his_to_say_and_nothing_else() {
+    let Some(server) = start() else { return };
+    let operator = client(&server, "operator").await;
+    let mut all = operator.subscribe(">").await.unwrap();
+    operator.flush().await.unwrap();
+    for (user, publishes, _) in USERS {
+        let publisher = client(&server, user).await;
+        for subject in SUBJECTS.into_iter().chain(["other", "$KV.tandem.policies"]) {
+            publisher.publish(subject, "said".into()).await.unwrap();
+        }
+        // The server has dealt with all of it once it answers this.
+        publisher.flush().await.unwrap();
+        operator.publish("end", "".into()).await.unwrap();
+        let mut heard = BTreeSet::new();
+        loop {
+            let message = timeout(DEADLINE, all.next()).await.unwrap().unwrap();
+            match message.subject.as_str() {
+                "end" => break,
+                subject => assert!(heard.insert(subject.to_owned())),
+            }
+        }
+        assert_eq!(heard, set(publishes), "{user}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everyone_hears_what_he_needs_and_nothing_else() {
+    let Some(server) = start() else { return };
+    for (user, _, hears) in USERS {
+        let listener = client(&server, user).await;
+        let mut subscriptions = Vec::new();
+        for subject in SUBJECTS.into_iter().chain(["other"]) {
+            subscriptions.push(listener.subscribe(subject).await.unwrap());
+        }
+        listener.flush().await.unwrap();
+        let subjects = SUBJECTS.into_iter().chain(["other"]);
+        let heard = subjects.filter(|subject| block_in_place(|| server.subscriptions(subject) > 0));
+        assert_eq!(heard.map(str::to_owned).collect::<BTreeSet<_>>(), set(hears), "{user}");
+        drop(subscriptions);
+        drop(listener);
+        let gone = || {
+            let mut left = SUBJECTS.iter().map(|subject| server.subscriptions(subject));
+            left.all(|count| count == 0).then_some(())
+        };
+        block_in_place(|| tandem_bus_tests::eventually("he is gone", gone));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_follows_live_settings_makes_their_bucket_and_people_fill_it() {
+    for user in ["executor", "multiproof-workers"] {
+        let Some(server) = start() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let bus = connect_with(&server, &login(&folder, user, user));
+        connected(&bus, true);
+        let mut key = bus.watch_key(SETTINGS_BUCKET, POLICIES_KEY);
+        let people = async_nats::jetstream::new(client(&server, "operator").await);
+        let bucket = async {
+            loop {
+                match people.get_key_value(SETTINGS_BUCKET).await {
+                    Ok(bucket) => return bucket,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        let bucket = timeout(DEADLINE, bucket).await.expect("the bucket is made");
+        for text in ["chunking=never", "chunking=always"] {
+            bucket.put(POLICIES_KEY, text.into()).await.unwrap();
+            let entry = timeout(DEADLINE, key.changed()).await.expect("a change").unwrap();
+            assert_eq!(entry, Entry::Value(text.into()), "{user}");
+        }
+    }
+}
