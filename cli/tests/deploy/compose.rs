@@ -162,6 +162,12 @@ fn every_service_has_a_user_and_a_password_of_its_own_at_nats() {
     let compose = compose();
     let all = services(&compose);
     let maker = strings(&all["secrets"]["volumes"]);
+    // The root of its file system is read-only: all folders are volumes.
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let made = entry.unwrap().file_name().into_string().unwrap();
+        let mount = format!("{made}-secret:/secrets/{made}");
+        assert!(maker.contains(&mount.as_str()), "{made} is no volume of {maker:?}");
+    }
     for name in SERVICES {
         let service = all[name];
         assert_eq!(service["environment"]["TANDEM_NATS_USER"], name);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use async_nats::{Client, ConnectOptions};
+use async_nats::{Client, ConnectOptions, Subscriber};
 use common::{connect_with, connected, login};
 use futures_util::StreamExt;
 use std::{collections::BTreeSet, time::Duration};
@@ -59,37 +59,54 @@ async fn everyone_publishes_what_is_his_to_say_and_nothing_else() {
     let Some(server) = start() else { return };
     let operator = client(&server, "operator").await;
     let mut all = operator.subscribe(">").await.unwrap();
-    operator.flush().await.unwrap();
+    heard_until_last(&operator, "ready", &mut all).await;
     for (user, publishes, _) in USERS {
         let publisher = client(&server, user).await;
         for subject in SUBJECTS.into_iter().chain(["other", "$KV.tandem.policies"]) {
             publisher.publish(subject, "said".into()).await.unwrap();
         }
-        // The server has dealt with all of it once it answers this.
-        publisher.flush().await.unwrap();
-        operator.publish("end", "".into()).await.unwrap();
-        let mut heard = BTreeSet::new();
-        loop {
-            let message = timeout(DEADLINE, all.next()).await.unwrap().unwrap();
-            match message.subject.as_str() {
-                "end" => break,
-                subject => assert!(heard.insert(subject.to_owned())),
-            }
+        assert_eq!(
+            heard_until_last(&publisher, publishes[0], &mut all).await,
+            set(publishes),
+            "{user}"
+        );
+    }
+}
+
+/// Subjects of what is heard until a last word on this one: the server has then dealt with all that
+/// its publisher said and asked before.
+async fn heard_until_last(
+    publisher: &Client,
+    subject: &'static str,
+    all: &mut Subscriber,
+) -> BTreeSet<String> {
+    publisher.publish(subject, "last".into()).await.unwrap();
+    let mut heard = BTreeSet::new();
+    loop {
+        let message = timeout(DEADLINE, all.next()).await.expect("the last word").unwrap();
+        if message.payload == "last" {
+            return heard;
         }
-        assert_eq!(heard, set(publishes), "{user}");
+        heard.insert(message.subject.to_string());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everyone_hears_what_he_needs_and_nothing_else() {
     let Some(server) = start() else { return };
-    for (user, _, hears) in USERS {
+    let operator = client(&server, "operator").await;
+    for (user, publishes, hears) in USERS {
+        let mut all = operator.subscribe(publishes[0]).await.unwrap();
+        heard_until_last(&operator, publishes[0], &mut all).await;
         let listener = client(&server, user).await;
         let mut subscriptions = Vec::new();
         for subject in SUBJECTS.into_iter().chain(["other"]) {
             subscriptions.push(listener.subscribe(subject).await.unwrap());
         }
-        listener.flush().await.unwrap();
+        heard_until_last(&listener, publishes[0], &mut all).await;
+        drop(all);
+        let gone = || (server.subscriptions(publishes[0]) == 0).then_some(());
+        block_in_place(|| tandem_bus_tests::eventually("nobody hears what he says", gone));
         let subjects = SUBJECTS.into_iter().chain(["other"]);
         let heard = subjects.filter(|subject| block_in_place(|| server.subscriptions(subject) > 0));
         assert_eq!(heard.map(str::to_owned).collect::<BTreeSet<_>>(), set(hears), "{user}");
