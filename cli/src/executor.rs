@@ -14,12 +14,8 @@ pub struct Args {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9600")]
     storage_writer: String,
     /// A worker that computes state roots; may be given several times, or with commas between them
-    #[arg(
-        long = "worker",
-        value_name = "URL",
-        value_delimiter = ',',
-        default_value = "http://127.0.0.1:9601"
-    )]
+    /// [default: those that are heard of over NATS]
+    #[arg(long = "worker", value_name = "URL", value_delimiter = ',')]
     workers: Vec<String>,
     /// The blob-validator that verifies blobs
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9603")]

@@ -14,6 +14,8 @@ pub struct Config {
     pub storage_writer: tandem_storage_writer::Config,
     /// `[multiproof_workers]`
     pub multiproof_workers: tandem_multiproof_workers::Config,
+    /// `[fleet]`: the workers of an executor in a process of its own
+    pub fleet: tandem_multiproof_workers::fleet::Config,
     /// `[policies]`: how the proof pipeline goes about its work. They can be changed while the node runs.
     pub policies: tandem_policy::Policies,
     /// `[executor]`

@@ -46,7 +46,7 @@ pub enum Error {
     #[error(transparent)]
     Endpoint(#[from] tandem_peer_table::grpc::EndpointError),
     /// An executor was told of no worker.
-    #[error("an executor needs a worker")]
+    #[error("an executor needs a worker: the address of one, or an event bus to hear of them")]
     NoWorker,
     /// The name of a worker cannot be used.
     #[error(transparent)]

@@ -19,7 +19,11 @@ use tandem_executor::{
     rpc::{self, ClientInfo, Limits},
 };
 use tandem_kzg::Setup;
-use tandem_multiproof_workers::grpc as workers;
+use tandem_multiproof_workers::{
+    MultiproofWorkers,
+    fleet::{self, Fleet},
+    membership::Listener,
+};
 use tandem_policy::LivePolicies;
 use tandem_proto::{multiproof::ProofApi, storage};
 use tandem_storage_writer::grpc as storage_writer;
@@ -27,7 +31,7 @@ use tandem_telemetry::Telemetry;
 use tokio::{runtime, task::spawn_blocking, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 /// For how long storage-writer keeps the right to write for an executor that is silent.
 const LEASE: Duration = Duration::from_secs(2);
@@ -40,7 +44,7 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 pub struct ExecutorLinks {
     /// storage-writer, such as `http://10.0.0.7:9600`.
     pub storage_writer: String,
-    /// The workers. The first one computes all roots.
+    /// Workers that are there whether or not the bus tells of them.
     pub workers: Vec<String>,
     /// blob-validator.
     pub blob_validator: String,
@@ -70,18 +74,13 @@ pub async fn executor(
     let lease_ms = LEASE.as_millis() as u64;
     let settings = storage_writer::ClientConfig { lease_ms, ..Default::default() };
     let storage = storage_writer::Client::connect(&links.storage_writer, settings, &runtime)?;
-    let settings = workers::ClientConfig::default();
-    let worker = links.workers.first().ok_or(Error::NoWorker)?;
-    if links.workers.len() > 1 {
-        warn!(worker, "of several workers only the first is used");
-    }
-    let proof: Arc<dyn ProofApi> = workers::Client::connect(worker, settings, &runtime)?;
     let settings = blobs::ClientConfig::default();
     let blobs = blobs::Client::connect(&links.blob_validator, settings, &runtime)?;
     // What it loads serves the EVM's precompile, which should not have to in the midst of a block.
     spawn_blocking(Setup::load);
     let policies = LivePolicies::new(config.policies);
     let bus = process.bus().clone();
+    let (proof, local) = fleet(process, &config, links, &storage, &policies)?;
     let mut settings = config.executor;
     settings.persist_depth = config.storage_writer.persist_depth;
     settings.side_chain_blocks = config.storage_writer.side_chain_blocks;
@@ -127,10 +126,39 @@ pub async fn executor(
         if let Some(executor) = running.get() {
             executor.stop();
         }
+        local.stop();
         storage.release_epoch();
     });
     process.started();
     Ok(())
+}
+
+/// The workers elsewhere as one, and those of this process that compute what nobody else answers for.
+fn fleet(
+    process: &Process,
+    config: &Config,
+    links: &ExecutorLinks,
+    storage: &Arc<storage_writer::Client>,
+    policies: &LivePolicies,
+) -> Result<(Arc<dyn ProofApi>, Arc<MultiproofWorkers>), Error> {
+    let (bus, runtime) = (process.bus(), runtime::Handle::current());
+    let mut settings = config.fleet.clone();
+    settings.endpoints.extend(links.workers.iter().cloned());
+    if settings.endpoints.is_empty() && !bus.is_shared() {
+        return Err(Error::NoWorker);
+    }
+    let mut own = config.multiproof_workers.clone();
+    own.side_chain_blocks = config.storage_writer.side_chain_blocks;
+    let deps = tandem_multiproof_workers::Deps {
+        storage: storage.clone(),
+        bus: bus.clone(),
+        policies: policies.clone(),
+        fatal: process.fatal().clone(),
+    };
+    let local = MultiproofWorkers::start(&own, &deps)?;
+    let listener = bus.is_shared().then(|| Listener::start(bus.clone(), &runtime));
+    let deps = fleet::Deps { runtime, listener, local: local.clone() };
+    Ok((Fleet::start(&settings, deps)?, local))
 }
 
 /// Starts the executor as soon as storage-writer is there and lets it. `None` when it cannot start for
