@@ -128,7 +128,7 @@ async fn run(
     let mut engine = six.engine();
     let (rng, label) = (StdRng::seed_from_u64(seed), "calm".to_owned());
     let mut run = Run { six, nats, blocks: &blocks, valid: 0, rng, pause, label };
-    let mut order: Vec<_> = faults.iter().copied().collect();
+    let mut order: Vec<_> = faults.to_vec();
     order.shuffle(&mut run.rng);
     let mut times = Vec::new();
     for fault in order {

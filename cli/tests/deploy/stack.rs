@@ -105,7 +105,8 @@ impl Stack {
             answer["data"]["result"].clone()
         };
         let end = Instant::now() + DEADLINE;
-        while ask("count(up == 1)")[0]["value"][1] != services.to_string() {
+        let services = Value::from(services.to_string());
+        while ask("count(up == 1)")[0]["value"][1] != services {
             assert!(Instant::now() < end, "not all are up: {:#}", ask("up"));
             sleep(Duration::from_secs(1));
         }

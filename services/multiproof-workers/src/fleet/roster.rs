@@ -217,7 +217,7 @@ mod tests {
         roster.set_heard(&[a, b.clone()], now);
         assert_eq!(names(&roster), ["127.0.0.1:1", "127.0.0.1:2", "b"]);
         let client = roster.workers[&b.id].client.clone();
-        roster.set_heard(&[b.clone()], now);
+        roster.set_heard(std::slice::from_ref(&b), now);
         assert!(Arc::ptr_eq(&client, &roster.workers[&b.id].client), "the connection stays");
         roster.workers[&b.id].quarantine(now + Duration::from_secs(60));
         roster.set_heard(&[], now);

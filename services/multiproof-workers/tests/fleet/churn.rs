@@ -63,7 +63,7 @@ fn prove_disturbed(
 
 /// A chain of random blocks with forks and refusals at so many pods, next to one worker.
 fn run(count: usize, blocks: usize, seed: u64) {
-    println!("{count} pods, seed {seed}");
+    eprintln!("{count} pods, seed {seed}");
     let mut chain = Chain::new();
     let mut random = Random(seed);
     let mut pods = Pods::start(&chain, count, hasty());

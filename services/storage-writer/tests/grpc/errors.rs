@@ -120,7 +120,9 @@ fn malformed_requests_are_refused_before_they_reach_the_storage() {
             raw.get_trie_diff(v1::GetTrieDiffRequest { block: short }).await.map(|_| ()),
             raw.canonicalize(v1::CanonicalizeRequest::default()).await.map(|_| ()),
             raw.get_block(v1::GetBlockRequest::default()).await.map(|_| ()),
-            raw.acquire_epoch(v1::AcquireEpochRequest { executor: name }).await.map(|_| ()),
+            raw.acquire_epoch(v1::AcquireEpochRequest { executor: name, ..Default::default() })
+                .await
+                .map(|_| ()),
         ]
         .map(|answer| answer.unwrap_err().code())
     });
