@@ -147,8 +147,9 @@ impl Executor {
                 "--authrpc.port=0",
                 "--http.port=0",
                 "--metrics.port=0",
-                "--metrics.addr",
-                "127.0.0.1",
+                "--metrics.addr=127.0.0.1",
+                // Nobody is there, and nothing is asked.
+                "--worker=http://127.0.0.1:9601",
             ],
         ];
         let mut running = Running::start(binary(), folder, name, &arguments.concat());
