@@ -136,6 +136,10 @@ fn libraries_take_no_ambient_input_and_no_queue_is_unbounded() {
         if path.starts_with("tests") || path.components().any(|part| part.as_os_str() == "tests") {
             continue;
         }
+        // Cargo tells a build script by the environment what it has to know.
+        if path.ends_with("build.rs") {
+            continue;
+        }
         for (word, except, reason) in &banned {
             if text.contains(word.as_str()) && (except.is_empty() || !path.starts_with(except)) {
                 wrong.push(format!("{}: {word}: {reason}", path.display()));
