@@ -19,7 +19,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// (EIP-2124).
 ///
 /// # Errors
-/// [`Error::Discovery`], [`Error::PeerTable`], [`Error::Threads`].
+/// [`Error::Discovery`], [`Error::Endpoint`], [`Error::Threads`].
 pub async fn discovery(
     process: &mut Process,
     config: Config,
