@@ -1,5 +1,7 @@
+use crate::paced::Paced;
 use std::{convert::Infallible, io, time::Duration};
 use tokio::{net::TcpListener, time::sleep};
+use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tonic::{
     body::Body,
@@ -63,6 +65,7 @@ where
         let Self { service, descriptors, limits, ready, ended } = self;
         let _ends_streams = ended.clone().drop_guard();
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let incoming = incoming.map(|socket| socket.map(Paced::new));
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status(S::NAME, ServingStatus::NotServing).await;
         let reflection_service = tonic_reflection::server::Builder::configure()

@@ -15,6 +15,7 @@ mod backoff;
 mod context;
 mod host;
 mod links;
+mod paced;
 mod peer;
 
 pub use context::{continued, remote_span, set_traceparent, traced};
