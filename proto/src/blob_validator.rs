@@ -212,6 +212,17 @@ pub struct StoredBlob {
     pub cell_proofs: Option<Box<[Proof]>>,
 }
 
+/// The blobs of one sidecar by their content: enough to know a valid one again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Content {
+    /// The form it came in.
+    pub form: Form,
+    /// One for each blob: a hash over all that its verdict depends on, the blob's bytes included.
+    pub keys: Vec<B256>,
+    /// As the transaction names the blobs, one for each key.
+    pub versioned_hashes: Vec<B256>,
+}
+
 /// What the service has done since it started, and what it holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
@@ -256,6 +267,17 @@ pub trait BlobApi: Send + Sync + 'static {
     /// # Errors
     /// [`Error`].
     fn validate_blocking(&self, bundle: Arc<Bundle>, timeout: Duration) -> Result<Verdict>;
+
+    /// Refuses a sidecar of so many blobs before it is read, where the queue has no room for them;
+    /// `None` where it may come. Never waits, so any thread may call it.
+    fn refuse(&self, blobs: usize) -> Option<Error>;
+
+    /// Whether all blobs of this content are known to be valid and are kept, as after
+    /// [`Verdict::Valid`]. `false` says nothing about them. Nothing is verified.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]; the future's.
+    fn recall(&self, content: Content) -> Pending<bool>;
 
     /// Blobs of valid sidecars by versioned hash, `None` where there is none (any more). In the
     /// order of the request.

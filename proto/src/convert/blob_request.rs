@@ -1,6 +1,6 @@
 use super::blob_validator::BlobRequest;
 use crate::wire::blob_validator::v1;
-use bytes::BufMut;
+use bytes::{BufMut, Bytes, BytesMut};
 use prost::{
     Message,
     encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len, uint64},
@@ -13,8 +13,8 @@ mod tag {
     pub const REQUEST_TIMEOUT_MS: u32 = 2;
 }
 
-/// A request on its way out. As a message, it would have to gather its blobs in one buffer before
-/// they are copied to where the connection takes them from; this writes them there at once.
+/// A request on its way out. As a message, it would have to gather its blobs in one buffer; this
+/// leaves them where they lie.
 pub struct OutgoingBlobRequest {
     request: BlobRequest,
     /// All of the bundle but the blobs.
@@ -35,7 +35,7 @@ impl From<BlobRequest> for OutgoingBlobRequest {
 }
 
 impl OutgoingBlobRequest {
-    /// Bytes that [`Self::encode`] writes.
+    /// Bytes of the message.
     pub fn encoded_len(&self) -> usize {
         let timeout = match self.timeout_ms {
             0 => 0,
@@ -44,17 +44,21 @@ impl OutgoingBlobRequest {
         field_len(tag::REQUEST_BUNDLE, self.bundle_len) + timeout
     }
 
-    /// Writes what a [`v1::ValidateRequest`] is read from.
-    pub fn encode(&self, buffer: &mut impl BufMut) {
-        encode_field(tag::REQUEST_BUNDLE, self.bundle_len, buffer);
-        self.rest.encode_raw(buffer);
-        encode_field(tag::BUNDLE_BLOBS, self.blobs_len, buffer);
-        for blob in &self.request.bundle.blobs {
-            buffer.put_slice(blob);
-        }
+    /// The bytes from which a [`v1::ValidateRequest`] is read, in parts: what stands in `head`
+    /// already and all but the blobs, then each blob.
+    pub fn into_parts(self, mut head: BytesMut) -> Vec<Bytes> {
+        let blobs = &self.request.bundle.blobs;
+        head.reserve(self.encoded_len() - self.blobs_len);
         if self.timeout_ms != 0 {
-            uint64::encode(tag::REQUEST_TIMEOUT_MS, &self.timeout_ms, buffer);
+            uint64::encode(tag::REQUEST_TIMEOUT_MS, &self.timeout_ms, &mut head);
         }
+        encode_field(tag::REQUEST_BUNDLE, self.bundle_len, &mut head);
+        self.rest.encode_raw(&mut head);
+        encode_field(tag::BUNDLE_BLOBS, self.blobs_len, &mut head);
+        let mut parts = Vec::with_capacity(1 + blobs.len());
+        parts.push(head.freeze());
+        parts.extend(blobs.iter().map(|blob| blob.0.clone()));
+        parts
     }
 }
 

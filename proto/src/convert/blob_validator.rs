@@ -4,8 +4,8 @@ use super::{
 };
 use crate::{
     blob_validator::{
-        BLOB_BYTES, Bundle, CELLS, Commitment, Error, Form, Part, PointFault, Proof, Reason,
-        Refusal, Rule, Status, StoredBlob, Verdict,
+        BLOB_BYTES, Bundle, CELLS, Commitment, Content, Error, Form, Part, PointFault, Proof,
+        Reason, Refusal, Rule, Status, StoredBlob, Verdict,
     },
     event::BlobsValidated,
     limits::{BLOBS_PER_BUNDLE_MAX, GET_BLOBS_MAX},
@@ -309,6 +309,33 @@ impl TryFrom<v1::ValidateStreamResponse> for BlobStreamAnswer {
             WireAnswer::Error(error) => Err(error.try_into().at("validate_stream.error")?),
         };
         Ok(Self { id: wire.id, result })
+    }
+}
+
+impl From<&Content> for v1::RecallRequest {
+    fn from(content: &Content) -> Self {
+        Self {
+            form: form_number(content.form),
+            keys: hash_list(content.keys.iter()),
+            versioned_hashes: hash_list(content.versioned_hashes.iter()),
+        }
+    }
+}
+
+impl TryFrom<v1::RecallRequest> for Content {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::RecallRequest) -> Result<Self, ConvertError> {
+        let keys = items::<32>(&wire.keys).at("recall.keys")?;
+        at_most(BLOBS_PER_BUNDLE_MAX, keys.len()).at("recall.keys")?;
+        length(wire.keys.len() as u64, wire.versioned_hashes.len())
+            .at("recall.versioned_hashes")?;
+        let hashes = items::<32>(&wire.versioned_hashes).at("recall.versioned_hashes")?;
+        Ok(Self {
+            form: form(wire.form).at("recall.form")?,
+            keys: keys.iter().map(B256::from).collect(),
+            versioned_hashes: hashes.iter().map(B256::from).collect(),
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use prost::Message;
 use std::time::Duration;
 use tandem_primitives::{B256, BlockId, Bytes as Rlp, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
-    blob_validator::{StoredBlob, Verdict},
+    blob_validator::{Content, StoredBlob, Verdict},
     convert::{
         BlobRequest, BlobStreamAnswer, BlobStreamRequest, EpochRequest, SessionAnswer,
         SessionCommand,
@@ -44,7 +44,7 @@ fn receive_values(bytes: Bytes) -> bool {
 }
 
 /// Every message that has content.
-pub const RECEIVERS: [(&str, Receiver); 46] = [
+pub const RECEIVERS: [(&str, Receiver); 47] = [
     ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
     ("PeersDiscovered", receive::<event::PeersDiscovered, PeersDiscovered>),
     ("PeersTarget", receive::<event::PeersTarget, PeersTarget>),
@@ -91,4 +91,5 @@ pub const RECEIVERS: [(&str, Receiver); 46] = [
     ("ClosestRequest", receive::<peers::ClosestRequest, (B256, usize)>),
     ("ClosestResponse", receive::<peers::ClosestResponse, Vec<Contact>>),
     ("peer-table Error", receive::<peers::Error, peer_table::Error>),
+    ("RecallRequest", receive::<blobs::RecallRequest, Content>),
 ];

@@ -1,15 +1,15 @@
 //! Sidecars, verdicts and validated blobs there and back, and what is none.
 
 use crate::values;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use proptest::{collection::vec, option, prelude::*};
 use prost::Message;
 use std::{fmt::Debug, sync::Arc, time::Duration};
 use tandem_primitives::B256;
 use tandem_proto::{
     blob_validator::{
-        BLOB_BYTES, Bundle, CELLS, Error, Form, Part, PointFault, Proof, Reason, Refusal, Rule,
-        Status, StoredBlob, Verdict,
+        BLOB_BYTES, Bundle, CELLS, Content, Error, Form, Part, PointFault, Proof, Reason, Refusal,
+        Rule, Status, StoredBlob, Verdict,
     },
     convert::{
         BlobRequest, BlobStreamAnswer, BlobStreamRequest, ConvertError, OutgoingBlobRequest,
@@ -96,9 +96,9 @@ proptest! {
         let arrived: BlobRequest = sent::<v1::ValidateRequest, _>((&request).into());
         prop_assert_eq!(&arrived, &request);
         let outgoing = OutgoingBlobRequest::from(request.clone());
-        let mut written = Vec::new();
-        outgoing.encode(&mut written);
-        prop_assert_eq!(written.len(), outgoing.encoded_len());
+        let len = outgoing.encoded_len();
+        let written = outgoing.into_parts(BytesMut::from(&b"head"[..])).concat().split_off(4);
+        prop_assert_eq!(written.len(), len);
         let read = v1::ValidateRequest::decode(Bytes::from(written)).unwrap();
         prop_assert_eq!(&BlobRequest::try_from(read).unwrap(), &request);
         let message = BlobStreamRequest { id, request };
@@ -115,6 +115,14 @@ proptest! {
             prop_assert_eq!(arrived, answer);
         }
         prop_assert_eq!(Error::from(tonic::Status::from(error.clone())), error);
+    }
+
+    #[test]
+    fn names_of_content_survive(form in form(), keys in vec(values::hash(), 0..BLOBS_PER_BUNDLE_MAX)) {
+        let versioned_hashes = keys.iter().rev().copied().collect();
+        let content = Content { form, keys, versioned_hashes };
+        let arrived: Content = sent::<v1::RecallRequest, _>((&content).into());
+        prop_assert_eq!(arrived, content);
     }
 
     #[test]
@@ -221,6 +229,30 @@ fn a_malformed_sidecar_names_the_field() {
     expect.iter().for_each(|(got, want)| assert_eq!(got, want));
     let missing = BlobRequest::try_from(v1::ValidateRequest::default()).unwrap_err();
     assert_eq!(missing.to_string(), "validate.bundle: is missing");
+}
+
+#[test]
+fn malformed_names_of_content_name_the_field() {
+    let refusal = |spoil: fn(&mut v1::RecallRequest)| {
+        let mut wire = v1::RecallRequest {
+            form: v1::Form::BlobProofs.into(),
+            keys: vec![0; 64].into(),
+            versioned_hashes: vec![0; 64].into(),
+        };
+        spoil(&mut wire);
+        refused::<_, Content>(wire)
+    };
+    let expect = [
+        (refusal(|_| ()), ""),
+        (refusal(|r| r.form = 0), "recall.form: is missing"),
+        (
+            refusal(|r| r.versioned_hashes = vec![0; 32].into()),
+            "recall.versioned_hashes: expected 64 bytes, got 32",
+        ),
+        (refusal(|r| r.keys = vec![0; 32 * 65].into()), "recall.keys: 65 are more than 64"),
+    ];
+    expect.iter().for_each(|(got, want)| assert_eq!(got, want));
+    assert!(refusal(|r| r.keys = vec![0; 33].into()).starts_with("recall.keys: "));
 }
 
 fn refused<M, T: TryFrom<M, Error = ConvertError>>(message: M) -> String {

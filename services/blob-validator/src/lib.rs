@@ -39,6 +39,7 @@ mod store;
 mod verdicts;
 
 pub use config::{Config, Verification};
+pub use metrics::describe_all as describe_metrics;
 pub use service::{BlobValidator, Deps};
 
 /// The longest that a caller can wait.

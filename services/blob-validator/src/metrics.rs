@@ -22,6 +22,8 @@ pub const CONNECTIONS: &str = "tandem_blob_validator_client_connections_total";
 pub const CONNECTIONS_LOST: &str = "tandem_blob_validator_client_connections_lost_total";
 pub const ADVICE_DROPPED: &str = "tandem_blob_validator_client_advice_dropped_total";
 
+pub const RECALLED: &str = "tandem_blob_validator_client_recalled_total";
+
 pub fn describe() {
     let seconds = Unit::Seconds;
     describe_counter!(VERIFIED, Unit::Count, "Blobs verified, by form");
@@ -52,5 +54,13 @@ pub fn describe_server() {
 pub fn describe_client() {
     describe_counter!(CONNECTIONS, Unit::Count, "Connections to blob-validator made");
     describe_counter!(CONNECTIONS_LOST, Unit::Count, "Connections to blob-validator lost");
+    describe_counter!(RECALLED, Unit::Count, "Blobs known by their content, which were not sent");
     describe_counter!(ADVICE_DROPPED, Unit::Count, "Messages about blobs in blocks not sent");
+}
+
+/// Describes all of them to the recorder, as a catalogue wants it.
+pub fn describe_all() {
+    describe();
+    describe_server();
+    describe_client();
 }

@@ -11,14 +11,17 @@ use crate::{
 use metrics::{counter, gauge, histogram};
 use parking_lot::{Condvar, Mutex};
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 use tandem_bus::Bus;
 use tandem_kzg::{Report, Setup, verify};
 use tandem_primitives::B256;
 use tandem_proto::{
-    blob_validator::{Bundle, Error, Form, Result, Status, Verdict},
+    blob_validator::{Bundle, Content, Error, Form, Result, Status, Verdict},
     event::{BLOBS_VALIDATED, BlobsValidated},
 };
 use tandem_telemetry::{add_link, traceparent};
@@ -70,15 +73,24 @@ pub struct Shared {
     work: Condvar,
     bus: Bus,
     verification: Verification,
+    /// Blobs in the queue, for those who only want to know whether it is full.
+    queued: AtomicUsize,
+    queue_blobs_max: usize,
 }
 
 impl Shared {
     /// Of a configuration with [`Config::clamped`] bounds.
     pub fn new(config: Config, bus: Bus) -> Self {
         let store = Store::new(config.store_bytes_max, config.store_time());
-        let verification = config.verification;
+        let (verification, queue_blobs_max) = (config.verification, config.queue_blobs_max);
         let (state, store) = (Mutex::new(State::new(config)), Mutex::new(store));
-        Self { state, store, work: Condvar::new(), bus, verification }
+        let (work, queued) = (Condvar::new(), AtomicUsize::new(0));
+        Self { state, store, work, bus, verification, queued, queue_blobs_max }
+    }
+
+    /// Whether so many new blobs would be refused now.
+    pub fn is_full_for(&self, blobs: usize) -> bool {
+        self.queued.load(Relaxed).saturating_add(blobs) > self.queue_blobs_max
     }
 
     /// Hashes and submits a sidecar that passed [`bundle::check`], on this thread; `reply` gets the
@@ -129,6 +141,7 @@ impl Shared {
         let before = state.status();
         let result = change(&mut state);
         let after = state.status();
+        self.queued.store(state.queued(), Relaxed);
         drop(state);
         publish(&before, &after);
         result
@@ -145,7 +158,8 @@ impl Shared {
     }
 
     fn keep(&self, bundle: &Bundle) {
-        let missing = self.store.lock().touch(Instant::now(), bundle);
+        let Bundle { form, versioned_hashes, .. } = bundle;
+        let missing = self.store.lock().touch(Instant::now(), *form, versioned_hashes);
         if missing.is_empty() {
             return;
         }
@@ -157,6 +171,16 @@ impl Shared {
         drop(store);
         let event = BlobsValidated { versioned_hashes: bundle.versioned_hashes.clone() };
         self.bus.publish(BLOBS_VALIDATED, event.encode());
+    }
+
+    /// Whether all of this content is known to be valid and is kept. The store is asked first: what
+    /// is not there must be sent again, so it is no hit.
+    pub fn recall(&self, content: &Content) -> bool {
+        let Content { form, keys, versioned_hashes } = content;
+        !keys.is_empty()
+            && keys.len() == versioned_hashes.len()
+            && self.store.lock().touch(Instant::now(), *form, versioned_hashes).is_empty()
+            && self.change(|state| state.recall(Instant::now(), keys))
     }
 
     /// Ends: waiting requests are answered, threads return.

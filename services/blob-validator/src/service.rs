@@ -22,7 +22,7 @@ use tandem_bus::Bus;
 use tandem_kzg::Setup;
 use tandem_primitives::B256;
 use tandem_proto::blob_validator::{
-    BlobApi, Bundle, Error, Pending, Result, Status, StoredBlob, Verdict,
+    BlobApi, Bundle, Content, Error, Pending, Result, Status, StoredBlob, Verdict,
 };
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -158,6 +158,14 @@ impl BlobApi for BlobValidator {
             RecvTimeoutError::Timeout => Err(Error::DeadlineExceeded),
             RecvTimeoutError::Disconnected => Err(stopped()),
         })
+    }
+
+    fn refuse(&self, blobs: usize) -> Option<Error> {
+        self.shared.is_full_for(blobs).then(|| self.shared.refuse_for_overload())
+    }
+
+    fn recall(&self, content: Content) -> Pending<bool> {
+        Box::pin(ready(Ok(self.shared.recall(&content))))
     }
 
     fn get_blobs(&self, versioned_hashes: &[B256]) -> Pending<Vec<Option<Arc<StoredBlob>>>> {

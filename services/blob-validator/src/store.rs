@@ -70,14 +70,14 @@ impl Store {
         }
     }
 
-    /// Notes that a sidecar was found valid (again), and says which of its blobs are not there, or
-    /// not with their proofs in this form.
-    pub fn touch(&mut self, now: Instant, bundle: &Bundle) -> Vec<usize> {
+    /// Notes that blobs were found valid (again), and says which of them are not there, or not with
+    /// their proofs in this form, by their position.
+    pub fn touch(&mut self, now: Instant, form: Form, versioned_hashes: &[B256]) -> Vec<usize> {
         self.expire(now);
         let mut missing = Vec::new();
-        for (index, hash) in bundle.versioned_hashes.iter().enumerate() {
+        for (index, hash) in versioned_hashes.iter().enumerate() {
             match self.blobs.get_mut(hash) {
-                Some(entry) if has_form(&entry.stored, bundle.form) => {
+                Some(entry) if has_form(&entry.stored, form) => {
                     self.order.remove(&entry.place);
                     (entry.place, entry.validated) = (self.next, now);
                     self.order.insert(self.next, *hash);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     fn keep(store: &mut Store, now: Instant, bundle: &Bundle) {
-        let missing = store.touch(now, bundle);
+        let missing = store.touch(now, bundle.form, &bundle.versioned_hashes);
         store.insert(now, blobs(bundle, &missing));
     }
 
@@ -191,7 +191,7 @@ mod tests {
     fn proofs_of_both_forms_come_together_under_one_hash() {
         let (mut store, now) = (Store::new(1 << 20, Duration::from_secs(60)), Instant::now());
         keep(&mut store, now, &bundle(1, Form::BlobProofs));
-        assert_eq!(store.touch(now, &bundle(1, Form::CellProofs)), [0]);
+        assert_eq!(store.touch(now, Form::CellProofs, &[hash(1)]), [0]);
         keep(&mut store, now, &bundle(1, Form::CellProofs));
         let found = store.get(now, &[hash(1), hash(2)]);
         let stored = found[0].as_ref().unwrap();

@@ -1,8 +1,12 @@
 //! blob-validator on another machine, as those who ask it see it.
 
-use super::codec::RequestCodec;
-use crate::{bundle, metrics as names};
+use super::{
+    VALIDATE,
+    gathered::{AnswerCodec, Gathering},
+};
+use crate::{bundle, metrics as names, verdicts::Verdicts};
 use metrics::counter;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use std::{
     future::ready,
@@ -11,7 +15,9 @@ use std::{
 };
 use tandem_primitives::B256;
 use tandem_proto::{
-    blob_validator::{BlobApi, Bundle, Error, Pending, Result, Status, StoredBlob, Verdict},
+    blob_validator::{
+        BlobApi, Bundle, Content, Error, Pending, Result, Status, StoredBlob, Verdict,
+    },
     convert::{BlobRequest, ERROR_METADATA, OutgoingBlobRequest},
     limits::{BLOB_MESSAGE_BYTES_MAX, GET_BLOBS_MAX},
     wire::blob_validator::v1::{
@@ -24,9 +30,6 @@ use tokio::{runtime::Handle, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
 use tracing::Span;
-
-/// Of the call that generated code cannot make without gathering the blobs first.
-const VALIDATE: &str = "/tandem.blob_validator.v1.BlobValidator/Validate";
 
 const SERVER: Server = Server {
     name: "blob-validator",
@@ -64,7 +67,14 @@ impl Default for ClientConfig {
     }
 }
 
+/// Blobs found valid lately whose names a client keeps, to guess which sidecars the service knows.
+const VALID_MAX: usize = 8_192;
+
 /// A client of one [`Server`](super::Server).
+///
+/// A sidecar all of whose blobs it has seen to be valid before is first asked for by its content
+/// ([`Content`]), and sent only where the service does not know it. That the names are known is but
+/// a guess: the content key covers every byte.
 ///
 /// One connection, made at once and made again when it is lost. A call that was under way when the
 /// connection went is made once more over the next one, if there is time: the verdict on some content
@@ -79,6 +89,8 @@ struct Shared {
     config: ClientConfig,
     runtime: Handle,
     links: Links,
+    /// By versioned hash.
+    valid: Mutex<Verdicts>,
 }
 
 impl Client {
@@ -96,7 +108,8 @@ impl Client {
         let peer = Peer::new(endpoint, SERVER, config.connect_ms_max, config.keep_alive_ms)?;
         let (advice, queue) = mpsc::channel(config.advice_capacity.max(1));
         let (links, runtime) = (Links::new(ERROR_METADATA), runtime.clone());
-        let shared = Arc::new(Shared { config, runtime, links });
+        let valid = Mutex::new(Verdicts::new(VALID_MAX, usize::MAX, 0, Duration::ZERO));
+        let shared = Arc::new(Shared { config, runtime, links, valid });
         let stop = CancellationToken::new();
         let (keeper, stopped) = (shared.clone(), stop.clone());
         shared.runtime.spawn(async move {
@@ -136,6 +149,57 @@ impl Shared {
         })
     }
 
+    async fn validate(
+        &self,
+        bundle: Arc<Bundle>,
+        until: Instant,
+        context: Option<&str>,
+    ) -> Result<Verdict> {
+        if self.seems_known(&bundle) && self.knows(&bundle, until).await {
+            return Ok(Verdict::Valid);
+        }
+        let answer = self.call(until, |channel, timeout| {
+            let request = BlobRequest { bundle: bundle.clone(), timeout };
+            validate(channel, request, context)
+        });
+        let verdict = answer.await?.try_into()?;
+        if verdict == Verdict::Valid {
+            let mut valid = self.valid.lock();
+            for hash in &bundle.versioned_hashes {
+                valid.insert(Instant::now(), *hash, Ok(()));
+            }
+        }
+        Ok(verdict)
+    }
+
+    fn seems_known(&self, bundle: &Bundle) -> bool {
+        let mut valid = self.valid.lock();
+        bundle.versioned_hashes.iter().all(|hash| valid.get(Instant::now(), hash).is_some())
+    }
+
+    /// Whether the service knows a sidecar that passed [`bundle::check`]. A failure says no: the
+    /// sidecar is sent then, and fails in its own words if it does.
+    async fn knows(&self, bundle: &Arc<Bundle>, until: Instant) -> bool {
+        let hashed = bundle.clone();
+        // Most of a millisecond for a large sidecar, too long for a thread that serves sockets.
+        let keys = self.runtime.spawn_blocking(move || bundle::keys(&hashed)).await;
+        let Ok(Ok(keys)) = keys else { return false };
+        let versioned_hashes = bundle.versioned_hashes.clone();
+        let content = Content { form: bundle.form, keys, versioned_hashes };
+        let known = self.recall(&content, until).await.unwrap_or(false);
+        if known {
+            counter!(names::RECALLED).increment(bundle.blobs.len() as u64);
+        }
+        known
+    }
+
+    async fn recall(&self, content: &Content, until: Instant) -> Result<bool> {
+        let answer = self.call(until, |channel, _| async move {
+            client(channel).recall(v1::RecallRequest::from(content)).await
+        });
+        Ok(answer.await?.into_inner().valid)
+    }
+
     fn answer_until(&self) -> Instant {
         Instant::now() + Duration::from_millis(self.config.answer_ms_max)
     }
@@ -173,22 +237,23 @@ async fn validate(
     request: BlobRequest,
     context: Option<&str>,
 ) -> std::result::Result<v1::ValidateResponse, tonic::Status> {
-    let mut grpc = Grpc::new(channel);
-    grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
     let timeout = request.timeout;
     let outgoing = OutgoingBlobRequest::from(request);
-    let bytes = outgoing.encoded_len();
-    if bytes > BLOB_MESSAGE_BYTES_MAX {
-        let text = format!("{bytes} bytes are too large for a message");
+    let len = outgoing.encoded_len();
+    let fitting = u32::try_from(len).ok().filter(|_| len <= BLOB_MESSAGE_BYTES_MAX);
+    let Some(fitting) = fitting else {
+        let text = format!("{len} bytes are too large for a message");
         return Err(tonic::Status::out_of_range(text));
-    }
-    let mut request = Request::new(outgoing);
+    };
+    let mut grpc = Grpc::new(Gathering::new(channel, outgoing, fitting));
+    grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
+    let mut request = Request::new(());
     request.set_timeout(timeout);
     if let Some(context) = context {
         set_traceparent(&mut request, context);
     }
     let path = PathAndQuery::from_static(VALIDATE);
-    Ok(grpc.unary(request, path, RequestCodec).await?.into_inner())
+    Ok(grpc.unary(request, path, AnswerCodec).await?.into_inner())
 }
 
 /// Blobs in the order of the hashes.
@@ -220,17 +285,22 @@ impl BlobApi for Client {
         let shared = self.shared.clone();
         let until = Instant::now() + timeout.min(crate::TIMEOUT_MAX);
         let context = traceparent(&Span::current());
-        Box::pin(async move {
-            let answer = shared.call(until, |channel, timeout| {
-                let request = BlobRequest { bundle: bundle.clone(), timeout };
-                validate(channel, request, context.as_deref())
-            });
-            Ok(answer.await?.try_into()?)
-        })
+        Box::pin(async move { shared.validate(bundle, until, context.as_deref()).await })
     }
 
     fn validate_blocking(&self, bundle: Arc<Bundle>, timeout: Duration) -> Result<Verdict> {
         self.shared.runtime.block_on(self.validate(bundle, timeout))
+    }
+
+    /// Never: only the service knows.
+    fn refuse(&self, _blobs: usize) -> Option<Error> {
+        None
+    }
+
+    fn recall(&self, content: Content) -> Pending<bool> {
+        let shared = self.shared.clone();
+        let until = shared.answer_until();
+        Box::pin(async move { shared.recall(&content, until).await })
     }
 
     fn get_blobs(&self, versioned_hashes: &[B256]) -> Pending<Vec<Option<Arc<StoredBlob>>>> {

@@ -1,8 +1,9 @@
 //! What messages on their way in may take. The service bounds the sidecars that it holds; those that
 //! are still arriving, many at a time and megabytes each, are bounded here: a message counts from the
-//! moment its length is known until the service has it.
+//! moment its length is known until the service has it. A sidecar for which the queue has no room is
+//! refused at that moment: reading it would only keep the thread from serving others.
 
-use super::server::refusal;
+use super::{VALIDATE, server::refusal};
 use crate::{
     admission::{Admission, Gate},
     metrics as names,
@@ -13,10 +14,14 @@ use metrics::counter;
 use std::{
     mem,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
-use tandem_proto::{blob_validator::Error, limits::BLOB_MESSAGE_BYTES_MAX};
+use tandem_proto::{
+    blob_validator::{BLOB_BYTES, BlobApi, Error},
+    limits::BLOB_MESSAGE_BYTES_MAX,
+};
 use tonic::{
     Status,
     body::Body,
@@ -31,13 +36,14 @@ const RETRY_AFTER: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub struct Incoming<S> {
     service: S,
+    api: Arc<dyn BlobApi>,
     gate: Gate,
 }
 
 impl<S> Incoming<S> {
-    /// Lets at most so many bytes be on their way to `service`.
-    pub fn new(service: S, bytes_max: usize) -> Self {
-        Self { service, gate: Gate::new(bytes_max) }
+    /// Lets at most so many bytes be on their way to `service`, which makes calls of `api`.
+    pub fn new(service: S, api: Arc<dyn BlobApi>, bytes_max: usize) -> Self {
+        Self { service, api, gate: Gate::new(bytes_max) }
     }
 }
 
@@ -55,7 +61,9 @@ impl<S: Service<http::Request<Body>>> Service<http::Request<Body>> for Incoming<
     }
 
     fn call(&mut self, request: http::Request<Body>) -> S::Future {
-        let meter = Meter::new(self.gate.clone());
+        // A stream goes on after a refusal, so what comes on one is refused by its answers.
+        let queue = (request.uri().path() == VALIDATE).then(|| self.api.clone());
+        let meter = Meter::new(self.gate.clone(), queue);
         self.service.call(request.map(|inner| Body::new(Metered { inner, meter })))
     }
 }
@@ -94,6 +102,8 @@ impl HttpBody for Metered {
 /// HTTP/2, "Length-Prefixed-Message").
 struct Meter {
     gate: Gate,
+    /// Where each message is a sidecar for the queue.
+    queue: Option<Arc<dyn BlobApi>>,
     header: [u8; 5],
     /// Bytes of the header that are there.
     header_len: usize,
@@ -104,8 +114,8 @@ struct Meter {
 }
 
 impl Meter {
-    fn new(gate: Gate) -> Self {
-        Self { gate, header: [0; 5], header_len: 0, missing: 0, admission: None }
+    fn new(gate: Gate, queue: Option<Arc<dyn BlobApi>>) -> Self {
+        Self { gate, queue, header: [0; 5], header_len: 0, missing: 0, admission: None }
     }
 
     fn read(&mut self, mut data: &[u8]) -> Result<(), Status> {
@@ -139,6 +149,9 @@ impl Meter {
             // Refused by its reader, before a byte of it is kept.
             return Ok(());
         }
+        if let Some(error) = self.queue.as_ref().and_then(|q| q.refuse(self.missing / BLOB_BYTES)) {
+            return Err(refusal(error));
+        }
         self.admission = self.gate.admit_bytes(self.missing);
         if self.admission.is_none() {
             counter!(names::OVERLOADED).increment(1);
@@ -163,13 +176,13 @@ mod tests {
     #[test]
     fn a_message_counts_before_its_bytes_are_there_and_until_the_next_begins() {
         let gate = Gate::new(100);
-        let (mut one, mut two) = (Meter::new(gate.clone()), Meter::new(gate.clone()));
+        let (mut one, mut two) = (Meter::new(gate.clone(), None), Meter::new(gate.clone(), None));
         one.read(&message(60, 0)).unwrap();
         let refused = two.read(&message(41, 0)).unwrap_err();
         assert_eq!(Error::from(refused), Error::Overloaded { retry_after: RETRY_AFTER });
         one.read(&[1; 60]).unwrap();
         one.read(&message(30, 5)).unwrap();
-        let mut three = Meter::new(gate.clone());
+        let mut three = Meter::new(gate.clone(), None);
         three.read(&message(70, 0)).unwrap();
         drop(three);
         drop(one);
@@ -179,7 +192,7 @@ mod tests {
     #[test]
     fn what_is_longer_than_any_message_takes_no_room() {
         let gate = Gate::new(100);
-        Meter::new(gate.clone()).read(&message(u32::MAX, 10)).unwrap();
+        Meter::new(gate.clone(), None).read(&message(u32::MAX, 10)).unwrap();
         assert!(gate.admit_bytes(100).is_some());
     }
 
@@ -192,7 +205,7 @@ mod tests {
             let body: Vec<_> =
                 lengths.iter().flat_map(|&length| message(length as u32, length)).collect();
             let gate = Gate::new(40);
-            let mut meter = Meter::new(gate.clone());
+            let mut meter = Meter::new(gate.clone(), None);
             let (mut rest, mut cuts) = (&body[..], cuts.iter().cycle());
             while !rest.is_empty() {
                 let (start, end) = rest.split_at(rest.len().min(*cuts.next().unwrap()));

@@ -10,7 +10,7 @@ use metrics::gauge;
 use std::{io, pin::Pin, sync::Arc, time::Duration};
 use tandem_primitives::B256;
 use tandem_proto::{
-    blob_validator::{BlobApi, Error, Verdict},
+    blob_validator::{BlobApi, Content, Error, Verdict},
     convert::{BlobRequest, BlobStreamAnswer, BlobStreamRequest},
     limits::BLOB_MESSAGE_BYTES_MAX,
     wire::{
@@ -78,7 +78,7 @@ impl Server {
                 sleep(READY_POLL).await;
             }
         };
-        let service = Incoming::new(service, self.incoming_bytes_max);
+        let service = Incoming::new(service, self.api.clone(), self.incoming_bytes_max);
         let host = Host { service, descriptors: DESCRIPTORS, limits: LIMITS, ready, ended };
         host.serve(listener, stop).await
     }
@@ -184,6 +184,15 @@ impl generated::BlobValidator for Service {
         };
         tokio::spawn(conversation.instrument(span));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn recall(
+        &self,
+        request: Request<v1::RecallRequest>,
+    ) -> Result<Response<v1::RecallResponse>, Status> {
+        let content: Content = request.into_inner().try_into()?;
+        let valid = self.api.recall(content).await.map_err(refusal)?;
+        Ok(Response::new(v1::RecallResponse { valid }))
     }
 
     async fn get_blobs(

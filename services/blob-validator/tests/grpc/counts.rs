@@ -10,8 +10,10 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 use tandem_blob_validator::Config;
+use tandem_kzg::{Item, content_key};
+use tandem_primitives::B256;
 use tandem_proto::{
-    blob_validator::{BLOB_BYTES, BlobApi, Error, Reason, Refusal, Verdict},
+    blob_validator::{BLOB_BYTES, BlobApi, Bundle, Content, Error, Form, Reason, Refusal, Verdict},
     convert::BlobRequest,
     wire::blob_validator::v1,
 };
@@ -66,6 +68,58 @@ async fn one_bad_blob_among_64_costs_a_bisection_and_harms_no_other() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sidecar_that_is_known_is_not_sent_again() {
+    let host = Host::start(Config::default()).await;
+    let (client, sent) = host.counted_client().await;
+    let sidecar = Arc::new(bundle(6));
+    for _ in 0..10 {
+        // Bytes of its own: it is the content that counts.
+        let sidecar = Arc::new(Bundle::clone(&sidecar));
+        assert_eq!(client.validate(sidecar, TIMEOUT).await, Ok(Verdict::Valid));
+    }
+    let status = status(&host.service);
+    assert_eq!((status.verified, status.hits), (6, 54));
+    // Its blobs are gone: to have them again, they must be sent, though the verdict is known.
+    host.service.forget(&sidecar.versioned_hashes);
+    assert_eq!(client.validate(sidecar.clone(), TIMEOUT).await, Ok(Verdict::Valid));
+    let kept = client.get_blobs(&sidecar.versioned_hashes).await.unwrap();
+    assert!(kept.iter().all(Option::is_some));
+    drop(client);
+    let (sent, size) = (sent.await.unwrap() as usize, 6 * BLOB_BYTES);
+    assert!((2 * size..3 * size).contains(&sent), "{sent} bytes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn content_is_recalled_only_as_a_whole() {
+    let host = Host::start(Config::default()).await;
+    let client = host.client().await;
+    let sidecar = bundle(2);
+    let keys = bundle_keys(&sidecar);
+    let versioned_hashes = sidecar.versioned_hashes.clone();
+    let content = Content { form: Form::BlobProofs, keys, versioned_hashes };
+    assert_eq!(client.recall(content.clone()).await, Ok(false));
+    assert_eq!(client.validate(Arc::new(sidecar), TIMEOUT).await, Ok(Verdict::Valid));
+    assert_eq!(client.recall(content.clone()).await, Ok(true));
+    let spoiled: [fn(&mut Content); 4] = [
+        |content| content.keys[1].0[0] ^= 1,
+        |content| content.versioned_hashes[0].0[31] ^= 1,
+        |content| content.form = Form::CellProofs,
+        |content| (content.keys, content.versioned_hashes) = Default::default(),
+    ];
+    for spoil in spoiled {
+        let mut content = content.clone();
+        spoil(&mut content);
+        assert_eq!(client.recall(content.clone()).await, Ok(false), "{content:?}");
+    }
+}
+
+fn bundle_keys(bundle: &Bundle) -> Vec<B256> {
+    let parts = bundle.blobs.iter().zip(&bundle.commitments).zip(bundle.proofs.chunks(1));
+    let items = parts.map(|((blob, commitment), proofs)| Item::new(blob, commitment, proofs));
+    items.map(|item| content_key(&item.unwrap())).collect()
+}
+
 /// A cache by versioned hash, commitment and proof alone would let this pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_blob_under_a_known_good_triple_is_verified_and_refused() {
@@ -83,6 +137,26 @@ async fn another_blob_under_a_known_good_triple_is_verified_and_refused() {
     assert_eq!(status(&host.service).verified, 2);
     let kept = client.get_blobs(&good.versioned_hashes).await.unwrap();
     assert_eq!(kept[0].as_ref().unwrap().blob, good.blobs[0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_queue_has_no_room_for_is_refused_before_it_is_read() {
+    // The flood fits, 64 blobs more do not.
+    let host = Host::start(Config { queue_blobs_max: 340, ..one_by_one() }).await;
+    let (client, sent) = host.counted_client().await;
+    let flood = Flood::start(&host.service).await;
+    let sidecar = garbage(1 << 32, 64);
+    let size = 64 * BLOB_BYTES as u64;
+    for _ in 0..3 {
+        let answer = client.validate(sidecar.clone(), TIMEOUT).await;
+        assert!(matches!(answer, Err(Error::Overloaded { .. })), "{answer:?}");
+    }
+    flood.end().await;
+    assert_eq!(status(&host.service).overloaded, 3);
+    assert!(matches!(client.validate(sidecar, TIMEOUT).await, Ok(Verdict::Invalid(_))));
+    drop(client);
+    let sent = sent.await.unwrap();
+    assert!((size..2 * size + size / 2).contains(&sent), "{sent} bytes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,8 @@ use tandem_blob_validator::{
 };
 use tandem_proto::wire::blob_validator::v1::blob_validator_client::BlobValidatorClient;
 use tokio::{
-    net::TcpListener,
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
     runtime::{Handle, Runtime},
     sync::oneshot,
     task::JoinHandle,
@@ -63,6 +64,21 @@ impl Host {
 
     pub fn client_of(&self, config: ClientConfig) -> Arc<Client> {
         Client::connect(&self.endpoint(), config, &Handle::current()).unwrap()
+    }
+
+    /// Connected through somebody who counts the bytes to the server, told once the client is gone.
+    pub async fn counted_client(&self) -> (Arc<Client>, JoinHandle<u64>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (between, server) = (listener.local_addr().unwrap(), self.address);
+        let sent = tokio::spawn(async move {
+            let mut near = listener.accept().await.unwrap().0;
+            let mut far = TcpStream::connect(server).await.unwrap();
+            copy_bidirectional(&mut near, &mut far).await.unwrap().0
+        });
+        let (endpoint, config) = (format!("http://{between}"), ClientConfig::default());
+        let client = Client::connect(&endpoint, config, &Handle::current()).unwrap();
+        until(|| client.is_connected()).await;
+        (client, sent)
     }
 
     pub async fn channel(&self) -> Channel {

@@ -1,7 +1,7 @@
 //! Blob sidecars, through the running blob-validator.
 
 use crate::{Reader, Target, structures};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use prost::Message;
 use std::{
@@ -122,9 +122,9 @@ fn bundle(reader: &mut Reader<'_>) -> Bundle {
 fn over_the_wire(bundle: &Arc<Bundle>, reader: &mut Reader<'_>) -> Option<Arc<Bundle>> {
     let request = BlobRequest { bundle: bundle.clone(), timeout: Duration::from_secs(60) };
     let outgoing = OutgoingBlobRequest::from(request);
-    let mut message = Vec::new();
-    outgoing.encode(&mut message);
-    assert_eq!(message.len(), outgoing.encoded_len());
+    let len = outgoing.encoded_len();
+    let mut message = outgoing.into_parts(BytesMut::new()).concat();
+    assert_eq!(message.len(), len);
     let whole = reader.is_empty();
     while !reader.is_empty() {
         let at = reader.number() as usize % message.len();
