@@ -5,6 +5,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use std::{
     net::{IpAddr, SocketAddr},
+    num::NonZero,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -204,7 +205,13 @@ pub fn client_info() -> ClientInfo {
 /// A reactor for the listeners; the work itself runs on threads of its own.
 pub fn reactor() -> anyhow::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(2).enable_all().build().context("start the reactor")
+    // Two on two cores would wake each other more than they help.
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    builder
+        .worker_threads((cores / 2).clamp(1, 2))
+        .enable_all()
+        .build()
+        .context("start the reactor")
 }
 
 /// Runs until SIGINT or SIGTERM.

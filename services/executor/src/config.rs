@@ -16,6 +16,9 @@ pub struct Config {
     /// Threads that execute transactions ahead of their turn, beside the engine's. 0 turns that
     /// off. A quarter to half of the cores is sensible.
     pub prewarm_threads: usize,
+    /// The same where storage-writer is another process: most of them wait for what they read, and
+    /// what they wait for at the same time is read together.
+    pub remote_prewarm_threads: usize,
     /// Accounts kept in the cache of base values.
     pub cache_accounts: usize,
     /// Slots kept in the cache of base values.
@@ -46,6 +49,7 @@ impl Default for Config {
             persist_depth: 16,
             side_chain_blocks: 256,
             prewarm_threads: default_threads(),
+            remote_prewarm_threads: 16,
             cache_accounts: 500_000,
             cache_slots: 2_000_000,
             cache_codes: 20_000,

@@ -68,3 +68,10 @@ pub fn describe() {
     describe_counter!(TRIE_DIFFS_RECOMPUTED, "trie diffs computed by storage-writer itself");
     describe_counter!(TRIE_DIFFS_REFUSED, "trie diffs handed over with a wrong root");
 }
+
+/// Describes all of them to the recorder, as a catalogue wants it.
+pub fn describe_all() {
+    describe();
+    describe_server();
+    describe_client();
+}

@@ -84,6 +84,7 @@ pub async fn executor(
     let mut settings = config.executor;
     settings.persist_depth = config.storage_writer.persist_depth;
     settings.side_chain_blocks = config.storage_writer.side_chain_blocks;
+    settings.prewarm_threads = settings.remote_prewarm_threads;
     let running = Arc::<OnceLock<Executor>>::default();
     let fatal = process.fatal().clone();
     let start = {

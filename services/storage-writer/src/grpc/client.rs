@@ -5,6 +5,7 @@ use super::{
     parts,
     remote::{Calls, Manner, Remote},
     tenure::Tenure,
+    together::Together,
 };
 use crate::metrics as names;
 use metrics::counter;
@@ -76,6 +77,7 @@ impl Default for ClientConfig {
 pub struct Client {
     remote: Arc<Remote>,
     runtime: Handle,
+    reads: Together,
     tenure: Arc<Tenure>,
     diffs: mpsc::Sender<Handed>,
     _stop: DropGuard,
@@ -109,7 +111,8 @@ impl Client {
             }
         });
         let (runtime, _stop) = (runtime.clone(), stop.drop_guard());
-        Ok(Arc::new(Self { remote, runtime, tenure, diffs, _stop }))
+        let reads = Together::default();
+        Ok(Arc::new(Self { remote, runtime, reads, tenure, diffs, _stop }))
     }
 
     /// Whether there is a connection now.
@@ -219,11 +222,12 @@ impl StorageApi for Client {
     }
 
     fn read_state(&self, request: &ReadState) -> Result<StateValues> {
-        parts::read_state(request, |part| {
+        let read = |part: &ReadState| {
             let send = unary!(read_state, v1::ReadStateRequest);
             let answer = self.ask(self.read("read_state"), part, send)?;
             Ok(answer.into_values(part)?)
-        })
+        };
+        self.reads.read(request, |all| parts::read_state(all, read))
     }
 
     fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {

@@ -13,7 +13,8 @@
 //! clients, beside gRPC's own health service.
 //!
 //! **Few messages.** A read or a walk is one message there and one back, whatever the number of its
-//! keys; only one beyond the limits of a message is made in parts, which are of the same base.
+//! keys; only one beyond the limits of a message is made in parts, which are of the same base. Reads
+//! of threads that wait at the same time are made together.
 //!
 //! **Order.** Writes are done in the order in which they came, one after the other, as in one process,
 //! where the engine waits for each. So a write whose caller gave it up is over before a later one
@@ -40,6 +41,7 @@ mod parts;
 mod remote;
 mod server;
 mod tenure;
+mod together;
 
 pub use client::{Client, ClientConfig};
 pub use server::Server;

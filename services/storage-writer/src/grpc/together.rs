@@ -1,0 +1,176 @@
+//! Reads of threads that wait at the same time, made together: what comes while a call is under way
+//! goes into the next one. Nobody waits for company.
+
+use parking_lot::{Condvar, Mutex};
+use std::{mem, sync::Arc};
+use tandem_proto::storage::{Error, ReadState, Result, StateValues};
+
+/// Calls under way at a time. With more, fewer reads share one, and on busy processors it is the
+/// number of calls that counts.
+const CALLS_MAX: usize = 1;
+
+/// Who reads, and what is to be read by the next call.
+#[derive(Default)]
+pub struct Together {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<Waiting>,
+    calls: usize,
+    /// Whether one of those who wait has been told to make the next call, and has not begun yet.
+    told: bool,
+}
+
+/// One that waits, on its way to an answer. Given up without one, it tells its reader so.
+struct Waiting {
+    request: ReadState,
+    /// `None` once it has its answer.
+    reader: Option<Arc<Reader>>,
+}
+
+/// Where a reader sleeps. Not a channel: those look again and again before they sleep, and a reader
+/// has nothing to hope for before somebody's call has ended.
+#[derive(Default)]
+struct Reader {
+    news: Mutex<News>,
+    told: Condvar,
+}
+
+#[derive(Default)]
+struct News {
+    answer: Option<Result<StateValues>>,
+    /// The next call is this reader's to make, for all who wait.
+    turn: bool,
+}
+
+enum Next {
+    Answer(Result<StateValues>),
+    Turn,
+}
+
+impl Reader {
+    fn tell(&self, change: impl FnOnce(&mut News)) {
+        change(&mut self.news.lock());
+        self.told.notify_one();
+    }
+
+    fn next(&self) -> Next {
+        let mut news = self.news.lock();
+        loop {
+            if let Some(answer) = news.answer.take() {
+                return Next::Answer(answer);
+            }
+            if mem::take(&mut news.turn) {
+                return Next::Turn;
+            }
+            self.told.wait(&mut news);
+        }
+    }
+}
+
+impl Waiting {
+    fn answer(&mut self, answer: Result<StateValues>) {
+        if let Some(reader) = self.reader.take() {
+            reader.tell(|news| news.answer = Some(answer));
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.answer(Err(Error::Unavailable("the read was given up".to_owned())));
+    }
+}
+
+impl Together {
+    /// Reads by `call`, which this thread makes, or another one for both.
+    ///
+    /// # Errors
+    /// Those of `call`, the same for all that it was made for.
+    pub fn read(
+        &self,
+        request: &ReadState,
+        call: impl Fn(&ReadState) -> Result<StateValues>,
+    ) -> Result<StateValues> {
+        let Some(reader) = self.wait(request) else {
+            let _ends = Ends(self);
+            return call(request);
+        };
+        loop {
+            match reader.next() {
+                Next::Answer(answer) => return answer,
+                Next::Turn => {
+                    let _ends = Ends(self);
+                    let waiting = {
+                        let mut state = self.state.lock();
+                        state.told = false;
+                        mem::take(&mut state.waiting)
+                    };
+                    answer_all(waiting, &call);
+                }
+            }
+        }
+    }
+
+    /// Joins those who wait; `None` where nobody does and a call may be made at once.
+    fn wait(&self, request: &ReadState) -> Option<Arc<Reader>> {
+        let mut state = self.state.lock();
+        if state.calls < CALLS_MAX && state.waiting.is_empty() {
+            state.calls += 1;
+            return None;
+        }
+        let reader = Arc::<Reader>::default();
+        state.waiting.push(Waiting { request: request.clone(), reader: Some(reader.clone()) });
+        Some(reader)
+    }
+}
+
+/// Hands the right to make a call on when it ends.
+struct Ends<'a>(&'a Together);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        match state.waiting.first() {
+            Some(Waiting { reader: Some(reader), .. }) if !state.told => {
+                reader.tell(|news| news.turn = true);
+                state.told = true;
+            }
+            _ => state.calls -= 1,
+        }
+    }
+}
+
+/// Makes one call for all of them.
+fn answer_all(waiting: Vec<Waiting>, call: impl Fn(&ReadState) -> Result<StateValues>) {
+    let mut all = ReadState::default();
+    for Waiting { request, .. } in &waiting {
+        all.accounts.extend(&request.accounts);
+        all.slots.extend(&request.slots);
+        all.codes.extend(&request.codes);
+    }
+    let mut answer = match call(&all) {
+        Ok(answer) => answer,
+        Err(error) => {
+            waiting.into_iter().for_each(|mut one| one.answer(Err(error.clone())));
+            return;
+        }
+    };
+    // From the end, where a list is cut without moving the rest.
+    for mut one in waiting.into_iter().rev() {
+        let ReadState { accounts, slots, codes } = &one.request;
+        let part = StateValues {
+            base: answer.base,
+            accounts: answer.accounts.split_off(answer.accounts.len() - accounts.len()),
+            slots: answer.slots.split_off(answer.slots.len() - slots.len()),
+            codes: answer.codes.split_off(answer.codes.len() - codes.len()),
+        };
+        one.answer(Ok(part));
+    }
+}
+
+#[cfg(test)]
+#[path = "together_tests.rs"]
+mod tests;
