@@ -85,6 +85,7 @@ async fn demo(
         json: None,
         finality: Finality { safe: 32, finalized: 64 },
         no_forkchoice: false,
+        gap_ms: 0,
         call_timeout: 120,
     })
     .await?;

@@ -47,6 +47,9 @@ pub struct ReplayArgs {
     /// Send payloads only, no forkchoice updates
     #[arg(long)]
     pub no_forkchoice: bool,
+    /// Rest before every block after the first, in milliseconds: a chain leaves time to persist
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub gap_ms: u64,
     /// Give up on a call after this long
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub call_timeout: u64,
@@ -135,6 +138,9 @@ pub async fn run(args: ReplayArgs) -> anyhow::Result<ReplayReport> {
     let (mut blocks, mut failure) = (Vec::new(), None);
     while let Some(entry) = entries.recv().await {
         let entry = entry?;
+        if !blocks.is_empty() {
+            tokio::time::sleep(Duration::from_millis(args.gap_ms)).await;
+        }
         let times = match session.block(&entry).await? {
             Ok(times) => times,
             Err(mismatch) => {

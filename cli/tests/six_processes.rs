@@ -26,6 +26,20 @@ fn counter(metrics: &str, name: &str) -> f64 {
     values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
+/// Every metric of a process stands in docs/metrics.md, as what it is.
+fn assert_catalogued(process: &str, metrics: &str) {
+    let catalogue = include_str!("../../docs/metrics.md");
+    let kinds = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let missing: Vec<_> = kinds
+        .filter(|kind| {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            !catalogue.contains(&format!("| `{name}` | {kind} |"))
+        })
+        .collect();
+    assert!(missing.is_empty(), "of {process}, docs/metrics.md lacks {missing:?}");
+    assert!(metrics.contains("# TYPE tandem_"), "{process} has no metrics");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_demo_corpus_is_valid_through_six_processes() {
     let corpus = Corpus::demo();
@@ -52,6 +66,11 @@ async fn the_demo_corpus_is_valid_through_six_processes() {
         (counter(&metrics, "tandem_executor_layers") < 40.0).then_some(())
     };
     eventually("the executor lets go of what is in the base", layers);
+    let services =
+        ["discovery", "peer-table", "blob-validator", "multiproof-worker-1", "storage-writer"];
+    for name in services.into_iter().chain(["executor"]) {
+        assert_catalogued(name, &six.metrics(name));
+    }
     if nats.is_some() {
         for name in ["executor", "multiproof-worker-1"] {
             let received = counter(&six.metrics(name), "tandem_bus_received_total");

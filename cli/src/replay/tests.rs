@@ -104,6 +104,7 @@ fn setup(engine: &FakeEngine) -> Setup {
         json: None,
         finality: Finality { safe: 2, finalized: 4 },
         no_forkchoice: false,
+        gap_ms: 0,
         call_timeout: 5,
     };
     Setup { directory, args }

@@ -48,5 +48,6 @@ mod v5;
 
 pub use config::Config;
 pub use error::Error;
+pub use metrics::describe as describe_metrics;
 pub use network::Network;
 pub use service::{Deps, Discovery};

@@ -16,6 +16,7 @@ pub const V5_FOUND: &str = "tandem_discovery_v5_nodes_found_total";
 pub const PUBLISHED: &str = "tandem_discovery_contacts_published_total";
 pub const BONDED: &str = "tandem_discovery_endpoints_proven";
 
+/// Describes all of them to the recorder.
 pub fn describe() {
     describe_counter!(RECEIVED, Unit::Count, "Packets received, those dropped included");
     describe_counter!(RECEIVE_CALLS, Unit::Count, "Calls of the system that brought packets");

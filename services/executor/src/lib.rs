@@ -71,6 +71,7 @@ pub use engine::Deps;
 pub use error::Error;
 pub use execute::broken_rule;
 pub use handle::Handle;
+pub use metrics::describe_all as describe_metrics;
 pub use proof::{AccountProof, SlotProof};
 pub use service::Executor;
 pub use status::{ForkchoiceState, PayloadStatus, Status};

@@ -77,3 +77,9 @@ pub fn describe() {
     describe_gauge!(BLOB_POOL_BYTES, Unit::Bytes, "Bytes of those with their blobs");
     describe_gauge!(HEAD, Unit::Count, "Number of the canonical head");
 }
+
+/// Describes all of them to the recorder, as a catalogue wants it.
+pub fn describe_all() {
+    describe();
+    crate::rpc::metrics::describe_metrics();
+}

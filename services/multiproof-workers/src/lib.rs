@@ -64,4 +64,5 @@ mod stats;
 mod walk;
 
 pub use config::Config;
+pub use metrics::describe_all as describe_metrics;
 pub use service::{Deps, MultiproofWorkers};

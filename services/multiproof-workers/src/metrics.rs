@@ -120,3 +120,12 @@ pub fn describe_fleet() {
         "Blocks with shards that were computed in this process (reason=nobody, missing, again)";
     describe_counter!(COMPUTED_LOCALLY, count, text);
 }
+
+/// Describes all of them to the recorder, as a catalogue wants it.
+pub fn describe_all() {
+    describe();
+    describe_server();
+    describe_client();
+    describe_listener();
+    describe_fleet();
+}

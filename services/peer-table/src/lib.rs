@@ -33,4 +33,5 @@ mod snapshot;
 pub mod table;
 
 pub use config::{Config, Connected, ConnectedError};
+pub use metrics::describe_all as describe_metrics;
 pub use service::{Deps, PeerTable};

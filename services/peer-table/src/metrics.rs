@@ -46,3 +46,10 @@ pub fn describe() {
     describe_histogram!(SNAPSHOT_SECONDS, seconds, "Writing the snapshot");
     describe_gauge!(CONNECTED, count, "Peers connected, as last reported");
 }
+
+/// Describes all of them to the recorder, as a catalogue wants it.
+pub fn describe_all() {
+    describe();
+    describe_server();
+    describe_client();
+}

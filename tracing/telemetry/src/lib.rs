@@ -45,4 +45,4 @@ pub use export::ExportStats;
 pub use record::{Link, SpanRecord, Thread, Value, service_of_target, unix_nanos};
 pub use recorder::Recorder;
 pub use ring::Ring;
-pub use telemetry::{Telemetry, init};
+pub use telemetry::{Telemetry, describe_metrics, init};

@@ -19,6 +19,12 @@ const TICK_MILLISECONDS: u64 = 10;
 /// together are the time of the process.
 const ENDED: &str = "ended";
 
+pub(crate) fn describe() {
+    let text = "Processor time, by kind of thread";
+    describe_counter!(CPU_MILLISECONDS, Unit::Milliseconds, text);
+    describe_gauge!(RESIDENT_BYTES, Unit::Bytes, "Memory that is not swapped out");
+}
+
 /// The times at the last look.
 pub(crate) struct Process {
     folder: PathBuf,
@@ -30,12 +36,6 @@ pub(crate) struct Process {
 impl Process {
     /// This process.
     pub fn this() -> Self {
-        describe_counter!(
-            CPU_MILLISECONDS,
-            Unit::Milliseconds,
-            "Processor time, by kind of thread"
-        );
-        describe_gauge!(RESIDENT_BYTES, Unit::Bytes, "Memory that is not swapped out");
         Self::at(Path::new("/proc/self"))
     }
 

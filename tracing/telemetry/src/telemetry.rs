@@ -247,6 +247,7 @@ fn start_worker(
                 }
             };
             let _ = ready_sender.send(Ok(()));
+            describe_metrics();
             let mut process = Process::this();
             let upkeep = || {
                 metrics.run_upkeep();
@@ -264,13 +265,29 @@ fn start_worker(
     Ok(Worker { stop, done })
 }
 
+const RING_DROPPED: &str = "tandem_telemetry_ring_dropped_spans_total";
+const EXPORTED: &str = "tandem_telemetry_exported_spans_total";
+const DROPPED: &str = "tandem_telemetry_dropped_spans_total";
+const FAILED: &str = "tandem_telemetry_failed_spans_total";
+
 /// Publishes telemetry's own losses as metrics.
 fn publish(queue: Option<&ExportQueue>, ring: &Ring) {
-    metrics::counter!("tandem_telemetry_ring_dropped_spans_total").absolute(ring.dropped_spans());
+    metrics::counter!(RING_DROPPED).absolute(ring.dropped_spans());
     let Some(stats) = queue.map(ExportQueue::stats) else { return };
-    metrics::counter!("tandem_telemetry_exported_spans_total").absolute(stats.exported);
-    metrics::counter!("tandem_telemetry_dropped_spans_total").absolute(stats.dropped);
-    metrics::counter!("tandem_telemetry_failed_spans_total").absolute(stats.failed);
+    metrics::counter!(EXPORTED).absolute(stats.exported);
+    metrics::counter!(DROPPED).absolute(stats.dropped);
+    metrics::counter!(FAILED).absolute(stats.failed);
+}
+
+/// Describes telemetry's own metrics, and those of the process, to the recorder.
+pub fn describe_metrics() {
+    use metrics::{Unit, describe_counter};
+    let count = Unit::Count;
+    describe_counter!(RING_DROPPED, count, "Spans that the ring of recent traces had no room for");
+    describe_counter!(EXPORTED, count, "Spans handed to the OTLP endpoint");
+    describe_counter!(DROPPED, count, "Spans lost because the queue to the exporter was full");
+    describe_counter!(FAILED, count, "Spans that the OTLP endpoint did not take");
+    crate::process::describe();
 }
 
 #[cfg(test)]

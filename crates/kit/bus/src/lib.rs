@@ -45,6 +45,7 @@ use tokio::runtime::Handle;
 
 pub use fanout::Subscription;
 pub use message::Message;
+pub use metrics::describe as describe_metrics;
 pub use nats::{Entry, Error, OUTBOX_BYTES, OUTBOX_MESSAGES, Options, VALUE_BYTES_MAX, WatchedKey};
 pub use stats::Stats;
 

@@ -9,6 +9,7 @@ pub const LAGGED: &str = "tandem_bus_lagged_total";
 pub const CONNECTIONS: &str = "tandem_bus_connections_total";
 pub const CONNECTED: &str = "tandem_bus_connected";
 
+/// Describes all of them to the recorder.
 pub fn describe() {
     let count = Unit::Count;
     describe_counter!(SENT, count, "Events handed to the connection with NATS");
