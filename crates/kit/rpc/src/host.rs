@@ -1,3 +1,8 @@
+use crate::{
+    guard::{Access, Guarded},
+    identity::Identity,
+    incoming::Incoming,
+};
 use std::{convert::Infallible, io, time::Duration};
 use tokio::{net::TcpListener, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -5,7 +10,6 @@ use tonic::{
     body::Body,
     codegen::{Service, http},
     server::NamedService,
-    transport::server::TcpIncoming,
 };
 use tonic_health::ServingStatus;
 
@@ -37,6 +41,10 @@ pub struct Host<S, R> {
     pub descriptors: &'static [u8],
     /// What one connection may ask.
     pub limits: Limits,
+    /// As what it is offered. Where that is proven, callers must prove who they are.
+    pub identity: Identity,
+    /// Who may call what then.
+    pub access: Access,
     /// Ends when the service can do its work. Until then its health is "not serving".
     pub ready: R,
     /// Cancelled when the server stops, for streams that would not end by themselves.
@@ -60,9 +68,12 @@ where
     /// # Errors
     /// The listener's.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        let Self { service, descriptors, limits, ready, ended } = self;
+        let Self { service, descriptors, limits, identity, access, ready, ended } = self;
         let _ends_streams = ended.clone().drop_guard();
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let tls = identity.tls().cloned();
+        // Health and reflection are for everybody who has a certificate.
+        let service = Guarded::new(service, tls.is_some().then_some(access));
+        let incoming = Incoming::new(listener, tls);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status(S::NAME, ServingStatus::NotServing).await;
         let reflection_service = tonic_reflection::server::Builder::configure()
