@@ -13,7 +13,7 @@ pub use rcgen::Error as CertificateError;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Clocks differ: what is made now is valid on the others too.
 const BEFORE: Duration = Duration::from_secs(60 * 60);
-/// How an authority is called. Who reads it again from its key must find the same name.
+/// How an authority is called, before what tells it from others of that name.
 const NAME: &str = "Tandem cluster authority";
 /// The trust domain in the names of its certificates.
 const DOMAIN: &str = "tandem";
@@ -39,10 +39,18 @@ fn valid(now: SystemTime, days: u32) -> Result<CertificateParams, CertificateErr
     Ok(params)
 }
 
-fn authority(now: SystemTime, days: u32) -> Result<CertificateParams, CertificateError> {
+/// What an authority with this key says of itself. Its name follows from the key, so that it is the same
+/// when it is read again, and another authority has another.
+fn authority(
+    key: &KeyPair,
+    now: SystemTime,
+    days: u32,
+) -> Result<CertificateParams, CertificateError> {
     let mut params = valid(now, days)?;
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, NAME);
+    let end = key.public_key_raw().iter().rev().take(4).map(|byte| format!("{byte:02x}"));
+    let name = format!("{NAME} {}", end.collect::<String>());
+    params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)
@@ -55,7 +63,7 @@ impl Authority {
     /// None that are known of.
     pub fn make(now: SystemTime, days: u32) -> Result<Pem, CertificateError> {
         let key = KeyPair::generate()?;
-        let certificate = authority(now, days)?.self_signed(&key)?.pem();
+        let certificate = authority(&key, now, days)?.self_signed(&key)?.pem();
         Ok(Pem { certificate, key: key.serialize_pem() })
     }
 
@@ -65,8 +73,9 @@ impl Authority {
     /// What is no private key.
     pub fn of_key(key: &str) -> Result<Self, CertificateError> {
         // Of these only the name stands in what it signs.
-        let params = authority(SystemTime::UNIX_EPOCH + BEFORE, 0)?;
-        Ok(Self { issuer: Issuer::new(params, KeyPair::from_pem(key)?) })
+        let key = KeyPair::from_pem(key)?;
+        let params = authority(&key, SystemTime::UNIX_EPOCH + BEFORE, 0)?;
+        Ok(Self { issuer: Issuer::new(params, key) })
     }
 
     /// A certificate that names these roles, for so many days. It is good for both ends of a
