@@ -15,7 +15,7 @@ pub struct Args {
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.service.operations.load()?;
+    let config = args.service.load()?;
     let grpc = args.grpc.address(9603);
     args.service
         .run(config, async |process, config, _| role::blob_validator(process, config, grpc).await)

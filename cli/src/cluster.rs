@@ -6,8 +6,9 @@ mod flags;
 mod nats;
 mod plan;
 mod ready;
+mod traffic;
 
-use crate::{init, node};
+use crate::{certificates, init, node};
 use anyhow::{Context, ensure};
 use child::{Child, stop_all};
 use clap::ArgMatches;
@@ -25,6 +26,9 @@ use tokio::{
 
 /// Between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// For longer than a cluster runs.
+const CERTIFICATE_DAYS: u32 = 3650;
 
 /// Options of `tandem cluster`: those of `tandem node`, and these.
 #[derive(clap::Args)]
@@ -44,6 +48,17 @@ pub struct Args {
     /// The nats-server to start [default: the one on the PATH]
     #[arg(long, value_name = "FILE")]
     nats_server: Option<PathBuf>,
+    /// Encrypt what the services say to each other over gRPC, and let each do what its certificate
+    /// allows. The certificates are made in the data directory, anew each time
+    #[arg(long)]
+    tls: bool,
+}
+
+impl Args {
+    /// Where the certificates of `--tls` are.
+    fn certificates(&self) -> PathBuf {
+        self.node.datadir().join("certificates")
+    }
 }
 
 /// Runs until SIGINT or SIGTERM. `matches` are those that the options were made from, `program` knows
@@ -59,6 +74,9 @@ pub fn run(args: &Args, program: &clap::Command, matches: &ArgMatches) -> anyhow
     ensure!(datadir.is_dir(), "no database in {}: run `tandem init` first", datadir.display());
     let logs = args.logs.clone().unwrap_or_else(|| datadir.join("logs"));
     std::fs::create_dir_all(&logs).with_context(|| format!("make {}", logs.display()))?;
+    if args.tls {
+        certificates::write(&args.certificates(), CERTIFICATE_DAYS, true)?;
+    }
     let plan = Plan::new(args, program, matches, &logs)?;
     // One thread: a process that is to end with this one ends with the thread that started it.
     let reactor = runtime::Builder::new_current_thread().enable_all().build()?;
@@ -95,6 +113,7 @@ async fn supervise(plan: Plan) -> anyhow::Result<ExitCode> {
             println!("ready: {summary}");
         }
     };
+    print!("{}", traffic::table(&children).await);
     println!("stopping");
     stop_all(children).await;
     Ok(code)

@@ -116,7 +116,7 @@ impl DiscoveryArgs {
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut config = args.service.operations.settings(&args.datadir)?;
+    let mut config = args.service.settings(&args.datadir)?;
     ensure!(
         args.peer_table.is_none() || !args.table.is_given(),
         "--peers.target and --peers.connected are for the process of the table",

@@ -2,7 +2,7 @@
 
 use crate::{
     node::{EngineArgs, PolicyArgs, client_info},
-    service::ServiceArgs,
+    service::{ServiceArgs, endpoint},
 };
 use std::{path::Path, process::ExitCode};
 use tandem_cluster::role::{self, ExecutorLinks};
@@ -10,16 +10,16 @@ use tandem_cluster::role::{self, ExecutorLinks};
 /// Options of `tandem executor`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The storage-writer that keeps the chain
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9600")]
-    storage_writer: String,
+    /// The storage-writer that keeps the chain [default: http://127.0.0.1:9600, https with --tls.ca]
+    #[arg(long, value_name = "URL")]
+    storage_writer: Option<String>,
     /// A worker that computes state roots; may be given several times, or with commas between them
     /// [default: those that are heard of over NATS]
     #[arg(long = "worker", value_name = "URL", value_delimiter = ',')]
     workers: Vec<String>,
-    /// The blob-validator that verifies blobs
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9603")]
-    blob_validator: String,
+    /// The blob-validator that verifies blobs [default: http://127.0.0.1:9603, https with --tls.ca]
+    #[arg(long, value_name = "URL")]
+    blob_validator: Option<String>,
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
@@ -30,13 +30,13 @@ pub struct Args {
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut config = args.service.operations.load()?;
+    let mut config = args.service.load()?;
     args.policies.apply(&mut config.policies)?;
     let ports = args.engine.ports(Path::new(""), None);
     let links = ExecutorLinks {
-        storage_writer: args.storage_writer,
+        storage_writer: endpoint(args.storage_writer, 9600, &config.tls),
         workers: args.workers,
-        blob_validator: args.blob_validator,
+        blob_validator: endpoint(args.blob_validator, 9603, &config.tls),
     };
     args.service.run(config, async move |process, config, telemetry| {
         role::executor(process, config, &ports, &links, client_info(), telemetry).await

@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod blob_validator;
+mod certificates;
 mod cluster;
 mod conformance;
 mod demo;
@@ -75,6 +76,8 @@ enum Command {
     Health(health::Args),
     /// Make the secrets that the services of a deployment need, where they are missing
     Secrets(secrets::Args),
+    /// Make the certificates by which the services of a cluster know each other
+    Certificates(certificates::Args),
     /// Crawl a network: find its nodes, and count them by fork and client
     Discover(discover::Args),
     /// Decode and encode node records (EIP-778)
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Executor(args) => executor::run(args),
         Command::Health(args) => health::run(args),
         Command::Secrets(args) => secrets::run(&args),
+        Command::Certificates(args) => certificates::run(&args),
         Command::Discover(args) => discover::run(args),
         Command::Enr(args) => enr::run(&args),
         Command::Replay(args) => replay::main(args),

@@ -2,7 +2,7 @@
 
 use crate::{
     node::PolicyArgs,
-    service::{GrpcArgs, ServiceArgs},
+    service::{GrpcArgs, ServiceArgs, endpoint},
 };
 use std::{fs, process::ExitCode};
 use tandem_cluster::role::{self, WorkerIdentity};
@@ -11,9 +11,9 @@ use tandem_multiproof_workers::membership::WorkerId;
 /// Options of `tandem multiproof-worker`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The storage-writer to read from
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9600")]
-    storage_writer: String,
+    /// The storage-writer to read from [default: http://127.0.0.1:9600, https with --tls.ca]
+    #[arg(long, value_name = "URL")]
+    storage_writer: Option<String>,
     /// Name of this worker; one that keeps it keeps its shards [default: the host's name and the port]
     #[arg(long, value_name = "NAME")]
     worker_id: Option<WorkerId>,
@@ -31,9 +31,10 @@ pub struct Args {
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut config = args.service.operations.load()?;
+    let mut config = args.service.load()?;
     args.policies.apply(&mut config.policies)?;
-    let (grpc, storage_writer) = (args.grpc.address(9601), args.storage_writer);
+    let grpc = args.grpc.address(9601);
+    let storage_writer = endpoint(args.storage_writer, 9600, &config.tls);
     let identity =
         WorkerIdentity { id: args.worker_id, advertise: args.advertise, host: host_name() };
     args.service.run(config, async move |process, config, _| {

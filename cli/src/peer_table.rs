@@ -46,7 +46,7 @@ impl TableArgs {
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut config = args.service.operations.settings(&args.datadir)?;
+    let mut config = args.service.settings(&args.datadir)?;
     args.table.apply(&mut config.peer_table);
     let grpc = args.grpc.address(9602);
     args.service

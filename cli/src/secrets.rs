@@ -63,7 +63,7 @@ fn write(folder: &Path) -> anyhow::Result<u32> {
 }
 
 /// In place of the file that was there, whole or not at all.
-fn replace(path: &Path, contents: &str) -> anyhow::Result<()> {
+pub fn replace(path: &Path, contents: &str) -> anyhow::Result<()> {
     make_folder(path)?;
     let part = path.with_extension("part");
     let written = match fs::remove_file(&part) {

@@ -7,12 +7,12 @@ use crate::{
 use anyhow::Context;
 use std::{
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 use tandem_bus::{Bus, Options};
-use tandem_cluster::{Config, role::Process};
+use tandem_cluster::{Config, TlsConfig, role::Process};
 use tandem_telemetry::Telemetry;
 use tokio::{
     runtime::Handle,
@@ -30,7 +30,9 @@ pub struct ServiceArgs {
     #[command(flatten)]
     bus: BusArgs,
     #[command(flatten)]
-    pub operations: OperationsArgs,
+    tls: TlsArgs,
+    #[command(flatten)]
+    operations: OperationsArgs,
     #[command(flatten)]
     telemetry: TelemetryArgs,
 }
@@ -81,6 +83,42 @@ impl BusArgs {
     }
 }
 
+/// The certificates by which services know each other.
+#[derive(clap::Args)]
+pub struct TlsArgs {
+    /// Certificates (PEM) of the authority that vouches for all services; encrypts all calls between
+    /// them
+    #[arg(long = "tls.ca", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// This service's own certificate (PEM), see `tandem certificates`
+    #[arg(long = "tls.cert", value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long = "tls.key", value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// Sets what was given, over what the configuration says.
+    fn apply(&self, config: &mut TlsConfig) {
+        for (given, set) in [
+            (&self.ca, &mut config.ca),
+            (&self.cert, &mut config.cert),
+            (&self.key, &mut config.key),
+        ] {
+            if given.is_some() {
+                set.clone_from(given);
+            }
+        }
+    }
+}
+
+/// Where a service is that is called: as given, else at this port of this machine.
+pub fn endpoint(given: Option<String>, port: u16, tls: &TlsConfig) -> String {
+    let scheme = if tls.is_on() { "https" } else { "http" };
+    given.unwrap_or_else(|| format!("{scheme}://127.0.0.1:{port}"))
+}
+
 /// Where a service takes calls.
 #[derive(clap::Args)]
 pub struct GrpcArgs {
@@ -101,6 +139,18 @@ impl GrpcArgs {
 }
 
 impl ServiceArgs {
+    /// The settings of file, environment and flags, without a data directory.
+    pub fn load(&self) -> anyhow::Result<Config> {
+        let mut config = self.operations.load()?;
+        self.tls.apply(&mut config.tls);
+        Ok(config)
+    }
+
+    /// The same for this data directory.
+    pub fn settings(&self, datadir: &Path) -> anyhow::Result<Config> {
+        Ok(self.load()?.at(datadir))
+    }
+
     /// Runs a service until SIGINT or SIGTERM, or until it fails. `start` gets the settings, which are
     /// printed instead where that is asked for.
     pub fn run(

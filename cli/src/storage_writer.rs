@@ -18,7 +18,7 @@ pub struct Args {
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.service.operations.settings(&args.datadir)?;
+    let config = args.service.settings(&args.datadir)?;
     let grpc = args.grpc.address(9600);
     args.service
         .run(config, async |process, config, _| role::storage_writer(process, config, grpc).await)

@@ -84,6 +84,66 @@ async fn the_demo_corpus_is_valid_through_six_processes() {
     assert!(status.success(), "{status}\n{text}");
 }
 
+/// Bytes that `name` says went from one service to another.
+fn bytes(six: &Six, name: &str, from: &str, to: &str) -> f64 {
+    let labels = format!("{{from=\"{from}\",to=\"{to}\"}}");
+    counter(&six.metrics(name), &format!("tandem_rpc_bytes_total{labels}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_demo_corpus_is_valid_where_services_know_each_other_by_certificates() {
+    let corpus = Corpus::demo();
+    let folder = TempDir::new().unwrap();
+    let more = ["--nats", "none", "--tls"];
+    let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &more);
+    let mut engine = six.engine();
+    let mut transactions = 0;
+    for (index, block) in corpus.payloads().enumerate() {
+        let sent = send_payload(&mut engine, &block).await;
+        sent.unwrap_or_else(|error| panic!("payload {}: {error}\n{}", index + 1, six.log()));
+        send_head(&mut engine, block.hash).await.unwrap();
+        let list = block.params[0]["transactions"].as_array().unwrap();
+        transactions += list.iter().map(|hex| hex.as_str().unwrap().len() / 2 - 1).sum::<usize>();
+    }
+    // Each block's body goes to storage-writer, and its changes to the workers.
+    let sent = bytes(&six, "executor", "executor", "storage-writer");
+    assert!(sent > transactions as f64, "{sent} bytes, {transactions} of transactions");
+    for (name, to) in [
+        ("executor", "multiproof-worker"),
+        ("executor", "blob-validator"),
+        ("multiproof-worker", "storage-writer"),
+        ("discovery", "peer-table"),
+    ] {
+        assert!(bytes(&six, name, name, to) > 0.0, "{name} to {to}");
+        assert!(bytes(&six, name, to, name) > 0.0, "{to} to {name}");
+    }
+    // What one service has is no use to another.
+    let files = folder.path().join("data/certificates");
+    let mut worker = Command::new(binary());
+    worker.args(["multiproof-worker", "--grpc.port", "0"]);
+    for (flag, file) in
+        [("--tls.ca", "ca.crt"), ("--tls.cert", "tls.crt"), ("--tls.key", "tls.key")]
+    {
+        worker.arg(flag).arg(files.join("executor").join(file));
+    }
+    let output = worker.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    let want = "is the certificate of executor, this process is multiproof-worker";
+    assert!(text.contains(want), "{text}");
+
+    let (status, _) = six.stop();
+    assert!(status.success(), "{status}: {}", six.log());
+    let log = six.log();
+    let is_row = |line: &&str| line.split_whitespace().take(2).eq(["executor", "storage-writer"]);
+    let row = log.lines().find(is_row);
+    let row = row.unwrap_or_else(|| panic!("bytes a block in\n{log}"));
+    let a_block: f64 = row.split_whitespace().last().unwrap().parse().unwrap();
+    assert!(a_block * corpus.payloads().count() as f64 > transactions as f64, "{row}");
+    let (status, text) = Process::verify(binary(), folder.path());
+    assert!(status.success(), "{status}\n{text}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_processes_end_with_the_one_that_watches_them() {
     let corpus = Corpus::demo();

@@ -13,8 +13,9 @@
 //! ```
 //!
 //! The `.proto` files under `tandem/` say the same to other languages; `README.md` has the rules
-//! for changing them. How much one message may hold is in [`limits`].
+//! for changing them. How much one message may hold is in [`limits`], who may call what in [`access`].
 
+pub mod access;
 pub mod blob_validator;
 pub mod convert;
 pub mod discovery;

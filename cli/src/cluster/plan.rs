@@ -1,6 +1,7 @@
 //! Which processes there are to be, and with which flags.
 
 use super::{Args, flags::forwarded, nats, nats::Nats};
+use crate::certificates::Files;
 use anyhow::Context;
 use clap::{ArgMatches, Command};
 use std::{
@@ -12,7 +13,7 @@ use std::{
 };
 
 /// Flags of the services that are given here, not by the user.
-pub const OURS: [&str; 15] = [
+pub const OURS: [&str; 18] = [
     "datadir",
     "grpc.addr",
     "grpc.port",
@@ -28,6 +29,9 @@ pub const OURS: [&str; 15] = [
     "authrpc.port",
     "authrpc.jwtsecret",
     "http.port",
+    "tls.ca",
+    "tls.cert",
+    "tls.key",
 ];
 
 /// Ports are taken from here: outside the range from which the system takes those of connections, so
@@ -69,6 +73,8 @@ impl Plan {
             matches,
             logs,
             binary: env::current_exe().context("find this program")?,
+            certificates: args.tls.then(|| args.certificates()),
+            scheme: if args.tls || args.node.settings()?.tls.is_on() { "https" } else { "http" },
             nats: None,
             taken: HashSet::new(),
             roles: Vec::new(),
@@ -84,6 +90,10 @@ struct Planner<'a> {
     matches: &'a ArgMatches,
     logs: &'a Path,
     binary: PathBuf,
+    /// Where those of each service are, if they are made here.
+    certificates: Option<PathBuf>,
+    /// How services are called.
+    scheme: &'static str,
     nats: Option<String>,
     taken: HashSet<u16>,
     roles: Vec<Role>,
@@ -109,7 +119,8 @@ impl Planner<'_> {
         let storage = self.service("storage-writer", None, 1, datadir.clone(), &[])?;
         let blobs = self.service("blob-validator", None, 1, Vec::new(), &[])?;
         let table = self.service("peer-table", None, 1, datadir.clone(), &[])?;
-        let at = |port: u16| OsString::from(format!("http://127.0.0.1:{port}"));
+        let scheme = self.scheme;
+        let at = |port: u16| OsString::from(format!("{scheme}://127.0.0.1:{port}"));
         let mut calls = vec!["--storage-writer".into(), at(storage)];
         let mut workers = Vec::new();
         for number in 1..=args.workers {
@@ -185,6 +196,12 @@ impl Planner<'_> {
         arguments.extend(forwarded(service, self.matches, &[&OURS[..], but].concat()));
         if let Some(url) = &self.nats {
             arguments.extend(["--nats".into(), url.into()]);
+        }
+        if let Some(folder) = &self.certificates {
+            let Files { ca, cert, key } = Files::of(folder, command);
+            for (flag, file) in [("--tls.ca", ca), ("--tls.cert", cert), ("--tls.key", key)] {
+                arguments.extend([flag.into(), file.into_os_string()]);
+            }
         }
         // The executor's may have been chosen.
         let given = own.iter().position(|flag| flag == "--metrics.port");

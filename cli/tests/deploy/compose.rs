@@ -7,6 +7,7 @@ use std::{
     process::Command,
 };
 use tandem_cluster_tests::repository;
+use tandem_proto::access::ROLES;
 
 /// Parts of a NATS password's way, and what else only the image or the test knows of.
 const SERVICES: [&str; 6] = [
@@ -122,6 +123,37 @@ fn nobody_has_more_rights_than_he_needs() {
             let local = with_default(port).starts_with("127.0.0.1:");
             assert!(local || (name == "discovery" && port.ends_with("/udp")), "{name}: {port}");
         }
+    }
+}
+
+#[test]
+fn with_certificates_each_service_has_those_of_its_role_and_calls_the_same_others() {
+    let (compose, tls) = (compose(), yaml("deploy/compose.tls.yml"));
+    let (all, known) = (services(&compose), services(&tls));
+    let maker = known["certificates"];
+    assert_eq!(strings(&maker["command"]), ["certificates", "/data"]);
+    let mounted: BTreeMap<_, _> = strings(&maker["volumes"])
+        .into_iter()
+        .filter_map(|volume| volume.split_once(":/data/"))
+        .map(|(volume, role)| (role, volume))
+        .collect();
+    assert_eq!(mounted.keys().copied().collect::<BTreeSet<_>>(), BTreeSet::from(ROLES));
+    for name in SERVICES {
+        let role = strings(&all[name]["command"])[0];
+        let own = format!("{}:/secrets:ro", mounted[role]);
+        assert!(strings(&all[name]["volumes"]).contains(&&*own), "{name}: {own}");
+        let environment = known[name]["environment"].as_object().unwrap();
+        for (key, file) in [("CA", "ca.crt"), ("CERT", "tls.crt"), ("KEY", "tls.key")] {
+            assert_eq!(environment[&format!("TANDEM__TLS__{key}")], format!("/secrets/{file}"));
+        }
+        // As many are called as without, by the other scheme.
+        for (key, url) in all[name]["environment"].as_object().unwrap() {
+            let url = url.as_str().unwrap_or_default();
+            if let Some(rest) = url.strip_prefix("http://") {
+                assert_eq!(environment[key], format!("https://{rest}"), "{name}: {key}");
+            }
+        }
+        assert!(!known[name]["depends_on"]["certificates"].is_null(), "{name}");
     }
 }
 

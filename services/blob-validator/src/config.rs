@@ -55,8 +55,7 @@ pub struct Config {
     pub store_bytes_max: usize,
     /// Seconds after its last validation that a blob is kept.
     pub store_seconds: u64,
-    /// Where the service is offered to other processes over gRPC, without encryption or
-    /// authentication: for networks that one trusts. Not offered by default.
+    /// Where the service is offered to other processes over gRPC. Not offered by default.
     pub grpc_addr: Option<SocketAddr>,
 }
 

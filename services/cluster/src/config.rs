@@ -4,6 +4,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
 };
+use tandem_rpc::TlsConfig;
 use toml::{Table, Value};
 
 /// Settings of the services, as the TOML file has them: one table per service, every key optional.
@@ -26,6 +27,8 @@ pub struct Config {
     pub peer_table: tandem_peer_table::Config,
     /// `[discovery]`
     pub discovery: tandem_discovery::Config,
+    /// `[tls]`: the certificates by which services know each other over gRPC
+    pub tls: TlsConfig,
     /// Whether discovery runs: it is the one service that speaks to strangers. A flag of the command
     /// line, not of the file.
     #[serde(skip)]
@@ -229,6 +232,8 @@ mod tests {
                 ("TANDEM__DISCOVERY__BOOTNODES", "[\"enode://a\", \"enode://b\"]"),
                 ("TANDEM__PEER_TABLE__CONNECTED", "proven"),
                 ("TANDEM__MULTIPROOF_WORKERS__VERIFY_NODES", "false"),
+                ("TANDEM__TLS__CA", "/etc/tandem/tls/ca.crt"),
+                ("TANDEM__TLS__RELOAD_SECONDS", "5"),
                 ("TANDEM_METRICS_PORT", "no setting"),
                 ("PATH", "/bin"),
             ],
@@ -241,6 +246,8 @@ mod tests {
         assert_eq!(config.discovery.addr.to_string(), "127.0.0.9");
         assert_eq!(config.discovery.bootnodes, ["enode://a", "enode://b"]);
         assert!(!config.multiproof_workers.verify_nodes);
+        let tls = (config.tls.ca.unwrap(), config.tls.reload_seconds);
+        assert_eq!(tls, ("/etc/tandem/tls/ca.crt".into(), 5));
     }
 
     #[test]
@@ -264,12 +271,13 @@ mod tests {
         config.peer_table.connected = tandem_peer_table::Connected::Fixed(12);
         config.discovery.network = Some(tandem_discovery::Network::Hoodi);
         config.blob_validator.grpc_addr = Some("127.0.0.1:9603".parse().unwrap());
+        config.tls.cert = Some("/etc/tandem/tls/tls.crt".into());
         let text = config.to_toml().unwrap();
         let read = load(&text).unwrap();
         assert_eq!(read.to_toml().unwrap(), text);
         assert_eq!(read.executor.prewarm_threads, 11);
         assert_eq!(read.peer_table.connected, config.peer_table.connected);
-        assert_eq!(read.discovery, config.discovery);
+        assert_eq!((read.discovery, read.tls), (config.discovery, config.tls));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tandem_proto::{
     discovery::{DiscoveryApi, Status},
     peer_table::PeerTableApi,
 };
+use tandem_rpc::Identity;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +28,8 @@ pub struct Peers {
 /// What the services that find peers share with their process.
 #[derive(Clone, Default)]
 pub(crate) struct Surroundings {
+    /// As whom a peer-table in another process is called.
+    pub identity: Identity,
     /// Where discovery says what it found, and hears how many peers are wanted.
     pub bus: Bus,
     /// The same for the client of a peer-table in another process. It carries on what is said here.
@@ -74,7 +77,7 @@ impl Peers {
         runtime: &Handle,
     ) -> Result<Self, Error> {
         let bus = Bus::default();
-        let within = Surroundings { direct: bus.clone(), bus, fatal: CancellationToken::new() };
+        let within = Surroundings { direct: bus.clone(), bus, ..Surroundings::default() };
         Self::start_over_within(endpoint, config, fork_id, within, runtime)
     }
 
@@ -85,7 +88,8 @@ impl Peers {
         within: Surroundings,
         runtime: &Handle,
     ) -> Result<Self, Error> {
-        let (settings, direct) = (ClientConfig::default(), within.direct.clone());
+        let (identity, direct) = (within.identity.clone(), within.direct.clone());
+        let settings = ClientConfig { identity, ..ClientConfig::default() };
         let table = Client::connect(endpoint, settings, direct, runtime)?;
         Self::over(table, config, fork_id, within)
     }

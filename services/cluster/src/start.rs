@@ -19,11 +19,13 @@ use tandem_peer_table::PeerTable;
 use tandem_policy::LivePolicies;
 use tandem_primitives::BlockId;
 use tandem_proto::{
+    access,
     blob_validator::BlobApi,
     discovery::{DiscoveryApi, Status},
     event::{CHAIN_PERSISTED, ChainEvent},
     storage::StorageApi,
 };
+use tandem_rpc::{Identity, TlsConfig};
 use tandem_storage_writer::{Report, StorageWriter};
 use tandem_telemetry::Telemetry;
 use tokio::{net::TcpListener, task::JoinSet};
@@ -51,6 +53,9 @@ pub enum Error {
     /// The name of a worker cannot be used.
     #[error(transparent)]
     WorkerId(#[from] tandem_membership::IdError),
+    /// The certificates of gRPC cannot be used.
+    #[error("tls: {0}")]
+    Tls(#[from] tandem_rpc::TlsError),
     /// The secret of the Engine API cannot be used.
     #[error(transparent)]
     Secret(#[from] tandem_auth::Error),
@@ -88,6 +93,8 @@ pub struct Cluster {
     /// The same for blob-validator, with the bytes that may be on their way in.
     blob_address: Option<SocketAddr>,
     blob_bytes_max: usize,
+    /// The certificates for both.
+    tls: TlsConfig,
 }
 
 impl Cluster {
@@ -122,6 +129,7 @@ impl Cluster {
         let proof_address = config.multiproof_workers.grpc_addr;
         let blob_address = config.blob_validator.grpc_addr;
         let blob_bytes_max = config.blob_validator.waiting_bytes_max;
+        let tls = config.tls;
         let bus = Bus::default();
         let fatal = CancellationToken::new();
         let on_persisted = persisted(bus.clone());
@@ -194,6 +202,7 @@ impl Cluster {
             proof_address,
             blob_address,
             blob_bytes_max,
+            tls,
         })
     }
 
@@ -225,7 +234,7 @@ impl Cluster {
     /// Listens. All ports are bound before the first request is answered.
     ///
     /// # Errors
-    /// [`Error::Listen`], [`Error::Secret`].
+    /// [`Error::Listen`], [`Error::Secret`], [`Error::Tls`].
     pub async fn serve(
         &mut self,
         ports: &Ports,
@@ -260,7 +269,9 @@ impl Cluster {
             );
         }
         if let Some(listener) = proof {
+            let identity = self.identify(access::MULTIPROOF_WORKER)?;
             let server = grpc::Server::start(self.workers.clone(), self.fatal.clone())?;
+            let server = server.offered_as(identity);
             self.proof_address = listener.local_addr().ok();
             info!(port = "proof", address = ?self.proof_address, "listening");
             self.servers.spawn(server.serve(listener, self.stopping.clone()));
@@ -268,11 +279,25 @@ impl Cluster {
         if let Some(listener) = blobs {
             let blobs = self.blobs.clone();
             let server = tandem_blob_validator::grpc::Server::new(blobs, self.blob_bytes_max);
+            let server = server.offered_as(self.identify(access::BLOB_VALIDATOR)?);
             self.blob_address = listener.local_addr().ok();
             info!(port = "blobs", address = ?self.blob_address, "listening");
             self.servers.spawn(server.serve(listener, self.stopping.clone()));
         }
         Ok(())
+    }
+
+    /// As what a service is offered to other processes.
+    fn identify(&mut self, role: &'static str) -> Result<Identity, Error> {
+        let identity = Identity::load(role, &self.tls)?;
+        let (followed, stopping) = (identity.clone(), self.stopping.clone());
+        self.servers.spawn(async move {
+            tokio::select! {
+                () = stopping.cancelled() => Ok(()),
+                () = followed.follow() => Ok(()),
+            }
+        });
+        Ok(identity)
     }
 
     fn spawn(&mut self, name: &'static str, listener: TcpListener, router: Router) {

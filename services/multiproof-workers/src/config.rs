@@ -16,8 +16,7 @@ pub struct Config {
     /// Whether a revealed node's hash is checked against its parent. It costs a hash per node read
     /// and turns a wrong node into an error that names it.
     pub verify_nodes: bool,
-    /// Where the proof stream is offered to executors of other processes, without encryption or
-    /// authentication: for networks that one trusts. Not offered by default.
+    /// Where the proof stream is offered to executors of other processes. Not offered by default.
     pub grpc_addr: Option<SocketAddr>,
     /// How far below the base side chains are kept. Not a setting of its own: storage-writer's.
     #[serde(skip)]

@@ -44,13 +44,16 @@ fn may_import(from: &str, to: &str) -> bool {
 }
 
 /// Crates that only one of ours may name: everything else goes through that one.
-const DOORS: [(&str, &str); 6] = [
+const DOORS: [(&str, &str); 9] = [
     ("rocksdb", "crates/kit/store"),
     ("librocksdb-sys", "crates/kit/store"),
     ("async-nats", "crates/kit/bus"),
     ("nkeys", "crates/kit/bus"),
     ("opentelemetry", "tracing/telemetry"),
     ("c-kzg", "crates/pure/kzg"),
+    ("rustls", "crates/kit/rpc"),
+    ("tokio-rustls", "crates/kit/rpc"),
+    ("rcgen", "crates/kit/rpc"),
 ];
 
 #[test]

@@ -4,6 +4,8 @@ use metrics::{Unit, describe_counter, describe_gauge};
 
 pub const SENT: &str = "tandem_bus_sent_total";
 pub const RECEIVED: &str = "tandem_bus_received_total";
+pub const SENT_BYTES: &str = "tandem_bus_sent_bytes_total";
+pub const RECEIVED_BYTES: &str = "tandem_bus_received_bytes_total";
 pub const DROPPED: &str = "tandem_bus_dropped_total";
 pub const LAGGED: &str = "tandem_bus_lagged_total";
 pub const CONNECTIONS: &str = "tandem_bus_connections_total";
@@ -14,6 +16,10 @@ pub fn describe() {
     let count = Unit::Count;
     describe_counter!(SENT, count, "Events handed to the connection with NATS");
     describe_counter!(RECEIVED, count, "Events that came from NATS");
+    let text = "Payloads of the events handed to the connection with NATS";
+    describe_counter!(SENT_BYTES, Unit::Bytes, text);
+    let text = "Payloads of the events that came from NATS";
+    describe_counter!(RECEIVED_BYTES, Unit::Bytes, text);
     let text = "Events lost, by reason: no_connection, outbox (full), slow (the server does not take \
                 them), refused, payload (too large), slow_consumer";
     describe_counter!(DROPPED, count, text);

@@ -31,14 +31,16 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    pub fn sent(&self) {
+    pub fn sent(&self, bytes: usize) {
         self.sent.fetch_add(1, Relaxed);
         counter!(metrics::SENT).increment(1);
+        counter!(metrics::SENT_BYTES).increment(bytes as u64);
     }
 
-    pub fn received(&self) {
+    pub fn received(&self, bytes: usize) {
         self.received.fetch_add(1, Relaxed);
         counter!(metrics::RECEIVED).increment(1);
+        counter!(metrics::RECEIVED_BYTES).increment(bytes as u64);
     }
 
     /// `reason` is a label of the metric.

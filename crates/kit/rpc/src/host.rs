@@ -1,4 +1,9 @@
-use crate::paced::Paced;
+use crate::{
+    guard::{Access, Guarded},
+    identity::Identity,
+    incoming::Incoming,
+    paced::Paced,
+};
 use std::{convert::Infallible, io, time::Duration};
 use tokio::{net::TcpListener, time::sleep};
 use tokio_stream::StreamExt;
@@ -7,7 +12,6 @@ use tonic::{
     body::Body,
     codegen::{Service, http},
     server::NamedService,
-    transport::server::TcpIncoming,
 };
 use tonic_health::ServingStatus;
 
@@ -39,6 +43,10 @@ pub struct Host<S, R> {
     pub descriptors: &'static [u8],
     /// What one connection may ask.
     pub limits: Limits,
+    /// As what it is offered. Where that is proven, callers must prove who they are.
+    pub identity: Identity,
+    /// Who may call what then.
+    pub access: Access,
     /// Ends when the service can do its work. Until then its health is "not serving".
     pub ready: R,
     /// Cancelled when the server stops, for streams that would not end by themselves.
@@ -62,10 +70,12 @@ where
     /// # Errors
     /// The listener's.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        let Self { service, descriptors, limits, ready, ended } = self;
+        let Self { service, descriptors, limits, identity, access, ready, ended } = self;
         let _ends_streams = ended.clone().drop_guard();
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let incoming = incoming.map(|socket| socket.map(Paced::new));
+        let tls = identity.tls().cloned();
+        // Health and reflection are for everybody who has a certificate.
+        let service = Guarded::new(service, tls.is_some().then_some(access));
+        let incoming = Incoming::new(listener, tls).map(|socket| socket.map(Paced::new));
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status(S::NAME, ServingStatus::NotServing).await;
         let reflection_service = tonic_reflection::server::Builder::configure()

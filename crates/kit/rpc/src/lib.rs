@@ -9,16 +9,39 @@
 //!
 //! A client that lives by a stream of its own takes [`Peer`] alone; one that makes calls takes
 //! [`Links`] too. Nothing here waits without a limit but [`Peer::keep`], which never ends.
+//!
+//! **Who is who.** Both sides have an [`Identity`]. Where it is proven by a certificate, connections are
+//! encrypted, both ends show theirs, and a call passes only if the caller's role may make it
+//! ([`Host::access`]); certificates are read again as their files change. Otherwise nothing is asked.
+//!
+//! ```text
+//! Peer: Dial ─ TCP, counted ─ TLS: is it of that role? ──────► Incoming ─ TLS: of our authority?
+//!                                                              └► Guarded: may that role call this?
+//! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod backoff;
+pub mod certificates;
 mod context;
+mod dial;
+mod guard;
 mod host;
+mod identity;
+mod incoming;
 mod links;
+mod metrics;
 mod paced;
 mod peer;
+mod roles;
+mod socket;
+mod tls;
+mod told;
 
 pub use context::{continued, remote_span, set_traceparent, traced};
+pub use guard::Access;
 pub use host::{DRAIN_MAX, Host, Limits};
+pub use identity::Identity;
 pub use links::{Failure, Links, Terms};
+pub use metrics::describe_all as describe_metrics;
 pub use peer::{EndpointError, Peer, Server};
+pub use tls::{TlsConfig, TlsError};

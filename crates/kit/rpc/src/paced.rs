@@ -5,11 +5,8 @@ use std::{
     pin::Pin,
     task::{Context, Poll},
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tonic::transport::server::Connected;
 
 /// Bytes that are read without a pause: some tens of microseconds of HTTP/2. While megabytes lie in
 /// the socket, a connection would go on reading for milliseconds, in which nobody else on its
@@ -17,19 +14,19 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 const READ_MAX: usize = 256 << 10;
 
 /// A socket that says "not now, ask me again" after every [`READ_MAX`] bytes.
-pub struct Paced {
-    socket: TcpStream,
+pub struct Paced<S> {
+    socket: S,
     /// Bytes read since the last pause.
     read: usize,
 }
 
-impl Paced {
-    pub fn new(socket: TcpStream) -> Self {
+impl<S> Paced<S> {
+    pub fn new(socket: S) -> Self {
         Self { socket, read: 0 }
     }
 }
 
-impl AsyncRead for Paced {
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -52,7 +49,7 @@ impl AsyncRead for Paced {
     }
 }
 
-impl AsyncWrite for Paced {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -82,10 +79,10 @@ impl AsyncWrite for Paced {
     }
 }
 
-impl Connected for Paced {
-    type ConnectInfo = TcpConnectInfo;
+impl<S: Connected> Connected for Paced<S> {
+    type ConnectInfo = S::ConnectInfo;
 
-    fn connect_info(&self) -> TcpConnectInfo {
+    fn connect_info(&self) -> S::ConnectInfo {
         self.socket.connect_info()
     }
 }
@@ -98,7 +95,10 @@ mod tests {
         sync::atomic::{AtomicUsize, Ordering::Relaxed},
         task::{Wake, Waker},
     };
-    use tokio::{io::AsyncWriteExt, net::TcpListener};
+    use tokio::{
+        io::AsyncWriteExt,
+        net::{TcpListener, TcpStream},
+    };
 
     #[derive(Default)]
     struct Woken(AtomicUsize);

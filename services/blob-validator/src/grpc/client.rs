@@ -15,6 +15,7 @@ use std::{
 };
 use tandem_primitives::B256;
 use tandem_proto::{
+    access::BLOB_VALIDATOR,
     blob_validator::{
         BlobApi, Bundle, Content, Error, Pending, Result, Status, StoredBlob, Verdict,
     },
@@ -24,7 +25,7 @@ use tandem_proto::{
         self, blob_validator_client::BlobValidatorClient, blob_validator_server::SERVICE_NAME,
     },
 };
-use tandem_rpc::{EndpointError, Failure, Links, Peer, Server, Terms, set_traceparent};
+use tandem_rpc::{EndpointError, Failure, Identity, Links, Peer, Server, Terms, set_traceparent};
 use tandem_telemetry::traceparent;
 use tokio::{runtime::Handle, sync::mpsc};
 use tokio_util::sync::CancellationToken;
@@ -32,7 +33,7 @@ use tonic::{Code, Request, client::Grpc, codegen::http::uri::PathAndQuery, trans
 use tracing::Span;
 
 const SERVER: Server = Server {
-    name: "blob-validator",
+    name: BLOB_VALIDATOR,
     connections: names::CONNECTIONS,
     lost: names::CONNECTIONS_LOST,
     stream_window: 4 << 20,
@@ -53,6 +54,9 @@ pub struct ClientConfig {
     /// Messages about blobs that nobody needs any more which may wait for the connection; further
     /// ones are dropped.
     pub advice_capacity: usize,
+    /// As whom to connect.
+    #[serde(skip)]
+    pub identity: Identity,
 }
 
 impl Default for ClientConfig {
@@ -63,6 +67,7 @@ impl Default for ClientConfig {
             answer_ms_max: 5_000,
             keep_alive_ms: 2_000,
             advice_capacity: 64,
+            identity: Identity::default(),
         }
     }
 }
@@ -105,7 +110,8 @@ impl Client {
         runtime: &Handle,
     ) -> std::result::Result<Arc<Self>, EndpointError> {
         names::describe_client();
-        let peer = Peer::new(endpoint, SERVER, config.connect_ms_max, config.keep_alive_ms)?;
+        let (connect, alive) = (config.connect_ms_max, config.keep_alive_ms);
+        let peer = Peer::new(endpoint, SERVER, &config.identity, connect, alive)?;
         let (advice, queue) = mpsc::channel(config.advice_capacity.max(1));
         let (links, runtime) = (Links::new(ERROR_METADATA), runtime.clone());
         let valid = Mutex::new(Verdicts::new(VALID_MAX, usize::MAX, 0, Duration::ZERO));

@@ -10,6 +10,7 @@ use metrics::gauge;
 use std::{io, pin::Pin, sync::Arc, time::Duration};
 use tandem_primitives::B256;
 use tandem_proto::{
+    access::permits,
     blob_validator::{BlobApi, Content, Error, Verdict},
     convert::{BlobRequest, BlobStreamAnswer, BlobStreamRequest},
     limits::BLOB_MESSAGE_BYTES_MAX,
@@ -21,7 +22,7 @@ use tandem_proto::{
         },
     },
 };
-use tandem_rpc::{Host, Limits, continued};
+use tandem_rpc::{Host, Identity, Limits, continued};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},
@@ -49,6 +50,7 @@ const PUSHBACK: &str = "grpc-retry-pushback-ms";
 pub struct Server {
     api: Arc<dyn BlobApi>,
     incoming_bytes_max: usize,
+    identity: Identity,
 }
 
 impl Server {
@@ -56,7 +58,14 @@ impl Server {
     /// together, at least one of the largest.
     pub fn new(api: Arc<dyn BlobApi>, incoming_bytes_max: usize) -> Self {
         names::describe_server();
-        Self { api, incoming_bytes_max: incoming_bytes_max.max(BLOB_MESSAGE_BYTES_MAX) }
+        let incoming_bytes_max = incoming_bytes_max.max(BLOB_MESSAGE_BYTES_MAX);
+        Self { api, incoming_bytes_max, identity: Identity::default() }
+    }
+
+    /// The same, offered as this one. Where it is proven, callers must prove who they are.
+    #[must_use]
+    pub fn offered_as(self, identity: Identity) -> Self {
+        Self { identity, ..self }
     }
 
     /// Answers calls until `stop` is cancelled, then those under way for two seconds at most.
@@ -79,7 +88,15 @@ impl Server {
             }
         };
         let service = Incoming::new(service, self.api.clone(), self.incoming_bytes_max);
-        let host = Host { service, descriptors: DESCRIPTORS, limits: LIMITS, ready, ended };
+        let host = Host {
+            service,
+            descriptors: DESCRIPTORS,
+            limits: LIMITS,
+            identity: self.identity,
+            access: permits,
+            ready,
+            ended,
+        };
         host.serve(listener, stop).await
     }
 }

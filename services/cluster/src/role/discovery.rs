@@ -8,7 +8,10 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 use tandem_bus::Bus;
 use tandem_discv4::ForkId;
-use tandem_proto::event::{PEERS_DISCOVERED, PEERS_TARGET};
+use tandem_proto::{
+    access,
+    event::{PEERS_DISCOVERED, PEERS_TARGET},
+};
 use tokio::{runtime::Handle, task::spawn_blocking, time::interval};
 use tracing::info;
 
@@ -19,14 +22,16 @@ const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// (EIP-2124).
 ///
 /// # Errors
-/// [`Error::Discovery`], [`Error::Endpoint`], [`Error::Threads`].
+/// [`Error::Discovery`], [`Error::Endpoint`], [`Error::Threads`], [`Error::Tls`].
 pub async fn discovery(
     process: &mut Process,
     config: Config,
     peer_table: Option<String>,
     fork_id: Option<ForkId>,
 ) -> Result<(), Error> {
+    let identity = process.identify(access::DISCOVERY, &config.tls)?;
     let within = Surroundings {
+        identity,
         bus: process.bus().clone(),
         // Not the same: the client of peer-table would say over gRPC what NATS says already.
         direct: Bus::default(),

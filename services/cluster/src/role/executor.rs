@@ -25,7 +25,8 @@ use tandem_multiproof_workers::{
     membership::Listener,
 };
 use tandem_policy::LivePolicies;
-use tandem_proto::{multiproof::ProofApi, storage};
+use tandem_proto::{access, multiproof::ProofApi, storage};
+use tandem_rpc::Identity;
 use tandem_storage_writer::grpc as storage_writer;
 use tandem_telemetry::Telemetry;
 use tokio::{runtime, task::spawn_blocking, time::sleep};
@@ -55,7 +56,7 @@ pub struct ExecutorLinks {
 /// another one has taken over.
 ///
 /// # Errors
-/// [`Error::Listen`], [`Error::Secret`], [`Error::Endpoint`].
+/// [`Error::Listen`], [`Error::Secret`], [`Error::Endpoint`], [`Error::Tls`].
 pub async fn executor(
     process: &mut Process,
     config: Config,
@@ -65,6 +66,7 @@ pub async fn executor(
     telemetry: &Telemetry,
 ) -> Result<(), Error> {
     let runtime = runtime::Handle::current();
+    let identity = process.identify(access::EXECUTOR, &config.tls)?;
     let secret = Secret::load_or_create(&ports.jwt_secret)?;
     let (engine, http) = (Gate::default(), Gate::default());
     for (name, address, gate) in [("engine", ports.engine, &engine), ("http", ports.http, &http)] {
@@ -72,15 +74,16 @@ pub async fn executor(
         process.serve(rpc::serve(listener, gate.router(), process.stopping().clone()));
     }
     let lease_ms = LEASE.as_millis() as u64;
-    let settings = storage_writer::ClientConfig { lease_ms, ..Default::default() };
+    let settings =
+        storage_writer::ClientConfig { lease_ms, identity: identity.clone(), ..Default::default() };
     let storage = storage_writer::Client::connect(&links.storage_writer, settings, &runtime)?;
-    let settings = blobs::ClientConfig::default();
+    let settings = blobs::ClientConfig { identity: identity.clone(), ..Default::default() };
     let blobs = blobs::Client::connect(&links.blob_validator, settings, &runtime)?;
     // What it loads serves the EVM's precompile, which should not have to in the midst of a block.
     spawn_blocking(Setup::load);
     let policies = LivePolicies::new(config.policies);
     let bus = process.bus().clone();
-    let (proof, local) = fleet(process, &config, links, &storage, &policies)?;
+    let (proof, local) = fleet(process, &config, links, identity, &storage, &policies)?;
     let mut settings = config.executor;
     settings.persist_depth = config.storage_writer.persist_depth;
     settings.side_chain_blocks = config.storage_writer.side_chain_blocks;
@@ -139,6 +142,7 @@ fn fleet(
     process: &Process,
     config: &Config,
     links: &ExecutorLinks,
+    identity: Identity,
     storage: &Arc<storage_writer::Client>,
     policies: &LivePolicies,
 ) -> Result<(Arc<dyn ProofApi>, Arc<MultiproofWorkers>), Error> {
@@ -158,7 +162,7 @@ fn fleet(
     };
     let local = MultiproofWorkers::start(&own, &deps)?;
     let listener = bus.is_shared().then(|| Listener::start(bus.clone(), &runtime));
-    let deps = fleet::Deps { runtime, listener, local: local.clone() };
+    let deps = fleet::Deps { runtime, listener, local: local.clone(), identity };
     Ok((Fleet::start(&settings, deps)?, local))
 }
 

@@ -18,6 +18,7 @@ use std::{
 };
 use tandem_bus::Bus;
 use tandem_executor::rpc;
+use tandem_rpc::{Identity, TlsConfig};
 use tandem_telemetry::Telemetry;
 use tokio::{
     net::TcpListener,
@@ -106,6 +107,19 @@ impl Process {
     /// What must hold besides for the process to be ready.
     pub(super) fn readiness(&self) -> &Readiness {
         &self.readiness
+    }
+
+    /// Who this process is to those that it calls and that call it, by the certificate that these
+    /// settings name, if they do. It is read again as its file changes.
+    pub(super) fn identify(
+        &mut self,
+        role: &'static str,
+        tls: &TlsConfig,
+    ) -> Result<Identity, Error> {
+        let identity = Identity::load(role, tls)?;
+        let followed = identity.clone();
+        self.beside(async move { followed.follow().await });
+        Ok(identity)
     }
 
     /// Binds a port. Ports come before threads: what is taken is known at once.

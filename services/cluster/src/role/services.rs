@@ -5,23 +5,25 @@ use crate::{Config, Error, start::persisted};
 use std::{net::SocketAddr, sync::Arc};
 use tandem_blob_validator::BlobValidator;
 use tandem_peer_table::PeerTable;
+use tandem_proto::access;
 use tandem_storage_writer::StorageWriter;
 use tokio::task::spawn_blocking;
 
 /// storage-writer on a data directory that was initialised, its calls at `grpc`.
 ///
 /// # Errors
-/// [`Error::Listen`], [`Error::StorageWriter`].
+/// [`Error::Listen`], [`Error::StorageWriter`], [`Error::Tls`].
 pub async fn storage_writer(
     process: &mut Process,
     config: Config,
     grpc: SocketAddr,
 ) -> Result<(), Error> {
+    let identity = process.identify(access::STORAGE_WRITER, &config.tls)?;
     let listener = process.listen("grpc", grpc).await?;
     let on_persisted = persisted(process.bus().clone());
     let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
     let storage = blocking(|| Ok(StorageWriter::open(config.storage_writer, deps)?)).await?;
-    let server = tandem_storage_writer::grpc::Server::new(storage.clone());
+    let server = tandem_storage_writer::grpc::Server::new(storage.clone()).offered_as(identity);
     process.serve(server.serve(listener, process.stopping().clone()));
     // The last handle: the persist thread ends, the database closes.
     process.at_end(move || drop(storage));
@@ -32,18 +34,20 @@ pub async fn storage_writer(
 /// blob-validator, its calls at `grpc`.
 ///
 /// # Errors
-/// [`Error::Listen`], [`Error::Threads`].
+/// [`Error::Listen`], [`Error::Threads`], [`Error::Tls`].
 pub async fn blob_validator(
     process: &mut Process,
     config: Config,
     grpc: SocketAddr,
 ) -> Result<(), Error> {
+    let identity = process.identify(access::BLOB_VALIDATOR, &config.tls)?;
     let listener = process.listen("grpc", grpc).await?;
     let deps =
         tandem_blob_validator::Deps { bus: process.bus().clone(), fatal: process.fatal().clone() };
     let bytes_max = config.blob_validator.waiting_bytes_max;
     let blobs = BlobValidator::start(config.blob_validator, deps)?;
     let server = tandem_blob_validator::grpc::Server::new(blobs.clone(), bytes_max);
+    let server = server.offered_as(identity);
     process.serve(server.serve(listener, process.stopping().clone()));
     let loaded = blobs.clone();
     process.readiness().require("the trusted setup", move || loaded.ready());
@@ -55,12 +59,13 @@ pub async fn blob_validator(
 /// peer-table with its snapshot, its calls at `grpc`.
 ///
 /// # Errors
-/// [`Error::Listen`], [`Error::Threads`].
+/// [`Error::Listen`], [`Error::Threads`], [`Error::Tls`].
 pub async fn peer_table(
     process: &mut Process,
     config: Config,
     grpc: SocketAddr,
 ) -> Result<(), Error> {
+    let identity = process.identify(access::PEER_TABLE, &config.tls)?;
     let listener = process.listen("grpc", grpc).await?;
     let bus = process.bus().clone();
     let deps = tandem_peer_table::Deps { bus: bus.clone(), fatal: process.fatal().clone() };
@@ -69,7 +74,7 @@ pub async fn peer_table(
         Ok(PeerTable::start(config.peer_table, deps)?)
     };
     let table: Arc<PeerTable> = blocking(start).await?;
-    let server = tandem_peer_table::grpc::Server::new(table.clone(), bus);
+    let server = tandem_peer_table::grpc::Server::new(table.clone(), bus).offered_as(identity);
     process.serve(server.serve(listener, process.stopping().clone()));
     process.at_end(move || table.stop());
     process.started();

@@ -11,6 +11,7 @@ use tandem_multiproof_workers::{
     membership::{Announcer, Identity, WorkerId},
 };
 use tandem_policy::LivePolicies;
+use tandem_proto::access;
 use tandem_storage_writer::grpc::{Client, ClientConfig};
 use tokio::runtime::Handle;
 use tracing::info;
@@ -32,7 +33,7 @@ pub struct WorkerIdentity {
 }
 
 impl WorkerIdentity {
-    fn at(self, address: SocketAddr) -> Result<Identity, Error> {
+    fn at(self, address: SocketAddr, scheme: &str) -> Result<Identity, Error> {
         let Self { id, advertise, host } = self;
         let port = address.port();
         let id = match id {
@@ -40,8 +41,8 @@ impl WorkerIdentity {
             None => format!("{host}-{port}").parse()?,
         };
         let endpoint = advertise.unwrap_or_else(|| match address.ip().is_unspecified() {
-            true => format!("http://{host}:{port}"),
-            false => format!("http://{address}"),
+            true => format!("{scheme}://{host}:{port}"),
+            false => format!("{scheme}://{address}"),
         });
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let incarnation = started.as_millis() as u64;
@@ -52,7 +53,7 @@ impl WorkerIdentity {
 /// A worker over the storage-writer at `storage_writer`, its proof stream at `grpc`.
 ///
 /// # Errors
-/// [`Error::Listen`], [`Error::Endpoint`], [`Error::Threads`], [`Error::WorkerId`].
+/// [`Error::Listen`], [`Error::Endpoint`], [`Error::Threads`], [`Error::WorkerId`], [`Error::Tls`].
 pub async fn multiproof_worker(
     process: &mut Process,
     config: Config,
@@ -61,11 +62,13 @@ pub async fn multiproof_worker(
     identity: WorkerIdentity,
 ) -> Result<(), Error> {
     let runtime = Handle::current();
+    let proof = process.identify(access::MULTIPROOF_WORKER, &config.tls)?;
     let listener = process.listen("grpc", grpc).await?;
     let address = listener.local_addr().map_err(|error| Error::Listen { address: grpc, error })?;
-    let identity = identity.at(address)?;
+    let identity = identity.at(address, if proof.is_proven() { "https" } else { "http" })?;
     info!(id = identity.id.as_str(), endpoint = identity.endpoint, "worker");
-    let storage = Client::connect(storage_writer, ClientConfig::default(), &runtime)?;
+    let settings = ClientConfig { identity: proof.clone(), ..ClientConfig::default() };
+    let storage = Client::connect(storage_writer, settings, &runtime)?;
     let policies = LivePolicies::new(config.policies);
     let mut settings = config.multiproof_workers;
     settings.side_chain_blocks = config.storage_writer.side_chain_blocks;
@@ -77,7 +80,7 @@ pub async fn multiproof_worker(
         fatal: process.fatal().clone(),
     };
     let workers = MultiproofWorkers::start(&settings, &deps)?;
-    let server = grpc::Server::start(workers.clone(), process.fatal().clone())?;
+    let server = grpc::Server::start(workers.clone(), process.fatal().clone())?.offered_as(proof);
     process.serve(server.serve(listener, process.stopping().clone()));
     process.beside(follow_base(storage.clone(), bus.clone()));
     let settings = bus.clone();
@@ -97,14 +100,14 @@ mod tests {
     #[test]
     fn a_worker_is_known_by_what_is_given_else_by_host_and_port() {
         let plain = WorkerIdentity { id: None, advertise: None, host: "pod-7".to_owned() };
-        let identity = |address: &str| plain.clone().at(address.parse().unwrap()).unwrap();
+        let identity = |address: &str| plain.clone().at(address.parse().unwrap(), "http").unwrap();
         let local = identity("127.0.0.1:9601");
         assert_eq!((local.id.as_str(), &*local.endpoint), ("pod-7-9601", "http://127.0.0.1:9601"));
         assert_eq!(identity("[::1]:9601").endpoint, "http://[::1]:9601");
         assert_eq!(identity("0.0.0.0:9601").endpoint, "http://pod-7:9601");
         let (id, advertise) = (Some("w".parse().unwrap()), Some("http://w:1".to_owned()));
         let named = WorkerIdentity { id, advertise, ..plain };
-        let named = named.at("0.0.0.0:9601".parse().unwrap()).unwrap();
+        let named = named.at("0.0.0.0:9601".parse().unwrap(), "https").unwrap();
         assert_eq!((named.id.as_str(), &*named.endpoint), ("w", "http://w:1"));
     }
 }

@@ -2,6 +2,7 @@ use super::{health::Backoff, patience::Patience};
 use crate::grpc::ClientConfig;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use tandem_rpc::Identity;
 
 /// Which workers there are, and how long one may take.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -64,13 +65,14 @@ impl Config {
     }
 
     /// A connection that is not there is not waited for.
-    pub(super) fn client(&self) -> ClientConfig {
+    pub(super) fn client(&self, identity: Identity) -> ClientConfig {
         ClientConfig {
             queue_capacity: self.queue_capacity,
             connect_ms_max: self.connect_ms_max,
             reconnect_wait_ms: 0,
             answer_ms_max: self.late_ms_max,
             keep_alive_ms: self.keep_alive_ms,
+            identity,
         }
     }
 }

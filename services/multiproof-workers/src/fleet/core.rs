@@ -23,6 +23,7 @@ use tandem_primitives::{AccountUpdate, B256, BlockId, Shard, ShardSet, SubtrieRo
 use tandem_proto::multiproof::{
     Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, Status,
 };
+use tandem_rpc::Identity;
 use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info};
@@ -36,6 +37,8 @@ pub struct Deps {
     /// What no worker answers is computed here: [`crate::MultiproofWorkers`] over the same
     /// storage-writer, which cost next to nothing while they are not asked.
     pub local: Arc<dyn ProofApi>,
+    /// As whom to connect to workers.
+    pub identity: Identity,
 }
 
 /// Several workers as one. See the [module](super).
@@ -95,12 +98,12 @@ impl Fleet {
     /// [`EndpointError`] of a configured worker.
     pub fn start(config: &Config, deps: Deps) -> Result<Arc<Self>, EndpointError> {
         names::describe_fleet();
-        let Deps { runtime, listener, local } = deps;
+        let Deps { runtime, listener, local, identity } = deps;
         let core = Arc::new(Core {
             patience: config.patience(),
             quarantine: Duration::from_secs(config.quarantine_seconds),
             local,
-            roster: Mutex::new(Roster::new(config, &runtime)?),
+            roster: Mutex::new(Roster::new(config, identity, &runtime)?),
             between: Mutex::default(),
             advised: RwLock::new(None),
         });

@@ -17,6 +17,7 @@ use std::{
 };
 use tandem_membership::{Heartbeat, MEMBERS_MAX, WorkerId};
 use tandem_primitives::keccak256;
+use tandem_rpc::Identity;
 use tokio::runtime::Handle;
 use tracing::{info, warn};
 
@@ -71,13 +72,17 @@ impl Roster {
     ///
     /// # Errors
     /// When one of them is no endpoint.
-    pub fn new(config: &Config, runtime: &Handle) -> Result<Self, EndpointError> {
+    pub fn new(
+        config: &Config,
+        identity: Identity,
+        runtime: &Handle,
+    ) -> Result<Self, EndpointError> {
         let configured = config.endpoints.iter();
         let configured =
             configured.filter_map(|endpoint| Some((name(endpoint)?, endpoint.clone())));
         let mut roster = Self {
             configured: configured.collect(),
-            client: config.client(),
+            client: config.client(identity),
             backoff: config.backoff(),
             runtime: runtime.clone(),
             workers: BTreeMap::new(),
@@ -207,7 +212,7 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let endpoints = vec!["http://127.0.0.1:1".into(), "http://127.0.0.1:2".into()];
         let config = Config { endpoints, ..Config::default() };
-        let mut roster = Roster::new(&config, runtime.handle()).unwrap();
+        let mut roster = Roster::new(&config, Identity::default(), runtime.handle()).unwrap();
         let names = |roster: &Roster| {
             roster.workers.keys().map(|id| id.as_str().to_owned()).collect::<Vec<_>>()
         };

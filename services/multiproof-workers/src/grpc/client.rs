@@ -17,18 +17,19 @@ use std::{
 };
 use tandem_primitives::B256;
 use tandem_proto::{
+    access::MULTIPROOF_WORKER,
     convert::{Command, SessionAnswer, SessionCommand},
     limits::PROOF_MESSAGE_BYTES_MAX,
     multiproof::{Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, Status},
     wire::multiproof_workers::v1::{self, multiproof_workers_client::MultiproofWorkersClient},
 };
-use tandem_rpc::{EndpointError, Peer, Server};
+use tandem_rpc::{EndpointError, Identity, Peer, Server};
 use tokio::{runtime::Handle, sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Streaming, transport::Channel};
 
 const SERVER: Server = Server {
-    name: "multiproof-workers",
+    name: MULTIPROOF_WORKER,
     connections: names::CONNECTIONS,
     lost: names::CONNECTIONS_LOST,
     stream_window: 2 << 20,
@@ -48,6 +49,9 @@ pub struct ClientConfig {
     pub answer_ms_max: u64,
     /// Between two HTTP/2 pings, and the longest wait for the answer to one.
     pub keep_alive_ms: u64,
+    /// As whom to connect.
+    #[serde(skip)]
+    pub identity: Identity,
 }
 
 impl Default for ClientConfig {
@@ -58,6 +62,7 @@ impl Default for ClientConfig {
             reconnect_wait_ms: 2_000,
             answer_ms_max: 10_000,
             keep_alive_ms: 2_000,
+            identity: Identity::default(),
         }
     }
 }
@@ -93,7 +98,7 @@ pub struct Shared {
 
 impl Client {
     /// A client that connects in the background, on `runtime`, to an endpoint such as
-    /// `http://10.0.0.7:9601`.
+    /// `http://10.0.0.7:9601`, or `https://…` where the identity is proven.
     ///
     /// # Errors
     /// [`EndpointError`]. That nobody is there is no error: see [`ProofApi::begin`].
@@ -103,7 +108,8 @@ impl Client {
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
         names::describe_client();
-        let peer = Peer::new(endpoint, SERVER, config.connect_ms_max, config.keep_alive_ms)?;
+        let (connect, alive) = (config.connect_ms_max, config.keep_alive_ms);
+        let peer = Peer::new(endpoint, SERVER, &config.identity, connect, alive)?;
         let shared = Arc::new(Shared {
             config,
             runtime: runtime.clone(),

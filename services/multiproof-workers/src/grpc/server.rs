@@ -17,6 +17,7 @@ use std::{
 use tandem_actor::spawn;
 use tandem_primitives::B256;
 use tandem_proto::{
+    access::permits,
     limits::PROOF_MESSAGE_BYTES_MAX,
     multiproof::{Error, ProofApi},
     wire::{
@@ -27,7 +28,7 @@ use tandem_proto::{
         },
     },
 };
-use tandem_rpc::{DRAIN_MAX, Host, Limits};
+use tandem_rpc::{DRAIN_MAX, Host, Identity, Limits};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},
@@ -58,6 +59,7 @@ const LIMITS: Limits = Limits {
 pub struct Server {
     service: Service,
     thread: JoinHandle<()>,
+    identity: Identity,
 }
 
 impl Server {
@@ -78,7 +80,14 @@ impl Server {
             next: AtomicU64::new(0),
             stop: CancellationToken::new(),
         };
-        Ok(Self { service: Service(Arc::new(inner)), thread })
+        let (service, identity) = (Service(Arc::new(inner)), Identity::default());
+        Ok(Self { service, thread, identity })
+    }
+
+    /// The same, offered as this one. Where it is proven, callers must prove who they are.
+    #[must_use]
+    pub fn offered_as(self, identity: Identity) -> Self {
+        Self { identity, ..self }
     }
 
     /// Answers calls until `stop` is cancelled. Open blocks are given up then; their callers get
@@ -87,17 +96,18 @@ impl Server {
     /// # Errors
     /// The listener's.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        let Self { service, thread } = self;
+        let Self { service, thread, identity } = self;
         let (ended, bridge) = (service.0.stop.clone(), service.0.bridge.clone());
         let api = MultiproofWorkersServer::new(service)
             .max_decoding_message_size(PROOF_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(PROOF_MESSAGE_BYTES_MAX);
-        let (ready, ended) = (ready(()), ended);
         let host = Host {
             service: api,
             descriptors: DESCRIPTORS,
             limits: LIMITS,
-            ready,
+            identity,
+            access: permits,
+            ready: ready(()),
             ended: ended.clone(),
         };
         let result = host.serve(listener, stop).await;

@@ -7,19 +7,20 @@ use std::{sync::Arc, time::Duration};
 use tandem_bus::{Bus, Subscription};
 use tandem_primitives::B256;
 use tandem_proto::{
+    access::PEER_TABLE,
     event::{Contact, PEERS_DISCOVERED, PEERS_TARGET, PeersDiscovered, PeersTarget},
     limits::{DISCOVERED_CONTACTS_MAX, PEERS_MESSAGE_BYTES_MAX},
     peer_table::{Error, PeerTableApi, Result, Stats},
     wire::peer_table::v1::{self, peer_table_client::PeerTableClient},
 };
-use tandem_rpc::{EndpointError, Peer, Server, traced};
+use tandem_rpc::{EndpointError, Identity, Peer, Server, traced};
 use tokio::{runtime::Handle, sync::watch, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Status, Streaming, transport::Channel};
 use tracing::{debug, warn};
 
 const SERVER: Server = Server {
-    name: "peer-table",
+    name: PEER_TABLE,
     connections: names::CONNECTIONS,
     lost: names::CONNECTIONS_LOST,
     stream_window: 1 << 20,
@@ -35,11 +36,19 @@ pub struct ClientConfig {
     pub answer_ms_max: u64,
     /// Between two HTTP/2 pings, and the longest wait for the answer to one.
     pub keep_alive_ms: u64,
+    /// As whom to connect.
+    #[serde(skip)]
+    pub identity: Identity,
 }
 
 impl Default for ClientConfig {
     fn default() -> Self {
-        Self { connect_ms_max: 1_000, answer_ms_max: 1_000, keep_alive_ms: 2_000 }
+        Self {
+            connect_ms_max: 1_000,
+            answer_ms_max: 1_000,
+            keep_alive_ms: 2_000,
+            identity: Identity::default(),
+        }
     }
 }
 
@@ -66,7 +75,7 @@ struct Shared {
 
 impl Client {
     /// A client that connects in the background, on `runtime`, to an endpoint such as
-    /// `http://10.0.0.7:9602`, and serves `bus`.
+    /// `http://10.0.0.7:9602`, or `https://…` where the identity is proven, and serves `bus`.
     ///
     /// # Errors
     /// [`EndpointError`]. That nobody is there is no error: see [`PeerTableApi`].
@@ -77,7 +86,8 @@ impl Client {
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
         names::describe_client();
-        let peer = Peer::new(endpoint, SERVER, config.connect_ms_max, config.keep_alive_ms)?;
+        let (connect, alive) = (config.connect_ms_max, config.keep_alive_ms);
+        let peer = Peer::new(endpoint, SERVER, &config.identity, connect, alive)?;
         let discovered = bus.subscribe(PEERS_DISCOVERED);
         let (link, _) = watch::channel(None);
         let shared = Arc::new(Shared { config, runtime: runtime.clone(), bus, link });

@@ -6,6 +6,7 @@ use std::{future::ready, io, pin::Pin, sync::Arc};
 use tandem_bus::{Bus, Subscription};
 use tandem_primitives::B256;
 use tandem_proto::{
+    access::permits,
     event::{Contact, PEERS_TARGET, PeersTarget},
     limits::PEERS_MESSAGE_BYTES_MAX,
     peer_table::{Error, PeerTableApi},
@@ -17,7 +18,7 @@ use tandem_proto::{
         },
     },
 };
-use tandem_rpc::{Host, Limits};
+use tandem_rpc::{Host, Identity, Limits};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},
@@ -35,6 +36,7 @@ const LIMITS: Limits = Limits { calls_max: 64, stream_window: 1 << 20, connectio
 /// Offers a [`PeerTable`] to clients in other processes.
 pub struct Server {
     service: Service,
+    identity: Identity,
 }
 
 impl Server {
@@ -43,7 +45,14 @@ impl Server {
         names::describe_server();
         let watchers = Arc::new(Semaphore::new(WATCHERS_MAX));
         let stop = CancellationToken::new();
-        Self { service: Service(Arc::new(Inner { table, bus, watchers, stop })) }
+        let service = Service(Arc::new(Inner { table, bus, watchers, stop }));
+        Self { service, identity: Identity::default() }
+    }
+
+    /// The same, offered as this one. Where it is proven, callers must prove who they are.
+    #[must_use]
+    pub fn offered_as(self, identity: Identity) -> Self {
+        Self { identity, ..self }
     }
 
     /// Answers calls until `stop` is cancelled.
@@ -55,9 +64,16 @@ impl Server {
         let api = PeerTableServer::new(self.service)
             .max_decoding_message_size(PEERS_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(PEERS_MESSAGE_BYTES_MAX);
-        // The snapshot was taken in before there was a table to offer.
-        let ready = ready(());
-        let host = Host { service: api, descriptors: DESCRIPTORS, limits: LIMITS, ready, ended };
+        let host = Host {
+            service: api,
+            descriptors: DESCRIPTORS,
+            limits: LIMITS,
+            identity: self.identity,
+            access: permits,
+            // The snapshot was taken in before there was a table to offer.
+            ready: ready(()),
+            ended,
+        };
         host.serve(listener, stop).await
     }
 }

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
+    access::STORAGE_WRITER,
     convert::ERROR_METADATA,
     storage::{
         Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState, Result,
@@ -21,13 +22,13 @@ use tandem_proto::{
     },
     wire::storage_writer::v1::{self, storage_writer_server::SERVICE_NAME},
 };
-use tandem_rpc::{EndpointError, Links, Peer, Server};
+use tandem_rpc::{EndpointError, Identity, Links, Peer, Server};
 use tokio::{runtime::Handle, sync::mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Status};
 
 const SERVER: Server = Server {
-    name: "storage-writer",
+    name: STORAGE_WRITER,
     connections: names::CLIENT_CONNECTIONS,
     lost: names::CLIENT_CONNECTIONS_LOST,
     stream_window: 8 << 20,
@@ -54,6 +55,9 @@ pub struct ClientConfig {
     /// to write once it has it; four signs are given in that time. 0: no signs, and others may take
     /// over at once.
     pub lease_ms: u64,
+    /// As whom to connect.
+    #[serde(skip)]
+    pub identity: Identity,
 }
 
 impl Default for ClientConfig {
@@ -66,6 +70,7 @@ impl Default for ClientConfig {
             keep_alive_ms: 2_000,
             diffs_capacity: 64,
             lease_ms: 0,
+            identity: Identity::default(),
         }
     }
 }
@@ -85,7 +90,7 @@ pub struct Client {
 
 impl Client {
     /// A client that connects in the background, on `runtime`, to an endpoint such as
-    /// `http://10.0.0.7:9603`.
+    /// `http://10.0.0.7:9600`, or `https://…` where the identity is proven.
     ///
     /// # Errors
     /// [`EndpointError`]. That nobody is there is no error, but of the calls.
@@ -95,7 +100,8 @@ impl Client {
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
         names::describe_client();
-        let peer = Peer::new(endpoint, SERVER, config.connect_ms_max, config.keep_alive_ms)?;
+        let (connect, alive) = (config.connect_ms_max, config.keep_alive_ms);
+        let peer = Peer::new(endpoint, SERVER, &config.identity, connect, alive)?;
         let (diffs, queue) = mpsc::channel(config.diffs_capacity.max(1));
         let tenure = Arc::new(Tenure::new(Duration::from_millis(config.lease_ms)));
         let remote = Arc::new(Remote { config, links: Links::new(ERROR_METADATA) });

@@ -15,6 +15,7 @@ use std::{
 };
 use tandem_primitives::{B256, BlockNumber, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
+    access::permits,
     convert::{EpochRequest, TrieDiffParts},
     limits::STORAGE_MESSAGE_BYTES_MAX,
     storage::{Block, BlockRef, Epoch, Forkchoice, ReadState, StorageApi},
@@ -26,7 +27,7 @@ use tandem_proto::{
         },
     },
 };
-use tandem_rpc::{Host, Limits};
+use tandem_rpc::{Host, Identity, Limits};
 use tokio::{net::TcpListener, sync::OwnedSemaphorePermit, task::spawn_blocking};
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
@@ -39,13 +40,20 @@ const LIMITS: Limits =
 /// Offers a [`StorageApi`] to clients in other processes.
 pub struct Server {
     api: Arc<dyn StorageApi>,
+    identity: Identity,
 }
 
 impl Server {
     /// A server of this service. It holds the handle until it ends, and drops it on a thread.
     pub fn new(api: Arc<dyn StorageApi>) -> Self {
         names::describe_server();
-        Self { api }
+        Self { api, identity: Identity::default() }
+    }
+
+    /// The same, offered as this one. Where it is proven, callers must prove who they are.
+    #[must_use]
+    pub fn offered_as(self, identity: Identity) -> Self {
+        Self { identity, ..self }
     }
 
     /// Answers calls until `stop` is cancelled, then those under way for two seconds at most.
@@ -59,8 +67,15 @@ impl Server {
         })
         .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(STORAGE_MESSAGE_BYTES_MAX);
-        let (ready, ended) = (ready(()), CancellationToken::new());
-        let host = Host { service, descriptors: DESCRIPTORS, limits: LIMITS, ready, ended };
+        let host = Host {
+            service,
+            descriptors: DESCRIPTORS,
+            limits: LIMITS,
+            identity: self.identity,
+            access: permits,
+            ready: ready(()),
+            ended: CancellationToken::new(),
+        };
         let result = host.serve(listener, stop).await;
         // The last handle of a storage-writer waits for its thread.
         let _ = spawn_blocking(move || drop(self.api)).await;

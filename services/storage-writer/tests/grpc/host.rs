@@ -9,6 +9,7 @@ use tandem_proto::{
     limits::STORAGE_MESSAGE_BYTES_MAX, storage::StorageApi,
     wire::storage_writer::v1::storage_writer_client::StorageWriterClient,
 };
+use tandem_rpc::Identity;
 use tandem_storage_writer::grpc::{Client, ClientConfig, Server};
 use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -17,14 +18,19 @@ use tonic::transport::{Channel, Endpoint};
 pub struct Host {
     pub runtime: Runtime,
     pub address: SocketAddr,
+    identity: Identity,
     running: Option<(CancellationToken, JoinHandle<std::io::Result<()>>)>,
 }
 
 impl Host {
     pub fn start(api: Arc<dyn StorageApi>) -> Self {
+        Self::start_as(api, Identity::default())
+    }
+
+    pub fn start_as(api: Arc<dyn StorageApi>, identity: Identity) -> Self {
         let runtime = Runtime::new().unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
-        let mut host = Self { runtime, address, running: None };
+        let mut host = Self { runtime, address, identity, running: None };
         host.start_again(api);
         host
     }
@@ -33,7 +39,8 @@ impl Host {
         let listener = self.runtime.block_on(TcpListener::bind(self.address)).unwrap();
         self.address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let task = self.runtime.spawn(Server::new(api).serve(listener, stop.clone()));
+        let server = Server::new(api).offered_as(self.identity.clone());
+        let task = self.runtime.spawn(server.serve(listener, stop.clone()));
         self.running = Some((stop, task));
     }
 
@@ -48,7 +55,9 @@ impl Host {
     }
 
     pub fn client_at(&self, address: SocketAddr, config: ClientConfig) -> Arc<Client> {
-        Client::connect(&format!("http://{address}"), config, self.runtime.handle()).unwrap()
+        let scheme = if config.identity.is_proven() { "https" } else { "http" };
+        let endpoint = format!("{scheme}://{address}");
+        Client::connect(&endpoint, config, self.runtime.handle()).unwrap()
     }
 
     pub fn channel(&self) -> Channel {

@@ -14,5 +14,6 @@ mod losses;
 mod network;
 #[path = "../common/readers.rs"]
 mod readers;
+mod roles;
 mod scripted;
 mod sizes;

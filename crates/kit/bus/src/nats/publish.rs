@@ -37,6 +37,7 @@ pub async fn run(client: &Client, outbox: &Outbox, counts: &Counts) {
 
 async fn send(client: &Client, subject: &'static str, message: Message, counts: &Counts) {
     let Message { payload, context } = message;
+    let bytes = payload.len();
     let sent = match context {
         Some(context) => {
             let mut headers = HeaderMap::new();
@@ -46,7 +47,7 @@ async fn send(client: &Client, subject: &'static str, message: Message, counts: 
         None => timeout(PATIENCE, client.publish(subject, payload)).await,
     };
     match sent {
-        Ok(Ok(())) => counts.sent(),
+        Ok(Ok(())) => counts.sent(bytes),
         Ok(Err(error)) => {
             counts.dropped("refused", 1);
             warn!(subject, %error, "event not sent");

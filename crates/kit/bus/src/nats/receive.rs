@@ -43,7 +43,7 @@ pub async fn run(client: watch::Receiver<Option<Client>>, topic: Arc<Topic>, cou
 }
 
 fn deliver(message: async_nats::Message, topic: &Topic, counts: &Counts) {
-    counts.received();
+    counts.received(message.payload.len());
     if message.payload.len() > PAYLOAD_BYTES_MAX {
         counts.dropped("payload", 1);
         return;

@@ -1,0 +1,141 @@
+//! `tandem certificates`: what the services of a cluster show each other over gRPC to be known.
+
+use crate::secrets::replace;
+use anyhow::Context;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::SystemTime,
+};
+use tandem_cluster::certificates::{Authority, Pem};
+use tandem_proto::access::ROLES;
+
+/// Authorities are replaced by hand, in all services at once: not often.
+const AUTHORITY_DAYS: u32 = 3650;
+
+/// Options of `tandem certificates`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Directory to write to; made when missing. It holds the authority, `ca.crt` and `ca.key`, and in
+    /// a directory for each role, such as `executor`, the files `ca.crt`, `tls.crt` and `tls.key`.
+    /// `ca.key` is for no service
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Days for which the certificates of the roles are valid
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
+    /// Replace those that are there, by the same authority. Services that run take the new ones by
+    /// themselves
+    #[arg(long)]
+    renew: bool,
+}
+
+/// Writes what is missing, all but the authority with `--renew`.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let made = write(&args.folder, args.days, args.renew)?;
+    let folder = args.folder.display();
+    eprintln!("{folder}: {made} certificates made, the others were there");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The files of one role.
+pub struct Files {
+    /// Those of the authority that vouches for everybody.
+    pub ca: PathBuf,
+    /// Its own certificate.
+    pub cert: PathBuf,
+    /// The private key of that.
+    pub key: PathBuf,
+}
+
+impl Files {
+    /// Where [`write`] puts them.
+    pub fn of(folder: &Path, role: &str) -> Self {
+        let file = |name| folder.join(role).join(name);
+        Self { ca: file("ca.crt"), cert: file("tls.crt"), key: file("tls.key") }
+    }
+
+    fn all_there(&self) -> bool {
+        [&self.ca, &self.cert, &self.key].into_iter().all(|file| file.exists())
+    }
+}
+
+/// How many certificates were made.
+pub fn write(folder: &Path, days: u32, renew: bool) -> anyhow::Result<u32> {
+    let now = SystemTime::now();
+    let (ca, ca_key) = (folder.join("ca.crt"), folder.join("ca.key"));
+    let mut made = 0;
+    if !ca_key.exists() {
+        let Pem { certificate, key } = Authority::make(now, AUTHORITY_DAYS)?;
+        replace(&ca, &certificate)?;
+        replace(&ca_key, &key)?;
+        made += 1;
+    }
+    let read =
+        |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
+    let certificates = read(&ca)?;
+    let authority = Authority::of_key(&read(&ca_key)?);
+    let authority = authority.with_context(|| format!("use {}", ca_key.display()))?;
+    for role in ROLES {
+        let files = Files::of(folder, role);
+        if files.all_there() && !renew {
+            continue;
+        }
+        let Pem { certificate, key } = authority.issue(&[role], now, days)?;
+        // Who reads them in between finds a key that is not of its certificate, and looks again.
+        replace(&files.ca, &certificates)?;
+        replace(&files.key, &key)?;
+        replace(&files.cert, &certificate)?;
+        made += 1;
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use tandem_cluster::TlsConfig;
+
+    fn contents(folder: &Path) -> Vec<String> {
+        let files = ROLES.map(|role| Files::of(folder, role)).into_iter();
+        let files = files.flat_map(|files| [files.ca, files.cert, files.key]);
+        let authority = ["ca.crt", "ca.key"].map(|name| folder.join(name));
+        authority.into_iter().chain(files).map(|file| fs::read_to_string(file).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_role_can_use_its_own_certificate_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(write(folder.path(), 30, false).unwrap(), 8);
+        for role in ROLES {
+            for of in ROLES {
+                let Files { ca, cert, key } = Files::of(folder.path(), of);
+                let mode = fs::metadata(&key).unwrap().permissions().mode();
+                assert_eq!(mode & 0o777, 0o600, "{of}");
+                let (ca, cert, key) = (Some(ca), Some(cert), Some(key));
+                let config = TlsConfig { ca, cert, key, ..TlsConfig::default() };
+                let identity = tandem_cluster::Identity::load(role, &config);
+                assert_eq!(identity.is_ok(), role == of, "{role} as {of}: {identity:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_there_stays_unless_it_is_to_be_renewed() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), 30, false).unwrap();
+        let before = contents(folder.path());
+        fs::remove_file(folder.path().join("executor/tls.key")).unwrap();
+        assert_eq!(write(folder.path(), 30, false).unwrap(), 1);
+        let repaired = contents(folder.path());
+        let changed = before.iter().zip(&repaired).filter(|(a, b)| a != b).count();
+        assert_eq!(changed, 2, "the executor's certificate and key");
+        assert_eq!(write(folder.path(), 30, true).unwrap(), 7);
+        let renewed = contents(folder.path());
+        assert_eq!(renewed[..2], before[..2], "the authority stays");
+        let same = repaired[2..].iter().zip(&renewed[2..]).filter(|(a, b)| a == b).count();
+        assert_eq!(same, ROLES.len(), "only the authority's certificate of each is the same");
+    }
+}

@@ -1,0 +1,85 @@
+//! How a client makes a connection: its bytes counted, and encrypted where its identity is proven.
+
+use crate::{
+    identity::Identity,
+    metrics as names,
+    socket::{Caller, Counted, Socket},
+};
+use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
+use metrics::counter;
+use rustls::pki_types::ServerName;
+use std::{error::Error, io, sync::Arc, time::Duration};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::TlsConnector;
+use tonic::transport::Uri;
+use tower::ServiceExt;
+
+/// What any error becomes here.
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// As tonic takes it.
+type Connection = TokioIo<Socket<Counted<TcpStream>>>;
+
+/// The way to one server.
+#[derive(Clone, Debug)]
+pub struct Dial {
+    target: Uri,
+    /// What the server must be.
+    role: &'static str,
+    identity: Identity,
+    connect_max: Duration,
+    tcp: HttpConnector,
+}
+
+impl Dial {
+    /// The way to a server of this role. All of it may take `connect_max`.
+    pub fn new(target: Uri, role: &'static str, identity: Identity, connect_max: Duration) -> Self {
+        names::describe_client();
+        let mut tcp = HttpConnector::new();
+        // `https` is no business of this one.
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        // Shared out among its addresses, where it has several.
+        tcp.set_connect_timeout(Some(connect_max));
+        Self { target, role, identity, connect_max, tcp }
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nobody there, or nobody who is what he should be.
+    pub async fn connect(self) -> Result<Connection, BoxError> {
+        timeout(self.connect_max, self.dial()).await?
+    }
+
+    async fn dial(self) -> Result<Connection, BoxError> {
+        let (here, there) = (self.identity.name(), self.role);
+        let stream = self.tcp.oneshot(self.target.clone()).await?.into_inner();
+        let stream = Counted {
+            stream,
+            sent: counter!(names::BYTES, "from" => here, "to" => there),
+            received: counter!(names::BYTES, "from" => there, "to" => here),
+        };
+        let Some(tls) = self.identity.tls() else {
+            return Ok(TokioIo::new(Socket::Plain(stream)));
+        };
+        // For whoever passes connections on by it; what counts is the server's role.
+        let host = self.target.host().unwrap_or(there).trim_matches(['[', ']']);
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.or_else(|_| ServerName::try_from(there))?;
+        let connector = TlsConnector::from(Arc::new(tls.client(there)?));
+        let stream = connector.connect(name, stream).await.map_err(no_tls)?;
+        Ok(TokioIo::new(Socket::Tls(Box::new(stream.into()), Caller::default())))
+    }
+}
+
+/// Says of an answer that is no TLS what that most likely means.
+fn no_tls(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidMessage(_)) => {
+            io::Error::new(io::ErrorKind::InvalidData, "the server speaks no TLS")
+        }
+        _ => error,
+    }
+}

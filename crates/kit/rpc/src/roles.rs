@@ -1,0 +1,145 @@
+//! The roles that a certificate names: the path of its URI names, `spiffe://DOMAIN/tandem/ROLE`.
+//!
+//! A server is known by its role and not by its host: the authority vouches for services, which move
+//! from host to host, and a service that was broken into cannot pose as another one by its address.
+
+use rustls::{
+    DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_cert_signed_by_trust_anchor,
+    },
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    server::ParsedCertificate,
+};
+use std::sync::Arc;
+use webpki::EndEntityCert;
+
+/// The roles that a certificate names; none where it is malformed.
+pub fn roles_of(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok(parsed) = EndEntityCert::try_from(certificate) else { return Vec::new() };
+    parsed.valid_uri_names().filter_map(role_of).map(str::to_owned).collect()
+}
+
+/// The name by which a certificate says that its owner has this role.
+pub fn name_of(domain: &str, role: &str) -> String {
+    format!("spiffe://{domain}/tandem/{role}")
+}
+
+fn role_of(uri: &str) -> Option<&str> {
+    let (domain, path) = uri.strip_prefix("spiffe://")?.split_once('/')?;
+    let role = path.strip_prefix("tandem/")?;
+    let plain = |c: char| c.is_ascii_lowercase() || c == '-';
+    (!domain.is_empty() && !role.is_empty() && role.chars().all(plain)).then_some(role)
+}
+
+/// Roles as a log line or an error names them.
+pub fn list(roles: &[String]) -> String {
+    if roles.is_empty() { "no role".to_owned() } else { roles.join(" and ") }
+}
+
+/// Whether a chain of certificates leads to the authority now, and may be that of a server.
+///
+/// # Errors
+/// Why not.
+pub fn verify_chain(
+    chain: &[CertificateDer<'_>],
+    roots: &RootCertStore,
+    provider: &CryptoProvider,
+    now: UnixTime,
+) -> Result<(), Error> {
+    let Some((leaf, intermediates)) = chain.split_first() else {
+        return Err(Error::NoCertificatesPresented);
+    };
+    let leaf = ParsedCertificate::try_from(leaf)?;
+    let algorithms = provider.signature_verification_algorithms.all;
+    verify_server_cert_signed_by_trust_anchor(&leaf, roots, intermediates, now, algorithms)
+}
+
+/// Takes servers of one role.
+#[derive(Debug)]
+pub struct ServerOfRole {
+    pub role: &'static str,
+    pub roots: Arc<RootCertStore>,
+    pub provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for ServerOfRole {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let leaf = ParsedCertificate::try_from(end_entity)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        let (roots, more) = (&self.roots, intermediates);
+        verify_server_cert_signed_by_trust_anchor(&leaf, roots, more, now, algorithms)?;
+        let roles = roles_of(end_entity);
+        if !roles.iter().any(|role| role == self.role) {
+            let (found, want) = (list(&roles), self.role);
+            return Err(Error::General(format!(
+                "the server has the certificate of {found}, not of {want}"
+            )));
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_is_the_path_of_the_name() {
+        assert_eq!(role_of("spiffe://cluster.local/tandem/executor"), Some("executor"));
+        assert_eq!(role_of(&name_of("a", "storage-writer")), Some("storage-writer"));
+        for other in [
+            "https://cluster.local/tandem/executor",
+            "spiffe:///tandem/executor",
+            "spiffe://cluster.local/executor",
+            "spiffe://cluster.local/tandem/",
+            "spiffe://cluster.local/tandem/executor/",
+            "spiffe://cluster.local/x/tandem/executor",
+            "spiffe://cluster.local/tandem/Executor",
+            "spiffe://cluster.local/tandem/executor?x",
+            "executor",
+        ] {
+            assert_eq!(role_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_certificate_has_no_role() {
+        assert!(roles_of(&CertificateDer::from(b"no certificate".to_vec())).is_empty());
+        assert_eq!(list(&[]), "no role");
+        assert_eq!(list(&["a".to_owned(), "b".to_owned()]), "a and b");
+    }
+}

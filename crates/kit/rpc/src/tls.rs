@@ -1,0 +1,344 @@
+//! Certificates from files, for both sides of a connection, read again as they change.
+
+use crate::{
+    metrics as names,
+    roles::{ServerOfRole, list, roles_of, verify_chain},
+};
+use arc_swap::ArcSwap;
+use metrics::counter;
+use rustls::{
+    ClientConfig, Error, RootCertStore, ServerConfig,
+    client::Resumption,
+    crypto::{CryptoProvider, ring},
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem, pem::PemObject},
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
+    version::TLS13,
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{task::spawn_blocking, time::sleep};
+use tracing::{info, warn};
+
+/// What is spoken within TLS.
+const HTTP2: &[u8] = b"h2";
+/// No file of certificates is longer than this.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where the certificates are that services show each other: all three files or none.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsConfig {
+    /// Certificates (PEM) of the authority that vouches for all services.
+    pub ca: Option<PathBuf>,
+    /// This service's own certificate (PEM), with those between it and the authority, if any.
+    pub cert: Option<PathBuf>,
+    /// Its private key (PEM).
+    pub key: Option<PathBuf>,
+    /// Between two looks at the files whether they have changed; 0 for none.
+    pub reload_seconds: u64,
+}
+
+impl Default for TlsConfig {
+    fn default() -> Self {
+        Self { ca: None, cert: None, key: None, reload_seconds: 60 }
+    }
+}
+
+impl TlsConfig {
+    /// Whether any file is named, so that connections are to be encrypted.
+    pub fn is_on(&self) -> bool {
+        self.ca.is_some() || self.cert.is_some() || self.key.is_some()
+    }
+
+    fn files(&self) -> Result<Option<Files>, TlsError> {
+        let given = [("ca", &self.ca), ("cert", &self.cert), ("key", &self.key)];
+        let missing = given.iter().find(|(_, path)| path.is_none());
+        let there = given.iter().find(|(_, path)| path.is_some());
+        match (&self.ca, &self.cert, &self.key) {
+            (Some(ca), Some(cert), Some(key)) => {
+                Ok(Some(Files { ca: ca.clone(), cert: cert.clone(), key: key.clone() }))
+            }
+            _ => match (there, missing) {
+                (Some(&(given, _)), Some(&(missing, _))) => {
+                    Err(TlsError::Incomplete { given, missing })
+                }
+                _ => Ok(None),
+            },
+        }
+    }
+}
+
+/// Certificates that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The settings name some of the three files.
+    #[error("`tls.{given}` needs `tls.{missing}` beside it")]
+    Incomplete {
+        /// One that is named.
+        given: &'static str,
+        /// One that is not.
+        missing: &'static str,
+    },
+    /// A file cannot be read.
+    #[error("read {path}: {error}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        error: io::Error,
+    },
+    /// A file holds something else.
+    #[error("{path}: expected {expected} in PEM form, found {found}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What should be there.
+        expected: &'static str,
+        /// What is.
+        found: String,
+    },
+    /// The certificate is of another service.
+    #[error("{path} is the certificate of {found}, this process is {want}")]
+    Role {
+        /// The file.
+        path: PathBuf,
+        /// The role of the process.
+        want: &'static str,
+        /// The roles that the certificate names.
+        found: String,
+    },
+    /// The authority does not vouch for the certificate, it is not valid now, or the key is of
+    /// another one.
+    #[error("{path}: {error}")]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: Error,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Files {
+    ca: PathBuf,
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+/// What the files held.
+#[derive(PartialEq, Eq)]
+struct Contents {
+    ca: Vec<u8>,
+    cert: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// What connections are made from.
+struct Material {
+    provider: Arc<CryptoProvider>,
+    roots: Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    server: Arc<ServerConfig>,
+}
+
+/// What was seen when the files were looked at last.
+#[derive(Default)]
+struct Seen {
+    contents: Option<Contents>,
+    /// Why they could not be used.
+    trouble: Option<String>,
+}
+
+/// The certificates of a process.
+pub struct Tls {
+    role: &'static str,
+    files: Files,
+    every: Duration,
+    current: ArcSwap<Material>,
+    seen: Mutex<Seen>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("role", &self.role).field("files", &self.files).finish()
+    }
+}
+
+impl Tls {
+    /// Reads the files, `None` if none is named.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn load(role: &'static str, config: &TlsConfig) -> Result<Option<Self>, TlsError> {
+        let Some(files) = config.files()? else { return Ok(None) };
+        names::describe_tls();
+        let contents = files.read()?;
+        let material = Material::new(role, &files, &contents)?;
+        let seen = Seen { contents: Some(contents), trouble: None };
+        Ok(Some(Self {
+            role,
+            files,
+            every: Duration::from_secs(config.reload_seconds),
+            current: ArcSwap::from_pointee(material),
+            seen: Mutex::new(seen),
+        }))
+    }
+
+    /// Reads the files again and again; never ends.
+    pub async fn follow(self: &Arc<Self>) {
+        if self.every.is_zero() {
+            return std::future::pending().await;
+        }
+        loop {
+            sleep(self.every).await;
+            let tls = self.clone();
+            // A thread of the pool that panics leaves things as they were.
+            match spawn_blocking(move || tls.look()).await.unwrap_or_default() {
+                Some(Ok(())) => {
+                    counter!(names::RELOADS, "outcome" => "renewed").increment(1);
+                    info!(cert = %self.files.cert.display(), "certificates renewed");
+                }
+                Some(Err(error)) => {
+                    counter!(names::RELOADS, "outcome" => "broken").increment(1);
+                    warn!(%error, "changed certificates cannot be used, those before stay");
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Reads the files once, and uses what is in them if that is new and good. `None` if it is not
+    /// new, or as wrong as it was. Blocks.
+    fn look(&self) -> Option<Result<(), TlsError>> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = self.files.read();
+        if let (Ok(contents), Some(before)) = (&read, &seen.contents)
+            && contents == before
+        {
+            return None;
+        }
+        let renewed = read.and_then(|contents| {
+            let material = Material::new(self.role, &self.files, &contents);
+            // Looked at once, good or not.
+            seen.contents = Some(contents);
+            material
+        });
+        match renewed {
+            Ok(material) => {
+                self.current.store(Arc::new(material));
+                seen.trouble = None;
+                Some(Ok(()))
+            }
+            Err(error) => {
+                let trouble = error.to_string();
+                let again = seen.trouble.as_ref() == Some(&trouble);
+                seen.trouble = Some(trouble);
+                (!again).then_some(Err(error))
+            }
+        }
+    }
+
+    /// How connections are accepted now.
+    pub fn server(&self) -> Arc<ServerConfig> {
+        self.current.load().server.clone()
+    }
+
+    /// How connections to servers of a role are made now.
+    ///
+    /// # Errors
+    /// None that the certificates did not have when they were read.
+    pub fn client(&self, server: &'static str) -> Result<ClientConfig, Error> {
+        let current = self.current.load();
+        let provider = current.provider.clone();
+        let verifier =
+            ServerOfRole { role: server, roots: current.roots.clone(), provider: provider.clone() };
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_client_auth_cert(current.chain.clone(), current.key.clone_key())?;
+        config.alpn_protocols = vec![HTTP2.to_vec()];
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+}
+
+impl Files {
+    fn read(&self) -> Result<Contents, TlsError> {
+        Ok(Contents { ca: read(&self.ca)?, cert: read(&self.cert)?, key: read(&self.key)? })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    use io::Read;
+    let refuse = |error| TlsError::Read { path: path.to_owned(), error };
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(refuse)?;
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(refuse)?;
+    Ok(bytes)
+}
+
+fn certificates(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
+    let wrong = |found| TlsError::Content { path: path.into(), expected: "a certificate", found };
+    match read {
+        Ok(found) if found.is_empty() => Err(wrong("none".to_owned())),
+        Ok(found) => Ok(found),
+        Err(error) => Err(wrong(error.to_string())),
+    }
+}
+
+fn private_key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(bytes).map_err(|error| {
+        let found = match error {
+            pem::Error::NoItemsFound => "none".to_owned(),
+            error => error.to_string(),
+        };
+        TlsError::Content { path: path.into(), expected: "a private key", found }
+    })
+}
+
+impl Material {
+    fn new(role: &'static str, files: &Files, contents: &Contents) -> Result<Self, TlsError> {
+        let invalid = |path: &Path| {
+            let path = path.to_owned();
+            move |error| TlsError::Invalid { path, error }
+        };
+        let provider = Arc::new(ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&files.ca, &contents.ca)? {
+            roots.add(certificate).map_err(invalid(&files.ca))?;
+        }
+        let roots = Arc::new(roots);
+        let chain = certificates(&files.cert, &contents.cert)?;
+        let key = private_key(&files.key, &contents.key)?;
+        verify_chain(&chain, &roots, &provider, UnixTime::now()).map_err(invalid(&files.cert))?;
+        let found = chain.first().map(roles_of).unwrap_or_default();
+        if !found.iter().any(|found| found == role) {
+            let (path, found) = (files.cert.clone(), list(&found));
+            return Err(TlsError::Role { path, want: role, found });
+        }
+        let callers = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+            .build()
+            .map_err(|error| Error::General(error.to_string()))
+            .map_err(invalid(&files.ca))?;
+        let mut server = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(invalid(&files.cert))?
+            .with_client_cert_verifier(callers)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(invalid(&files.key))?;
+        server.alpn_protocols = vec![HTTP2.to_vec()];
+        // Connections live long, so that a shorter handshake gains nothing; one that went on from
+        // another would not be asked for its certificate again.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        Ok(Self { provider, roots, chain, key, server: Arc::new(server) })
+    }
+}

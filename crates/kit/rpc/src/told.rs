@@ -1,0 +1,48 @@
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+};
+
+/// So many are remembered.
+const KEPT: usize = 64;
+
+/// Of whom something was said already, so that it is not said again with each attempt. When there are
+/// too many, the oldest is forgotten.
+#[derive(Debug)]
+pub struct Told<T>(Mutex<VecDeque<T>>);
+
+impl<T> Default for Told<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: PartialEq> Told<T> {
+    /// Whether this is the first time.
+    pub fn is_new(&self, who: T) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.contains(&who) {
+            return false;
+        }
+        if told.len() >= KEPT {
+            told.pop_front();
+        }
+        told.push_back(who);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_named_once_until_too_many_came_since() {
+        let told = Told::default();
+        assert!(told.is_new(0) && !told.is_new(0));
+        assert!((1..KEPT).all(|who| told.is_new(who)));
+        assert!(!told.is_new(0));
+        assert!(told.is_new(KEPT) && told.is_new(0), "the oldest gave way");
+        assert!(!told.is_new(KEPT));
+    }
+}

@@ -1,0 +1,144 @@
+//! A service that gives back what it gets, and a client of it.
+
+use super::logs::PATIENCE;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use std::{
+    convert::Infallible,
+    future::{Ready, pending, ready},
+    net::SocketAddr,
+    task::{Context, Poll},
+};
+use tandem_rpc::{Host, Identity, Limits, Peer, Server};
+use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle, time::timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{Service, http},
+    server::NamedService,
+    transport::Channel,
+};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tower::ServiceExt;
+
+#[derive(Clone)]
+pub struct Echo;
+
+impl NamedService for Echo {
+    const NAME: &'static str = "test.Echo";
+}
+
+impl Service<http::Request<Body>> for Echo {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        ready(Ok(http::Response::new(request.into_body())))
+    }
+}
+
+/// `Write` is the executor's, `Read` the worker's too.
+fn access(role: &str, service: &str, method: &str) -> bool {
+    let roles: &[&str] = match (service, method) {
+        ("test.Echo", "Write") => &["executor"],
+        ("test.Echo", "Read") => &["executor", "multiproof-worker"],
+        _ => &[],
+    };
+    roles.contains(&role)
+}
+
+/// The service on a port of its own, until it is dropped.
+pub struct Served {
+    pub address: SocketAddr,
+    _stop: DropGuard,
+}
+
+impl Served {
+    pub async fn start(identity: Identity) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let followed = identity.clone();
+        tokio::spawn(async move { followed.follow().await });
+        let limits = Limits { calls_max: 16, stream_window: 1 << 20, connection_window: 1 << 20 };
+        let host = Host {
+            service: Echo,
+            descriptors: &[],
+            limits,
+            identity,
+            access,
+            ready: ready(()),
+            ended: CancellationToken::new(),
+        };
+        tokio::spawn(host.serve(listener, stop.clone()));
+        Self { address, _stop: stop.drop_guard() }
+    }
+}
+
+const SERVER: Server = Server {
+    name: "storage-writer",
+    connections: "tandem_test_connections_total",
+    lost: "tandem_test_connections_lost_total",
+    stream_window: 1 << 20,
+};
+
+/// Somebody who keeps a connection to the service, until he is dropped.
+pub struct Caller {
+    channels: mpsc::Receiver<Channel>,
+    task: JoinHandle<()>,
+}
+
+impl Caller {
+    pub fn start(address: SocketAddr, identity: &Identity) -> Self {
+        let scheme = if identity.is_proven() { "https" } else { "http" };
+        let url = format!("{scheme}://{address}");
+        let wait = PATIENCE.as_millis() as u64;
+        let peer = Peer::new(&url, SERVER, identity, wait, wait).unwrap();
+        let (sender, channels) = mpsc::channel(1);
+        let task = tokio::spawn(async move {
+            let open = |channel: Channel| async move {
+                // What is everybody's, so that a connection that the server does not want is none.
+                let mut health = HealthClient::new(channel.clone());
+                health.check(HealthCheckRequest::default()).await?;
+                Ok(channel)
+            };
+            let live = |channel| {
+                let sender = sender.clone();
+                async move {
+                    let _ = sender.send(channel).await;
+                    pending::<Status>().await
+                }
+            };
+            peer.keep(open, live).await;
+        });
+        Self { channels, task }
+    }
+
+    pub async fn connected(&mut self) -> Channel {
+        timeout(PATIENCE, self.channels.recv()).await.expect("a connection").unwrap()
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Calls a method with these bytes; gives those of the answer, or the gRPC status and its text.
+pub async fn call(channel: &Channel, method: &str, bytes: Bytes) -> Result<Bytes, (u8, String)> {
+    let body = Body::new(Full::new(bytes));
+    let path = format!("/test.Echo/{method}");
+    let request = http::Request::post(path).body(body).unwrap();
+    let answer = channel.clone().oneshot(request).await.unwrap();
+    if let Some(status) = Status::from_header_map(answer.headers()) {
+        return Err((status.code() as u8, status.message().to_owned()));
+    }
+    Ok(answer.into_body().collect().await.unwrap().to_bytes())
+}

@@ -1,0 +1,9 @@
+//! Connections between services, with and without certificates.
+#![allow(clippy::unwrap_used)]
+
+mod bytes;
+mod echo;
+mod house;
+mod logs;
+mod reload;
+mod strangers;

@@ -1,0 +1,102 @@
+//! What the certificate of a service allows it at storage-writer.
+
+use crate::{
+    host::{Host, patient, wait_until},
+    scripted::{Scripted, block},
+};
+use std::{fs, sync::Arc, time::SystemTime};
+use tandem_primitives::B256;
+use tandem_proto::{
+    access::{EXECUTOR, MULTIPROOF_WORKER, STORAGE_WRITER},
+    storage::{Epoch, Error, Forkchoice, Result, StorageApi},
+};
+use tandem_rpc::{
+    Identity, TlsConfig,
+    certificates::{Authority, Pem},
+};
+use tandem_storage_writer::grpc::{Client, ClientConfig};
+
+/// An authority.
+struct House {
+    certificate: String,
+    authority: Authority,
+}
+
+impl House {
+    fn new() -> Self {
+        let Pem { certificate, key } = Authority::make(SystemTime::now(), 2).unwrap();
+        Self { certificate, authority: Authority::of_key(&key).unwrap() }
+    }
+
+    fn identity(&self, role: &'static str) -> Identity {
+        let folder = tempfile::tempdir().unwrap();
+        let pem = self.authority.issue(&[role], SystemTime::now(), 1).unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            Some(path)
+        };
+        let config = TlsConfig {
+            ca: file("ca.crt", &self.certificate),
+            cert: file("tls.crt", &pem.certificate),
+            key: file("tls.key", &pem.key),
+            reload_seconds: 0,
+        };
+        Identity::load(role, &config).unwrap()
+    }
+}
+
+fn client(host: &Host, identity: Identity) -> Arc<Client> {
+    host.client_at(host.address, ClientConfig { identity, ..patient() })
+}
+
+#[test]
+fn a_workers_certificate_cannot_commit_a_block() {
+    let house = House::new();
+    let storage = Arc::new(Scripted::default());
+    let host = Host::start_as(storage.clone(), house.identity(STORAGE_WRITER));
+    let executor = client(&host, house.identity(EXECUTOR));
+    let worker = client(&host, house.identity(MULTIPROOF_WORKER));
+    let epoch = executor.acquire_epoch("executor").unwrap();
+
+    // It reads, and hands over trie diffs.
+    assert!(worker.checkpoint().is_ok());
+    assert!(worker.walk_trie(&[]).is_ok());
+    assert!(worker.trie_diff(B256::ZERO).is_ok());
+    worker.put_trie_diff(B256::ZERO, &[], Arc::default()).unwrap();
+    wait_until(|| storage.count("put_trie_diff") == 1);
+
+    // It has even learned the epoch.
+    let writes: [(&str, &str, Result<()>); 6] = [
+        ("commit", "Commit", worker.commit(epoch, block(9))),
+        ("discard", "Discard", worker.discard(epoch, B256::ZERO)),
+        ("canonicalize", "Canonicalize", worker.canonicalize(epoch, Forkchoice::default())),
+        ("rewind", "Rewind", worker.rewind(epoch, 1)),
+        ("keep_epoch", "KeepEpoch", worker.keep_epoch(epoch)),
+        ("acquire_epoch", "AcquireEpoch", worker.acquire_epoch("worker").map(|_: Epoch| ())),
+    ];
+    for (name, method, answer) in writes {
+        let service = "tandem.storage_writer.v1.StorageWriter";
+        let text =
+            format!("PermissionDenied: multiproof-worker may not call {method} of {service}");
+        assert_eq!(answer, Err(Error::Store(text)), "{name}");
+        let asked = usize::from(name == "acquire_epoch");
+        assert_eq!(storage.count(name), asked, "{name} has reached the service");
+    }
+    assert_eq!(executor.commit(epoch, block(9)), Ok(()));
+    assert_eq!(storage.count("commit"), 1);
+}
+
+#[test]
+fn an_executor_of_another_authority_has_no_connection() {
+    let (house, other) = (House::new(), House::new());
+    let storage = Arc::new(Scripted::default());
+    let host = Host::start_as(storage.clone(), house.identity(STORAGE_WRITER));
+    let identity = other.identity(EXECUTOR);
+    let config = ClientConfig { identity, reconnect_wait_ms: 300, ..patient() };
+    let stranger = host.client_at(host.address, config);
+    let refused = Err(Error::Unavailable("no connection".to_owned()));
+    assert_eq!(stranger.checkpoint().map(|_| ()), refused);
+    assert!(client(&host, house.identity(EXECUTOR)).checkpoint().is_ok());
+    assert_eq!(storage.count("checkpoint"), 1);
+}
