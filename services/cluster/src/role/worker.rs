@@ -60,6 +60,7 @@ pub async fn multiproof_worker(
     storage_writer: &str,
     identity: WorkerIdentity,
 ) -> Result<(), Error> {
+    let config = config.agreed();
     let runtime = Handle::current();
     let listener = process.listen("grpc", grpc).await?;
     let address = listener.local_addr().map_err(|error| Error::Listen { address: grpc, error })?;
@@ -67,8 +68,6 @@ pub async fn multiproof_worker(
     info!(id = identity.id.as_str(), endpoint = identity.endpoint, "worker");
     let storage = Client::connect(storage_writer, ClientConfig::default(), &runtime)?;
     let policies = LivePolicies::new(config.policies);
-    let mut settings = config.multiproof_workers;
-    settings.side_chain_blocks = config.storage_writer.side_chain_blocks;
     let bus = process.bus().clone();
     let deps = Deps {
         storage: storage.clone(),
@@ -76,7 +75,7 @@ pub async fn multiproof_worker(
         policies: policies.clone(),
         fatal: process.fatal().clone(),
     };
-    let workers = MultiproofWorkers::start(&settings, &deps)?;
+    let workers = MultiproofWorkers::start(&config.multiproof_workers, &deps)?;
     let server = grpc::Server::start(workers.clone(), process.fatal().clone())?;
     process.serve(server.serve(listener, process.stopping().clone()));
     process.beside(follow_base(storage.clone(), bus.clone()));
@@ -84,8 +83,13 @@ pub async fn multiproof_worker(
     process.beside(async move { follow_policies(&settings, &policies).await });
     let announcer = Announcer::start(bus, identity, &runtime);
     process.at_farewell(announcer.leave());
-    process.readiness().require("storage-writer", move || storage.is_connected());
-    process.at_end(move || workers.stop());
+    let connected = storage.clone();
+    process.readiness().require("storage-writer", move || connected.is_connected());
+    process.at_end(move || {
+        // First, as what still waits for storage-writer would wait beyond the end of the runtime.
+        storage.stop();
+        workers.stop();
+    });
     process.started();
     Ok(())
 }

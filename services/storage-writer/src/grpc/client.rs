@@ -15,7 +15,7 @@ use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, Walk
 use tandem_proto::{
     convert::ERROR_METADATA,
     storage::{
-        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState, Result,
+        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, ReadState, Result,
         StateValues, StorageApi, TransactionPlace, TrieNodes,
     },
     wire::storage_writer::v1::{self, storage_writer_server::SERVICE_NAME},
@@ -78,6 +78,8 @@ pub struct Client {
     runtime: Handle,
     tenure: Arc<Tenure>,
     diffs: mpsc::Sender<Handed>,
+    /// Cancelled when no call is to wait any more.
+    stopped: CancellationToken,
     _stop: DropGuard,
 }
 
@@ -108,8 +110,9 @@ impl Client {
                 () = held.keep(&keeper) => {}
             }
         });
-        let (runtime, _stop) = (runtime.clone(), stop.drop_guard());
-        Ok(Arc::new(Self { remote, runtime, tenure, diffs, _stop }))
+        let (runtime, stopped, _stop) =
+            (runtime.clone(), CancellationToken::new(), stop.drop_guard());
+        Ok(Arc::new(Self { remote, runtime, tenure, diffs, stopped, _stop }))
     }
 
     /// Whether there is a connection now.
@@ -126,6 +129,14 @@ impl Client {
     /// Lets others have the right to write at once. Waits for the answer, like all calls.
     pub fn release_epoch(&self) {
         self.runtime.block_on(self.tenure.release(&self.remote));
+    }
+
+    /// Ends the calls that wait and refuses all later ones, as [`Error::Unavailable`]; others may have the
+    /// right to write at once. To be called before the runtime ends: a call that still waits then
+    /// panics. Waits for an answer itself, two seconds at most.
+    pub fn stop(&self) {
+        self.stopped.cancel();
+        self.release_epoch();
     }
 
     fn read(&self, name: &'static str) -> Manner {
@@ -146,7 +157,15 @@ impl Client {
     where
         F: Future<Output = Result<A, Status>>,
     {
-        self.runtime.block_on(self.remote.ask(manner, request.into(), send))
+        let answer = self.remote.ask(manner, request.into(), send);
+        self.runtime.block_on(async {
+            tokio::select! {
+                // Looked at first, so that nothing of a call touches a runtime that ends.
+                biased;
+                () = self.stopped.cancelled() => Err(Error::Unavailable("stopping".to_owned())),
+                answer = answer => answer,
+            }
+        })
     }
 }
 
