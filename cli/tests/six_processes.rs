@@ -10,9 +10,9 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
-use tandem_bus_tests::NatsServer;
+use tandem_bus_tests::{NatsServer, eventually};
 use tandem_cluster_tests::{
-    Corpus, Process, Running, Six, eventually, send_head, send_payload, signal,
+    Corpus, Process, Running, Six, send_head, send_payload, signal,
 };
 use tempfile::TempDir;
 

@@ -5,7 +5,7 @@
 //!   it shares neither tries nor layers nor storage with what it tests.
 //! * [`Node`] is a cluster on a temporary directory, driven over HTTP as a consensus client would.
 //! * [`Corpus`] reads recorded payloads, [`Process`] and [`Running`] run the `tandem` binary, [`Six`] `tandem
-//!   cluster`, [`Geth`] geth's.
+//!   cluster`, [`Wired`] processes with a network between them that can be disturbed, [`Geth`] geth's.
 
 #![allow(clippy::unwrap_used, reason = "an expectation that fails here is a test that fails")]
 
@@ -18,6 +18,8 @@ mod endless;
 mod forks;
 mod gated;
 mod geth;
+mod hooked;
+pub mod network;
 mod node;
 mod payload;
 mod process;
@@ -34,10 +36,11 @@ pub use endless::{Endless, EndlessBlock};
 pub use forks::{FORKS, Forks, GENESIS_TIME};
 pub use gated::GatedNode;
 pub use geth::Geth;
+pub use hooked::{Hooked, Hooks, Liar};
 pub use node::Node;
 pub use payload::{block_hash, new_payload, reseal};
 pub use process::Process;
-pub use running::{Running, eventually, signal};
+pub use running::{Running, signal};
 pub use six::{Six, send_head, send_payload};
 pub use world::{Account, World};
 

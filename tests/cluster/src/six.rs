@@ -3,7 +3,7 @@
 use crate::{
     client::{Client, decode_status},
     corpus::Recorded,
-    running::{Running, eventually, signal},
+    running::{Running, signal},
 };
 use alloy_primitives::B256;
 use rustix::process::Signal;
@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 use tandem_auth::Secret;
+use tandem_bus_tests::eventually;
 
 /// A cluster on a temporary directory.
 pub struct Six {
