@@ -15,6 +15,7 @@ mod client;
 pub mod contracts;
 mod corpus;
 mod endless;
+mod endpoints;
 mod forks;
 mod gated;
 mod geth;
@@ -26,6 +27,7 @@ mod process;
 mod running;
 mod six;
 mod transactions;
+mod wired;
 mod world;
 
 pub use blobs::{BlobTransaction, Network, TestBlob, blob_transaction};
@@ -33,6 +35,7 @@ pub use builder::{Builder, Built, Contents};
 pub use client::{Answer, Client, PayloadStatus, RpcError, decode_status};
 pub use corpus::{Corpus, Recorded, repository};
 pub use endless::{Endless, EndlessBlock};
+pub use endpoints::{Endpoints, send_head, send_payload};
 pub use forks::{FORKS, Forks, GENESIS_TIME};
 pub use gated::GatedNode;
 pub use geth::Geth;
@@ -41,7 +44,8 @@ pub use node::Node;
 pub use payload::{block_hash, new_payload, reseal};
 pub use process::Process;
 pub use running::{Running, signal};
-pub use six::{Six, send_head, send_payload};
+pub use six::Six;
+pub use wired::{Wired, Wiring, last_lines};
 pub use world::{Account, World};
 
 /// Whether `TANDEM_FULL=1` asks for everything, however long it takes.
