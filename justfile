@@ -86,6 +86,11 @@ bench *ARGS:
         --bench blob_service \
         {{ ARGS }}
 
+# All that may happen to a cluster, twenty times each: how soon it is got over (docs/cluster.md; the
+# better part of an hour)
+faults *ARGS:
+    cargo test --release --locked --workspace --test faults -- --ignored --nocapture {{ ARGS }}
+
 # Two hundred nodes and some of geth's on loopback: how soon they know each other, and what they cost
 # once they do, beside the legacy policy (about ten minutes)
 net:

@@ -12,8 +12,9 @@ use std::{
     time::Instant,
 };
 use tandem_bus::Bus;
+use tandem_bus_tests::eventually;
 use tandem_cluster::{Config, Peers};
-use tandem_cluster_tests::{Geth, Running, eventually};
+use tandem_cluster_tests::{Geth, Running};
 use tandem_discv4::node_id;
 use tandem_peer_table::grpc::{Client, ClientConfig};
 use tandem_primitives::B512;

@@ -10,9 +10,9 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
-use tandem_bus_tests::NatsServer;
+use tandem_bus_tests::{NatsServer, eventually};
 use tandem_cluster_tests::{
-    Corpus, Process, Running, Six, eventually, send_head, send_payload, signal,
+    Corpus, Process, Running, Six, repository, send_head, send_payload, signal,
 };
 use tempfile::TempDir;
 
@@ -40,15 +40,14 @@ fn assert_catalogued(process: &str, metrics: &str) {
     assert!(metrics.contains("# TYPE tandem_"), "{process} has no metrics");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_demo_corpus_is_valid_through_six_processes() {
-    let corpus = Corpus::demo();
+/// Every payload of a corpus, the head after each; what is read, and what is written, is right then.
+async fn replay(corpus: &Corpus) {
     let folder = TempDir::new().unwrap();
     // Without a server there is a line that says so, and everything goes without.
     let nats = NatsServer::start();
     let url = nats.as_ref().map_or("none".to_owned(), NatsServer::url);
     let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &["--nats", &url]);
-    let (mut engine, mut http) = (six.engine(), six.http());
+    let (mut engine, mut http) = (six.endpoints.engine(), six.endpoints.http());
     for (index, block) in corpus.payloads().enumerate() {
         let sent = send_payload(&mut engine, &block).await;
         sent.unwrap_or_else(|error| panic!("payload {}: {error}\n{}", index + 1, six.log()));
@@ -142,6 +141,38 @@ async fn the_demo_corpus_is_valid_where_services_know_each_other_by_certificates
     assert!(a_block * corpus.payloads().count() as f64 > transactions as f64, "{row}");
     let (status, text) = Process::verify(binary(), folder.path());
     assert!(status.success(), "{status}\n{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_demo_corpus_is_valid_through_six_processes() {
+    replay(&Corpus::demo()).await;
+}
+
+/// Those that are too large for the repository lie beside it on some machines, or where `TANDEM_CORPORA`
+/// says (folder:folder):
+///
+/// ```text
+/// cargo test --release --locked --workspace --test six_processes -- --ignored --nocapture
+/// ```
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes, and corpora that are not in the repository"]
+async fn all_corpora_are_valid_through_six_processes() {
+    let beside =
+        ["mixed-30m", "erc20-30m"].map(|name| repository().join("../shared/corpora").join(name));
+    let folders: Vec<_> = match std::env::var_os("TANDEM_CORPORA") {
+        Some(folders) => std::env::split_paths(&folders).collect(),
+        None => beside.into(),
+    };
+    for folder in folders {
+        let Some(corpus) = Corpus::open(folder.clone()) else {
+            eprintln!("SKIPPED: no corpus at {}", folder.display());
+            continue;
+        };
+        let begun = Instant::now();
+        replay(&corpus).await;
+        let (blocks, took) = (corpus.blocks, begun.elapsed());
+        eprintln!("{}: {blocks} payloads VALID, verify clean, in {took:.1?}", folder.display());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -302,6 +333,21 @@ fn an_executor_that_stands_by_takes_over_when_the_first_is_gone() {
     let arguments = ["storage-writer", "--datadir", datadir.to_str().unwrap(), "--grpc.port", port];
     let _again = Running::start(binary(), folder, "again", &arguments);
     fourth.becomes_ready();
+}
+
+#[test]
+fn an_executor_that_stands_by_ends_in_the_midst_of_a_question() {
+    let folder = TempDir::new().unwrap();
+    // Where nobody listens: it waits for a connection when it is told to end.
+    let mut lonely = Executor::start(folder.path(), "lonely", "127.0.0.1:1");
+    let waits = || {
+        let (code, text) = lonely.get("/readyz");
+        (code == 503 && text == "waiting for: storage-writer").then_some(())
+    };
+    eventually("the executor waits", waits);
+    assert!(lonely.running.terminate().0.success());
+    let log = lonely.running.log();
+    assert!(!log.contains("panicked"), "{log}");
 }
 
 #[test]

@@ -19,18 +19,15 @@ use std::{
 };
 use tandem_blob_validator::BlobValidator;
 use tandem_bus::Bus;
-use tandem_cluster_tests::{Corpus, Recorded};
+use tandem_cluster_tests::{Corpus, Hooked, Hooks, Recorded};
 use tandem_executor::Executor;
 use tandem_multiproof_workers::{
     Config, Deps, MultiproofWorkers,
     grpc::{Client, ClientConfig, Server},
 };
 use tandem_policy::LivePolicies;
-use tandem_primitives::B256;
 use tandem_proto::{
-    multiproof::{
-        Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status,
-    },
+    multiproof::{Begin, ProofApi, StateUpdate},
     storage::StorageApi,
 };
 use tandem_storage_writer::StorageWriter;
@@ -51,53 +48,17 @@ struct Seen {
     updates: Vec<Arc<StateUpdate>>,
 }
 
-/// Workers that note what they are told.
-struct Noting {
-    inner: Arc<MultiproofWorkers>,
-    seen: Arc<Mutex<Vec<Seen>>>,
-}
+/// What the workers were told.
+#[derive(Default)]
+struct Notes(Mutex<Vec<Seen>>);
 
-struct NotingSession {
-    inner: Box<dyn ProofSession>,
-    seen: Arc<Mutex<Vec<Seen>>>,
-}
-
-impl ProofApi for Noting {
-    fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
-        let inner = self.inner.begin(begin)?;
-        self.seen.lock().unwrap().push(Seen { begin, updates: Vec::new() });
-        Ok(Box::new(NotingSession { inner, seen: self.seen.clone() }))
+impl Hooks for Notes {
+    fn begun(&self, begin: Begin) {
+        self.0.lock().unwrap().push(Seen { begin, updates: Vec::new() });
     }
 
-    fn discard(&self, block: B256) {
-        self.inner.discard(block);
-    }
-
-    fn status(&self) -> Result<Status, Error> {
-        self.inner.status()
-    }
-
-    fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
-        self.inner.prefetch(block, keys);
-    }
-
-    fn foresee(&self, block: B256, foresight: Arc<Foresight>) {
-        self.inner.foresee(block, foresight);
-    }
-}
-
-impl ProofSession for NotingSession {
-    fn update(&mut self, update: Arc<StateUpdate>) {
-        self.seen.lock().unwrap().last_mut().unwrap().updates.push(update.clone());
-        self.inner.update(update);
-    }
-
-    fn finish(&mut self) {
-        self.inner.finish();
-    }
-
-    fn roots(self: Box<Self>) -> Result<ShardRoots, Error> {
-        self.inner.roots()
+    fn updates(&self, update: &Arc<StateUpdate>) {
+        self.0.lock().unwrap().last_mut().unwrap().updates.push(update.clone());
     }
 }
 
@@ -116,14 +77,14 @@ fn capture(runtime: &Runtime) -> (Arc<StorageWriter>, Vec<Seen>) {
     let config = tandem_storage_writer::Config::default();
     let deps = tandem_storage_writer::Deps::default();
     let storage = StorageWriter::create_in_memory(genesis, config, deps).unwrap();
-    let seen = Arc::<Mutex<Vec<Seen>>>::default();
+    let notes = Arc::<Notes>::default();
     let inner = workers(&storage);
     let (bus, fatal) = (Bus::default(), CancellationToken::new());
     let deps = tandem_blob_validator::Deps { bus: bus.clone(), fatal: fatal.clone() };
     let blobs = BlobValidator::start(tandem_blob_validator::Config::default(), deps).unwrap();
     let deps = tandem_executor::Deps {
         storage: storage.clone(),
-        proof: Arc::new(Noting { inner: inner.clone(), seen: seen.clone() }),
+        proof: Arc::new(Hooked::new(inner.clone(), notes.clone())),
         blobs,
         bus,
         policies: LivePolicies::default(),
@@ -136,7 +97,7 @@ fn capture(runtime: &Runtime) -> (Arc<StorageWriter>, Vec<Seen>) {
     }
     executor.stop();
     inner.stop();
-    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    let seen = std::mem::take(&mut *notes.0.lock().unwrap());
     (storage, seen)
 }
 

@@ -107,6 +107,17 @@ impl Config {
         self
     }
 
+    /// The same, where all services have to agree: how far the base stays behind the head and how long
+    /// side chains are kept is said in the table of storage-writer, for all of them.
+    #[must_use]
+    pub(crate) fn agreed(mut self) -> Self {
+        let storage = &self.storage_writer;
+        self.executor.persist_depth = storage.persist_depth;
+        self.executor.side_chain_blocks = storage.side_chain_blocks;
+        self.multiproof_workers.side_chain_blocks = storage.side_chain_blocks;
+        self
+    }
+
     /// Reads a TOML file.
     ///
     /// # Errors
@@ -262,6 +273,14 @@ mod tests {
             let error = with("", &[(name, value)]).unwrap_err();
             assert!(error.starts_with(&format!("{name}: ")) && error.contains(reason), "{error}");
         }
+    }
+
+    #[test]
+    fn what_storage_writer_is_told_holds_for_those_that_keep_layers_over_it() {
+        let config = load("[storage_writer]\npersist_depth = 3\nside_chain_blocks = 5\n");
+        let config = config.unwrap().agreed();
+        assert_eq!((config.executor.persist_depth, config.executor.side_chain_blocks), (3, 5));
+        assert_eq!(config.multiproof_workers.side_chain_blocks, 5);
     }
 
     #[test]

@@ -1,10 +1,8 @@
 use crate::{
     config::{Config, Ports},
     forks::Forks,
-    http::{Readiness, operations_router},
-    role::{engine_router, http_router},
+    role::{Process, engine_router, http_router},
 };
-use axum::Router;
 use std::{io, net::SocketAddr, sync::Arc};
 use tandem_auth::Secret;
 use tandem_blob_validator::BlobValidator;
@@ -25,12 +23,10 @@ use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     storage::StorageApi,
 };
-use tandem_rpc::{Identity, TlsConfig};
+use tandem_rpc::TlsConfig;
 use tandem_storage_writer::{Report, StorageWriter};
 use tandem_telemetry::Telemetry;
-use tokio::{net::TcpListener, task::JoinSet};
-use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::warn;
 
 /// Why a cluster did not start.
 #[derive(Debug, thiserror::Error)]
@@ -83,9 +79,7 @@ pub struct Cluster {
     blobs: Arc<BlobValidator>,
     peers: Arc<PeerTable>,
     discovery: Option<(Arc<Discovery>, Forks)>,
-    servers: JoinSet<io::Result<()>>,
-    stopping: CancellationToken,
-    fatal: CancellationToken,
+    process: Process,
     engine_address: Option<SocketAddr>,
     http_address: Option<SocketAddr>,
     /// Where the proof stream is to be offered, then where it is.
@@ -126,19 +120,15 @@ impl Cluster {
             tandem_storage_writer::Deps,
         ) -> Result<Arc<StorageWriter>, tandem_storage_writer::Error>,
     ) -> Result<Self, Error> {
+        let config = config.agreed();
         let proof_address = config.multiproof_workers.grpc_addr;
         let blob_address = config.blob_validator.grpc_addr;
         let blob_bytes_max = config.blob_validator.waiting_bytes_max;
         let tls = config.tls;
-        let bus = Bus::default();
-        let fatal = CancellationToken::new();
+        let process = Process::unwatched(Bus::default());
+        let (bus, fatal) = (process.bus().clone(), process.fatal().clone());
         let on_persisted = persisted(bus.clone());
         let policies = LivePolicies::new(config.policies);
-        let mut workers_config = config.multiproof_workers;
-        workers_config.side_chain_blocks = config.storage_writer.side_chain_blocks;
-        let mut executor_config = config.executor;
-        executor_config.persist_depth = config.storage_writer.persist_depth;
-        executor_config.side_chain_blocks = config.storage_writer.side_chain_blocks;
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
         let storage = open(config.storage_writer, deps)?;
         let api: Arc<dyn StorageApi> = storage.clone();
@@ -148,7 +138,7 @@ impl Cluster {
             tandem_blob_validator::Deps { bus: bus.clone(), fatal: fatal.clone() },
         )?;
         let workers = MultiproofWorkers::start(
-            &workers_config,
+            &config.multiproof_workers,
             &tandem_multiproof_workers::Deps {
                 storage: api.clone(),
                 bus: bus.clone(),
@@ -157,7 +147,7 @@ impl Cluster {
             },
         )?;
         let executor = Executor::start(
-            executor_config,
+            config.executor,
             tandem_executor::Deps {
                 storage: api,
                 proof: workers.clone(),
@@ -194,9 +184,7 @@ impl Cluster {
             blobs,
             peers,
             discovery,
-            servers: JoinSet::new(),
-            stopping: CancellationToken::new(),
-            fatal,
+            process,
             engine_address: None,
             http_address: None,
             proof_address,
@@ -242,69 +230,43 @@ impl Cluster {
         telemetry: &Telemetry,
     ) -> Result<(), Error> {
         let secret = Secret::load_or_create(&ports.jwt_secret)?;
-        let engine = listen(ports.engine).await?;
-        let http = listen(ports.http).await?;
-        let metrics = match ports.metrics {
-            Some(address) => Some(listen(address).await?),
-            None => None,
-        };
+        let process = &mut self.process;
+        let engine = process.listen("engine", ports.engine).await?;
+        let http = process.listen("http", ports.http).await?;
         let proof = match self.proof_address {
-            Some(address) => Some(listen(address).await?),
+            Some(address) => Some(process.listen("proof", address).await?),
             None => None,
         };
         let blobs = match self.blob_address {
-            Some(address) => Some(listen(address).await?),
+            Some(address) => Some(process.listen("blobs", address).await?),
             None => None,
         };
-        let handle = self.executor.handle();
+        if let Some(address) = ports.metrics {
+            process.watch(address, telemetry).await?;
+        }
+        let stopping = process.stopping().clone();
         self.engine_address = engine.local_addr().ok();
         self.http_address = http.local_addr().ok();
-        self.spawn("engine", engine, engine_router(&handle, client.clone(), secret));
-        self.spawn("http", http, http_router(&handle, client, telemetry));
-        if let Some(listener) = metrics {
-            self.spawn(
-                "metrics",
-                listener,
-                operations_router(telemetry.clone(), Readiness::default()),
-            );
-        }
+        let handle = self.executor.handle();
+        let router = engine_router(&handle, client.clone(), secret);
+        process.serve(rpc::serve(engine, router, stopping.clone()));
+        process.serve(rpc::serve(http, http_router(&handle, client, telemetry), stopping.clone()));
         if let Some(listener) = proof {
-            let identity = self.identify(access::MULTIPROOF_WORKER)?;
-            let server = grpc::Server::start(self.workers.clone(), self.fatal.clone())?;
+            let identity = process.identify(access::MULTIPROOF_WORKER, &self.tls)?;
+            let server = grpc::Server::start(self.workers.clone(), process.fatal().clone())?;
             let server = server.offered_as(identity);
             self.proof_address = listener.local_addr().ok();
-            info!(port = "proof", address = ?self.proof_address, "listening");
-            self.servers.spawn(server.serve(listener, self.stopping.clone()));
+            process.serve(server.serve(listener, stopping.clone()));
         }
         if let Some(listener) = blobs {
             let blobs = self.blobs.clone();
             let server = tandem_blob_validator::grpc::Server::new(blobs, self.blob_bytes_max);
-            let server = server.offered_as(self.identify(access::BLOB_VALIDATOR)?);
+            let server = server.offered_as(process.identify(access::BLOB_VALIDATOR, &self.tls)?);
             self.blob_address = listener.local_addr().ok();
-            info!(port = "blobs", address = ?self.blob_address, "listening");
-            self.servers.spawn(server.serve(listener, self.stopping.clone()));
+            process.serve(server.serve(listener, stopping));
         }
+        process.started();
         Ok(())
-    }
-
-    /// As what a service is offered to other processes.
-    fn identify(&mut self, role: &'static str) -> Result<Identity, Error> {
-        let identity = Identity::load(role, &self.tls)?;
-        let (followed, stopping) = (identity.clone(), self.stopping.clone());
-        self.servers.spawn(async move {
-            tokio::select! {
-                () = stopping.cancelled() => Ok(()),
-                () = followed.follow() => Ok(()),
-            }
-        });
-        Ok(identity)
-    }
-
-    fn spawn(&mut self, name: &'static str, listener: TcpListener, router: Router) {
-        if let Ok(address) = listener.local_addr() {
-            info!(port = name, %address, "listening");
-        }
-        self.servers.spawn(rpc::serve(listener, router, self.stopping.clone()));
     }
 
     /// Where the Engine API listens, `None` before [`Cluster::serve`].
@@ -329,40 +291,28 @@ impl Cluster {
 
     /// Waits until a service dies; a healthy cluster never returns from here.
     pub async fn failed(&mut self) {
-        let server_gone = async {
-            match self.servers.join_next().await {
-                Some(result) => error!(?result, "a listener ended"),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = self.fatal.cancelled() => error!("a service has failed"),
-            () = server_gone => {}
-        }
+        self.process.failed().await;
     }
 
     /// Stops: no new requests, those under way are answered, the services end in the order in
     /// which they depend on each other, the database is flushed.
-    pub async fn stop(mut self) {
-        self.stopping.cancel();
-        while self.servers.join_next().await.is_some() {}
-        let stop = move || {
-            if let Some((discovery, forks)) = self.discovery {
+    pub async fn stop(self) {
+        let Self { storage, workers, executor, blobs, peers, discovery, mut process, .. } = self;
+        process.at_end(move || {
+            if let Some((discovery, forks)) = discovery {
                 forks.stop();
                 discovery.stop();
             }
-            self.peers.stop();
-            self.blobs.stop();
-            self.executor.stop();
-            drop(self.executor);
-            self.workers.stop();
-            drop(self.workers);
+            peers.stop();
+            blobs.stop();
+            executor.stop();
+            drop(executor);
+            workers.stop();
+            drop(workers);
             // The last handle: the persist thread ends, the database closes.
-            drop(self.storage);
-        };
-        if let Err(error) = tokio::task::spawn_blocking(stop).await {
-            error!(%error, "a service failed while it stopped");
-        }
+            drop(storage);
+        });
+        process.stop().await;
     }
 }
 
@@ -386,14 +336,11 @@ pub(crate) fn persisted(bus: Bus) -> Box<dyn Fn(BlockId) + Send + Sync> {
     Box::new(move |block| bus.publish(CHAIN_PERSISTED, ChainEvent { block }.encode()))
 }
 
-pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|error| Error::Listen { address, error })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, UdpSocket};
+    use tokio_util::sync::CancellationToken;
 
     #[test]
     fn a_taken_discovery_port_is_an_error_only_when_it_was_asked_for() {

@@ -1,7 +1,7 @@
 //! The blocks beyond the base, in memory: a tree by hash, and the canonical path through it. Pure.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 use tandem_primitives::{B256, BlockId, BlockNumber, Shard, StateDiff, TrieDiff};
@@ -67,6 +67,8 @@ pub struct Pending {
     pub diff: Arc<StateDiff>,
     /// What it did to the tries, as far as known.
     pub trie: TrieParts,
+    /// Whether it was checked that its diff leads to the root in its header, or nobody has to any more.
+    pub proven: bool,
 }
 
 /// Where a block stands relative to the base.
@@ -126,6 +128,29 @@ impl Chain {
         let mut blocks: Vec<_> = self.pending.values().cloned().collect();
         blocks.sort_unstable_by_key(|block| (block.id.number, block.id.hash));
         blocks
+    }
+
+    /// Those, in the same order, of which nobody knows whether they are valid. One that builds on such a
+    /// block is such a block; whoever made a block the head knew that it is valid.
+    pub fn unproven(&self) -> Vec<Pending> {
+        let mut blocks = self.ordered();
+        let mut suspects = HashSet::new();
+        blocks.retain(|block| {
+            let suspect = !self.is_canonical(&block.id)
+                && (!block.proven || suspects.contains(&block.parent));
+            if suspect {
+                suspects.insert(block.id.hash);
+            }
+            suspect
+        });
+        blocks
+    }
+
+    /// A block is known to be valid.
+    pub fn set_proven(&mut self, hash: &B256) {
+        if let Some(block) = self.pending.get_mut(hash) {
+            block.proven = true;
+        }
     }
 
     /// Adds a block, with the trie diffs that came before it.
@@ -253,6 +278,7 @@ mod tests {
             transaction_hashes: Arc::new([]),
             diff: Arc::default(),
             trie: TrieParts::default(),
+            proven: false,
         }
     }
 
@@ -284,6 +310,20 @@ mod tests {
         chain.step_back(id(10, 0), block(id(11, 0), id(10, 0)));
         assert_eq!(chain.canonical_hash(11), Some(id(11, 0).hash));
         assert_eq!(chain.backlog(2), 2);
+    }
+
+    #[test]
+    fn what_builds_on_a_block_that_nobody_proved_is_not_proven_either() {
+        let mut chain = chain();
+        let unproven =
+            |chain: &Chain| chain.unproven().iter().map(|block| block.id).collect::<Vec<_>>();
+        assert_eq!(unproven(&chain), [id(12, 1), id(13, 1)], "those that never were canonical");
+        chain.set_proven(&id(13, 1).hash);
+        assert_eq!(unproven(&chain), [id(12, 1), id(13, 1)]);
+        chain.set_proven(&id(12, 1).hash);
+        assert_eq!(unproven(&chain), []);
+        chain.insert(block(id(14, 1), id(13, 1)));
+        assert_eq!(unproven(&chain), [id(14, 1)], "not those before it again");
     }
 
     #[test]

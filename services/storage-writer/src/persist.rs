@@ -300,7 +300,7 @@ impl Persister {
         // Under the lock, so that no one finds the block neither in the base nor pending.
         let mut state = self.shared.state.lock();
         self.write(batch, id)?;
-        state.chain.step_back(parent, record.into_pending());
+        state.chain.step_back(parent, Pending { proven: true, ..record.into_pending() });
         self.shared.gauge(&state);
         Ok(parent)
     }
@@ -310,7 +310,8 @@ impl PendingRecord {
     /// The block without anything known of its trie diff.
     pub fn into_pending(self) -> Pending {
         let Self { id, parent, transaction_hashes, diff } = self;
-        Pending { id, parent, transaction_hashes, diff, trie: TrieParts::default() }
+        let (trie, proven) = (TrieParts::default(), false);
+        Pending { id, parent, transaction_hashes, diff, trie, proven }
     }
 }
 

@@ -9,15 +9,7 @@ use crate::{
     walk,
 };
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
-use std::{
-    collections::HashSet,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    thread::JoinHandle,
-    time::Instant,
-};
+use std::{collections::HashSet, sync::Arc, thread::JoinHandle, time::Instant};
 use tandem_actor::Mailbox;
 use tandem_primitives::{
     B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget, keccak256,
@@ -59,8 +51,6 @@ pub struct StorageWriter {
     genesis_json: Arc<str>,
     /// Held for reading over each fenced write, so that a grant comes after all older writes.
     epoch: RwLock<Epoch>,
-    /// Whether blocks were committed, whose roots the executor may still wait for.
-    unproven: AtomicBool,
     mailbox: Mailbox<Message>,
     thread: Option<JoinHandle<()>>,
 }
@@ -108,7 +98,6 @@ impl StorageWriter {
             genesis: genesis.id,
             genesis_json: genesis.json.into(),
             epoch: RwLock::new(epoch),
-            unproven: AtomicBool::new(false),
             mailbox,
             thread: Some(thread),
         }))
@@ -216,10 +205,11 @@ fn drop_unproven(shared: &Shared, pending: Vec<Pending>) -> Result<(), Error> {
                 Err(Error::StateRoot { .. }) => false,
                 Err(error) => return Err(error),
             };
+        let mut state = shared.state.lock();
         if proven {
+            state.chain.set_proven(&id.hash);
             continue;
         }
-        let mut state = shared.state.lock();
         if state.chain.is_canonical(&id) {
             let text = format!("canonical block {id} does not leave the state its header says");
             return Err(Error::Damaged(text));
@@ -283,15 +273,8 @@ impl StorageApi for StorageWriter {
         *granted = next;
         // From here on nobody else commits.
         drop(granted);
-        if self.unproven.load(Relaxed) {
-            let state = self.shared.state.lock();
-            let mut suspects = state.chain.ordered();
-            // Whoever made a block the head knew that it is valid.
-            suspects.retain(|block| !state.chain.is_canonical(&block.id));
-            drop(state);
-            drop_unproven(&self.shared, suspects)?;
-            self.unproven.store(false, Relaxed);
-        }
+        let suspects = self.shared.state.lock().chain.unproven();
+        drop_unproven(&self.shared, suspects)?;
         info!(epoch = next.0, executor, "epoch granted");
         Ok(next)
     }
@@ -410,7 +393,6 @@ impl StorageApi for StorageWriter {
         info_span!("write_batch", block.number = id.number, bytes)
             .in_scope(|| shared.store.write(batch, shared.durability()))
             .map_err(store_error)?;
-        self.unproven.store(true, Relaxed);
         let mut state = shared.state.lock();
         state.chain.insert(record.into_pending());
         shared.gauge(&state);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::{
     fs::{self, File},
     io::{Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
     thread::sleep,
@@ -94,9 +94,14 @@ impl NatsServer {
         });
     }
 
-    /// Where it is to be reached.
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The same as clients want to be told.
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        format!("nats://{}", self.address())
     }
 
     /// Kills it with SIGKILL; its store stays.

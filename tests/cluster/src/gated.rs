@@ -1,7 +1,10 @@
 //! A node whose blocks wait, executed and handed to storage-writer, for their state roots until the
 //! test lets them go on.
 
-use crate::client::Client;
+use crate::{
+    client::Client,
+    hooked::{Hooked, Hooks},
+};
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
@@ -20,9 +23,6 @@ use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
-    multiproof::{
-        Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status,
-    },
     storage::{BlockRef, StorageApi},
 };
 use tandem_storage_writer::StorageWriter;
@@ -41,61 +41,12 @@ struct Gate {
     arrived: watch::Sender<u64>,
 }
 
-impl Gate {
-    fn pass(&self) {
+impl Hooks for Gate {
+    fn asked(&self) {
         self.arrived.send_modify(|count| *count += 1);
         let closed = self.is_open.lock().unwrap();
         let open = self.changed.wait_while(closed, |is_open| !*is_open);
         drop(open.unwrap());
-    }
-}
-
-/// The workers behind the gate.
-struct GatedProof {
-    workers: Arc<MultiproofWorkers>,
-    gate: Arc<Gate>,
-}
-
-struct GatedSession {
-    inner: Box<dyn ProofSession>,
-    gate: Arc<Gate>,
-}
-
-impl ProofApi for GatedProof {
-    fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
-        let inner = self.workers.begin(begin)?;
-        Ok(Box::new(GatedSession { inner, gate: self.gate.clone() }))
-    }
-
-    fn status(&self) -> Result<Status, Error> {
-        self.workers.status()
-    }
-
-    fn discard(&self, block: B256) {
-        self.workers.discard(block);
-    }
-
-    fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
-        self.workers.prefetch(block, keys);
-    }
-
-    fn foresee(&self, block: B256, foresight: Arc<Foresight>) {
-        self.workers.foresee(block, foresight);
-    }
-}
-
-impl ProofSession for GatedSession {
-    fn update(&mut self, update: Arc<StateUpdate>) {
-        self.inner.update(update);
-    }
-
-    fn finish(&mut self) {
-        self.inner.finish();
-    }
-
-    fn roots(self: Box<Self>) -> Result<ShardRoots, Error> {
-        self.gate.pass();
-        self.inner.roots()
     }
 }
 
@@ -225,7 +176,7 @@ fn start_services(
         fatal: fatal.clone(),
     };
     let workers = MultiproofWorkers::start(&Default::default(), &deps).unwrap();
-    let proof = Arc::new(GatedProof { workers: workers.clone(), gate });
+    let proof = Arc::new(Hooked::new(workers.clone(), gate));
     let config = tandem_blob_validator::Config { threads: 1, ..Default::default() };
     let deps = tandem_blob_validator::Deps { bus: bus.clone(), fatal: fatal.clone() };
     let blobs = BlobValidator::start(config, deps).unwrap();

@@ -5,7 +5,7 @@
 //!   it shares neither tries nor layers nor storage with what it tests.
 //! * [`Node`] is a cluster on a temporary directory, driven over HTTP as a consensus client would.
 //! * [`Corpus`] reads recorded payloads, [`Process`] and [`Running`] run the `tandem` binary, [`Six`] `tandem
-//!   cluster`, [`Geth`] geth's.
+//!   cluster`, [`Wired`] processes with a network between them that can be disturbed, [`Geth`] geth's.
 
 #![allow(clippy::unwrap_used, reason = "an expectation that fails here is a test that fails")]
 
@@ -15,15 +15,19 @@ mod client;
 pub mod contracts;
 mod corpus;
 mod endless;
+mod endpoints;
 mod forks;
 mod gated;
 mod geth;
+mod hooked;
+pub mod network;
 mod node;
 mod payload;
 mod process;
 mod running;
 mod six;
 mod transactions;
+mod wired;
 mod world;
 
 pub use blobs::{BlobTransaction, Network, TestBlob, blob_transaction};
@@ -31,14 +35,17 @@ pub use builder::{Builder, Built, Contents};
 pub use client::{Answer, Client, PayloadStatus, RpcError, decode_status};
 pub use corpus::{Corpus, Recorded, repository};
 pub use endless::{Endless, EndlessBlock};
+pub use endpoints::{Endpoints, send_head, send_payload};
 pub use forks::{FORKS, Forks, GENESIS_TIME};
 pub use gated::GatedNode;
 pub use geth::Geth;
+pub use hooked::{Hooked, Hooks, Liar};
 pub use node::Node;
 pub use payload::{block_hash, new_payload, reseal};
 pub use process::Process;
-pub use running::{Running, eventually, signal};
-pub use six::{Six, send_head, send_payload};
+pub use running::{Running, signal};
+pub use six::Six;
+pub use wired::{Wired, Wiring, last_lines};
 pub use world::{Account, World};
 
 /// Whether `TANDEM_FULL=1` asks for everything, however long it takes.

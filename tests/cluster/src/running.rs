@@ -2,15 +2,13 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    thread::sleep,
     time::{Duration, Instant},
 };
-
-/// Longest wait for anything, on the slowest machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+use tandem_bus_tests::eventually;
 
 /// A process with a log. Dropping it kills it.
 pub struct Running {
@@ -20,7 +18,12 @@ pub struct Running {
 
 impl Running {
     /// Starts `tandem` with these arguments, its log in `folder` under this name.
-    pub fn start(binary: &Path, folder: &Path, name: &str, arguments: &[&str]) -> Self {
+    pub fn start(
+        binary: &Path,
+        folder: &Path,
+        name: &str,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Self {
         let log = folder.join(format!("{name}.log"));
         let file = File::create(&log).unwrap();
         let child = Command::new(binary)
@@ -87,16 +90,4 @@ impl Drop for Running {
 pub fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid as i32).expect("a process id");
     kill_process(pid, signal).expect("the process is there");
-}
-
-/// Waits as long as a busy machine may need.
-pub fn eventually<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(value) = holds() {
-            return value;
-        }
-        assert!(Instant::now() < end, "{what} within {PATIENCE:?}");
-        sleep(Duration::from_millis(20));
-    }
 }

@@ -1,29 +1,25 @@
 //! `tandem cluster`: six processes, and the one that watches them.
 
 use crate::{
-    client::{Client, decode_status},
-    corpus::Recorded,
-    running::{Running, eventually, signal},
+    endpoints::Endpoints,
+    running::{Running, signal},
 };
-use alloy_primitives::B256;
 use rustix::process::Signal;
-use serde_json::{Value, json};
 use std::{
     fs,
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
-    path::{Path, PathBuf},
+    net::TcpStream,
+    path::Path,
     process::ExitStatus,
     time::Duration,
 };
-use tandem_auth::Secret;
+use tandem_bus_tests::eventually;
 
 /// A cluster on a temporary directory.
 pub struct Six {
     running: Running,
-    engine: SocketAddr,
-    http: SocketAddr,
-    secret: PathBuf,
+    /// Where its executor is called.
+    pub endpoints: Endpoints,
 }
 
 impl Six {
@@ -46,17 +42,7 @@ impl Six {
         let mut at = |mark: &str| running.says(mark).parse().expect("an address");
         let engine = at("ready: Engine API at http://");
         let http = at("JSON-RPC at http://");
-        Self { running, engine, http, secret }
-    }
-
-    /// A new caller of the Engine API.
-    pub fn engine(&self) -> Client {
-        Client::new(self.engine, Some(Secret::load(&self.secret).expect("there is a secret")))
-    }
-
-    /// A new caller of the port without tokens.
-    pub fn http(&self) -> Client {
-        Client::new(self.http, None)
+        Self { running, endpoints: Endpoints::new(engine, http, secret) }
     }
 
     /// The process of this command (`storage-writer`, `nats-server`, …) that runs now, the first where
@@ -126,43 +112,4 @@ impl Six {
     pub fn log(&self) -> String {
         self.running.log()
     }
-}
-
-/// Sends a block once.
-///
-/// # Errors
-/// Why there is no verdict: to be sent again. Any other verdict than VALID ends the test, but SYNCING.
-pub async fn send_payload(engine: &mut Client, block: &Recorded) -> Result<(), String> {
-    let answer = engine.try_call(&block.method, block.params.clone()).await?;
-    let status = decode_status(retriable(answer)?);
-    if status.status == "SYNCING" {
-        return Err("SYNCING".to_owned());
-    }
-    assert_eq!(status.verdict(), ("VALID", Some(block.hash)), "{status:?}");
-    Ok(())
-}
-
-/// Makes a block the head, once.
-///
-/// # Errors
-/// As [`send_payload`].
-pub async fn send_head(engine: &mut Client, head: B256) -> Result<(), String> {
-    let state = json!({
-        "headBlockHash": head, "safeBlockHash": B256::ZERO, "finalizedBlockHash": B256::ZERO,
-    });
-    let answer = engine.try_call("engine_forkchoiceUpdatedV3", json!([state, null])).await?;
-    let status = decode_status(retriable(answer)?["payloadStatus"].clone());
-    if status.status == "SYNCING" {
-        return Err("SYNCING".to_owned());
-    }
-    assert_eq!(status.verdict(), ("VALID", Some(head)), "{status:?}");
-    Ok(())
-}
-
-/// The result; an error of the server may pass, any other ends the test.
-fn retriable(answer: Result<Value, crate::RpcError>) -> Result<Value, String> {
-    answer.map_err(|error| {
-        assert_eq!(error.code, -32000, "{error:?}");
-        format!("{error:?}")
-    })
 }

@@ -30,7 +30,6 @@ use tandem_rpc::Identity;
 use tandem_storage_writer::grpc as storage_writer;
 use tandem_telemetry::Telemetry;
 use tokio::{runtime, task::spawn_blocking, time::sleep};
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::{error, info};
 
@@ -65,7 +64,7 @@ pub async fn executor(
     client: ClientInfo,
     telemetry: &Telemetry,
 ) -> Result<(), Error> {
-    let runtime = runtime::Handle::current();
+    let config = config.agreed();
     let identity = process.identify(access::EXECUTOR, &config.tls)?;
     let secret = Secret::load_or_create(&ports.jwt_secret)?;
     let (engine, http) = (Gate::default(), Gate::default());
@@ -73,68 +72,92 @@ pub async fn executor(
         let listener = process.listen(name, address).await?;
         process.serve(rpc::serve(listener, gate.router(), process.stopping().clone()));
     }
-    let lease_ms = LEASE.as_millis() as u64;
-    let settings =
-        storage_writer::ClientConfig { lease_ms, identity: identity.clone(), ..Default::default() };
-    let storage = storage_writer::Client::connect(&links.storage_writer, settings, &runtime)?;
-    let settings = blobs::ClientConfig { identity: identity.clone(), ..Default::default() };
-    let blobs = blobs::Client::connect(&links.blob_validator, settings, &runtime)?;
+    let services = Services::connect(process, &config, links, identity)?;
     // What it loads serves the EVM's precompile, which should not have to in the midst of a block.
     spawn_blocking(Setup::load);
-    let policies = LivePolicies::new(config.policies);
-    let bus = process.bus().clone();
-    let (proof, local) = fleet(process, &config, links, identity, &storage, &policies)?;
     let mut settings = config.executor;
-    settings.persist_depth = config.storage_writer.persist_depth;
-    settings.side_chain_blocks = config.storage_writer.side_chain_blocks;
     settings.prewarm_threads = settings.remote_prewarm_threads;
     let running = Arc::<OnceLock<Executor>>::default();
-    let fatal = process.fatal().clone();
-    let start = {
-        let (storage, policies, fatal) = (storage.clone(), policies.clone(), fatal.clone());
-        let bus = bus.clone();
-        move || {
-            let deps = Deps {
-                storage: storage.clone(),
-                proof: proof.clone(),
-                blobs: blobs.clone(),
-                bus: bus.clone(),
-                policies: policies.clone(),
-                fatal: fatal.clone(),
-            };
-            Executor::start(settings.clone(), deps)
-        }
-    };
-    let (seen, traces) = (running.clone(), telemetry.clone());
-    let stopped = fatal.clone();
+    let (seen, traces, deps) = (running.clone(), telemetry.clone(), services.deps.clone());
     process.beside(async move {
-        let Some(executor) = take_over(start, &stopped).await else { return };
+        let Some(executor) = take_over(settings, deps).await else { return };
         let handle = executor.handle();
         let _ = seen.set(executor);
         engine.open(engine_router(&handle, client.clone(), secret));
         http.open(http_router(&handle, client, &traces));
         info!("this executor has the right to write");
     });
-    process.beside(follow_base(storage.clone(), bus.clone()));
-    process.beside(async move { follow_policies(&bus, &policies).await });
-    let watched = storage.clone();
-    process.beside(async move {
-        watched.fenced().await;
-        error!("another executor has taken over");
-        fatal.cancel();
-    });
-    let (connected, granted) = (storage.clone(), running.clone());
-    process.readiness().require("storage-writer", move || connected.is_connected());
-    process.readiness().require("the right to write", move || granted.get().is_some());
-    process.at_end(move || {
-        if let Some(executor) = running.get() {
-            executor.stop();
-        }
-        local.stop();
-        storage.release_epoch();
-    });
+    services.follow(process);
+    services.end(process, running);
     process.started();
     Ok(())
+}
+
+/// The other services as the executor calls them.
+struct Services {
+    storage: Arc<storage_writer::Client>,
+    /// The workers of this process, which compute what nobody else answers for.
+    local: Arc<MultiproofWorkers>,
+    /// What the executor itself is given of them.
+    deps: Deps,
+}
+
+impl Services {
+    /// Connects in the background: whether anybody is there is another question.
+    fn connect(
+        process: &Process,
+        config: &Config,
+        links: &ExecutorLinks,
+        identity: Identity,
+    ) -> Result<Self, Error> {
+        let runtime = runtime::Handle::current();
+        let (lease_ms, known) = (LEASE.as_millis() as u64, identity.clone());
+        let settings =
+            storage_writer::ClientConfig { lease_ms, identity: known, ..Default::default() };
+        let storage = storage_writer::Client::connect(&links.storage_writer, settings, &runtime)?;
+        let settings = blobs::ClientConfig { identity: identity.clone(), ..Default::default() };
+        let blobs = blobs::Client::connect(&links.blob_validator, settings, &runtime)?;
+        let policies = LivePolicies::new(config.policies);
+        let (proof, local) = fleet(process, config, links, identity, &storage, &policies)?;
+        let deps = Deps {
+            storage: storage.clone(),
+            proof,
+            blobs,
+            bus: process.bus().clone(),
+            policies,
+            fatal: process.fatal().clone(),
+        };
+        Ok(Self { storage, local, deps })
+    }
+
+    /// What goes on beside the executor as long as the process does.
+    fn follow(&self, process: &mut Process) {
+        let (bus, policies) = (self.deps.bus.clone(), self.deps.policies.clone());
+        process.beside(follow_base(self.storage.clone(), bus.clone()));
+        process.beside(async move { follow_policies(&bus, &policies).await });
+        let (watched, fatal) = (self.storage.clone(), self.deps.fatal.clone());
+        process.beside(async move {
+            watched.fenced().await;
+            error!("another executor has taken over");
+            fatal.cancel();
+        });
+    }
+
+    /// When the process is ready, and what happens at its end.
+    fn end(self, process: &mut Process, running: Arc<OnceLock<Executor>>) {
+        let Self { storage, local, deps: _ } = self;
+        let (connected, granted) = (storage.clone(), running.clone());
+        process.readiness().require("storage-writer", move || connected.is_connected());
+        process.readiness().require("the right to write", move || granted.get().is_some());
+        process.at_end(move || {
+            // First, as what still waits for storage-writer would wait beyond the end of the runtime.
+            storage.stop();
+            if let Some(executor) = running.get() {
+                executor.stop();
+            }
+            local.stop();
+        });
+    }
 }
 
 /// The workers elsewhere as one, and those of this process that compute what nobody else answers for.
@@ -152,15 +175,13 @@ fn fleet(
     if settings.endpoints.is_empty() && !bus.is_shared() {
         return Err(Error::NoWorker);
     }
-    let mut own = config.multiproof_workers.clone();
-    own.side_chain_blocks = config.storage_writer.side_chain_blocks;
     let deps = tandem_multiproof_workers::Deps {
         storage: storage.clone(),
         bus: bus.clone(),
         policies: policies.clone(),
         fatal: process.fatal().clone(),
     };
-    let local = MultiproofWorkers::start(&own, &deps)?;
+    let local = MultiproofWorkers::start(&config.multiproof_workers, &deps)?;
     let listener = bus.is_shared().then(|| Listener::start(bus.clone(), &runtime));
     let deps = fleet::Deps { runtime, listener, local: local.clone(), identity };
     Ok((Fleet::start(&settings, deps)?, local))
@@ -168,13 +189,12 @@ fn fleet(
 
 /// Starts the executor as soon as storage-writer is there and lets it. `None` when it cannot start for
 /// another reason, which is fatal.
-async fn take_over(
-    start: impl Fn() -> Result<Executor, tandem_executor::Error> + Clone + Send + 'static,
-    fatal: &CancellationToken,
-) -> Option<Executor> {
+async fn take_over(config: tandem_executor::Config, deps: Deps) -> Option<Executor> {
+    let fatal = deps.fatal.clone();
     let mut told = String::new();
     loop {
-        match spawn_blocking(start.clone()).await {
+        let (config, deps) = (config.clone(), deps.clone());
+        match spawn_blocking(move || Executor::start(config, deps)).await {
             Ok(Ok(executor)) => return Some(executor),
             Ok(Err(tandem_executor::Error::Storage(storage::Error::Unavailable(reason)))) => {
                 if reason != told {

@@ -1,10 +1,11 @@
-//! What all roles have in common: ports first, then the service, then its end in the reverse order.
+//! What all roles, and the six services in one process, have in common: ports first, then the service,
+//! then its end in the reverse order.
 
 use crate::{
     Error,
     http::{Readiness, operations_router},
-    start::listen,
 };
+use parking_lot::Mutex;
 use std::{
     future::Future,
     io,
@@ -36,7 +37,7 @@ const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A process that runs one service.
+/// A process that runs one service, or several.
 pub struct Process {
     bus: Bus,
     readiness: Readiness,
@@ -45,10 +46,11 @@ pub struct Process {
     /// Cancelled when nothing new is to be taken.
     stopping: CancellationToken,
     fatal: CancellationToken,
-    /// What is said before the listeners end.
-    farewells: Vec<Task>,
+    /// What is said before the listeners end. Behind a lock, as what follows, so that threads can share
+    /// what holds a process; nobody ever waits for it.
+    farewells: Mutex<Vec<Task>>,
     /// What is stopped after them, in this order.
-    services: Vec<Box<dyn FnOnce() + Send>>,
+    services: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
     /// `/metrics` and its like, the last that ends.
     operations: Option<(JoinHandle<io::Result<()>>, CancellationToken)>,
 }
@@ -63,30 +65,48 @@ impl Process {
         metrics: Option<SocketAddr>,
         telemetry: &Telemetry,
     ) -> Result<Self, Error> {
+        let mut process = Self::unwatched(bus);
+        if let Some(address) = metrics {
+            process.watch(address, telemetry).await?;
+        }
+        Ok(process)
+    }
+
+    /// The same without a port of its own.
+    pub(crate) fn unwatched(bus: Bus) -> Self {
         let (readiness, started) = (Readiness::default(), Arc::<AtomicBool>::default());
         let stopping = CancellationToken::new();
         let (is_started, is_stopping) = (started.clone(), stopping.clone());
         readiness.require("the start", move || is_started.load(Relaxed));
         readiness.require("the end", move || !is_stopping.is_cancelled());
-        let mut process = Self {
+        Self {
             bus,
-            readiness: readiness.clone(),
+            readiness,
             started,
             servers: JoinSet::new(),
             stopping,
             fatal: CancellationToken::new(),
-            farewells: Vec::new(),
-            services: Vec::new(),
+            farewells: Mutex::default(),
+            services: Mutex::default(),
             operations: None,
-        };
-        if let Some(address) = metrics {
-            let listener = process.listen("metrics", address).await?;
-            let router = operations_router(telemetry.clone(), readiness);
-            let stop = CancellationToken::new();
-            let served = tokio::spawn(rpc::serve(listener, router, stop.clone()));
-            process.operations = Some((served, stop));
         }
-        Ok(process)
+    }
+
+    /// Offers `/livez`, `/readyz` and `/metrics`.
+    ///
+    /// # Errors
+    /// [`Error::Listen`].
+    pub(crate) async fn watch(
+        &mut self,
+        address: SocketAddr,
+        telemetry: &Telemetry,
+    ) -> Result<(), Error> {
+        let listener = self.listen("metrics", address).await?;
+        let router = operations_router(telemetry.clone(), self.readiness.clone());
+        let stop = CancellationToken::new();
+        let served = tokio::spawn(rpc::serve(listener, router, stop.clone()));
+        self.operations = Some((served, stop));
+        Ok(())
     }
 
     /// The bus that the services of this process share.
@@ -95,12 +115,12 @@ impl Process {
     }
 
     /// Cancelled when the process is to take nothing new.
-    pub(super) fn stopping(&self) -> &CancellationToken {
+    pub(crate) fn stopping(&self) -> &CancellationToken {
         &self.stopping
     }
 
     /// To be cancelled when a service cannot go on.
-    pub(super) fn fatal(&self) -> &CancellationToken {
+    pub(crate) fn fatal(&self) -> &CancellationToken {
         &self.fatal
     }
 
@@ -111,7 +131,7 @@ impl Process {
 
     /// Who this process is to those that it calls and that call it, by the certificate that these
     /// settings name, if they do. It is read again as its file changes.
-    pub(super) fn identify(
+    pub(crate) fn identify(
         &mut self,
         role: &'static str,
         tls: &TlsConfig,
@@ -123,19 +143,20 @@ impl Process {
     }
 
     /// Binds a port. Ports come before threads: what is taken is known at once.
-    pub(super) async fn listen(
+    pub(crate) async fn listen(
         &self,
         port: &'static str,
         address: SocketAddr,
     ) -> Result<TcpListener, Error> {
-        let listener = listen(address).await?;
+        let bound = TcpListener::bind(address).await;
+        let listener = bound.map_err(|error| Error::Listen { address, error })?;
         let address = listener.local_addr().unwrap_or(address);
         info!(port, %address, "listening");
         Ok(listener)
     }
 
     /// A server that runs until [`Self::stopping`]; its end before that is the end of the process.
-    pub(super) fn serve(&mut self, server: impl Future<Output = io::Result<()>> + Send + 'static) {
+    pub(crate) fn serve(&mut self, server: impl Future<Output = io::Result<()>> + Send + 'static) {
         self.servers.spawn(server);
     }
 
@@ -153,16 +174,16 @@ impl Process {
 
     /// To be said when the process stops, before the listeners end. A second at most.
     pub(super) fn at_farewell(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.farewells.push(Box::pin(task));
+        self.farewells.get_mut().push(Box::pin(task));
     }
 
     /// To be done when the listeners have ended. May block.
-    pub(super) fn at_end(&mut self, stop: impl FnOnce() + Send + 'static) {
-        self.services.push(Box::new(stop));
+    pub(crate) fn at_end(&mut self, stop: impl FnOnce() + Send + 'static) {
+        self.services.get_mut().push(Box::new(stop));
     }
 
     /// The service runs.
-    pub(super) fn started(&self) {
+    pub(crate) fn started(&self) {
         self.started.store(true, Relaxed);
     }
 
@@ -175,7 +196,7 @@ impl Process {
             }
         };
         tokio::select! {
-            () = self.fatal.cancelled() => error!("the service has failed"),
+            () = self.fatal.cancelled() => error!("a service has failed"),
             () = ended => {}
         }
     }
@@ -183,7 +204,7 @@ impl Process {
     /// Stops: not ready any more, nothing new is taken, what is under way is answered, the service
     /// ends and writes what it has to write.
     pub async fn stop(mut self) {
-        for farewell in self.farewells {
+        for farewell in self.farewells.into_inner() {
             let _ = timeout(FAREWELL_MAX, farewell).await;
         }
         self.stopping.cancel();
@@ -193,10 +214,10 @@ impl Process {
             warn!("requests are given up that are still under way");
             self.servers.shutdown().await;
         }
-        let services = self.services;
+        let services = self.services.into_inner();
         let end = move || services.into_iter().for_each(|stop| stop());
         if let Err(error) = spawn_blocking(end).await {
-            error!(%error, "the service failed while it stopped");
+            error!(%error, "a service failed while it stopped");
         }
         if let Some((served, stop)) = self.operations {
             stop.cancel();

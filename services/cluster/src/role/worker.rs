@@ -61,6 +61,7 @@ pub async fn multiproof_worker(
     storage_writer: &str,
     identity: WorkerIdentity,
 ) -> Result<(), Error> {
+    let config = config.agreed();
     let runtime = Handle::current();
     let proof = process.identify(access::MULTIPROOF_WORKER, &config.tls)?;
     let listener = process.listen("grpc", grpc).await?;
@@ -70,8 +71,6 @@ pub async fn multiproof_worker(
     let settings = ClientConfig { identity: proof.clone(), ..ClientConfig::default() };
     let storage = Client::connect(storage_writer, settings, &runtime)?;
     let policies = LivePolicies::new(config.policies);
-    let mut settings = config.multiproof_workers;
-    settings.side_chain_blocks = config.storage_writer.side_chain_blocks;
     let bus = process.bus().clone();
     let deps = Deps {
         storage: storage.clone(),
@@ -79,7 +78,7 @@ pub async fn multiproof_worker(
         policies: policies.clone(),
         fatal: process.fatal().clone(),
     };
-    let workers = MultiproofWorkers::start(&settings, &deps)?;
+    let workers = MultiproofWorkers::start(&config.multiproof_workers, &deps)?;
     let server = grpc::Server::start(workers.clone(), process.fatal().clone())?.offered_as(proof);
     process.serve(server.serve(listener, process.stopping().clone()));
     process.beside(follow_base(storage.clone(), bus.clone()));
@@ -87,8 +86,13 @@ pub async fn multiproof_worker(
     process.beside(async move { follow_policies(&settings, &policies).await });
     let announcer = Announcer::start(bus, identity, &runtime);
     process.at_farewell(announcer.leave());
-    process.readiness().require("storage-writer", move || storage.is_connected());
-    process.at_end(move || workers.stop());
+    let connected = storage.clone();
+    process.readiness().require("storage-writer", move || connected.is_connected());
+    process.at_end(move || {
+        // First, as what still waits for storage-writer would wait beyond the end of the runtime.
+        storage.stop();
+        workers.stop();
+    });
     process.started();
     Ok(())
 }

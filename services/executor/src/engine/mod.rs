@@ -63,6 +63,7 @@ pub enum Message {
 }
 
 /// What the engine needs from the rest of the cluster.
+#[derive(Clone)]
 pub struct Deps {
     /// storage-writer, or a client of it.
     pub storage: Arc<dyn StorageApi>,

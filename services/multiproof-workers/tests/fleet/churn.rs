@@ -1,11 +1,11 @@
 //! Workers that come and go between blocks and within them.
 
 use crate::{
-    network::Network,
     pods::{Pods, as_executor},
     support::{Chain, Made, Random, prove, state_root},
 };
 use std::time::Duration;
+use tandem_cluster_tests::network::Network;
 use tandem_multiproof_workers::fleet::Config;
 use tandem_primitives::ShardSet;
 use tandem_proto::multiproof::{Error, ProofApi, ShardRoots};

@@ -1,11 +1,11 @@
 //! Workers that lie, that are paused or slow, and none at all.
 
 use crate::{
-    network::Network,
     pods::{Pods, as_executor},
     support::{Chain, Made, Random},
 };
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+use tandem_cluster_tests::network::Network;
 use tandem_multiproof_workers::fleet::Config;
 use tandem_primitives::{B256, ShardSet};
 use tandem_proto::multiproof::ProofApi;
@@ -51,7 +51,7 @@ fn a_worker_that_lies_is_found_out_and_not_used_again() {
     let mut random = Random(7);
     let pods = Pods::start(&chain, 3, patient());
     let mut made = extend(&pods, &mut chain, 3, &mut random);
-    pods.pods[1].api.lies.store(true, SeqCst);
+    pods.pods[1].liar.lies.store(u64::MAX, SeqCst);
     let mut asked_again = 0;
     for _ in 0..12 {
         let next = chain.make(made.block.id, 8, &mut random);
@@ -62,11 +62,11 @@ fn a_worker_that_lies_is_found_out_and_not_used_again() {
         made = next;
     }
     assert_eq!(asked_again, 1, "found out by the first block");
-    let begun = pods.pods[1].api.begun.load(SeqCst);
+    let begun = pods.pods[1].liar.begun.load(SeqCst);
     let last = pods.extend_until(&mut chain, made, &mut random, |pods, block| {
         pods.pods[0].holds(block).union(pods.pods[2].holds(block)) == ShardSet::ALL
     });
-    assert_eq!(pods.pods[1].api.begun.load(SeqCst), begun, "left alone");
+    assert_eq!(pods.pods[1].liar.begun.load(SeqCst), begun, "left alone");
     assert!(pods.pods[1].holds(last.block.id.hash).is_empty());
 }
 
@@ -82,7 +82,7 @@ fn a_worker_on_trial_that_lies_never_answers() {
     assert_eq!(as_executor(&*pods.fleet, &next).unwrap(), (next.root, false));
     chain.commit(&next);
     pods.pods[0].revive(&chain);
-    pods.pods[0].api.lies.store(true, SeqCst);
+    pods.pods[0].liar.lies.store(u64::MAX, SeqCst);
     crate::scripted::wait_until(|| pods.fleet.connected() == 2);
     let mut made = next;
     for _ in 0..8 {

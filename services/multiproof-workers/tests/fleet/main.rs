@@ -4,8 +4,6 @@
 mod churn;
 mod faults;
 mod members;
-#[path = "../../../storage-writer/tests/common/network.rs"]
-mod network;
 mod pods;
 #[allow(dead_code, reason = "of the scripted workers only the host is used")]
 #[path = "../grpc/scripted.rs"]

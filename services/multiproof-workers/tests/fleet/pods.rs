@@ -1,85 +1,27 @@
 //! Workers that run behind servers of their own, each on a network that can be disturbed.
 
 use crate::{
-    network::{Network, Proxy},
     scripted::{Host, wait_until},
     support::{Chain, Made, prove, state_root},
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+use std::sync::Arc;
+use tandem_cluster_tests::{
+    Hooked, Liar,
+    network::{Network, Proxy},
 };
 use tandem_multiproof_workers::{
     MultiproofWorkers,
     fleet::{Config, Deps, Fleet},
 };
 use tandem_primitives::{B256, ShardSet};
-use tandem_proto::multiproof::{
-    Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status,
-};
+use tandem_proto::multiproof::{Error, ProofApi, StateUpdate};
 use tokio::runtime::Runtime;
-
-/// Workers that lie when they are told to.
-pub struct Liar {
-    inner: Arc<MultiproofWorkers>,
-    pub lies: Arc<AtomicBool>,
-    /// Blocks begun.
-    pub begun: AtomicU64,
-}
-
-struct LyingSession {
-    inner: Box<dyn ProofSession>,
-    lies: Arc<AtomicBool>,
-}
-
-impl ProofApi for Liar {
-    fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
-        self.begun.fetch_add(1, SeqCst);
-        Ok(Box::new(LyingSession { inner: self.inner.begin(begin)?, lies: self.lies.clone() }))
-    }
-
-    fn discard(&self, block: B256) {
-        self.inner.discard(block);
-    }
-
-    fn status(&self) -> Result<Status, Error> {
-        self.inner.status()
-    }
-
-    fn prefetch(&self, block: B256, keys: Arc<Prefetch>) {
-        self.inner.prefetch(block, keys);
-    }
-
-    fn foresee(&self, block: B256, foresight: Arc<Foresight>) {
-        self.inner.foresee(block, foresight);
-    }
-}
-
-impl ProofSession for LyingSession {
-    fn update(&mut self, update: Arc<StateUpdate>) {
-        self.inner.update(update);
-    }
-
-    fn finish(&mut self) {
-        self.inner.finish();
-    }
-
-    fn roots(self: Box<Self>) -> Result<ShardRoots, Error> {
-        let mut answer = self.inner.roots()?;
-        if self.lies.load(SeqCst) {
-            for root in answer.roots.iter_mut().flatten() {
-                let mut bytes = root.to_vec();
-                *bytes.last_mut().unwrap() ^= 1;
-                *root = bytes.into();
-            }
-        }
-        Ok(answer)
-    }
-}
 
 /// One worker process.
 pub struct Pod {
-    pub api: Arc<Liar>,
+    workers: Arc<MultiproofWorkers>,
+    /// Lies when it is told to.
+    pub liar: Arc<Liar>,
     pub network: Proxy,
     host: Host,
     running: bool,
@@ -87,15 +29,10 @@ pub struct Pod {
 
 impl Pod {
     pub fn start(chain: &Chain) -> Self {
-        let api = Self::workers(chain);
-        let host = Host::start(api.clone());
-        let network = Proxy::start(host.address, &host.runtime);
-        Self { api, network, host, running: true }
-    }
-
-    fn workers(chain: &Chain) -> Arc<Liar> {
-        let inner = chain.workers(2, chain.storage.clone());
-        Arc::new(Liar { inner, lies: Arc::default(), begun: AtomicU64::new(0) })
+        let (workers, liar) = (chain.workers(2, chain.storage.clone()), Arc::<Liar>::default());
+        let host = Host::start(Arc::new(Hooked::new(workers.clone(), liar.clone())));
+        let network = Proxy::start(host.address, host.runtime.handle());
+        Self { workers, liar, network, host, running: true }
     }
 
     pub fn endpoint(&self) -> String {
@@ -107,22 +44,24 @@ impl Pod {
         if std::mem::take(&mut self.running) {
             self.network.set(Network::Cut);
             self.host.stop();
-            self.api.inner.stop();
+            self.workers.stop();
         }
     }
 
     /// It starts again, if it is not running.
     pub fn revive(&mut self, chain: &Chain) {
         if !std::mem::replace(&mut self.running, true) {
-            self.api = Self::workers(chain);
-            self.host.start_again(self.api.clone());
+            self.workers = chain.workers(2, chain.storage.clone());
+            self.liar = Arc::default();
+            let api = Hooked::new(self.workers.clone(), self.liar.clone());
+            self.host.start_again(Arc::new(api));
         }
         self.network.set(Network::Works);
     }
 
     /// The shards whose tries it holds as of this block.
     pub fn holds(&self, block: B256) -> ShardSet {
-        let status = self.api.status().unwrap_or_default();
+        let status = self.workers.status().unwrap_or_default();
         if status.tip == Some(block) { status.shards } else { ShardSet::EMPTY }
     }
 }

@@ -1,13 +1,11 @@
 //! Connections that are cut, hosts that vanish, servers that start again.
 
-use crate::{
-    network::{Network, Proxy},
-    scripted::{Event, Host, Scripted, begin, roots, update, wait_until},
-};
+use crate::scripted::{Event, Host, Scripted, begin, roots, update, wait_until};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tandem_cluster_tests::network::{Network, Proxy};
 use tandem_multiproof_workers::grpc::{Client, ClientConfig};
 use tandem_proto::multiproof::{Error, ProofApi};
 use tokio::runtime::Runtime;
@@ -19,7 +17,7 @@ const SOON: Duration = Duration::from_secs(8);
 fn a_cut_fails_the_open_block_and_the_next_one_finds_a_connection() {
     let workers = Arc::new(Scripted::default());
     let host = Host::start(workers.clone());
-    let network = Proxy::start(host.address, &host.runtime);
+    let network = Proxy::start(host.address, host.runtime.handle());
     let client = host.client_at(network.address, ClientConfig::default());
     for number in 1..6 {
         let started = Instant::now();
@@ -44,7 +42,7 @@ fn a_cut_fails_the_open_block_and_the_next_one_finds_a_connection() {
 fn a_cut_while_roots_are_awaited_ends_the_wait() {
     let workers = Arc::new(Scripted::default());
     let host = Host::start(workers.clone());
-    let network = Proxy::start(host.address, &host.runtime);
+    let network = Proxy::start(host.address, host.runtime.handle());
     let client = host.client_at(network.address, ClientConfig::default());
     let started = Instant::now();
     let session = client.begin(begin(1)).unwrap();
@@ -62,7 +60,7 @@ fn a_cut_while_roots_are_awaited_ends_the_wait() {
 fn a_host_that_vanished_is_noticed_by_its_silence() {
     let workers = Arc::new(Scripted::default());
     let host = Host::start(workers.clone());
-    let network = Proxy::start(host.address, &host.runtime);
+    let network = Proxy::start(host.address, host.runtime.handle());
     let config = ClientConfig { keep_alive_ms: 100, ..ClientConfig::default() };
     let client = host.client_at(network.address, config);
     let session = client.begin(begin(1)).unwrap();

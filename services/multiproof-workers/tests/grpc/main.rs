@@ -3,8 +3,6 @@
 
 mod contract;
 mod losses;
-#[path = "../../../storage-writer/tests/common/network.rs"]
-mod network;
 mod real;
 mod remote_storage;
 mod scripted;

@@ -1,11 +1,11 @@
 //! Workers whose storage-writer is in another process.
 
 use crate::{
-    network::{Network, Proxy},
     scripted::wait_until,
     support::{Chain, Random, prove, state_root},
 };
 use std::sync::Arc;
+use tandem_cluster_tests::network::{Network, Proxy};
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_proto::{multiproof::Error, storage};
 use tandem_storage_writer::grpc::{Client, ClientConfig, Server};
@@ -27,7 +27,7 @@ impl Remote {
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         runtime.spawn(Server::new(chain.storage.clone()).serve(listener, stop.clone()));
-        let network = Proxy::start(address, &runtime);
+        let network = Proxy::start(address, runtime.handle());
         let endpoint = format!("http://{}", network.address);
         // A busy machine is no reason to fail.
         let config = ClientConfig {

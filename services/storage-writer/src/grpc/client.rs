@@ -17,7 +17,7 @@ use tandem_proto::{
     access::STORAGE_WRITER,
     convert::ERROR_METADATA,
     storage::{
-        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState, Result,
+        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, ReadState, Result,
         StateValues, StorageApi, TransactionPlace, TrieNodes,
     },
     wire::storage_writer::v1::{self, storage_writer_server::SERVICE_NAME},
@@ -85,6 +85,8 @@ pub struct Client {
     reads: Together,
     tenure: Arc<Tenure>,
     diffs: mpsc::Sender<Handed>,
+    /// Cancelled when no call is to wait any more.
+    stopped: CancellationToken,
     _stop: DropGuard,
 }
 
@@ -116,9 +118,9 @@ impl Client {
                 () = held.keep(&keeper) => {}
             }
         });
-        let (runtime, _stop) = (runtime.clone(), stop.drop_guard());
-        let reads = Together::default();
-        Ok(Arc::new(Self { remote, runtime, reads, tenure, diffs, _stop }))
+        let (runtime, stopped) = (runtime.clone(), CancellationToken::new());
+        let (reads, _stop) = (Together::default(), stop.drop_guard());
+        Ok(Arc::new(Self { remote, runtime, reads, tenure, diffs, stopped, _stop }))
     }
 
     /// Whether there is a connection now.
@@ -135,6 +137,14 @@ impl Client {
     /// Lets others have the right to write at once. Waits for the answer, like all calls.
     pub fn release_epoch(&self) {
         self.runtime.block_on(self.tenure.release(&self.remote));
+    }
+
+    /// Ends the calls that wait and refuses all later ones, as [`Error::Unavailable`]; others may have the
+    /// right to write at once. To be called before the runtime ends: a call that still waits then
+    /// panics. Waits for an answer itself, two seconds at most.
+    pub fn stop(&self) {
+        self.stopped.cancel();
+        self.release_epoch();
     }
 
     fn read(&self, name: &'static str) -> Manner {
@@ -155,7 +165,15 @@ impl Client {
     where
         F: Future<Output = Result<A, Status>>,
     {
-        self.runtime.block_on(self.remote.ask(manner, request.into(), send))
+        let answer = self.remote.ask(manner, request.into(), send);
+        self.runtime.block_on(async {
+            tokio::select! {
+                // Looked at first, so that nothing of a call touches a runtime that ends.
+                biased;
+                () = self.stopped.cancelled() => Err(Error::Unavailable("stopping".to_owned())),
+                answer = answer => answer,
+            }
+        })
     }
 }
 

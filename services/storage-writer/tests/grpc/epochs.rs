@@ -101,7 +101,13 @@ fn what_an_executor_left_unproven_is_not_known_to_the_next_one() {
     let shards: Vec<_> = tandem_primitives::Shard::all().collect();
     writer.put_trie_diff(wrong.id.hash, &shards, diff).unwrap();
 
-    writer.acquire_epoch("second").unwrap();
-    let pending: Vec<_> = writer.pending().unwrap().iter().map(|block| block.id).collect();
-    assert_eq!(pending, good.iter().map(|block| block.id).collect::<Vec<_>>());
+    let second = writer.acquire_epoch("second").unwrap();
+    let pending = || writer.pending().unwrap().iter().map(|block| block.id).collect::<Vec<_>>();
+    let all: Vec<_> = good.iter().map(|block| block.id).collect();
+    assert_eq!(pending(), all);
+    // Nor is what the next one leaves, beside what was proven before.
+    writer.commit(second, wrong).unwrap();
+    assert_eq!(pending().len(), all.len() + 1);
+    writer.acquire_epoch("third").unwrap();
+    assert_eq!(pending(), all);
 }

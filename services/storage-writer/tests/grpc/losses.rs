@@ -2,10 +2,10 @@
 
 use crate::{
     host::{Host, patient, wait_until},
-    network::{Network, Proxy},
     scripted::{Scripted, base, block},
 };
-use std::{sync::Arc, thread};
+use std::{sync::Arc, thread, time::Duration};
+use tandem_cluster_tests::network::{Network, Proxy};
 use tandem_primitives::B256;
 use tandem_proto::storage::{BlockRef, Epoch, Error, Forkchoice, ReadState, Result, StorageApi};
 use tandem_storage_writer::grpc::{Client, ClientConfig};
@@ -70,7 +70,7 @@ struct Lost {
 fn a_call_that_lost_its_connection_is_made_once_more() {
     let storage = Arc::new(Scripted::default());
     let host = Host::start(storage.clone());
-    let network = Proxy::start(host.address, &host.runtime);
+    let network = Proxy::start(host.address, host.runtime.handle());
     let client = host.client_at(network.address, patient());
     for name in REPEATED {
         let lost = lose(&storage, &network, &client, name);
@@ -82,7 +82,7 @@ fn a_call_that_lost_its_connection_is_made_once_more() {
 fn an_epoch_is_never_asked_for_twice() {
     let storage = Arc::new(Scripted::default());
     let host = Host::start(storage.clone());
-    let network = Proxy::start(host.address, &host.runtime);
+    let network = Proxy::start(host.address, host.runtime.handle());
     let client = host.client_at(network.address, patient());
     let lost = lose(&storage, &network, &client, "acquire_epoch");
     assert!(matches!(lost.answer, Err(Error::Unavailable(_))));
@@ -130,7 +130,7 @@ fn nobody_there_is_said() {
 fn a_host_that_vanished_is_noticed_by_its_silence() {
     let storage = Arc::new(Scripted::default());
     let host = Host::start(storage.clone());
-    let network = Proxy::start(host.address, &host.runtime);
+    let network = Proxy::start(host.address, host.runtime.handle());
     let config = ClientConfig { keep_alive_ms: 200, reconnect_wait_ms: 300, ..patient() };
     let client = host.client_at(network.address, config);
     wait_until(|| client.is_connected());
@@ -179,6 +179,27 @@ fn trie_diffs_keep_nobody_waiting_whatever_becomes_of_them() {
     put();
     wait_until(|| storage.count("put_trie_diff") >= 6);
     assert_eq!(storage.count("put_trie_diff"), 6);
+}
+
+#[test]
+fn a_client_that_is_stopped_has_no_call_that_outlives_its_runtime() {
+    let storage = Arc::new(Scripted::default());
+    let host = Host::start(storage.clone());
+    let runtime = Runtime::new().unwrap();
+    let endpoint = format!("http://{}", host.address);
+    let client = Client::connect(&endpoint, patient(), runtime.handle()).unwrap();
+    storage.hold(Some("checkpoint"));
+    let asking = client.clone();
+    let held = thread::spawn(move || call(&*asking, "checkpoint"));
+    wait_until(|| storage.count("checkpoint") == 1);
+    client.stop();
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    let stopping = Error::Unavailable("stopping".to_owned());
+    assert_eq!(held.join().expect("it does not panic"), Err(stopping.clone()));
+    for name in REPEATED.into_iter().chain(["acquire_epoch"]) {
+        assert_eq!(call(&*client, name), Err(stopping.clone()), "{name}");
+    }
+    storage.hold(None);
 }
 
 #[test]

@@ -10,8 +10,6 @@ mod errors;
 mod histories;
 mod host;
 mod losses;
-#[path = "../common/network.rs"]
-mod network;
 #[path = "../common/readers.rs"]
 mod readers;
 mod roles;

@@ -1,0 +1,122 @@
+//! Processes of a cluster are killed and paused while payloads flow, their connections are reset, a
+//! worker lies, the disk is full: the chain goes on by itself, no block that was answered VALID is
+//! lost, and no verdict is wrong.
+//!
+//! All of it, for the table in docs/cluster.md:
+//!
+//! ```text
+//! cargo test --release --locked --workspace --test faults -- --ignored --nocapture
+//! ```
+//!
+//! `TANDEM_ROUNDS` says how often (20), `TANDEM_SEED` which moments.
+
+#![allow(clippy::unwrap_used)]
+
+mod disk;
+mod liar;
+mod replay;
+mod table;
+mod through_six;
+mod through_wires;
+
+use std::{path::Path, time::Duration};
+use table::Table;
+use tandem_bus_tests::NatsServer;
+use through_six::{Fault, Nats};
+use tokio::sync::{Mutex, MutexGuard};
+
+const SERVICES: [&str; 6] = [
+    "storage-writer",
+    "blob-validator",
+    "peer-table",
+    "multiproof-worker",
+    "executor",
+    "discovery",
+];
+
+/// How long a process is paused, NATS is away and the disk is full, in the long form.
+const PAUSE: Duration = Duration::from_secs(3);
+/// The same where nobody wants to wait.
+const SHORT_PAUSE: Duration = Duration::from_secs(1);
+
+fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_tandem"))
+}
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn seed() -> u64 {
+    number("TANDEM_SEED", 30_007)
+}
+
+/// One cluster at a time: another one beside it would be a fault of its own.
+async fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::const_new(());
+    ALONE.lock().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_lives_through_the_death_and_the_pause_of_each_service() {
+    let _alone = alone().await;
+    let mut faults: Vec<_> = SERVICES.into_iter().map(Fault::Kill).collect();
+    faults.extend(["storage-writer", "multiproof-worker", "executor"].map(Fault::Pause));
+    faults.push(Fault::KillNats);
+    let mut table = Table::default();
+    let nats = NatsServer::start().map_or(Nats::None, Nats::Runs);
+    through_six::run(seed(), nats, &faults, SHORT_PAUSE, &mut table).await;
+    eprintln!("{table}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_whose_nats_never_comes_lives_through_the_death_of_those_on_the_way() {
+    let _alone = alone().await;
+    let Some(nats) = NatsServer::stopped() else { return };
+    let mut table = Table::default();
+    let faults = ["storage-writer", "multiproof-worker", "executor"].map(Fault::Kill);
+    through_six::run(seed(), Nats::NeverComes(nats), &faults, SHORT_PAUSE, &mut table).await;
+    eprintln!("{table}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_executor_lives_through_resets_of_its_connections_and_a_full_disk() {
+    let _alone = alone().await;
+    let mut table = Table::default();
+    through_wires::run(seed(), SHORT_PAUSE, &mut table).await;
+    eprintln!("{table}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_lies_makes_no_block_invalid() {
+    let _alone = alone().await;
+    let mut table = Table::default();
+    assert_eq!(liar::run(seed(), 2, &mut table).await, 2);
+    eprintln!("{table}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes the better part of an hour"]
+async fn all_faults_at_least_twenty_times() {
+    let _alone = alone().await;
+    let (seed, rounds) = (seed(), number("TANDEM_ROUNDS", 20));
+    let mut faults: Vec<_> = SERVICES.into_iter().map(Fault::Kill).collect();
+    faults.extend(SERVICES.map(Fault::Pause));
+    faults.push(Fault::KillNats);
+    let deaths = SERVICES.map(Fault::Kill);
+    let (mut table, mut lies) = (Table::default(), 0);
+    for round in 0..rounds {
+        let seed = seed + round;
+        let nats = NatsServer::start().map_or(Nats::None, Nats::Runs);
+        through_six::run(seed, nats, &faults, PAUSE, &mut table).await;
+        if let Some(nats) = NatsServer::stopped() {
+            through_six::run(seed, Nats::NeverComes(nats), &deaths, PAUSE, &mut table).await;
+        }
+        through_wires::run(seed, PAUSE, &mut table).await;
+        if lies < rounds {
+            lies += liar::run(seed, rounds - lies, &mut table).await;
+        }
+        // After each round: a run that is ended has a result too.
+        eprintln!("after {} rounds from seed {}\n{table}", round + 1, seed - round);
+    }
+}

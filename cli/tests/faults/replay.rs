@@ -1,0 +1,141 @@
+//! A replay of recorded blocks while something happens to those who process them.
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde_json::json;
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use tandem_cluster_tests::{
+    Client, Corpus, Endpoints, Process, Recorded, last_lines, send_head, send_payload,
+};
+use tokio::time::sleep;
+
+/// Longest time without a verdict. Generous: the machine may be busy with other things.
+const RECOVERY_MAX: Duration = Duration::from_secs(60);
+/// Between two attempts.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// The demo corpus, block by block, as a consensus client sends it.
+pub struct Replay {
+    corpus: Corpus,
+    blocks: Vec<Recorded>,
+    endpoints: Endpoints,
+    engine: Client,
+    folder: PathBuf,
+    /// Blocks that were answered VALID.
+    valid: usize,
+    pub rng: StdRng,
+    label: String,
+    /// What was answered instead of a verdict since the last fault.
+    pub errors: Vec<String>,
+}
+
+impl Replay {
+    /// A replay to this executor; `folder` is where the logs are, to be shown when it fails.
+    pub fn new(seed: u64, endpoints: &Endpoints, folder: &Path) -> Self {
+        let corpus = Corpus::demo();
+        Self {
+            blocks: corpus.payloads().collect(),
+            corpus,
+            endpoints: endpoints.clone(),
+            engine: endpoints.engine(),
+            folder: folder.to_owned(),
+            valid: 0,
+            rng: StdRng::seed_from_u64(seed),
+            label: format!("seed {seed}, calm"),
+            errors: Vec::new(),
+        }
+    }
+
+    /// Blocks that are left.
+    pub fn left(&self) -> usize {
+        self.blocks.len() - self.valid
+    }
+
+    /// Sends the next block and makes it the head, as often as it takes.
+    pub async fn advance(&mut self) {
+        let block = &self.blocks[self.valid];
+        let end = Instant::now() + RECOVERY_MAX;
+        let mut sent = false;
+        loop {
+            let result = match sent {
+                false => send_payload(&mut self.engine, block).await,
+                true => send_head(&mut self.engine, block.hash).await,
+            };
+            match result {
+                Ok(()) if sent => break,
+                Ok(()) => sent = true,
+                Err(error) => {
+                    let late = Instant::now() >= end;
+                    assert!(!late, "{}: {error}\n{}", self.label, last_lines(&self.folder));
+                    self.errors.push(error);
+                    sleep(RETRY).await;
+                }
+            }
+        }
+        self.valid += 1;
+    }
+
+    /// A few blocks in peace, or none.
+    pub async fn calm(&mut self, blocks_max: usize) {
+        for _ in 0..self.rng.random_range(0..=blocks_max) {
+            self.advance().await;
+        }
+    }
+
+    /// A fault at a random moment of a block, and the blocks after it; how long it took from the
+    /// beginning of the fault until two more were there.
+    pub async fn suffer(&mut self, fault: &str, strike: impl Future<Output = ()>) -> Duration {
+        self.label = format!("{fault} at block {}", self.valid + 1);
+        eprintln!("{}", self.label);
+        self.errors.clear();
+        let block = self.blocks[self.valid].clone();
+        let moment = Duration::from_micros(self.rng.random_range(0..150_000));
+        let mut caller = self.endpoints.engine();
+        let work = tokio::spawn(async move {
+            // What comes of it may be lost with the fault; an answer that comes counts.
+            let valid = send_payload(&mut caller, &block).await.is_ok();
+            valid && send_head(&mut caller, block.hash).await.is_ok()
+        });
+        sleep(moment).await;
+        let begun = Instant::now();
+        let recovered = async {
+            work.await.unwrap();
+            self.advance().await;
+            self.advance().await;
+            begun.elapsed()
+        };
+        // The fault may last longer than that.
+        let (took, ()) = tokio::join!(recovered, strike);
+        self.advance().await;
+        self.assert_all_there().await;
+        took
+    }
+
+    async fn assert_all_there(&mut self) {
+        let mut http = self.endpoints.http();
+        for block in &self.blocks[..self.valid] {
+            let header = http.call("eth_getBlockByHash", json!([block.hash, false])).await.unwrap();
+            assert_eq!(header["hash"], json!(block.hash), "{}: a valid block is lost", self.label);
+        }
+    }
+
+    /// The blocks that are left; the head is the corpus' then.
+    pub async fn finish(&mut self) {
+        while self.left() > 0 {
+            self.advance().await;
+        }
+        self.assert_all_there().await;
+        let latest = json!(["latest", false]);
+        let head = self.endpoints.http().call("eth_getBlockByNumber", latest).await.unwrap();
+        assert_eq!(head["hash"], json!(self.corpus.head_hash), "{}", self.label);
+        assert_eq!(head["stateRoot"], json!(self.corpus.head_state_root), "{}", self.label);
+    }
+
+    /// What is written is right, once nobody writes any more.
+    pub fn verify(&self) {
+        let (status, text) = Process::verify(crate::binary(), &self.folder);
+        assert!(status.success(), "{}: {status}\n{text}", self.label);
+    }
+}

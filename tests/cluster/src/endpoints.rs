@@ -1,0 +1,74 @@
+//! Where an executor in another process is called, and the two calls that a chain grows by.
+
+use crate::{
+    client::{Client, RpcError, decode_status},
+    corpus::Recorded,
+};
+use alloy_primitives::B256;
+use serde_json::{Value, json};
+use std::{net::SocketAddr, path::PathBuf};
+use tandem_auth::Secret;
+
+/// The two ports of an executor.
+#[derive(Clone, Debug)]
+pub struct Endpoints {
+    engine: SocketAddr,
+    http: SocketAddr,
+    secret: PathBuf,
+}
+
+impl Endpoints {
+    /// The Engine API, the port without tokens, and the file with the secret of the tokens.
+    pub fn new(engine: SocketAddr, http: SocketAddr, secret: PathBuf) -> Self {
+        Self { engine, http, secret }
+    }
+
+    /// A new caller of the Engine API.
+    pub fn engine(&self) -> Client {
+        Client::new(self.engine, Some(Secret::load(&self.secret).expect("there is a secret")))
+    }
+
+    /// A new caller of the port without tokens.
+    pub fn http(&self) -> Client {
+        Client::new(self.http, None)
+    }
+}
+
+/// Sends a block once.
+///
+/// # Errors
+/// Why there is no verdict: to be sent again. Any other verdict than VALID ends the test, but SYNCING.
+pub async fn send_payload(engine: &mut Client, block: &Recorded) -> Result<(), String> {
+    let answer = engine.try_call(&block.method, block.params.clone()).await?;
+    let status = decode_status(retriable(answer)?);
+    if status.status == "SYNCING" {
+        return Err("SYNCING".to_owned());
+    }
+    assert_eq!(status.verdict(), ("VALID", Some(block.hash)), "{status:?}");
+    Ok(())
+}
+
+/// Makes a block the head, once.
+///
+/// # Errors
+/// As [`send_payload`].
+pub async fn send_head(engine: &mut Client, head: B256) -> Result<(), String> {
+    let state = json!({
+        "headBlockHash": head, "safeBlockHash": B256::ZERO, "finalizedBlockHash": B256::ZERO,
+    });
+    let answer = engine.try_call("engine_forkchoiceUpdatedV3", json!([state, null])).await?;
+    let status = decode_status(retriable(answer)?["payloadStatus"].clone());
+    if status.status == "SYNCING" {
+        return Err("SYNCING".to_owned());
+    }
+    assert_eq!(status.verdict(), ("VALID", Some(head)), "{status:?}");
+    Ok(())
+}
+
+/// The result; an error of the server may pass, any other ends the test.
+fn retriable(answer: Result<Value, RpcError>) -> Result<Value, String> {
+    answer.map_err(|error| {
+        assert_eq!(error.code, -32000, "{error:?}");
+        format!("{error:?}")
+    })
+}

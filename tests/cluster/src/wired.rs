@@ -1,0 +1,155 @@
+//! An executor and those that it calls, each a process of its own, with a network before each of these
+//! that a test can disturb.
+
+use crate::{endpoints::Endpoints, network::Proxy, running::Running};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+};
+use tokio::runtime::Handle;
+
+/// How they are started.
+pub struct Wiring<'a> {
+    /// The `tandem` binary.
+    pub binary: &'a Path,
+    /// Where logs, the secret and the settings go; the database is in `data` below it.
+    pub folder: &'a Path,
+    /// The genesis of the chain.
+    pub genesis: &'a Path,
+    /// Settings of the executor, as a configuration file has them.
+    pub settings: &'a str,
+    /// A NATS server.
+    pub nats: Option<SocketAddr>,
+    /// Where the networks run.
+    pub runtime: &'a Handle,
+}
+
+/// The processes. Nobody starts one again that has died: none of them is to.
+pub struct Wired {
+    /// In the order in which they are stopped: callers before those that they call.
+    processes: Vec<(&'static str, Running)>,
+    networks: Vec<(&'static str, Proxy)>,
+    /// Where the executor is called.
+    pub endpoints: Endpoints,
+}
+
+impl Wired {
+    /// Makes a database and starts them. `more` is told where storage-writer takes calls and gives the
+    /// workers that the executor is to use too.
+    pub fn start(wiring: &Wiring<'_>, more: impl FnOnce(SocketAddr) -> Vec<String>) -> Self {
+        let Wiring { binary, folder, genesis, settings, nats, runtime } = *wiring;
+        let data = folder.join("data");
+        let data = data.to_str().unwrap();
+        let (secret, config) = (folder.join("jwt.hex"), folder.join("tandem.toml"));
+        std::fs::write(&config, settings).unwrap();
+        let init = Command::new(binary)
+            .args(["init", "--datadir", data, "--genesis"])
+            .arg(genesis)
+            .output()
+            .unwrap();
+        assert!(init.status.success(), "{init:?}");
+
+        let mut networks = Vec::new();
+        let mut wire = |name, address: SocketAddr| {
+            let network = Proxy::start(address, runtime);
+            let address = network.address;
+            networks.push((name, network));
+            address
+        };
+        let run = |name: &str, flags: &[&str], more: Vec<String>| {
+            let words = std::iter::once(&name).chain(flags).map(|&word| word.to_owned());
+            let arguments = words.chain(more);
+            Running::start(binary, folder, name, arguments)
+        };
+        let bus = |address: SocketAddr| vec!["--nats".to_owned(), format!("nats://{address}")];
+
+        let own = nats.map(bus).unwrap_or_default();
+        let mut storage = run("storage-writer", &["--grpc.port", "0", "--datadir", data], own);
+        let storage_address = calls_at(&mut storage);
+        // Not told of NATS, on which it would say where it is to be reached directly.
+        let own = vec!["--storage-writer".to_owned(), format!("http://{storage_address}")];
+        let mut worker = run("multiproof-worker", &["--grpc.port", "0"], own);
+        let mut blobs = run("blob-validator", &["--grpc.port", "0"], Vec::new());
+
+        let workers = [format!("http://{}", wire("multiproof-worker", calls_at(&mut worker)))];
+        let mut own = Vec::new();
+        for worker in workers.into_iter().chain(more(storage_address)) {
+            own.extend(["--worker".to_owned(), worker]);
+        }
+        for (name, address) in
+            [("storage-writer", storage_address), ("blob-validator", calls_at(&mut blobs))]
+        {
+            own.extend([format!("--{name}"), format!("http://{}", wire(name, address))]);
+        }
+        own.extend(nats.map(|nats| bus(wire("nats", nats))).unwrap_or_default());
+        let (jwt, config) = (secret.to_str().unwrap(), config.to_str().unwrap());
+        let ports = ["--authrpc.port", "0", "--http.port", "0"];
+        let files = ["--authrpc.jwtsecret", jwt, "--config", config];
+        let mut executor = run("executor", &[ports, files].concat(), own);
+        let mut port = |name: &str| -> SocketAddr {
+            let mark = format!("listening port=\"{name}\" address=");
+            executor.says(&mark).parse().unwrap()
+        };
+        let (engine, http) = (port("engine"), port("http"));
+        executor.says("this executor has the right to ");
+        let processes = vec![
+            ("executor", executor),
+            ("multiproof-worker", worker),
+            ("blob-validator", blobs),
+            ("storage-writer", storage),
+        ];
+        Self { processes, networks, endpoints: Endpoints::new(engine, http, secret) }
+    }
+
+    /// Those that the executor has a connection to.
+    pub fn peers(&self) -> impl Iterator<Item = &'static str> {
+        self.networks.iter().map(|(name, _)| *name)
+    }
+
+    /// Resets the connections between the executor and one of these; gives how many there were.
+    pub fn reset(&self, peer: &str) -> usize {
+        let network = self.networks.iter().find(|(name, _)| *name == peer);
+        network.expect("a peer of the executor").1.reset()
+    }
+
+    /// What a process has written.
+    pub fn log(&self, process: &str) -> String {
+        let process = self.processes.iter().find(|(name, _)| *name == process);
+        process.expect("one of the processes").1.log()
+    }
+
+    /// Stops them; all of them must still have been there.
+    pub fn stop(self) {
+        for (name, mut process) in self.processes {
+            let (status, _) = process.terminate();
+            assert!(status.success(), "{name}: {status}\n{}", process.log());
+        }
+    }
+}
+
+/// Where a process takes calls.
+fn calls_at(process: &mut Running) -> SocketAddr {
+    process.says("listening port=\"grpc\" address=").parse().unwrap()
+}
+
+/// The log files in a folder and in its data directory, the last lines of each.
+pub fn last_lines(folder: &Path) -> String {
+    const LINES: usize = 40;
+    let mut files: Vec<PathBuf> = [folder.to_owned(), folder.join("data/logs")]
+        .into_iter()
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .collect();
+    files.sort();
+    let mut text = String::new();
+    for file in files {
+        let log = std::fs::read_to_string(&file).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        let end = lines[lines.len().saturating_sub(LINES)..].join("\n");
+        text += &format!("== {}\n{end}\n", file.display());
+    }
+    text
+}
