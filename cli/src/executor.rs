@@ -17,9 +17,15 @@ pub struct Args {
     /// [default: those that are heard of over NATS]
     #[arg(long = "worker", value_name = "URL", value_delimiter = ',')]
     workers: Vec<String>,
-    /// The blob-validator that verifies blobs
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9603")]
-    blob_validator: String,
+    /// A blob-validator that verifies blobs; may be given several times, or with commas between them. A
+    /// name with several addresses stands for as many, which share the work
+    #[arg(
+        long = "blob-validator",
+        value_name = "URL",
+        value_delimiter = ',',
+        default_value = "http://127.0.0.1:9603"
+    )]
+    blob_validators: Vec<String>,
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
@@ -36,7 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let links = ExecutorLinks {
         storage_writer: args.storage_writer,
         workers: args.workers,
-        blob_validator: args.blob_validator,
+        blob_validators: args.blob_validators,
     };
     args.service.run(config, async move |process, config, telemetry| {
         role::executor(process, config, &ports, &links, client_info(), telemetry).await

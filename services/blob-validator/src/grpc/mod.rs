@@ -8,8 +8,8 @@
 //! ```
 //!
 //! [`Client`] is a [`BlobApi`](tandem_proto::blob_validator::BlobApi) over one connection, made in
-//! the background and made again when it is lost; [`Server`] offers any `BlobApi` to such clients,
-//! beside gRPC's own health service.
+//! the background and made again when it is lost; [`Several`] is one over as many servers as names
+//! lead to; [`Server`] offers any `BlobApi` to such clients, beside gRPC's own health service.
 //!
 //! **Bytes.** A sidecar is written from the blobs where they lie into what the connection sends, and
 //! its blobs are slices of what the other side received: one copy at each end.
@@ -26,8 +26,10 @@ mod client;
 mod codec;
 mod incoming;
 mod server;
+mod several;
 mod timeout;
 
 pub use client::{Client, ClientConfig};
 pub use server::Server;
+pub use several::Several;
 pub use tandem_rpc::EndpointError;

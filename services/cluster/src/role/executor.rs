@@ -46,8 +46,8 @@ pub struct ExecutorLinks {
     pub storage_writer: String,
     /// Workers that are there whether or not the bus tells of them.
     pub workers: Vec<String>,
-    /// blob-validator.
-    pub blob_validator: String,
+    /// Names of blob-validators; one may lead to several.
+    pub blob_validators: Vec<String>,
 }
 
 /// An executor. Its ports are bound at once and answer HTTP 503 until storage-writer has granted it the
@@ -75,7 +75,7 @@ pub async fn executor(
     let settings = storage_writer::ClientConfig { lease_ms, ..Default::default() };
     let storage = storage_writer::Client::connect(&links.storage_writer, settings, &runtime)?;
     let settings = blobs::ClientConfig::default();
-    let blobs = blobs::Client::connect(&links.blob_validator, settings, &runtime)?;
+    let blobs = blobs::Several::connect(&links.blob_validators, settings, &runtime)?;
     // What it loads serves the EVM's precompile, which should not have to in the midst of a block.
     spawn_blocking(Setup::load);
     let policies = LivePolicies::new(config.policies);
