@@ -30,9 +30,10 @@ genesis.json
     - --silent
     - --show-error
     - --location
-    - --proto=https,http
-    - --retry=5
-    - --output=/genesis/{{ include "tandem.genesisFile" $root }}
+    - --retry
+    - "5"
+    - --output
+    - /genesis/{{ include "tandem.genesisFile" $root }}
     - {{ $genesis.url.address | quote }}
   resources: {{- toYaml $genesis.resources | nindent 4 }}
   securityContext: {{- include "tandem.containerSecurity" $root | nindent 4 }}

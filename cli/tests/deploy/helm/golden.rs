@@ -1,6 +1,6 @@
 //! What Helm renders, compared with what it rendered before, so that a change shows in a review.
 
-use super::{CASES, KEPT, MADE, chart, helm, is_up_to_date, run, template, values};
+use super::{CASES, FOR, KEPT, MADE, chart, helm, is_up_to_date, run, template, values};
 use sha2::{Digest, Sha256};
 use std::{fs, path::PathBuf, process::Command};
 
@@ -55,7 +55,7 @@ fn helm_finds_nothing_to_complain_of() {
     let Some(helm) = helm() else { return };
     for case in CASES {
         let mut lint = Command::new(&helm);
-        lint.args(["lint", "--strict", "--values"]).arg(values(case)).arg(chart());
+        lint.args(["lint", "--strict"]).args(FOR).arg("--values").arg(values(case)).arg(chart());
         run(&mut lint).unwrap_or_else(|error| panic!("{case}: {error}"));
     }
 }
@@ -70,7 +70,7 @@ fn a_packaged_chart_renders_the_same() {
     run(&mut package).unwrap();
     let file = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
     let mut command = Command::new(&helm);
-    command.args(["template", "tandem"]).arg(file).args(["--namespace", "chain", "--values"]);
+    command.args(["template", "tandem"]).arg(file).args(FOR).arg("--values");
     let packaged = run(command.arg(values("production"))).unwrap();
     let unpacked = template(&helm, "production", &[]).unwrap();
     assert!(normalized(&packaged) == normalized(&unpacked));

@@ -41,6 +41,9 @@ const CASES: [&str; 7] =
 /// Those of which the repository keeps what Helm renders.
 const KEPT: [&str; 2] = ["minimal", "production"];
 
+/// Namespace and release of Kubernetes: what Helm takes for the cluster's own depends on how it was built.
+const FOR: [&str; 4] = ["--namespace", "chain", "--kube-version", "1.30.0"];
+
 /// Stands for what differs from one rendering to the next.
 const MADE: &str = "made at the install";
 
@@ -71,8 +74,7 @@ fn run(command: &mut Command) -> Result<String, String> {
 /// `helm template` of the chart with the values of a case, and more of them.
 fn template(helm: &Path, case: &str, set: &[&str]) -> Result<String, String> {
     let mut command = Command::new(helm);
-    command.args(["template", "tandem"]).arg(chart()).args(["--namespace", "chain", "--values"]);
-    command.arg(values(case));
+    command.args(["template", "tandem"]).arg(chart()).args(FOR).arg("--values").arg(values(case));
     for value in set {
         command.args(["--set", value]);
     }
