@@ -53,6 +53,11 @@ images-offline: build
 compose-test: images-offline
     cargo test --release --locked --workspace --test deploy -- --ignored --nocapture a_stack
 
+# Check the chart: lint, render, Kubernetes' schemas, and start what it starts (helm/tandem/README.md).
+# A part of `test`; `./dev helm-check` installs more tools to check with
+helm-check *ARGS:
+    cargo test --release --locked --workspace --test deploy -- --nocapture helm:: {{ ARGS }}
+
 # Check formatting
 fmt:
     cargo fmt --all --check

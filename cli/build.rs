@@ -1,5 +1,5 @@
-//! Tells the binary which commit it was made from, for `engine_getClientVersionV1` and
-//! `web3_clientVersion`.
+//! Tells the binary which commit it was made from, for `engine_getClientVersionV1`,
+//! `web3_clientVersion` and `--version`, and in which profile.
 
 use std::process::Command;
 
@@ -14,6 +14,8 @@ fn main() {
     let commit = git(&["rev-parse", "--short=8", "HEAD"]).or_else(told);
     let commit = commit.as_deref().and_then(|commit| commit.get(..8)).unwrap_or("00000000");
     println!("cargo:rustc-env=TANDEM_COMMIT={commit}");
+    let profile = std::env::var("PROFILE").unwrap_or_default();
+    println!("cargo:rustc-env=TANDEM_PROFILE={profile}");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=TANDEM_REVISION");
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {

@@ -17,9 +17,11 @@ pub struct Args {
     /// [default: those that are heard of over NATS]
     #[arg(long = "worker", value_name = "URL", value_delimiter = ',')]
     workers: Vec<String>,
-    /// The blob-validator that verifies blobs [default: http://127.0.0.1:9603, https with --tls.ca]
-    #[arg(long, value_name = "URL")]
-    blob_validator: Option<String>,
+    /// A blob-validator that verifies blobs; may be given several times, or with commas between them. A
+    /// name with several addresses stands for as many, which share the work [default:
+    /// http://127.0.0.1:9603, https with --tls.ca]
+    #[arg(long = "blob-validator", value_name = "URL", value_delimiter = ',')]
+    blob_validators: Vec<String>,
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
@@ -33,10 +35,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.service.load()?;
     args.policies.apply(&mut config.policies)?;
     let ports = args.engine.ports(Path::new(""), None);
+    let mut blob_validators = args.blob_validators;
+    if blob_validators.is_empty() {
+        blob_validators.push(endpoint(None, 9603, &config.tls));
+    }
     let links = ExecutorLinks {
         storage_writer: endpoint(args.storage_writer, 9600, &config.tls),
         workers: args.workers,
-        blob_validator: endpoint(args.blob_validator, 9603, &config.tls),
+        blob_validators,
     };
     args.service.run(config, async move |process, config, telemetry| {
         role::executor(process, config, &ports, &links, client_info(), telemetry).await

@@ -1,10 +1,13 @@
-//! `tandem health`: asks a service on this machine whether it is ready, for container runtimes whose
-//! images have no other program to ask with.
+//! `tandem health`: asks a service whether it is ready, for container runtimes whose images have no
+//! other program to ask with.
 
 use crate::http_client::get_within;
 use anyhow::Context;
-use std::{process::ExitCode, time::Duration};
-use tokio::runtime::Builder;
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+use tokio::{runtime::Builder, time::sleep};
 
 /// Options of `tandem health`.
 #[derive(clap::Args)]
@@ -24,15 +27,31 @@ pub struct Args {
     /// Longest wait for an answer
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     timeout: u64,
+    /// Ask again, for so long, until the answer is one of success
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    wait: u64,
 }
 
-/// Asks once. Anything but an answer with a status of success fails.
+/// Between two questions.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Asks, once or until time is up. Anything but an answer with a status of success fails.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let ready = || format!("http://127.0.0.1:{}/readyz", args.metrics_port);
     let url = args.url.unwrap_or_else(ready);
     let reactor =
         Builder::new_current_thread().enable_all().build().context("start the reactor")?;
-    let answer = reactor.block_on(get_within(&url, Duration::from_secs(args.timeout)))?;
+    let end = Instant::now() + Duration::from_secs(args.wait);
+    let asked = async {
+        loop {
+            let answer = get_within(&url, Duration::from_secs(args.timeout)).await;
+            if answer.is_ok() || Instant::now() + AGAIN_AFTER > end {
+                return answer;
+            }
+            sleep(AGAIN_AFTER).await;
+        }
+    };
+    let answer = reactor.block_on(asked)?;
     eprintln!("{url}: {:.100}", String::from_utf8_lossy(&answer).trim());
     Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,11 @@
 //! `tandem init`: a genesis into an empty data directory.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sha2::{Digest, Sha256};
 use std::{
+    fs::File,
+    io::Read,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -21,10 +24,20 @@ pub struct Args {
     /// genesis it is of: for a step before the start that may come again while the service runs
     #[arg(long)]
     unless_in_use: bool,
+    /// What the genesis file must be, its SHA-256 in hex: for one that was downloaded
+    #[arg(long, value_name = "HEX", value_parser = digest)]
+    sha256: Option<[u8; 32]>,
+}
+
+fn digest(text: &str) -> Result<[u8; 32], String> {
+    const_hex::decode_to_array(text).map_err(|_| "want 64 hex digits".to_owned())
 }
 
 /// Writes the genesis.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(want) = &args.sha256 {
+        check(&args.genesis, want)?;
+    }
     match write(&args.genesis, &args.datadir) {
         Err(error) if args.unless_in_use && is_in_use(&error) => {
             eprintln!("{}: the database is in use, nothing was done", args.datadir.display());
@@ -32,6 +45,29 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         written => written?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses a file that is another one.
+fn check(file: &Path, want: &[u8; 32]) -> anyhow::Result<()> {
+    let context = || format!("read {}", file.display());
+    let mut reader = File::open(file).with_context(context)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match reader.read(&mut buffer).with_context(context)? {
+            0 => break,
+            read => hasher.update(&buffer[..read]),
+        }
+    }
+    let have: [u8; 32] = hasher.finalize().into();
+    ensure!(
+        have == *want,
+        "{}: its SHA-256 is {}, not {}",
+        file.display(),
+        const_hex::encode(have),
+        const_hex::encode(want)
+    );
+    Ok(())
 }
 
 fn is_in_use(error: &anyhow::Error) -> bool {
@@ -65,4 +101,23 @@ fn show(bar: &ProgressBar, progress: Progress) {
     bar.set_message(message);
     bar.set_length(total);
     bar.set_position(position);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_another_one_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("genesis.json");
+        std::fs::write(&file, "abc").unwrap();
+        // FIPS 180-2, appendix B.1.
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        check(&file, &digest(abc).unwrap()).unwrap();
+        std::fs::write(&file, "abd").unwrap();
+        let error = check(&file, &digest(abc).unwrap()).unwrap_err().to_string();
+        assert!(error.contains("genesis.json") && error.contains(abc), "{error}");
+        assert_eq!(digest("ba78").unwrap_err(), "want 64 hex digits");
+    }
 }

@@ -36,7 +36,14 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TANDEM_COMMIT"), ")");
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("TANDEM_COMMIT"),
+    ", ",
+    env!("TANDEM_PROFILE"),
+    ")"
+);
 
 /// An Ethereum execution client of six services that shows whether execution and state-root work
 /// overlap.

@@ -95,7 +95,7 @@ async fn the_demo_corpus_is_valid_where_services_know_each_other_by_certificates
     let folder = TempDir::new().unwrap();
     let more = ["--nats", "none", "--tls"];
     let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &more);
-    let mut engine = six.engine();
+    let mut engine = six.endpoints.engine();
     let mut transactions = 0;
     for (index, block) in corpus.payloads().enumerate() {
         let sent = send_payload(&mut engine, &block).await;

@@ -1,7 +1,9 @@
-//! What stands in `docker-compose.yml` and `deploy/`, against the binary that it is for.
+//! What stands in `docker-compose.yml`, `deploy/` and `helm/`, against the binary that it is for.
 #![allow(clippy::unwrap_used)]
 
 mod compose;
+mod helm;
+mod image;
 mod metrics;
 mod services;
 mod stack;

@@ -123,6 +123,11 @@ fn declared() -> BTreeSet<String> {
     names
 }
 
+/// Whether there is a metric of this name.
+pub fn is_declared(name: &str) -> bool {
+    declared().contains(name)
+}
+
 #[test]
 fn every_metric_of_dashboards_and_rules_is_declared_in_the_code() {
     let declared = declared();
@@ -184,6 +189,19 @@ fn prometheus_asks_every_service_on_the_port_of_the_image() {
             (Some(name), port.into())
         );
     }
+}
+
+/// An alert is of use to someone who is told what to do about it.
+#[test]
+fn every_alert_is_explained() {
+    let manual = text("docs/operations.md");
+    let rules = yaml("deploy/rules.yml");
+    let groups = rules["groups"].as_array().unwrap().iter();
+    let rules = groups.flat_map(|group| group["rules"].as_array().unwrap());
+    let alerts: BTreeSet<_> = rules.filter_map(|rule| rule["alert"].as_str()).collect();
+    let rows = manual.lines().filter_map(|line| line.strip_prefix("| `Tandem")?.split_once('`'));
+    let explained: BTreeSet<_> = rows.map(|(name, _)| format!("Tandem{name}")).collect();
+    assert_eq!(explained.iter().map(String::as_str).collect::<BTreeSet<_>>(), alerts);
 }
 
 /// Prometheus' own opinion: files are well formed, and alerts fire when rules-test.yml says so.

@@ -8,9 +8,11 @@ use crate::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
+    io::{Read, Write},
+    net::TcpListener,
     path::PathBuf,
     process::{Child, Stdio},
-    thread::sleep,
+    thread::{self, sleep},
     time::{Duration, Instant},
 };
 use tandem_cluster_tests::repository;
@@ -178,6 +180,27 @@ fn health_says_whether_a_service_answers() {
     drop(node);
     let said = fails(&url);
     assert!(said.contains(&url), "{said}");
+}
+
+#[test]
+fn health_asks_again_until_a_service_is_ready() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/readyz", listener.local_addr().unwrap());
+    let server = thread::spawn(move || {
+        for status in ["503 Service Unavailable", "200 OK"] {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                request.extend(byte);
+            }
+            write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        }
+    });
+    let said = succeeds(tandem().args(["health", &url, "--wait", "60"]));
+    assert!(said.contains("/readyz: ok"), "{said}");
+    server.join().unwrap();
 }
 
 #[test]

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! [`Client`] is a [`BlobApi`](tandem_proto::blob_validator::BlobApi) over one connection, made in
-//! the background and made again when it is lost; [`Server`] offers any `BlobApi` to such clients,
-//! beside gRPC's own health service.
+//! the background and made again when it is lost; [`Several`] is one over as many servers as names
+//! lead to; [`Server`] offers any `BlobApi` to such clients, beside gRPC's own health service.
 //!
 //! **Bytes.** A sidecar is sent from the blobs where they lie, and its blobs are slices of what the
 //! other side received: one copy, there. One that the service seems to know is first asked for by
@@ -28,6 +28,7 @@ mod client;
 mod gathered;
 mod incoming;
 mod server;
+mod several;
 mod timeout;
 
 /// The call whose message is a sidecar.
@@ -35,4 +36,5 @@ const VALIDATE: &str = "/tandem.blob_validator.v1.BlobValidator/Validate";
 
 pub use client::{Client, ClientConfig};
 pub use server::Server;
+pub use several::Several;
 pub use tandem_rpc::EndpointError;

@@ -46,8 +46,8 @@ pub struct ExecutorLinks {
     pub storage_writer: String,
     /// Workers that are there whether or not the bus tells of them.
     pub workers: Vec<String>,
-    /// blob-validator.
-    pub blob_validator: String,
+    /// Names of blob-validators; one may lead to several.
+    pub blob_validators: Vec<String>,
 }
 
 /// An executor. Its ports are bound at once and answer HTTP 503 until storage-writer has granted it the
@@ -116,7 +116,7 @@ impl Services {
             storage_writer::ClientConfig { lease_ms, identity: known, ..Default::default() };
         let storage = storage_writer::Client::connect(&links.storage_writer, settings, &runtime)?;
         let settings = blobs::ClientConfig { identity: identity.clone(), ..Default::default() };
-        let blobs = blobs::Client::connect(&links.blob_validator, settings, &runtime)?;
+        let blobs = blobs::Several::connect(&links.blob_validators, settings, &runtime)?;
         let policies = LivePolicies::new(config.policies);
         let (proof, local) = fleet(process, config, links, identity, &storage, &policies)?;
         let deps = Deps {

@@ -1,0 +1,178 @@
+//! A machine that stands for a cluster: what manifests name, in terms of files and loopback addresses.
+//!
+//! Each pod gets an address of its own in 127.0.0.0/8, so that all ports are those of the manifests.
+//! What is rewritten of a container's arguments and variables is where things are, and nothing else:
+//! mounted folders, names of services, and `0.0.0.0`, which is the pod's address.
+
+use super::{MADE, Objects, list, selects, text};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use serde_json::Value;
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    fs,
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+};
+use tempfile::TempDir;
+
+/// Contents of a ConfigMap or Secret by key.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// The machine.
+pub struct Local {
+    pub objects: Objects,
+    folder: TempDir,
+    network: [u8; 2],
+    addresses: Cell<u8>,
+    /// What ConfigMaps and Secrets hold instead of what the manifests say, or that they say nothing of.
+    given: BTreeMap<String, Files>,
+    /// Address of the first pod of each component.
+    components: BTreeMap<String, Ipv4Addr>,
+}
+
+impl Local {
+    /// A machine for these manifests, with these ConfigMaps and Secrets in the place of theirs.
+    pub fn new(objects: Objects, given: BTreeMap<String, Files>) -> Self {
+        let network = loop {
+            let network = [rand::random_range(64..=126), rand::random()];
+            let [a, b] = network;
+            // Taken by another test that runs beside this one?
+            if TcpListener::bind((Ipv4Addr::new(127, a, b, 1), 9100)).is_ok() {
+                break network;
+            }
+        };
+        let folder = TempDir::new().unwrap();
+        let (addresses, components) = (Cell::new(0), BTreeMap::new());
+        let mut local = Self { objects, folder, network, addresses, given, components };
+        let names: Vec<_> =
+            local.objects.workloads().map(|workload| workload.component().to_owned()).collect();
+        for name in names {
+            let address = local.address();
+            local.components.insert(name, address);
+        }
+        local
+    }
+
+    /// Where all files are.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Address of the first pod of a component.
+    pub fn first(&self, component: &str) -> Ipv4Addr {
+        self.components[component]
+    }
+
+    /// An address that no pod has.
+    pub fn address(&self) -> Ipv4Addr {
+        let [a, b] = self.network;
+        self.addresses.set(self.addresses.get() + 1);
+        Ipv4Addr::new(127, a, b, self.addresses.get())
+    }
+
+    /// What stands for a service's name and port, such as `tandem-nats:4222`, in a text.
+    pub fn with_addresses(&self, text_before: &str) -> String {
+        let mut out = text_before.to_owned();
+        for service in self.objects.of_kind("Service") {
+            let name = format!("://{}:", text(&service["metadata"]["name"]));
+            let Some((before, after)) = out.split_once(&name) else { continue };
+            let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+            let (port, rest) = after.split_at(digits);
+            let port: u64 = port.parse().unwrap();
+            let spec = &service["spec"];
+            let served = list(&spec["ports"]).find(|it| it["port"] == port);
+            let served = served.unwrap_or_else(|| panic!("{name} has no port {port}"));
+            let mut workloads = self.objects.workloads();
+            let workload =
+                workloads.find(|it| selects(&spec["selector"], it.labels())).expect("pods");
+            let opened = list(&workload.spec()["containers"][0]["ports"]);
+            let mut opened = opened.filter(|it| it["name"] == served["targetPort"]);
+            let target = opened.next().expect("a port of that name")["containerPort"].as_u64();
+            let (ip, target) = (self.first(workload.component()), target.unwrap());
+            out = format!("{before}://{ip}:{target}{rest}");
+        }
+        out
+    }
+
+    /// Contents of a ConfigMap or Secret.
+    fn files(&self, kind: &str, name: &str) -> Files {
+        if let Some(given) = self.given.get(name) {
+            return given.clone();
+        }
+        let object = self.objects.get(kind, name);
+        let object = object.unwrap_or_else(|| panic!("there is no {kind} {name}"));
+        let data = object["data"].as_object().unwrap().iter();
+        let decode = |value: &str| match kind {
+            "Secret" if value != MADE => BASE64.decode(value).unwrap(),
+            _ => value.as_bytes().to_vec(),
+        };
+        let mut files: Files =
+            data.map(|(key, value)| (key.clone(), decode(text(value)))).collect();
+        if files.values().any(|value| value == MADE.as_bytes()) {
+            make_secrets(&mut files);
+        }
+        files
+    }
+
+    /// Makes the folder of a volume for a pod; what is kept over restarts lies by the pod's name.
+    pub fn volume(&self, pod: &str, ip: Ipv4Addr, volume: &Value) -> PathBuf {
+        let folder = self.folder().join(pod).join(text(&volume["name"]));
+        fs::create_dir_all(&folder).unwrap();
+        let mut sources: Vec<&Value> = list(&volume["projected"]["sources"]).collect();
+        if sources.is_empty() {
+            sources.push(volume);
+        }
+        for source in sources {
+            let (kind, source) = match (&source["configMap"], &source["secret"]) {
+                (Value::Null, Value::Null) => continue,
+                (Value::Null, secret) => ("Secret", secret),
+                (map, _) => ("ConfigMap", map),
+            };
+            let name = source.get("name").or(source.get("secretName")).expect("a name");
+            let files = self.files(kind, text(name));
+            let items: Vec<(String, String)> = match source["items"].as_array() {
+                Some(items) => items
+                    .iter()
+                    .map(|item| (text(&item["key"]).to_owned(), text(&item["path"]).to_owned()))
+                    .collect(),
+                None => files.keys().map(|key| (key.clone(), key.clone())).collect(),
+            };
+            for (key, path) in items {
+                let path = folder.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                let contents =
+                    files.get(&key).unwrap_or_else(|| panic!("{kind} {name} has no {key}"));
+                // A server's configuration names addresses and folders too.
+                let contents = match path.extension().is_some_and(|it| it == "conf") {
+                    true => self.server_config(pod, ip, contents),
+                    false => contents.clone(),
+                };
+                fs::write(path, contents).unwrap();
+            }
+        }
+        folder
+    }
+
+    fn server_config(&self, pod: &str, ip: Ipv4Addr, contents: &[u8]) -> Vec<u8> {
+        let data = self.folder().join(pod).join("data");
+        let contents = String::from_utf8(contents.to_vec()).unwrap();
+        let contents = contents.replace("0.0.0.0", &ip.to_string());
+        contents.replace("\"/data\"", &format!("{data:?}")).into_bytes()
+    }
+}
+
+/// What the chart makes at the install, where the manifests do not have it.
+fn make_secrets(files: &mut Files) {
+    let mut list = String::new();
+    for (key, value) in files.iter_mut() {
+        let random = const_hex::encode(rand::random::<[u8; 32]>());
+        if key != "passwords.conf" {
+            list += &format!("{}_password: {random:?}\n", key.replace('-', "_"));
+        }
+        *value = random.into_bytes();
+    }
+    if let Some(passwords) = files.get_mut("passwords.conf") {
+        *passwords = list.into_bytes();
+    }
+}

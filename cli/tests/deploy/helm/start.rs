@@ -1,0 +1,87 @@
+//! What the chart starts, started: every container's own command, on this machine.
+
+use super::{
+    Objects, SERVICES, golden, helm,
+    local::{Files, Local},
+    pods::{Pod, Programs, run_to_end},
+    template,
+};
+use crate::skipped;
+use flate2::read::MultiGzDecoder;
+use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
+use tandem_bus_tests::nats_server;
+use tandem_cluster_tests::{Corpus, Process, repository};
+
+fn unpacked(file: &Path) -> Vec<u8> {
+    let mut text = Vec::new();
+    MultiGzDecoder::new(File::open(file).unwrap()).read_to_end(&mut text).unwrap();
+    text
+}
+
+/// The demo corpus in the place of the chart's own chain.
+fn demo() -> BTreeMap<String, Files> {
+    let file = |key: &str, contents| Files::from([(key.to_owned(), contents)]);
+    let corpus = repository().join("corpora/demo");
+    BTreeMap::from([
+        ("tandem-genesis".to_owned(), file("genesis.json", unpacked(&Corpus::demo().genesis()))),
+        (
+            "tandem-test".to_owned(),
+            file("payloads.jsonl", unpacked(&corpus.join("payloads.jsonl.gz"))),
+        ),
+    ])
+}
+
+#[test]
+fn the_commands_of_the_chart_become_ready_and_find_the_demo_corpus_valid() {
+    let Some(nats_server) = nats_server() else { return skipped("no nats-server") };
+    let programs = Programs { tandem: env!("CARGO_BIN_EXE_tandem").into(), nats_server };
+    let text = match helm() {
+        Some(helm) => template(&helm, "minimal", &[]).unwrap(),
+        None => golden::kept("minimal"),
+    };
+    let local = Local::new(Objects::parse(&text), demo());
+    // Callers first: nobody has to be there before anybody else.
+    let mut order = SERVICES;
+    order.sort_by_key(|name| ["discovery", "executor", "multiproof-workers"].contains(name));
+    order.reverse();
+    let mut pods = Vec::new();
+    for component in order.into_iter().chain(["nats"]) {
+        let workload = local.objects.workload(component);
+        let replicas = workload.object["spec"]["replicas"].as_u64().unwrap();
+        for index in 0..replicas as usize {
+            let pod = Pod::start(&local, &programs, workload, index);
+            pods.push(pod.expect("a program for the image"));
+        }
+    }
+    for pod in &mut pods {
+        pod.becomes("startupProbe");
+    }
+    for pod in &mut pods {
+        pod.becomes("readinessProbe");
+        assert!(pod.probe("livenessProbe"), "{} is ready and not alive", pod.name);
+    }
+    let said = run_to_end(&local, &programs, local.objects.workload("test"));
+    assert!(said.contains("64 blocks VALID"), "{said}");
+
+    // The workers took part: they were heard of by the addresses that their pods announce.
+    let executor = pods.iter().find(|pod| pod.name.contains("executor")).unwrap();
+    let metrics = crate::get(&format!("{}:9100", executor.ip), "/metrics");
+    let alive =
+        metrics.lines().find_map(|line| line.strip_prefix("tandem_multiproof_workers_alive "));
+    assert_eq!(alive, Some("2"), "{}", executor.log());
+    let alone = metrics.lines().find_map(|line| {
+        line.strip_prefix("tandem_multiproof_workers_fleet_computed_locally_total ")
+    });
+    eprintln!("shards that the executor computed itself: {alone:?}");
+
+    // All of them end by themselves when they are told to, NATS last.
+    let (nats, services): (Vec<_>, Vec<_>) =
+        pods.into_iter().partition(|pod| pod.name.contains("nats"));
+    for mut pod in services {
+        pod.stop();
+    }
+    drop(nats);
+    let data = local.folder().join("tandem-storage-writer-0");
+    let (status, text) = Process::verify(Path::new(env!("CARGO_BIN_EXE_tandem")), &data);
+    assert!(status.success(), "{status}\n{text}");
+}

@@ -1,0 +1,255 @@
+{{/*
+The pod of a service: (dict "root" $ "name" NAME "role" ROLE "service" SETTINGS).
+
+The image's entry point is the binary; what it is told stands in the environment, under the names of
+its flags, so that a flag in extraArgs stands above it.
+*/}}
+{{- define "tandem.pod" -}}
+{{- $root := .root -}}
+{{- $name := .name -}}
+{{- $full := include "tandem.fullname" $root -}}
+metadata:
+  labels:
+    {{- include "tandem.selector" . | nindent 4 }}
+    {{- with .service.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    kubectl.kubernetes.io/default-container: {{ $name }}
+    {{- if $root.Values.config }}
+    # New settings hold from the start on.
+    tandem/settings: {{ include "tandem.settings" $root | sha256sum | trunc 16 | quote }}
+    {{- end }}
+    {{- with .service.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ $full }}-{{ $name }}
+  automountServiceAccountToken: false
+  # The variables of other services would be taken for flags: TANDEM_NATS_PORT, for instance.
+  enableServiceLinks: false
+  terminationGracePeriodSeconds: {{ .service.terminationGracePeriodSeconds }}
+  {{- with .service.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with $root.Values.imagePullSecrets }}
+  imagePullSecrets: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  securityContext: {{- include "tandem.podSecurity" $root | nindent 4 }}
+  {{- if eq $name "storage-writer" }}
+  {{- with include "tandem.genesisContainers" (dict "root" $root "service" .service) | trim }}
+  initContainers: {{- . | nindent 4 }}
+  {{- end }}
+  {{- end }}
+  containers:
+    - name: {{ $name }}
+      image: {{ include "tandem.image" (dict "root" $root "image" .service.image) }}
+      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      args: {{- prepend (default list .service.extraArgs) .role.command | toYaml | nindent 8 }}
+      env: {{- include "tandem.environment" . | nindent 8 }}
+      ports:
+        - { name: metrics, containerPort: {{ include "tandem.metricsPort" $root }} }
+        {{- range $port, $number := .role.ports }}
+        - { name: {{ $port }}, containerPort: {{ $number }} }
+        {{- end }}
+        {{- if eq $name "discovery" }}
+        {{- $port := include "tandem.discoveryPort" $root }}
+        - name: discovery
+          containerPort: {{ $port }}
+          protocol: UDP
+          {{- if eq .service.expose.type "HostPort" }}
+          hostPort: {{ $port }}
+          {{- end }}
+        {{- end }}
+      # Alive as soon as it listens, ready when it can do its work: an executor that stands by for
+      # another one is the one and not the other.
+      startupProbe:
+        httpGet: { path: /livez, port: metrics }
+        periodSeconds: 2
+        failureThreshold: 60
+      readinessProbe:
+        httpGet: { path: /readyz, port: metrics }
+        periodSeconds: 2
+        timeoutSeconds: 2
+        failureThreshold: 2
+      livenessProbe:
+        httpGet: { path: /livez, port: metrics }
+        periodSeconds: 10
+        timeoutSeconds: 5
+        failureThreshold: 6
+      {{- with .service.resources }}
+      resources: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      securityContext: {{- include "tandem.containerSecurity" $root | nindent 8 }}
+      volumeMounts: {{- include "tandem.mounts" . | nindent 8 }}
+  volumes: {{- include "tandem.volumes" . | nindent 4 }}
+  {{- with .service.nodeSelector }}
+  nodeSelector: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .service.tolerations }}
+  tolerations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  affinity:
+    {{- if .service.affinity }}
+    {{- toYaml .service.affinity | nindent 4 }}
+    {{- else }}
+    podAntiAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution:
+        - weight: 100
+          podAffinityTerm:
+            topologyKey: kubernetes.io/hostname
+            labelSelector:
+              matchLabels: {{- include "tandem.selector" . | nindent 16 }}
+    {{- end }}
+  topologySpreadConstraints:
+    {{- if .service.topologySpreadConstraints }}
+    {{- toYaml .service.topologySpreadConstraints | nindent 4 }}
+    {{- else }}
+    - maxSkew: 1
+      topologyKey: topology.kubernetes.io/zone
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector:
+        matchLabels: {{- include "tandem.selector" . | nindent 10 }}
+    {{- end }}
+{{- end -}}
+
+{{- define "tandem.environment" -}}
+{{- $root := .root -}}
+{{- $name := .name -}}
+{{- $full := include "tandem.fullname" $root -}}
+{{- $scheme := include "tandem.scheme" $root -}}
+{{- $bind := $root.Values.bindAddress -}}
+- { name: TANDEM_METRICS_ADDR, value: {{ $bind | quote }} }
+- { name: TANDEM_METRICS_PORT, value: {{ include "tandem.metricsPort" $root | quote }} }
+{{- with .role.ports.grpc }}
+- { name: TANDEM_GRPC_ADDR, value: {{ $bind | quote }} }
+- { name: TANDEM_GRPC_PORT, value: {{ . | quote }} }
+{{- end }}
+{{- if .role.data }}
+- { name: TANDEM_DATADIR, value: /data }
+{{- end }}
+{{- range .role.calls }}
+{{- if ne . "multiproof-workers" }}
+- name: TANDEM_{{ . | upper | replace "-" "_" }}
+  value: {{ $scheme }}://{{ $full }}-{{ . }}:{{ index (include "tandem.roles" $root | fromYaml) . "ports" "grpc" }}
+{{- end }}
+{{- end }}
+{{- if eq $name "executor" }}
+- { name: TANDEM_AUTHRPC_ADDR, value: {{ $bind | quote }} }
+- { name: TANDEM_AUTHRPC_PORT, value: {{ .role.ports.engine | quote }} }
+- { name: TANDEM_AUTHRPC_JWTSECRET, value: /etc/tandem/engine/jwt.hex }
+- { name: TANDEM_HTTP_ADDR, value: {{ $bind | quote }} }
+- { name: TANDEM_HTTP_PORT, value: {{ .role.ports.http | quote }} }
+{{- end }}
+{{- if eq $name "discovery" }}
+- { name: TANDEM_DISCOVERY_ADDR, value: {{ $bind | quote }} }
+- { name: TANDEM_DISCOVERY_PORT, value: {{ include "tandem.discoveryPort" $root | quote }} }
+{{- with .service.network }}
+- { name: TANDEM_NETWORK, value: {{ . | quote }} }
+{{- end }}
+{{- with .service.nat }}
+- { name: TANDEM_NAT, value: {{ . | quote }} }
+{{- end }}
+{{- with .service.bootnodes }}
+- { name: TANDEM_BOOTNODES, value: {{ join "," . | quote }} }
+{{- end }}
+{{- end }}
+{{- if eq $name "multiproof-workers" }}
+# Executors hear of a worker over NATS, by the address of its pod.
+- name: POD_IP
+  valueFrom: { fieldRef: { fieldPath: status.podIP } }
+- name: TANDEM_WORKER_ID
+  valueFrom: { fieldRef: { fieldPath: metadata.name } }
+{{- if eq $bind "::" }}
+- { name: TANDEM_ADVERTISE, value: "{{ $scheme }}://[$(POD_IP)]:{{ .role.ports.grpc }}" }
+{{- else }}
+- { name: TANDEM_ADVERTISE, value: "{{ $scheme }}://$(POD_IP):{{ .role.ports.grpc }}" }
+{{- end }}
+{{- end }}
+{{- with include "tandem.natsUrl" $root }}
+- { name: TANDEM_NATS, value: {{ . | quote }} }
+{{- end }}
+{{- if $root.Values.nats.auth.enabled }}
+- { name: TANDEM_NATS_USER, value: {{ $name }} }
+- { name: TANDEM_NATS_PASSWORD_FILE, value: /etc/tandem/nats/password }
+{{- end }}
+{{- if include "tandem.natsTls" $root }}
+- { name: TANDEM_NATS_TLS_CA_FILE, value: {{ include "tandem.natsTlsFolder" $root }}/ca.crt }
+- { name: TANDEM_NATS_TLS_CERT_FILE, value: {{ include "tandem.natsTlsFolder" $root }}/tls.crt }
+- { name: TANDEM_NATS_TLS_KEY_FILE, value: {{ include "tandem.natsTlsFolder" $root }}/tls.key }
+{{- end }}
+{{- if $root.Values.tls.enabled }}
+- { name: TANDEM__TLS__CA, value: /etc/tandem/tls/ca.crt }
+- { name: TANDEM__TLS__CERT, value: /etc/tandem/tls/tls.crt }
+- { name: TANDEM__TLS__KEY, value: /etc/tandem/tls/tls.key }
+{{- end }}
+{{- if $root.Values.config }}
+- { name: TANDEM_CONFIG, value: /etc/tandem/config/tandem.toml }
+{{- end }}
+{{- with include "tandem.otlp" $root }}
+- { name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }} }
+{{- end }}
+- { name: TANDEM_TRACE_LEVEL, value: {{ $root.Values.tracing.level }} }
+- { name: TANDEM_LOG_FORMAT, value: {{ $root.Values.log.format }} }
+- { name: RUST_LOG, value: {{ $root.Values.log.filter | quote }} }
+{{- with .service.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* "true" where NATS is reached over TLS: ours when everything is, another one when a secret is named. */}}
+{{- define "tandem.natsTls" -}}
+{{- if .Values.nats.enabled -}}{{ if .Values.tls.enabled }}true{{ end }}{{- else -}}{{ if .Values.nats.tlsSecret }}true{{ end }}{{- end -}}
+{{- end -}}
+
+{{- define "tandem.natsTlsFolder" -}}
+{{- if .Values.nats.enabled -}}/etc/tandem/tls{{- else -}}/etc/tandem/nats-tls{{- end -}}
+{{- end -}}
+
+{{- define "tandem.mounts" -}}
+{{- $root := .root -}}
+{{- $mounts := list -}}
+{{- if .role.data }}{{- $mounts = append $mounts (dict "name" "data" "mountPath" "/data") }}{{- end }}
+{{- if $root.Values.config }}{{- $mounts = append $mounts (dict "name" "config" "mountPath" "/etc/tandem/config" "readOnly" true) }}{{- end }}
+{{- if $root.Values.nats.auth.enabled }}{{- $mounts = append $mounts (dict "name" "nats-password" "mountPath" "/etc/tandem/nats" "readOnly" true) }}{{- end }}
+{{- if and (include "tandem.natsTls" $root) (not $root.Values.nats.enabled) }}{{- $mounts = append $mounts (dict "name" "nats-tls" "mountPath" "/etc/tandem/nats-tls" "readOnly" true) }}{{- end }}
+{{- if $root.Values.tls.enabled }}{{- $mounts = append $mounts (dict "name" "tls" "mountPath" "/etc/tandem/tls" "readOnly" true) }}{{- end }}
+{{- if eq .name "executor" }}{{- $mounts = append $mounts (dict "name" "engine" "mountPath" "/etc/tandem/engine" "readOnly" true) }}{{- end }}
+{{- toYaml $mounts }}
+{{- end -}}
+
+{{- define "tandem.volumes" -}}
+{{- $root := .root -}}
+{{- $full := include "tandem.fullname" $root -}}
+{{- $volumes := list -}}
+{{- if $root.Values.config }}
+{{- $volumes = append $volumes (dict "name" "config" "configMap" (dict "name" (printf "%s-config" $full))) }}
+{{- end }}
+{{- if $root.Values.nats.auth.enabled }}
+{{- /* Of the secret with all passwords a service sees its own alone. */}}
+{{- $items := list (dict "key" .name "path" "password") }}
+{{- $volumes = append $volumes (dict "name" "nats-password" "secret" (dict "secretName" (include "tandem.natsSecret" $root) "defaultMode" 288 "items" $items)) }}
+{{- end }}
+{{- if and (include "tandem.natsTls" $root) (not $root.Values.nats.enabled) }}
+{{- $volumes = append $volumes (dict "name" "nats-tls" "secret" (dict "secretName" $root.Values.nats.tlsSecret "defaultMode" 288)) }}
+{{- end }}
+{{- if $root.Values.tls.enabled }}
+{{- $volumes = append $volumes (dict "name" "tls" "secret" (dict "secretName" (include "tandem.tlsSecret" .) "defaultMode" 288)) }}
+{{- end }}
+{{- if eq .name "executor" }}
+{{- $items := list (dict "key" $root.Values.engine.key "path" "jwt.hex") }}
+{{- $volumes = append $volumes (dict "name" "engine" "secret" (dict "secretName" (include "tandem.engineSecret" $root) "defaultMode" 288 "items" $items)) }}
+{{- end }}
+{{- if eq .name "storage-writer" }}
+{{- with include "tandem.genesisVolumes" $root | trim }}
+{{- range (fromYamlArray .) }}{{- $volumes = append $volumes . }}{{- end }}
+{{- end }}
+{{- else if .role.data }}
+{{- if .service.persistence.enabled }}
+{{- $volumes = append $volumes (dict "name" "data" "persistentVolumeClaim" (dict "claimName" (printf "%s-%s" $full .name))) }}
+{{- else }}
+{{- $volumes = append $volumes (dict "name" "data" "emptyDir" (dict "sizeLimit" "64Mi")) }}
+{{- end }}
+{{- end }}
+{{- toYaml $volumes }}
+{{- end -}}

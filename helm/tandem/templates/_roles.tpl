@@ -1,0 +1,66 @@
+{{/*
+What the binary and the design fix of the six services; values.yaml has what an operator chooses.
+
+  command  the subcommand of the binary
+  kind     what runs it; with a directory of its own (data) it may have a volume claim
+  ports    by name, as the binary opens them where it is told nothing else
+  calls    whom it calls over gRPC: the edges of the design, from which the network policies and the
+           addresses that a service is told follow
+  headless whether its name leads to the pods themselves: of several pods a client then gets all
+           addresses. Names of services that are one pod lead to an address that stays, so that a
+           caller finds a new pod at once and need not wait until a DNS answer has expired
+*/}}
+{{- define "tandem.roles" -}}
+storage-writer:
+  command: storage-writer
+  kind: StatefulSet
+  data: true
+  ports: { grpc: 9600 }
+  calls: []
+multiproof-workers:
+  command: multiproof-worker
+  kind: Deployment
+  ports: { grpc: 9601 }
+  calls: [storage-writer]
+  headless: true
+  scalable: true
+blob-validator:
+  command: blob-validator
+  kind: Deployment
+  ports: { grpc: 9603 }
+  calls: []
+  headless: true
+  scalable: true
+peer-table:
+  command: peer-table
+  kind: Deployment
+  data: true
+  ports: { grpc: 9602 }
+  calls: []
+discovery:
+  command: discovery
+  kind: Deployment
+  data: true
+  ports: {}
+  calls: [peer-table]
+executor:
+  command: executor
+  kind: Deployment
+  ports: { engine: 8551, http: 8545 }
+  calls: [storage-writer, multiproof-workers, blob-validator]
+{{- end -}}
+
+{{/* The port of /metrics, /livez and /readyz. */}}
+{{- define "tandem.metricsPort" -}}9100{{- end -}}
+
+{{/* "true" for a service that is to run: (dict "root" $ "name" NAME). */}}
+{{- define "tandem.runs" -}}
+{{- $service := index .root.Values.services .name -}}
+{{- if hasKey $service "enabled" -}}{{ if $service.enabled }}true{{ end }}{{- else -}}true{{- end -}}
+{{- end -}}
+
+{{/* The port that discovery listens on: a node port is announced as it is, so it is the container's too. */}}
+{{- define "tandem.discoveryPort" -}}
+{{- $expose := .Values.services.discovery.expose -}}
+{{- if eq $expose.type "NodePort" -}}{{ $expose.nodePort }}{{- else -}}{{ $expose.port }}{{- end -}}
+{{- end -}}

@@ -1,0 +1,72 @@
+{{/* What a schema cannot say, or not in a sentence. */}}
+{{- define "tandem.validate" -}}
+{{- $services := .Values.services -}}
+{{- if gt (int (index $services "storage-writer").replicas) 1 }}
+{{- fail (printf "services.storage-writer.replicas is %d: there is one storage-writer, as its database is for one process and none can follow another yet" (int (index $services "storage-writer").replicas)) }}
+{{- end }}
+{{- range $name := list "peer-table" "discovery" }}
+{{- if gt (int (index $services $name).replicas) 1 }}
+{{- fail (printf "services.%s.replicas is %d: one is all there can be, as each would be a node of its own" $name (int (index $services $name).replicas)) }}
+{{- end }}
+{{- end }}
+{{- if gt (int (index $services "multiproof-workers").replicas) 16 }}
+{{- fail (printf "services.multiproof-workers.replicas is %d: the state has 16 shards, and a seventeenth worker would have none" (int (index $services "multiproof-workers").replicas)) }}
+{{- end }}
+{{- range $name := list "multiproof-workers" "blob-validator" }}
+{{- $autoscaling := (index $services $name).autoscaling }}
+{{- if $autoscaling.enabled }}
+{{- if gt (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas) }}
+{{- fail (printf "services.%s.autoscaling.minReplicas is %d, which is more than maxReplicas, %d" $name (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas)) }}
+{{- end }}
+{{- if and (eq $name "multiproof-workers") (gt (int $autoscaling.maxReplicas) 16) }}
+{{- fail (printf "services.multiproof-workers.autoscaling.maxReplicas is %d: the state has 16 shards, and a seventeenth worker would have none" (int $autoscaling.maxReplicas)) }}
+{{- end }}
+{{- if not (or $autoscaling.cpuPercent $autoscaling.podMetrics) }}
+{{- fail (printf "services.%s.autoscaling has neither cpuPercent nor podMetrics: there is nothing to scale by" $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and $services.discovery.enabled (not (index $services "peer-table").enabled) }}
+{{- fail "services.peer-table.enabled is false, but services.discovery.enabled is true: discovery keeps what it finds in peer-table" }}
+{{- end }}
+{{- if and $services.discovery.enabled (eq $services.discovery.expose.type "NodePort") (not $services.discovery.expose.nodePort) }}
+{{- fail "services.discovery.expose.nodePort is not set, but expose.type is NodePort: the port is announced to other nodes, so it must be known" }}
+{{- end }}
+{{- $genesis := .Values.genesis }}
+{{- if and (eq $genesis.source "configMap") (not $genesis.configMap.name) }}
+{{- fail "genesis.configMap.name is empty, but genesis.source is configMap" }}
+{{- end }}
+{{- if and (eq $genesis.source "url") (not (and $genesis.url.address $genesis.url.sha256)) }}
+{{- fail "genesis.url.address and genesis.url.sha256 are both needed, as genesis.source is url" }}
+{{- end }}
+{{- if and (eq $genesis.source "claim") (not (and $genesis.claim.name $genesis.claim.path)) }}
+{{- fail "genesis.claim.name and genesis.claim.path are both needed, as genesis.source is claim" }}
+{{- end }}
+{{- if and (not .Values.nats.enabled) (not .Values.nats.url) }}
+{{- fail "nats.url is empty, but nats.enabled is false: executors hear of workers over NATS" }}
+{{- end }}
+{{- if and .Values.nats.enabled .Values.nats.url }}
+{{- fail (printf "nats.url is %s, but nats.enabled is true: there would be two" .Values.nats.url) }}
+{{- end }}
+{{- if and .Values.nats.auth.enabled (not .Values.nats.enabled) (not .Values.nats.auth.existingSecret) }}
+{{- fail "nats.auth.existingSecret is empty: only you know the passwords of a NATS that is not the chart's (or set nats.auth.enabled to false)" }}
+{{- end }}
+{{- if and .Values.nats.enabled (not .Values.nats.auth.enabled) }}
+{{- fail "nats.auth.enabled is false, but nats.enabled is true: the chart's NATS lets nobody in without a password" }}
+{{- end }}
+{{- if and .Values.jaeger.enabled .Values.tracing.endpoint }}
+{{- fail (printf "tracing.endpoint is %s, but jaeger.enabled is true: traces go to one place" .Values.tracing.endpoint) }}
+{{- end }}
+{{- if .Values.tls.enabled }}
+{{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuerName) }}
+{{- fail "tls.certManager.issuerName is empty: who is to sign the certificates?" }}
+{{- end }}
+{{- if not .Values.tls.certManager.enabled }}
+{{- range $name := concat (include "tandem.roles" . | fromYaml | keys | sortAlpha) (ternary (list "nats") list $.Values.nats.enabled) }}
+{{- if and (or (eq $name "nats") (include "tandem.runs" (dict "root" $ "name" $name))) (not (index $.Values.tls.secrets $name)) }}
+{{- fail (printf "tls.secrets.%s is empty: without cert-manager (tls.certManager.enabled) each service needs the name of a secret with ca.crt, tls.crt and tls.key" $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
