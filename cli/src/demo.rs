@@ -86,6 +86,7 @@ async fn demo(
         finality: Finality { safe: 32, finalized: 64 },
         no_forkchoice: false,
         call_timeout: 120,
+        jaeger_ui: None,
     })
     .await?;
     println!("{}", report.render());
@@ -93,9 +94,9 @@ async fn demo(
     let traces = telemetry.traces_json(usize::MAX);
     let input = tandem_overlap::read("this node", traces.as_bytes());
     let selection = tandem_overlap::Selection::from(tandem_overlap::Preset::Tandem);
-    let overlap = tandem_overlap::analyze(&input, &selection, usize::MAX);
+    let overlap = tandem_overlap::analyze(input, &selection, usize::MAX);
     println!("{}", tandem_overlap::text(&overlap));
-    fs::write(html, tandem_overlap::html(&overlap, &input))
+    fs::write(html, tandem_overlap::html(&overlap))
         .with_context(|| format!("write {}", html.display()))?;
     println!("timeline: {}", html.display());
 
