@@ -28,7 +28,7 @@ fn write_comparison(out: &mut String, comparison: &Comparison) -> fmt::Result {
     if comparison.pairs > 0 {
         writeln!(
             out,
-            "\n{:<16}{:>14}{:>14}   {:<32}",
+            "\n{:<16}{:>14}{:>14}   {}",
             "median", "base", "new", "change by block, 95 % interval"
         )?;
     }
@@ -80,7 +80,7 @@ fn line(
         if is_time { figure.verdict.of_time().to_owned() } else { figure.verdict.to_string() };
     writeln!(
         out,
-        "{name:<16}{:>14}{:>14}   {interval:<32}  {verdict}",
+        "{name:<16}{:>14}{:>14}   {interval:<36}  {verdict}",
         value(figure.base),
         value(figure.new)
     )

@@ -20,8 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A browser with one page; killed when dropped.
 pub struct Browser {
-    process: Child,
-    profile: PathBuf,
+    // Goes first, and so tells the browser to end.
+    _closing: Closing,
+    _process: Process,
     socket: TcpStream,
     calls: u64,
     /// What happened since it was last asked for.
@@ -36,7 +37,7 @@ impl Browser {
             version.is_ok_and(|output| output.status.success())
         })?;
         let profile = folder.join(format!("profile-{}", std::process::id()));
-        let process = Command::new(name)
+        let child = Command::new(name)
             .args([
                 "--headless",
                 "--no-sandbox",
@@ -56,9 +57,12 @@ impl Browser {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let (port, path) = page(&profile);
+        let process = Process { child, profile };
+        let (port, path) = page(&process.profile);
         let socket = upgrade(port, &path);
-        let mut browser = Self { process, profile, socket, calls: 0, events: Vec::new() };
+        let closing = Closing(socket.try_clone().unwrap());
+        let (calls, events) = (0, Vec::new());
+        let mut browser = Self { _closing: closing, _process: process, socket, calls, events };
         for domain in ["Page", "Runtime", "Log", "Network"] {
             browser.call(&format!("{domain}.enable"), json!({}));
         }
@@ -168,10 +172,31 @@ impl Browser {
     }
 }
 
-impl Drop for Browser {
+/// Asks the browser to end, so that its helpers end with it.
+struct Closing(TcpStream);
+
+impl Drop for Closing {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        send(&mut self.0, json!({"id": 0, "method": "Browser.close"}).to_string().as_bytes());
+    }
+}
+
+/// A running browser and its folder: both go with it, whatever fails.
+struct Process {
+    child: Child,
+    profile: PathBuf,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(5)
+            && matches!(self.child.try_wait(), Ok(None))
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.profile);
     }
 }
@@ -188,10 +213,12 @@ fn page(profile: &Path) -> (u16, String) {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let request = "GET /json/list HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        let targets: Value = serde_json::from_str(body).unwrap();
+        let head = head(&mut stream).to_lowercase();
+        // The connection stays open, whatever was asked for.
+        let length = head.split("content-length:").nth(1).and_then(|rest| rest.lines().next());
+        let mut body = vec![0; length.unwrap().trim().parse().unwrap()];
+        stream.read_exact(&mut body).unwrap();
+        let targets: Value = serde_json::from_slice(&body).unwrap();
         let is_page = |target: &&Value| target["type"] == "page";
         let page = targets.as_array().unwrap().iter().find(is_page);
         let url = page.and_then(|page| page["webSocketDebuggerUrl"].as_str());
@@ -211,14 +238,18 @@ fn upgrade(port: u16, path: &str) -> TcpStream {
         BASE64_STANDARD.encode([7; 16])
     );
     socket.write_all(request.as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        socket.read_exact(&mut byte).unwrap();
-        answer.extend(byte);
-    }
-    assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
+    let answer = head(&mut socket);
+    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
     socket
+}
+
+/// The head of an HTTP answer.
+fn head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(bytes::<1>(stream));
+    }
+    String::from_utf8(head).unwrap()
 }
 
 /// One text frame. Clients have to mask; with a mask of zeros the bytes stay as they are.
@@ -227,7 +258,8 @@ fn send(socket: &mut TcpStream, text: &[u8]) {
     frame.extend((text.len() as u64).to_be_bytes());
     frame.extend([0; 4]);
     frame.extend(text);
-    socket.write_all(&frame).unwrap();
+    // A browser that is gone does not answer, which is noticed there.
+    let _ = socket.write_all(&frame);
 }
 
 /// One message, of any number of frames.

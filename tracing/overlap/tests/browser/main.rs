@@ -17,9 +17,19 @@ const TRACES: [&str; 3] = [
     include_str!("../fixtures/sequential.otlp.json"),
 ];
 
-fn page() -> String {
+fn page(traces: &[&str]) -> String {
     let options = Options::new(Selection::default(), 100);
-    html(&analyze_with(read("three", TRACES.concat().as_bytes()), options))
+    html(&analyze_with(read("traces", traces.concat().as_bytes()), options))
+}
+
+/// Writes a page and opens it.
+fn open(browser: &mut Browser, path: &Path, traces: &[&str], fragment: &str) {
+    fs::write(path, page(traces)).unwrap();
+    let url = format!("file://{}{fragment}", path.display());
+    browser.call("Page.navigate", json!({"url": url}));
+    browser.wait_for(
+        "document.readyState === 'complete' && !!document.querySelector('#view[aria-label]')",
+    );
 }
 
 /// What the page says of itself.
@@ -57,17 +67,15 @@ fn timeline_loads_draws_zooms_and_is_reached_by_keyboard() {
         eprintln!("skipped: no chromium on this machine, so the timeline was not looked at");
         return;
     };
-    let file = folder.join("timeline.html");
-    fs::write(&file, page()).unwrap();
-    let url = format!("file://{}", file.display());
-    browser.call("Page.navigate", json!({"url": format!("{url}#trace={:032x}", 0xa1)}));
-    browser.wait_for("document.readyState === 'complete' && $('view').hasAttribute('aria-label')");
+    let fragment = format!("#trace={:032x}", 0xa1);
+    open(&mut browser, &folder.join("timeline.html"), &TRACES, &fragment);
 
     shows_lanes_and_band(&mut browser);
     zooms_and_pans(&mut browser);
     tells_about_spans(&mut browser);
     goes_by_keyboard(&mut browser);
     is_legible_in_light_and_dark(&mut browser, &folder);
+    draws_the_pictures_of_the_docs(&mut browser, &folder);
 
     let (errors, addresses) = browser.complaints();
     assert!(errors.is_empty(), "{errors:?}");
@@ -219,6 +227,21 @@ fn is_legible_in_light_and_dark(browser: &mut Browser, folder: &Path) {
     }
     assert_ne!(backgrounds[0], backgrounds[1]);
     eprintln!("pictures: {}", folder.display());
+}
+
+/// Those of docs/tracing.md, to be copied there when the page looks different.
+fn draws_the_pictures_of_the_docs(browser: &mut Browser, folder: &Path) {
+    let feature = json!({"name": "prefers-color-scheme", "value": "light"});
+    browser.call("Emulation.setEmulatedMedia", json!({"features": [feature]}));
+    let size = json!({"width": 1100, "height": 480, "deviceScaleFactor": 1, "mobile": false});
+    browser.call("Emulation.setDeviceMetricsOverride", size);
+    for (name, traces, verdict) in
+        [("parallel", TRACES[1], "PARALLEL"), ("sequential", TRACES[2], "SEQUENTIAL")]
+    {
+        open(browser, &folder.join(format!("{name}.html")), &[traces], "");
+        assert_eq!(browser.evaluate("$('verdict').textContent"), verdict);
+        browser.screenshot(&folder.join(format!("{name}.png")));
+    }
 }
 
 /// Contrast of two colours by WCAG 2.1.
