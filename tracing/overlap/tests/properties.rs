@@ -124,8 +124,11 @@ proptest! {
     }
 }
 
-/// A payload on host "left" with spans of hosts beside it: name, kind, parent, host, times.
-fn clocks(spans: &[(u64, u64, Kind, &str, (u64, u64))]) -> Report {
+/// A span by id, parent, kind, host and times.
+type Spoken<'a> = (u64, u64, Kind, &'a str, (u64, u64));
+
+/// A payload on host "left" with spans of hosts beside it.
+fn clocks(spans: &[Spoken<'_>]) -> Report {
     let mut all = vec![span(1, 0, "on_new_payload", (1_000_000, 9_000_000))];
     for (id, parent, kind, host, times) in spans {
         let mut one = span(*id, *parent, "work", *times);

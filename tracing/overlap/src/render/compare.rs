@@ -28,8 +28,8 @@ fn write_comparison(out: &mut String, comparison: &Comparison) -> fmt::Result {
     if comparison.pairs > 0 {
         writeln!(
             out,
-            "\n{:<16}{:>14}{:>14}   {}",
-            "median", "base", "new", "change by block, 95 % interval"
+            "\n{:<16}{:>14}{:>14}   change by block, 95 % interval",
+            "median", "base", "new"
         )?;
     }
     line(out, "newPayload", comparison.new_payload_ns.as_ref(), millis, ratio, true)?;
