@@ -32,6 +32,17 @@ fn open(browser: &mut Browser, path: &Path, traces: &[&str], fragment: &str) {
     );
 }
 
+/// Lanes and band have one scale: neither canvas is stretched.
+fn is_not_stretched(browser: &mut Browser) {
+    for canvas in ["band", "lanes"] {
+        let stretched = format!(
+            "[$('{canvas}').width, Math.round($('{canvas}').clientWidth * devicePixelRatio)]"
+        );
+        let widths = browser.evaluate(&stretched);
+        assert_eq!(widths[0], widths[1], "{canvas}");
+    }
+}
+
 /// What the page says of itself.
 fn label(browser: &mut Browser) -> String {
     browser.evaluate("$('view').getAttribute('aria-label')").as_str().unwrap().to_owned()
@@ -223,6 +234,7 @@ fn is_legible_in_light_and_dark(browser: &mut Browser, folder: &Path) {
             ));
             let bytes = browser.screenshot(&folder.join(format!("{name}-{scheme}.png")));
             assert!(bytes > 10_000, "an empty picture: {bytes} bytes");
+            is_not_stretched(browser);
         }
     }
     assert_ne!(backgrounds[0], backgrounds[1]);
@@ -241,6 +253,7 @@ fn draws_the_pictures_of_the_docs(browser: &mut Browser, folder: &Path) {
         open(browser, &folder.join(format!("{name}.html")), &[traces], "");
         assert_eq!(browser.evaluate("$('verdict').textContent"), verdict);
         browser.screenshot(&folder.join(format!("{name}.png")));
+        is_not_stretched(browser);
     }
 }
 
