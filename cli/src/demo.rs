@@ -87,6 +87,7 @@ async fn demo(
         no_forkchoice: false,
         gap_ms: 0,
         call_timeout: 120,
+        jaeger_ui: None,
     })
     .await?;
     println!("{}", report.render());
@@ -94,9 +95,9 @@ async fn demo(
     let traces = telemetry.traces_json(usize::MAX);
     let input = tandem_overlap::read("this node", traces.as_bytes());
     let selection = tandem_overlap::Selection::from(tandem_overlap::Preset::Tandem);
-    let overlap = tandem_overlap::analyze(&input, &selection, usize::MAX);
+    let overlap = tandem_overlap::analyze(input, &selection, usize::MAX);
     println!("{}", tandem_overlap::text(&overlap));
-    fs::write(html, tandem_overlap::html(&overlap, &input))
+    fs::write(html, tandem_overlap::html(&overlap))
         .with_context(|| format!("write {}", html.display()))?;
     println!("timeline: {}", html.display());
 

@@ -34,6 +34,8 @@ pub struct HttpClient {
     authority: String,
     secret: Option<Secret>,
     call_time_max: Duration,
+    /// W3C trace context of the next requests.
+    traceparent: Option<String>,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
@@ -50,7 +52,12 @@ impl HttpClient {
         }
         let Some(host) = uri.host() else { bail!("URL {url} has no host") };
         let authority = format!("{host}:{}", uri.port_u16().unwrap_or(80));
-        Ok(Self { uri, authority, secret, call_time_max, connection: None })
+        Ok(Self { uri, authority, secret, call_time_max, traceparent: None, connection: None })
+    }
+
+    /// Says which trace the requests from now on belong to, as a W3C `traceparent`; `None` for none.
+    pub fn trace(&mut self, traceparent: Option<String>) {
+        self.traceparent = traceparent;
     }
 
     /// Sends one request body and waits for the whole answer. A connection that was closed while
@@ -86,6 +93,9 @@ impl HttpClient {
             let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
             let token = format!("Bearer {}", tandem_auth::sign(secret, now));
             request = request.header(header::AUTHORIZATION, token);
+        }
+        if let Some(traceparent) = &self.traceparent {
+            request = request.header("traceparent", traceparent);
         }
         Ok(request.body(Full::new(body))?)
     }

@@ -16,7 +16,6 @@ mod load;
 mod report;
 mod run;
 mod scrape;
-mod stats;
 mod text;
 
 use crate::replay::Corpus;

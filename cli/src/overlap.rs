@@ -1,24 +1,32 @@
 //! `tandem overlap`: did execution and state-root work really run at the same time?
 
-use std::io::{ErrorKind, Read, Write};
+mod compare;
+mod select;
+mod source;
+mod when;
+
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use clap::ValueEnum;
-use tandem_overlap::{Busy, Input, Pattern, Report, Selection, Side};
-
-use crate::http_client;
+use compare::CompareArgs;
+use select::SelectArgs;
+use source::{Source, parse_url};
+use tandem_overlap::{Options, Report};
 
 /// Where a node serves its recent traces when nothing else is said.
 const DEFAULT_NODE: &str = "http://127.0.0.1:8545";
-/// Traces asked of a node: all it has. Many of them are no payloads.
-const NODE_TRACES: usize = 10_000;
 
 /// Arguments of `tandem overlap`.
 #[derive(clap::Args, Debug, Clone)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXIT_CODES)]
 pub struct Args {
-    /// File with traces: OTLP/JSON or Jaeger's JSON, also compressed with gzip; - for standard input
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// File with traces: OTLP as JSON or protobuf, or Jaeger's JSON, also compressed with gzip; - for
+    /// standard input
     #[arg(long, value_name = "FILE")]
     pub otlp: Vec<PathBuf>,
     /// Node whose recent traces to read [default without any source: http://127.0.0.1:8545]
@@ -27,9 +35,9 @@ pub struct Args {
     /// Jaeger whose query API to read, such as http://127.0.0.1:16686
     #[arg(long, value_name = "URL", value_parser = parse_url)]
     pub jaeger: Vec<String>,
-    /// Service whose traces to ask Jaeger for [default: executor, or reth with --preset reth]
-    #[arg(long, value_name = "NAME")]
-    pub service: Option<String>,
+    /// Where Jaeger shows traces, for the pages of the worst ones [default: the first --jaeger]
+    #[arg(long, value_name = "URL", value_parser = parse_page)]
+    pub jaeger_ui: Option<String>,
     /// Write the timeline as one self-contained HTML file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -39,35 +47,20 @@ pub struct Args {
     /// Exit with 1 when the median overlap is under X, from 0 to 1
     #[arg(long, value_name = "X", value_parser = parse_share)]
     pub fail_under: Option<f64>,
-    /// Vocabulary of span names
-    #[arg(long, value_enum, default_value_t = Preset::Tandem)]
-    pub preset: Preset,
-    /// Name of the span that is one payload; * stands for any characters [default: by preset]
-    #[arg(long, value_name = "PATTERN")]
-    pub root: Option<String>,
-    /// Names of the spans of the payload side, instead of the preset's
-    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
-    pub a: Vec<String>,
-    /// Names of the spans of the proof side, instead of the preset's
-    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
-    pub b: Vec<String>,
-    /// Analyse the youngest N payloads
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = parse_count)]
-    pub limit: usize,
+    #[command(flatten)]
+    pub select: SelectArgs,
 }
 
-/// Known vocabularies of span names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Preset {
-    /// Tandem's names
-    Tandem,
-    /// reth's names; its workers are busy while their proof calculations run
-    Reth,
-}
+const EXIT_CODES: &str = "Exit codes: 0; 1 when the median overlap is under --fail-under, there is \
+    nothing to analyse, or a source cannot be read; 2 for wrong usage.";
 
-fn parse_url(text: &str) -> Result<String, &'static str> {
-    let usable = text.strip_prefix("http://").is_some_and(|rest| !rest.is_empty());
-    usable.then(|| text.to_owned()).ok_or("expected a URL that begins with http://")
+/// What else there is to do with traces.
+#[derive(clap::Subcommand, Debug, Clone)]
+pub enum Command {
+    /// Say whether a change made newPayload faster or slower, and moved the overlap, beyond noise
+    #[command(after_help = "Exit codes: 0; 1 when newPayload is slower and --fail-if-slower is \
+        given, the two have no block in common, or a source cannot be read; 2 for wrong usage.")]
+    Compare(CompareArgs),
 }
 
 fn parse_share(text: &str) -> Result<f64, &'static str> {
@@ -75,113 +68,58 @@ fn parse_share(text: &str) -> Result<f64, &'static str> {
     text.parse().ok().filter(in_range).ok_or("expected a number from 0 to 1")
 }
 
-fn parse_count(text: &str) -> Result<usize, &'static str> {
-    text.parse().ok().filter(|count| *count > 0).ok_or("expected a number above 0")
+/// The address of a page, which is only named.
+pub fn parse_page(text: &str) -> Result<String, &'static str> {
+    let usable = ["http://", "https://"]
+        .iter()
+        .any(|scheme| text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
+    usable.then(|| text.to_owned()).ok_or("expected a URL that begins with http:// or https://")
 }
 
 /// The command: reads the traces, prints the report, writes the files. Exit code 0; 1 when the
-/// median overlap is under `--fail-under` or there is nothing to analyse.
+/// median overlap is under `--fail-under` or there is nothing to analyse; those of `compare` are its
+/// own.
 ///
 /// # Errors
 /// When a source cannot be read or a file cannot be written. Damaged traces are no error: they
 /// make a partial report that says so.
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
-    let selection = selection(&args);
-    let input = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("start the reactor")?
-        .block_on(collect(&args, &selection))?;
-    let report = tandem_overlap::analyze(&input, &selection, args.limit);
-    publish(&args, &report, &input)?;
+    if let Some(Command::Compare(args)) = &args.command {
+        return compare::main(args);
+    }
+    let options = Options {
+        timeline: args.html.is_some(),
+        jaeger_ui: args.jaeger_ui.as_ref().or(args.jaeger.first()).cloned(),
+        ..args.select.options()
+    };
+    let report = source::analyze(&args.sources(), &args.select, options)?;
+    publish(&args, &report)?;
     Ok(exit_code(&args, &report))
 }
 
-fn selection(args: &Args) -> Selection {
-    let preset = match args.preset {
-        Preset::Tandem => tandem_overlap::Preset::Tandem,
-        Preset::Reth => tandem_overlap::Preset::Reth,
-    };
-    let mut selection = Selection::from(preset);
-    if let Some(root) = &args.root {
-        selection.root = Pattern::new(root);
-    }
-    // Names of one's own are taken at their word: a span without busy intervals is busy throughout,
-    // unless the vocabulary says that its containers are not.
-    let side = |patterns: &[String], busy: Busy| Side::new(patterns.iter().cloned(), busy);
-    if !args.a.is_empty() {
-        selection.a = side(&args.a, selection.a.busy);
-    }
-    if !args.b.is_empty() {
-        selection.b = side(&args.b, selection.b.busy);
-    }
-    selection
-}
-
-/// All spans of all sources.
-async fn collect(args: &Args, selection: &Selection) -> anyhow::Result<Input> {
-    let mut input = Input::default();
-    for path in &args.otlp {
-        let bytes = read_file(path).with_context(|| format!("read {}", path.display()))?;
-        input.merge(tandem_overlap::read(&path.display().to_string(), &bytes));
-    }
-    for url in urls(args, selection) {
-        let bytes = http_client::get(&url).await?;
-        input.merge(tandem_overlap::read(&url, &bytes));
-    }
-    Ok(input)
-}
-
-fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
-    if path != Path::new("-") {
-        return std::fs::read(path);
-    }
-    let mut bytes = Vec::new();
-    std::io::stdin().lock().take(tandem_overlap::MAX_BYTES).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// The URLs to get: of the given nodes and Jaegers, or of the default node if no source is given.
-fn urls(args: &Args, selection: &Selection) -> Vec<String> {
-    let mut nodes = args.node.clone();
-    if args.otlp.is_empty() && args.node.is_empty() && args.jaeger.is_empty() {
-        nodes.push(DEFAULT_NODE.to_owned());
-    }
-    let node = |url: String| format!("{}/debug/traces?n={NODE_TRACES}", url.trim_end_matches('/'));
-    let service = args.service.as_deref().unwrap_or(match args.preset {
-        Preset::Tandem => "executor",
-        Preset::Reth => "reth",
-    });
-    // Jaeger knows operations by their exact name only.
-    let root = selection.root.to_string();
-    let operation = match root.contains('*') {
-        true => String::new(),
-        false => format!("&operation={}", percent_encode(&root)),
-    };
-    let query = format!("service={}{operation}&limit={}", percent_encode(service), args.limit);
-    let jaeger = |url: &String| format!("{}/api/traces?{query}", url.trim_end_matches('/'));
-    nodes.into_iter().map(node).chain(args.jaeger.iter().map(jaeger)).collect()
-}
-
-/// Percent-encodes everything but the unreserved characters of RFC 3986, section 2.3.
-fn percent_encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
+impl Args {
+    /// The given sources, or the default node if there is none.
+    fn sources(&self) -> Vec<Source> {
+        let files = self.otlp.iter().cloned().map(Source::File);
+        let nodes = self.node.iter().cloned().map(Source::Node);
+        let jaegers = self.jaeger.iter().cloned().map(Source::Jaeger);
+        let mut sources: Vec<Source> = files.chain(nodes).chain(jaegers).collect();
+        if sources.is_empty() {
+            sources.push(Source::Node(DEFAULT_NODE.to_owned()));
         }
+        sources
     }
-    encoded
 }
 
-fn publish(args: &Args, report: &Report, input: &Input) -> anyhow::Result<()> {
-    let write = |path: &Path, text: &str| {
-        std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
-    };
+/// Nanoseconds of Unix time.
+fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn publish(args: &Args, report: &Report) -> anyhow::Result<()> {
     if let Some(path) = &args.html {
-        write(path, &tandem_overlap::html(report, input))?;
+        write(path, &tandem_overlap::html(report))?;
     }
     match &args.json {
         Some(path) if path == Path::new("-") => {
@@ -191,6 +129,10 @@ fn publish(args: &Args, report: &Report, input: &Input) -> anyhow::Result<()> {
         None => {}
     }
     print(&tandem_overlap::text(report))
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
 /// Writes to standard output; a reader that went away, like `head`, is fine.
@@ -213,46 +155,28 @@ fn exit_code(args: &Args, report: &Report) -> ExitCode {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use clap::Parser;
 
     use super::*;
 
     #[derive(Parser)]
-    struct Command {
+    struct Overlap {
         #[command(flatten)]
         args: Args,
     }
 
-    fn parse(line: &str) -> Result<Args, clap::Error> {
+    pub(crate) fn parse(line: &str) -> Result<Args, clap::Error> {
         let words = std::iter::once("overlap").chain(line.split_whitespace());
-        Command::try_parse_from(words).map(|command| command.args)
-    }
-
-    fn urls_of(line: &str) -> Vec<String> {
-        let args = parse(line).unwrap();
-        urls(&args, &selection(&args))
+        Overlap::try_parse_from(words).map(|command| command.args)
     }
 
     #[test]
     fn default_source_is_the_local_node() {
-        assert_eq!(urls_of(""), ["http://127.0.0.1:8545/debug/traces?n=10000"]);
-        assert!(urls_of("--otlp traces.json").is_empty());
-    }
-
-    #[test]
-    fn sources_become_urls() {
-        assert_eq!(
-            urls_of("--node http://a:1/ --jaeger http://j:16686 --limit 5 --preset reth"),
-            [
-                "http://a:1/debug/traces?n=10000",
-                "http://j:16686/api/traces?service=reth&operation=on_new_payload&limit=5",
-            ]
-        );
-        assert_eq!(
-            urls_of("--jaeger http://j --service a&b --root new*"),
-            ["http://j/api/traces?service=a%26b&limit=1000"]
-        );
+        let sources = |line: &str| parse(line).unwrap().sources();
+        assert_eq!(sources(""), [Source::Node("http://127.0.0.1:8545".to_owned())]);
+        assert_eq!(sources("--otlp traces.json"), [Source::File("traces.json".into())]);
+        assert_eq!(sources("--node http://a --jaeger http://b --otlp c").len(), 3);
     }
 
     #[test]
@@ -265,6 +189,15 @@ mod tests {
             "--node https://a",
             "--jaeger a:16686",
             "file",
+            "--since yesterday",
+            "--blocks 2..1",
+            "--min-ms x",
+            "--jaeger-ui j:16686",
+            "compare one",
+            "compare one two three",
+            "compare one https://two",
+            "compare one two --seed x",
+            "--limit 5 compare one two",
         ] {
             assert_eq!(parse(line).err().map(|error| error.exit_code()), Some(2), "{line}");
         }
@@ -273,7 +206,7 @@ mod tests {
     #[test]
     fn own_patterns_replace_the_presets() {
         let args = parse("--a execute* --b hash,prove --root block").unwrap();
-        let selection = selection(&args);
+        let selection = args.select.options().selection;
         assert_eq!(selection.a.label(), "execute*");
         assert_eq!(selection.b.label(), "hash, prove");
         assert_eq!(selection.root.to_string(), "block");

@@ -5,7 +5,7 @@ mod report;
 mod session;
 
 pub use corpus::{Corpus, Entry};
-pub use report::{BlockTimes, ReplayReport, Summary, quantile, summarize, summary};
+pub use report::{BlockTimes, ReplayReport, Summary, summarize, summary};
 pub use session::{CallTimes, Session};
 
 use crate::http_client::HttpClient;
@@ -53,6 +53,9 @@ pub struct ReplayArgs {
     /// Give up on a call after this long
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub call_timeout: u64,
+    /// Where Jaeger shows traces: give each payload a trace of its own, and name the slowest ones' pages
+    #[arg(long, value_name = "URL", value_parser = crate::overlap::parse_page)]
+    pub jaeger_ui: Option<String>,
 }
 
 /// Distances of the safe and the finalized block from the head; 0 for never.
@@ -130,6 +133,9 @@ pub async fn run(args: ReplayArgs) -> anyhow::Result<ReplayReport> {
     let client = HttpClient::new(&args.engine, Some(secret), call_time_max).map_err(usage)?;
     let finality = (!args.no_forkchoice).then_some(args.finality);
     let mut session = Session::new(client, finality);
+    if args.jaeger_ui.is_some() {
+        session = session.traced();
+    }
 
     let name = session.client_name().await.with_context(|| args.engine.clone())?;
     let mut entries = corpus.read(args.from..=args.to);
@@ -162,6 +168,7 @@ pub async fn run(args: ReplayArgs) -> anyhow::Result<ReplayReport> {
         calls: summarize(&blocks),
         blocks,
         wall_seconds: started.elapsed().as_secs_f64(),
+        jaeger_ui: args.jaeger_ui.clone(),
         failure,
     };
     if report.blocks.is_empty() && report.is_valid() {

@@ -3,10 +3,10 @@
 use super::experiment::{AGAIN, BASE, Experiment, Metric, Setup};
 use super::run::{Cell, Measured, Row, TraceFigures, Usage};
 use super::scrape::{self, Reading};
-use super::stats::{Estimate, Verdict};
-use crate::replay::{Summary, quantile, summary};
+use crate::replay::{Summary, summary};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use tandem_overlap::stats::{Estimate, Verdict, quantile};
 
 /// CPUs that other processes may use before a run is called disturbed.
 pub const OTHERS_MAX: f64 = 0.2;

@@ -4,7 +4,6 @@ use super::child::{self, Node};
 use super::experiment::{Experiment, Setup};
 use super::load;
 use super::scrape::Scrape;
-use super::stats::SplitMix;
 use crate::replay::{CallTimes, Corpus, Entry};
 use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,6 +12,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use tandem_overlap::stats::SplitMix;
 use tandem_overlap::{PayloadReport, Preset, Selection};
 use tokio::time::sleep;
 
@@ -286,7 +286,7 @@ impl Round<'_> {
                 )
             })?);
         }
-        let cell = |CallTimes { new_payload_ms, forkchoice_updated_ms }| Cell {
+        let cell = |CallTimes { new_payload_ms, forkchoice_updated_ms, .. }| Cell {
             new_payload_ms,
             forkchoice_updated_ms: forkchoice_updated_ms.unwrap_or_default(),
             trace: None,
@@ -322,7 +322,7 @@ impl Round<'_> {
                 Err(error) => return Err(node.explain(error).await),
             };
             let input = tandem_overlap::read(&node.name, &bytes);
-            let report = tandem_overlap::analyze(&input, &selection, usize::MAX);
+            let report = tandem_overlap::analyze(input, &selection, usize::MAX);
             // A trace that was not whole the last time comes again.
             traces.extend(
                 report.payloads.iter().filter_map(|payload| {

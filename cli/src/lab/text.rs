@@ -3,8 +3,8 @@
 use super::experiment::Figure;
 use super::report::{LabReport, MetricReport, NodeReport, OTHERS_MAX, RunReport};
 use super::scrape::{Bounded, Reading};
-use super::stats::{BLOCKS_MIN, Estimate};
 use std::fmt::{Result, Write};
+use tandem_overlap::stats::{BLOCKS_MIN, Estimate};
 
 /// The whole report.
 pub fn render(report: &LabReport) -> String {

@@ -4,6 +4,7 @@ use super::{CallTimes, Entry};
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
+use tandem_overlap::stats::quantile;
 
 /// One block's times.
 #[derive(Debug, Clone, Serialize)]
@@ -22,14 +23,27 @@ pub struct BlockTimes {
     pub new_payload_ms: f64,
     /// `engine_forkchoiceUpdated`, in milliseconds; `None` when it was not called.
     pub forkchoice_updated_ms: Option<f64>,
+    /// The trace that the payload was asked to be recorded in, 32 hexadecimal digits; `None` when
+    /// none was asked for.
+    pub trace_id: Option<String>,
 }
 
 impl BlockTimes {
     /// The times of a block's calls.
     pub fn new(entry: Entry, times: CallTimes, warmup: bool) -> Self {
         let Entry { number, hash, gas, transactions, .. } = entry;
-        let CallTimes { new_payload_ms, forkchoice_updated_ms } = times;
-        Self { number, hash, gas, transactions, warmup, new_payload_ms, forkchoice_updated_ms }
+        let CallTimes { new_payload_ms, forkchoice_updated_ms, trace_id } = times;
+        let trace_id = trace_id.map(|id| format!("{id:032x}"));
+        Self {
+            number,
+            hash,
+            gas,
+            transactions,
+            warmup,
+            new_payload_ms,
+            forkchoice_updated_ms,
+            trace_id,
+        }
     }
 }
 
@@ -86,6 +100,8 @@ pub struct ReplayReport {
     pub calls: Vec<Summary>,
     /// Time from the first payload to the last answer, in seconds.
     pub wall_seconds: f64,
+    /// Where Jaeger shows the traces of the blocks, if they were asked for.
+    pub jaeger_ui: Option<String>,
     /// Why the replay stopped early, `None` when every answer was VALID.
     pub failure: Option<Mismatch>,
 }
@@ -102,6 +118,25 @@ impl ReplayReport {
         // Writing to a string never fails.
         let _ = self.write_to(&mut text);
         text
+    }
+
+    /// The pages of the slowest measured blocks.
+    fn write_slowest(&self, out: &mut String) -> std::fmt::Result {
+        let Some(url) = &self.jaeger_ui else { return Ok(()) };
+        let mut blocks: Vec<_> = self.blocks.iter().filter(|block| !block.warmup).collect();
+        blocks.sort_by(|a, b| b.new_payload_ms.total_cmp(&a.new_payload_ms));
+        let pages = blocks.iter().filter_map(|block| Some((block, block.trace_id.as_ref()?)));
+        for (at, (block, trace_id)) in pages.take(SLOWEST).enumerate() {
+            let title = if at == 0 { "\nslowest newPayload\n" } else { "" };
+            writeln!(
+                out,
+                "{title}{:>18}{:>10.3} ms  {}/trace/{trace_id}",
+                block.number,
+                block.new_payload_ms,
+                url.trim_end_matches('/')
+            )?;
+        }
+        Ok(())
     }
 
     fn write_to(&self, out: &mut String) -> std::fmt::Result {
@@ -130,6 +165,7 @@ impl ReplayReport {
             }
             writeln!(out, "{:>10.1}", summary.mgas_per_second)?;
         }
+        self.write_slowest(out)?;
         if let Some(Mismatch { method, number, hash, expected, got, answer }) = &self.failure {
             writeln!(out, "\nstopped at block {number} ({hash}): {method}")?;
             writeln!(out, "  - expected  {expected}\n  + got       {got}")?;
@@ -138,6 +174,9 @@ impl ReplayReport {
         Ok(())
     }
 }
+
+/// Blocks whose traces are named.
+const SLOWEST: usize = 5;
 
 /// Statistics over the measured blocks: newPayload, and where forkchoices were updated these and
 /// the sum of both.
@@ -173,14 +212,6 @@ pub fn summary(call: &'static str, mut times: Vec<f64>, gas: u64) -> Option<Summ
     })
 }
 
-/// A quantile of sorted values, by linear interpolation between the closest ranks.
-pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
-    let at = q * sorted.len().checked_sub(1)? as f64;
-    let (low, high) = (at.floor() as usize, at.ceil() as usize);
-    let (low_value, high_value) = (*sorted.get(low)?, *sorted.get(high)?);
-    Some(low_value + (high_value - low_value) * at.fract())
-}
-
 /// A duration in milliseconds.
 pub fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
@@ -199,17 +230,8 @@ mod tests {
             warmup: number <= 2,
             new_payload_ms,
             forkchoice_updated_ms,
+            trace_id: None,
         }
-    }
-
-    #[test]
-    fn quantiles_interpolate_between_the_closest_ranks() {
-        assert_eq!(quantile(&[], 0.5), None);
-        assert_eq!(quantile(&[7.0], 0.99), Some(7.0));
-        assert_eq!(quantile(&[1.0, 2.0], 0.5), Some(1.5));
-        let values: Vec<f64> = (0..=100).map(f64::from).collect();
-        assert_eq!(quantile(&values, 0.95), Some(95.0));
-        assert_eq!(quantile(&values, 1.0), Some(100.0));
     }
 
     #[test]

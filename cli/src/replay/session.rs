@@ -18,6 +18,8 @@ pub struct CallTimes {
     pub new_payload_ms: f64,
     /// `engine_forkchoiceUpdated`, `None` when it was not called.
     pub forkchoice_updated_ms: Option<f64>,
+    /// The trace that `engine_newPayload` was asked to be recorded in.
+    pub trace_id: Option<u128>,
 }
 
 /// A caller of one Engine API that remembers which blocks it gave.
@@ -25,6 +27,8 @@ pub struct Session {
     client: HttpClient,
     /// `None`: payloads only, no forkchoices.
     finality: Option<Finality>,
+    /// Gives each payload a trace of its own.
+    traced: bool,
     /// Hashes of the newest blocks, the newest at the front.
     recent: VecDeque<String>,
 }
@@ -32,7 +36,12 @@ pub struct Session {
 impl Session {
     /// A session over this client; with `finality` every block becomes the head.
     pub fn new(client: HttpClient, finality: Option<Finality>) -> Self {
-        Self { client, finality, recent: VecDeque::new() }
+        Self { client, finality, traced: false, recent: VecDeque::new() }
+    }
+
+    /// Asks for each payload to be recorded in a trace of its own, by a W3C `traceparent`.
+    pub fn traced(self) -> Self {
+        Self { traced: true, ..self }
     }
 
     /// How the client names itself, `None` when it does not say. Also the proof that it is there
@@ -71,13 +80,18 @@ impl Session {
             self.recent.push_front(parent_hash.clone());
         }
         let no_answer = |method: &str| format!("{method} of block {number}");
+        // Before the clock starts. Neither id may be zero.
+        let trace_id = self.traced.then(|| rand::random::<u128>() | 1);
+        let span_id = rand::random::<u64>() | 1;
+        self.client.trace(trace_id.map(|trace_id| format!("00-{trace_id:032x}-{span_id:016x}-01")));
         let answer = self.client.post(body.clone()).await.with_context(|| no_answer(method))?;
+        self.client.trace(None);
         if let Some(mismatch) = check(method, *number, hash, &answer, |result| result) {
             return Ok(Err(mismatch));
         }
         let new_payload_ms = milliseconds(answer.elapsed);
         let Some(finality) = self.finality else {
-            return Ok(Ok(CallTimes { new_payload_ms, forkchoice_updated_ms: None }));
+            return Ok(Ok(CallTimes { new_payload_ms, forkchoice_updated_ms: None, trace_id }));
         };
 
         self.recent.push_front(hash.clone());
@@ -91,7 +105,7 @@ impl Session {
             return Ok(Err(mismatch));
         }
         let forkchoice_updated_ms = Some(milliseconds(answer.elapsed));
-        Ok(Ok(CallTimes { new_payload_ms, forkchoice_updated_ms }))
+        Ok(Ok(CallTimes { new_payload_ms, forkchoice_updated_ms, trace_id }))
     }
 
     /// The request that makes the newest block the head.

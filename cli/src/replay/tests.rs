@@ -51,11 +51,15 @@ async fn serve(mut stream: TcpStream, script: Script, calls: Arc<Mutex<Vec<Value
         let mut body = vec![0; length.split("\r\n").next().unwrap().parse().unwrap()];
         stream.read_exact(&mut body).await.unwrap();
         let authorized = head.contains("authorization: bearer ");
-        let call: Value = serde_json::from_slice(&body).unwrap();
+        let mut call: Value = serde_json::from_slice(&body).unwrap();
         let answer = match script(call["method"].as_str().unwrap(), &call) {
             Ok(result) => json!({"jsonrpc": "2.0", "id": call["id"], "result": result}),
             Err(error) => json!({"jsonrpc": "2.0", "id": call["id"], "error": error}),
         };
+        let trace = head.split("traceparent: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+        if let Some(trace) = trace {
+            call["traceparent"] = json!(trace);
+        }
         calls.lock().unwrap().push(call);
         let (status, text) = match authorized {
             true => ("200 OK", answer.to_string()),
@@ -106,6 +110,7 @@ fn setup(engine: &FakeEngine) -> Setup {
         no_forkchoice: false,
         gap_ms: 0,
         call_timeout: 5,
+        jaeger_ui: None,
     };
     Setup { directory, args }
 }
@@ -240,4 +245,36 @@ fn finality_is_two_distances() {
     for text in ["", "32", "64,32", "a,b", "1,2,3", "-1,2"] {
         assert!(text.parse::<Finality>().is_err(), "{text}");
     }
+}
+
+#[tokio::test]
+async fn slowest_payloads_are_named_with_the_pages_of_their_traces() {
+    let engine = FakeEngine::start(all_valid).await;
+    let mut setup = setup(&engine);
+    let without = run(setup.args.clone()).await.unwrap();
+    assert!(engine.calls().iter().all(|call| call["traceparent"].is_null()), "only when asked");
+    assert!(!without.render().contains("slowest"));
+
+    setup.args.jaeger_ui = Some("http://jaeger:16686/".into());
+    let asked_before = engine.calls().len();
+    let report = run(setup.args).await.unwrap();
+    let calls = engine.calls().split_off(asked_before);
+    let is_payload = |call: &&Value| call["method"].as_str().unwrap().contains("newPayload");
+    assert!(
+        calls.iter().filter(|call| !is_payload(call)).all(|call| call["traceparent"].is_null())
+    );
+    let traces: Vec<String> = calls
+        .iter()
+        .filter(is_payload)
+        .map(|call| call["traceparent"].as_str().unwrap().split('-').nth(1).unwrap().to_owned())
+        .collect();
+    let reported: Vec<String> =
+        report.blocks.iter().filter_map(|block| block.trace_id.clone()).collect();
+    assert_eq!((traces.len(), &traces), (6, &reported));
+    let slowest = report.blocks.iter().max_by(|a, b| a.new_payload_ms.total_cmp(&b.new_payload_ms));
+    let page = format!("http://jaeger:16686/trace/{}", slowest.unwrap().trace_id.as_ref().unwrap());
+    let text = report.render();
+    let first = text.lines().skip_while(|line| !line.contains("slowest newPayload")).nth(1);
+    assert!(first.unwrap().ends_with(&page), "{text}");
+    assert_eq!(text.matches("/trace/").count(), 5);
 }

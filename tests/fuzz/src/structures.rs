@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use tandem_chain::{Receipt, Transaction, take_item};
+use tandem_overlap::Span;
 
 /// A list that doubles holds up to three times its items while it moves.
 const GROWING: usize = 3;
@@ -28,6 +29,18 @@ type Log = <Receipt as TxReceipt>::Log;
 /// For targets that list nothing of the kind.
 pub fn none(_: &[u8]) -> usize {
     0
+}
+
+/// The spans of a file of traces. Each has its two ids at least: 32 bytes as protobuf, where each may
+/// be a span; as JSON it is known by the name of the second one.
+pub fn spans(file: &[u8]) -> usize {
+    let text = file.trim_ascii_start().first().is_none_or(|first| matches!(first, b'{' | b'['));
+    let spans = match text {
+        true => file.windows(6).filter(|name| name.eq_ignore_ascii_case(b"spanid")).count(),
+        false => file.len() / 32,
+    };
+    // The span, and its ids among those that are known.
+    spans * (size_of::<Span>() + 2 * size_of::<u128>()) * GROWING
 }
 
 /// The lists in a transaction, as EIP-2718 bytes: 23 bytes or more for each entry of an access

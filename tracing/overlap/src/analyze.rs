@@ -1,12 +1,13 @@
 //! One payload: the two sides, their overlap, the tail and the critical path.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::critical_path::CriticalPath;
 use crate::intervals::Intervals;
-use crate::model::{SpanId, TraceId};
+use crate::model::{Span, SpanId, TraceId};
 use crate::payloads::{Index, Payload};
 use crate::report::{Thresholds, Verdict};
 use crate::select::{Busy, Pattern, Selection, Side};
@@ -28,6 +29,8 @@ pub struct Step {
     pub service: String,
     /// Name of the spans.
     pub name: String,
+    /// Their work waited in a queue in this time, rather than being done.
+    pub queued: bool,
     /// Time the payload's answer waited for them, in nanoseconds.
     pub ns: u64,
 }
@@ -92,14 +95,35 @@ pub struct PayloadReport {
 pub(crate) struct PayloadDetail {
     pub(crate) a: Intervals,
     pub(crate) b: Intervals,
-    /// Indices of all its spans in the input, in order of start, and of the spans of each side.
+    /// Start and end of the root.
+    pub(crate) window: (u64, u64),
+    /// Its spans, where they are wanted.
+    pub(crate) timeline: Option<Timeline>,
+}
+
+/// The spans of a payload.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Timeline {
+    /// Those that the indices are of.
+    pub(crate) spans: Arc<Vec<Span>>,
+    /// Indices of all its spans, in order of start, and of the spans of each side.
     pub(crate) members: Vec<usize>,
     pub(crate) a_members: Vec<usize>,
     pub(crate) b_members: Vec<usize>,
     /// Busy intervals of spans that carry none and count by their children.
     pub(crate) derived_busy: DerivedBusy,
-    /// Start and end of the root.
-    pub(crate) window: (u64, u64),
+}
+
+/// What comes out of one payload.
+pub(crate) struct Analysis {
+    pub(crate) report: PayloadReport,
+    pub(crate) a: Intervals,
+    pub(crate) b: Intervals,
+    pub(crate) a_members: Vec<usize>,
+    pub(crate) b_members: Vec<usize>,
+    pub(crate) derived_busy: DerivedBusy,
+    /// The waiting span that ends last.
+    pub(crate) last_wait: Option<usize>,
 }
 
 /// Busy intervals by index of the span.
@@ -114,12 +138,17 @@ struct Measured {
     whole_spans: usize,
 }
 
+/// `block.number` of the root, or of any span of the payload.
+pub(crate) fn block_number(index: &Index<'_>, payload: &Payload) -> Option<u64> {
+    attribute(index, payload, &["block.number", "block_number", "num", "number"])?.parse().ok()
+}
+
 pub(crate) fn analyze_payload(
     index: &Index<'_>,
     payload: &Payload,
     selection: &Selection,
     thresholds: &Thresholds,
-) -> (PayloadReport, PayloadDetail) {
+) -> Analysis {
     let root = &index.spans[payload.root];
     let window = (root.start_ns, root.end_ns);
     let a = measure(index, payload, &selection.a, window);
@@ -138,8 +167,7 @@ pub(crate) fn analyze_payload(
     let report = PayloadReport {
         trace_id: root.trace_id,
         root_span_id: root.span_id,
-        block_number: attribute(index, payload, &["block.number", "block_number", "num", "number"])
-            .and_then(|value| value.parse().ok()),
+        block_number: block_number(index, payload),
         block_hash: attribute(index, payload, &["block.hash", "block_hash"]),
         start_unix_ns: root.start_ns,
         payload_ns,
@@ -163,16 +191,16 @@ pub(crate) fn analyze_payload(
         orphans: payload.orphans,
         critical_path: critical_path(index, payload, &b.members, &waits, &derived_busy),
     };
-    let detail = PayloadDetail {
+    let last_wait = waits.into_iter().max_by_key(|at| index.spans[*at].end_ns);
+    Analysis {
+        report,
         a: a.busy,
         b: b.busy,
-        members: payload.members.clone(),
         a_members: a.members,
         b_members: b.members,
         derived_busy,
-        window,
-    };
-    (report, detail)
+        last_wait,
+    }
 }
 
 fn measure(index: &Index<'_>, payload: &Payload, side: &Side, window: (u64, u64)) -> Measured {
@@ -272,19 +300,24 @@ fn critical_path(
     waits: &[usize],
     derived_busy: &DerivedBusy,
 ) -> Vec<Step> {
-    let mut totals: HashMap<(&str, &str), u64> = HashMap::new();
-    for (at, start, end) in CriticalPath::of(index, payload, side_b, waits, derived_busy) {
-        let span = &index.spans[at];
-        *totals.entry((&span.service, &span.name)).or_default() += end - start;
+    let mut totals: HashMap<(&str, &str, bool), u64> = HashMap::new();
+    for part in CriticalPath::of(index, payload, side_b, waits, derived_busy) {
+        let span = &index.spans[part.span];
+        let kind = (&*span.service, span.name.as_str(), part.queued);
+        *totals.entry(kind).or_default() += part.end_ns - part.start_ns;
     }
     let mut steps: Vec<Step> = totals
         .into_iter()
-        .map(|((service, name), ns)| Step {
+        .map(|((service, name, queued), ns)| Step {
             service: service.to_owned(),
             name: name.to_owned(),
+            queued,
             ns,
         })
         .collect();
-    steps.sort_by(|x, y| y.ns.cmp(&x.ns).then_with(|| x.name.cmp(&y.name)));
+    steps.sort_by(|x, y| {
+        let rest = |step: &Step| (step.name.clone(), step.service.clone(), step.queued);
+        y.ns.cmp(&x.ns).then_with(|| rest(x).cmp(&rest(y)))
+    });
     steps
 }

@@ -5,41 +5,138 @@
 //! is the span's own time. A child with busy intervals stands for those intervals only, so that an
 //! idle container does not take the blame. A span that merely waits for side B (`await_state_root`)
 //! has the work of side B as its children.
+//!
+//! Two things cannot be told from parents and times alone, and go wrong where only these are looked
+//! at:
+//!
+//! * **Work that outlives its parent** was not waited for by that parent. It counts for the nearest
+//!   ancestor that goes on until it ends, from its own start; where it goes on after the answer,
+//!   nobody waited for it.
+//! * **Of siblings side by side** the one that ended last before another began need not be why that
+//!   began. Where the other one says why, that holds: from the instant its work lay ready
+//!   (`queue.ready_unix_nano`) until its start it waited in a queue, and before that the span that it
+//!   links to was at work.
+
+use std::collections::{HashMap, HashSet};
 
 use crate::analyze::DerivedBusy;
+use crate::clocks::{TOLERANCE_NS, ready_ns};
 use crate::payloads::{Index, Payload};
 
 /// Deeper spans count as their ancestor's own time; a real payload is a handful deep.
 const DEPTH_MAX: usize = 64;
 
+/// A part of the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The span.
+    pub(crate) span: usize,
+    /// Its work waited in a queue, rather than being done.
+    pub(crate) queued: bool,
+    pub(crate) start_ns: u64,
+    pub(crate) end_ns: u64,
+}
+
+/// An interval in which a span was at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Piece {
+    end: u64,
+    start: u64,
+    span: usize,
+}
+
 pub(crate) struct CriticalPath<'i, 's> {
     index: &'i Index<'s>,
-    /// Spans of side B, and the spans that wait for them.
-    side_b: &'i [usize],
-    waits: &'i [usize],
     derived_busy: &'i DerivedBusy,
-    /// `(span, start, end)`, youngest first.
-    steps: Vec<(usize, u64, u64)>,
+    members: HashSet<usize>,
+    /// What each span waited for, in order of the ends.
+    waited_for: HashMap<usize, Vec<Piece>>,
+    /// Youngest first.
+    parts: Vec<Part>,
     /// Spans on the way down, against cycles.
     stack: Vec<usize>,
 }
 
 impl<'i, 's> CriticalPath<'i, 's> {
-    /// The path of `payload` as `(span, start, end)` in order of time. The steps cover the root
-    /// exactly, without gaps.
+    /// The path of `payload` in order of time. The parts cover the root exactly, without gaps.
     pub(crate) fn of(
         index: &'i Index<'s>,
         payload: &Payload,
-        side_b: &'i [usize],
-        waits: &'i [usize],
+        side_b: &[usize],
+        waits: &[usize],
         derived_busy: &'i DerivedBusy,
-    ) -> Vec<(usize, u64, u64)> {
+    ) -> Vec<Part> {
         let root = &index.spans[payload.root];
-        let (steps, stack) = (Vec::new(), Vec::new());
-        let mut path = Self { index, side_b, waits, derived_busy, steps, stack };
+        let members = payload.members.iter().copied().collect();
+        let (waited_for, parts, stack) = (HashMap::new(), Vec::new(), Vec::new());
+        let mut path = Self { index, derived_busy, members, waited_for, parts, stack };
+        path.find_waits(payload, side_b, waits);
         path.walk(payload.root, root.start_ns, root.end_ns);
-        path.steps.reverse();
-        path.steps
+        path.parts.reverse();
+        path.parts
+    }
+
+    fn find_waits(&mut self, payload: &Payload, side_b: &[usize], waits: &[usize]) {
+        for &span in payload.members.iter().filter(|span| **span != payload.root) {
+            for piece in self.pieces(span) {
+                let Some(waiter) = self.waiter(piece, payload.root) else { continue };
+                self.waited_for.entry(waiter).or_default().push(piece);
+            }
+        }
+        // A waiting span takes what side B did while it waited, whatever comes after.
+        let worked: Vec<Piece> = side_b.iter().flat_map(|span| self.pieces(*span)).collect();
+        for wait in waits {
+            let span = &self.index.spans[*wait];
+            let meanwhile =
+                worked.iter().filter(|one| one.start < span.end_ns && one.end > span.start_ns);
+            self.waited_for.entry(*wait).or_default().extend(meanwhile);
+        }
+        for pieces in self.waited_for.values_mut() {
+            pieces.sort_unstable();
+            pieces.dedup();
+        }
+    }
+
+    /// When `span` was at work.
+    fn pieces(&self, span: usize) -> Vec<Piece> {
+        let own = &self.index.spans[span];
+        let whole = [(own.start_ns, own.end_ns)];
+        let active = match self.derived_busy.get(&span) {
+            Some(derived) => derived,
+            None if own.busy.is_empty() => &whole[..],
+            None => &own.busy,
+        };
+        let piece = |(start, end): &(u64, u64)| Piece { end: *end, start: *start, span };
+        active.iter().filter(|(start, end)| start < end).map(piece).collect()
+    }
+
+    /// The nearest ancestor that goes on until the piece ends.
+    fn waiter(&self, piece: Piece, root: usize) -> Option<usize> {
+        let outlives = |ancestor: &usize| {
+            piece.end > self.index.spans[*ancestor].end_ns.saturating_add(TOLERANCE_NS)
+        };
+        let mut at = self.above(piece.span, root)?;
+        for _ in 0..DEPTH_MAX {
+            if at != piece.span && !outlives(&at) {
+                return Some(at);
+            }
+            if at == root {
+                return None;
+            }
+            at = self.above(at, root)?;
+        }
+        None
+    }
+
+    /// Whose child a span is: of a batch, what it links to; of one that lost its parent, the root.
+    /// Those beside the root have nobody in the payload.
+    fn above(&self, span: usize, root: usize) -> Option<usize> {
+        let lost = || {
+            let parent = self.index.spans[span].parent;
+            (parent.is_some() && parent != self.index.spans[root].parent).then_some(root)
+        };
+        let mut linked = self.index.links(span).filter(|linked| self.members.contains(linked));
+        self.index.parent(span).or_else(|| linked.next()).or_else(lost)
     }
 
     /// Attributes `from..to`, a part of span `at`, youngest first.
@@ -47,47 +144,66 @@ impl<'i, 's> CriticalPath<'i, 's> {
         let mut now = to;
         if self.stack.len() < DEPTH_MAX && !self.stack.contains(&at) {
             self.stack.push(at);
-            for (end, start, child) in self.pieces(at, from, to) {
-                if start >= now {
+            // Taken out for the while: a span is on the stack once only.
+            let mut pieces = self.waited_for.remove(&at).unwrap_or_default();
+            for piece in pieces.iter().rev().take_while(|piece| piece.end > from) {
+                let (start, end) = (piece.start.max(from), piece.end.min(now));
+                if start >= end {
                     // It ran beside a piece that ended later: not what was waited for.
                     continue;
                 }
-                let end = end.min(now);
-                self.own(at, end, now);
-                self.walk(child, start, end);
-                now = start;
+                self.push(at, false, end, now);
+                self.walk(piece.span, start, end);
+                now = self.cause(at, piece.span, from, start);
             }
+            // The path never comes back to a later time.
+            while pieces.last().is_some_and(|piece| piece.start >= from) {
+                pieces.pop();
+            }
+            self.waited_for.insert(at, pieces);
             self.stack.pop();
         }
-        self.own(at, from, now);
+        self.push(at, false, from, now);
     }
 
-    fn own(&mut self, at: usize, from: u64, to: u64) {
-        if from < to {
-            self.steps.push((at, from, to));
-        }
-    }
-
-    /// What the children of `at` did in `from..to`: `(end, start, child)`, last end first.
-    fn pieces(&self, at: usize, from: u64, to: u64) -> Vec<(u64, u64, usize)> {
-        let waited_for: &[usize] = if self.waits.contains(&at) { self.side_b } else { &[] };
-        let mut pieces = Vec::new();
-        for &child in self.index.children(at).iter().chain(waited_for) {
-            let span = &self.index.spans[child];
-            let whole = [(span.start_ns, span.end_ns)];
-            let active = match self.derived_busy.get(&child) {
-                Some(derived) => derived,
-                None if span.busy.is_empty() => &whole[..],
-                None => &span.busy,
-            };
-            for &(start, end) in active {
-                let (start, end) = (start.max(from), end.min(to));
-                if start < end {
-                    pieces.push((end, start, child));
-                }
+    /// Follows the reasons that `span`, on which `at` waited, gives for its start at `now`: back to
+    /// `from` at most. Answers how far that led.
+    fn cause(&mut self, at: usize, span: usize, from: u64, now: u64) -> u64 {
+        let mut now = now;
+        let mut span = span;
+        for _ in 0..DEPTH_MAX {
+            let own = &self.index.spans[span];
+            if own.start_ns != now || now <= from {
+                break;
             }
+            if let Some(ready) = ready_ns(own).filter(|ready| *ready < now) {
+                let ready = ready.max(from);
+                self.push(span, true, ready, now);
+                now = ready;
+            }
+            let Some(before) = self.linked(span, from, now) else { break };
+            let (start, end) = (before.start.max(from), before.end.min(now));
+            self.push(at, false, end, now);
+            self.walk(before.span, start, end);
+            (span, now) = (before.span, start);
         }
-        pieces.sort_unstable_by(|a, b| b.cmp(a));
-        pieces
+        now
+    }
+
+    /// What the span that `span` links to did last before `now`.
+    fn linked(&self, span: usize, from: u64, now: u64) -> Option<Piece> {
+        self.index
+            .links(span)
+            .filter(|linked| self.members.contains(linked))
+            .filter(|linked| !self.stack.contains(linked) && *linked != span)
+            .flat_map(|linked| self.pieces(linked))
+            .filter(|piece| piece.start < now && piece.end > from)
+            .max_by_key(|piece| (piece.end.min(now), piece.start))
+    }
+
+    fn push(&mut self, span: usize, queued: bool, start_ns: u64, end_ns: u64) {
+        if start_ns < end_ns {
+            self.parts.push(Part { span, queued, start_ns, end_ns });
+        }
     }
 }

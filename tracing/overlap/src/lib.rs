@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! bytes ──read──► Input { spans, problems } ──analyze──► Report ──render──► text | JSON | HTML
+//! reader ──read_from──► Input, Input, … ──Analyzer──► Report
+//! Report, Report ──compare──► Comparison ──render──► text | JSON
 //! ```
 //!
-//! No I/O, no clock and no environment: callers bring bytes ([`read()`]) and write what comes back.
+//! No files, no network, no clock and no environment: callers bring bytes ([`read()`]), or a reader
+//! where there are too many of them to hold ([`read_from`], [`Analyzer`]), and write what comes back.
 //! A damaged file gives the answer that its readable part supports, marked [`Report::partial`], with
 //! the reasons in words.
 //!
@@ -27,20 +30,34 @@
 //! whole spans is given beside it as the *container overlap*.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod aggregate;
 mod analyze;
+mod analyzer;
+mod clocks;
+mod compare;
 mod critical_path;
+mod filter;
 mod intervals;
 mod model;
+mod notes;
 mod payloads;
 mod read;
 mod render;
 mod report;
 mod select;
+pub mod stats;
 
+pub use aggregate::Options;
 pub use analyze::{PayloadReport, Step, TailUntil};
+pub use analyzer::{Analyzer, WINDOW_SPANS};
+pub use clocks::{Clock, Skew};
+pub use compare::{Change, Comparison, Figure, Slower, compare};
+pub use filter::Filter;
 pub use intervals::Intervals;
-pub use model::{Attribute, Input, Link, Problems, Span, SpanId, TraceId};
-pub use read::{MAX_BYTES, read};
-pub use render::{html, json, text};
-pub use report::{Distribution, QueueGap, Report, Skew, Summary, Thresholds, Verdict, analyze};
+pub use model::{Attribute, Input, Kind, Link, Problems, Span, SpanId, TraceId};
+pub use read::{MAX_BYTES, read, read_from};
+pub use render::{comparison_json, comparison_text, html, json, text};
+pub use report::{
+    Distribution, QueueGap, Report, Summary, Thresholds, Totals, Verdict, analyze, analyze_with,
+};
 pub use select::{Busy, Pattern, Preset, Selection, Side};

@@ -83,6 +83,18 @@ impl fmt::Display for Attribute {
     }
 }
 
+/// Which end of a call a span is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kind {
+    /// None, or one that says nothing about who waits for whom.
+    #[default]
+    Other,
+    /// The side that waits for the answer.
+    Client,
+    /// The side that gives it.
+    Server,
+}
+
 /// One finished span. Times are nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
@@ -94,6 +106,11 @@ pub struct Span {
     pub parent: Option<SpanId>,
     /// `service.name` of the process part that made it.
     pub service: Arc<str>,
+    /// Whose clock it was timed by: `host.name`, or else `k8s.node.name`, `service.instance.id`, or
+    /// the service.
+    pub host: Arc<str>,
+    /// Which end of a call it is.
+    pub kind: Kind,
     /// Operation name.
     pub name: String,
     /// Start.
@@ -120,6 +137,9 @@ impl Span {
     }
 }
 
+/// `Problems::unreadable` keeps this many lines; a file of garbage must not become a report of it.
+const UNREADABLE_MAX: usize = 8;
+
 /// What was wrong with the input. All zero and empty for a sound one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Problems {
@@ -131,6 +151,8 @@ pub struct Problems {
     pub duplicate_spans: u64,
     /// Spans and busy intervals that end before they start; taken as empty.
     pub negative_durations: u64,
+    /// Spans that came when their trace had been analysed already; left out.
+    pub late_spans: u64,
 }
 
 impl Problems {
@@ -142,7 +164,28 @@ impl Problems {
     /// Whether something of the input is missing from the spans. Duplicates are not: they are what
     /// an exporter's retries leave behind.
     pub fn lost_something(&self) -> bool {
-        !self.unreadable.is_empty() || self.malformed_spans > 0 || self.negative_durations > 0
+        !self.unreadable.is_empty()
+            || self.malformed_spans > 0
+            || self.negative_durations > 0
+            || self.late_spans > 0
+    }
+
+    /// Notes that a part of a source could not be read.
+    pub fn unreadable(&mut self, reason: String) {
+        if self.unreadable.len() < UNREADABLE_MAX {
+            self.unreadable.push(reason);
+        }
+    }
+
+    /// Adds those of another source.
+    pub fn merge(&mut self, other: Self) {
+        for reason in other.unreadable {
+            self.unreadable(reason);
+        }
+        self.malformed_spans += other.malformed_spans;
+        self.duplicate_spans += other.duplicate_spans;
+        self.negative_durations += other.negative_durations;
+        self.late_spans += other.late_spans;
     }
 
     /// One line in words per kind of problem.
@@ -159,6 +202,7 @@ impl Problems {
             self.negative_durations,
             "spans or busy intervals end before they start, taken as empty",
         );
+        count(self.late_spans, "spans came long after the rest of their trace and were left out");
         lines
     }
 }
@@ -172,9 +216,6 @@ pub struct Input {
     pub problems: Problems,
 }
 
-/// `Problems::unreadable` keeps this many lines; a file of garbage must not become a report of it.
-const UNREADABLE_MAX: usize = 8;
-
 impl Input {
     /// Adds the spans of another source; a span that is known already is counted as a duplicate.
     pub fn merge(&mut self, other: Self) {
@@ -187,18 +228,11 @@ impl Input {
                 self.problems.duplicate_spans += 1;
             }
         }
-        for line in other.problems.unreadable {
-            self.unreadable(line);
-        }
-        self.problems.malformed_spans += other.problems.malformed_spans;
-        self.problems.duplicate_spans += other.problems.duplicate_spans;
-        self.problems.negative_durations += other.problems.negative_durations;
+        self.problems.merge(other.problems);
     }
 
     /// Notes that a part of a source could not be read.
     pub fn unreadable(&mut self, reason: String) {
-        if self.problems.unreadable.len() < UNREADABLE_MAX {
-            self.problems.unreadable.push(reason);
-        }
+        self.problems.unreadable(reason);
     }
 }

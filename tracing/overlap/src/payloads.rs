@@ -50,6 +50,11 @@ impl<'s> Index<'s> {
         self.by_id.get(&parent(&self.spans[at])?).copied()
     }
 
+    /// Spans that the span at `at` links to, those that are in the input.
+    pub(crate) fn links(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
+        self.spans[at].links.iter().filter_map(|link| self.by_id.get(link).copied())
+    }
+
     /// All payloads, in order of their start.
     pub(crate) fn payloads(&self, selection: &Selection) -> Vec<Payload> {
         let is_root = |at: &usize| selection.root.matches(&self.spans[*at].name);

@@ -1,19 +1,16 @@
-//! All payloads together: distributions, totals, the worst ones, and the verdict.
+//! The answer on all payloads together: distributions, totals, the worst ones, and the verdict.
 
-use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::analyze::{PayloadDetail, PayloadReport, analyze_payload, ratio};
+use crate::aggregate::{Aggregate, Options};
+use crate::analyze::{PayloadDetail, PayloadReport};
+use crate::clocks::{Clock, Skew};
+use crate::filter::Filter;
 use crate::model::{Input, Problems, TraceId};
-use crate::payloads::Index;
 use crate::select::Selection;
-
-/// Payloads named in [`Report::worst`].
-const WORST: usize = 5;
-/// Clock readings of one machine may differ by this much between formats that round to microseconds.
-const SKEW_TOLERANCE_NS: u64 = 2_000;
+use crate::stats;
 
 /// Did the two sides run at the same time?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -90,17 +87,12 @@ impl Distribution {
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
-        let quantile = |q: f64| {
-            let at = q * (values.len() - 1) as f64;
-            let (below, above) = (values[at.floor() as usize], values[at.ceil() as usize]);
-            below + (above - below) * at.fract()
-        };
         Some(Self {
             n: values.len(),
             min: *values.first()?,
-            p5: quantile(0.05),
-            p50: quantile(0.50),
-            p95: quantile(0.95),
+            p5: stats::quantile(&values, 0.05)?,
+            p50: stats::quantile(&values, 0.50)?,
+            p95: stats::quantile(&values, 0.95)?,
             max: *values.last()?,
         })
     }
@@ -158,21 +150,6 @@ pub struct QueueGap {
     pub gap_ns: Distribution,
 }
 
-/// Clocks of two services that cannot both be right: spans that start before their parent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Skew {
-    /// Service of the parents.
-    pub parent_service: String,
-    /// Service of the children.
-    pub child_service: String,
-    /// The child's clock is behind by at least this much.
-    pub at_least_ns: u64,
-    /// Parent and child pairs between the two services.
-    pub pairs: u64,
-    /// Pairs in which the child starts first.
-    pub violations: u64,
-}
-
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
@@ -180,6 +157,8 @@ pub struct Report {
     pub schema: &'static str,
     /// What was looked for.
     pub selection: Selection,
+    /// Which payloads count.
+    pub filter: Filter,
     /// The bounds of the verdicts.
     pub thresholds: Thresholds,
     /// The verdict on the median overlap; absent when no payload has work on both sides.
@@ -194,18 +173,31 @@ pub struct Report {
     pub spans: usize,
     /// Traces in the input without a root span.
     pub other_traces: usize,
+    /// Payloads that the filter left out.
+    pub filtered: usize,
     /// The numbers over all payloads.
     pub summary: Summary,
+    /// Where Jaeger shows traces, if that is known.
+    pub jaeger_ui: Option<String>,
     /// Trace ids of the payloads with the least overlap, the worst first.
     pub worst: Vec<TraceId>,
+    /// Their pages in Jaeger, where one is known.
+    pub worst_urls: Vec<Option<String>>,
+    /// Trace ids of the payloads that took longest, the slowest first.
+    pub slowest: Vec<TraceId>,
+    /// Their pages in Jaeger, where one is known.
+    pub slowest_urls: Vec<Option<String>>,
     /// Queue gaps, the largest median first.
     pub queue_gaps: Vec<QueueGap>,
     /// Clock skew between services, where there is evidence of it.
     pub skew: Vec<Skew>,
+    /// What is known of the clocks of hosts, compared with that of most payloads.
+    pub clocks: Vec<Clock>,
     /// Every payload, in order of start.
     pub payloads: Vec<PayloadReport>,
+    /// Of each payload, where it is shown.
     #[serde(skip)]
-    pub(crate) details: Vec<PayloadDetail>,
+    pub(crate) details: Vec<Option<PayloadDetail>>,
 }
 
 impl Report {
@@ -216,169 +208,13 @@ impl Report {
 }
 
 /// Analyses the youngest `limit` payloads of `input`.
-pub fn analyze(input: &Input, selection: &Selection, limit: usize) -> Report {
-    let thresholds = Thresholds::default();
-    let index = Index::new(&input.spans);
-    let mut found = index.payloads(selection);
-    let roots: HashSet<TraceId> =
-        found.iter().map(|payload| input.spans[payload.root].trace_id).collect();
-    let traces: HashSet<TraceId> = input.spans.iter().map(|span| span.trace_id).collect();
-    found.drain(..found.len().saturating_sub(limit));
-    let (payloads, details): (Vec<_>, Vec<_>) = found
-        .iter()
-        .map(|payload| analyze_payload(&index, payload, selection, &thresholds))
-        .unzip();
-    let summary = summarize(&payloads);
-    let members = details.iter().flat_map(|detail| &detail.members);
-    let members: HashSet<usize> = members.copied().collect();
-    let mut report = Report {
-        schema: "tandem.overlap/1",
-        selection: selection.clone(),
-        thresholds,
-        verdict: summary.overlap.map(|overlap| thresholds.verdict(overlap.p50)),
-        partial: input.problems.lost_something() || payloads.iter().any(|one| one.orphans > 0),
-        problems: input.problems.clone(),
-        notes: Vec::new(),
-        spans: input.spans.len(),
-        other_traces: traces.difference(&roots).count(),
-        worst: worst(&payloads),
-        queue_gaps: queue_gaps(&index, &members),
-        skew: skew(&index, &members),
-        summary,
-        payloads,
-        details,
-    };
-    report.notes = notes(&report);
-    report
+pub fn analyze(input: Input, selection: &Selection, limit: usize) -> Report {
+    analyze_with(input, Options::new(selection.clone(), limit))
 }
 
-fn summarize(payloads: &[PayloadReport]) -> Summary {
-    let over = |value: fn(&PayloadReport) -> Option<f64>| {
-        Distribution::of(payloads.iter().filter_map(value))
-    };
-    let mut total = Totals::default();
-    let mut shorter = 0;
-    for payload in payloads.iter().filter(|payload| payload.overlap.is_some()) {
-        total.wall_ns += payload.wall_ns;
-        total.a_ns += payload.a_ns;
-        total.b_ns += payload.b_ns;
-        total.both_ns += payload.both_ns;
-        total.neither_ns += payload.neither_ns;
-        shorter += payload.a_ns.min(payload.b_ns);
-    }
-    total.overlap = ratio(total.both_ns, shorter);
-    Summary {
-        overlap: over(|one| one.overlap),
-        container_overlap: over(|one| one.container_overlap),
-        serialization: over(|one| one.serialization),
-        payload_ns: over(|one| Some(one.payload_ns as f64)),
-        a_ns: over(|one| Some(one.a_ns as f64)),
-        b_ns: over(|one| Some(one.b_ns as f64)),
-        b_lag_ns: over(|one| one.b_lag_ns.map(|ns| ns as f64)),
-        tail_ns: over(|one| one.tail_ns.map(|ns| ns as f64)),
-        tail_share: over(|one| one.tail_share),
-        total,
-    }
-}
-
-fn worst(payloads: &[PayloadReport]) -> Vec<TraceId> {
-    let mut order: Vec<(f64, TraceId)> =
-        payloads.iter().filter_map(|one| Some((one.overlap?, one.trace_id))).collect();
-    order.sort_by(|a, b| a.0.total_cmp(&b.0));
-    order.into_iter().take(WORST).map(|(_, trace_id)| trace_id).collect()
-}
-
-fn queue_gaps(index: &Index<'_>, members: &HashSet<usize>) -> Vec<QueueGap> {
-    let mut gaps: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for at in members {
-        let span = &index.spans[*at];
-        let number = |key: &str| span.attribute(key).and_then(|value| value.as_u64());
-        let gap_ns = match number("queue.ready_unix_nano") {
-            Some(ready) => Some(span.start_ns.saturating_sub(ready)),
-            None => number("queue_wait_us").map(|us| us.saturating_mul(1_000)),
-        };
-        if let Some(gap_ns) = gap_ns {
-            gaps.entry(&span.name).or_default().push(gap_ns as f64);
-        }
-    }
-    let mut gaps: Vec<QueueGap> = gaps
-        .into_iter()
-        .filter_map(|(name, gaps)| {
-            Some(QueueGap { name: name.to_owned(), gap_ns: Distribution::of(gaps)? })
-        })
-        .collect();
-    gaps.sort_by(|a, b| b.gap_ns.p50.total_cmp(&a.gap_ns.p50));
-    gaps
-}
-
-/// A child cannot start before its parent. Where it seems to, the clocks differ by at least the
-/// largest such lead. (The ends say nothing: work may outlive the request that started it.)
-fn skew(index: &Index<'_>, members: &HashSet<usize>) -> Vec<Skew> {
-    let mut pairs: BTreeMap<(&str, &str), (u64, u64, u64)> = BTreeMap::new();
-    for &at in members {
-        let Some(parent) = index.parent(at).map(|parent| &index.spans[parent]) else { continue };
-        let child = &index.spans[at];
-        if parent.service == child.service {
-            continue;
-        }
-        let (pairs, violations, most) = pairs.entry((&parent.service, &child.service)).or_default();
-        let lead = parent.start_ns.saturating_sub(child.start_ns);
-        *pairs += 1;
-        if lead > SKEW_TOLERANCE_NS {
-            *violations += 1;
-            *most = (*most).max(lead);
-        }
-    }
-    pairs
-        .into_iter()
-        .filter(|(_, (_, violations, _))| *violations > 0)
-        .map(|((parent, child), (pairs, violations, at_least_ns))| Skew {
-            parent_service: parent.to_owned(),
-            child_service: child.to_owned(),
-            at_least_ns,
-            pairs,
-            violations,
-        })
-        .collect()
-}
-
-fn notes(report: &Report) -> Vec<String> {
-    let mut notes = Vec::new();
-    let count =
-        |test: fn(&PayloadReport) -> bool| report.payloads.iter().filter(|one| test(one)).count();
-    if report.payloads.is_empty() {
-        notes.push(format!(
-            "no span is named `{}`: nothing to analyse in {} spans of {} traces",
-            report.selection.root, report.spans, report.other_traces
-        ));
-    }
-    let mut note = |n: usize, what: String| {
-        if n > 0 {
-            notes.push(format!("{n} {what}"));
-        }
-    };
-    let (a, b) = (report.selection.a.label(), report.selection.b.label());
-    note(count(|one| one.a_ns == 0), format!("payloads without work on side A ({a})"));
-    note(count(|one| one.b_ns == 0), format!("payloads without work on side B ({b})"));
-    note(
-        report.payloads.iter().map(|one| one.whole_spans).sum(),
-        "spans without busy intervals counted for their whole length; if they are containers, the \
-         overlap is an upper bound"
-            .to_owned(),
-    );
-    note(
-        report.payloads.iter().map(|one| one.orphans).sum(),
-        "spans whose parent is missing (still open, dropped, or in another file)".to_owned(),
-    );
-    for skew in &report.skew {
-        notes.push(format!(
-            "clocks differ: spans of {} start up to {:.3} ms before their parent in {} ({} of {} pairs)",
-            skew.child_service,
-            skew.at_least_ns as f64 / 1e6,
-            skew.parent_service,
-            skew.violations,
-            skew.pairs
-        ));
-    }
-    notes
+/// As [`analyze`], with more to choose.
+pub fn analyze_with(input: Input, options: Options) -> Report {
+    let mut aggregate = Aggregate::new(options);
+    aggregate.add(input.spans);
+    aggregate.finish(input.problems)
 }

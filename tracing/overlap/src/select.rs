@@ -106,13 +106,18 @@ pub struct Selection {
     pub b: Side,
     /// Spans that do no work but wait for side B; the tail ends with the last of them.
     pub wait: Pattern,
+    /// Spans of other hosts that end before the last waiting span does, as that waits for their
+    /// answer; they bound how far the clocks may be apart.
+    pub answered: Vec<Pattern>,
 }
 
 impl From<Preset> for Selection {
     fn from(preset: Preset) -> Self {
         let workers = ["storage worker", "account worker"];
+        let mut answered = Vec::new();
         let (a, b) = match preset {
             Preset::Tandem => {
+                answered.push(Pattern::new("process_block"));
                 let workers = workers.into_iter().chain(["proof worker"]);
                 (Side::new(["payload processor"], Busy::Whole), Side::new(workers, Busy::Whole))
             }
@@ -124,7 +129,8 @@ impl From<Preset> for Selection {
                 (Side { alternatives, busy: Busy::Whole }, Side::new(workers, Busy::Children))
             }
         };
-        Self { root: Pattern::new("on_new_payload"), a, b, wait: Pattern::new("await_state_root") }
+        let (root, wait) = (Pattern::new("on_new_payload"), Pattern::new("await_state_root"));
+        Self { root, a, b, wait, answered }
     }
 }
 

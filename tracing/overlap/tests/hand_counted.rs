@@ -44,7 +44,7 @@ const JAEGER: &str = include_str!("fixtures/hand_counted.jaeger.json");
 fn report(bytes: &[u8]) -> Report {
     let input = read("trace", bytes);
     assert!(input.problems.is_empty(), "{:?}", input.problems);
-    analyze(&input, &Selection::default(), 100)
+    analyze(input, &Selection::default(), 100)
 }
 
 fn assert_hand_count(one: &PayloadReport) {
@@ -152,7 +152,7 @@ fn json_has_the_documented_fields() {
 #[test]
 fn html_is_one_file_with_the_data_in_it() {
     let input = read("trace", OTLP.as_bytes());
-    let page = html(&analyze(&input, &Selection::default(), 100), &input);
+    let page = html(&analyze(input, &Selection::default(), 100));
     assert!(page.starts_with("<!doctype html>"));
     assert!(page.contains("\"tandem.timeline/1\""));
     assert!(page.contains("await_state_root"));

@@ -1,13 +1,10 @@
 //! Damaged, strange and large inputs: a clear message and a partial answer, never a panic.
 #![allow(clippy::unwrap_used)]
 
-use std::fmt::Write;
-use std::time::Instant;
-
 use proptest::prelude::*;
 use tandem_overlap::{
-    Attribute, Busy, Input, Link, Pattern, Preset, Selection, Side, Span, SpanId, TraceId, Verdict,
-    analyze, html, json, read, text,
+    Attribute, Busy, Input, Kind, Link, Pattern, Preset, Selection, Side, Span, SpanId, TraceId,
+    Verdict, analyze, html, json, read, text,
 };
 
 const OTLP: &str = include_str!("fixtures/hand_counted.otlp.json");
@@ -20,6 +17,8 @@ fn span(id: u64, parent: u64, name: &str, start_ns: u64, end_ns: u64) -> Span {
         span_id: SpanId(id),
         parent: (parent != 0).then_some(SpanId(parent)),
         service: "executor".into(),
+        host: "executor".into(),
+        kind: Kind::Other,
         name: name.to_owned(),
         start_ns,
         end_ns,
@@ -35,10 +34,10 @@ fn input(spans: Vec<Span>) -> Input {
 
 /// All renderers have to digest every report.
 fn render_all(input: &Input, selection: &Selection) {
-    let report = analyze(input, selection, 100);
+    let report = analyze(input.clone(), selection, 100);
     assert!(!text(&report).is_empty());
     assert!(!json(&report).is_empty());
-    assert!(!html(&report, input).is_empty());
+    assert!(!html(&report).is_empty());
 }
 
 #[test]
@@ -55,7 +54,7 @@ fn file_cut_anywhere_keeps_the_spans_before_the_cut() {
             );
             assert!(input.spans.len() >= most, "cut at {cut}");
             most = input.spans.len();
-            let report = analyze(&input, &Selection::default(), 10);
+            let report = analyze(input, &Selection::default(), 10);
             assert!(report.partial);
         }
         assert_eq!(most, 7);
@@ -96,7 +95,7 @@ fn foreign_json_and_garbage_are_named() {
     ] {
         let input = read("garbage", garbage.as_bytes());
         assert_eq!(input.problems.lost_something(), lost, "{garbage:?}: {:?}", input.problems);
-        let report = analyze(&input, &Selection::default(), 10);
+        let report = analyze(input.clone(), &Selection::default(), 10);
         assert_eq!(report.verdict, None);
         assert!(report.notes[0].contains("on_new_payload"), "{:?}", report.notes);
         render_all(&input, &Selection::default());
@@ -140,7 +139,7 @@ fn span_that_ends_before_it_starts_is_empty_and_counted() {
     let input = read("bad", bad.as_bytes());
     assert_eq!(input.problems.negative_durations, 1);
     assert!(input.spans.iter().all(|span| span.start_ns <= span.end_ns));
-    assert!(analyze(&input, &Selection::default(), 10).partial);
+    assert!(analyze(input, &Selection::default(), 10).partial);
 }
 
 #[test]
@@ -150,7 +149,7 @@ fn missing_parent_keeps_the_span_and_marks_the_answer() {
         span(2, 1, "payload processor", 0, 50),
         span(3, 99, "storage worker", 10, 60),
     ];
-    let report = analyze(&input(spans), &Selection::default(), 10);
+    let report = analyze(input(spans), &Selection::default(), 10);
     let one = &report.payloads[0];
     assert!(report.partial);
     assert_eq!((one.orphans, one.b_ns, one.both_ns), (1, 50, 40));
@@ -166,7 +165,7 @@ fn parent_cycles_end() {
         span(4, 2, "payload processor", 0, 20),
     ];
     let input = input(spans);
-    let report = analyze(&input, &Selection::default(), 10);
+    let report = analyze(input.clone(), &Selection::default(), 10);
     assert_eq!(report.payloads.len(), 1);
     let path: u64 = report.payloads[0].critical_path.iter().map(|step| step.ns).sum();
     assert_eq!(path, 100, "the path covers the payload");
@@ -185,7 +184,7 @@ fn payloads_sharing_a_trace_are_kept_apart() {
         span(6, 4, "storage worker", 250, 300),
         span(7, 77, "storage worker", 240, 250),
     ];
-    let report = analyze(&input(spans), &Selection::default(), 10);
+    let report = analyze(input(spans), &Selection::default(), 10);
     let overlaps: Vec<f64> = report.payloads.iter().filter_map(|one| one.overlap).collect();
     assert_eq!(overlaps, [1.0, 0.2], "the lost span of 240–250 went to the payload it overlaps");
     assert_eq!(report.payloads[1].tail_ns, Some(50));
@@ -198,7 +197,7 @@ fn batch_in_another_trace_belongs_to_the_payload_it_links_to() {
     batch.links = vec![Link { trace_id: TraceId(1), span_id: SpanId(1) }];
     let spans =
         vec![span(1, 0, "on_new_payload", 0, 100), span(2, 1, "payload processor", 0, 50), batch];
-    let report = analyze(&input(spans), &Selection::default(), 10);
+    let report = analyze(input(spans), &Selection::default(), 10);
     assert_eq!((report.payloads[0].b_ns, report.payloads[0].overlap), (30, Some(1.0)));
 }
 
@@ -209,7 +208,7 @@ fn work_after_the_answer_does_not_count() {
         span(2, 1, "payload processor", 0, 60),
         span(3, 1, "storage worker", 40, 500),
     ];
-    let report = analyze(&input(spans), &Selection::default(), 10);
+    let report = analyze(input(spans), &Selection::default(), 10);
     assert_eq!((report.payloads[0].b_ns, report.payloads[0].wall_ns), (60, 100));
 }
 
@@ -217,7 +216,7 @@ fn work_after_the_answer_does_not_count() {
 fn payload_without_one_side_has_no_verdict() {
     let spans = vec![span(1, 0, "on_new_payload", 0, 100), span(2, 1, "payload processor", 0, 60)];
     let input = input(spans);
-    let report = analyze(&input, &Selection::default(), 10);
+    let report = analyze(input.clone(), &Selection::default(), 10);
     assert_eq!((report.verdict, report.median_overlap()), (None, None));
     assert!(report.notes.iter().any(|note| note.contains("without work on side B")));
     render_all(&input, &Selection::default());
@@ -233,7 +232,7 @@ fn workers_of_reth_are_busy_while_their_proofs_run() {
         span(5, 4, "Storage proof calculation", 40, 60),
         span(6, 1, "storage worker", 0, 100),
     ];
-    let report = analyze(&input(spans.clone()), &Preset::Reth.into(), 10);
+    let report = analyze(input(spans.clone()), &Preset::Reth.into(), 10);
     let one = &report.payloads[0];
     assert_eq!((one.a_ns, one.b_ns, one.both_ns), (50, 20, 10), "A is execute_block, B the proof");
     assert_eq!(one.container_overlap, Some(1.0));
@@ -244,7 +243,7 @@ fn workers_of_reth_are_busy_while_their_proofs_run() {
     assert_eq!(path, expected, "containers take no blame");
     // Without proof spans (a lower trace level) the containers are all there is, and it is said.
     let without: Vec<Span> = spans.into_iter().filter(|span| span.span_id.0 != 5).collect();
-    let report = analyze(&input(without), &Preset::Reth.into(), 10);
+    let report = analyze(input(without), &Preset::Reth.into(), 10);
     assert_eq!(report.payloads[0].b_ns, 100);
     assert!(report.notes.iter().any(|note| note.contains("upper bound")), "{:?}", report.notes);
 }
@@ -258,7 +257,7 @@ fn published_regression_is_called_sequential() {
         span(2, 1, "payload processor", 0, ms(309.26)),
         span(3, 1, "storage worker", ms(555.21 - 321.76), ms(555.21)),
     ];
-    let report = analyze(&input(spans), &Selection::default(), 10);
+    let report = analyze(input(spans), &Selection::default(), 10);
     assert_eq!(report.verdict, Some(Verdict::Sequential));
     assert!((report.median_overlap().unwrap() - 0.245).abs() < 0.001);
     let spans = vec![
@@ -266,7 +265,7 @@ fn published_regression_is_called_sequential() {
         span(2, 1, "payload processor", ms(0.5), ms(114.16)),
         span(3, 1, "storage worker", ms(0.6), ms(122.31)),
     ];
-    let report = analyze(&input(spans), &Selection::default(), 10);
+    let report = analyze(input(spans), &Selection::default(), 10);
     assert_eq!(report.verdict, Some(Verdict::Parallel));
 }
 
@@ -279,7 +278,7 @@ fn clocks_that_disagree_are_reported() {
         span(2, 1, "payload processor", 1_000_000, 2_000_000),
         remote,
     ];
-    let report = analyze(&input(spans), &Selection::default(), 10);
+    let report = analyze(input(spans), &Selection::default(), 10);
     assert_eq!((report.skew[0].at_least_ns, report.skew[0].violations), (100_000, 1));
     assert!(report.notes.iter().any(|note| note.contains("clocks differ")));
 }
@@ -297,8 +296,9 @@ fn own_names_can_be_chosen() {
         a: Side::new(["execute *"], Busy::Whole),
         b: Side::new(["hash"], Busy::Whole),
         wait: Pattern::new("await*"),
+        answered: Vec::new(),
     };
-    let report = analyze(&input(spans), &selection, 10);
+    let report = analyze(input(spans), &selection, 10);
     let one = &report.payloads[0];
     assert_eq!((one.a_ns, one.b_ns, one.both_ns, one.tail_ns), (60, 20, 10, Some(10)));
 }
@@ -312,46 +312,9 @@ fn limit_takes_the_youngest_payloads() {
         root.attributes.push(("block.number".to_owned(), Attribute::Int(n as i64)));
         spans.push(root);
     }
-    let report = analyze(&input(spans), &Selection::default(), 3);
+    let report = analyze(input(spans), &Selection::default(), 3);
     let blocks: Vec<u64> = report.payloads.iter().filter_map(|one| one.block_number).collect();
     assert_eq!(blocks, [7, 8, 9]);
-}
-
-#[test]
-fn trace_of_24_000_spans_takes_less_than_a_second() {
-    let mut document = String::from(
-        r#"{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"reth"}}]},"scopeSpans":[{"spans":["#,
-    );
-    let mut push = |id: u64, parent: u64, name: &str, start: u64, end: u64| {
-        let comma = if id == 1 { "" } else { "," };
-        write!(
-            document,
-            r#"{comma}{{"traceId":"000000000000000000000000000000a1","spanId":"{id:016x}","parentSpanId":"{parent:016x}","name":"{name}","startTimeUnixNano":"{start}","endTimeUnixNano":"{end}","attributes":[{{"key":"thread.id","value":{{"intValue":"{}"}}}},{{"key":"target","value":{{"stringValue":"trie::proof_task"}}}}]}}"#,
-            id % 64
-        )
-        .unwrap();
-    };
-    push(1, 0, "on_new_payload", 1_000_000, 600_000_000);
-    push(2, 1, "execute_block", 1_100_000, 309_000_000);
-    for worker in 0..64 {
-        push(3 + worker, 1, "storage worker", 1_000_000, 560_000_000);
-    }
-    for proof in 0..23_934 {
-        let start = 1_000_000 + proof * 20_000;
-        push(67 + proof, 3 + proof % 64, "Storage proof calculation", start, start + 1_200_000);
-    }
-    document.push_str("]}]}]}");
-    let started = Instant::now();
-    let input = read("big", document.as_bytes());
-    let report = analyze(&input, &Preset::Reth.into(), 10);
-    let took = started.elapsed();
-    eprintln!("{} spans in {took:?}", input.spans.len());
-    assert_eq!(report.spans, 24_000);
-    assert!(report.payloads[0].overlap.unwrap() > 0.9);
-    assert!(took.as_secs_f64() < 1.0, "{took:?}");
-    let started = Instant::now();
-    let page = html(&report, &input);
-    eprintln!("html of {} bytes in {:?}", page.len(), started.elapsed());
 }
 
 /// Random forests of spans with random names, times and parents, cycles included.
@@ -391,7 +354,7 @@ proptest! {
     #[test]
     fn any_forest_gives_figures_that_hang_together(spans in forests()) {
         let input = input(spans);
-        let report = analyze(&input, &Selection::default(), usize::MAX);
+        let report = analyze(input.clone(), &Selection::default(), usize::MAX);
         for one in &report.payloads {
             prop_assert!(one.both_ns <= one.a_ns.min(one.b_ns));
             prop_assert!(one.a_ns.max(one.b_ns) <= one.wall_ns);
@@ -400,6 +363,7 @@ proptest! {
             for share in [one.overlap, one.container_overlap, one.serialization, one.tail_share] {
                 prop_assert!(share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{:?}", one);
             }
+            prop_assert!(one.critical_path.iter().all(|step| step.ns > 0));
             let path: u64 = one.critical_path.iter().map(|step| step.ns).sum();
             prop_assert_eq!(path, one.payload_ns, "the critical path covers the payload exactly");
         }

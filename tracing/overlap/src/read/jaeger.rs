@@ -9,8 +9,9 @@ use serde::Deserialize;
 use serde::de::{MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 
+use super::origin::Origin;
 use super::{Array, Elements, Fields, Object, Sink, skip, span_id, trace_id};
-use crate::model::{Attribute, Link, Span};
+use crate::model::{Attribute, Kind, Link, Span};
 
 pub(super) struct TraceList<'s>(pub(super) &'s mut Sink);
 
@@ -22,11 +23,12 @@ impl Elements for TraceList<'_> {
         // Until here `service` holds the process id; the table that resolves it comes last, and is
         // missing when the document broke off.
         let processes = trace.processes;
+        let origins: HashMap<String, Origin> =
+            processes.into_iter().map(|(id, process)| (id, process.into_origin())).collect();
+        let unknown = Origin::default();
         for span in &mut self.0.input.spans[first..] {
-            span.service = processes
-                .get(span.service.as_ref())
-                .map_or("unknown", |p| p.service.as_str())
-                .into();
+            let origin = origins.get(span.service.as_ref()).unwrap_or(&unknown);
+            origin.mark(std::slice::from_mut(span));
         }
         Ok(result?.is_some())
     }
@@ -70,6 +72,23 @@ impl Elements for SpanList<'_> {
 struct Process {
     #[serde(default, rename = "serviceName")]
     service: String,
+    #[serde(default)]
+    tags: Option<Vec<Tag>>,
+}
+
+impl Process {
+    fn into_origin(self) -> Origin {
+        let mut origin = Origin::default();
+        if !self.service.is_empty() {
+            origin.attribute("service.name", &self.service);
+        }
+        for tag in self.tags.unwrap_or_default() {
+            if let serde_json::Value::String(value) = &tag.value {
+                origin.attribute(&tag.key, value);
+            }
+        }
+        origin
+    }
 }
 
 #[derive(Deserialize)]
@@ -134,6 +153,12 @@ impl RawSpan {
                 links.push(Link { trace_id, span_id });
             }
         }
+        let tags = self.tags.unwrap_or_default();
+        let kind = match tags.iter().find(|tag| tag.key == "span.kind").map(|tag| &tag.value) {
+            Some(value) if value == "server" => Kind::Server,
+            Some(value) if value == "client" => Kind::Client,
+            _ => Kind::Other,
+        };
         let start_ns = self.start_time.checked_mul(1_000)?;
         let length_ns = u64::try_from(self.duration).unwrap_or(0).checked_mul(1_000)?;
         let span = Span {
@@ -141,16 +166,13 @@ impl RawSpan {
             span_id: span_id(&self.span_id)?,
             parent,
             service: self.process_id.into(),
+            host: "".into(),
+            kind,
             name: self.operation_name,
             start_ns,
             end_ns: start_ns.checked_add(length_ns)?,
             busy: self.logs.unwrap_or_default().into_iter().filter_map(Log::into_busy).collect(),
-            attributes: self
-                .tags
-                .unwrap_or_default()
-                .into_iter()
-                .map(|tag| (tag.key, attribute(tag.value)))
-                .collect(),
+            attributes: tags.into_iter().map(|tag| (tag.key, attribute(tag.value))).collect(),
             links,
         };
         Some((span, self.duration < 0))

@@ -1,7 +1,10 @@
-//! Readers: OTLP/JSON and Jaeger's query API, told apart by their content.
+//! Readers: OTLP, as JSON or binary, and Jaeger's query API, told apart by their content.
 
 mod jaeger;
+mod origin;
 mod otlp;
+mod protobuf;
+mod stream;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,28 +16,82 @@ use serde_json::value::RawValue;
 
 use crate::model::{Input, Span, SpanId, TraceId};
 
-/// Bytes of JSON read from one source, after decompression; more is cut off and reported.
+pub use stream::read_from;
+
+/// Bytes of one document, or of all that [`read()`] gets, after decompression; more is cut off and
+/// reported.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// Reads all spans in `bytes`, which may be gzip-compressed and hold any number of JSON documents:
+/// Reads all spans in `bytes`, which may be gzip-compressed and hold any number of documents:
 ///
 /// * OTLP/JSON, as `/debug/traces` answers it (one object) and as the OpenTelemetry Collector's file
 ///   exporter writes it (one object per line), also inside `{"result": …}` (Jaeger's v3 API),
-/// * `{"data": [trace, …]}` as Jaeger's `/api/traces` answers it.
+/// * `{"data": [trace, …]}` as Jaeger's `/api/traces` answers it,
+/// * OTLP/protobuf: one message, or each behind its length in four bytes, the highest first, as the
+///   collector's file exporter writes it with `format: proto`.
 ///
 /// Never fails: whatever cannot be read is noted in [`Input::problems`], and the spans before it are
 /// kept, also those of a document that ends in its middle. `source` names the bytes in the notes.
 pub fn read(source: &str, bytes: &[u8]) -> Input {
     let mut sink = Sink::default();
     let plain = decompress(source, bytes, &mut sink.input);
-    let text = text_of(&plain);
+    match Format::of(&plain) {
+        Format::Json => json(source, &plain, &mut sink),
+        Format::Protobuf => {
+            protobuf::message(source, &plain, &mut sink);
+        }
+        Format::PrefixedProtobuf => protobuf::messages(source, &plain, &mut sink),
+        Format::Zstd => sink.input.unreadable(zstd(source)),
+    }
+    sink.input
+}
+
+/// What some bytes are, once gzip is undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    /// JSON, or text that is meant to be.
+    Json,
+    /// One OTLP message.
+    Protobuf,
+    /// OTLP messages, each behind its length.
+    PrefixedProtobuf,
+    /// What this crate does not unpack.
+    Zstd,
+}
+
+/// As many bytes as [`Format::of`] looks at.
+const HEAD_BYTES: usize = 64;
+
+impl Format {
+    fn of(bytes: &[u8]) -> Self {
+        let head = &bytes[..bytes.len().min(HEAD_BYTES)];
+        // JSON has no control characters but white space; a message has them as tags and lengths.
+        let control = |byte: &u8| *byte < 0x20 && !byte.is_ascii_whitespace();
+        match head {
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            // The tag of the first field, a newline in text.
+            [0x0a, rest @ ..] if rest.iter().any(control) => Self::Protobuf,
+            // No message is of 2^29 bytes or more.
+            [first, ..] if control(first) => Self::PrefixedProtobuf,
+            _ => Self::Json,
+        }
+    }
+}
+
+fn zstd(source: &str) -> String {
+    format!("{source} is compressed with zstd, which is not read: unpack it first")
+}
+
+/// Reads JSON documents, as far as they can be read.
+fn json(source: &str, bytes: &[u8], sink: &mut Sink) {
+    let text = text_of(bytes);
     let mut rest: &str = &text;
     while !rest.trim_start().is_empty() {
         let mut documents = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
         let broken = loop {
             match documents.next() {
                 Some(Ok(document)) => {
-                    if let Err(error) = parse(document.get(), &mut sink) {
+                    if let Err(error) = parse(document.get(), sink) {
                         sink.input.unreadable(format!("{source} is not trace data: {error}"));
                     }
                 }
@@ -45,7 +102,7 @@ pub fn read(source: &str, bytes: &[u8]) -> Input {
         let Some(error) = broken else { break };
         // The document at this offset is broken; the spans before the break are taken all the same.
         rest = &rest[documents.byte_offset().min(rest.len())..];
-        let _ = parse(rest, &mut sink);
+        let _ = parse(rest, sink);
         if error.is_eof() {
             sink.input.unreadable(format!("{source} ends in the middle of the data: {error}"));
             break;
@@ -55,7 +112,6 @@ pub fn read(source: &str, bytes: &[u8]) -> Input {
         rest = rest.trim_start();
         rest = rest.find("\n{").map_or("", |end| &rest[end + 1..]);
     }
-    sink.input
 }
 
 /// The bytes as text, with a question mark for each piece that is none. (The standard library's
@@ -208,18 +264,80 @@ impl<'de, T: Elements> Visitor<'de> for Array<'_, T> {
     }
 }
 
-/// Parses an id of up to `bytes` bytes from hexadecimal; `None` for anything else, and for zero.
-fn hex_id(text: &str, bytes: usize) -> Option<u128> {
+/// Parses an id of up to `bytes` bytes from hexadecimal, or of `bytes` bytes from base64, as some
+/// versions of Jaeger's v3 API write it; `None` for anything else, and for zero.
+fn id(text: &str, bytes: usize) -> Option<u128> {
+    if text.ends_with('=') {
+        return base64_id(text, bytes).filter(|id| *id != 0);
+    }
     if text.is_empty() || text.len() > 2 * bytes || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }
     u128::from_str_radix(text, 16).ok().filter(|id| *id != 0)
 }
 
+/// Neither 8 nor 16 bytes are a multiple of three, so that both end with `=` in base64.
+fn base64_id(text: &str, bytes: usize) -> Option<u128> {
+    let digits = text.trim_end_matches('=');
+    if text.len() != bytes.div_ceil(3) * 4 || digits.len() != (bytes * 8).div_ceil(6) {
+        return None;
+    }
+    let (mut id, mut bits) = (0_u128, bytes * 8);
+    for digit in digits.bytes() {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => return None,
+        };
+        // Of the last digit only the upper bits belong to the id.
+        let used = bits.min(6);
+        id = (id << used) | u128::from(value >> (6 - used));
+        bits -= used;
+    }
+    Some(id)
+}
+
 fn trace_id(text: &str) -> Option<TraceId> {
-    hex_id(text, 16).map(TraceId)
+    id(text, 16).map(TraceId)
 }
 
 fn span_id(text: &str) -> Option<SpanId> {
-    hex_id(text, 8).and_then(|id| u64::try_from(id).ok()).map(SpanId)
+    id(text, 8).and_then(|id| u64::try_from(id).ok()).map(SpanId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_hexadecimal_or_base64() {
+        assert_eq!(span_id("00000000000000a1"), Some(SpanId(0xa1)));
+        assert_eq!(span_id("a1"), Some(SpanId(0xa1)));
+        // 0x0102030405060708 and 0x0102…0f10.
+        assert_eq!(span_id("AQIDBAUGBwg="), Some(SpanId(0x0102_0304_0506_0708)));
+        let trace = TraceId(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
+        assert_eq!(trace_id("AQIDBAUGBwgJCgsMDQ4PEA=="), Some(trace));
+        assert_eq!(trace_id("0102030405060708090a0b0c0d0e0f10"), Some(trace));
+        for wrong in ["", "0", "xyz", "AAAAAAAAAAA=", "AQIDBAUGBwg==", "AQIDBAUGBw=", "=", "===="] {
+            assert_eq!(span_id(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn formats_are_told_apart_by_their_first_bytes() {
+        for (bytes, format) in [
+            (&b"{\"resourceSpans\":[]}"[..], Format::Json),
+            (b"\n{\n  \"resourceSpans\": []}", Format::Json),
+            (b"", Format::Json),
+            (b"oops", Format::Json),
+            (b"\x0a\x7b\x0a\x20\x0a\x1e\x0a\x0cservice.name", Format::Protobuf),
+            (b"\x00\x00\x01\x02\x0a\x7b", Format::PrefixedProtobuf),
+            (&[0x28, 0xb5, 0x2f, 0xfd, 0], Format::Zstd),
+        ] {
+            assert_eq!(Format::of(bytes), format, "{bytes:?}");
+        }
+    }
 }

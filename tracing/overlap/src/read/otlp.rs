@@ -3,35 +3,33 @@
 //! <https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>
 
 use std::fmt;
-use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::origin::Origin;
 use super::{Array, Elements, Fields, Object, Sink, skip, span_id, trace_id};
-use crate::model::{Attribute, Link, Span};
+use crate::model::{Attribute, Kind, Link, Span};
 
 pub(super) struct ResourceSpansList<'s>(pub(super) &'s mut Sink);
 
 impl Elements for ResourceSpansList<'_> {
     fn element<'de, A: SeqAccess<'de>>(&mut self, seq: &mut A) -> Result<bool, A::Error> {
         let first = self.0.input.spans.len();
-        let mut resource = ResourceSpans { sink: self.0, service: "unknown".into() };
+        let mut resource = ResourceSpans { sink: self.0, origin: Origin::default() };
         let result = seq.next_element_seed(Object(&mut resource));
         // Set afterwards, because the resource may come after its spans, and also when the document
         // broke off, because then the spans read so far are kept.
-        let service = resource.service;
-        for span in &mut self.0.input.spans[first..] {
-            span.service = Arc::clone(&service);
-        }
+        let origin = resource.origin;
+        origin.mark(&mut self.0.input.spans[first..]);
         Ok(result?.is_some())
     }
 }
 
 struct ResourceSpans<'s> {
     sink: &'s mut Sink,
-    service: Arc<str>,
+    origin: Origin,
 }
 
 impl Fields for ResourceSpans<'_> {
@@ -39,9 +37,10 @@ impl Fields for ResourceSpans<'_> {
         match key {
             "resource" => {
                 let resource: Resource = map.next_value()?;
-                let name = resource.attributes.into_iter().find(|kv| kv.key == "service.name");
-                if let Some(Attribute::Str(name)) = name.and_then(|kv| kv.value.map(Into::into)) {
-                    self.service = name.into();
+                for kv in resource.attributes {
+                    if let Some(Attribute::Str(value)) = kv.value.map(Into::into) {
+                        self.origin.attribute(&kv.key, &value);
+                    }
                 }
                 Ok(())
             }
@@ -102,6 +101,9 @@ struct RawSpan<'a> {
     parent: Option<String>,
     #[serde(default)]
     name: String,
+    /// A number, or the name of the enumeration's member.
+    #[serde(default)]
+    kind: serde_json::Value,
     #[serde(alias = "start_time_unix_nano", rename = "startTimeUnixNano")]
     start: Integer,
     #[serde(default, alias = "end_time_unix_nano", rename = "endTimeUnixNano")]
@@ -139,7 +141,9 @@ impl RawSpan<'_> {
             trace_id: trace_id(&self.trace_id)?,
             span_id: span_id(&self.span_id)?,
             parent: self.parent.as_deref().and_then(span_id),
-            service: "unknown".into(),
+            service: "".into(),
+            host: "".into(),
+            kind: kind(&self.kind),
             name: self.name,
             start_ns: u64::try_from(self.start.0).ok()?,
             end_ns: u64::try_from(self.end.0).ok()?,
@@ -151,6 +155,14 @@ impl RawSpan<'_> {
                 .collect(),
             links: self.links.into_iter().filter_map(link).collect(),
         })
+    }
+}
+
+fn kind(value: &serde_json::Value) -> Kind {
+    match (value.as_u64(), value.as_str()) {
+        (Some(2), _) | (_, Some("SPAN_KIND_SERVER")) => Kind::Server,
+        (Some(3), _) | (_, Some("SPAN_KIND_CLIENT")) => Kind::Client,
+        _ => Kind::Other,
     }
 }
 

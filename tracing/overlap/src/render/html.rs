@@ -5,28 +5,28 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::analyze::PayloadReport;
-use crate::model::{Input, Span};
+use crate::analyze::{PayloadDetail, PayloadReport, Timeline};
+use crate::model::Span;
 use crate::report::Report;
 
 const TEMPLATE: &str = include_str!("timeline.html");
 /// Where the data goes in the template.
 const DATA_MARK: &str = "/*DATA*/null";
-/// Payloads with all their spans in one file: the worst ones and the youngest ones.
-const PAYLOADS_MAX: usize = 64;
-/// Spans over all embedded payloads; payloads beyond it are left out, to keep the page responsive.
-const SPANS_MAX: usize = 200_000;
 
-/// The timeline of the payloads of `report`, which must come from `input`.
+/// The timeline of the payloads of `report`.
 ///
 /// At most 64 payloads and 200,000 spans are embedded: the ones with the least overlap first, then
-/// the youngest. The page says how many there were.
-pub fn html(report: &Report, input: &Input) -> String {
+/// the slowest, then the youngest; none where [`Options::timeline`](crate::Options) was off. The page
+/// says how many there were.
+pub fn html(report: &Report) -> String {
     let mut names = Names::default();
-    let payloads: Vec<Value> = embedded(report)
-        .into_iter()
-        .filter_map(|at| {
-            Some(payload(&report.payloads[at], report.details.get(at)?, input, &mut names))
+    let payloads: Vec<Value> = report
+        .payloads
+        .iter()
+        .zip(&report.details)
+        .filter_map(|(one, detail)| {
+            let detail = detail.as_ref()?;
+            Some(payload(one, detail, detail.timeline.as_ref()?, &mut names))
         })
         .collect();
     let data = json!({
@@ -38,6 +38,7 @@ pub fn html(report: &Report, input: &Input) -> String {
         "notes": report.notes.iter().cloned().chain(report.problems.lines()).collect::<Vec<_>>(),
         "summary": report.summary,
         "payloads_total": report.payloads.len(),
+        "jaeger_ui": report.jaeger_ui,
         "names": names.list,
         "payloads": payloads,
     });
@@ -52,29 +53,6 @@ fn script_json(data: &impl Serialize) -> String {
         .replace('<', "\\u003c")
         .replace('\u{2028}', "\\u2028")
         .replace('\u{2029}', "\\u2029")
-}
-
-/// Which payloads to embed, in order of start.
-fn embedded(report: &Report) -> Vec<usize> {
-    let worst = report
-        .worst
-        .iter()
-        .filter_map(|trace| report.payloads.iter().position(|one| one.trace_id == *trace));
-    let youngest = (0..report.payloads.len()).rev();
-    let (mut chosen, mut spans) = (Vec::new(), 0);
-    for at in worst.chain(youngest) {
-        let size = report.payloads[at].spans;
-        if chosen.contains(&at) || (!chosen.is_empty() && spans + size > SPANS_MAX) {
-            continue;
-        }
-        spans += size;
-        chosen.push(at);
-        if chosen.len() >= PAYLOADS_MAX {
-            break;
-        }
-    }
-    chosen.sort_unstable();
-    chosen
 }
 
 /// Texts that repeat, each once; the rest of the data refers to them by number.
@@ -98,8 +76,8 @@ impl Names {
 /// Times are nanoseconds since the start of the payload; whole numbers below 2^53.
 fn payload(
     report: &PayloadReport,
-    detail: &crate::analyze::PayloadDetail,
-    input: &Input,
+    detail: &PayloadDetail,
+    timeline: &Timeline,
     names: &mut Names,
 ) -> Value {
     let (start, _) = detail.window;
@@ -109,22 +87,23 @@ fn payload(
             .flat_map(|(from, to)| [offset(*from, start), offset(*to, start)])
             .collect::<Vec<i64>>()
     };
-    let side_a: HashSet<usize> = detail.a_members.iter().copied().collect();
-    let side_b: HashSet<usize> = detail.b_members.iter().copied().collect();
+    let side_a: HashSet<usize> = timeline.a_members.iter().copied().collect();
+    let side_b: HashSet<usize> = timeline.b_members.iter().copied().collect();
     let side = |at: &usize| u8::from(side_a.contains(at)) | u8::from(side_b.contains(at)) << 1;
-    let spans: Vec<Value> = detail
+    let services = service_labels(timeline);
+    let spans: Vec<Value> = timeline
         .members
         .iter()
         .map(|&at| {
-            let span = &input.spans[at];
+            let span = &timeline.spans[at];
             json!([
                 names.number(&span.name),
-                names.number(&span.service),
+                names.number(&services[&(&*span.service, &*span.host)]),
                 names.number(&thread(span)),
                 offset(span.start_ns, start),
                 offset(span.end_ns, start),
                 side(&at),
-                flat(detail.derived_busy.get(&at).unwrap_or(&span.busy)),
+                flat(timeline.derived_busy.get(&at).unwrap_or(&span.busy)),
                 attributes(span, names),
             ])
         })
@@ -136,6 +115,26 @@ fn offset(at: u64, start: u64) -> i64 {
     i64::try_from(i128::from(at) - i128::from(start)).unwrap_or(i64::MAX)
 }
 
+/// What each service of each host is called: with the host where the payload has several of it.
+fn service_labels(timeline: &Timeline) -> HashMap<(&str, &str), String> {
+    let origins: HashSet<(&str, &str)> = timeline
+        .members
+        .iter()
+        .map(|at| (&*timeline.spans[*at].service, &*timeline.spans[*at].host))
+        .collect();
+    let hosts = |service: &str| origins.iter().filter(|(one, _)| *one == service).count();
+    origins
+        .iter()
+        .map(|&(service, host)| {
+            let label = match hosts(service) {
+                1 => service.to_owned(),
+                _ => format!("{service} @ {host}"),
+            };
+            ((service, host), label)
+        })
+        .collect()
+}
+
 /// The lane of a span inside its service: its thread, by name and number.
 fn thread(span: &Span) -> String {
     let text = |key: &str| span.attribute(key).map(ToString::to_string);
@@ -143,7 +142,9 @@ fn thread(span: &Span) -> String {
         (Some(name), Some(id)) => format!("{name} #{id}"),
         (Some(name), None) => name,
         (None, Some(id)) => format!("thread #{id}"),
-        (None, None) => text("worker_id").map_or_else(String::new, |id| format!("worker {id}")),
+        (None, None) => text("worker")
+            .or_else(|| text("worker_id"))
+            .map_or_else(String::new, |id| format!("worker {id}")),
     }
 }
 

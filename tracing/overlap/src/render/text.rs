@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 
 use crate::analyze::PayloadReport;
 use crate::intervals::Intervals;
+use crate::model::TraceId;
 use crate::report::{Distribution, Report};
 
 /// Columns of the little timelines.
@@ -30,7 +31,12 @@ fn write_report(out: &mut String, report: &Report) -> fmt::Result {
     write_totals(out, report)?;
     match report.payloads.as_slice() {
         [] => {}
-        [only] => write_payload(out, report, 0, only)?,
+        [only] => {
+            write_payload(out, report, 0, only)?;
+            if let [Some(url)] = report.slowest_urls.as_slice() {
+                writeln!(out, "  {url}")?;
+            }
+        }
         payloads => {
             write_worst(out, report)?;
             let worst = report.worst.first();
@@ -94,22 +100,34 @@ fn write_totals(out: &mut String, report: &Report) -> fmt::Result {
 }
 
 fn write_worst(out: &mut String, report: &Report) -> fmt::Result {
-    if report.worst.is_empty() {
+    write_named(out, report, "least overlap", &report.worst, &report.worst_urls)?;
+    write_named(out, report, "slowest", &report.slowest, &report.slowest_urls)
+}
+
+/// Payloads by their traces, with their pages in Jaeger where these are known.
+fn write_named(
+    out: &mut String,
+    report: &Report,
+    title: &str,
+    traces: &[TraceId],
+    urls: &[Option<String>],
+) -> fmt::Result {
+    if traces.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nleast overlap")?;
+    writeln!(out, "\n{title}")?;
     writeln!(
         out,
         "{:>12}{:>9}{:>9}{:>12}{:>12}{:>12}{:>12}  trace",
         "block", "overlap", "serial.", "payload", "A", "B", "tail"
     )?;
-    for trace_id in &report.worst {
+    for (trace_id, url) in traces.iter().zip(urls) {
         let Some(one) = report.payloads.iter().find(|one| one.trace_id == *trace_id) else {
             continue;
         };
         writeln!(
             out,
-            "{:>12}{:>9}{:>9}{:>12}{:>12}{:>12}{:>12}  {trace_id}",
+            "{:>12}{:>9}{:>9}{:>12}{:>12}{:>12}{:>12}  {}",
             one.block_number.map_or_else(|| "-".to_owned(), |number| number.to_string()),
             one.overlap.map_or_else(|| "-".to_owned(), two_digits),
             one.serialization.map_or_else(|| "-".to_owned(), two_digits),
@@ -117,6 +135,7 @@ fn write_worst(out: &mut String, report: &Report) -> fmt::Result {
             millis(one.a_ns as f64),
             millis(one.b_ns as f64),
             one.tail_ns.map_or_else(|| "-".to_owned(), |ns| millis(ns as f64)),
+            url.clone().unwrap_or_else(|| trace_id.to_string()),
         )?;
     }
     Ok(())
@@ -126,7 +145,7 @@ fn write_payload(out: &mut String, report: &Report, at: usize, one: &PayloadRepo
     let block = one.block_number.map_or_else(String::new, |number| format!("block {number}, "));
     let verdict = one.verdict.map_or_else(String::new, |verdict| format!(", {verdict}"));
     writeln!(out, "\n{block}trace {}, {}{verdict}", one.trace_id, millis(one.payload_ns as f64))?;
-    if let Some(detail) = report.details.get(at) {
+    if let Some(detail) = report.details.get(at).and_then(Option::as_ref) {
         writeln!(out, "  A |{}|", timeline(&detail.a, detail.window))?;
         writeln!(out, "  B |{}|", timeline(&detail.b, detail.window))?;
     }
@@ -134,7 +153,10 @@ fn write_payload(out: &mut String, report: &Report, at: usize, one: &PayloadRepo
         .critical_path
         .iter()
         .take(STEPS)
-        .map(|step| format!("{} {}", step.name, millis(step.ns as f64)))
+        .map(|step| {
+            let queued = if step.queued { " in its queue" } else { "" };
+            format!("{}{queued} {}", step.name, millis(step.ns as f64))
+        })
         .collect();
     if one.critical_path.len() > STEPS {
         steps.push("…".to_owned());

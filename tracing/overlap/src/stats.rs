@@ -1,8 +1,10 @@
-//! Paired comparison: how far two sides differ on the same blocks, and how sure that is.
+//! Paired comparison: how far two sides differ on the same blocks, and how sure that is. For
+//! `tandem overlap compare` and for the lab.
 
-use crate::replay::quantile;
-use serde::Serialize;
+use std::cmp::Ordering;
 use std::fmt;
+
+use serde::Serialize;
 
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 4_000;
@@ -44,6 +46,17 @@ impl Estimate {
             low: quantile(&medians, 0.025)?,
             high: quantile(&medians, 0.975)?,
         })
+    }
+
+    /// Whether all of the interval lies below `value` or above it. [`Ordering::Equal`] where it does
+    /// not, and where there are too few blocks to say.
+    pub fn side_of(&self, value: f64) -> Ordering {
+        match self {
+            _ if self.blocks < BLOCKS_MIN => Ordering::Equal,
+            _ if self.high < value => Ordering::Less,
+            _ if self.low > value => Ordering::Greater,
+            _ => Ordering::Equal,
+        }
     }
 
     /// The answer on a ratio to the base, given the ratio of the base to itself.
@@ -116,9 +129,42 @@ impl SplitMix {
     }
 }
 
+/// A quantile of sorted values, by linear interpolation between the closest ranks.
+pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+    let at = q * sorted.len().checked_sub(1)? as f64;
+    let (low, high) = (at.floor() as usize, at.ceil() as usize);
+    let (low_value, high_value) = (*sorted.get(low)?, *sorted.get(high)?);
+    Some(low_value + (high_value - low_value) * at.fract())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quantiles_interpolate_between_the_closest_ranks() {
+        assert_eq!(quantile(&[], 0.5), None);
+        assert_eq!(quantile(&[7.0], 0.99), Some(7.0));
+        assert_eq!(quantile(&[1.0, 2.0], 0.5), Some(1.5));
+        let values: Vec<f64> = (0..=100).map(f64::from).collect();
+        assert_eq!(quantile(&values, 0.95), Some(95.0));
+        assert_eq!(quantile(&values, 1.0), Some(100.0));
+    }
+
+    #[test]
+    fn an_interval_lies_on_a_side_when_all_of_it_does() {
+        for (low, high, side) in [
+            (0.8, 0.9, Ordering::Less),
+            (1.1, 1.2, Ordering::Greater),
+            (0.9, 1.1, Ordering::Equal),
+            (1.0, 1.1, Ordering::Equal),
+            (f64::NAN, f64::NAN, Ordering::Equal),
+        ] {
+            assert_eq!(interval(1.0, low, high).side_of(1.0), side, "{low}..{high}");
+        }
+        let few = Estimate { blocks: BLOCKS_MIN - 1, ..interval(2.0, 1.9, 2.1) };
+        assert_eq!(few.side_of(1.0), Ordering::Equal);
+    }
 
     fn single(values: impl IntoIterator<Item = f64>) -> Vec<Vec<f64>> {
         values.into_iter().map(|value| vec![value]).collect()

@@ -1,0 +1,345 @@
+//! Payload by payload to the report: what is kept of each, and the numbers over all.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::analyze::{
+    Analysis, PayloadDetail, PayloadReport, Timeline, analyze_payload, block_number, ratio,
+};
+use crate::clocks::{Clock, Observations, align, ready_ns};
+use crate::filter::Filter;
+use crate::model::{Problems, Span, TraceId};
+use crate::notes::notes;
+use crate::payloads::{Index, Payload};
+use crate::report::{Distribution, QueueGap, Report, Summary, Thresholds, Totals};
+use crate::select::Selection;
+
+/// Payloads named in [`Report::worst`] and in [`Report::slowest`].
+const WORST: usize = 5;
+/// Payloads whose spans are kept for the timeline: the worst ones and the youngest ones.
+const TIMELINES_MAX: usize = 64;
+/// Spans of them; payloads beyond it are left out, to keep the page responsive.
+const TIMELINE_SPANS_MAX: usize = 200_000;
+/// Queue gaps kept of one payload and name; of more, as many that are spread evenly over all.
+const GAPS_MAX: usize = 1_024;
+
+/// What to look for, and what to say about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// What the spans are called.
+    pub selection: Selection,
+    /// Which payloads count.
+    pub filter: Filter,
+    /// Analyse no more than this many payloads, the youngest.
+    pub limit: usize,
+    /// Clocks to correct, as another report on the same spans estimated them ([`Report::clocks`]);
+    /// empty for none.
+    pub align: Vec<Clock>,
+    /// Where Jaeger shows traces, such as `http://127.0.0.1:16686`, to name the worst ones' pages.
+    pub jaeger_ui: Option<String>,
+    /// Keep spans for [`html`](crate::html).
+    pub timeline: bool,
+}
+
+impl Options {
+    /// All payloads of `selection`, the youngest `limit`, with a timeline.
+    pub fn new(selection: Selection, limit: usize) -> Self {
+        let (filter, align, jaeger_ui) = (Filter::default(), Vec::new(), None);
+        Self { selection, filter, limit, align, jaeger_ui, timeline: true }
+    }
+}
+
+/// One payload, with what the report needs of it.
+struct Analysed {
+    report: PayloadReport,
+    detail: Option<PayloadDetail>,
+    gaps: Vec<(String, Gaps)>,
+}
+
+/// Times between ready and taken, of one name in one payload.
+#[derive(Default)]
+struct Gaps {
+    n: usize,
+    values: Vec<u64>,
+}
+
+/// The report in the making.
+pub(crate) struct Aggregate {
+    options: Options,
+    thresholds: Thresholds,
+    payloads: Vec<Analysed>,
+    observations: Observations,
+    spans: usize,
+    other_traces: usize,
+    filtered: usize,
+    /// Spans of the timelines that are kept.
+    timeline_spans: usize,
+}
+
+impl Aggregate {
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            options,
+            thresholds: Thresholds::default(),
+            payloads: Vec::new(),
+            observations: Observations::default(),
+            spans: 0,
+            other_traces: 0,
+            filtered: 0,
+            timeline_spans: 0,
+        }
+    }
+
+    /// Adds all payloads of `spans`, whose parents and links are in them, so far as they are known.
+    pub(crate) fn add(&mut self, mut spans: Vec<Span>) {
+        align(&mut spans, &self.options.align);
+        let spans = Arc::new(spans);
+        let index = Index::new(&spans);
+        let mut found = index.payloads(&self.options.selection);
+        let roots: HashSet<TraceId> =
+            found.iter().map(|payload| spans[payload.root].trace_id).collect();
+        let traces: HashSet<TraceId> = spans.iter().map(|span| span.trace_id).collect();
+        self.spans += spans.len();
+        self.other_traces += traces.difference(&roots).count();
+        let all = found.len();
+        let filter = &self.options.filter;
+        found.retain(|one| filter.admits(&spans[one.root], block_number(&index, one)));
+        self.filtered += all - found.len();
+        found.drain(..found.len().saturating_sub(self.options.limit));
+        let mut seen = HashSet::new();
+        for payload in &found {
+            let analysed = self.payload(&index, &spans, payload, &mut seen);
+            self.payloads.push(analysed);
+        }
+        // Not at each payload: what it costs is shared by as many as may be too many.
+        if self.payloads.len() / 5 * 4 > self.options.limit.max(TIMELINES_MAX) {
+            self.drop_oldest();
+        }
+        if self.timeline_spans / 5 * 4 > TIMELINE_SPANS_MAX {
+            self.drop_timelines();
+        }
+    }
+
+    fn payload(
+        &mut self,
+        index: &Index<'_>,
+        spans: &Arc<Vec<Span>>,
+        payload: &Payload,
+        seen: &mut HashSet<usize>,
+    ) -> Analysed {
+        let selection = &self.options.selection;
+        let root = &spans[payload.root];
+        let analysis = analyze_payload(index, payload, selection, &self.thresholds);
+        let Analysis { report, a, b, a_members, b_members, derived_busy, last_wait } = analysis;
+        self.observations.root(root);
+        let mut gaps: HashMap<&str, Vec<u64>> = HashMap::new();
+        // A batch that serves several payloads counts once.
+        for at in payload.members.iter().copied().filter(|at| seen.insert(*at)) {
+            let span = &spans[at];
+            if let Some(parent) = index.parent(at) {
+                let wait = last_wait.map(|wait| &spans[wait]);
+                self.observations.pair(&spans[parent], span, wait, selection);
+            }
+            if let Some(gap) = queue_gap(span) {
+                gaps.entry(&span.name).or_default().push(gap);
+            }
+        }
+        let gaps = gaps.into_iter().map(|(name, all)| (name.to_owned(), Gaps::of(all))).collect();
+        let timeline = self.options.timeline.then(|| Timeline {
+            spans: Arc::clone(spans),
+            members: payload.members.clone(),
+            a_members,
+            b_members,
+            derived_busy,
+        });
+        self.timeline_spans += timeline.as_ref().map_or(0, |kept| kept.members.len());
+        let window = (root.start_ns, root.end_ns);
+        Analysed { report, detail: Some(PayloadDetail { a, b, window, timeline }), gaps }
+    }
+
+    /// Leaves the youngest payloads, in order of start.
+    fn drop_oldest(&mut self) {
+        self.payloads.sort_by_key(|one| one.report.start_unix_ns);
+        let drained = self.payloads.len().saturating_sub(self.options.limit);
+        for one in self.payloads.drain(..drained) {
+            self.timeline_spans -= one.detail.map_or(0, |detail| detail.spans());
+        }
+        self.drop_timelines();
+    }
+
+    /// Leaves the details of payloads that will be shown.
+    fn drop_timelines(&mut self) {
+        self.payloads.sort_by_key(|one| one.report.start_unix_ns);
+        let reports: Vec<&PayloadReport> = self.payloads.iter().map(|one| &one.report).collect();
+        let shown = shown(&reports);
+        self.timeline_spans = 0;
+        for (at, one) in self.payloads.iter_mut().enumerate() {
+            if shown.contains(&at) {
+                self.timeline_spans += one.detail.as_ref().map_or(0, PayloadDetail::spans);
+            } else {
+                one.detail = None;
+            }
+        }
+    }
+
+    pub(crate) fn finish(mut self, problems: Problems) -> Report {
+        self.drop_oldest();
+        let queue_gaps = self.queue_gaps();
+        let (payloads, details): (Vec<_>, Vec<_>) =
+            self.payloads.into_iter().map(|one| (one.report, one.detail)).unzip();
+        let all: Vec<&PayloadReport> = payloads.iter().collect();
+        let summary = summarize(&payloads);
+        let worst = trace_ids(&payloads, &worst(&all));
+        let slowest = trace_ids(&payloads, &slowest(&all));
+        let jaeger_ui = self.options.jaeger_ui.map(|url| url.trim_end_matches('/').to_owned());
+        let page = |trace: &TraceId| Some(format!("{}/trace/{trace}", jaeger_ui.as_ref()?));
+        let clocks = match self.options.align.is_empty() {
+            true => self.observations.clocks(),
+            false => corrected(self.options.align),
+        };
+        let mut report = Report {
+            schema: "tandem.overlap/1",
+            selection: self.options.selection,
+            filter: self.options.filter,
+            thresholds: self.thresholds,
+            verdict: summary.overlap.map(|overlap| self.thresholds.verdict(overlap.p50)),
+            partial: problems.lost_something() || payloads.iter().any(|one| one.orphans > 0),
+            problems,
+            notes: Vec::new(),
+            spans: self.spans,
+            other_traces: self.other_traces,
+            filtered: self.filtered,
+            worst_urls: worst.iter().map(page).collect(),
+            slowest_urls: slowest.iter().map(page).collect(),
+            jaeger_ui,
+            worst,
+            slowest,
+            queue_gaps,
+            skew: self.observations.skew(),
+            clocks,
+            summary,
+            payloads,
+            details,
+        };
+        report.notes = notes(&report);
+        report
+    }
+
+    fn queue_gaps(&self) -> Vec<QueueGap> {
+        let mut gaps: BTreeMap<&str, (usize, Vec<f64>)> = BTreeMap::new();
+        for (name, one) in self.payloads.iter().flat_map(|payload| &payload.gaps) {
+            let (n, values) = gaps.entry(name).or_default();
+            *n += one.n;
+            values.extend(one.values.iter().map(|gap| *gap as f64));
+        }
+        let mut gaps: Vec<QueueGap> = gaps
+            .into_iter()
+            .filter_map(|(name, (n, values))| {
+                let gap_ns = Distribution { n, ..Distribution::of(values)? };
+                Some(QueueGap { name: name.to_owned(), gap_ns })
+            })
+            .collect();
+        gaps.sort_by(|a, b| b.gap_ns.p50.total_cmp(&a.gap_ns.p50));
+        gaps
+    }
+}
+
+impl PayloadDetail {
+    fn spans(&self) -> usize {
+        self.timeline.as_ref().map_or(0, |timeline| timeline.members.len())
+    }
+}
+
+impl Gaps {
+    fn of(mut values: Vec<u64>) -> Self {
+        let n = values.len();
+        if n > GAPS_MAX {
+            values.sort_unstable();
+            // The smallest and the largest are among them.
+            values = (0..GAPS_MAX).map(|at| values[at * (n - 1) / (GAPS_MAX - 1)]).collect();
+        }
+        Self { n, values }
+    }
+}
+
+/// Time between "ready in a queue" and "taken from it".
+fn queue_gap(span: &Span) -> Option<u64> {
+    match ready_ns(span) {
+        Some(ready) => Some(span.start_ns.saturating_sub(ready)),
+        None => Some(span.attribute("queue_wait_us")?.as_u64()?.saturating_mul(1_000)),
+    }
+}
+
+fn corrected(mut clocks: Vec<Clock>) -> Vec<Clock> {
+    for clock in &mut clocks {
+        clock.corrected_ns = clock.correction_ns();
+    }
+    clocks
+}
+
+fn summarize(payloads: &[PayloadReport]) -> Summary {
+    let over = |value: fn(&PayloadReport) -> Option<f64>| {
+        Distribution::of(payloads.iter().filter_map(value))
+    };
+    let mut total = Totals::default();
+    let mut shorter = 0;
+    for payload in payloads.iter().filter(|payload| payload.overlap.is_some()) {
+        total.wall_ns += payload.wall_ns;
+        total.a_ns += payload.a_ns;
+        total.b_ns += payload.b_ns;
+        total.both_ns += payload.both_ns;
+        total.neither_ns += payload.neither_ns;
+        shorter += payload.a_ns.min(payload.b_ns);
+    }
+    total.overlap = ratio(total.both_ns, shorter);
+    Summary {
+        overlap: over(|one| one.overlap),
+        container_overlap: over(|one| one.container_overlap),
+        serialization: over(|one| one.serialization),
+        payload_ns: over(|one| Some(one.payload_ns as f64)),
+        a_ns: over(|one| Some(one.a_ns as f64)),
+        b_ns: over(|one| Some(one.b_ns as f64)),
+        b_lag_ns: over(|one| one.b_lag_ns.map(|ns| ns as f64)),
+        tail_ns: over(|one| one.tail_ns.map(|ns| ns as f64)),
+        tail_share: over(|one| one.tail_share),
+        total,
+    }
+}
+
+/// Places of the payloads with the least overlap, the worst first.
+fn worst(payloads: &[&PayloadReport]) -> Vec<usize> {
+    let mut order: Vec<(f64, usize)> =
+        payloads.iter().enumerate().filter_map(|(at, one)| Some((one.overlap?, at))).collect();
+    order.sort_by(|a, b| a.0.total_cmp(&b.0));
+    order.into_iter().take(WORST).map(|(_, at)| at).collect()
+}
+
+/// Places of the payloads that took longest, the slowest first.
+fn slowest(payloads: &[&PayloadReport]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..payloads.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(payloads[*at].payload_ns));
+    order.truncate(WORST);
+    order
+}
+
+fn trace_ids(payloads: &[PayloadReport], places: &[usize]) -> Vec<TraceId> {
+    places.iter().map(|at| payloads[*at].trace_id).collect()
+}
+
+/// Places of the payloads that are shown span by span: the worst, the slowest, then the youngest.
+fn shown(payloads: &[&PayloadReport]) -> HashSet<usize> {
+    let youngest = (0..payloads.len()).rev();
+    let (mut chosen, mut spans) = (HashSet::new(), 0);
+    for at in worst(payloads).into_iter().chain(slowest(payloads)).chain(youngest) {
+        let size = payloads[at].spans;
+        if chosen.contains(&at) || (!chosen.is_empty() && spans + size > TIMELINE_SPANS_MAX) {
+            continue;
+        }
+        spans += size;
+        chosen.insert(at);
+        if chosen.len() >= TIMELINES_MAX {
+            break;
+        }
+    }
+    chosen
+}

@@ -1,0 +1,57 @@
+//! What to know when reading the numbers, in words.
+
+use crate::analyze::PayloadReport;
+use crate::clocks::Clock;
+use crate::report::Report;
+
+pub(crate) fn notes(report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    let count =
+        |test: fn(&PayloadReport) -> bool| report.payloads.iter().filter(|one| test(one)).count();
+    if report.payloads.is_empty() && report.filtered == 0 {
+        notes.push(format!(
+            "no span is named `{}`: nothing to analyse in {} spans of {} traces",
+            report.selection.root, report.spans, report.other_traces
+        ));
+    }
+    let mut note = |n: usize, what: String| {
+        if n > 0 {
+            notes.push(format!("{n} {what}"));
+        }
+    };
+    let (a, b) = (report.selection.a.label(), report.selection.b.label());
+    note(report.filtered, "payloads were left out by the filters".to_owned());
+    note(count(|one| one.a_ns == 0), format!("payloads without work on side A ({a})"));
+    note(count(|one| one.b_ns == 0), format!("payloads without work on side B ({b})"));
+    note(
+        report.payloads.iter().map(|one| one.whole_spans).sum(),
+        "spans without busy intervals counted for their whole length; if they are containers, the \
+         overlap is an upper bound"
+            .to_owned(),
+    );
+    note(
+        report.payloads.iter().map(|one| one.orphans).sum(),
+        "spans whose parent is missing (still open, dropped, or in another file)".to_owned(),
+    );
+    for skew in &report.skew {
+        notes.push(format!(
+            "clocks differ: spans of {} start up to {:.3} ms before their parent in {} ({} of {} pairs)",
+            skew.child_service,
+            skew.at_least_ns as f64 / 1e6,
+            skew.parent_service,
+            skew.violations,
+            skew.pairs
+        ));
+    }
+    let known = |clock: &&Clock| clock.differs || clock.offset_ns.is_some();
+    for clock in report.clocks.iter().filter(known) {
+        let done = match clock.corrected_ns {
+            0 if !clock.differs => ", so they may be the same".to_owned(),
+            0 if clock.contradictory => "; times are as they came".to_owned(),
+            0 => "; times are as they came, --align-clocks corrects them".to_owned(),
+            ns => format!("; {:.3} ms were taken off its times", ns as f64 / 1e6),
+        };
+        notes.push(clock.sentence() + &done);
+    }
+    notes
+}

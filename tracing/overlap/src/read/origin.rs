@@ -1,0 +1,44 @@
+//! Where spans come from, by the attributes of their resource.
+
+use std::sync::Arc;
+
+use crate::model::Span;
+
+/// Attributes that name a clock, the best one first: processes of one host share it.
+const CLOCKS: [&str; 3] = ["host.name", "k8s.node.name", "service.instance.id"];
+/// Jaeger's own name for the first of them.
+const JAEGER_HOST: &str = "hostname";
+
+/// Service and clock of some spans.
+#[derive(Debug, Default)]
+pub(super) struct Origin {
+    service: Option<Arc<str>>,
+    /// What [`CLOCKS`] say.
+    clocks: [Option<Arc<str>>; 3],
+}
+
+impl Origin {
+    /// Takes notice of an attribute of the resource, if it says anything about these.
+    pub(super) fn attribute(&mut self, key: &str, value: &str) {
+        if key == "service.name" {
+            self.service = Some(value.into());
+        }
+        let key = if key == JAEGER_HOST { CLOCKS[0] } else { key };
+        if let Some(at) = CLOCKS.iter().position(|clock| *clock == key) {
+            self.clocks[at] = Some(value.into());
+        }
+    }
+
+    /// Writes both into `spans`.
+    pub(super) fn mark(&self, spans: &mut [Span]) {
+        if spans.is_empty() {
+            return;
+        }
+        let service = self.service.clone().unwrap_or_else(|| "unknown".into());
+        let host = self.clocks.iter().flatten().next().unwrap_or(&service);
+        for span in spans {
+            span.service = Arc::clone(&service);
+            span.host = Arc::clone(host);
+        }
+    }
+}
