@@ -211,7 +211,7 @@ fn storage_writer(folder: &Path, name: &str) -> (Running, String) {
     let datadir = folder.join("data");
     let datadir = datadir.to_str().unwrap();
     let arguments = ["storage-writer", "--datadir", datadir, "--grpc.port", "0"];
-    let mut running = Running::start(binary(), folder, name, &arguments);
+    let mut running = Running::start(binary(), folder, name, arguments);
     let address = running.says("listening port=\"grpc\" address=");
     (running, address)
 }
@@ -262,7 +262,7 @@ impl Executor {
                 "--worker=http://127.0.0.1:9601",
             ],
         ];
-        let mut running = Running::start(binary(), folder, name, &arguments.concat());
+        let mut running = Running::start(binary(), folder, name, arguments.concat());
         let metrics = running.says("listening port=\"metrics\" address=");
         Self { running, metrics }
     }
@@ -331,7 +331,7 @@ fn an_executor_that_stands_by_takes_over_when_the_first_is_gone() {
     eventually("the loss is noticed", || (fourth.get("/readyz").0 == 503).then_some(()));
     let datadir = folder.join("data");
     let arguments = ["storage-writer", "--datadir", datadir.to_str().unwrap(), "--grpc.port", port];
-    let _again = Running::start(binary(), folder, "again", &arguments);
+    let _again = Running::start(binary(), folder, "again", arguments);
     fourth.becomes_ready();
 }
 
