@@ -124,7 +124,8 @@ pub async fn run(seed: u64, lies_max: u64, table: &mut Table) -> u64 {
         liar.lies.store(0, SeqCst);
         sleep(QUARANTINE).await;
     }
-    replay.finish().await;
+    replay.advance().await;
+    replay.assert_all_there().await;
     assert_eq!(count(WRONG_ROOT), believed);
     assert!(count(FOUND_OUT) <= liar.told.load(SeqCst), "nobody else is blamed");
     worker.stop().await;

@@ -113,7 +113,8 @@ impl Replay {
         took
     }
 
-    async fn assert_all_there(&mut self) {
+    /// Every block is there that was answered VALID.
+    pub async fn assert_all_there(&mut self) {
         let mut http = self.endpoints.http();
         for block in &self.blocks[..self.valid] {
             let header = http.call("eth_getBlockByHash", json!([block.hash, false])).await.unwrap();

@@ -67,7 +67,7 @@ pub async fn run(seed: u64, pause: Duration, table: &mut Table) {
         }
         table.add(name, took);
     }
-    replay.finish().await;
+    replay.assert_all_there().await;
     wired.stop();
     replay.verify();
 }
