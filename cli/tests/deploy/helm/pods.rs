@@ -11,7 +11,8 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
 };
-use tandem_cluster_tests::{eventually, signal};
+use tandem_bus_tests::eventually;
+use tandem_cluster_tests::signal;
 
 /// Programs of images.
 pub struct Programs {
