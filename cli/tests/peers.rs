@@ -48,7 +48,7 @@ fn table_process(folder: &Path, name: &str, port: &str) -> (Running, String) {
         Path::new(env!("CARGO_BIN_EXE_tandem")),
         folder,
         name,
-        &[&arguments[..], &[&config]].concat(),
+        [&arguments[..], &[&config]].concat(),
     );
     let address = process.says("listening port=\"grpc\" address=");
     (process, address)
@@ -144,7 +144,7 @@ fn a_crawl_finds_everybody_and_their_records() {
         Path::new(env!("CARGO_BIN_EXE_tandem")),
         folder,
         "discovery",
-        &[
+        [
             "discovery",
             "--datadir",
             datadir.to_str().unwrap(),

@@ -16,6 +16,8 @@ use tandem_proto::{
     wire::DESCRIPTORS,
 };
 
+type Check = Box<dyn Fn(&[u8]) -> bool>;
+
 /// What was sent, and what it must be understood as.
 struct Sample {
     /// Message and number.
@@ -23,7 +25,7 @@ struct Sample {
     /// How this version sends it, for a sample that is not stored yet.
     sent: Bytes,
     /// Whether these bytes mean it.
-    means: Box<dyn Fn(&[u8]) -> bool>,
+    means: Check,
 }
 
 fn sample<T: PartialEq + 'static>(

@@ -23,6 +23,7 @@ fn workers_are_used_while_the_bus_says_that_they_are_there() {
         runtime: runtime.handle().clone(),
         listener: Some(Listener::start(chain.bus.clone(), runtime.handle())),
         local: local.clone(),
+        identity: Default::default(),
     };
     // One of them is configured too, which makes no difference.
     let config = Config { endpoints: vec![pods[0].endpoint()], ..Config::default() };
@@ -56,7 +57,12 @@ fn what_is_no_endpoint_is_refused_at_the_start() {
     let chain = Chain::new();
     let runtime = Runtime::new().unwrap();
     let local = chain.workers(1, chain.storage.clone());
-    let deps = Deps { runtime: runtime.handle().clone(), listener: None, local: local.clone() };
+    let deps = Deps {
+        runtime: runtime.handle().clone(),
+        listener: None,
+        local: local.clone(),
+        identity: Default::default(),
+    };
     let config = Config { endpoints: vec!["not an address".into()], ..Config::default() };
     let error = Fleet::start(&config, deps).err().unwrap().to_string();
     assert!(error.contains("not an address"), "{error}");

@@ -87,7 +87,12 @@ impl Pods {
         let endpoints = pods.iter().map(Pod::endpoint).collect();
         let runtime = Runtime::new().unwrap();
         let local = chain.workers(2, chain.storage.clone());
-        let deps = Deps { runtime: runtime.handle().clone(), listener: None, local: local.clone() };
+        let deps = Deps {
+            runtime: runtime.handle().clone(),
+            listener: None,
+            local: local.clone(),
+            identity: Default::default(),
+        };
         let fleet = Fleet::start(&Config { endpoints, ..config }, deps).unwrap();
         wait_until(|| fleet.connected() == count);
         Self { pods, fleet, local, _runtime: runtime }
