@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 /// Bytes, by who sent them and to whom.
 const BYTES: &str = "tandem_rpc_bytes_total{";
 /// Payloads that the executor found valid.
-const VALID: &str = "tandem_executor_new_payload_seconds_count{status=\"valid\"}";
+const VALID: &str = "tandem_executor_new_payload_seconds_count{status=\"VALID\"}";
 /// Longest wait for one process.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
@@ -78,8 +78,8 @@ mod tests {
             "# TYPE tandem_rpc_bytes_total counter\n\
              tandem_rpc_bytes_total{from=\"executor\",to=\"storage-writer\"} 5000\n\
              tandem_rpc_bytes_total{from=\"storage-writer\",to=\"executor\"} 100\n\
-             tandem_executor_new_payload_seconds_count{status=\"valid\"} 10\n\
-             tandem_executor_new_payload_seconds_count{status=\"invalid\"} 3\n",
+             tandem_executor_new_payload_seconds_count{status=\"VALID\"} 10\n\
+             tandem_executor_new_payload_seconds_count{status=\"INVALID\"} 3\n",
         );
         assert_eq!(traffic.table().lines().count(), 4);
         traffic.add("tandem_rpc_bytes_total{to=\"storage-writer\",from=\"executor\"} 1000\n");

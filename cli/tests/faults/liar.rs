@@ -96,7 +96,7 @@ pub async fn run(seed: u64, lies_max: u64, table: &mut Table) -> u64 {
     );
     let worker = worker.expect("the executor was told of it");
     let count = |text: &str| wired.log("executor").matches(text).count() as u64;
-    let connected = || (count("connected server=\"multiproof-workers\"") == 2).then_some(());
+    let connected = || (count("connected server=\"multiproof-worker\"") == 2).then_some(());
     eventually("both workers are connected", connected);
     let mut replay = Replay::new(seed, &wired.endpoints, folder.path());
     let liar = &worker.liar;
