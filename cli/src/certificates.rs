@@ -50,7 +50,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Where [`write`] puts them.
+    /// Where [`write()`] puts them.
     pub fn of(folder: &Path, role: &str) -> Self {
         let file = |name| folder.join(role).join(name);
         Self { ca: file("ca.crt"), cert: file("tls.crt"), key: file("tls.key") }
