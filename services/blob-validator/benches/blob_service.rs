@@ -1,6 +1,6 @@
 //! blob-validator over gRPC on loopback, in the same process and on the same cores as its callers.
 //!
-//! * **Throughput:** fresh sidecars of six blobs, 64 at a time, as a share of what the library does
+//! * **Throughput:** fresh sidecars of six blobs, 24 at a time, as a share of what the library does
 //!   with them on all cores, alternating, in both forms.
 //! * **Repeated:** what a blob costs whose verdict is known.
 //! * **Legacy:** CPU time of `verification = "legacy"` and of the default for one stream of blob
@@ -41,7 +41,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const ROUNDS: u64 = 5;
 /// Sidecars of six blobs that the queue has room for.
-const UNDER_WAY: usize = 64;
+const UNDER_WAY: usize = 24;
 const LOAD: Duration = Duration::from_secs(10);
 
 fn main() {
@@ -49,7 +49,7 @@ fn main() {
         return;
     }
     let runtime = Runtime::new().unwrap();
-    for (form, name, count) in [(Form::BlobProofs, "blob", 128), (Form::CellProofs, "cell", 16)] {
+    for (form, name, count) in [(Form::BlobProofs, "blob", 64), (Form::CellProofs, "cell", 12)] {
         throughput(&runtime, form, name, count);
     }
     repeated(&runtime);
