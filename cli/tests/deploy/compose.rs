@@ -9,8 +9,8 @@ use std::{
 use tandem_cluster_tests::repository;
 use tandem_proto::access::ROLES;
 
-/// Parts of a NATS password's way, and what else only the image or the test knows of.
-const SERVICES: [&str; 6] = [
+/// The six services, which are names of containers too.
+pub const SERVICES: [&str; 6] = [
     "storage-writer",
     "multiproof-workers",
     "blob-validator",

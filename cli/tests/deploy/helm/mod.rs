@@ -14,7 +14,7 @@ mod rules;
 mod start;
 mod traffic;
 
-use crate::{program, skipped};
+use crate::{compose::SERVICES, program, skipped};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -23,16 +23,6 @@ use std::{
     process::Command,
 };
 use tandem_cluster_tests::repository;
-
-/// The six services, which are names of containers too.
-const SERVICES: [&str; 6] = [
-    "storage-writer",
-    "multiproof-workers",
-    "blob-validator",
-    "executor",
-    "peer-table",
-    "discovery",
-];
 
 /// Values files: `helm/tandem/ci/NAME-values.yaml`.
 const CASES: [&str; 7] =
