@@ -209,6 +209,7 @@ pub fn reactor() -> anyhow::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     builder
         .worker_threads((cores / 2).clamp(1, 2))
+        .event_interval(tandem_cluster::EVENT_INTERVAL)
         .enable_all()
         .build()
         .context("start the reactor")

@@ -27,6 +27,7 @@ use std::{
 use tandem_blob_validator::{BlobValidator, Config, Verification};
 use tandem_kzg::{Item, Setup, verify};
 use tandem_proto::blob_validator::{BlobApi, Bundle, Error, Form, Status, Verdict};
+use tandem_rpc::EVENT_INTERVAL;
 use tokio::{
     runtime::{Builder, Runtime},
     sync::Semaphore,
@@ -53,8 +54,10 @@ fn main() {
         throughput(&runtime, form, name, count);
     }
     repeated(&runtime);
-    for (form, name, count) in [(Form::BlobProofs, "blob", 16), (Form::CellProofs, "cell", 6)] {
-        legacy(&runtime, form, name, count);
+    for (form, name, count) in [(Form::BlobProofs, "blob", 32), (Form::CellProofs, "cell", 12)] {
+        for under_way in [8, 32] {
+            legacy(&runtime, form, name, count, under_way);
+        }
     }
     load(&runtime);
 }
@@ -155,16 +158,21 @@ fn repeated(runtime: &Runtime) {
     service.stop();
 }
 
-/// A stream of blob transactions, 8 under way at a time, each delivered twice: the second time after
-/// some others, as from another peer.
-fn stream(runtime: &Runtime, service: &Arc<BlobValidator>, fresh: &[Arc<Bundle>]) -> Duration {
+/// A stream of blob transactions, so many under way at a time, each delivered twice: the second time
+/// after some others, as from another peer.
+fn stream(
+    runtime: &Runtime,
+    service: &Arc<BlobValidator>,
+    fresh: &[Arc<Bundle>],
+    under_way: usize,
+) -> Duration {
     let mut deliveries = Vec::new();
     for group in fresh.chunks(4) {
         deliveries.extend(group.iter().cloned());
         // Bytes of its own.
         deliveries.extend(group.iter().map(|sidecar| Arc::new(Bundle::clone(sidecar))));
     }
-    let room = Arc::new(Semaphore::new(8));
+    let room = Arc::new(Semaphore::new(under_way));
     let before = cpu_time();
     runtime.block_on(async {
         let mut calls = JoinSet::new();
@@ -183,13 +191,13 @@ fn stream(runtime: &Runtime, service: &Arc<BlobValidator>, fresh: &[Arc<Bundle>]
     cpu_time().saturating_sub(before)
 }
 
-fn legacy(runtime: &Runtime, form: Form, name: &str, count: u64) {
+fn legacy(runtime: &Runtime, form: Form, name: &str, count: u64, under_way: usize) {
     let (mut ratios, mut line) = (Vec::new(), String::new());
     for round in 0..3 {
         let fresh = sidecars(form, 1_000_000 + round * 10_000, count);
         let measured = [Verification::Legacy, Verification::Once].map(|verification| {
             let service = start(Config { verification, ..Config::default() });
-            let cpu = stream(runtime, &service, &fresh);
+            let cpu = stream(runtime, &service, &fresh, under_way);
             let verified = status(runtime, &service).verified;
             service.stop();
             (cpu.as_secs_f64(), verified)
@@ -200,8 +208,8 @@ fn legacy(runtime: &Runtime, form: Form, name: &str, count: u64) {
     }
     ratios.sort_by(f64::total_cmp);
     say(&format!(
-        "CPU of {} deliveries, half of them duplicates, {name} proofs: {:.2} times less (median of 3, \
-         {:.2} to {:.2}); {line}",
+        "CPU of {} deliveries, half of them duplicates, {under_way} under way, {name} proofs: {:.2} \
+         times less (median of 3, {:.2} to {:.2}); {line}",
         2 * count,
         ratios[1],
         ratios[0],
@@ -212,7 +220,8 @@ fn legacy(runtime: &Runtime, form: Form, name: &str, count: u64) {
 /// The server's reactor beats; a client's reactor of its own floods it.
 fn load(clients: &Runtime) {
     let mut builder = Builder::new_multi_thread();
-    let reactor = builder.worker_threads(1).enable_all().build().unwrap();
+    let builder = builder.worker_threads(1).event_interval(EVENT_INTERVAL);
+    let reactor = builder.enable_all().build().unwrap();
     let service = start(Config::default());
     let address = serve(&reactor, service.clone());
     let client = connect(clients, address);

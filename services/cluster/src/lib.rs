@@ -34,5 +34,5 @@ pub use policies::follow_policies;
 pub use start::{Cluster, Error};
 pub use tandem_discovery::{Config as DiscoveryConfig, Network};
 pub use tandem_executor::{Handle, rpc::ClientInfo};
-pub use tandem_rpc::{Identity, TlsConfig, certificates};
+pub use tandem_rpc::{EVENT_INTERVAL, Identity, TlsConfig, certificates};
 pub use tandem_storage_writer::{Difference, Report};

@@ -5,7 +5,7 @@
 
 use crate::{
     ancestors::Windows, cache::BaseCache, config::Config, error::Error, layers::Layers,
-    recent::Recent, state::StateReader, tree::Tree, view::StateView,
+    predict::Predictor, recent::Recent, state::StateReader, tree::Tree, view::StateView,
 };
 use alloy_consensus::Header;
 use alloy_rlp::Decodable;
@@ -47,6 +47,8 @@ pub struct Chain {
     pub(crate) recent: Arc<Recent>,
     pub(crate) windows: Windows,
     pub(crate) storage: Arc<dyn StorageApi>,
+    /// What calls will read, if that is asked for.
+    pub(crate) predictor: Option<Arc<Predictor>>,
     genesis: BlockId,
     /// See [`Config`].
     pub(crate) persist_depth: u64,
@@ -74,6 +76,7 @@ impl Chain {
             recent: Arc::new(Recent::new(cache)),
             windows: Windows::default(),
             storage,
+            predictor: config.predict_reads.then(Arc::default),
             genesis: checkpoint.genesis,
             persist_depth: config.persist_depth,
             withheld: RwLock::default(),

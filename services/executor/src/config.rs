@@ -19,6 +19,9 @@ pub struct Config {
     /// The same where storage-writer is another process: most of them wait for what they read, and
     /// what they wait for at the same time is read together.
     pub remote_prewarm_threads: usize,
+    /// Whether slots that calls are likely to read are read before they execute, together: worth it
+    /// where storage-writer is another process.
+    pub predict_reads: bool,
     /// Accounts kept in the cache of base values.
     pub cache_accounts: usize,
     /// Slots kept in the cache of base values.
@@ -50,6 +53,7 @@ impl Default for Config {
             side_chain_blocks: 256,
             prewarm_threads: default_threads(),
             remote_prewarm_threads: 16,
+            predict_reads: true,
             cache_accounts: 500_000,
             cache_slots: 2_000_000,
             cache_codes: 20_000,

@@ -90,9 +90,10 @@ impl Handle {
             let block =
                 info_span!("decode_payload").in_scope(|| Block::from_payload(payload, &sidecar))?;
             let block = Arc::new(block);
-            chain.start_read_ahead(&block);
+            let senders = Senders::recover(block.clone());
+            chain.start_read_ahead(&block, senders.share());
             let contents = Contents::of(&block);
-            Ok::<_, BlockError>((block.clone(), Senders::recover(block), contents))
+            Ok::<_, BlockError>((block, senders, contents))
         });
         match decoded.await? {
             Err(error @ BlockError::BlockHash { .. }) => {

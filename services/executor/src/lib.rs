@@ -39,6 +39,7 @@ mod flush;
 mod handle;
 mod layers;
 mod metrics;
+mod predict;
 mod proof;
 mod read_ahead;
 mod receipts;

@@ -1,14 +1,20 @@
-//! What a block says it will read, read in one call of storage-writer before it executes.
+//! What a block will read, read in a few calls of storage-writer before it executes.
 //!
 //! Who is called and what stands in access lists is known once the payload is decoded. What of it
 //! is neither in the layers nor in the cache is read beside the recovery of senders: a call for
 //! accounts and slots, and one for the code of those that are called, which is analyzed on the way.
 //! Usually there is nothing to read. Then it costs a look-up for each key, on a thread that is not
 //! the engine's.
+//!
+//! Senders, and what their calls are expected to read ([`crate::predict`]), follow in groups of
+//! transactions, in the block's order.
 
 use crate::{
     chain::Chain,
+    error::Error,
     metrics as names,
+    predict::Predictor,
+    senders::SharedSenders,
     view::{ReadAhead, StateView},
 };
 use alloy_consensus::Transaction as _;
@@ -19,7 +25,7 @@ use alloy_eips::{
 };
 use alloy_primitives::map::{B256Set, HashSet};
 use metrics::counter;
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 use tandem_chain::Block;
 use tandem_primitives::{Address, B256, keccak256};
 use tracing::{Span, debug, field::Empty, info_span};
@@ -70,6 +76,31 @@ impl Named {
         named
     }
 
+    /// Who sends these transactions, and what they are expected to read.
+    fn foretold(
+        block: &Block,
+        transactions: Range<usize>,
+        predictor: &Predictor,
+        senders: &SharedSenders,
+    ) -> Self {
+        let mut named = Self::default();
+        for index in transactions {
+            let Some(sender) = senders.get(index) else { continue };
+            named.account(sender);
+            let keys = predictor.predict(&block.transactions[index], sender);
+            for account in keys.accounts {
+                named.call(account);
+            }
+            for (account, slot) in keys.slots {
+                let account = keccak256(account);
+                if named.slots.len() < KEYS_MAX {
+                    named.slots.insert((account, keccak256(slot.to_be_bytes::<32>())));
+                }
+            }
+        }
+        named
+    }
+
     fn account(&mut self, address: Address) -> B256 {
         let hash = keccak256(address);
         if self.accounts.len() < KEYS_MAX {
@@ -84,32 +115,66 @@ impl Named {
     }
 }
 
+/// Transactions whose senders and predicted keys are read together. The first ones are soon
+/// executed.
+fn group(begin: usize) -> usize {
+    begin.clamp(16, 128)
+}
+
 impl Chain {
-    /// Starts to read ahead what the block names, on the rayon pool. Advice: when the parent is not
-    /// executed yet, or storage-writer does not answer, nothing is read, and the block reads for
-    /// itself.
-    pub(crate) fn start_read_ahead(self: &Arc<Self>, block: &Arc<Block>) {
+    /// Starts to read ahead what the block names and its calls are expected to read, on the rayon
+    /// pool. Advice: when the parent is not executed yet, or storage-writer does not answer, nothing
+    /// is read, and the block reads for itself.
+    pub(crate) fn start_read_ahead(self: &Arc<Self>, block: &Arc<Block>, senders: SharedSenders) {
         let (chain, block, parent) = (self.clone(), block.clone(), Span::current());
         rayon::spawn(move || {
             let span = info_span!(
                 parent: &parent, "read_ahead",
-                accounts = Empty, slots = Empty, codes = Empty,
+                accounts = Empty, slots = Empty, codes = Empty, calls = Empty,
             );
             let _entered = span.enter();
-            let named = Named::of(&block);
             let (recent, storage) = (chain.recent.clone(), chain.storage.clone());
             let view = StateView::passing(block.header.parent_hash, recent, storage);
-            match view.read_ahead(&named.accounts, &named.slots, &named.called) {
-                Ok(read) => count(read),
+            let read = match &chain.predictor {
+                Some(predictor) => read_all(&view, &block, predictor, &senders),
+                None => read(&view, &Named::of(&block)),
+            };
+            match read {
+                Ok(read) => count(read, view.counts().storage),
                 Err(error) => debug!(%error, "nothing read ahead"),
             }
         });
     }
 }
 
-fn count(read: ReadAhead) {
+fn read_all(
+    view: &StateView,
+    block: &Block,
+    predictor: &Predictor,
+    senders: &SharedSenders,
+) -> Result<ReadAhead, Error> {
+    predictor.begin_block();
+    let mut sum = read(view, &Named::of(block))?;
+    let (mut begin, count) = (0, block.transactions.len());
+    while begin < count {
+        let end = count.min(begin + group(begin));
+        let more = read(view, &Named::foretold(block, begin..end, predictor, senders))?;
+        sum.accounts += more.accounts;
+        sum.slots += more.slots;
+        sum.codes += more.codes;
+        begin = end;
+    }
+    Ok(sum)
+}
+
+fn read(view: &StateView, named: &Named) -> Result<ReadAhead, Error> {
+    view.read_ahead(&named.accounts, &named.slots, &named.called)
+}
+
+fn count(read: ReadAhead, calls: u64) {
     let ReadAhead { accounts, slots, codes } = read;
     let span = Span::current();
+    span.record("calls", calls);
     for (kind, count) in [("accounts", accounts), ("slots", slots), ("codes", codes)] {
         span.record(kind, count);
         counter!(names::READ_AHEAD, "kind" => kind).increment(count as u64);

@@ -43,5 +43,6 @@ pub use host::{DRAIN_MAX, Host, Limits};
 pub use identity::Identity;
 pub use links::{Failure, Links, Terms};
 pub use metrics::describe_all as describe_metrics;
+pub use paced::EVENT_INTERVAL;
 pub use peer::{EndpointError, Peer, Server};
 pub use tls::{TlsConfig, TlsError};

@@ -13,6 +13,11 @@ use tonic::transport::server::Connected;
 /// thread is served.
 const READ_MAX: usize = 256 << 10;
 
+/// After how many tasks a reactor that serves connections should look at its timers and sockets
+/// (`event_interval` of tokio's builder). A task here may have read [`READ_MAX`] bytes: tokio's 61 of
+/// them would be milliseconds.
+pub const EVENT_INTERVAL: u32 = 8;
+
 /// A socket that says "not now, ask me again" after every [`READ_MAX`] bytes.
 pub struct Paced<S> {
     socket: S,

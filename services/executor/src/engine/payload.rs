@@ -222,7 +222,13 @@ impl Engine {
     fn ahead(&self, parent: BlockId, view: Arc<StateView>, advice: Advice) -> Ahead<'_> {
         let chain = self.chain.clone();
         let block_hashes = Arc::new(move |number| chain.block_hash(parent, number));
-        Ahead { threads: &self.prewarmers, parent: view, block_hashes, advice: Some(advice) }
+        Ahead {
+            threads: &self.prewarmers,
+            parent: view,
+            block_hashes,
+            advice: Some(advice),
+            predictor: self.chain.predictor.clone(),
+        }
     }
 
     /// Makes an executed block durable while the workers still hash. This thread has nothing else to

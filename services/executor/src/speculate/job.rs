@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     evm::{BlockEvm, Unrewarded},
+    predict::Predictor,
     senders::SharedSenders,
 };
 use alloy_consensus::Transaction as _;
@@ -87,6 +88,7 @@ pub struct Job {
     pub env: EvmEnv,
     pub sources: Arc<Sources>,
     advice: Option<Advice>,
+    predictor: Option<Arc<Predictor>>,
     pub counts: Counts,
     slots: Box<[Slot]>,
     claims: Mutex<Claims>,
@@ -136,6 +138,8 @@ impl Score {
 pub struct Runner {
     evm: Option<BlockEvm<Recorder>>,
     gathered: Gathered,
+    /// None for the engine: it has no time to learn.
+    predictor: Option<Arc<Predictor>>,
 }
 
 /// What a thread may do.
@@ -168,7 +172,7 @@ impl Job {
         senders: SharedSenders,
         env: EvmEnv,
         sources: Arc<Sources>,
-        advice: Option<Advice>,
+        (advice, predictor): (Option<Advice>, Option<Arc<Predictor>>),
     ) -> Self {
         let slot = |_| Slot {
             status: AtomicU8::new(OPEN),
@@ -182,6 +186,7 @@ impl Job {
             env,
             sources,
             advice,
+            predictor,
             counts: Counts::default(),
             claims: Mutex::default(),
             progress: Condvar::new(),
@@ -204,7 +209,7 @@ impl Job {
 
     /// Works until nothing is left. For threads other than the engine's.
     pub fn work(&self) {
-        let mut runner = Runner::default();
+        let mut runner = Runner { predictor: self.predictor.clone(), ..Runner::default() };
         loop {
             match self.claim_or_wait(&mut runner) {
                 Claim::Run(index) => self.run(&mut runner, index),
@@ -335,6 +340,11 @@ impl Job {
                 {
                     let recorder = evm.database();
                     runner.gathered.add(&done.reads, state, |address| recorder.hash_of(address));
+                }
+                if let Some(predictor) = &runner.predictor
+                    && let Some(sender) = self.senders.get(index)
+                {
+                    predictor.learn(&self.block.transactions[index], sender, &done.reads);
                 }
                 *slot.result.lock() = Some(Box::new(done));
                 if !slot.change(RUNNING, DONE)

@@ -36,9 +36,11 @@ pub use advice::Advice;
 pub use job::position;
 pub use pool::{Prewarmers, default_threads};
 pub use published::{Position, Published};
+#[cfg(test)]
+pub use reads::{AccountRead, SlotRead};
 pub use reads::{Reads, SharedBlockHashes, Source, Sources};
 
-use crate::{metrics as names, senders::Senders, state::StateReader};
+use crate::{metrics as names, predict::Predictor, senders::Senders, state::StateReader};
 use alloy_evm::EvmEnv;
 use job::{Claim, Job, Runner, Speculation, Turn};
 use metrics::counter;
@@ -60,6 +62,8 @@ pub struct Ahead<'a> {
     pub block_hashes: SharedBlockHashes,
     /// Who is told which keys results change.
     pub advice: Option<Advice>,
+    /// Who learns from what was read.
+    pub predictor: Option<Arc<Predictor>>,
 }
 
 impl<'a> Ahead<'a> {
@@ -71,8 +75,8 @@ impl<'a> Ahead<'a> {
         }
         let (parent, block_hashes) = (self.parent.clone(), self.block_hashes.clone());
         let sources = Sources { published: Published::new(), parent, block_hashes };
-        let job =
-            Job::new(block.clone(), senders.share(), env, Arc::new(sources), self.advice.clone());
+        let told = (self.advice.clone(), self.predictor.clone());
+        let job = Job::new(block.clone(), senders.share(), env, Arc::new(sources), told);
         let posted = self.threads.post(Arc::new(job));
         Some(Turns { posted, runner: Runner::default() })
     }

@@ -103,8 +103,13 @@ fn pool(threads: usize) -> &'static Prewarmers {
 fn run_ahead(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> (Seen, [u64; 3]) {
     let parent = Arc::new(case.state.with(trouble, seed));
     let engine = case.state.with(Trouble::Delay, seed + 1);
-    let ahead =
-        Ahead { threads: pool(threads), parent, block_hashes: Arc::new(block_hash), advice: None };
+    let ahead = Ahead {
+        threads: pool(threads),
+        parent,
+        block_hashes: Arc::new(block_hash),
+        advice: None,
+        predictor: Some(Arc::default()),
+    };
     COUNTS.set([0; 3]);
     let seen = run(case, &engine, Some(&ahead));
     (seen, COUNTS.get())
@@ -150,7 +155,7 @@ fn the_workers_are_told_of_no_other_keys_than_results_change() {
         let credited = proof.keys.lock().remove(0).1.accounts.len();
         assert_eq!(credited, withdrawals + 1, "and the beneficiary");
         let (threads, block_hashes) = (pool(1), Arc::new(block_hash));
-        let ahead = Ahead { threads, parent, block_hashes, advice: Some(advice) };
+        let ahead = Ahead { threads, parent, block_hashes, advice: Some(advice), predictor: None };
         let (executed, diff, _) = run(&case, &case.state, Some(&ahead));
         let [speculated, committed, _] = COUNTS.get();
         // What does not hold may change other keys.
@@ -248,7 +253,8 @@ fn few_transactions_or_no_threads_are_executed_in_order() {
     let few = Block::seal(case.block.header.clone(), &[], Some(&[])).unwrap();
     for (threads, block) in [(&none, case.block.clone()), (pool(1), Arc::new(few))] {
         let parent = Arc::new(case.state.with(Trouble::Panic, 0));
-        let ahead = Ahead { threads, parent, block_hashes: Arc::new(block_hash), advice: None };
+        let block_hashes = Arc::new(block_hash);
+        let ahead = Ahead { threads, parent, block_hashes, advice: None, predictor: None };
         let senders = Senders::known(block.clone(), &case.signers);
         let env = crate::constantinople::evm_env(&case.spec, &block.header);
         assert!(ahead.start(&block, &senders, env).is_none());

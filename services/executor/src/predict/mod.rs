@@ -1,0 +1,116 @@
+//! What a call will read, foretold from what earlier calls of the same function read.
+//!
+//! A block names accounts, but not slots: `transfer(to, amount)` reads the balances of its sender and
+//! of `to`, which lie where the compiler put them, at `keccak256(key . slot)` for Solidity and at
+//! `keccak256(slot . key)` for Vyper. So for each function that is called (an address and a selector)
+//! a few calls are looked at: which of the keys that they read follow from sender, callee and
+//! arguments, and how. The keys of later calls are then known before they execute, and are read
+//! together (see [`crate::read_ahead`]).
+//!
+//! A prediction is advice. What it misses is read when execution gets there; what it has too much
+//! was read for nothing.
+
+mod pattern;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use crate::speculate::Reads;
+use alloy_consensus::Transaction as _;
+use parking_lot::Mutex;
+use pattern::Pattern;
+use quick_cache::sync::Cache;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+use tandem_chain::Transaction;
+use tandem_primitives::{Address, U256};
+
+/// Functions remembered.
+const FUNCTIONS_MAX: usize = 16_384;
+/// Searches for the rules of a function in one block: one may take milliseconds.
+const SEARCHES_MAX: u32 = 8;
+/// Words of a call's arguments that are looked at.
+const WORDS_MAX: usize = 512;
+
+/// What is called: a contract and the first four bytes of its input.
+type Function = (Address, [u8; 4]);
+
+/// What was learnt of functions.
+pub struct Predictor {
+    functions: Cache<Function, Arc<Mutex<Pattern>>>,
+    /// Searches that are left in this block.
+    searches: AtomicU32,
+}
+
+/// Keys that a call is expected to read: accounts, and slots of accounts.
+#[derive(Default, PartialEq, Eq, Debug)]
+pub struct Keys {
+    /// Sender and callee are not among them, unless the function reads their slots.
+    pub accounts: Vec<Address>,
+    pub slots: Vec<(Address, U256)>,
+}
+
+/// A call by what its keys may follow from.
+struct Call {
+    sender: Address,
+    callee: Address,
+    /// The arguments in words of 32 bytes.
+    words: Vec<U256>,
+}
+
+impl Default for Predictor {
+    fn default() -> Self {
+        Self { functions: Cache::new(FUNCTIONS_MAX), searches: AtomicU32::new(SEARCHES_MAX) }
+    }
+}
+
+impl Predictor {
+    /// From now on the calls of another block are predicted.
+    pub fn begin_block(&self) {
+        self.searches.store(SEARCHES_MAX, Relaxed);
+    }
+
+    /// What a transaction of this sender will read; nothing where its function was not seen before.
+    pub fn predict(&self, transaction: &Transaction, sender: Address) -> Keys {
+        let mut keys = Keys::default();
+        if let Some((function, call)) = call(transaction, sender)
+            && let Some(pattern) = self.functions.get(&function)
+        {
+            pattern.lock().predict(&call, &mut keys);
+        }
+        keys
+    }
+
+    /// Takes note of what a transaction of this sender has read.
+    pub fn learn(&self, transaction: &Transaction, sender: Address, reads: &Reads) {
+        if reads.slots.is_empty() {
+            return;
+        }
+        let Some((function, call)) = call(transaction, sender) else { return };
+        let pattern = match self.functions.get(&function) {
+            Some(pattern) => pattern,
+            None => {
+                let pattern = Arc::default();
+                self.functions.insert(function, Arc::clone(&pattern));
+                pattern
+            }
+        };
+        // Somebody else learns from another call of the same function.
+        let Some(mut pattern) = pattern.try_lock() else { return };
+        pattern.learn(&call, reads, || {
+            let left = |left: u32| left.checked_sub(1);
+            self.searches.fetch_update(Relaxed, Relaxed, left).is_ok()
+        });
+    }
+}
+
+/// `None` for what is no call of a function.
+fn call(transaction: &Transaction, sender: Address) -> Option<(Function, Call)> {
+    let callee = transaction.to()?;
+    let (selector, arguments) = transaction.input().split_first_chunk::<4>()?;
+    let words = arguments.as_chunks::<32>().0.iter().take(WORDS_MAX);
+    let words = words.map(|word| U256::from_be_bytes(*word)).collect();
+    Some(((callee, *selector), Call { sender, callee, words }))
+}

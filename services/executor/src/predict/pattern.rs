@@ -1,0 +1,215 @@
+//! How the keys that a function reads follow from a call.
+
+use super::{Call, Keys, search};
+use crate::speculate::Reads;
+use alloy_primitives::map::HashSet;
+use tandem_primitives::{Address, U256, keccak256};
+
+/// Rules kept of one function.
+const RULES_MAX: usize = 64;
+/// The first calls of a function are all looked at, later ones now and then.
+const FIRST: u32 = 4;
+const LATER_EVERY: u32 = 32;
+/// Calls whose keys were searched for a rule, of one function: the dear part.
+const SEARCHES_MAX: u32 = 16;
+/// Keys without a rule that are remembered, to be known again.
+const STRANGERS_MAX: usize = 32;
+
+/// Something that a call has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    Sender,
+    Callee,
+    /// The word at this place of the arguments.
+    Word(usize),
+    /// Each word from this place on that may be an address.
+    EachFrom(usize),
+    /// An account that every call of this function reads.
+    Fixed(Address),
+}
+
+/// In which order a mapping hashes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// The key, then the mapping's own slot: Solidity.
+    KeyFirst,
+    /// The mapping's own slot, then the key: Vyper.
+    SlotFirst,
+}
+
+/// Where in an account's storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// This slot.
+    Slot(U256),
+    /// The value of a key in the mapping at this slot, so many slots after its beginning.
+    Mapping { slot: u64, order: Order, key: Part, offset: u64 },
+    /// The same of a mapping in a mapping.
+    Nested { slot: u64, order: Order, keys: [Part; 2], offset: u64 },
+}
+
+/// One thing that a function reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    Account(Part),
+    Slot(Part, Place),
+}
+
+/// What is known of one function.
+#[derive(Default)]
+pub struct Pattern {
+    rules: Vec<Rule>,
+    calls: u32,
+    searches: u32,
+    /// Slots that no rule explained in one call. Met again in another, one is read by every call.
+    strangers: Vec<(Address, U256)>,
+}
+
+impl Pattern {
+    /// Adds what the rules say of a call.
+    pub fn predict(&self, call: &Call, keys: &mut Keys) {
+        for rule in &self.rules {
+            match *rule {
+                Rule::Account(part) => {
+                    keys.accounts.extend(call.parts(part).map(search::address));
+                }
+                Rule::Slot(account, place) => {
+                    for account in call.parts(account).map(search::address) {
+                        let before = keys.slots.len();
+                        call.slots(place, |slot| keys.slots.push((account, slot)));
+                        if keys.slots.len() > before {
+                            keys.accounts.push(account);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks for rules for what a call read and was not predicted, if `may_search`.
+    pub fn learn(&mut self, call: &Call, reads: &Reads, may_search: impl FnOnce() -> bool) {
+        self.calls = self.calls.saturating_add(1);
+        if self.calls > FIRST && !self.calls.is_multiple_of(LATER_EVERY) {
+            return;
+        }
+        let mut keys = Keys::default();
+        self.predict(call, &mut keys);
+        let foretold: HashSet<(Address, U256)> = keys.slots.into_iter().collect();
+        let mut missed: Vec<(Address, U256)> =
+            reads.slots.iter().map(|read| (read.address, read.key)).collect();
+        missed.retain(|slot| !foretold.contains(slot));
+        let named = [call.sender, call.callee];
+        let mut accounts: Vec<Address> = reads.accounts.iter().map(|read| read.address).collect();
+        accounts.retain(|account| !keys.accounts.contains(account) && !named.contains(account));
+        if missed.is_empty() && accounts.is_empty()
+            || self.searches >= SEARCHES_MAX
+            || !may_search()
+        {
+            return;
+        }
+        self.searches += 1;
+        let known = |account: &Address| reads.slots.iter().any(|read| read.address == *account);
+        for account in accounts.iter().filter(|account| !known(account)) {
+            // One that no argument names may be another one the next time.
+            if let Some(part) = search::word(call, account) {
+                self.add(Rule::Account(part));
+            }
+        }
+        let contracts: Vec<Address> = reads.accounts.iter().map(|read| read.address).collect();
+        let mut strangers = Vec::new();
+        for (account, found) in search::places(call, &contracts, &missed) {
+            let (address, slot) = account;
+            let of = search::owner(call, &address);
+            match found {
+                Some(place) => self.add(Rule::Slot(of, place)),
+                None if self.strangers.contains(&account) => {
+                    self.add(Rule::Slot(of, Place::Slot(slot)));
+                }
+                None => strangers.push(account),
+            }
+        }
+        strangers.truncate(STRANGERS_MAX);
+        self.strangers = strangers;
+    }
+
+    /// Adds a rule, and one for each word where it differs from another only in the word it takes.
+    fn add(&mut self, rule: Rule) {
+        if self.rules.contains(&rule) || self.rules.len() >= RULES_MAX {
+            return;
+        }
+        let each = self.rules.iter().find_map(|known| join(known, &rule));
+        self.rules.push(rule);
+        let Some(each) = each else { return };
+        match self.rules.iter_mut().find(|known| join(known, &each).is_some()) {
+            Some(known) => *known = each,
+            None => self.rules.push(each),
+        }
+    }
+}
+
+fn join(one: &Rule, other: &Rule) -> Option<Rule> {
+    let part = |one: Part, other: Part| match (one, other) {
+        (Part::Word(a), Part::Word(b)) | (Part::EachFrom(a), Part::EachFrom(b)) => {
+            Some(Part::EachFrom(a.min(b)))
+        }
+        _ => None,
+    };
+    match (*one, *other) {
+        (Rule::Account(a), Rule::Account(b)) => part(a, b).map(Rule::Account),
+        (
+            Rule::Slot(account, Place::Mapping { slot, order, key, offset }),
+            Rule::Slot(other, Place::Mapping { slot: of, order: by, key: with, offset: at }),
+        ) if (account, slot, order, offset) == (other, of, by, at) => {
+            let key = part(key, with)?;
+            Some(Rule::Slot(account, Place::Mapping { slot, order, key, offset }))
+        }
+        _ => None,
+    }
+}
+
+impl Call {
+    /// The values of a part: none where the call has no such word.
+    fn parts(&self, part: Part) -> impl Iterator<Item = U256> {
+        let (words, one) = match part {
+            Part::Sender => (&[][..], Some(self.sender.into_word().into())),
+            Part::Callee => (&[][..], Some(self.callee.into_word().into())),
+            Part::Fixed(account) => (&[][..], Some(account.into_word().into())),
+            Part::Word(at) => (&[][..], self.words.get(at).copied()),
+            Part::EachFrom(at) => (self.words.get(at..).unwrap_or_default(), None),
+        };
+        one.into_iter().chain(words.iter().copied().filter(search::may_be_address))
+    }
+
+    fn slots(&self, place: Place, mut found: impl FnMut(U256)) {
+        match place {
+            Place::Slot(slot) => found(slot),
+            Place::Mapping { slot, order, key, offset } => {
+                for key in self.parts(key) {
+                    found(order.hash(U256::from(slot), key).wrapping_add(U256::from(offset)));
+                }
+            }
+            Place::Nested { slot, order, keys: [first, second], offset } => {
+                for first in self.parts(first) {
+                    let inner = order.hash(U256::from(slot), first);
+                    for second in self.parts(second) {
+                        found(order.hash(inner, second).wrapping_add(U256::from(offset)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Order {
+    /// The slot of a key in the mapping at `slot`.
+    pub fn hash(self, slot: U256, key: U256) -> U256 {
+        let (first, second) = match self {
+            Self::KeyFirst => (key, slot),
+            Self::SlotFirst => (slot, key),
+        };
+        let mut preimage = [0; 64];
+        preimage[..32].copy_from_slice(&first.to_be_bytes::<32>());
+        preimage[32..].copy_from_slice(&second.to_be_bytes::<32>());
+        keccak256(preimage).into()
+    }
+}

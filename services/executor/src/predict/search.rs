@@ -1,0 +1,155 @@
+//! The search for a rule: which hash of what a call has is the slot that it read.
+
+use super::{
+    Call,
+    pattern::{Order, Part, Place},
+};
+use alloy_primitives::map::HashMap;
+use std::collections::hash_map::Entry;
+use tandem_primitives::{Address, U256};
+
+/// Slots at which mappings are looked for: those of the first variables.
+const SLOTS: u64 = 24;
+/// Words that are tried as keys.
+const WORDS: usize = 8;
+/// Other accounts of the call that are tried as keys.
+const ACCOUNTS: usize = 6;
+/// Slots that a value may have before the one that was read, as a struct has.
+const OFFSETS: u64 = 4;
+/// A slot below it is taken for a variable's own, above it for a hash.
+const VARIABLES: u64 = 1 << 32;
+
+/// Whether a word may be an address: none of those is a small number.
+pub fn may_be_address(word: &U256) -> bool {
+    (64..=160).contains(&word.bit_len())
+}
+
+/// The address in the lower bytes of a word.
+pub fn address(word: U256) -> Address {
+    Address::from_word(word.into())
+}
+
+/// The argument that names this account.
+pub fn word(call: &Call, account: &Address) -> Option<Part> {
+    let wanted: U256 = account.into_word().into();
+    call.words.iter().position(|word| *word == wanted).map(Part::Word)
+}
+
+/// The part of a call that is this account.
+pub fn owner(call: &Call, account: &Address) -> Part {
+    match *account {
+        account if account == call.callee => Part::Callee,
+        account if account == call.sender => Part::Sender,
+        account => word(call, &account).unwrap_or(Part::Fixed(account)),
+    }
+}
+
+/// For each slot that was read the place that explains it, if one does.
+pub fn places(
+    call: &Call,
+    accounts: &[Address],
+    slots: &[(Address, U256)],
+) -> Vec<((Address, U256), Option<Place>)> {
+    let variable = |slot: &U256| *slot < U256::from(VARIABLES);
+    let mut found: Vec<_> = slots
+        .iter()
+        .map(|&(account, slot)| ((account, slot), variable(&slot).then_some(Place::Slot(slot))))
+        .collect();
+    let parts = parts(call, accounts);
+    let mut hashes = HashMap::default();
+    for round in [Depth::Mapping, Depth::Nested] {
+        if found.iter().all(|(_, place)| place.is_some()) {
+            break;
+        }
+        hashes = round.hashes(&parts, &hashes);
+        for ((_, slot), place) in found.iter_mut().filter(|(_, place)| place.is_none()) {
+            *place = (0..OFFSETS).find_map(|offset| {
+                let begin = slot.checked_sub(U256::from(offset))?;
+                hashes.get(&begin).map(|found: &Hashed| found.place(offset))
+            });
+        }
+    }
+    found
+}
+
+/// What may be a key, what says most first: of two rules that explain a slot the first one stays.
+fn parts(call: &Call, accounts: &[Address]) -> Vec<(Part, U256)> {
+    let mut parts: Vec<(Part, U256)> = Vec::new();
+    let mut add = |part, value| {
+        if parts.iter().all(|(_, known)| *known != value) {
+            parts.push((part, value));
+        }
+    };
+    add(Part::Sender, call.sender.into_word().into());
+    for (at, word) in call.words.iter().enumerate().take(WORDS) {
+        add(Part::Word(at), *word);
+    }
+    add(Part::Callee, call.callee.into_word().into());
+    for account in accounts.iter().take(ACCOUNTS) {
+        add(owner(call, account), account.into_word().into());
+    }
+    parts
+}
+
+/// How many keys are hashed.
+#[derive(Clone, Copy)]
+enum Depth {
+    Mapping,
+    Nested,
+}
+
+/// What a hash is made of.
+#[derive(Clone, Copy)]
+struct Hashed {
+    slot: u64,
+    order: Order,
+    key: Part,
+    second: Option<Part>,
+}
+
+impl Hashed {
+    fn place(self, offset: u64) -> Place {
+        let Self { slot, order, key, second } = self;
+        match second {
+            None => Place::Mapping { slot, order, key, offset },
+            Some(second) => Place::Nested { slot, order, keys: [key, second], offset },
+        }
+    }
+}
+
+impl Depth {
+    /// All hashes of this depth by what they are made of; `above` are those of one key less.
+    fn hashes(
+        self,
+        parts: &[(Part, U256)],
+        above: &HashMap<U256, Hashed>,
+    ) -> HashMap<U256, Hashed> {
+        let mut hashes = HashMap::default();
+        let mut add = |hash: U256, hashed: Hashed| {
+            if let Entry::Vacant(vacant) = hashes.entry(hash) {
+                vacant.insert(hashed);
+            }
+        };
+        match self {
+            Self::Mapping => {
+                for &(key, value) in parts {
+                    for slot in 0..SLOTS {
+                        for order in [Order::KeyFirst, Order::SlotFirst] {
+                            let hash = order.hash(U256::from(slot), value);
+                            add(hash, Hashed { slot, order, key, second: None });
+                        }
+                    }
+                }
+            }
+            Self::Nested => {
+                for (inner, hashed) in above {
+                    for &(second, value) in parts {
+                        let hash = hashed.order.hash(*inner, value);
+                        add(hash, Hashed { second: Some(second), ..*hashed });
+                    }
+                }
+            }
+        }
+        hashes
+    }
+}
