@@ -19,9 +19,11 @@ pub struct Config {
     /// The same where storage-writer is another process: most of them wait for what they read, and
     /// what they wait for at the same time is read together.
     pub remote_prewarm_threads: usize,
-    /// Whether slots that calls are likely to read are read before they execute, together: worth it
-    /// where storage-writer is another process.
+    /// Whether slots that calls are likely to read are read before they execute, together. In one
+    /// process with storage-writer reading is not dear enough for that.
     pub predict_reads: bool,
+    /// The same where storage-writer is another process.
+    pub remote_predict_reads: bool,
     /// Accounts kept in the cache of base values.
     pub cache_accounts: usize,
     /// Slots kept in the cache of base values.
@@ -52,8 +54,9 @@ impl Default for Config {
             persist_depth: 16,
             side_chain_blocks: 256,
             prewarm_threads: default_threads(),
-            remote_prewarm_threads: 16,
-            predict_reads: true,
+            remote_prewarm_threads: 4,
+            predict_reads: false,
+            remote_predict_reads: true,
             cache_accounts: 500_000,
             cache_slots: 2_000_000,
             cache_codes: 20_000,

@@ -87,7 +87,12 @@ impl Named {
         for index in transactions {
             let Some(sender) = senders.get(index) else { continue };
             named.account(sender);
-            let keys = predictor.predict(&block.transactions[index], sender);
+            let transaction = &block.transactions[index];
+            if transaction.to().is_none() {
+                // Where there must be nobody yet (EIP-7610).
+                named.account(sender.create(transaction.nonce()));
+            }
+            let keys = predictor.predict(transaction, sender);
             for account in keys.accounts {
                 named.call(account);
             }

@@ -77,6 +77,7 @@ pub async fn executor(
     spawn_blocking(Setup::load);
     let mut settings = config.executor;
     settings.prewarm_threads = settings.remote_prewarm_threads;
+    settings.predict_reads = settings.remote_predict_reads;
     let running = Arc::<OnceLock<Executor>>::default();
     let (seen, traces, deps) = (running.clone(), telemetry.clone(), services.deps.clone());
     process.beside(async move {

@@ -34,8 +34,10 @@ const SEARCHES_MAX: u32 = 8;
 /// Words of a call's arguments that are looked at.
 const WORDS_MAX: usize = 512;
 
-/// What is called: a contract and the first four bytes of its input.
-type Function = (Address, [u8; 4]);
+/// What is called: a contract and the first four bytes of its input. With no contract, the function
+/// of that name wherever it was last met first: wallets of one make each have an address of their
+/// own, also those that accounts delegate to (EIP-7702).
+type Function = (Option<Address>, [u8; 4]);
 
 /// What was learnt of functions.
 pub struct Predictor {
@@ -58,6 +60,8 @@ struct Call {
     callee: Address,
     /// The arguments in words of 32 bytes.
     words: Vec<U256>,
+    /// The same from the fifth byte on, where the arguments of a call within the arguments lie.
+    inner: Vec<U256>,
 }
 
 impl Default for Predictor {
@@ -75,9 +79,9 @@ impl Predictor {
     /// What a transaction of this sender will read; nothing where its function was not seen before.
     pub fn predict(&self, transaction: &Transaction, sender: Address) -> Keys {
         let mut keys = Keys::default();
-        if let Some((function, call)) = call(transaction, sender)
-            && let Some(pattern) = self.functions.get(&function)
-        {
+        let Some((callee, selector, call)) = call(transaction, sender) else { return keys };
+        let known = |callee| self.functions.get(&(callee, selector));
+        if let Some(pattern) = known(Some(callee)).or_else(|| known(None)) {
             pattern.lock().predict(&call, &mut keys);
         }
         keys
@@ -88,29 +92,40 @@ impl Predictor {
         if reads.slots.is_empty() {
             return;
         }
-        let Some((function, call)) = call(transaction, sender) else { return };
-        let pattern = match self.functions.get(&function) {
-            Some(pattern) => pattern,
-            None => {
+        let Some((callee, selector, call)) = call(transaction, sender) else { return };
+        let may_search = || {
+            let left = |left: u32| left.checked_sub(1);
+            self.searches.fetch_update(Relaxed, Relaxed, left).is_ok()
+        };
+        let learn = |callee| {
+            let function = (callee, selector);
+            let known = self.functions.get(&function);
+            let is_new = known.is_none();
+            let pattern = known.unwrap_or_else(|| {
                 let pattern = Arc::default();
                 self.functions.insert(function, Arc::clone(&pattern));
                 pattern
+            });
+            // Else somebody learns from another call of the same function.
+            if let Some(mut pattern) = pattern.try_lock() {
+                pattern.learn(&call, reads, may_search);
             }
+            is_new
         };
-        // Somebody else learns from another call of the same function.
-        let Some(mut pattern) = pattern.try_lock() else { return };
-        pattern.learn(&call, reads, || {
-            let left = |left: u32| left.checked_sub(1);
-            self.searches.fetch_update(Relaxed, Relaxed, left).is_ok()
-        });
+        if learn(Some(callee)) {
+            learn(None);
+        }
     }
 }
 
 /// `None` for what is no call of a function.
-fn call(transaction: &Transaction, sender: Address) -> Option<(Function, Call)> {
+fn call(transaction: &Transaction, sender: Address) -> Option<(Address, [u8; 4], Call)> {
     let callee = transaction.to()?;
     let (selector, arguments) = transaction.input().split_first_chunk::<4>()?;
-    let words = arguments.as_chunks::<32>().0.iter().take(WORDS_MAX);
-    let words = words.map(|word| U256::from_be_bytes(*word)).collect();
-    Some(((callee, *selector), Call { sender, callee, words }))
+    let words = |bytes: &[u8]| {
+        let words = bytes.as_chunks::<32>().0.iter().take(WORDS_MAX);
+        words.map(|word| U256::from_be_bytes(*word)).collect()
+    };
+    let (words, inner) = (words(arguments), words(arguments.get(4..).unwrap_or_default()));
+    Some((callee, *selector, Call { sender, callee, words, inner }))
 }

@@ -24,6 +24,8 @@ pub enum Part {
     Word(usize),
     /// Each word from this place on that may be an address.
     EachFrom(usize),
+    /// The same of the arguments of calls within the arguments.
+    EachInner,
     /// An account that every call of this function reads.
     Fixed(Address),
 }
@@ -111,7 +113,7 @@ impl Pattern {
         let known = |account: &Address| reads.slots.iter().any(|read| read.address == *account);
         for account in accounts.iter().filter(|account| !known(account)) {
             // One that no argument names may be another one the next time.
-            if let Some(part) = search::word(call, account) {
+            if let Some(part) = search::argument(call, account) {
                 self.add(Rule::Account(part));
             }
         }
@@ -176,6 +178,7 @@ impl Call {
             Part::Fixed(account) => (&[][..], Some(account.into_word().into())),
             Part::Word(at) => (&[][..], self.words.get(at).copied()),
             Part::EachFrom(at) => (self.words.get(at..).unwrap_or_default(), None),
+            Part::EachInner => (&self.inner[..], None),
         };
         one.into_iter().chain(words.iter().copied().filter(search::may_be_address))
     }

@@ -30,7 +30,12 @@ pub fn address(word: U256) -> Address {
 }
 
 /// The argument that names this account.
-pub fn word(call: &Call, account: &Address) -> Option<Part> {
+pub fn argument(call: &Call, account: &Address) -> Option<Part> {
+    let inner = || call.inner.contains(&account.into_word().into()).then_some(Part::EachInner);
+    word(call, account).or_else(inner)
+}
+
+fn word(call: &Call, account: &Address) -> Option<Part> {
     let wanted: U256 = account.into_word().into();
     call.words.iter().position(|word| *word == wanted).map(Part::Word)
 }
@@ -85,6 +90,9 @@ fn parts(call: &Call, accounts: &[Address]) -> Vec<(Part, U256)> {
         add(Part::Word(at), *word);
     }
     add(Part::Callee, call.callee.into_word().into());
+    for word in call.inner.iter().filter(|word| may_be_address(word)).take(WORDS) {
+        add(Part::EachInner, *word);
+    }
     for account in accounts.iter().take(ACCOUNTS) {
         add(owner(call, account), account.into_word().into());
     }
@@ -142,8 +150,10 @@ impl Depth {
                 }
             }
             Self::Nested => {
-                for (inner, hashed) in above {
-                    for &(second, value) in parts {
+                // Two lists as keys would be as many slots as their product.
+                let list = |part| part == Part::EachInner;
+                for (inner, hashed) in above.iter().filter(|(_, hashed)| !list(hashed.key)) {
+                    for &(second, value) in parts.iter().filter(|(part, _)| !list(*part)) {
                         let hash = hashed.order.hash(*inner, value);
                         add(hash, Hashed { second: Some(second), ..*hashed });
                     }

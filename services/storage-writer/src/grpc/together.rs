@@ -9,6 +9,10 @@ use tandem_proto::storage::{Error, ReadState, Result, StateValues};
 /// number of calls that counts.
 const CALLS_MAX: usize = 1;
 
+/// A read of more keys than this is a call of its own, beside those: it is no burden to share, and
+/// whoever needs one key would wait for all of them.
+const SHARED_KEYS_MAX: usize = 32;
+
 /// Who reads, and what is to be read by the next call.
 #[derive(Default)]
 pub struct Together {
@@ -94,6 +98,10 @@ impl Together {
         request: &ReadState,
         call: impl Fn(&ReadState) -> Result<StateValues>,
     ) -> Result<StateValues> {
+        let ReadState { accounts, slots, codes } = request;
+        if accounts.len() + slots.len() + codes.len() > SHARED_KEYS_MAX {
+            return call(request);
+        }
         let Some(reader) = self.wait(request) else {
             let _ends = Ends(self);
             return call(request);
