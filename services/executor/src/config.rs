@@ -70,3 +70,15 @@ impl Default for Config {
         }
     }
 }
+
+impl Config {
+    /// The settings where storage-writer is another process.
+    #[must_use]
+    pub fn remote(&self) -> Self {
+        Self {
+            prewarm_threads: self.remote_prewarm_threads,
+            predict_reads: self.remote_predict_reads,
+            ..self.clone()
+        }
+    }
+}

@@ -9,6 +9,10 @@ pub struct Config {
     pub threads: usize,
     /// Threads that read trie paths from storage for the workers, 1 to 256.
     pub proof_threads: usize,
+    /// Keys that chunks have at least, whatever the policy says. Each chunk is a call of storage-writer.
+    pub chunk_targets_min: usize,
+    /// The same where storage-writer is another process.
+    pub remote_chunk_targets_min: usize,
     /// State updates that may wait for one worker before the executor has to.
     pub mailbox_capacity: usize,
     /// Bytes of revealed tries kept from block to block, over all shards.
@@ -31,11 +35,21 @@ impl Default for Config {
             // cores: a second worker takes more from the engine than it gives.
             threads: (cores / 2).clamp(1, 16),
             proof_threads: (cores / 2).clamp(1, 32),
+            chunk_targets_min: 1,
+            remote_chunk_targets_min: 128,
             mailbox_capacity: 1024,
             trie_bytes_max: 1 << 30,
             verify_nodes: true,
             grpc_addr: None,
             side_chain_blocks: 256,
         }
+    }
+}
+
+impl Config {
+    /// The settings where storage-writer is another process.
+    #[must_use]
+    pub fn remote(&self) -> Self {
+        Self { chunk_targets_min: self.remote_chunk_targets_min, ..self.clone() }
     }
 }

@@ -1,5 +1,7 @@
 //! From keys to jobs: cutting by policy, and what is under way.
 
+#[cfg(doc)]
+use crate::Config;
 use crate::{
     nodes::Nodes,
     pool::{Context, IN_FLIGHT_MAX, Job, Pool, Proof},
@@ -24,6 +26,8 @@ const SPARE_BYTES_MAX: usize = 64 << 10;
 pub struct Dispatch {
     owner: usize,
     pool: Pool,
+    /// See [`Config::chunk_targets_min`].
+    chunk_min: usize,
     /// Where answers come out.
     pub answers: Receiver<Proof>,
     /// Jobs handed over and not answered, those of earlier blocks included.
@@ -42,10 +46,11 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    pub fn new(owner: usize, pool: Pool, answers: Receiver<Proof>) -> Self {
+    pub fn new(owner: usize, pool: Pool, chunk_min: usize, answers: Receiver<Proof>) -> Self {
         Self {
             owner,
             pool,
+            chunk_min,
             answers,
             in_flight: 0,
             open: 0,
@@ -74,7 +79,8 @@ impl Dispatch {
             return Ok(());
         }
         let idle = self.pool.idle();
-        let plan = policies.plan_chunks(targets.len(), idle, self.pool.threads());
+        let mut plan = policies.plan_chunks(targets.len(), idle, self.pool.threads());
+        plan.chunk = plan.chunk.clamp(self.chunk_min.min(JOB_TARGETS_MAX), JOB_TARGETS_MAX);
         let (storage, account) = self.pool.active();
         counts.dispatch_targets.add(targets.len());
         counts.dispatch_chunks.add(plan.chunks(targets.len()));
@@ -82,7 +88,7 @@ impl Dispatch {
         counts.active_storage.add(storage);
         counts.active_account.add(account);
         counts.chunking_skipped.increment(u64::from(plan.skipped_because_busy));
-        for targets in targets.chunks(plan.chunk.min(JOB_TARGETS_MAX)) {
+        for targets in targets.chunks(plan.chunk) {
             let (mut own, nodes) = self.spare.pop().unwrap_or_default();
             own.extend_from_slice(targets);
             self.open += 1;

@@ -75,9 +75,7 @@ pub async fn executor(
     let services = Services::connect(process, &config, links, identity)?;
     // What it loads serves the EVM's precompile, which should not have to in the midst of a block.
     spawn_blocking(Setup::load);
-    let mut settings = config.executor;
-    settings.prewarm_threads = settings.remote_prewarm_threads;
-    settings.predict_reads = settings.remote_predict_reads;
+    let settings = config.executor.remote();
     let running = Arc::<OnceLock<Executor>>::default();
     let (seen, traces, deps) = (running.clone(), telemetry.clone(), services.deps.clone());
     process.beside(async move {
@@ -182,7 +180,7 @@ fn fleet(
         policies: policies.clone(),
         fatal: process.fatal().clone(),
     };
-    let local = MultiproofWorkers::start(&config.multiproof_workers, &deps)?;
+    let local = MultiproofWorkers::start(&config.multiproof_workers.remote(), &deps)?;
     let listener = bus.is_shared().then(|| Listener::start(bus.clone(), &runtime));
     let deps = fleet::Deps { runtime, listener, local: local.clone(), identity };
     Ok((Fleet::start(&settings, deps)?, local))
