@@ -27,6 +27,7 @@ mod replay;
 mod secrets;
 mod service;
 mod storage_writer;
+mod telemetry;
 mod verify;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
