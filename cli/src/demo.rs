@@ -2,8 +2,9 @@
 
 use crate::{
     init,
-    node::{PolicyArgs, TelemetryArgs, client_info, reactor},
+    node::{PolicyArgs, client_info, reactor},
     replay::{self, Corpus, Finality, ReplayArgs},
+    telemetry::TelemetryArgs,
     verify,
 };
 use anyhow::Context;
@@ -42,6 +43,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(!datadir.exists(), "{} exists already", datadir.display());
     let mut config = Config::default().at(&datadir);
     args.policies.apply(&mut config.policies)?;
+    args.telemetry.apply(&mut config.traces);
     let run = demo(&args.corpus, &args.html, &datadir, config, args.telemetry);
     let result = reactor()?.block_on(run);
     if !kept {
@@ -59,7 +61,7 @@ async fn demo(
     telemetry: TelemetryArgs,
 ) -> anyhow::Result<ExitCode> {
     let genesis = Corpus::open(corpus)?.genesis()?;
-    let telemetry = telemetry.start("warn")?;
+    let telemetry = telemetry.start("warn", &config.traces)?;
     config.with_discovery = true;
     (config.discovery.addr, config.discovery.port) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let start = {

@@ -24,9 +24,12 @@ mod operations;
 mod overlap;
 mod peer_table;
 mod replay;
+mod scrape;
 mod secrets;
 mod service;
 mod storage_writer;
+mod telemetry;
+mod top;
 mod verify;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -93,6 +96,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Say from traces whether execution and state-root work overlapped
     Overlap(overlap::Args),
+    /// Watch a node or a cluster: payloads, overlap, workers, caches, processors
+    Top(top::Args),
     /// Compare configurations on the same payloads, interleaved block by block
     Lab(lab::Args),
     /// Recompute the state root and every trie node from the flat state
@@ -134,6 +139,7 @@ fn main() -> ExitCode {
         Command::Enr(args) => enr::run(&args),
         Command::Replay(args) => replay::main(args),
         Command::Overlap(args) => overlap::main(args),
+        Command::Top(args) => top::run(&args),
         Command::Lab(args) => lab::main(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Conformance(args) => conformance::run(args),

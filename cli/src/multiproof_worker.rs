@@ -3,8 +3,9 @@
 use crate::{
     node::PolicyArgs,
     service::{GrpcArgs, ServiceArgs, endpoint},
+    telemetry::host_name,
 };
-use std::{fs, process::ExitCode};
+use std::process::ExitCode;
 use tandem_cluster::role::{self, WorkerIdentity};
 use tandem_multiproof_workers::membership::WorkerId;
 
@@ -36,16 +37,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let grpc = args.grpc.address(9601);
     let storage_writer = endpoint(args.storage_writer, 9600, &config.tls);
     let identity =
-        WorkerIdentity { id: args.worker_id, advertise: args.advertise, host: host_name() };
+        WorkerIdentity { id: args.worker_id, advertise: args.advertise, host: reachable_name() };
     args.service.run(config, async move |process, config, _| {
         role::multiproof_worker(process, config, grpc, &storage_writer, identity).await
     })
 }
 
-fn host_name() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        "" => "localhost".to_owned(),
-        name => name.to_owned(),
+fn reachable_name() -> String {
+    match host_name() {
+        name if name.is_empty() => "localhost".to_owned(),
+        name => name,
     }
 }

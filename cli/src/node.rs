@@ -1,8 +1,10 @@
 //! `tandem node`: all services in this process.
 
-use crate::{discovery::DiscoveryArgs, init, operations::OperationsArgs, peer_table::TableArgs};
+use crate::{
+    discovery::DiscoveryArgs, init, operations::OperationsArgs, peer_table::TableArgs,
+    telemetry::TelemetryArgs,
+};
 use anyhow::Context;
-use clap::ValueEnum;
 use std::{
     net::{IpAddr, SocketAddr},
     num::NonZero,
@@ -10,7 +12,6 @@ use std::{
     process::ExitCode,
 };
 use tandem_cluster::{ClientInfo, Cluster, Config, Ports};
-use tandem_telemetry::{LogFormat, Telemetry, TraceLevel};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Options of `tandem node`.
@@ -74,6 +75,7 @@ impl Args {
         config.discovery_port_moves = self.discovery.port.is_none();
         self.discovery.clone().apply(&mut config.discovery);
         self.table.apply(&mut config.peer_table);
+        self.telemetry.apply(&mut config.traces);
         Ok(config)
     }
 
@@ -142,60 +144,6 @@ impl PolicyArgs {
     }
 }
 
-/// Options of logs and traces, shared by the commands that run services.
-#[derive(clap::Args)]
-pub struct TelemetryArgs {
-    /// How log lines look
-    #[arg(long = "log.format", value_enum, default_value_t = Format::Text)]
-    log_format: Format,
-    /// Which log lines are written, in the syntax of RUST_LOG
-    #[arg(long = "log.filter", value_name = "FILTER", env = "RUST_LOG")]
-    log_filter: Option<String>,
-    /// Which spans are recorded
-    #[arg(long = "trace.level", value_enum, default_value_t = Level::Stage)]
-    trace_level: Level,
-    /// Where traces go (OTLP over gRPC), such as http://127.0.0.1:4317
-    #[arg(long = "otlp.endpoint", value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
-    otlp_endpoint: Option<String>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    Text,
-    Json,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Level {
-    /// None
-    Off,
-    /// The stages of a block
-    Stage,
-    /// Single transactions and proof jobs too
-    Job,
-}
-
-impl TelemetryArgs {
-    /// Starts logs, traces and metrics of this process. Needs a running reactor.
-    pub fn start(self, default_filter: &str) -> anyhow::Result<Telemetry> {
-        let config = tandem_telemetry::Config {
-            log_format: match self.log_format {
-                Format::Text => LogFormat::Text,
-                Format::Json => LogFormat::Json,
-            },
-            log_filter: self.log_filter.unwrap_or_else(|| default_filter.to_owned()),
-            trace_level: match self.trace_level {
-                Level::Off => TraceLevel::Off,
-                Level::Stage => TraceLevel::Stage,
-                Level::Job => TraceLevel::Job,
-            },
-            otlp_endpoint: self.otlp_endpoint,
-            ..tandem_telemetry::Config::default()
-        };
-        tandem_telemetry::init(&config).context("start telemetry")
-    }
-}
-
 /// How this build names itself to consensus clients.
 pub fn client_info() -> ClientInfo {
     let commit = u32::from_str_radix(env!("TANDEM_COMMIT"), 16).unwrap_or(0).to_be_bytes();
@@ -225,7 +173,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let (config, ports) = (args.settings()?, args.ports());
-    let telemetry = args.telemetry.start("info")?;
+    let telemetry = args.telemetry.start("info", &config.traces)?;
     let (genesis, datadir) = (args.genesis, args.datadir);
     let start = move || {
         if let Some(genesis) = genesis {

@@ -12,7 +12,7 @@ pub struct OperationsArgs {
     /// Address of the metrics port
     #[arg(long = "metrics.addr", value_name = "IP", default_value = "127.0.0.1")]
     metrics_addr: IpAddr,
-    /// Port of /metrics, /livez and /readyz, 0 for a free one [default: none]
+    /// Port of /metrics, /livez, /readyz and /debug/traces, 0 for a free one [default: none]
     #[arg(long = "metrics.port", value_name = "PORT")]
     metrics_port: Option<u16>,
     /// Settings of the services, of which those count that run here (TOML, see

@@ -1,9 +1,6 @@
 //! What the commands have in common that run one service.
 
-use crate::{
-    node::{TelemetryArgs, reactor},
-    operations::OperationsArgs,
-};
+use crate::{node::reactor, operations::OperationsArgs, telemetry::TelemetryArgs};
 use anyhow::Context;
 use std::{
     net::{IpAddr, SocketAddr},
@@ -143,6 +140,7 @@ impl ServiceArgs {
     pub fn load(&self) -> anyhow::Result<Config> {
         let mut config = self.operations.load()?;
         self.tls.apply(&mut config.tls);
+        self.telemetry.apply(&mut config.traces);
         Ok(config)
     }
 
@@ -173,7 +171,7 @@ impl ServiceArgs {
         config: Config,
         start: impl AsyncFnOnce(&mut Process, Config, &Telemetry) -> Result<(), tandem_cluster::Error>,
     ) -> anyhow::Result<ExitCode> {
-        let telemetry = self.telemetry.start("info")?;
+        let telemetry = self.telemetry.start("info", &config.traces)?;
         let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
         let bus = self.bus.connect()?;

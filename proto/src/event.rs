@@ -23,6 +23,9 @@ pub const BLOBS_VALIDATED: &str = "blobs.validated";
 /// A worker is there: [`WorkerAlive`].
 pub const WORKERS_ALIVE: &str = "workers.alive";
 
+/// Traces that whoever has spans of them is to keep: [`TracesSlow`].
+pub const TRACES_SLOW: &str = "traces.slow";
+
 /// The key-value bucket of live settings.
 pub const SETTINGS_BUCKET: &str = "tandem";
 /// The key of the policies in it; what it holds is a text for `tandem_policy::Policies::with_text`.
@@ -137,6 +140,26 @@ impl BlobsValidated {
     /// The payload: `tandem.event.v1.BlobsValidated`.
     pub fn encode(&self) -> Bytes {
         v1::BlobsValidated::from(self).encode_to_vec().into()
+    }
+}
+
+/// Traces with a payload that was slow, which is known to the process that answered it alone.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TracesSlow {
+    /// At most [`crate::limits::SLOW_TRACES_MAX`], none of them 0.
+    pub trace_ids: Vec<u128>,
+}
+
+impl TracesSlow {
+    /// Reads an event's payload, `None` when it is malformed.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        v1::TracesSlow::decode(payload).ok()?.try_into().ok()
+    }
+
+    /// The payload: `tandem.event.v1.TracesSlow`. The publisher keeps to the limits of
+    /// [`Self::trace_ids`]; a receiver refuses what exceeds them.
+    pub fn encode(&self) -> Bytes {
+        v1::TracesSlow::from(self).encode_to_vec().into()
     }
 }
 

@@ -60,6 +60,9 @@ pub const PEERS_MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a node record's RLP (EIP-778).
 pub const ENR_BYTES_MAX: usize = 300;
 
+/// Traces in one event that says which were slow.
+pub const SLOW_TRACES_MAX: usize = 64;
+
 /// Bytes of one message from or to blob-validator: a sidecar of [`BLOBS_PER_BUNDLE_MAX`] blobs with
 /// the proofs of their cells takes 8.4 MiB.
 pub const BLOB_MESSAGE_BYTES_MAX: usize = 16 << 20;

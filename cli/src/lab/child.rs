@@ -36,10 +36,14 @@ impl Process {
         let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
         let mut command = Command::new(std::env::current_exe().context("find this program")?);
         arguments(&mut command);
+        // What is set for this process is not meant for the nodes: they have what the experiment says.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text == "RUST_LOG" || text.starts_with("OTEL_") || text.starts_with("TANDEM_") {
+                command.env_remove(&name);
+            }
+        }
         let child = command
-            // What is set for this process is not meant for the nodes.
-            .env_remove("RUST_LOG")
-            .env_remove("OTEL_EXPORTER_OTLP_ENDPOINT")
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)
@@ -125,7 +129,7 @@ impl Node {
             for port in ["--authrpc.port", "--http.port", "--metrics.port"] {
                 command.args([port, "0"]);
             }
-            command.args(["--trace.level", "stage", "--log.format", "json"]);
+            command.args(["--log.format", "json"]);
             command.args(["--log.filter", "warn,tandem_cluster=info"]);
             command.arg("--datadir").arg(folder.join("data"));
             command.arg("--config").arg(config);

@@ -285,6 +285,19 @@ mod tests {
     }
 
     #[test]
+    fn the_experiments_of_the_repository_can_be_carried_out() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let files: Vec<_> =
+            files.filter(|path| path.extension().is_some_and(|it| it == "toml")).collect();
+        assert!(files.len() >= 7, "{files:?}");
+        for path in files {
+            let experiment = Experiment::load(&path).unwrap_or_else(|error| panic!("{error:#}"));
+            assert!(experiment.corpora.iter().all(|corpus| corpus.exists()), "{}", path.display());
+        }
+    }
+
+    #[test]
     fn what_means_nothing_is_refused_by_name() {
         assert!(error(&WHOLE.replace("rounds", "turns")).contains("turns"));
         assert!(error(&WHOLE.replace("rounds = 2", "rounds = 0")).contains("rounds"));

@@ -3,8 +3,8 @@
 use super::child::{self, Node};
 use super::experiment::{Experiment, Setup};
 use super::load;
-use super::scrape::Scrape;
 use crate::replay::{CallTimes, Corpus, Entry};
+use crate::scrape::Scrape;
 use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;

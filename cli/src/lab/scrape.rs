@@ -1,23 +1,8 @@
-//! `/metrics` read back: what counters and histograms gained between two readings.
+//! What counters and histograms gained between two readings of `/metrics`.
 
 use super::experiment::{Figure, Metric};
+use crate::scrape::Scrape;
 use serde::Serialize;
-use std::collections::BTreeMap;
-
-/// One reading of a node's `/metrics` (Prometheus' text format 0.0.4).
-#[derive(Debug, Clone, Default)]
-pub struct Scrape {
-    series: Vec<Series>,
-    /// Types as the `# TYPE` lines say them.
-    types: BTreeMap<String, String>,
-}
-
-#[derive(Debug, Clone)]
-struct Series {
-    name: String,
-    labels: BTreeMap<String, String>,
-    value: f64,
-}
 
 /// What a node's metric says about the measured blocks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -48,55 +33,6 @@ impl Bounded {
     }
 }
 
-impl Scrape {
-    /// Reads the text; lines that are no series are passed over.
-    pub fn parse(text: &str) -> Self {
-        let mut scrape = Self::default();
-        for line in text.lines() {
-            if let Some(rest) = line.strip_prefix("# TYPE ") {
-                if let Some((name, kind)) = rest.split_once(' ') {
-                    scrape.types.insert(name.to_owned(), kind.trim().to_owned());
-                }
-            } else if let Some(series) = parse_series(line) {
-                scrape.series.push(series);
-            }
-        }
-        scrape
-    }
-
-    /// Sum of the series with this name and these labels, `None` when there is none.
-    fn sum(&self, name: &str, labels: &BTreeMap<String, String>) -> Option<f64> {
-        let found = self.found(name, labels).map(|series| series.value);
-        found.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
-    }
-
-    fn found<'a>(
-        &'a self,
-        name: &'a str,
-        labels: &'a BTreeMap<String, String>,
-    ) -> impl Iterator<Item = &'a Series> {
-        self.series.iter().filter(move |series| {
-            let has = |(key, value)| series.labels.get(key) == Some(value);
-            series.name == name && labels.iter().all(has)
-        })
-    }
-
-    /// Upper bounds of a histogram's buckets with the number of values up to each, in order.
-    fn buckets(&self, metric: &Metric) -> Vec<(f64, f64)> {
-        let mut buckets: Vec<(f64, f64)> = Vec::new();
-        for series in self.found(&format!("{}_bucket", metric.name), &metric.labels) {
-            let bound = series.labels.get("le").and_then(|bound| parse_value(bound));
-            let Some(bound) = bound else { continue };
-            match buckets.iter_mut().find(|(known, _)| *known == bound) {
-                Some((_, count)) => *count += series.value,
-                None => buckets.push((bound, series.value)),
-            }
-        }
-        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
-        buckets
-    }
-}
-
 /// What a metric gained from the first to the second reading of each pair (one pair a round), over
 /// this many blocks in all.
 pub fn read(pairs: &[(Scrape, Scrape)], metric: &Metric, blocks: usize) -> Reading {
@@ -109,7 +45,7 @@ pub fn read(pairs: &[(Scrape, Scrape)], metric: &Metric, blocks: usize) -> Readi
         })
     };
     let per_block = |gain: f64| gain / blocks.max(1) as f64;
-    match last.types.get(&metric.name).map(String::as_str) {
+    match last.kind(&metric.name) {
         Some("histogram") => {}
         Some("gauge") => {
             let value = last.sum(&metric.name, &metric.labels);
@@ -142,8 +78,14 @@ fn gained_buckets(pairs: &[(Scrape, Scrape)], metric: &Metric) -> Vec<(f64, f64)
         None => gained.push((bound, more)),
     };
     for (before, after) in pairs {
-        after.buckets(metric).into_iter().for_each(|(bound, count)| add(bound, count));
-        before.buckets(metric).into_iter().for_each(|(bound, count)| add(bound, -count));
+        after
+            .buckets(&metric.name, &metric.labels)
+            .into_iter()
+            .for_each(|(bound, count)| add(bound, count));
+        before
+            .buckets(&metric.name, &metric.labels)
+            .into_iter()
+            .for_each(|(bound, count)| add(bound, -count));
     }
     gained.sort_by(|a, b| a.0.total_cmp(&b.0));
     gained
@@ -158,55 +100,6 @@ fn quantile(buckets: &[(f64, f64)], count: f64, q: f64) -> Bounded {
     let at = holds.unwrap_or(buckets.len());
     let bound = |index: Option<usize>| Some(buckets.get(index?)?.0).filter(|b| b.is_finite());
     Bounded { above: bound(at.checked_sub(1)), up_to: bound(Some(at)) }
-}
-
-fn parse_value(text: &str) -> Option<f64> {
-    match text {
-        "+Inf" => Some(f64::INFINITY),
-        "-Inf" => Some(f64::NEG_INFINITY),
-        _ => text.parse().ok(),
-    }
-}
-
-fn parse_series(line: &str) -> Option<Series> {
-    if line.starts_with('#') {
-        return None;
-    }
-    let end = line.find(['{', ' '])?;
-    let name = line[..end].to_owned();
-    let mut labels = BTreeMap::new();
-    let mut rest = &line[end..];
-    if let Some(inside) = rest.strip_prefix('{') {
-        rest = parse_labels(inside, &mut labels)?;
-    }
-    // A time stamp may follow the value.
-    let value = parse_value(rest.split_whitespace().next()?)?;
-    Some(Series { name, labels, value })
-}
-
-/// Reads `key="value",…}` and returns what follows.
-fn parse_labels<'a>(mut text: &'a str, labels: &mut BTreeMap<String, String>) -> Option<&'a str> {
-    loop {
-        text = text.trim_start_matches([',', ' ']);
-        if let Some(rest) = text.strip_prefix('}') {
-            return Some(rest);
-        }
-        let (key, rest) = text.split_once("=\"")?;
-        let mut value = String::new();
-        let mut letters = rest.char_indices();
-        let end = loop {
-            match letters.next()? {
-                (at, '"') => break at + 1,
-                (_, '\\') => match letters.next()?.1 {
-                    'n' => value.push('\n'),
-                    other => value.push(other),
-                },
-                (_, letter) => value.push(letter),
-            }
-        };
-        labels.insert(key.trim().to_owned(), value);
-        text = &rest[end..];
-    }
 }
 
 #[cfg(test)]
@@ -315,13 +208,5 @@ unused_count 0
         };
         assert_eq!((of("p99.9"), of("p99.91"), of("p0.1")), (Some(1.0), Some(2.0), Some(1.0)));
         assert_eq!(quantile(&buckets, 1_000.0, 1.0).up_to, Some(2.0));
-    }
-
-    #[test]
-    fn damaged_lines_are_passed_over() {
-        for line in ["", "name", "name{", "name{a=\"", "name{a=\"b\\", "name{a=b} 1", "name x"] {
-            assert!(parse_series(line).is_none(), "{line}");
-        }
-        assert!(parse_series("name 1 1700000000").is_some());
     }
 }

@@ -130,7 +130,7 @@ fn write_traces(out: &mut String, run: &RunReport, width: usize) -> Result {
     }
     let missing: usize = run.nodes.iter().map(|node| run.blocks - node.traces.found).sum();
     if missing > 0 {
-        writeln!(out, "{missing} traces were no longer there")?;
+        writeln!(out, "{missing} traces were not recorded, or no longer there")?;
     }
     writeln!(
         out,

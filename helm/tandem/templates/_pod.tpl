@@ -189,6 +189,15 @@ spec:
 {{- with include "tandem.otlp" $root }}
 - { name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }} }
 {{- end }}
+# Whose spans they are.
+- name: POD_NAME
+  valueFrom: { fieldRef: { fieldPath: metadata.name } }
+- name: POD_NAMESPACE
+  valueFrom: { fieldRef: { fieldPath: metadata.namespace } }
+- name: NODE_NAME
+  valueFrom: { fieldRef: { fieldPath: spec.nodeName } }
+- name: OTEL_RESOURCE_ATTRIBUTES
+  value: k8s.pod.name=$(POD_NAME),k8s.namespace.name=$(POD_NAMESPACE),k8s.node.name=$(NODE_NAME)
 - { name: TANDEM_TRACE_LEVEL, value: {{ $root.Values.tracing.level }} }
 - { name: TANDEM_LOG_FORMAT, value: {{ $root.Values.log.format }} }
 - { name: RUST_LOG, value: {{ $root.Values.log.filter | quote }} }

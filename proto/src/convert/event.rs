@@ -3,8 +3,12 @@ use super::{
     field::{at_most, count, items, length, nested, range, size, total},
 };
 use crate::{
-    event::{ChainEvent, Contact, ContactEvent, PeersDiscovered, PeersTarget, WorkerAlive},
-    limits::{DISCOVERED_CONTACTS_MAX, ENDPOINT_BYTES_MAX, ENR_BYTES_MAX, HEARTBEAT_MS},
+    event::{
+        ChainEvent, Contact, ContactEvent, PeersDiscovered, PeersTarget, TracesSlow, WorkerAlive,
+    },
+    limits::{
+        DISCOVERED_CONTACTS_MAX, ENDPOINT_BYTES_MAX, ENR_BYTES_MAX, HEARTBEAT_MS, SLOW_TRACES_MAX,
+    },
     wire::event::v1,
 };
 use std::{
@@ -168,6 +172,35 @@ impl TryFrom<v1::PeersTarget> for PeersTarget {
             Err(Reason::NotAFraction).at("peers_target.completion")
         }
     }
+}
+
+impl From<&TracesSlow> for v1::TracesSlow {
+    fn from(event: &TracesSlow) -> Self {
+        let ids = event.trace_ids.iter().flat_map(|id| id.to_be_bytes());
+        Self { trace_ids: ids.collect::<Vec<u8>>().into() }
+    }
+}
+
+impl TryFrom<v1::TracesSlow> for TracesSlow {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::TracesSlow) -> Result<Self, ConvertError> {
+        trace_ids(&wire.trace_ids).at("traces_slow.trace_ids").map(|trace_ids| Self { trace_ids })
+    }
+}
+
+fn trace_ids(bytes: &[u8]) -> Result<Vec<u128>, ConvertError> {
+    let ids = items::<16>(bytes)?;
+    at_most(SLOW_TRACES_MAX, ids.len())?;
+    let mut trace_ids = Vec::with_capacity(ids.len());
+    for (index, id) in ids.iter().enumerate() {
+        let id = u128::from_be_bytes(*id);
+        if id == 0 {
+            return Err(Reason::Missing).at_index(index);
+        }
+        trace_ids.push(id);
+    }
+    Ok(trace_ids)
 }
 
 impl From<&WorkerAlive> for v1::WorkerAlive {

@@ -10,7 +10,9 @@ use tandem_proto::{
         BlobRequest, BlobStreamAnswer, BlobStreamRequest, EpochRequest, SessionAnswer,
         SessionCommand,
     },
-    event::{BlobsValidated, ChainEvent, Contact, PeersDiscovered, PeersTarget, WorkerAlive},
+    event::{
+        BlobsValidated, ChainEvent, Contact, PeersDiscovered, PeersTarget, TracesSlow, WorkerAlive,
+    },
     multiproof, peer_table,
     storage::{
         self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState,
@@ -44,11 +46,12 @@ fn receive_values(bytes: Bytes) -> bool {
 }
 
 /// Every message that has content.
-pub const RECEIVERS: [(&str, Receiver); 47] = [
+pub const RECEIVERS: [(&str, Receiver); 48] = [
     ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
     ("PeersDiscovered", receive::<event::PeersDiscovered, PeersDiscovered>),
     ("PeersTarget", receive::<event::PeersTarget, PeersTarget>),
     ("WorkerAlive", receive::<event::WorkerAlive, WorkerAlive>),
+    ("TracesSlow", receive::<event::TracesSlow, TracesSlow>),
     ("AcquireEpochRequest", receive::<writer::AcquireEpochRequest, EpochRequest>),
     ("KeepEpochRequest", receive::<writer::KeepEpochRequest, (Epoch, Duration)>),
     ("AcquireEpochResponse", receive::<writer::AcquireEpochResponse, Epoch>),

@@ -11,7 +11,7 @@ use tandem_primitives::{B256, B512, BlockId};
 use tandem_proto::{
     event::{
         BlobsValidated, ChainEvent, Contact, ContactEvent, PeersDiscovered, PeersTarget,
-        WorkerAlive,
+        TracesSlow, WorkerAlive,
     },
     wire::DESCRIPTORS,
 };
@@ -69,6 +69,7 @@ fn samples() -> Vec<Sample> {
     };
     let last = Heartbeat { leaving: true, sequence: 4, ..heartbeat.clone() };
     let hashes = vec![B256::repeat_byte(1), B256::repeat_byte(2)];
+    let trace_ids = vec![0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, 1];
     vec![
         sample("ChainEvent/1", ChainEvent { block }, ChainEvent::encode, ChainEvent::decode),
         sample(
@@ -89,6 +90,7 @@ fn samples() -> Vec<Sample> {
             BlobsValidated::encode,
             BlobsValidated::decode,
         ),
+        sample("TracesSlow/1", TracesSlow { trace_ids }, TracesSlow::encode, TracesSlow::decode),
         sample("WorkerAlive/1", WorkerAlive(heartbeat), WorkerAlive::encode, WorkerAlive::decode),
         sample("WorkerAlive/2", WorkerAlive(last), WorkerAlive::encode, WorkerAlive::decode),
     ]

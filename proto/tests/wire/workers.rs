@@ -1,7 +1,11 @@
 use proptest::prelude::*;
 use std::time::Duration;
 use tandem_membership::Heartbeat;
-use tandem_proto::{convert::ConvertError, event::WorkerAlive, wire::event::v1 as event};
+use tandem_proto::{
+    convert::ConvertError,
+    event::{TracesSlow, WorkerAlive},
+    wire::event::v1 as event,
+};
 
 fn heartbeat() -> Heartbeat {
     Heartbeat {
@@ -24,6 +28,24 @@ proptest! {
         let event =
             WorkerAlive(Heartbeat { id, incarnation, sequence, endpoint, interval, leaving });
         prop_assert_eq!(WorkerAlive::decode(&event.encode()), Some(event));
+    }
+}
+
+#[test]
+fn slow_traces_survive_and_malformed_ones_name_the_field() {
+    for trace_ids in [vec![], vec![u128::MAX, 1], (1..=64).collect()] {
+        let event = TracesSlow { trace_ids };
+        assert_eq!(TracesSlow::decode(&event.encode()), Some(event));
+    }
+    for (trace_ids, reason) in [
+        (vec![1u8; 15], "traces_slow.trace_ids: "),
+        (vec![1; 65 * 16], "traces_slow.trace_ids: "),
+        ([[1; 16], [0; 16]].concat(), "traces_slow.trace_ids[1]: "),
+    ] {
+        let wire = event::TracesSlow { trace_ids: trace_ids.into() };
+        let error: Result<TracesSlow, ConvertError> = wire.try_into();
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with(reason), "{error}");
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use tandem_rpc::TlsConfig;
+use tandem_telemetry::Traces;
 use toml::{Table, Value};
 
 /// Settings of the services, as the TOML file has them: one table per service, every key optional.
@@ -29,6 +30,8 @@ pub struct Config {
     pub discovery: tandem_discovery::Config,
     /// `[tls]`: the certificates by which services know each other over gRPC
     pub tls: TlsConfig,
+    /// `[traces]`: which of them are exported
+    pub traces: Traces,
     /// Whether discovery runs: it is the one service that speaks to strangers. A flag of the command
     /// line, not of the file.
     #[serde(skip)]
@@ -243,6 +246,7 @@ mod tests {
                 ("TANDEM__DISCOVERY__BOOTNODES", "[\"enode://a\", \"enode://b\"]"),
                 ("TANDEM__PEER_TABLE__CONNECTED", "proven"),
                 ("TANDEM__MULTIPROOF_WORKERS__VERIFY_NODES", "false"),
+                ("TANDEM__TRACES__SAMPLING", "slow{150}"),
                 ("TANDEM__TLS__CA", "/etc/tandem/tls/ca.crt"),
                 ("TANDEM__TLS__RELOAD_SECONDS", "5"),
                 ("TANDEM_METRICS_PORT", "no setting"),
@@ -256,6 +260,7 @@ mod tests {
         assert_eq!(config.policies.batching.to_string(), "fixed{16,500}");
         assert_eq!(config.discovery.addr.to_string(), "127.0.0.9");
         assert_eq!(config.discovery.bootnodes, ["enode://a", "enode://b"]);
+        assert_eq!(config.traces.sampling.to_string(), "slow{150}");
         assert!(!config.multiproof_workers.verify_nodes);
         let tls = (config.tls.ca.unwrap(), config.tls.reload_seconds);
         assert_eq!(tls, ("/etc/tandem/tls/ca.crt".into(), 5));
@@ -267,6 +272,7 @@ mod tests {
             ("TANDEM__EXECUTOR__PREWARM_THREAD", "2", "unknown field `prewarm_thread`"),
             ("TANDEM__EXECUTER__PREWARM_THREADS", "2", "unknown field `executer`"),
             ("TANDEM__", "2", "unknown field ``"),
+            ("TANDEM__TRACES__SAMPLING", "ratio{2}", "`ratio{2}` is no sampling of traces"),
             ("TANDEM__EXECUTOR__PREWARM_THREADS", "two", "invalid type: string \"two\""),
             ("TANDEM__EXECUTOR__PREWARM_THREADS", "1\ncache_codes = 2", "invalid type: string"),
         ] {
@@ -291,12 +297,14 @@ mod tests {
         config.discovery.network = Some(tandem_discovery::Network::Hoodi);
         config.blob_validator.grpc_addr = Some("127.0.0.1:9603".parse().unwrap());
         config.tls.cert = Some("/etc/tandem/tls/tls.crt".into());
+        config.traces.sampling = tandem_telemetry::Sampling::Ratio(0.25);
         let text = config.to_toml().unwrap();
         let read = load(&text).unwrap();
         assert_eq!(read.to_toml().unwrap(), text);
         assert_eq!(read.executor.prewarm_threads, 11);
         assert_eq!(read.peer_table.connected, config.peer_table.connected);
         assert_eq!((read.discovery, read.tls), (config.discovery, config.tls));
+        assert_eq!(read.traces, config.traces);
     }
 
     #[test]

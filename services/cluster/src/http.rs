@@ -1,8 +1,9 @@
-//! `/metrics`, `/livez`, `/readyz`.
+//! `/metrics`, `/livez`, `/readyz`, `/debug/traces`.
 
 use axum::{Router, http::StatusCode, routing::get};
 use parking_lot::RwLock;
 use std::sync::Arc;
+use tandem_executor::rpc::traces_router;
 use tandem_telemetry::Telemetry;
 
 /// What must hold for a service to be of use, for `/readyz`.
@@ -30,16 +31,20 @@ impl Readiness {
     }
 }
 
-/// The operator's port. `/readyz` is 503 with the reason while a condition does not hold.
+/// The operator's port. `/debug/traces` has the recent spans of this process, also of one that has no
+/// other port for HTTP. `/readyz` is 503 with the reason while a condition does not hold.
 pub fn operations_router(telemetry: Telemetry, readiness: Readiness) -> Router {
     let ready = async move || match readiness.missing() {
         None => (StatusCode::OK, "ok\n".to_owned()),
         Some(name) => (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {name}\n")),
     };
+    let ring = telemetry.clone();
+    let traces = Arc::new(move |count| ring.traces_json(count));
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(move || async move { telemetry.render_metrics() }))
+        .merge(traces_router(traces))
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod peers;
 mod policies;
 pub mod role;
 mod start;
+mod traces;
 
 pub use config::{Config, ConfigError, Ports};
 pub use import::{BlockFile, ImportError, Imported, import};

@@ -13,7 +13,7 @@ use fake::Fake;
 use std::sync::Arc;
 use tandem_policy::LivePolicies;
 use tandem_proto::multiproof::{Begin, ProofApi, StateUpdate};
-use tandem_telemetry::{Config, SpanRecord, TraceLevel, Value, init};
+use tandem_telemetry::{Config, SpanRecord, TraceLevel, Traces, Value, init};
 use token::{id, policies, small, start, token, token_state};
 use tracing::info_span;
 
@@ -25,7 +25,8 @@ fn number(span: &SpanRecord, attribute: &str) -> i64 {
 
 #[test]
 fn each_job_is_a_span_below_its_thread() {
-    let telemetry = init(&Config { trace_level: TraceLevel::Job, ..Config::default() }).unwrap();
+    let traces = Traces { level: TraceLevel::Job, ..Traces::default() };
+    let telemetry = init(&Config { traces, ..Config::default() }).unwrap();
     let fake = Fake::new(id(0, 0), &token_state(40));
     let live = LivePolicies::new(policies("none", "always", 5));
     let workers = start(&fake, &small(2), &live);

@@ -11,11 +11,11 @@ use tandem_bus::Entry;
 use tandem_bus_tests::{DEADLINE, NatsServer};
 use tandem_proto::event::{
     BLOBS_VALIDATED, CHAIN_EXECUTED, CHAIN_HEAD, CHAIN_PERSISTED, PEERS_DISCOVERED, PEERS_TARGET,
-    POLICIES_KEY, SETTINGS_BUCKET, WORKERS_ALIVE,
+    POLICIES_KEY, SETTINGS_BUCKET, TRACES_SLOW, WORKERS_ALIVE,
 };
 use tokio::{task::block_in_place, time::timeout};
 
-const SUBJECTS: [&str; 7] = [
+const SUBJECTS: [&str; 8] = [
     CHAIN_EXECUTED,
     CHAIN_HEAD,
     CHAIN_PERSISTED,
@@ -23,16 +23,21 @@ const SUBJECTS: [&str; 7] = [
     PEERS_TARGET,
     BLOBS_VALIDATED,
     WORKERS_ALIVE,
+    TRACES_SLOW,
 ];
 
 /// User, what he publishes, what he hears: the table in docs/ARCHITECTURE.md.
 const USERS: [(&str, &[&str], &[&str]); 6] = [
-    ("executor", &[CHAIN_EXECUTED, CHAIN_HEAD], &[CHAIN_PERSISTED, WORKERS_ALIVE]),
-    ("multiproof-workers", &[WORKERS_ALIVE], &[CHAIN_PERSISTED]),
-    ("storage-writer", &[CHAIN_PERSISTED], &[]),
-    ("blob-validator", &[BLOBS_VALIDATED], &[]),
-    ("peer-table", &[PEERS_TARGET], &[PEERS_DISCOVERED]),
-    ("discovery", &[PEERS_DISCOVERED], &[PEERS_TARGET, CHAIN_HEAD]),
+    (
+        "executor",
+        &[CHAIN_EXECUTED, CHAIN_HEAD, TRACES_SLOW],
+        &[CHAIN_PERSISTED, WORKERS_ALIVE, TRACES_SLOW],
+    ),
+    ("multiproof-workers", &[WORKERS_ALIVE], &[CHAIN_PERSISTED, TRACES_SLOW]),
+    ("storage-writer", &[CHAIN_PERSISTED], &[TRACES_SLOW]),
+    ("blob-validator", &[BLOBS_VALIDATED], &[TRACES_SLOW]),
+    ("peer-table", &[PEERS_TARGET], &[PEERS_DISCOVERED, TRACES_SLOW]),
+    ("discovery", &[PEERS_DISCOVERED], &[PEERS_TARGET, CHAIN_HEAD, TRACES_SLOW]),
 ];
 
 /// A server with the users of the file; a user's password is his name.

@@ -28,7 +28,8 @@ impl Running {
         let file = File::create(&log).unwrap();
         let child = Command::new(binary)
             .args(arguments)
-            .args(["--log.filter", "info", "--trace.level", "off"])
+            // Flags stand over them.
+            .envs([("RUST_LOG", "info"), ("TANDEM_TRACE_LEVEL", "off")])
             .stdin(Stdio::null())
             .stdout(file.try_clone().unwrap())
             .stderr(file)

@@ -86,6 +86,11 @@ All metrics of `/metrics`, made from their descriptions in the code; a test keep
 service has those that it has come to use. Histograms have buckets, so quantiles can be computed from them
 and added up over instances. What the ones of the proof pipeline mean beside those of reth is in
 [tracing/README.md](../tracing/README.md).
+
+The format is Prometheus' text format, and there are no exemplars: the exporter (metrics-exporter-prometheus) writes neither
+OpenMetrics nor exemplars, and keeps nothing of a single value that could be one. From a slow newPayload to its trace leads its
+time instead: `tandem overlap --min-ms`, Jaeger's least duration, or `slow{MS}` as
+[sampling](configuration.md#sampling-of-traces).
 ";
 
 fn page() -> String {

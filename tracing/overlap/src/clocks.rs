@@ -39,7 +39,7 @@ pub struct Skew {
 /// What is known of the clock of one host, compared with that of another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Clock {
-    /// The host: `host.name`, `k8s.node.name` or `service.instance.id` of its spans, or the service.
+    /// The host: `k8s.node.name`, `host.name` or `service.instance.id` of its spans, or the service.
     pub host: String,
     /// The host that it is compared with: that of most payloads.
     pub reference: String,

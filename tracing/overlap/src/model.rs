@@ -106,7 +106,7 @@ pub struct Span {
     pub parent: Option<SpanId>,
     /// `service.name` of the process part that made it.
     pub service: Arc<str>,
-    /// Whose clock it was timed by: `host.name`, or else `k8s.node.name`, `service.instance.id`, or
+    /// Whose clock it was timed by: `k8s.node.name`, or else `host.name`, `service.instance.id`, or
     /// the service.
     pub host: Arc<str>,
     /// Which end of a call it is.

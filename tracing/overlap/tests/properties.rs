@@ -1,32 +1,11 @@
 //! What must hold for any input: against counting nanosecond by nanosecond, and against the truth.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{input, span};
 use proptest::prelude::*;
-use tandem_overlap::{
-    Attribute, Clock, Input, Kind, Options, Report, Selection, Span, SpanId, TraceId, analyze,
-    analyze_with,
-};
-
-fn span(id: u64, parent: u64, name: &str, (start_ns, end_ns): (u64, u64)) -> Span {
-    Span {
-        trace_id: TraceId(1),
-        span_id: SpanId(id),
-        parent: (parent != 0).then_some(SpanId(parent)),
-        service: "executor".into(),
-        host: "left".into(),
-        kind: Kind::Other,
-        name: name.to_owned(),
-        start_ns,
-        end_ns,
-        busy: Vec::new(),
-        attributes: Vec::new(),
-        links: Vec::new(),
-    }
-}
-
-fn input(spans: Vec<Span>) -> Input {
-    Input { spans, ..Input::default() }
-}
+use tandem_overlap::{Attribute, Clock, Kind, Options, Report, Selection, analyze, analyze_with};
 
 /// Intervals below 80 that may be empty, reversed, touch or overlap.
 fn intervals() -> impl Strategy<Value = Vec<(u64, u64)>> {
@@ -43,20 +22,20 @@ proptest! {
 
     #[test]
     fn figures_equal_a_count_of_every_nanosecond(a in intervals(), b in intervals()) {
-        let mut processor = span(2, 1, "payload processor", (0, 80));
+        let mut processor = span(2, 1, "payload processor", 0, 80);
         processor.busy.clone_from(&a);
         // One worker for each interval, in turn with events and as whole spans.
         let workers = b.iter().enumerate().map(|(n, (start, end))| {
             let id = 3 + n as u64;
             if n % 2 == 0 {
-                let mut worker = span(id, 1, "storage worker", (0, 80));
+                let mut worker = span(id, 1, "storage worker", 0, 80);
                 worker.busy.push((*start, *end));
                 worker
             } else {
-                span(id, 1, "storage worker", (*start, (*end).max(*start)))
+                span(id, 1, "storage worker", *start, (*end).max(*start))
             }
         });
-        let mut spans = vec![span(1, 0, "on_new_payload", (8, 72)), processor];
+        let mut spans = vec![span(1, 0, "on_new_payload", 8, 72), processor];
         spans.extend(workers);
         let report = analyze(input(spans), &Selection::default(), 1);
         let one = &report.payloads[0];
@@ -85,15 +64,15 @@ proptest! {
             (0u64..1_000_000, 1u64..50_000, 1u64..50_000, 1u64..50_000, any::<bool>()), 1..20),
     ) {
         let base = 1_700_000_000_000_000_000;
-        let mut spans = vec![span(1, 0, "on_new_payload", (base, base + 2_000_000))];
+        let mut spans = vec![span(1, 0, "on_new_payload", base, base + 2_000_000)];
         // The tightest bounds, by hand.
         let (mut low, mut high) = (i64::MIN, i64::MAX);
         for (n, (at, there, work, back, to_right)) in calls.iter().enumerate() {
             let id = 10 + 2 * n as u64;
             let sent = base + at;
             let (begun, ended) = (sent + there, sent + there + work);
-            let mut call = span(id, 1, "call", (sent, ended + back));
-            let mut answer = span(id + 1, id, "answer", (begun, ended));
+            let mut call = span(id, 1, "call", sent, ended + back);
+            let mut answer = span(id + 1, id, "answer", begun, ended);
             (call.kind, answer.kind) = (Kind::Client, Kind::Server);
             let right = if *to_right { &mut answer } else { &mut call };
             (right.host, right.service) = ("right".into(), "right".into());
@@ -129,9 +108,9 @@ type Spoken<'a> = (u64, u64, Kind, &'a str, (u64, u64));
 
 /// A payload on host "left" with spans of hosts beside it.
 fn clocks(spans: &[Spoken<'_>]) -> Report {
-    let mut all = vec![span(1, 0, "on_new_payload", (1_000_000, 9_000_000))];
+    let mut all = vec![span(1, 0, "on_new_payload", 1_000_000, 9_000_000)];
     for (id, parent, kind, host, times) in spans {
-        let mut one = span(*id, *parent, "work", *times);
+        let mut one = span(*id, *parent, "work", times.0, times.1);
         (one.kind, one.host, one.service) = (*kind, (*host).into(), (*host).into());
         all.push(one);
     }
@@ -182,12 +161,12 @@ fn clocks_that_contradict_themselves_are_named_and_left_alone() {
 
 #[test]
 fn tandems_workers_are_bounded_by_the_wait_for_their_answer() {
-    let mut process = span(4, 2, "process_block", (1_500_000, 3_900_000));
+    let mut process = span(4, 2, "process_block", 1_500_000, 3_900_000);
     process.host = "right".into();
     let spans = vec![
-        span(1, 0, "on_new_payload", (1_000_000, 5_000_000)),
-        span(2, 1, "spawn_payload_processor", (1_100_000, 1_200_000)),
-        span(3, 1, "await_state_root", (2_000_000, 4_000_000)),
+        span(1, 0, "on_new_payload", 1_000_000, 5_000_000),
+        span(2, 1, "spawn_payload_processor", 1_100_000, 1_200_000),
+        span(3, 1, "await_state_root", 2_000_000, 4_000_000),
         process,
     ];
     let clock = analyze(input(spans), &Selection::default(), 1).clocks.remove(0);
@@ -197,10 +176,10 @@ fn tandems_workers_are_bounded_by_the_wait_for_their_answer() {
 
 #[test]
 fn ready_times_move_with_their_clock() {
-    let mut worker = span(2, 1, "proof job", (3_000_000, 4_000_000));
+    let mut worker = span(2, 1, "proof job", 3_000_000, 4_000_000);
     worker.host = "right".into();
     worker.attributes.push(("queue.ready_unix_nano".to_owned(), Attribute::Int(2_900_000)));
-    let spans = vec![span(1, 0, "on_new_payload", (1_000_000, 9_000_000)), worker];
+    let spans = vec![span(1, 0, "on_new_payload", 1_000_000, 9_000_000), worker];
     let mut options = Options::new(Selection::default(), 1);
     options.align = vec![Clock {
         host: "right".to_owned(),

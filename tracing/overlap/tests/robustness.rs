@@ -1,36 +1,17 @@
 //! Damaged, strange and large inputs: a clear message and a partial answer, never a panic.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{input, span};
 use proptest::prelude::*;
 use tandem_overlap::{
-    Attribute, Busy, Input, Kind, Link, Pattern, Preset, Selection, Side, Span, SpanId, TraceId,
-    Verdict, analyze, html, json, read, text,
+    Attribute, Busy, Input, Link, Pattern, Preset, Selection, Side, Span, SpanId, TraceId, Verdict,
+    analyze, html, json, read, text,
 };
 
 const OTLP: &str = include_str!("fixtures/hand_counted.otlp.json");
 const JAEGER: &str = include_str!("fixtures/hand_counted.jaeger.json");
-
-/// A span of trace 1 with times in ns.
-fn span(id: u64, parent: u64, name: &str, start_ns: u64, end_ns: u64) -> Span {
-    Span {
-        trace_id: TraceId(1),
-        span_id: SpanId(id),
-        parent: (parent != 0).then_some(SpanId(parent)),
-        service: "executor".into(),
-        host: "executor".into(),
-        kind: Kind::Other,
-        name: name.to_owned(),
-        start_ns,
-        end_ns,
-        busy: Vec::new(),
-        attributes: Vec::new(),
-        links: Vec::new(),
-    }
-}
-
-fn input(spans: Vec<Span>) -> Input {
-    Input { spans, ..Input::default() }
-}
 
 /// All renderers have to digest every report.
 fn render_all(input: &Input, selection: &Selection) {

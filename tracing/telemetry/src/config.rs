@@ -1,5 +1,10 @@
 //! Settings of telemetry. The caller reads the environment and the command line; this crate does not.
 
+use serde::{Deserialize, Serialize};
+
+use crate::resource::Resource;
+use crate::sampling::Sampling;
+
 /// How log lines are written to standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
@@ -11,7 +16,8 @@ pub enum LogFormat {
 }
 
 /// Which spans are recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TraceLevel {
     /// None: span macros cost a cached check.
     Off,
@@ -34,6 +40,25 @@ impl TraceLevel {
     }
 }
 
+/// Settings of traces, as a configuration file has them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Traces {
+    /// Which spans are recorded.
+    pub level: TraceLevel,
+    /// Which traces are exported.
+    pub sampling: Sampling,
+    /// Bytes of spans held until it is known whether their payload was slow, under
+    /// [`Sampling::Slow`]. Beyond them the oldest trace is given up and counted.
+    pub held_bytes_max: usize,
+}
+
+impl Default for Traces {
+    fn default() -> Self {
+        Self { level: TraceLevel::Stage, sampling: Sampling::Always, held_bytes_max: 32 << 20 }
+    }
+}
+
 /// Settings of [`crate::init`].
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -41,10 +66,12 @@ pub struct Config {
     pub log_format: LogFormat,
     /// Log filter in the syntax of `RUST_LOG`, e.g. `info,tandem_executor=debug`.
     pub log_filter: String,
-    /// Which spans are recorded.
-    pub trace_level: TraceLevel,
     /// OTLP/gRPC endpoint, e.g. `http://127.0.0.1:4317`; spans are exported only if it is given.
     pub otlp_endpoint: Option<String>,
+    /// Which spans are recorded, and which traces exported.
+    pub traces: Traces,
+    /// Which process this is.
+    pub resource: Resource,
     /// Finished spans that may wait for export; more are dropped and counted.
     pub export_queue_spans: usize,
     /// Traces kept in memory for `tandem overlap`; the least recently active goes first.
@@ -58,8 +85,9 @@ impl Default for Config {
         Self {
             log_format: LogFormat::Text,
             log_filter: "info".to_owned(),
-            trace_level: TraceLevel::Stage,
             otlp_endpoint: None,
+            traces: Traces::default(),
+            resource: Resource::default(),
             export_queue_spans: 16_384,
             ring_traces_max: 256,
             ring_bytes_max: 64 << 20,

@@ -20,6 +20,12 @@ pub enum Error {
         /// What the exporter said.
         reason: String,
     },
+    /// Attributes of the resource are not of the form `key=value`.
+    #[error("resource attribute {attribute:?}: want key=value, percent-encoded")]
+    Resource {
+        /// The one that is not.
+        attribute: String,
+    },
     /// A global log subscriber or metrics recorder exists already.
     #[error("install the global {what}: {reason}")]
     AlreadyInstalled {

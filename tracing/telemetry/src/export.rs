@@ -23,6 +23,7 @@ use tracing::{info, warn};
 use crate::error::Error;
 use crate::otlp_json::SCOPE;
 use crate::record::{SpanRecord, Value, unix_nanos};
+use crate::resource::Resource as ProcessResource;
 
 /// One export call may take this long before its spans are given up.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -44,6 +45,8 @@ pub struct ExportStats {
     pub dropped: u64,
     /// Given up because the collector did not take them.
     pub failed: u64,
+    /// Not offered: sampling left their traces out.
+    pub left_out: u64,
 }
 
 /// The bounded queue between the recording threads and the exporting one.
@@ -78,11 +81,18 @@ impl ExportQueue {
         }
     }
 
+    /// Spans that wait, `spans_max` of them at most.
+    pub(crate) fn take(&self, spans_max: usize) -> impl Iterator<Item = Arc<SpanRecord>> {
+        self.receiver.try_iter().take(spans_max)
+    }
+
+    /// What became of the spans that were offered; whom sampling left out it does not know.
     pub(crate) fn stats(&self) -> ExportStats {
         ExportStats {
             exported: self.exported.load(Ordering::Relaxed),
             dropped: self.dropped.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
+            left_out: 0,
         }
     }
 }
@@ -91,6 +101,7 @@ impl ExportQueue {
 pub(crate) struct OtlpExport {
     queue: Arc<ExportQueue>,
     endpoint: String,
+    process: ProcessResource,
     exporters: BTreeMap<&'static str, Arc<SpanExporter>>,
     /// Time of the last warning, and whether the last round failed.
     warned: Option<std::time::Instant>,
@@ -100,16 +111,21 @@ pub(crate) struct OtlpExport {
 impl OtlpExport {
     /// Checks the endpoint by making an exporter for it; connecting comes later, on first use.
     /// Must be called inside a tokio runtime.
-    pub(crate) fn new(queue: Arc<ExportQueue>, endpoint: String) -> Result<Self, Error> {
-        build_exporter(&endpoint, SCOPE)?;
-        Ok(Self { queue, endpoint, exporters: BTreeMap::new(), warned: None, failing: false })
+    pub(crate) fn new(
+        queue: Arc<ExportQueue>,
+        endpoint: String,
+        process: ProcessResource,
+    ) -> Result<Self, Error> {
+        build_exporter(&endpoint, SCOPE, &process)?;
+        let exporters = BTreeMap::new();
+        Ok(Self { queue, endpoint, process, exporters, warned: None, failing: false })
     }
 
     /// Exports what is queued now, all services at once. Returns after at most [`EXPORT_TIMEOUT`].
     /// Says whether something was taken from the queue.
     pub(crate) async fn round(&mut self) -> bool {
         let mut services: BTreeMap<&'static str, Vec<Arc<SpanRecord>>> = BTreeMap::new();
-        for record in self.queue.receiver.try_iter().take(ROUND_SPANS_MAX) {
+        for record in self.queue.take(ROUND_SPANS_MAX) {
             services.entry(record.service).or_default().push(record);
         }
         if services.is_empty() {
@@ -140,7 +156,7 @@ impl OtlpExport {
         if let Some(exporter) = self.exporters.get(service) {
             return Ok(Arc::clone(exporter));
         }
-        let exporter = Arc::new(build_exporter(&self.endpoint, service)?);
+        let exporter = Arc::new(build_exporter(&self.endpoint, service, &self.process)?);
         self.exporters.insert(service, Arc::clone(&exporter));
         Ok(exporter)
     }
@@ -166,7 +182,11 @@ impl OtlpExport {
     }
 }
 
-fn build_exporter(endpoint: &str, service: &'static str) -> Result<SpanExporter, Error> {
+fn build_exporter(
+    endpoint: &str,
+    service: &'static str,
+    process: &ProcessResource,
+) -> Result<SpanExporter, Error> {
     let mut exporter = SpanExporter::builder()
         .with_tonic()
         .with_endpoint(endpoint)
@@ -177,7 +197,10 @@ fn build_exporter(endpoint: &str, service: &'static str) -> Result<SpanExporter,
             endpoint: endpoint.to_owned(),
             reason: error.to_string(),
         })?;
+    let of_process =
+        process.attributes().map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned()));
     let resource = Resource::builder_empty()
+        .with_attributes(of_process)
         .with_service_name(service)
         .with_attributes([
             KeyValue::new("service.namespace", SCOPE),

@@ -7,7 +7,9 @@
 //!        │
 //!        ▼
 //! RecordLayer ── finished span ──► SpanRecord ──┬──► Ring       (recent traces, in memory)
-//!                                               └──► ExportQueue (bounded, drops are counted)
+//!                                               └──► Sampler    (whole traces, or none of them)
+//!                                                          ▼
+//!                                                    ExportQueue (bounded, drops are counted)
 //!                                                          │ one background thread
 //!                                                          ▼
 //!                                              one OTLP exporter per service.name
@@ -22,7 +24,8 @@
 //! `tracing/README.md`.
 //!
 //! **Overload rule:** recording never waits. The ring evicts whole traces, the export queue drops
-//! spans; both count what they lost ([`Ring::dropped_spans`], [`Telemetry::export_stats`]).
+//! spans; both count what they lost ([`Ring::dropped_spans`], [`Telemetry::export_stats`]). What waits to
+//! be found slow is bounded too, and what is given up is counted with what [`Sampling`] leaves out.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod busy;
@@ -34,15 +37,20 @@ mod otlp_json;
 mod process;
 mod record;
 mod recorder;
+mod resource;
 mod ring;
+mod sampler;
+mod sampling;
 mod telemetry;
 
 pub use busy::{BusyGuard, BusyIntervals};
-pub use config::{Config, LogFormat, TraceLevel};
+pub use config::{Config, LogFormat, TraceLevel, Traces};
 pub use context::{SpanContext, add_link, mark_ready, set_remote_parent, traceparent};
 pub use error::Error;
 pub use export::ExportStats;
 pub use record::{Link, SpanRecord, Thread, Value, service_of_target, unix_nanos};
 pub use recorder::Recorder;
+pub use resource::Resource;
 pub use ring::Ring;
+pub use sampling::{NoSampling, Sampling};
 pub use telemetry::{Telemetry, describe_metrics, init};

@@ -9,48 +9,52 @@ use std::fmt;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use crate::record::{SpanRecord, Value};
+use crate::resource::Resource;
 
 /// Name of the instrumentation scope of all our spans.
 pub(crate) const SCOPE: &str = "tandem";
 /// `SPAN_KIND_INTERNAL`.
 const KIND_INTERNAL: u32 = 1;
 
-/// Renders `spans` as one `TracesData` object, one `resourceSpans` entry per service.
-pub(crate) fn render<'a>(spans: impl Iterator<Item = &'a SpanRecord>) -> String {
+/// Renders `spans` of a process as one `TracesData` object, one `resourceSpans` entry per service.
+pub(crate) fn render<'a>(
+    spans: impl Iterator<Item = &'a SpanRecord>,
+    process: &Resource,
+) -> String {
     let mut services: BTreeMap<&'static str, Vec<&SpanRecord>> = BTreeMap::new();
     for span in spans {
         services.entry(span.service).or_default().push(span);
     }
     // Writing our own types to a string cannot fail; an empty answer is valid all the same.
-    serde_json::to_string(&TracesData(&services))
+    serde_json::to_string(&TracesData(&services, process))
         .unwrap_or_else(|_| r#"{"resourceSpans":[]}"#.to_owned())
 }
 
-struct TracesData<'a>(&'a BTreeMap<&'static str, Vec<&'a SpanRecord>>);
+struct TracesData<'a>(&'a BTreeMap<&'static str, Vec<&'a SpanRecord>>, &'a Resource);
 
 impl Serialize for TracesData<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         map(serializer, |m| {
-            m.serialize_entry("resourceSpans", &List(|| self.0.iter().map(ResourceSpans)))
+            let all = || self.0.iter().map(|service| ResourceSpans(service, self.1));
+            m.serialize_entry("resourceSpans", &List(all))
         })
     }
 }
 
-struct ResourceSpans<'a>((&'a &'static str, &'a Vec<&'a SpanRecord>));
+struct ResourceSpans<'a>((&'a &'static str, &'a Vec<&'a SpanRecord>), &'a Resource);
 
 impl Serialize for ResourceSpans<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (service, spans) = self.0;
-        let attributes = [("service.name", *service), ("service.namespace", SCOPE)];
+        let own = [("service.name", *service), ("service.namespace", SCOPE)];
+        let attributes = || own.into_iter().chain(self.1.attributes());
         map(serializer, |m| {
             // The resource comes first, so that a truncated document still names the service.
             m.serialize_entry(
                 "resource",
                 &Entry(
                     "attributes",
-                    &List(|| {
-                        attributes.iter().map(|(key, value)| KeyValue(key, AnyValue::Str(value)))
-                    }),
+                    &List(|| attributes().map(|(key, value)| KeyValue(key, AnyValue::Str(value)))),
                 ),
             )?;
             m.serialize_entry("scopeSpans", &[ScopeSpans(spans)])
@@ -270,12 +274,14 @@ mod tests {
             busy: vec![(1_700_000_000_000_000_002, 1_700_000_000_000_000_003)],
             links: vec![Link { trace_id: 0xabc, span_id: 0x9 }],
         };
+        let process = Resource::default().with_text("host.name=node-7").unwrap();
         let json: serde_json::Value =
-            serde_json::from_str(&render(std::iter::once(&record))).unwrap();
+            serde_json::from_str(&render(std::iter::once(&record), &process)).unwrap();
         let expected = serde_json::json!({"resourceSpans": [{
             "resource": {"attributes": [
                 {"key": "service.name", "value": {"stringValue": "storage-writer"}},
                 {"key": "service.namespace", "value": {"stringValue": "tandem"}},
+                {"key": "host.name", "value": {"stringValue": "node-7"}},
             ]},
             "scopeSpans": [{
                 "scope": {"name": "tandem"},
@@ -315,6 +321,7 @@ mod tests {
 
     #[test]
     fn nothing_recorded_is_an_empty_document() {
-        assert_eq!(render(std::iter::empty()), r#"{"resourceSpans":[]}"#);
+        let nothing = render(std::iter::empty(), &Resource::default());
+        assert_eq!(nothing, r#"{"resourceSpans":[]}"#);
     }
 }

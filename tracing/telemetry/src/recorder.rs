@@ -13,32 +13,32 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::TraceLevel;
-use crate::export::ExportQueue;
 use crate::record::{
     DEFAULT_SERVICE, Link, SpanRecord, Thread, Value, service_of_target, unix_nanos,
 };
 use crate::ring::Ring;
+use crate::sampler::Sampler;
 
 /// Receives finished spans from its layers: keeps them in a [`Ring`], offers them for export.
 ///
-/// Cheap to clone; all clones share the ring and the queue.
+/// Cheap to clone; all clones share the ring and what leads to the queue.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     level: TraceLevel,
     ring: Arc<Ring>,
-    queue: Option<Arc<ExportQueue>>,
+    sampler: Option<Arc<Sampler>>,
 }
 
 impl Recorder {
     /// A recorder that only fills `ring`; enough for tests with
     /// `tracing::subscriber::with_default(registry().with(recorder.layer()), …)`.
     pub fn new(level: TraceLevel, ring: Arc<Ring>) -> Self {
-        Self { level, ring, queue: None }
+        Self { level, ring, sampler: None }
     }
 
-    /// The same recorder, offering every span to `queue` too.
-    pub(crate) fn with_queue(mut self, queue: Arc<ExportQueue>) -> Self {
-        self.queue = Some(queue);
+    /// The same recorder, offering every span to `sampler` too.
+    pub(crate) fn with_sampler(mut self, sampler: Arc<Sampler>) -> Self {
+        self.sampler = Some(sampler);
         self
     }
 
@@ -68,8 +68,8 @@ impl Recorder {
 
     fn finish(&self, record: SpanRecord) {
         let record = Arc::new(record);
-        if let Some(queue) = &self.queue {
-            queue.offer(Arc::clone(&record));
+        if let Some(sampler) = &self.sampler {
+            sampler.offer(Arc::clone(&record));
         }
         self.ring.push(record);
     }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::otlp_json;
 use crate::record::SpanRecord;
+use crate::resource::Resource;
 
 /// A bounded store of recent traces, kept and evicted whole.
 ///
@@ -90,9 +91,10 @@ impl Ring {
         order[skipped..].iter().map(|trace| trace.spans.clone()).collect()
     }
 
-    /// The `limit` youngest traces as one OTLP/JSON `TracesData` object, grouped by `service.name`.
-    pub fn otlp_json(&self, limit: usize) -> String {
-        otlp_json::render(self.traces(limit).iter().flatten().map(AsRef::as_ref))
+    /// The `limit` youngest traces as one OTLP/JSON `TracesData` object, grouped by `service.name`, as
+    /// spans of this process.
+    pub fn otlp_json(&self, limit: usize, process: &Resource) -> String {
+        otlp_json::render(self.traces(limit).iter().flatten().map(AsRef::as_ref), process)
     }
 
     /// Traces held.

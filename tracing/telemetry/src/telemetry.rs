@@ -22,7 +22,9 @@ use crate::error::Error;
 use crate::export::{self, ExportQueue, ExportStats, OtlpExport};
 use crate::process::Process;
 use crate::recorder::Recorder;
+use crate::resource::Resource;
 use crate::ring::Ring;
+use crate::sampler::Sampler;
 
 /// Upper bounds of the buckets of histograms named `*_seconds`: 10 µs to 10 s, three per decade
 /// where a block's stages lie. Without buckets the exporter would render summaries, which cannot
@@ -60,8 +62,22 @@ const DRAIN: Duration = Duration::from_millis(2_500);
 pub struct Telemetry {
     recorder: Recorder,
     metrics: PrometheusHandle,
-    queue: Option<Arc<ExportQueue>>,
+    export: Option<Export>,
+    resource: Resource,
     worker: Arc<Mutex<Option<Worker>>>,
+}
+
+/// What spans go through that are exported.
+#[derive(Clone, Debug)]
+struct Export {
+    sampler: Arc<Sampler>,
+    queue: Arc<ExportQueue>,
+}
+
+impl Export {
+    fn stats(&self) -> ExportStats {
+        ExportStats { left_out: self.sampler.left_out(), ..self.queue.stats() }
+    }
 }
 
 /// The background thread: dropping `stop` ends it, `done` says when it has.
@@ -120,7 +136,7 @@ impl Telemetry {
 
     /// The `limit` youngest traces as one OTLP/JSON object, the body of `/debug/traces`.
     pub fn traces_json(&self, limit: usize) -> String {
-        self.ring().otlp_json(limit)
+        self.ring().otlp_json(limit, &self.resource)
     }
 
     /// All metrics in Prometheus' text format, the body of `/metrics`.
@@ -130,7 +146,22 @@ impl Telemetry {
 
     /// What became of the spans offered for export; all zero without an endpoint.
     pub fn export_stats(&self) -> ExportStats {
-        self.queue.as_ref().map(|queue| queue.stats()).unwrap_or_default()
+        self.export.as_ref().map(Export::stats).unwrap_or_default()
+    }
+
+    /// The ids of traces that this process finds slow ([`crate::Sampling::Slow`]), for processes that have
+    /// other spans of them: see [`Self::keep_trace`]. They are given to one caller; `None` to others,
+    /// and where traces are not exported or are chosen otherwise. Those that nobody takes are dropped.
+    pub fn slow_traces(&self) -> Option<tokio::sync::mpsc::Receiver<u128>> {
+        self.export.as_ref()?.sampler.slow_traces()
+    }
+
+    /// Another process found this trace slow: what is held of it is exported, and what comes. Without
+    /// effect where slow traces are not what is exported.
+    pub fn keep_trace(&self, trace_id: u128) {
+        if let Some(export) = &self.export {
+            export.sampler.keep(trace_id);
+        }
     }
 
     /// Exports what is still queued and ends the background thread. Blocks for at most 5 s, so do
@@ -147,21 +178,31 @@ fn build(config: &Config) -> Result<(Telemetry, PrometheusRecorder), Error> {
     let metrics_recorder = metrics_recorder()?;
     let metrics = metrics_recorder.handle();
     let ring = Arc::new(Ring::new(config.ring_traces_max, config.ring_bytes_max));
-    let mut recorder = Recorder::new(config.trace_level, ring);
+    let mut recorder = Recorder::new(config.traces.level, ring);
     let endpoint = config.otlp_endpoint.as_deref().filter(|endpoint| !endpoint.is_empty());
     // People write `localhost:4317` too.
     let endpoint = endpoint.map(|endpoint| match endpoint.contains("://") {
         true => endpoint.to_owned(),
         false => format!("http://{endpoint}"),
     });
-    let queue = endpoint.as_ref().map(|_| Arc::new(ExportQueue::new(config.export_queue_spans)));
-    if let Some(queue) = &queue {
-        recorder = recorder.with_queue(Arc::clone(queue));
+    let export = endpoint.as_ref().map(|_| {
+        let queue = Arc::new(ExportQueue::new(config.export_queue_spans));
+        let traces = &config.traces;
+        let sampler = Sampler::new(traces.sampling, Arc::clone(&queue), traces.held_bytes_max);
+        Export { sampler: Arc::new(sampler), queue }
+    });
+    if let Some(export) = &export {
+        recorder = recorder.with_sampler(Arc::clone(&export.sampler));
     }
-    let worker =
-        start_worker(queue.clone().zip(endpoint), metrics.clone(), Arc::clone(recorder.ring()))?;
-    let telemetry =
-        Telemetry { recorder, metrics, queue, worker: Arc::new(Mutex::new(Some(worker))) };
+    let resource = config.resource.clone();
+    let target = export.clone().zip(endpoint).map(|(export, endpoint)| Target {
+        export,
+        endpoint,
+        resource: resource.clone(),
+    });
+    let worker = start_worker(target, metrics.clone(), Arc::clone(recorder.ring()))?;
+    let worker = Arc::new(Mutex::new(Some(worker)));
+    let telemetry = Telemetry { recorder, metrics, export, resource, worker };
     Ok((telemetry, metrics_recorder))
 }
 
@@ -216,10 +257,17 @@ where
     Ok(layer.with_filter(filter.and(events)))
 }
 
+/// Where spans are exported to, and as whose.
+struct Target {
+    export: Export,
+    endpoint: String,
+    resource: Resource,
+}
+
 /// Starts the thread that exports and keeps the histograms drained. Waits until it has accepted
 /// the endpoint, so that a malformed one is reported to the caller.
 fn start_worker(
-    target: Option<(Arc<ExportQueue>, String)>,
+    target: Option<Target>,
     metrics: PrometheusHandle,
     ring: Arc<Ring>,
 ) -> Result<Worker, Error> {
@@ -236,10 +284,11 @@ fn start_worker(
             }
         };
         runtime.block_on(async {
-            let queue = target.as_ref().map(|(queue, _)| Arc::clone(queue));
-            let export =
-                target.map(|(queue, endpoint)| OtlpExport::new(queue, endpoint)).transpose();
-            let export = match export {
+            let counted = target.as_ref().map(|target| target.export.clone());
+            let open = |target: Target| {
+                OtlpExport::new(target.export.queue, target.endpoint, target.resource)
+            };
+            let export = match target.map(open).transpose() {
                 Ok(export) => export,
                 Err(error) => {
                     let _ = ready_sender.send(Err(error));
@@ -251,7 +300,7 @@ fn start_worker(
             let mut process = Process::this();
             let upkeep = || {
                 metrics.run_upkeep();
-                publish(queue.as_deref(), &ring);
+                publish(counted.as_ref(), &ring);
                 process.publish();
             };
             export::run(export, upkeep, stopped, DRAIN).await;
@@ -269,14 +318,16 @@ const RING_DROPPED: &str = "tandem_telemetry_ring_dropped_spans_total";
 const EXPORTED: &str = "tandem_telemetry_exported_spans_total";
 const DROPPED: &str = "tandem_telemetry_dropped_spans_total";
 const FAILED: &str = "tandem_telemetry_failed_spans_total";
+const LEFT_OUT: &str = "tandem_telemetry_left_out_spans_total";
 
 /// Publishes telemetry's own losses as metrics.
-fn publish(queue: Option<&ExportQueue>, ring: &Ring) {
+fn publish(export: Option<&Export>, ring: &Ring) {
     metrics::counter!(RING_DROPPED).absolute(ring.dropped_spans());
-    let Some(stats) = queue.map(ExportQueue::stats) else { return };
+    let Some(stats) = export.map(Export::stats) else { return };
     metrics::counter!(EXPORTED).absolute(stats.exported);
     metrics::counter!(DROPPED).absolute(stats.dropped);
     metrics::counter!(FAILED).absolute(stats.failed);
+    metrics::counter!(LEFT_OUT).absolute(stats.left_out);
 }
 
 /// Describes telemetry's own metrics, and those of the process, to the recorder.
@@ -287,6 +338,7 @@ pub fn describe_metrics() {
     describe_counter!(EXPORTED, count, "Spans handed to the OTLP endpoint");
     describe_counter!(DROPPED, count, "Spans lost because the queue to the exporter was full");
     describe_counter!(FAILED, count, "Spans that the OTLP endpoint did not take");
+    describe_counter!(LEFT_OUT, count, "Spans of traces that sampling did not choose for export");
     crate::process::describe();
 }
 

@@ -186,6 +186,8 @@ impl Place<'_> {
             let mut value = match field {
                 Some("status.podIP") => self.ip.to_string(),
                 Some("metadata.name") => self.pod.to_owned(),
+                Some("metadata.namespace") => "tandem".to_owned(),
+                Some("spec.nodeName") => "node-0".to_owned(),
                 Some(other) => panic!("{other} is not known here"),
                 None => text(&variable["value"]).to_owned(),
             };

@@ -78,7 +78,7 @@ fn every_value_is_described_and_the_table_is_up_to_date() {
 }
 
 /// Settings that the chart gives itself, under other names, or has no use for.
-const NOT_CHOSEN: [(&str, &str); 7] = [
+const NOT_CHOSEN: [(&str, &str); 8] = [
     ("multiproof_workers", "grpc_addr"),
     ("blob_validator", "grpc_addr"),
     ("fleet", "endpoints"),
@@ -86,6 +86,7 @@ const NOT_CHOSEN: [(&str, &str); 7] = [
     ("discovery", "port"),
     ("discovery", "network"),
     ("discovery", "bootnodes"),
+    ("traces", "level"),
 ];
 
 /// The binary names the settings that it has when it is asked for one that it has not.

@@ -4,6 +4,7 @@
 use crate::{
     Error,
     http::{Readiness, operations_router},
+    traces::share_slow_traces,
 };
 use parking_lot::Mutex;
 use std::{
@@ -65,7 +66,8 @@ impl Process {
         metrics: Option<SocketAddr>,
         telemetry: &Telemetry,
     ) -> Result<Self, Error> {
-        let mut process = Self::unwatched(bus);
+        let mut process = Self::unwatched(bus.clone());
+        process.beside(share_slow_traces(bus, telemetry.clone()));
         if let Some(address) = metrics {
             process.watch(address, telemetry).await?;
         }

@@ -36,7 +36,7 @@ pub use error::{RpcError, code};
 pub use eth::eth_methods;
 pub use methods::{Answer, Methods, Output, Params, Streamed};
 pub use pieces::Pieces;
-pub use server::{Limits, Traces, engine_router, public_router, serve};
+pub use server::{Limits, Traces, engine_router, public_router, serve, traces_router};
 
 /// How this client names itself to others.
 #[derive(Debug, Clone)]

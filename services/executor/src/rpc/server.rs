@@ -98,8 +98,12 @@ pub fn engine_router(methods: Methods, secret: Secret, limits: Limits) -> Router
 
 /// The routes of the public port: `POST /`, and `GET /debug/traces?n=COUNT`.
 pub fn public_router(methods: Methods, traces: Traces, limits: Limits) -> Router {
-    rpc_router(methods, None, limits)
-        .merge(Router::new().route("/debug/traces", get(serve_traces)).with_state(traces))
+    rpc_router(methods, None, limits).merge(traces_router(traces))
+}
+
+/// The route of recent traces: `GET /debug/traces?n=COUNT`.
+pub fn traces_router(traces: Traces) -> Router {
+    Router::new().route("/debug/traces", get(serve_traces)).with_state(traces)
 }
 
 fn rpc_router(methods: Methods, secret: Option<Secret>, limits: Limits) -> Router {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::model::Span;
 
-/// Attributes that name a clock, the best one first: processes of one host share it.
-const CLOCKS: [&str; 3] = ["host.name", "k8s.node.name", "service.instance.id"];
-/// Jaeger's own name for the first of them.
+/// Attributes that name a clock, the best one first: processes of one host share it. In a pod the name
+/// of the host is that of the pod, whose clock is the node's.
+const CLOCKS: [&str; 3] = ["k8s.node.name", "host.name", "service.instance.id"];
+/// Jaeger's own name for `host.name`.
 const JAEGER_HOST: &str = "hostname";
 
 /// Service and clock of some spans.
@@ -23,7 +24,7 @@ impl Origin {
         if key == "service.name" {
             self.service = Some(value.into());
         }
-        let key = if key == JAEGER_HOST { CLOCKS[0] } else { key };
+        let key = if key == JAEGER_HOST { CLOCKS[1] } else { key };
         if let Some(at) = CLOCKS.iter().position(|clock| *clock == key) {
             self.clocks[at] = Some(value.into());
         }

@@ -1,0 +1,88 @@
+//! Logs and traces of the commands that run services.
+
+use anyhow::Context;
+use clap::ValueEnum;
+use std::fs;
+use tandem_telemetry::{LogFormat, Resource, Sampling, Telemetry, TraceLevel, Traces};
+
+/// Options of logs and traces, shared by the commands that run services.
+#[derive(clap::Args)]
+pub struct TelemetryArgs {
+    /// How log lines look
+    #[arg(long = "log.format", value_enum, default_value_t = Format::Text)]
+    log_format: Format,
+    /// Which log lines are written, in the syntax of RUST_LOG
+    #[arg(long = "log.filter", value_name = "FILTER", env = "RUST_LOG")]
+    log_filter: Option<String>,
+    /// Which spans are recorded [default: stage]
+    #[arg(long = "trace.level", value_enum)]
+    trace_level: Option<Level>,
+    /// Where traces go (OTLP over gRPC), such as http://127.0.0.1:4317
+    #[arg(long = "otlp.endpoint", value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    otlp_endpoint: Option<String>,
+    /// Which traces go there: always, ratio{SHARE}, or slow{MILLISECONDS}: those of payloads that took so
+    /// long or longer; shells want braces quoted [default: always]
+    #[arg(long = "trace.sampling", value_name = "WHICH")]
+    sampling: Option<Sampling>,
+    /// What is said of this process besides in exported traces: KEY=VALUE, several with commas between
+    /// them, percent-encoded. host.name and service.instance.id are known
+    #[arg(long = "otlp.resource", value_name = "ATTRIBUTES", env = "OTEL_RESOURCE_ATTRIBUTES")]
+    resource: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Level {
+    /// None
+    Off,
+    /// The stages of a block
+    Stage,
+    /// Single transactions and proof jobs too
+    Job,
+}
+
+impl TelemetryArgs {
+    /// Sets what was given, over what the configuration says.
+    pub fn apply(&self, traces: &mut Traces) {
+        if let Some(level) = self.trace_level {
+            traces.level = match level {
+                Level::Off => TraceLevel::Off,
+                Level::Stage => TraceLevel::Stage,
+                Level::Job => TraceLevel::Job,
+            };
+        }
+        if let Some(sampling) = self.sampling {
+            traces.sampling = sampling;
+        }
+    }
+
+    /// Starts logs, traces and metrics of this process. Needs a running reactor.
+    pub fn start(self, default_filter: &str, traces: &Traces) -> anyhow::Result<Telemetry> {
+        let resource = Resource::of_host(&host_name())
+            .with_text(self.resource.as_deref().unwrap_or_default())
+            .context("OTEL_RESOURCE_ATTRIBUTES, or --otlp.resource")?;
+        let config = tandem_telemetry::Config {
+            log_format: match self.log_format {
+                Format::Text => LogFormat::Text,
+                Format::Json => LogFormat::Json,
+            },
+            log_filter: self.log_filter.unwrap_or_else(|| default_filter.to_owned()),
+            otlp_endpoint: self.otlp_endpoint,
+            traces: traces.clone(),
+            resource,
+            ..tandem_telemetry::Config::default()
+        };
+        tandem_telemetry::init(&config).context("start telemetry")
+    }
+}
+
+/// The host's name as the kernel has it; empty where that cannot be asked.
+pub fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}

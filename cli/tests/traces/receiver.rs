@@ -1,0 +1,116 @@
+//! A collector of OTLP over gRPC that keeps what it gets.
+
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::{
+        ExportTraceServiceRequest, ExportTraceServiceResponse,
+        trace_service_server::{TraceService, TraceServiceServer},
+    },
+    common::v1::{KeyValue, any_value},
+};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, mpsc},
+    thread,
+};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status, transport};
+
+/// A span as it came.
+#[derive(Clone, Debug)]
+pub struct Span {
+    pub trace: Vec<u8>,
+    pub id: Vec<u8>,
+    /// Empty for the root.
+    pub parent: Vec<u8>,
+    pub name: String,
+    pub attributes: BTreeMap<String, String>,
+    /// Whose it is.
+    pub resource: BTreeMap<String, String>,
+}
+
+impl Span {
+    pub fn service(&self) -> &str {
+        &self.resource["service.name"]
+    }
+}
+
+/// What came so far. It listens until the test ends.
+pub struct Receiver {
+    address: SocketAddr,
+    spans: Arc<Mutex<Vec<Span>>>,
+}
+
+impl Receiver {
+    pub fn start() -> Self {
+        let spans = Arc::<Mutex<Vec<Span>>>::default();
+        let service = TraceServiceServer::new(Service(spans.clone()));
+        let (sender, address) = mpsc::channel();
+        thread::spawn(move || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_all().build().unwrap().block_on(async {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                sender.send(listener.local_addr().unwrap()).unwrap();
+                let server = transport::Server::builder().add_service(service);
+                server.serve_with_incoming(TcpListenerStream::new(listener)).await.unwrap();
+            });
+        });
+        Self { address: address.recv().unwrap(), spans }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn spans(&self) -> Vec<Span> {
+        self.spans.lock().unwrap().clone()
+    }
+
+    /// All spans of the trace in which this block was answered.
+    pub fn trace_of(&self, block: u64) -> Vec<Span> {
+        let spans = self.spans();
+        let is_root = |span: &&Span| {
+            span.name == "on_new_payload"
+                && span.attributes.get("block.number") == Some(&block.to_string())
+        };
+        let Some(trace) = spans.iter().find(is_root).map(|span| span.trace.clone()) else {
+            return Vec::new();
+        };
+        spans.into_iter().filter(|span| span.trace == trace).collect()
+    }
+}
+
+struct Service(Arc<Mutex<Vec<Span>>>);
+
+#[tonic::async_trait]
+impl TraceService for Service {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        for of_resource in request.into_inner().resource_spans {
+            let resource = texts(of_resource.resource.unwrap_or_default().attributes);
+            let spans = of_resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
+            self.0.lock().unwrap().extend(spans.map(|span| Span {
+                trace: span.trace_id,
+                id: span.span_id,
+                parent: span.parent_span_id,
+                name: span.name,
+                attributes: texts(span.attributes),
+                resource: resource.clone(),
+            }));
+        }
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+fn texts(attributes: Vec<KeyValue>) -> BTreeMap<String, String> {
+    let text = |value: any_value::Value| match value {
+        any_value::Value::StringValue(text) => text,
+        any_value::Value::IntValue(number) => number.to_string(),
+        other => format!("{other:?}"),
+    };
+    let pairs = attributes.into_iter().filter_map(|pair| Some((pair.key, pair.value?.value?)));
+    pairs.map(|(key, value)| (key, text(value))).collect()
+}

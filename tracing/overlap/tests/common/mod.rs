@@ -1,0 +1,26 @@
+//! Spans made by hand.
+
+use tandem_overlap::{Input, Kind, Span, SpanId, TraceId};
+
+/// A span of trace 1, service `executor` on host `left`, with times in ns; parent 0 is none.
+pub fn span(id: u64, parent: u64, name: &str, start_ns: u64, end_ns: u64) -> Span {
+    Span {
+        trace_id: TraceId(1),
+        span_id: SpanId(id),
+        parent: (parent != 0).then_some(SpanId(parent)),
+        service: "executor".into(),
+        host: "left".into(),
+        kind: Kind::Other,
+        name: name.to_owned(),
+        start_ns,
+        end_ns,
+        busy: Vec::new(),
+        attributes: Vec::new(),
+        links: Vec::new(),
+    }
+}
+
+/// What a reader would have made of these spans, without a problem.
+pub fn input(spans: Vec<Span>) -> Input {
+    Input { spans, ..Input::default() }
+}
