@@ -30,7 +30,6 @@ mod identity;
 mod incoming;
 mod links;
 mod metrics;
-mod paced;
 mod peer;
 mod roles;
 mod socket;
