@@ -175,6 +175,77 @@ async fn all_corpora_are_valid_through_six_processes() {
     }
 }
 
+/// How many jobs the workers cut so many dispatches into: dispatches, jobs.
+fn dispatches(six: &Six, workers: [&str; 2]) -> [f64; 2] {
+    let metrics = workers.map(|worker| six.metrics(worker));
+    ["count", "sum"].map(|of| {
+        let name = format!("tandem_multiproof_workers_dispatch_chunks_{of}");
+        metrics.iter().map(|metrics| counter(metrics, &name)).sum()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_set_at_the_executor_hold_in_the_workers_processes() {
+    const WORKERS: [&str; 2] = ["multiproof-worker-1", "multiproof-worker-2"];
+    let Some(mut nats) = NatsServer::start() else { return };
+    let (corpus, folder, url) = (Corpus::demo(), TempDir::new().unwrap(), nats.url());
+    let more = ["--nats", &url, "--workers", "2"];
+    let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &more);
+    let mut engine = six.endpoints.engine();
+    let mut blocks = corpus.payloads();
+    for block in blocks.by_ref().take(6) {
+        send_payload(&mut engine, &block).await.unwrap();
+    }
+    let [whole, cut] = dispatches(&six, WORKERS);
+    assert!(cut > whole && whole > 0.0, "{whole} dispatches are cut into {cut}");
+
+    let never = json!([{"chunking": "never"}]);
+    let all = engine.call("tandem_setPolicies", never).await.unwrap();
+    assert_eq!(all["chunking"], "never");
+    let told = |worker: &str| {
+        let log = folder.path().join(format!("data/logs/{worker}.log"));
+        let log = fs::read_to_string(&log).unwrap();
+        let lines = log.lines().filter(|line| line.contains("policies set by the live settings"));
+        lines.filter(|line| line.contains("chunking: Never")).count()
+    };
+    let all_told = || WORKERS.iter().all(|worker| told(worker) == 1).then_some(());
+    eventually("both workers are told", all_told);
+    // A block that began before may still have been cut.
+    for block in blocks.by_ref().take(2) {
+        send_payload(&mut engine, &block).await.unwrap();
+    }
+    let [whole, cut] = dispatches(&six, WORKERS);
+    for block in blocks.by_ref().take(6) {
+        send_payload(&mut engine, &block).await.unwrap();
+    }
+    let [more_whole, more_cut] = dispatches(&six, WORKERS);
+    assert!(more_whole > whole, "no dispatches");
+    assert_eq!(more_cut - cut, more_whole - whole, "none of them is cut");
+
+    // One that comes back learns of it.
+    six.kill("multiproof-worker");
+    let told_again = || WORKERS.iter().any(|worker| told(worker) == 2).then_some(());
+    eventually("one that comes back is told", told_again);
+    // What the workers cannot be told does not hold here either.
+    nats.kill();
+    let unheard = || {
+        let metrics = six.metrics("executor");
+        (counter(&metrics, "tandem_bus_connected") == 0.0).then_some(())
+    };
+    eventually("the executor misses NATS", unheard);
+    let always = json!([{"chunking": "always"}]);
+    let error = engine.call("tandem_setPolicies", always).await.unwrap_err();
+    assert_eq!(error.code, -32000);
+    assert!(error.message.starts_with("policies stay as they are: "), "{}", error.message);
+    assert_eq!(engine.call("tandem_policies", json!([])).await.unwrap(), all);
+    for block in blocks {
+        send_payload(&mut engine, &block).await.unwrap();
+    }
+    assert!(six.stop().0.success(), "{}", six.log());
+    let (status, text) = Process::verify(binary(), folder.path());
+    assert!(status.success(), "{status}\n{text}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_processes_end_with_the_one_that_watches_them() {
     let corpus = Corpus::demo();

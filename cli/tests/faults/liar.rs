@@ -4,12 +4,13 @@ use crate::{binary, replay::Replay, table::Table};
 use rand::Rng;
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    path::Path,
     sync::{Arc, atomic::Ordering::SeqCst},
     time::{Duration, Instant},
 };
 use tandem_bus::Bus;
 use tandem_bus_tests::eventually;
-use tandem_cluster_tests::{Corpus, Hooked, Liar, Wired, Wiring};
+use tandem_cluster_tests::{Corpus, Hooked, Liar, Wired, Wiring, send_head, send_payload};
 use tandem_multiproof_workers::{Config, Deps, MultiproofWorkers, grpc::Server};
 use tandem_policy::LivePolicies;
 use tandem_storage_writer::grpc::{Client, ClientConfig};
@@ -73,17 +74,13 @@ impl LyingWorker {
     }
 }
 
-/// A replay with a worker that lies now and then, so often at most; gives how often blocks were told a
-/// wrong root by it. Each time the block is VALID, as the executor's own process has the last word, and
-/// the worker is left alone for a while, of which the log says one line.
-pub async fn run(seed: u64, lies_max: u64, table: &mut Table) -> u64 {
-    eprintln!("seed {seed}, with a liar");
-    let folder = TempDir::new().unwrap();
+/// An executor with two workers, of which one is in this process and lies when it is told to.
+fn start(folder: &Path) -> (Wired, LyingWorker) {
     let mut worker = None;
     let wired = Wired::start(
         &Wiring {
             binary: binary(),
-            folder: folder.path(),
+            folder,
             genesis: &Corpus::demo().genesis(),
             settings: SETTINGS,
             nats: None,
@@ -94,10 +91,22 @@ pub async fn run(seed: u64, lies_max: u64, table: &mut Table) -> u64 {
             vec![format!("http://{}", lying.address)]
         },
     );
-    let worker = worker.expect("the executor was told of it");
-    let count = |text: &str| wired.log("executor").matches(text).count() as u64;
-    let connected = || (count("connected server=\"multiproof-worker\"") == 2).then_some(());
+    let connected = || {
+        let log = wired.log("executor");
+        (log.matches("connected server=\"multiproof-worker\"").count() == 2).then_some(())
+    };
     eventually("both workers are connected", connected);
+    (wired, worker.expect("the executor was told of it"))
+}
+
+/// A replay with a worker that lies now and then, so often at most; gives how often blocks were told a
+/// wrong root by it. Each time the block is VALID, as the executor's own process has the last word, and
+/// the worker is left alone for a while, of which the log says one line.
+pub async fn run(seed: u64, lies_max: u64, table: &mut Table) -> u64 {
+    eprintln!("seed {seed}, with a liar");
+    let folder = TempDir::new().unwrap();
+    let (wired, worker) = start(folder.path());
+    let count = |text: &str| wired.log("executor").matches(text).count() as u64;
     let mut replay = Replay::new(seed, &wired.endpoints, folder.path());
     let liar = &worker.liar;
     let mut believed = 0;
@@ -132,4 +141,29 @@ pub async fn run(seed: u64, lies_max: u64, table: &mut Table) -> u64 {
     wired.stop();
     replay.verify();
     believed
+}
+
+/// The root of a payload that the executor builds stands in no header yet, so that nobody would notice
+/// a lie: no worker elsewhere is asked for it, and what is handed out is valid.
+pub async fn build(seed: u64) {
+    eprintln!("seed {seed}, a payload is built beside a liar");
+    let folder = TempDir::new().unwrap();
+    let (wired, worker) = start(folder.path());
+    let mut replay = Replay::new(seed, &wired.endpoints, folder.path());
+    let liar = &worker.liar;
+    for _ in 0..replay.rng.random_range(1..=8) {
+        replay.advance().await;
+    }
+    let begun = liar.begun.load(SeqCst);
+    assert!(begun > 0, "it is asked for blocks");
+    liar.lies.store(u64::MAX, SeqCst);
+    let built = replay.build().await;
+    assert_eq!(liar.begun.load(SeqCst), begun, "nobody asked it");
+    let mut engine = wired.endpoints.engine();
+    send_payload(&mut engine, &built).await.unwrap();
+    send_head(&mut engine, built.hash).await.unwrap();
+    assert!(liar.told.load(SeqCst) > 0, "it lied about the same block as soon as it was asked");
+    worker.stop().await;
+    wired.stop();
+    replay.verify();
 }

@@ -96,6 +96,12 @@ async fn a_worker_that_lies_makes_no_block_invalid() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payload_built_beside_a_worker_that_lies_is_valid() {
+    let _alone = alone().await;
+    liar::build(seed()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes the better part of an hour"]
 async fn all_faults_at_least_twenty_times() {
     let _alone = alone().await;

@@ -1,5 +1,6 @@
 //! A replay of recorded blocks while something happens to those who process them.
 
+use alloy_primitives::B256;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::json;
 use std::{
@@ -120,6 +121,36 @@ impl Replay {
             let header = http.call("eth_getBlockByHash", json!([block.hash, false])).await.unwrap();
             assert_eq!(header["hash"], json!(block.hash), "{}: a valid block is lost", self.label);
         }
+    }
+
+    /// Has the executor build a payload on the last block; as a block that it may be sent.
+    pub async fn build(&mut self) -> Recorded {
+        let parent = &self.blocks[self.valid - 1];
+        let time = parent.params[0]["timestamp"].as_str().unwrap();
+        let time = u64::from_str_radix(&time[2..], 16).unwrap() + 12;
+        let beacon_root = B256::repeat_byte(7);
+        let state = json!({
+            "headBlockHash": parent.hash, "safeBlockHash": B256::ZERO,
+            "finalizedBlockHash": B256::ZERO,
+        });
+        let attributes = json!({
+            "timestamp": format!("{time:#x}"),
+            "prevRandao": B256::repeat_byte(8),
+            "suggestedFeeRecipient": "0x0e00000000000000000000000000000000000001",
+            "withdrawals": [{
+                "index": "0x7", "validatorIndex": "0x9", "amount": "0x3b9aca00",
+                "address": "0x0d00000000000000000000000000000000000001",
+            }],
+            "parentBeaconBlockRoot": beacon_root,
+        });
+        let begin = self.engine.call("engine_forkchoiceUpdatedV3", json!([state, attributes]));
+        let id = begin.await.unwrap()["payloadId"].clone();
+        let mut built = self.engine.call("engine_getPayloadV5", json!([id])).await.unwrap();
+        let (payload, requests) =
+            (built["executionPayload"].take(), built["executionRequests"].take());
+        let hash = serde_json::from_value(payload["blockHash"].clone()).unwrap();
+        let params = json!([payload, [], beacon_root, requests]);
+        Recorded { method: "engine_newPayloadV4".to_owned(), params, hash }
     }
 
     /// The blocks that are left; the head is the corpus' then.

@@ -85,6 +85,7 @@ fn capture(runtime: &Runtime) -> (Arc<StorageWriter>, Vec<Seen>) {
     let deps = tandem_executor::Deps {
         storage: storage.clone(),
         proof: Arc::new(Hooked::new(inner.clone(), notes.clone())),
+        own_proof: inner.clone(),
         blobs,
         bus,
         policies: LivePolicies::default(),

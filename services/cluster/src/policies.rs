@@ -10,7 +10,8 @@ use tracing::{info, warn};
 /// at the beginning, but for those that the text names ([`Policies::with_text`]). Without the key,
 /// or once it is deleted, they are those of the beginning. A wrong text changes nothing.
 ///
-/// A change by `tandem_setPolicies` holds until the key changes next.
+/// `tandem_setPolicies` sets the key to all policies as they are then, so they hold in every process that
+/// follows it.
 pub async fn follow_policies(bus: &Bus, live: &LivePolicies) {
     let configured = live.load();
     let mut settings: WatchedKey = bus.watch_key(SETTINGS_BUCKET, POLICIES_KEY);

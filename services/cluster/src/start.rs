@@ -151,6 +151,7 @@ impl Cluster {
             tandem_executor::Deps {
                 storage: api,
                 proof: workers.clone(),
+                own_proof: workers.clone(),
                 blobs: blobs.clone(),
                 bus: bus.clone(),
                 policies,

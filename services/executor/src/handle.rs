@@ -13,6 +13,7 @@ use crate::{
 use metrics::histogram;
 use std::{sync::Arc, time::Instant};
 use tandem_actor::Mailbox;
+use tandem_bus::Bus;
 use tandem_chain::{Block, BlockError, ChainSpec, Payload, PayloadSidecar};
 use tandem_policy::LivePolicies;
 use tandem_primitives::B256;
@@ -25,6 +26,7 @@ pub struct Handle {
     engine: Mailbox<Message>,
     chain: Arc<Chain>,
     policies: LivePolicies,
+    bus: Bus,
     blobs: Arc<BlobPool>,
 }
 
@@ -33,9 +35,10 @@ impl Handle {
         engine: Mailbox<Message>,
         chain: Arc<Chain>,
         policies: LivePolicies,
+        bus: Bus,
         blobs: Arc<BlobPool>,
     ) -> Self {
-        Self { engine, chain, policies, blobs }
+        Self { engine, chain, policies, bus, blobs }
     }
 
     /// The blob transactions that were sent, and their blobs.
@@ -46,6 +49,11 @@ impl Handle {
     /// The policies of the blocks to come, for reading and for changing.
     pub fn policies(&self) -> &LivePolicies {
         &self.policies
+    }
+
+    /// Where the other processes of the cluster are told of what is changed here.
+    pub(crate) fn bus(&self) -> &Bus {
+        &self.bus
     }
 
     /// The chain, for reading.

@@ -31,13 +31,13 @@ impl Executor {
         metrics::describe();
         crate::rpc::metrics::describe_metrics();
         let (fatal, policies) = (deps.fatal.clone(), deps.policies.clone());
-        let (pool_config, blobs) = (config.clone(), deps.blobs.clone());
+        let (pool_config, blobs, bus) = (config.clone(), deps.blobs.clone(), deps.bus.clone());
         let (mailbox, inbox) = mailbox("engine", config.mailbox_capacity);
         let (engine, chain) = Engine::open(config, deps)?;
         let thread = spawn("engine", fatal, move || engine.run(&inbox))
             .map_err(|error| Error::Execution(format!("start engine thread: {error}")))?;
         let blobs = Arc::new(BlobPool::new(&pool_config, chain.clone(), blobs));
-        let handle = Handle::new(mailbox.clone(), chain, policies, blobs);
+        let handle = Handle::new(mailbox.clone(), chain, policies, bus, blobs);
         Ok(Self { mailbox, thread: Mutex::new(Some(thread)), handle })
     }
 

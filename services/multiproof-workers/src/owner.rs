@@ -246,7 +246,11 @@ impl Owner {
         let begin = opening.begin;
         let shards = begin.shards.intersection(self.owned.iter().copied().collect());
         if shards.is_empty() {
-            // Nothing is asked of this worker, so it has nothing to wait for.
+            // Nothing is asked of this worker, so it has nothing to wait for, and nothing of the block.
+            if self.tip.is_some_and(|tip| tip != begin.block.hash) {
+                self.tip = None;
+                self.post();
+            }
             let nothing = OwnerRoots { roots: Vec::new(), stats: ProofStats::default() };
             let _ = opening.reply.send(Ok(nothing));
             return;

@@ -4,7 +4,7 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use std::sync::Arc;
+use std::{sync::Arc, thread::sleep, time::Duration};
 use support::{Chain, Made, Random, prove, state_root};
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_primitives::{Shard, ShardSet, SubtrieRoot};
@@ -41,6 +41,37 @@ fn only_the_shards_that_are_asked_for_are_answered_and_held() {
             let want = want.as_ref().filter(|_| shards.contains(shard));
             assert_eq!(answer.roots[shard.index()].as_ref(), want, "shard {shard} of {shards}");
         }
+    }
+    workers.stop();
+}
+
+#[test]
+fn what_is_held_is_of_the_newest_block_though_some_threads_had_nothing_to_do() {
+    let mut chain = Chain::new();
+    let mut random = Random(3);
+    let workers = chain.workers(2, chain.storage.clone());
+    let first = chain.make(chain.genesis, 30, &mut random);
+    prove(&*workers, &first).unwrap();
+    chain.commit(&first);
+    let second = chain.make(first.block.id, 30, &mut random);
+    // Those of one thread, then one more of the other's, as who takes over is asked.
+    let mut held = ShardSet::EMPTY;
+    for bits in [0x0005, 0x0002] {
+        let shards = ShardSet::from_bits(bits);
+        prove_some(&workers, &second, shards).unwrap();
+        held = held.union(shards);
+        // They say so once they have answered.
+        let says = || {
+            let status = workers.status().unwrap();
+            (status.tip, status.shards) == (Some(second.block.id.hash), held)
+        };
+        let said = (0..20_000).any(|_| {
+            says() || {
+                sleep(Duration::from_millis(1));
+                false
+            }
+        });
+        assert!(said, "{held}: {:?}", workers.status());
     }
     workers.stop();
 }

@@ -26,11 +26,14 @@ const SUBJECTS: [&str; 8] = [
     TRACES_SLOW,
 ];
 
+/// The key of the policies, as the server has it.
+const POLICIES: &str = "$KV.tandem.policies";
+
 /// User, what he publishes, what he hears: the table in docs/ARCHITECTURE.md.
 const USERS: [(&str, &[&str], &[&str]); 6] = [
     (
         "executor",
-        &[CHAIN_EXECUTED, CHAIN_HEAD, TRACES_SLOW],
+        &[CHAIN_EXECUTED, CHAIN_HEAD, TRACES_SLOW, POLICIES],
         &[CHAIN_PERSISTED, WORKERS_ALIVE, TRACES_SLOW],
     ),
     ("multiproof-workers", &[WORKERS_ALIVE], &[CHAIN_PERSISTED, TRACES_SLOW]),
@@ -67,7 +70,7 @@ async fn everyone_publishes_what_is_his_to_say_and_nothing_else() {
     heard_until_last(&operator, "ready", &mut all).await;
     for (user, publishes, _) in USERS {
         let publisher = client(&server, user).await;
-        for subject in SUBJECTS.into_iter().chain(["other", "$KV.tandem.policies"]) {
+        for subject in SUBJECTS.into_iter().chain(["other", POLICIES]) {
             publisher.publish(subject, "said".into()).await.unwrap();
         }
         assert_eq!(
@@ -148,5 +151,11 @@ async fn who_follows_live_settings_makes_their_bucket_and_people_fill_it() {
             let entry = timeout(DEADLINE, key.changed()).await.expect("a change").unwrap();
             assert_eq!(entry, Entry::Value(text.into()), "{user}");
         }
+        // Of the services, the executor alone sets them: for `tandem_setPolicies`.
+        let set = bus.set_key(SETTINGS_BUCKET, POLICIES_KEY, "chunking=while-idle".into()).await;
+        assert_eq!(set.is_ok(), user == "executor", "{user}: {set:?}");
+        let held = bucket.get(POLICIES_KEY).await.unwrap().unwrap();
+        let want = if user == "executor" { "chunking=while-idle" } else { "chunking=always" };
+        assert_eq!(held, want, "{user}");
     }
 }

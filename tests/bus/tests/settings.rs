@@ -74,6 +74,41 @@ async fn a_key_is_followed_through_changes_deletion_and_restarts() {
     assert_eq!(timeout(DEADLINE, key.changed()).await, Ok(None));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_set_here_changes_for_all_who_watch_it() {
+    let Some(mut server) = NatsServer::start() else { return };
+    let (here, there) = (connect(&server), connect(&server));
+    let mut keys = [&here, &there].map(|bus| bus.watch_key("tandem", "policies"));
+    let set = async |text: &'static str| here.set_key("tandem", "policies", text.into()).await;
+    for text in ["one", "two"] {
+        set(text).await.unwrap();
+        for key in &mut keys {
+            assert_eq!(changed(key).await, value(text));
+        }
+    }
+    let error = here.set_key("tandem", "policies", vec![b'x'; VALUE_BYTES_MAX + 1].into()).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.starts_with("key `policies` of bucket `tandem` is not set: "), "{error}");
+    // Without a server it fails at once, and is not made up for later.
+    server.kill();
+    connected(&here, false);
+    let error = set("lost").await.unwrap_err();
+    assert_eq!(error.reason, "no connection to NATS");
+    server.jetstream = false;
+    server.restart();
+    connected(&here, true);
+    assert!(set("lost too").await.is_err(), "nobody keeps it");
+    server.jetstream = true;
+    server.restart();
+    connected(&here, true);
+    let people = bucket(&server).await;
+    assert_eq!(people.get("policies").await.unwrap().unwrap(), "two");
+    set("three").await.unwrap();
+    for key in &mut keys {
+        assert_eq!(changed(key).await, value("three"));
+    }
+}
+
 /// The permissions that docs/ARCHITECTURE.md names are enough, also to make the bucket.
 #[tokio::test(flavor = "multi_thread")]
 async fn few_permissions_are_enough_to_follow_a_key() {
@@ -147,5 +182,7 @@ fn holds(live: &LivePolicies, want: Policies) {
 
 #[tokio::test]
 async fn a_bus_of_one_process_has_no_settings() {
-    assert_eq!(Bus::default().watch_key("tandem", "policies").changed().await, None);
+    let bus = Bus::default();
+    assert_eq!(bus.watch_key("tandem", "policies").changed().await, None);
+    assert_eq!(bus.set_key("tandem", "policies", "none".into()).await, Ok(()), "nobody is told");
 }

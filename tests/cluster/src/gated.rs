@@ -182,8 +182,15 @@ fn start_services(
     let blobs = BlobValidator::start(config, deps).unwrap();
     let config = tandem_executor::Config { mailbox_capacity, ..Default::default() };
     let policies = Default::default();
-    let deps =
-        tandem_executor::Deps { storage: storage.clone(), proof, blobs, bus, policies, fatal };
+    let deps = tandem_executor::Deps {
+        storage: storage.clone(),
+        proof,
+        own_proof: workers.clone(),
+        blobs,
+        bus,
+        policies,
+        fatal,
+    };
     let executor = Executor::start(config, deps).unwrap();
     (storage, workers, executor)
 }

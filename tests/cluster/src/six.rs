@@ -77,12 +77,18 @@ impl Six {
         signal(pid, Signal::CONT);
     }
 
+    /// The port of this name (`grpc`, `metrics`, …) that the table has for a process.
+    pub fn port(&self, process: &str, name: &str) -> u16 {
+        let log = self.running.log();
+        let line = log.lines().find(|line| line.starts_with(process));
+        let mut words = line.expect("a line of the table").split([' ', ',']);
+        words.find(|word| *word == name).expect("a port of this name");
+        words.next().expect("its number").parse().unwrap()
+    }
+
     /// What a process measures, as the metrics port says it that the table names for `name`.
     pub fn metrics(&self, name: &str) -> String {
-        let log = self.running.log();
-        let line = log.lines().find(|line| line.starts_with(name)).expect("a line of the table");
-        let port = line.split_once("metrics ").expect("a metrics port").1;
-        let port: u16 = port.split_whitespace().next().unwrap().parse().unwrap();
+        let port = self.port(name, "metrics");
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();

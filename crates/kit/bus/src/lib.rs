@@ -4,7 +4,7 @@
 //!  publish ──┬─► fan-out: a ring of 256 for each subscriber ──► Subscription    (this process)
 //!            │        ▲
 //!            └─► outbox ── one task ──► NATS ──► one task per subject           (Bus::connect)
-//!                                       └─► key-value bucket ──► WatchedKey
+//!                    set_key ────────────┴─► key-value bucket ──► WatchedKey
 //! ```
 //!
 //! [`Bus::default`] is the bus of one process. [`Bus::connect`] gives the same type over NATS: who
@@ -46,7 +46,9 @@ use tokio::runtime::Handle;
 pub use fanout::Subscription;
 pub use message::Message;
 pub use metrics::describe as describe_metrics;
-pub use nats::{Entry, Error, OUTBOX_BYTES, OUTBOX_MESSAGES, Options, VALUE_BYTES_MAX, WatchedKey};
+pub use nats::{
+    Entry, Error, NotSet, OUTBOX_BYTES, OUTBOX_MESSAGES, Options, VALUE_BYTES_MAX, WatchedKey,
+};
 pub use stats::Stats;
 
 /// Messages that a subscriber may lag behind before it loses the oldest.
@@ -122,6 +124,24 @@ impl Bus {
         match &self.inner.nats {
             Some(nats) => nats.watch_key(bucket, key),
             None => WatchedKey::never(),
+        }
+    }
+
+    /// Has one key of a key-value bucket hold these bytes, at most [`VALUE_BYTES_MAX`], for all who
+    /// watch it, and waits until the server has them. On a bus of one process there is nobody to be
+    /// told, and nothing is done.
+    ///
+    /// # Errors
+    /// [`NotSet`]: no connection, no JetStream, no permission.
+    pub async fn set_key(
+        &self,
+        bucket: &'static str,
+        key: &'static str,
+        value: Bytes,
+    ) -> Result<(), NotSet> {
+        match &self.inner.nats {
+            Some(nats) => nats.set_key(bucket, key, value).await,
+            None => Ok(()),
         }
     }
 

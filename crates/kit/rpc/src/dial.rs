@@ -3,7 +3,7 @@
 use crate::{
     identity::Identity,
     metrics as names,
-    socket::{Caller, Counted, Socket},
+    socket::{Socket, Wire},
 };
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use metrics::counter;
@@ -18,7 +18,7 @@ use tower::ServiceExt;
 type BoxError = Box<dyn Error + Send + Sync>;
 
 /// As tonic takes it.
-type Connection = TokioIo<Socket<Counted<TcpStream>>>;
+type Connection = TokioIo<Wire<Socket<TcpStream>>>;
 
 /// The way to one server.
 #[derive(Clone, Debug)]
@@ -55,13 +55,11 @@ impl Dial {
     async fn dial(self) -> Result<Connection, BoxError> {
         let (here, there) = (self.identity.name(), self.role);
         let stream = self.tcp.oneshot(self.target.clone()).await?.into_inner();
-        let stream = Counted {
-            stream,
-            sent: counter!(names::BYTES, "from" => here, "to" => there),
-            received: counter!(names::BYTES, "from" => there, "to" => here),
-        };
+        let sent = counter!(names::BYTES, "from" => here, "to" => there);
+        let received = counter!(names::BYTES, "from" => there, "to" => here);
+        let stream = Socket::counted(stream, sent, received);
         let Some(tls) = self.identity.tls() else {
-            return Ok(TokioIo::new(Socket::Plain(stream)));
+            return Ok(TokioIo::new(Wire::Left(stream)));
         };
         // For whoever passes connections on by it; what counts is the server's role.
         let host = self.target.host().unwrap_or(there).trim_matches(['[', ']']);
@@ -69,7 +67,7 @@ impl Dial {
         let name = name.or_else(|_| ServerName::try_from(there))?;
         let connector = TlsConnector::from(Arc::new(tls.client(there)?));
         let stream = connector.connect(name, stream).await.map_err(no_tls)?;
-        Ok(TokioIo::new(Socket::Tls(Box::new(stream.into()), Caller::default())))
+        Ok(TokioIo::new(Wire::Right(Box::new(stream.into()))))
     }
 }
 

@@ -2,11 +2,9 @@ use crate::{
     guard::{Access, Guarded},
     identity::Identity,
     incoming::Incoming,
-    paced::Paced,
 };
 use std::{convert::Infallible, io, time::Duration};
 use tokio::{net::TcpListener, time::sleep};
-use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tonic::{
     body::Body,
@@ -75,7 +73,7 @@ where
         let tls = identity.tls().cloned();
         // Health and reflection are for everybody who has a certificate.
         let service = Guarded::new(service, tls.is_some().then_some(access));
-        let incoming = Incoming::new(listener, tls).map(|socket| socket.map(Paced::new));
+        let incoming = Incoming::new(listener, tls);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status(S::NAME, ServingStatus::NotServing).await;
         let reflection_service = tonic_reflection::server::Builder::configure()

@@ -4,7 +4,7 @@
 use crate::{
     metrics as names,
     roles::{list, roles_of},
-    socket::{Caller, Socket},
+    socket::{Caller, Socket, Wire},
     tls::Tls,
     told::Told,
 };
@@ -39,11 +39,14 @@ const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// The first byte of TLS: a record of a handshake (RFC 8446, 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
 
+/// A connection that was taken.
+type Accepted = Socket<Wire<TcpStream>>;
+
 /// The connections of a listener, from when they can be used.
 pub struct Incoming {
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
-    handshakes: JoinSet<Option<Socket<TcpStream>>>,
+    handshakes: JoinSet<Option<Accepted>>,
     /// Those that may not be over, in the order in which they began.
     under_way: VecDeque<AbortHandle>,
     told: Arc<Told<IpAddr>>,
@@ -85,7 +88,7 @@ impl Incoming {
 }
 
 impl Stream for Incoming {
-    type Item = io::Result<Socket<TcpStream>>;
+    type Item = io::Result<Accepted>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
@@ -102,7 +105,10 @@ impl Stream for Incoming {
             // An error means that it is gone already.
             let _ = stream.set_nodelay(true);
             match &this.tls {
-                None => return Poll::Ready(Some(Ok(Socket::Plain(stream)))),
+                None => {
+                    let socket = Socket::served(Wire::Left(stream), Caller::default());
+                    return Poll::Ready(Some(Ok(socket)));
+                }
                 Some(tls) => {
                     let config = tls.server();
                     this.begin(stream, address, config);
@@ -153,7 +159,7 @@ async fn shake(
     stream: TcpStream,
     address: SocketAddr,
     config: Arc<ServerConfig>,
-) -> Result<Option<Socket<TcpStream>>, Refusal> {
+) -> Result<Option<Accepted>, Refusal> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 0 {
         return Ok(None);
@@ -168,7 +174,7 @@ async fn shake(
     let roles = certificates.first().map(roles_of).unwrap_or_default();
     debug!(peer = %address, roles = list(&roles), "caller known by its certificate");
     let caller = Caller { roles: roles.into(), address: Some(address.ip()) };
-    Ok(Some(Socket::Tls(Box::new(stream.into()), caller)))
+    Ok(Some(Socket::served(Wire::Right(Box::new(stream.into())), caller)))
 }
 
 /// Tells a client that speaks HTTP/2 without TLS why it is sent away, in its own language (RFC 9113):

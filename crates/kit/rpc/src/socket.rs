@@ -1,4 +1,5 @@
-//! The bytes of a connection: plain or encrypted, counted where a client sends them.
+//! The bytes of a connection: plain or encrypted, counted where a client sends them, read in portions
+//! where a server does.
 
 use metrics::Counter;
 use std::{
@@ -8,12 +9,20 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsStream;
+use tokio_util::either::Either;
 use tonic::transport::server::Connected;
+
+/// Bytes that a server reads without a pause: some tens of microseconds of HTTP/2. While megabytes lie
+/// in the socket, a connection would go on reading for milliseconds, in which nobody else on its
+/// thread is served.
+const READ_MAX: usize = 256 << 10;
+
+/// After how many tasks a reactor that serves connections should look at its timers and sockets
+/// (`event_interval` of tokio's builder). A task here may have read [`READ_MAX`] bytes: tokio's 61 of
+/// them would be milliseconds.
+pub const EVENT_INTERVAL: u32 = 8;
 
 /// Who calls, as its certificate says. A server has it in the extensions of each request.
 #[derive(Clone, Debug, Default)]
@@ -23,90 +32,36 @@ pub struct Caller {
     pub address: Option<IpAddr>,
 }
 
-/// A connection.
-pub enum Socket<S> {
-    Plain(S),
-    /// With who is at the other end, for a server.
-    Tls(Box<TlsStream<S>>, Caller),
+/// Plain or encrypted.
+pub type Wire<S> = Either<S, Box<TlsStream<S>>>;
+
+/// A connection: below the encryption for a client, whose bytes are those on the wire, above it for a
+/// server.
+pub struct Socket<S> {
+    stream: S,
+    /// One addition for each system call, on handles that the connection holds.
+    sent: Counter,
+    received: Counter,
+    /// After so many bytes it says "not now, ask me again".
+    read_max: usize,
+    /// Bytes read since it last had nothing to give.
+    read: usize,
+    caller: Caller,
 }
 
-impl Connected for Socket<TcpStream> {
-    type ConnectInfo = Caller;
-
-    fn connect_info(&self) -> Caller {
-        match self {
-            Self::Plain(_) => Caller::default(),
-            Self::Tls(_, caller) => caller.clone(),
-        }
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Socket<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream, _) => Pin::new(&mut **stream).poll_read(cx, buffer),
-        }
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Socket<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream, _) => Pin::new(&mut **stream).poll_write(cx, bytes),
-        }
+impl<S> Socket<S> {
+    /// A client's, what passes is counted.
+    pub fn counted(stream: S, sent: Counter, received: Counter) -> Self {
+        let (read_max, caller) = (usize::MAX, Caller::default());
+        Self { stream, sent, received, read_max, read: 0, caller }
     }
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Self::Tls(stream, _) => Pin::new(&mut **stream).poll_write_vectored(cx, slices),
-        }
+    /// A server's, of this caller. It leaves its thread to others now and then.
+    pub fn served(stream: S, caller: Caller) -> Self {
+        let (sent, received) = (Counter::noop(), Counter::noop());
+        Self { stream, sent, received, read_max: READ_MAX, read: 0, caller }
     }
 
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream, _) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream, _) => Pin::new(&mut **stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream, _) => Pin::new(&mut **stream).poll_shutdown(cx),
-        }
-    }
-}
-
-/// Counts what passes: one addition for each system call, on a handle that the connection holds.
-pub struct Counted<S> {
-    pub stream: S,
-    pub sent: Counter,
-    pub received: Counter,
-}
-
-impl<S> Counted<S> {
     fn written(&self, result: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(bytes)) = result {
             self.sent.increment(*bytes as u64);
@@ -114,24 +69,38 @@ impl<S> Counted<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+impl<S> Connected for Socket<S> {
+    type ConnectInfo = Caller;
+
+    fn connect_info(&self) -> Caller {
+        self.caller.clone()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.read >= this.read_max {
+            this.read = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
-        let result = Pin::new(&mut this.stream).poll_read(cx, buffer);
+        let polled = Pin::new(&mut this.stream).poll_read(cx, buffer);
         let bytes = buffer.filled().len() - before;
         if bytes > 0 {
             this.received.increment(bytes as u64);
         }
-        result
+        this.read = if polled.is_pending() { 0 } else { this.read.saturating_add(bytes) };
+        polled
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -170,18 +139,32 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use std::{
+        future::poll_fn,
+        sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        task::{Wake, Waker},
+    };
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt, duplex},
+        net::{TcpListener, TcpStream},
+    };
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
 
     #[tokio::test]
     async fn all_bytes_are_counted_in_their_direction() {
         let (near, mut far) = duplex(64);
         let (sent, received) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let mut counted = Counted {
-            stream: near,
-            sent: Counter::from_arc(sent.clone()),
-            received: Counter::from_arc(received.clone()),
-        };
+        let handles = [&sent, &received].map(|count| Counter::from_arc(count.clone()));
+        let [to, from] = handles;
+        let mut counted = Socket::counted(near, to, from);
         let echo = tokio::spawn(async move {
             let mut bytes = [0; 100];
             far.read_exact(&mut bytes).await.unwrap();
@@ -198,5 +181,44 @@ mod tests {
         counted.read_exact(&mut answer).await.unwrap();
         echo.await.unwrap();
         assert_eq!((sent.load(Relaxed), received.load(Relaxed)), (100, 30));
+    }
+
+    #[tokio::test]
+    async fn a_reader_pauses_after_its_share_and_goes_on_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut paced = Socket::served(listener.accept().await.unwrap().0, Caller::default());
+        let sending = tokio::spawn(async move {
+            far.write_all(&vec![7; 4 * READ_MAX]).await.unwrap();
+        });
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let (mut bytes, mut buffer) = (0, vec![0; READ_MAX / 4]);
+        let mut since_pause = 0;
+        while bytes < 4 * READ_MAX {
+            paced.stream.readable().await.unwrap();
+            let mut read = ReadBuf::new(&mut buffer);
+            let before = woken.0.load(Relaxed);
+            // Each in a poll of its own, without the runtime's budget.
+            let polled = poll_fn(|_| {
+                let mut context = Context::from_waker(&waker);
+                Poll::Ready(Pin::new(&mut paced).poll_read(&mut context, &mut read))
+            });
+            match polled.await {
+                Poll::Ready(result) => {
+                    result.unwrap();
+                    assert!(read.filled().iter().all(|byte| *byte == 7));
+                    bytes += read.filled().len();
+                    since_pause += read.filled().len();
+                    assert!(since_pause < READ_MAX + READ_MAX / 4);
+                }
+                Poll::Pending => {
+                    let full = since_pause >= READ_MAX;
+                    assert!(!full || woken.0.load(Relaxed) > before, "nobody would ask again");
+                    since_pause = 0;
+                }
+            }
+        }
+        sending.await.unwrap();
     }
 }

@@ -91,6 +91,12 @@ impl Policies {
         Ok(self)
     }
 
+    /// All of them as a text for [`Policies::with_text`], whatever it is given to.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.entries().map(|(key, value)| format!("{key}={value}")).join("\n")
+    }
+
     /// Name and value of each policy.
     #[must_use]
     pub fn entries(&self) -> [(&'static str, &dyn Display); 6] {
@@ -173,8 +179,7 @@ mod tests {
         let changed = configured.with_text("batching=none\n\tchunking=never ").unwrap();
         let want = Policies { batching: Batching::None, chunking: Chunking::Never, ..configured };
         assert_eq!(changed, want);
-        let all = want.entries().map(|(key, value)| format!("{key}={value}")).join("\n");
-        assert_eq!(Policies::default().with_text(&all), Ok(want));
+        assert_eq!(Policies::default().with_text(&want.text()), Ok(want));
         let error = configured.with_text("batching=none chunking = never").unwrap_err();
         assert_eq!(error.to_string(), "`chunking` is not of the form KEY=VALUE");
     }

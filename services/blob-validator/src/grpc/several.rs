@@ -199,6 +199,20 @@ async fn validate(
     last
 }
 
+/// What all of them say that answer, put together. What one says counts more than that another one says
+/// nothing.
+async fn together<T>(asked: Vec<Pending<T>>, add: impl Fn(T, T) -> T) -> Result<T> {
+    let mut all = Err(Error::Unavailable("there is none".to_owned()));
+    for answer in join_all(asked).await {
+        all = match (all, answer) {
+            (Ok(all), Ok(more)) => Ok(add(all, more)),
+            (Ok(all), Err(_)) => Ok(all),
+            (Err(_), answer) => answer,
+        };
+    }
+    all
+}
+
 impl BlobApi for Several {
     fn validate(&self, bundle: Arc<Bundle>, timeout: Duration) -> Pending<Verdict> {
         let key = bundle.versioned_hashes.first().copied().unwrap_or_default();
@@ -226,23 +240,12 @@ impl BlobApi for Several {
     fn get_blobs(&self, versioned_hashes: &[B256]) -> Pending<Vec<Option<Arc<StoredBlob>>>> {
         let asked: Vec<_> =
             self.reachable().iter().map(|client| client.get_blobs(versioned_hashes)).collect();
-        Box::pin(async move {
-            let mut found: Result<Vec<Option<Arc<StoredBlob>>>> =
-                Err(Error::Unavailable("there is none".to_owned()));
-            for answer in join_all(asked).await {
-                match (&mut found, answer) {
-                    (Ok(found), Ok(more)) => {
-                        for (place, blob) in found.iter_mut().zip(more) {
-                            *place = place.take().or(blob);
-                        }
-                    }
-                    // What one says counts more than that another one says nothing.
-                    (Ok(_), Err(_)) => {}
-                    (Err(_), answer) => found = answer,
-                }
+        Box::pin(together(asked, |mut found, more| {
+            for (place, blob) in found.iter_mut().zip(more) {
+                *place = place.take().or(blob);
             }
             found
-        })
+        }))
     }
 
     fn forget(&self, versioned_hashes: &[B256]) {
@@ -252,17 +255,7 @@ impl BlobApi for Several {
     /// The sums over those that answer; ready when one of them is.
     fn status(&self) -> Pending<Status> {
         let asked: Vec<_> = self.reachable().iter().map(|client| client.status()).collect();
-        Box::pin(async move {
-            let mut sum = Err(Error::Unavailable("there is none".to_owned()));
-            for answer in join_all(asked).await {
-                sum = match (sum, answer) {
-                    (Ok(sum), Ok(more)) => Ok(add(sum, more)),
-                    (Ok(sum), Err(_)) => Ok(sum),
-                    (Err(_), answer) => answer,
-                };
-            }
-            sum
-        })
+        Box::pin(together(asked, add))
     }
 }
 

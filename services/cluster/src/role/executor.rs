@@ -121,6 +121,7 @@ impl Services {
         let deps = Deps {
             storage: storage.clone(),
             proof,
+            own_proof: local.clone(),
             blobs,
             bus: process.bus().clone(),
             policies,

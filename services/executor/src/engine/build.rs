@@ -2,8 +2,11 @@
 //!
 //! There is no transaction pool yet, so a payload has no transactions: attributes and parent alone
 //! decide it. It is made when it is first asked for. Most attributes are never asked about (a
-//! consensus client gives them each slot when it takes blocks from a builder), and each payload
-//! built costs the workers the tries that they keep for the next block of the chain.
+//! consensus client gives them each slot when it takes blocks from a builder).
+//!
+//! Its root is computed by the workers of this process, never by those elsewhere: nobody would notice
+//! if one of them were wrong before the block is refused by the others of the network. Without
+//! transactions there is next to nothing to compute.
 
 use super::{Engine, payload::root};
 use crate::{
@@ -134,10 +137,11 @@ impl Engine {
         let open = Arc::new(open);
         let senders = Senders::recover(open.clone());
         let policies = self.policies.load();
-        let mut running = self.execute_streaming(&open, &senders, parent, &policies)?;
+        let proof = &self.own_proof;
+        let mut running = self.execute_streaming(proof, &open, &senders, parent, &policies)?;
         running.session.finish();
         let state_root = root(running.session);
-        self.proof.discard(open.id.hash);
+        proof.discard(open.id.hash);
         let state_root = state_root.map_err(|error| Failure::Internal(error.into()))?;
         Ok((state_root, running.executed))
     }

@@ -69,6 +69,9 @@ pub struct Deps {
     pub storage: Arc<dyn StorageApi>,
     /// multiproof-workers, or a client of it.
     pub proof: Arc<dyn ProofApi>,
+    /// Workers of this process, for roots that no header tells: those of a payload that is built. A
+    /// wrong one of `proof` is noticed by the header of its block, one of those would be handed out.
+    pub own_proof: Arc<dyn ProofApi>,
     /// blob-validator, or a client of it.
     pub blobs: Arc<dyn BlobApi>,
     /// Where chain events are published and heard.
@@ -84,6 +87,7 @@ pub struct Engine {
     chain: Arc<Chain>,
     storage: Arc<dyn StorageApi>,
     proof: Arc<dyn ProofApi>,
+    own_proof: Arc<dyn ProofApi>,
     bus: Bus,
     persisted: Subscription,
     epoch: Epoch,
@@ -105,7 +109,7 @@ impl Engine {
     /// Takes the right to write and loads what storage-writer knows.
     pub fn open(config: Config, deps: Deps) -> Result<(Self, Arc<Chain>), Error> {
         // The blobs are the RPC's business: the engine checks versioned hashes alone.
-        let Deps { storage, proof, blobs: _, bus, policies, fatal } = deps;
+        let Deps { storage, proof, own_proof, blobs: _, bus, policies, fatal } = deps;
         let persisted = bus.subscribe(CHAIN_PERSISTED);
         let epoch = storage.acquire_epoch("executor")?;
         let chain = Arc::new(Chain::open(&config, storage.clone())?);
@@ -117,6 +121,7 @@ impl Engine {
             chain: chain.clone(),
             storage,
             proof,
+            own_proof,
             bus,
             persisted,
             epoch,

@@ -23,7 +23,7 @@ use tandem_policy::Policies;
 use tandem_primitives::{B256, BlockId, StateDiff};
 use tandem_proto::{
     event::CHAIN_EXECUTED,
-    multiproof::{self, Begin, ProofSession, StateUpdate},
+    multiproof::{self, Begin, ProofApi, ProofSession, StateUpdate},
     storage,
 };
 use tandem_telemetry::BusyIntervals;
@@ -121,7 +121,7 @@ impl Engine {
     ) -> Result<(), Failure> {
         let started = Instant::now();
         self.ensure_base_below(parent.hash).map_err(Failure::Internal)?;
-        let mut running = self.execute_streaming(block, senders, parent, policies)?;
+        let mut running = self.execute_streaming(&self.proof, block, senders, parent, policies)?;
         let executed_at = Instant::now();
         histogram!(names::EXECUTION_SECONDS).record(executed_at - started);
         running.session.finish();
@@ -161,9 +161,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Executes the block on its parent's state, the changes streaming to the workers.
+    /// Executes the block on its parent's state, the changes streaming to these workers.
     pub(super) fn execute_streaming(
         &self,
+        proof: &Arc<dyn ProofApi>,
         block: &Arc<Block>,
         senders: &Senders,
         parent: BlockId,
@@ -177,10 +178,10 @@ impl Engine {
         // The workers' spans are children of the block's, not of the short one that opens them.
         let opening = info_span!("spawn_payload_processor");
         let begin = Begin::new(block.id, parent.hash);
-        let session = self.proof.begin(begin);
+        let session = proof.begin(begin);
         drop(opening);
         let mut session = session.map_err(|error| Failure::Internal(error.into()))?;
-        let advice = Advice { proof: self.proof.clone(), block: block.id.hash };
+        let advice = Advice { proof: proof.clone(), block: block.id.hash };
         advice.tell_credited(block);
         let span = info_span!(
             "payload processor",
@@ -206,7 +207,7 @@ impl Engine {
             // The workers have one block open at a time, so this one begins again.
             drop(session);
             self.set_post_states(block.id, parent, &mut executed.receipts, &executed.steps)?;
-            let again = self.proof.begin(begin);
+            let again = proof.begin(begin);
             session = again.map_err(|error| Failure::Internal(error.into()))?;
             session.update(Arc::new(StateUpdate { accounts: diff.accounts.clone() }));
         }

@@ -9,8 +9,8 @@ use tandem_proto::multiproof::{Begin, StateUpdate};
 
 impl Engine {
     /// Gives each receipt the root of the state after its transaction: for each one a block of its
-    /// own, made of all changes up to there, goes through the workers and is dropped again. Those
-    /// blocks were small, and speed is for those of today.
+    /// own, made of all changes up to there, goes through this process' workers and is dropped again.
+    /// Those blocks were small, and speed is for those of today.
     pub(super) fn set_post_states(
         &self,
         block: BlockId,
@@ -23,10 +23,10 @@ impl Engine {
             let partial = BlockId::new(block.number, keccak256(name));
             let begin = Begin::new(partial, parent.hash);
             let mut session =
-                self.proof.begin(begin).map_err(|error| Failure::Internal(error.into()))?;
+                self.own_proof.begin(begin).map_err(|error| Failure::Internal(error.into()))?;
             steps[..=index].iter().for_each(|step| session.update(step.clone()));
             let after = root(session);
-            self.proof.discard(partial.hash);
+            self.own_proof.discard(partial.hash);
             receipt.post_state = Some(after.map_err(|error| Failure::Internal(error.into()))?);
         }
         Ok(())

@@ -106,7 +106,7 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
     methods.add("engine_getClientVersionV1", move |params| {
         std::future::ready(client_version(&client, &params))
     });
-    methods.extend(policy_methods(engine.policies()));
+    methods.extend(policy_methods(engine.policies(), engine.bus()));
     methods
 }
 

@@ -3,34 +3,57 @@
 use super::error::RpcError;
 use super::methods::{Answer, Methods, Params, required, to_result};
 use serde_json::{Map, Value};
-use std::future::ready;
-use tandem_policy::{Error, LivePolicies};
+use std::{future::ready, sync::Arc};
+use tandem_bus::Bus;
+use tandem_policy::LivePolicies;
+use tandem_proto::event::{POLICIES_KEY, SETTINGS_BUCKET};
+use tokio::sync::Mutex;
 use tracing::info;
 
 /// `tandem_policies` gives all policies. `tandem_setPolicies` takes an object with some of them,
 /// sets those from the next block on and gives all: either every one is set or none is.
-pub fn policy_methods(policies: &LivePolicies) -> Methods {
+///
+/// Where other processes are on the bus, the key of the live settings is set first, which the workers
+/// follow; when that fails, nothing changes here either.
+pub fn policy_methods(policies: &LivePolicies, bus: &Bus) -> Methods {
     let mut methods = Methods::new();
     let live = policies.clone();
     methods.add("tandem_policies", move |_| ready(to_result(&live.load())));
-    let live = policies.clone();
-    methods.add("tandem_setPolicies", move |params| ready(set(&live, &params)));
+    let settings = Settings { live: policies.clone(), bus: bus.clone(), turn: Arc::default() };
+    methods.add("tandem_setPolicies", move |params| settings.clone().set(params));
     methods
 }
 
-fn set(live: &LivePolicies, params: &Params) -> Answer {
-    let (changes,) = params.decode::<(Option<Map<String, Value>>,)>()?;
-    let changes = required(changes, 0)?;
-    let all = live.update(|policies| {
-        changes.iter().try_for_each(|(key, value)| match value {
-            Value::String(text) => policies.set(key, text),
-            // Numbers as they are written; whatever else there is makes an error that names it.
-            other => policies.set(key, &other.to_string()),
-        })
-    });
-    let all = all.map_err(|error: Error| RpcError::invalid_params(error))?;
-    info!(policies = ?all, "policies set");
-    to_result(&all)
+/// The policies of this process and of those that follow the live settings.
+#[derive(Clone)]
+struct Settings {
+    live: LivePolicies,
+    bus: Bus,
+    /// Held from what a change begins with until it holds, so that of two at the same time none is
+    /// lost.
+    turn: Arc<Mutex<()>>,
+}
+
+impl Settings {
+    async fn set(self, params: Params) -> Answer {
+        let (changes,) = params.decode::<(Option<Map<String, Value>>,)>()?;
+        let changes = required(changes, 0)?;
+        let _turn = self.turn.lock().await;
+        let mut all = self.live.load();
+        for (key, value) in &changes {
+            let set = match value {
+                Value::String(text) => all.set(key, text),
+                // Numbers as they are written; whatever else there is makes an error that names it.
+                other => all.set(key, &other.to_string()),
+            };
+            set.map_err(RpcError::invalid_params)?;
+        }
+        let told = self.bus.set_key(SETTINGS_BUCKET, POLICIES_KEY, all.text().into()).await;
+        told.map_err(|error| RpcError::server(format!("policies stay as they are: {error}")))?;
+        self.live.store(all);
+        info!(policies = ?all, "policies set");
+        to_result(&all)
+    }
 }
 
 #[cfg(test)]
@@ -51,7 +74,7 @@ mod tests {
     #[tokio::test]
     async fn policies_are_read_and_some_of_them_changed() {
         let live = LivePolicies::default();
-        let methods = policy_methods(&live);
+        let methods = policy_methods(&live, &Bus::default());
         let all = call(&methods, "tandem_policies", "").await.unwrap();
         assert_eq!(all, serde_json::to_value(Policies::default()).unwrap());
         let change = r#"[{"batching":"fixed{16,500}","chunk_targets":60}]"#;
@@ -66,10 +89,31 @@ mod tests {
         assert_eq!(call(&methods, "tandem_policies", "[]").await, Ok(all));
     }
 
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn changes_at_the_same_time_are_all_kept() {
+        let live = LivePolicies::default();
+        let methods = Arc::new(policy_methods(&live, &Bus::default()));
+        let changes = [
+            r#"[{"batching":"none"}]"#,
+            r#"[{"chunking":"never"}]"#,
+            r#"[{"chunk_targets":7}]"#,
+            r#"[{"receipts_root":"at-end"}]"#,
+        ];
+        let calls = changes.map(|change| {
+            let methods = methods.clone();
+            tokio::spawn(async move { call(&methods, "tandem_setPolicies", change).await })
+        });
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        let text = "batching=none chunking=never chunk_targets=7 receipts_root=at-end";
+        assert_eq!(live.load(), Policies::default().with_text(text).unwrap());
+    }
+
     #[tokio::test]
     async fn a_wrong_change_is_named_and_changes_nothing() {
         let live = LivePolicies::default();
-        let methods = policy_methods(&live);
+        let methods = policy_methods(&live, &Bus::default());
         for (params, reason) in [
             ("[]", "missing value for required argument 0"),
             ("[null]", "missing value for required argument 0"),

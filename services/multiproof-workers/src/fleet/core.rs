@@ -238,7 +238,8 @@ impl Core {
         };
         if !moved.is_empty() {
             counter!(names::SHARDS_MOVED).increment(moved.len() as u64);
-            info!(shards = %moved, workers = ids.len(), "shards move");
+            let names: Vec<_> = ids.iter().map(WorkerId::as_str).collect();
+            info!(shards = %moved, workers = ?names, "shards move");
         }
         let mut parts = Vec::with_capacity(ids.len());
         for (worker, shards) in team.active.iter().zip(sets) {

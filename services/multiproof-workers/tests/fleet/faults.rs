@@ -171,6 +171,11 @@ fn a_slow_worker_is_worked_around_and_used_again_afterwards() {
 }
 
 #[test]
+fn a_worker_a_tenth_of_a_second_slower_is_worked_around_and_used_again_afterwards() {
+    worked_around(Network::Slow(Duration::from_millis(100)));
+}
+
+#[test]
 fn a_worker_that_is_cut_off_is_worked_around_and_used_again_afterwards() {
     worked_around(Network::Cut);
 }

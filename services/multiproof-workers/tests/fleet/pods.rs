@@ -110,7 +110,7 @@ impl Pods {
         chain: &mut Chain,
         mut made: Made,
         random: &mut crate::support::Random,
-        holds: impl Fn(&Self, B256) -> bool,
+        mut holds: impl FnMut(&Self, B256) -> bool,
     ) -> Made {
         for _ in 0..3_000 {
             if holds(self, made.block.id.hash) {

@@ -11,6 +11,7 @@ mod watch;
 
 use crate::{Message, fanout::Topic, stats::Counts};
 use async_nats::{Client, ConnectOptions, ServerAddr};
+use bytes::Bytes;
 use events::Events;
 use outbox::{Item, Outbox};
 use serde::Deserialize;
@@ -29,7 +30,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info};
 
 pub use error::Error;
-pub use watch::{Entry, VALUE_BYTES_MAX, WatchedKey};
+pub use watch::{Entry, NotSet, VALUE_BYTES_MAX, WatchedKey};
 
 /// Messages that may wait to be sent before the oldest are dropped.
 pub const OUTBOX_MESSAGES: usize = 1024;
@@ -171,6 +172,15 @@ impl Nats {
         let (task, watched) = watch::key(self.client.clone(), self.generation.clone(), bucket, key);
         self.spawn(task);
         watched
+    }
+
+    pub async fn set_key(
+        &self,
+        bucket: &'static str,
+        key: &'static str,
+        value: Bytes,
+    ) -> Result<(), NotSet> {
+        watch::set(&self.client, bucket, key, value).await
     }
 
     pub fn is_connected(&self) -> bool {

@@ -1,7 +1,8 @@
-//! One key of a key-value bucket, watched: live settings.
+//! One key of a key-value bucket, watched and set: live settings.
 
 use async_nats::{
     Client,
+    connection::State,
     jetstream::{
         self,
         kv::{self, Operation, Store},
@@ -10,7 +11,10 @@ use async_nats::{
 use bytes::Bytes;
 use futures_util::StreamExt;
 use std::{fmt::Display, time::Duration};
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 use tracing::{info, warn};
 
 /// Bytes of a value at most; a larger one is not taken in.
@@ -119,6 +123,42 @@ async fn follow(
         });
     }
     "the watch ended".to_owned()
+}
+
+/// Why a key is not set. Where the answer alone was lost, it may be set after all.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("key `{key}` of bucket `{bucket}` is not set: {reason}")]
+pub struct NotSet {
+    /// The bucket.
+    pub bucket: &'static str,
+    /// The key in it.
+    pub key: &'static str,
+    /// What went wrong.
+    pub reason: String,
+}
+
+/// Has a key hold these bytes, and waits until the server has them.
+pub async fn set(
+    client: &watch::Receiver<Option<Client>>,
+    bucket: &'static str,
+    key: &'static str,
+    value: Bytes,
+) -> Result<(), NotSet> {
+    let not_set = |reason: String| NotSet { bucket, key, reason };
+    let client = client.borrow().clone();
+    // The client would keep it until there is a connection, and set it then, long after the caller
+    // was told that it is not.
+    let connected = client.filter(|client| client.connection_state() == State::Connected);
+    let client = connected.ok_or_else(|| not_set("no connection to NATS".to_owned()))?;
+    let put = async {
+        let store = open(&client, bucket).await?;
+        store.put(key, value).await.map_err(|error| error.to_string())
+    };
+    match timeout(super::ANSWER_MAX, put).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(reason)) => Err(not_set(reason)),
+        Err(_) => Err(not_set("the server does not answer".to_owned())),
+    }
 }
 
 /// The bucket; made when it is not there, so that people can put something into it.
