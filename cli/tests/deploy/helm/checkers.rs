@@ -18,7 +18,14 @@ const KUBERNETES: [&str; 3] = ["1.27", "1.32", "1.37"];
 const GROUPS_OF_OTHERS: [&str; 2] = ["monitoring.coreos.com/", "cert-manager.io/"];
 
 /// What kube-score says is wrong and is meant so.
-const MEANT: [&str; 3] = [
+const MEANT: [&str; 7] = [
+    // How many there are is the operator's choice; one is all that peer-table and discovery can be.
+    "deployment-replicas",
+    "horizontalpodautoscaler-replicas",
+    // A claim, or a host's port, is for one pod at a time; traces in memory are gone either way.
+    "deployment-strategy",
+    // Discovery is reached from outside in the way that was chosen.
+    "service-type",
     // Of volumes and layers, which are bounded each by itself.
     "container-ephemeral-storage-request-and-limit",
     // A tag, the same as the chart's version, is pulled where it is missing.
