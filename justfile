@@ -26,6 +26,27 @@ demo *ARGS: build
 cluster *ARGS: build
     {{ target }}/release/tandem cluster {{ ARGS }}
 
+# Replay a corpus through the six processes, and say what each took of processors and memory
+sizes CORPUS="corpora/demo" *ARGS: build
+    #!/usr/bin/env bash
+    set -euo pipefail
+    tandem={{ target }}/release/tandem folder=$(mktemp -d) cluster=
+    : > "$folder/says"
+    trap '[ -z "$cluster" ] || kill "$cluster" 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
+    "$tandem" cluster --datadir "$folder/data" --genesis "{{ CORPUS }}/genesis.json.gz" \
+        --authrpc.port 0 --http.port 0 --discovery.addr 127.0.0.1 --discovery.port 0 {{ ARGS }} \
+        > "$folder/says" &
+    cluster=$!
+    until engine=$(sed -n 's/^ready: Engine API at \([^ ]*\) .*/\1/p' "$folder/says") && [ -n "$engine" ]; do
+        kill -0 "$cluster"
+        sleep 0.2
+    done
+    "$tandem" replay --engine "$engine" --jwtsecret "$folder/data/jwt.hex" "{{ CORPUS }}" >&2
+    kill "$cluster"
+    wait "$cluster"
+    cluster=
+    sed '1,/^ready:/d' "$folder/says"
+
 # Run all tests
 test *ARGS:
     cargo test --release --locked --workspace {{ ARGS }}
@@ -49,9 +70,9 @@ conformance-sample:
 images-offline: build
     deploy/images-offline {{ target }}/release/tandem
 
-# Start the stack of docker-compose.yml from those images, replay the demo corpus, take it down
+# Look into those images, start the stack of docker-compose.yml from them, replay the demo corpus, take it down
 compose-test: images-offline
-    cargo test --release --locked --workspace --test deploy -- --ignored --nocapture a_stack
+    cargo test --release --locked --workspace --test deploy -- --ignored --nocapture --test-threads 1 stack::
 
 # Check the chart: lint, render, Kubernetes' schemas, and start what it starts (helm/tandem/README.md).
 # A part of `test`; `./dev helm-check` installs more tools to check with

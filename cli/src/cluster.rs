@@ -7,6 +7,7 @@ mod nats;
 mod plan;
 mod ready;
 mod traffic;
+mod usage;
 
 use crate::{certificates, init, node};
 use anyhow::{Context, ensure};
@@ -23,6 +24,8 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     time::interval,
 };
+use traffic::Traffic;
+use usage::Usage;
 
 /// Between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(100);
@@ -95,6 +98,7 @@ async fn supervise(plan: Plan) -> anyhow::Result<ExitCode> {
     print!("{}", table(&children));
     let mut ticks = interval(LOOK);
     let mut ready = false;
+    let mut used = Usage::default();
     let code = loop {
         tokio::select! {
             _ = terminate.recv() => break ExitCode::SUCCESS,
@@ -110,10 +114,12 @@ async fn supervise(plan: Plan) -> anyhow::Result<ExitCode> {
         }
         if !ready && ready::all(&children).await {
             ready = true;
+            used = Usage::of(&children);
             println!("ready: {summary}");
         }
     };
-    print!("{}", traffic::table(&children).await);
+    let traffic = Traffic::of(&children).await;
+    print!("{}{}", traffic.table(), used.table(&children, traffic.blocks));
     println!("stopping");
     stop_all(children).await;
     Ok(code)

@@ -139,6 +139,11 @@ async fn the_demo_corpus_is_valid_where_services_know_each_other_by_certificates
     let row = row.unwrap_or_else(|| panic!("bytes a block in\n{log}"));
     let a_block: f64 = row.split_whitespace().last().unwrap().parse().unwrap();
     assert!(a_block * corpus.payloads().count() as f64 > transactions as f64, "{row}");
+    // Executing them took processor time, and memory.
+    let (_, used) = log.split_once("CPU ms a block").expect("what the processes used");
+    let mut rows = used.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row.first() == Some(&"executor")).expect("the executor");
+    assert!(row.iter().skip(1).all(|number| number.parse::<f64>().unwrap() > 0.0), "{row:?}");
     let (status, text) = Process::verify(binary(), folder.path());
     assert!(status.success(), "{status}\n{text}");
 }

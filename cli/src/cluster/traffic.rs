@@ -11,27 +11,28 @@ const VALID: &str = "tandem_executor_new_payload_seconds_count{status=\"VALID\"}
 /// Longest wait for one process.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// The table, of processes that still run; empty where there was no block. What a process counted
-/// before it was started again is not in it.
-pub async fn table(children: &[Child]) -> String {
-    let mut traffic = Traffic::default();
-    for port in children.iter().filter_map(|child| child.role.metrics) {
-        let url = format!("http://127.0.0.1:{port}/metrics");
-        // Who does not answer is left out.
-        if let Ok(text) = get_within(&url, ANSWER_MAX).await {
-            traffic.add(&String::from_utf8_lossy(&text));
-        }
-    }
-    traffic.table()
-}
-
+/// What the processes have counted, and of how many blocks.
 #[derive(Default)]
-struct Traffic {
+pub struct Traffic {
     bytes: BTreeMap<(String, String), f64>,
-    blocks: f64,
+    /// Payloads that were found valid.
+    pub blocks: f64,
 }
 
 impl Traffic {
+    /// That of processes that still run. What one counted before it was started again is not in it.
+    pub async fn of(children: &[Child]) -> Self {
+        let mut traffic = Self::default();
+        for port in children.iter().filter_map(|child| child.role.metrics) {
+            let url = format!("http://127.0.0.1:{port}/metrics");
+            // Who does not answer is left out.
+            if let Ok(text) = get_within(&url, ANSWER_MAX).await {
+                traffic.add(&String::from_utf8_lossy(&text));
+            }
+        }
+        traffic
+    }
+
     /// What one process says.
     fn add(&mut self, metrics: &str) {
         for line in metrics.lines() {
@@ -47,7 +48,8 @@ impl Traffic {
         }
     }
 
-    fn table(&self) -> String {
+    /// For people; empty where there was no block.
+    pub fn table(&self) -> String {
         if self.blocks == 0.0 || self.bytes.is_empty() {
             return String::new();
         }

@@ -4,6 +4,8 @@ use crate::{get, metrics::dashboards, skipped, succeeds};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
+    fs::File,
+    path::Path,
     process::Command,
     thread::sleep,
     time::{Duration, Instant},
@@ -15,22 +17,44 @@ const DEADLINE: Duration = Duration::from_secs(300);
 /// What the image of all services may take.
 const IMAGE_BYTES_MAX: u64 = 120_000_000;
 
+/// The image of all services, as `just images-offline` makes it.
+const IMAGE: &str = "tandem:offline";
+
+/// Whether a command succeeds.
+fn works(command: &[&str]) -> bool {
+    let output = Command::new(command[0]).args(&command[1..]).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// Whether there is a Docker daemon. A line says so if there is none.
+fn docker_answers() -> bool {
+    let answers = works(&["docker", "info"]);
+    if !answers {
+        skipped("there is no Docker daemon");
+    }
+    answers
+}
+
+/// What a command of Docker's says on standard output.
+fn docker(arguments: &[&str]) -> String {
+    let output = Command::new("docker").args(arguments).output().unwrap();
+    let said = |bytes| String::from_utf8_lossy(bytes).trim().to_owned();
+    assert!(output.status.success(), "{arguments:?}: {}", said(&output.stderr));
+    said(&output.stdout)
+}
+
 /// A stack of its own, on free ports, from the images of `just images-offline`.
 struct Stack {
     /// `docker compose`, or `docker-compose`.
     compose: Vec<&'static str>,
+    files: &'static [&'static str],
     project: String,
 }
 
 impl Stack {
     /// `None`, and a line that says so, where there is no Docker.
-    fn new() -> Option<Self> {
-        let works = |command: &[&str]| {
-            let output = Command::new(command[0]).args(&command[1..]).output();
-            output.is_ok_and(|output| output.status.success())
-        };
-        if !works(&["docker", "info"]) {
-            skipped("there is no Docker daemon");
+    fn new(files: &'static [&'static str]) -> Option<Self> {
+        if !docker_answers() {
             return None;
         }
         let compose = [vec!["docker", "compose"], vec!["docker-compose"]];
@@ -40,7 +64,8 @@ impl Stack {
             skipped("docker compose is not installed");
             return None;
         };
-        Some(Self { compose, project: format!("tandem-test-{}", std::process::id()) })
+        let project = format!("tandem-test-{}-{}", std::process::id(), files.len());
+        Some(Self { compose, files, project })
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -48,9 +73,10 @@ impl Stack {
         command
             .args(&self.compose[1..])
             .args(["--project-name", &self.project])
+            .args(self.files.iter().flat_map(|file| ["--file", file]))
             .args(arguments)
             .current_dir(repository())
-            .env("TANDEM_IMAGE", "tandem:offline")
+            .env("TANDEM_IMAGE", IMAGE)
             .env("NATS_IMAGE", "tandem-nats:offline")
             .env("PROMETHEUS_IMAGE", "tandem-prometheus:offline");
         // An empty port is a free one.
@@ -124,14 +150,75 @@ impl Drop for Stack {
     }
 }
 
+/// A container that never starts: its files are looked at.
+struct Files(String);
+
+impl Files {
+    fn of(image: &str) -> Self {
+        Self(docker(&["create", "--network", "none", image]))
+    }
+
+    /// Everything in it, as a tar file.
+    fn export(&self, to: &Path) {
+        let mut command = Command::new("docker");
+        let file = File::create(to).unwrap();
+        assert!(command.args(["export", &self.0]).stdout(file).status().unwrap().success());
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = Command::new("docker").args(["rm", &self.0]).output();
+    }
+}
+
+#[test]
+#[ignore = "needs Docker and the images of `just images-offline`: just compose-test"]
+fn the_image_is_small_says_what_it_is_and_has_no_shell() {
+    if !docker_answers() {
+        return;
+    }
+    let inspected: Value = serde_json::from_str(&docker(&["image", "inspect", IMAGE])).unwrap();
+    let (size, config) = (inspected[0]["Size"].as_u64().unwrap(), &inspected[0]["Config"]);
+    eprintln!("the image takes {size} bytes");
+    assert!(size < IMAGE_BYTES_MAX, "the image takes {size} bytes");
+    assert_eq!(config["User"], "65532:65532");
+
+    // With no rights, no network and nothing to write to, it still says what it is.
+    let run = ["run", "--rm", "--read-only", "--cap-drop", "ALL", "--network", "none"];
+    let said = docker(&[&run[..], &[IMAGE, "--version"]].concat());
+    let version = env!("CARGO_PKG_VERSION");
+    let build = said.strip_prefix(&format!("tandem {version} (")).expect("the version");
+    let (commit, profile) = build.trim_end_matches(')').split_once(", ").expect("commit, profile");
+    assert_eq!(profile, "release", "{said}");
+    let label = |name: &str| config["Labels"][format!("org.opencontainers.image.{name}")].clone();
+    assert_eq!(label("version"), version);
+    let revision = label("revision");
+    assert!(revision.as_str().unwrap().starts_with(commit), "{revision} of {said}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let all = folder.path().join("all.tar");
+    Files::of(IMAGE).export(&all);
+    let names = succeeds(Command::new("tar").arg("--list").arg("--file").arg(&all));
+    let is_shell = |name: &&str| {
+        let name = name.rsplit('/').next().unwrap();
+        ["sh", "ash", "bash", "dash", "busybox"].contains(&name)
+    };
+    assert_eq!(names.lines().find(is_shell), None);
+    assert!(names.lines().any(|name| name == "usr/local/bin/tandem"), "{names}");
+    let mut bill = Command::new("tar");
+    bill.arg("--extract").arg("--to-stdout").arg("--file").arg(&all);
+    let bill = succeeds(bill.arg("usr/share/doc/tandem/sbom.cdx.json"));
+    let bill: Value = serde_json::from_str(&bill).unwrap();
+    assert_eq!(bill["metadata"]["component"]["version"], version);
+    let parts = bill["components"].as_array().unwrap();
+    assert!(parts.iter().any(|part| part["name"] == "librocksdb-sys"), "{} parts", parts.len());
+}
+
 #[test]
 #[ignore = "needs Docker and the images of `just images-offline`: just compose-test"]
 fn a_stack_replays_the_demo_corpus_scales_and_survives_a_kill() {
-    let Some(stack) = Stack::new() else { return };
-    let size = ["image", "inspect", "--format", "{{.Size}}", "tandem:offline"];
-    let size: u64 = succeeds(Command::new("docker").args(size)).trim().parse().unwrap();
-    assert!(size < IMAGE_BYTES_MAX, "the image takes {size} bytes");
-
+    let Some(stack) = Stack::new(&["docker-compose.yml"]) else { return };
     let up = ["--profile", "dashboards", "up", "--detach", "--no-build", "--scale"];
     let services = |workers| {
         let prometheus_without_grafana = ["executor", "multiproof-workers", "discovery", "nats"];
@@ -152,6 +239,17 @@ fn a_stack_replays_the_demo_corpus_scales_and_survives_a_kill() {
     stack.run(&["kill", "--signal", "KILL", "executor"]);
     stack.run(&services("multiproof-workers=4"));
     stack.wait_until_healthy(4);
+    let replay = stack.run(&["run", "--rm", "replay"]);
+    assert!(replay.contains("64 blocks VALID"), "{replay}");
+}
+
+#[test]
+#[ignore = "needs Docker and the images of `just images-offline`: just compose-test"]
+fn a_stack_with_certificates_replays_the_demo_corpus() {
+    let files = &["docker-compose.yml", "deploy/compose.tls.yml"];
+    let Some(stack) = Stack::new(files) else { return };
+    stack.run(&["up", "--detach", "--no-build", "--scale", "multiproof-workers=2"]);
+    stack.wait_until_healthy(2);
     let replay = stack.run(&["run", "--rm", "replay"]);
     assert!(replay.contains("64 blocks VALID"), "{replay}");
 }

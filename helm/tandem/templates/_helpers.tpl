@@ -93,6 +93,18 @@ http://{{ include "tandem.fullname" . }}-jaeger:4317
 {{- end -}}
 {{- end -}}
 
+{{/* Ports of a network policy: those given, else those in addresses, else the usual one:
+(dict "given" LIST "urls" TEXT "usual" NUMBER). */}}
+{{- define "tandem.portsOf" -}}
+{{- $ports := .given | default list -}}
+{{- if not $ports -}}
+{{- range regexFindAll ":[0-9]+([/,]|$)" .urls -1 }}{{- $ports = append $ports (regexFind "[0-9]+" .) }}{{- end }}
+{{- end -}}
+{{- $rules := list -}}
+{{- range $ports | default (list .usual) | uniq }}{{- $rules = append $rules (dict "port" (int .)) }}{{- end -}}
+{{- toYaml $rules -}}
+{{- end -}}
+
 {{/* The settings of docs/configuration.md as TOML: (dict "path" LIST "table" MAP). Numbers and texts are
 written as JSON, of which they are a part that TOML reads the same way. */}}
 {{- define "tandem.toml" -}}
@@ -113,4 +125,27 @@ written as JSON, of which they are a part that TOML reads the same way. */}}
 
 {{- define "tandem.settings" -}}
 {{ include "tandem.toml" (dict "path" list "table" .Values.config) | trim }}
+{{- end -}}
+
+{{/* The ConfigMap with the payloads that `helm test` sends; nothing where there are none of this chain. */}}
+{{- define "tandem.testCorpus" -}}
+{{- if .Values.test.corpus.configMap -}}
+{{ .Values.test.corpus.configMap }}
+{{- else if eq .Values.genesis.source "dev" -}}
+{{ include "tandem.fullname" . }}-test
+{{- end -}}
+{{- end -}}
+
+{{/* Whom `helm test` asks, and on which ports: the executor where there are payloads to send, else
+every service that runs. */}}
+{{- define "tandem.testCalls" -}}
+{{- if include "tandem.testCorpus" . -}}
+executor: [metrics, engine]
+{{- else -}}
+{{- range $name, $role := include "tandem.roles" . | fromYaml }}
+{{- if include "tandem.runs" (dict "root" $ "name" $name) }}
+{{ $name }}: [metrics]
+{{- end }}
+{{- end }}
+{{- end -}}
 {{- end -}}

@@ -54,6 +54,11 @@ impl Local {
         local
     }
 
+    /// Puts a ConfigMap or Secret in the place of the manifests' one.
+    pub fn give(&mut self, name: &str, files: Files) {
+        self.given.insert(name.to_owned(), files);
+    }
+
     /// Where all files are.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -155,10 +160,12 @@ impl Local {
     }
 
     fn server_config(&self, pod: &str, ip: Ipv4Addr, contents: &[u8]) -> Vec<u8> {
-        let data = self.folder().join(pod).join("data");
+        let folder = |name: &str| self.folder().join(pod).join(name);
         let contents = String::from_utf8(contents.to_vec()).unwrap();
         let contents = contents.replace("0.0.0.0", &ip.to_string());
-        contents.replace("\"/data\"", &format!("{data:?}")).into_bytes()
+        let contents = contents.replace("\"/data\"", &format!("{:?}", folder("data")));
+        let config = format!("\"{}/", folder("config").display());
+        contents.replace("\"/etc/nats/", &config).into_bytes()
     }
 }
 

@@ -11,6 +11,7 @@ mod pods;
 mod readme;
 mod refusals;
 mod rules;
+mod sizes;
 mod start;
 mod traffic;
 

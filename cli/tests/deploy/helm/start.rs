@@ -6,9 +6,16 @@ use super::{
     pods::{Pod, Programs, run_to_end},
     template,
 };
-use crate::skipped;
+use crate::{program, skipped, succeeds, tandem};
 use flate2::read::MultiGzDecoder;
-use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::Read,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    process::Command,
+};
 use tandem_bus_tests::nats_server;
 use tandem_cluster_tests::{Corpus, Process, repository};
 
@@ -31,15 +38,9 @@ fn demo() -> BTreeMap<String, Files> {
     ])
 }
 
-#[test]
-fn the_commands_of_the_chart_become_ready_and_find_the_demo_corpus_valid() {
-    let Some(nats_server) = nats_server() else { return skipped("no nats-server") };
+/// Starts every container, waits for its probes, sends the payloads of `helm test`, and ends it.
+fn becomes_ready_and_finds_the_demo_corpus_valid(local: &Local, nats_server: PathBuf) {
     let programs = Programs { tandem: env!("CARGO_BIN_EXE_tandem").into(), nats_server };
-    let text = match helm() {
-        Some(helm) => template(&helm, "minimal", &[]).unwrap(),
-        None => golden::kept("minimal"),
-    };
-    let local = Local::new(Objects::parse(&text), demo());
     // Callers first: nobody has to be there before anybody else.
     let mut order = SERVICES;
     order.sort_by_key(|name| ["discovery", "executor", "multiproof-workers"].contains(name));
@@ -49,7 +50,7 @@ fn the_commands_of_the_chart_become_ready_and_find_the_demo_corpus_valid() {
         let workload = local.objects.workload(component);
         let replicas = workload.object["spec"]["replicas"].as_u64().unwrap();
         for index in 0..replicas as usize {
-            let pod = Pod::start(&local, &programs, workload, index);
+            let pod = Pod::start(local, &programs, workload, index);
             pods.push(pod.expect("a program for the image"));
         }
     }
@@ -60,7 +61,7 @@ fn the_commands_of_the_chart_become_ready_and_find_the_demo_corpus_valid() {
         pod.becomes("readinessProbe");
         assert!(pod.probe("livenessProbe"), "{} is ready and not alive", pod.name);
     }
-    let said = run_to_end(&local, &programs, local.objects.workload("test"));
+    let said = run_to_end(local, &programs, local.objects.workload("test"));
     assert!(said.contains("64 blocks VALID"), "{said}");
 
     // The workers took part: they were heard of by the addresses that their pods announce.
@@ -84,4 +85,60 @@ fn the_commands_of_the_chart_become_ready_and_find_the_demo_corpus_valid() {
     let data = local.folder().join("tandem-storage-writer-0");
     let (status, text) = Process::verify(Path::new(env!("CARGO_BIN_EXE_tandem")), &data);
     assert!(status.success(), "{status}\n{text}");
+}
+
+#[test]
+fn the_commands_of_the_chart_become_ready_and_find_the_demo_corpus_valid() {
+    let Some(nats_server) = nats_server() else { return skipped("no nats-server") };
+    let text = match helm() {
+        Some(helm) => template(&helm, "minimal", &[]).unwrap(),
+        None => golden::kept("minimal"),
+    };
+    let local = Local::new(Objects::parse(&text), demo());
+    becomes_ready_and_finds_the_demo_corpus_valid(&local, nats_server);
+}
+
+/// The secret of a NATS server, signed by the authority in a folder of `tandem certificates`. Clients look
+/// at its address, which no certificate of theirs has.
+fn server_certificate(openssl: &Path, authority: &Path, ip: Ipv4Addr) -> Files {
+    let folder = authority.join("nats");
+    fs::create_dir(&folder).unwrap();
+    let extensions = format!("subjectAltName=IP:{ip}\nextendedKeyUsage=serverAuth,clientAuth\n");
+    fs::write(folder.join("extensions"), extensions).unwrap();
+    fs::copy(authority.join("ca.crt"), folder.join("ca.crt")).unwrap();
+    for line in [
+        "req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=nats \
+         -keyout tls.key -out request",
+        "x509 -req -in request -CA ca.crt -CAkey ../ca.key -CAcreateserial -days 1 \
+         -extfile extensions -out tls.crt",
+    ] {
+        let mut command = Command::new(openssl);
+        succeeds(command.args(line.split_whitespace()).current_dir(&folder));
+    }
+    secret(&folder)
+}
+
+/// What a Secret with a certificate holds.
+fn secret(folder: &Path) -> Files {
+    let file = |name: &str| (name.to_owned(), fs::read(folder.join(name)).unwrap());
+    Files::from(["ca.crt", "tls.crt", "tls.key"].map(file))
+}
+
+#[test]
+fn so_do_those_of_a_chart_with_certificates_and_settings() {
+    let Some(nats_server) = nats_server() else { return skipped("no nats-server") };
+    let Some(helm) = helm() else { return };
+    let Some(openssl) = program("openssl") else { return skipped("openssl is not installed") };
+    let text = template(&helm, "tls", &["config.executor.prewarm_threads=1"]).unwrap();
+    let mut local = Local::new(Objects::parse(&text), demo());
+    let made = tempfile::tempdir().unwrap();
+    succeeds(tandem().arg("certificates").arg(made.path()));
+    for component in SERVICES {
+        let arguments = &local.objects.workload(component).spec()["containers"][0]["args"];
+        let role = made.path().join(arguments[0].as_str().unwrap());
+        local.give(&format!("{component}-tls"), secret(&role));
+    }
+    let nats = server_certificate(&openssl, made.path(), local.first("nats"));
+    local.give("nats-tls", nats);
+    becomes_ready_and_finds_the_demo_corpus_valid(&local, nats_server);
 }

@@ -1,6 +1,6 @@
 //! Network policies: the edges of the design and no others, and none that a service needs is missing.
 
-use super::{Objects, SERVICES, list, rendered, selects, text};
+use super::{Objects, SERVICES, helm, list, rendered, selects, template, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -70,42 +70,48 @@ fn pods_reach_whom_the_design_has_them_call_and_nobody_else() {
                 SERVICES.iter().filter(|name| there.contains(*name) && there.contains(hub));
             want.extend(services.map(|name| ((*name).to_owned(), hub.to_owned(), port)));
         }
-        assert_eq!(allowed(&objects, "egress"), want, "{case}: what pods may call");
-        let mut served = allowed(&objects, "ingress");
-        // The pod of `helm test` is under no policy of its own.
-        let tests = [("test", "executor", 8551), ("test", "executor", 9100)];
-        for (from, to, port) in tests {
-            let edge = (from.to_owned(), to.to_owned(), port);
-            assert!(served.remove(&edge), "{case}: {edge:?}");
+        // `helm test` sends payloads where it has any; else it asks all of them whether they are ready.
+        let sends = objects.workloads().any(|it| it.name().ends_with("-test-payloads"));
+        let asked: Vec<_> = match sends {
+            true => vec![("executor", 8551), ("executor", 9100)],
+            false => SERVICES.into_iter().map(|name| (name, 9100)).collect(),
+        };
+        let asked = asked.into_iter().filter(|(to, _)| there.contains(to));
+        want.extend(asked.map(|(to, port)| ("test".to_owned(), to.to_owned(), port)));
+        for side in ["egress", "ingress"] {
+            assert_eq!(allowed(&objects, side), want, "{case}: {side}");
         }
-        assert_eq!(served, want, "{case}: who may call");
     }
 }
 
-/// An address in the environment of a service that its policy does not let it reach would hang.
+/// An address in the environment or on the command line of a container that the policies do not let
+/// it reach would hang.
 #[test]
-fn policies_allow_every_address_that_a_service_is_told() {
+fn policies_allow_every_address_that_a_container_is_told() {
     for (case, objects) in rendered() {
         let edges = allowed(&objects, "egress");
-        for workload in objects.workloads().filter(|workload| workload.is_ours()) {
-            for variable in list(&workload.spec()["containers"][0]["env"]) {
-                let Some(value) = variable["value"].as_str() else { continue };
+        let mut told = 0;
+        for workload in objects.workloads() {
+            let words = workload.containers().flat_map(|container| {
+                let values = list(&container["env"]).filter_map(|it| it["value"].as_str());
+                list(&container["args"]).map(text).chain(values)
+            });
+            for word in words {
                 for service in objects.of_kind("Service") {
                     let name = text(&service["metadata"]["name"]);
-                    let Some((_, port)) = value.split_once(&format!("://{name}:")) else {
+                    let Some((_, rest)) = word.split_once(&format!("://{name}:")) else {
                         continue;
                     };
+                    let port = rest.split('/').next().unwrap().parse().unwrap();
                     let selector = &service["spec"]["selector"];
                     let to = objects.workloads().find(|it| selects(selector, it.labels())).unwrap();
-                    let edge = (
-                        workload.component().to_owned(),
-                        to.component().to_owned(),
-                        port.parse().unwrap(),
-                    );
+                    let edge = (workload.component().to_owned(), to.component().to_owned(), port);
                     assert!(edges.contains(&edge), "{case}: {edge:?} in {edges:?}");
+                    told += 1;
                 }
             }
         }
+        assert!(told > 5, "{case}: {told} addresses");
     }
 }
 
@@ -125,5 +131,48 @@ fn only_the_port_of_peers_is_open_to_everybody() {
             let inside = kind.is_null() || kind == "ClusterIP";
             assert!(inside || text(name).ends_with("discovery-udp"), "{case}: {name} is {kind}");
         }
+    }
+}
+
+/// Of what is not the chart's own too.
+#[test]
+fn every_way_out_is_one_of_few_ports() {
+    for (case, objects) in rendered() {
+        for policy in objects.of_kind("NetworkPolicy") {
+            let name = &policy["metadata"]["name"];
+            for rule in list(&policy["spec"]["egress"]) {
+                assert!(list(&rule["ports"]).count() > 0, "{case}: {name} leads anywhere: {rule}");
+                assert!(list(&rule["to"]).count() > 0, "{case}: {name} leads to anybody: {rule}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_ports_of_what_is_elsewhere_are_those_of_its_addresses() {
+    let Some(helm) = helm() else { return };
+    let ports_of = |component: &str, set: &[&str]| -> BTreeSet<u64> {
+        let text = template(&helm, "external", set).unwrap();
+        let objects = Objects::parse(&text);
+        let name = format!("tandem-{component}");
+        let policy = objects.get("NetworkPolicy", &name).unwrap();
+        let rules = list(&policy["spec"]["egress"]);
+        let ports = rules.flat_map(|rule| list(&rule["ports"]));
+        ports.map(|port| port["port"].as_u64().unwrap()).collect()
+    };
+    let ports = |set: &[&str]| ports_of("blob-validator", set);
+    assert_eq!(ports(&[]), BTreeSet::from([53, 4222, 4317]));
+    let several =
+        ["nats.url=nats://a:5222\\,nats://[fd00::12]:6222", "tracing.endpoint=http://c:9"];
+    assert_eq!(ports(&several), BTreeSet::from([53, 5222, 6222, 9]));
+    let without = ["nats.url=nats://a", "tracing.endpoint=http://c/x"];
+    assert_eq!(ports(&without), BTreeSet::from([53, 4222, 4317]));
+    let given = ["networkPolicies.natsPorts={14222}", "networkPolicies.tracesPorts={14317}"];
+    assert_eq!(ports(&given), BTreeSet::from([53, 14222, 14317]));
+    let digest = format!("genesis.url.sha256={}", "0".repeat(64));
+    for (address, own) in [("https://c/g.json", 443), ("http://c:8080/g.json", 8080)] {
+        let address = format!("genesis.url.address={address}");
+        let found = ports_of("storage-writer", &["genesis.source=url", &address, &digest]);
+        assert_eq!(found, BTreeSet::from([53, 80, own, 4222, 4317]), "{address}");
     }
 }
