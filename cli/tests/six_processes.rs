@@ -194,7 +194,10 @@ async fn policies_set_at_the_executor_hold_in_the_workers_processes() {
     const WORKERS: [&str; 2] = ["multiproof-worker-1", "multiproof-worker-2"];
     let Some(mut nats) = NatsServer::start() else { return };
     let (corpus, folder, url) = (Corpus::demo(), TempDir::new().unwrap(), nats.url());
-    let more = ["--nats", &url, "--workers", "2"];
+    let file = folder.path().join("tandem.toml");
+    // So that chunks of a few keys are made here, too.
+    fs::write(&file, "[multiproof_workers]\nremote_chunk_targets_min = 1\n").unwrap();
+    let more = ["--nats", &url, "--workers", "2", "--config", file.to_str().unwrap()];
     let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &more);
     let mut engine = six.endpoints.engine();
     let mut blocks = corpus.payloads();
