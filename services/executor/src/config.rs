@@ -16,9 +16,6 @@ pub struct Config {
     /// Threads that execute transactions ahead of their turn, beside the engine's. 0 turns that
     /// off. A quarter to half of the cores is sensible.
     pub prewarm_threads: usize,
-    /// The same where storage-writer is another process: most of them wait for what they read, and
-    /// what they wait for at the same time is read together.
-    pub remote_prewarm_threads: usize,
     /// Whether slots that calls are likely to read are read before they execute, together. In one
     /// process with storage-writer reading is not dear enough for that.
     pub predict_reads: bool,
@@ -54,7 +51,6 @@ impl Default for Config {
             persist_depth: 16,
             side_chain_blocks: 256,
             prewarm_threads: default_threads(),
-            remote_prewarm_threads: 4,
             predict_reads: false,
             remote_predict_reads: true,
             cache_accounts: 500_000,
@@ -75,10 +71,6 @@ impl Config {
     /// The settings where storage-writer is another process.
     #[must_use]
     pub fn remote(&self) -> Self {
-        Self {
-            prewarm_threads: self.remote_prewarm_threads,
-            predict_reads: self.remote_predict_reads,
-            ..self.clone()
-        }
+        Self { predict_reads: self.remote_predict_reads, ..self.clone() }
     }
 }

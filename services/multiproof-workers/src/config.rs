@@ -36,7 +36,7 @@ impl Default for Config {
             threads: (cores / 2).clamp(1, 16),
             proof_threads: (cores / 2).clamp(1, 32),
             chunk_targets_min: 1,
-            remote_chunk_targets_min: 128,
+            remote_chunk_targets_min: 1024,
             mailbox_capacity: 1024,
             trie_bytes_max: 1 << 30,
             verify_nodes: true,
