@@ -20,8 +20,8 @@ use tonic::transport::server::Connected;
 const READ_MAX: usize = 256 << 10;
 
 /// After how many tasks a reactor that serves connections should look at its timers and sockets
-/// (`event_interval` of tokio's builder). A task here may have read [`READ_MAX`] bytes: tokio's 61 of
-/// them would be milliseconds.
+/// (`event_interval` of tokio's builder). A task here may have read 256 KiB: tokio's 61 of them would
+/// be milliseconds.
 pub const EVENT_INTERVAL: u32 = 8;
 
 /// Who calls, as its certificate says. A server has it in the extensions of each request.
