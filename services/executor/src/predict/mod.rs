@@ -79,10 +79,10 @@ impl Predictor {
     /// What a transaction of this sender will read; nothing where its function was not seen before.
     pub fn predict(&self, transaction: &Transaction, sender: Address) -> Keys {
         let mut keys = Keys::default();
-        let Some((callee, selector, call)) = call(transaction, sender) else { return keys };
+        let Some((callee, selector, arguments)) = function(transaction) else { return keys };
         let known = |callee| self.functions.get(&(callee, selector));
         if let Some(pattern) = known(Some(callee)).or_else(|| known(None)) {
-            pattern.lock().predict(&call, &mut keys);
+            pattern.lock().predict(&Call::new(sender, callee, arguments), &mut keys);
         }
         keys
     }
@@ -92,13 +92,13 @@ impl Predictor {
         if reads.slots.is_empty() {
             return;
         }
-        let Some((callee, selector, call)) = call(transaction, sender) else { return };
+        let Some((callee, selector, arguments)) = function(transaction) else { return };
         let may_search = || {
             let left = |left: u32| left.checked_sub(1);
             self.searches.fetch_update(Relaxed, Relaxed, left).is_ok()
         };
-        let learn = |callee| {
-            let function = (callee, selector);
+        let learn = |of| {
+            let function = (of, selector);
             let known = self.functions.get(&function);
             let is_new = known.is_none();
             let pattern = known.unwrap_or_else(|| {
@@ -107,8 +107,10 @@ impl Predictor {
                 pattern
             });
             // Else somebody learns from another call of the same function.
-            if let Some(mut pattern) = pattern.try_lock() {
-                pattern.learn(&call, reads, may_search);
+            if let Some(mut pattern) = pattern.try_lock()
+                && pattern.is_due()
+            {
+                pattern.learn(&Call::new(sender, callee, arguments), reads, may_search);
             }
             is_new
         };
@@ -118,14 +120,19 @@ impl Predictor {
     }
 }
 
-/// `None` for what is no call of a function.
-fn call(transaction: &Transaction, sender: Address) -> Option<(Address, [u8; 4], Call)> {
-    let callee = transaction.to()?;
+/// What a transaction calls, and with which arguments; `None` for what is no call of a function.
+fn function(transaction: &Transaction) -> Option<(Address, [u8; 4], &[u8])> {
     let (selector, arguments) = transaction.input().split_first_chunk::<4>()?;
-    let words = |bytes: &[u8]| {
-        let words = bytes.as_chunks::<32>().0.iter().take(WORDS_MAX);
-        words.map(|word| U256::from_be_bytes(*word)).collect()
-    };
-    let (words, inner) = (words(arguments), words(arguments.get(4..).unwrap_or_default()));
-    Some((callee, *selector, Call { sender, callee, words, inner }))
+    Some((transaction.to()?, *selector, arguments))
+}
+
+impl Call {
+    fn new(sender: Address, callee: Address, arguments: &[u8]) -> Self {
+        let words = |bytes: &[u8]| {
+            let words = bytes.as_chunks::<32>().0.iter().take(WORDS_MAX);
+            words.map(|word| U256::from_be_bytes(*word)).collect()
+        };
+        let inner = words(arguments.get(4..).unwrap_or_default());
+        Self { sender, callee, words: words(arguments), inner }
+    }
 }

@@ -88,12 +88,14 @@ impl Pattern {
         }
     }
 
+    /// Counts a call, and says whether to learn from it.
+    pub fn is_due(&mut self) -> bool {
+        self.calls = self.calls.saturating_add(1);
+        self.calls <= FIRST || self.calls.is_multiple_of(LATER_EVERY)
+    }
+
     /// Looks for rules for what a call read and was not predicted, if `may_search`.
     pub fn learn(&mut self, call: &Call, reads: &Reads, may_search: impl FnOnce() -> bool) {
-        self.calls = self.calls.saturating_add(1);
-        if self.calls > FIRST && !self.calls.is_multiple_of(LATER_EVERY) {
-            return;
-        }
         let mut keys = Keys::default();
         self.predict(call, &mut keys);
         let foretold: HashSet<(Address, U256)> = keys.slots.into_iter().collect();

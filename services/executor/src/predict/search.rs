@@ -5,7 +5,6 @@ use super::{
     pattern::{Order, Part, Place},
 };
 use alloy_primitives::map::HashMap;
-use std::collections::hash_map::Entry;
 use tandem_primitives::{Address, U256};
 
 /// Slots at which mappings are looked for: those of the first variables.
@@ -60,18 +59,14 @@ pub fn places(
         .iter()
         .map(|&(account, slot)| ((account, slot), variable(&slot).then_some(Place::Slot(slot))))
         .collect();
-    let parts = parts(call, accounts);
-    let mut hashes = HashMap::default();
-    for round in [Depth::Mapping, Depth::Nested] {
-        if found.iter().all(|(_, place)| place.is_some()) {
-            break;
-        }
-        hashes = round.hashes(&parts, &hashes);
-        for ((_, slot), place) in found.iter_mut().filter(|(_, place)| place.is_none()) {
-            *place = (0..OFFSETS).find_map(|offset| {
-                let begin = slot.checked_sub(U256::from(offset))?;
-                hashes.get(&begin).map(|found: &Hashed| found.place(offset))
-            });
+    let is_missing = |found: &[(_, Option<Place>)]| found.iter().any(|(_, place)| place.is_none());
+    if is_missing(&found) {
+        let parts = parts(call, accounts);
+        let mappings = mappings(&parts);
+        explain(&mut found, &mappings);
+        // The dear part: a hash for each pair of keys.
+        if is_missing(&found) {
+            explain(&mut found, &nested(&parts, &mappings));
         }
     }
     found
@@ -99,13 +94,6 @@ fn parts(call: &Call, accounts: &[Address]) -> Vec<(Part, U256)> {
     parts
 }
 
-/// How many keys are hashed.
-#[derive(Clone, Copy)]
-enum Depth {
-    Mapping,
-    Nested,
-}
-
 /// What a hash is made of.
 #[derive(Clone, Copy)]
 struct Hashed {
@@ -125,41 +113,40 @@ impl Hashed {
     }
 }
 
-impl Depth {
-    /// All hashes of this depth by what they are made of; `above` are those of one key less.
-    fn hashes(
-        self,
-        parts: &[(Part, U256)],
-        above: &HashMap<U256, Hashed>,
-    ) -> HashMap<U256, Hashed> {
-        let mut hashes = HashMap::default();
-        let mut add = |hash: U256, hashed: Hashed| {
-            if let Entry::Vacant(vacant) = hashes.entry(hash) {
-                vacant.insert(hashed);
-            }
-        };
-        match self {
-            Self::Mapping => {
-                for &(key, value) in parts {
-                    for slot in 0..SLOTS {
-                        for order in [Order::KeyFirst, Order::SlotFirst] {
-                            let hash = order.hash(U256::from(slot), value);
-                            add(hash, Hashed { slot, order, key, second: None });
-                        }
-                    }
-                }
-            }
-            Self::Nested => {
-                // Two lists as keys would be as many slots as their product.
-                let list = |part| part == Part::EachInner;
-                for (inner, hashed) in above.iter().filter(|(_, hashed)| !list(hashed.key)) {
-                    for &(second, value) in parts.iter().filter(|(part, _)| !list(*part)) {
-                        let hash = hashed.order.hash(*inner, value);
-                        add(hash, Hashed { second: Some(second), ..*hashed });
-                    }
-                }
+/// The hashes of each part in a mapping at each slot.
+fn mappings(parts: &[(Part, U256)]) -> HashMap<U256, Hashed> {
+    let mut hashes = HashMap::default();
+    for &(key, value) in parts {
+        for slot in 0..SLOTS {
+            for order in [Order::KeyFirst, Order::SlotFirst] {
+                let hash = order.hash(U256::from(slot), value);
+                hashes.entry(hash).or_insert(Hashed { slot, order, key, second: None });
             }
         }
-        hashes
+    }
+    hashes
+}
+
+/// The hashes of each part in a mapping within one of those.
+fn nested(parts: &[(Part, U256)], mappings: &HashMap<U256, Hashed>) -> HashMap<U256, Hashed> {
+    // Two lists as keys would be as many slots as their product.
+    let list = |part| part == Part::EachInner;
+    let mut hashes = HashMap::default();
+    for (inner, hashed) in mappings.iter().filter(|(_, hashed)| !list(hashed.key)) {
+        for &(second, value) in parts.iter().filter(|(part, _)| !list(*part)) {
+            let hash = hashed.order.hash(*inner, value);
+            hashes.entry(hash).or_insert(Hashed { second: Some(second), ..*hashed });
+        }
+    }
+    hashes
+}
+
+/// Gives the slots that have none yet a place, where one of the hashes is one.
+fn explain(found: &mut [((Address, U256), Option<Place>)], hashes: &HashMap<U256, Hashed>) {
+    for ((_, slot), place) in found.iter_mut().filter(|(_, place)| place.is_none()) {
+        *place = (0..OFFSETS).find_map(|offset| {
+            let begin = slot.checked_sub(U256::from(offset))?;
+            hashes.get(&begin).map(|found| found.place(offset))
+        });
     }
 }
