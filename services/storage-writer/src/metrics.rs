@@ -1,6 +1,7 @@
 //! What storage-writer measures. Times are in seconds.
 
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
+use tandem_store::Usage;
 
 /// Histogram: from a commit's call to its record in the log.
 pub const COMMIT_SECONDS: &str = "tandem_storage_writer_commit_seconds";
@@ -22,6 +23,26 @@ pub const PENDING_BLOCKS: &str = "tandem_storage_writer_pending_blocks";
 pub const TRIE_DIFFS_RECOMPUTED: &str = "tandem_storage_writer_trie_diffs_recomputed_total";
 /// Counter: trie diffs that were handed over and did not fit their block.
 pub const TRIE_DIFFS_REFUSED: &str = "tandem_storage_writer_trie_diffs_refused_total";
+
+/// Gauge: bytes of the database's files, by table.
+pub const FILE_BYTES: &str = "tandem_storage_writer_database_file_bytes";
+/// Gauge: bytes of what the database has not yet written to files.
+pub const MEMTABLE_BYTES: &str = "tandem_storage_writer_database_memtable_bytes";
+/// Gauge: bytes in the database's block cache.
+pub const CACHE_BYTES: &str = "tandem_storage_writer_database_cache_bytes";
+/// Counter: blocks of the database's files looked for in its cache, by outcome.
+pub const CACHE_BLOCKS: &str = "tandem_storage_writer_database_cache_blocks_total";
+/// Gauge: bytes that the database's compactions have yet to rewrite.
+pub const COMPACTION_PENDING_BYTES: &str =
+    "tandem_storage_writer_database_compaction_pending_bytes";
+/// Gauge: flushes and compactions that run, by kind.
+pub const JOBS: &str = "tandem_storage_writer_database_jobs";
+/// Counter: bytes that the database wrote, by kind.
+pub const WRITTEN_BYTES: &str = "tandem_storage_writer_database_written_bytes_total";
+/// Counter: how long writers were held up by the database.
+pub const STALLED_MILLISECONDS: &str = "tandem_storage_writer_database_stalled_milliseconds_total";
+/// Counter: flushes and compactions that failed.
+pub const BACKGROUND_ERRORS: &str = "tandem_storage_writer_database_background_errors_total";
 
 /// Gauge: calls of other processes that run or wait for their turn, by lane.
 pub const CALLS: &str = "tandem_storage_writer_calls";
@@ -67,6 +88,41 @@ pub fn describe() {
     describe_gauge!(PENDING_BLOCKS, "pending blocks, side chains included");
     describe_counter!(TRIE_DIFFS_RECOMPUTED, "trie diffs computed by storage-writer itself");
     describe_counter!(TRIE_DIFFS_REFUSED, "trie diffs handed over with a wrong root");
+    describe_database();
+}
+
+/// What RocksDB says of itself, every few seconds.
+fn describe_database() {
+    let bytes = Unit::Bytes;
+    describe_gauge!(FILE_BYTES, bytes, "files of the database, by table");
+    describe_gauge!(MEMTABLE_BYTES, bytes, "what the database has not yet written to files");
+    describe_gauge!(CACHE_BYTES, bytes, "the database's block cache");
+    describe_counter!(CACHE_BLOCKS, "blocks looked for in the database's cache, by outcome: hit, miss");
+    describe_gauge!(COMPACTION_PENDING_BYTES, bytes, "what the database's compactions have yet to rewrite");
+    describe_gauge!(JOBS, "background jobs that run, by kind: flush, compaction");
+    describe_counter!(WRITTEN_BYTES, bytes, "bytes written, by kind: log, flush, compaction");
+    let text = "writers held up because flushes or compactions lagged behind";
+    describe_counter!(STALLED_MILLISECONDS, Unit::Milliseconds, text);
+    describe_counter!(BACKGROUND_ERRORS, "flushes and compactions that failed");
+}
+
+/// Publishes one look at the database.
+pub fn publish(usage: &Usage) {
+    for (table, bytes) in &usage.file_bytes {
+        gauge!(FILE_BYTES, "table" => *table).set(*bytes as f64);
+    }
+    gauge!(MEMTABLE_BYTES).set(usage.memtable_bytes as f64);
+    gauge!(CACHE_BYTES).set(usage.cache_bytes as f64);
+    counter!(CACHE_BLOCKS, "outcome" => "hit").absolute(usage.cache_hits);
+    counter!(CACHE_BLOCKS, "outcome" => "miss").absolute(usage.cache_misses);
+    gauge!(COMPACTION_PENDING_BYTES).set(usage.compaction_pending_bytes as f64);
+    gauge!(JOBS, "kind" => "flush").set(usage.flushes as f64);
+    gauge!(JOBS, "kind" => "compaction").set(usage.compactions as f64);
+    counter!(WRITTEN_BYTES, "kind" => "log").absolute(usage.log_written_bytes);
+    counter!(WRITTEN_BYTES, "kind" => "flush").absolute(usage.flush_written_bytes);
+    counter!(WRITTEN_BYTES, "kind" => "compaction").absolute(usage.compaction_written_bytes);
+    counter!(STALLED_MILLISECONDS).absolute(usage.stalled.as_millis() as u64);
+    counter!(BACKGROUND_ERRORS).absolute(usage.background_errors);
 }
 
 /// Describes all of them to the recorder, as a catalogue wants it.

@@ -23,7 +23,7 @@ use tandem_store::{
     Batch, Durability, View,
     tables::{Bodies, Canonical, Code, Pending as PendingTable, ReverseDiffs, Transactions},
 };
-use tracing::{error, info, info_span};
+use tracing::{error, info, info_span, warn};
 
 /// Messages that may wait for the persist thread; a sender waits while there are more.
 pub const MAILBOX: usize = 16;
@@ -34,8 +34,8 @@ const REPLAY_BLOCKS_MAX: u64 = 128;
 /// Old reverse diffs that one block removes: more than it adds, so that a lowered limit is reached.
 const PRUNED_MAX: u64 = 16;
 
-/// How long a quiet thread sleeps. Nothing depends on it: messages wake it.
-const QUIET: Duration = Duration::from_secs(3600);
+/// Time between two looks at what the database takes up; a quiet thread wakes for them alone.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// What the persist thread is asked for.
 pub enum Message {
@@ -84,11 +84,16 @@ impl Persister {
     /// The thread's loop. Messages go before blocks, so that a rewind waits for one block at most.
     pub fn run(mut self, inbox: &Inbox<Message>) {
         let _guard = StopGuard(self.shared.clone());
+        let mut looked: Option<Instant> = None;
         loop {
+            if looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
+                looked = Some(Instant::now());
+                self.look();
+            }
             let message = if self.shared.state.lock().advancing {
                 inbox.try_receive()
             } else {
-                match inbox.receive(QUIET) {
+                match inbox.receive(LOOK_EVERY) {
                     Received::Message(envelope) => Some(envelope),
                     Received::Idle => None,
                     Received::Closed => return,
@@ -109,6 +114,16 @@ impl Persister {
                 None => {}
             }
             self.advance();
+        }
+    }
+
+    /// Publishes what the database takes up.
+    fn look(&self) {
+        match self.shared.store.usage() {
+            Ok(Some(usage)) => metrics::publish(&usage),
+            // In memory there is nothing to look at.
+            Ok(None) => {}
+            Err(error) => warn!(%error, "cannot look at what the database takes up"),
         }
     }
 

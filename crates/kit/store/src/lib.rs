@@ -12,6 +12,7 @@ mod memory;
 mod options;
 mod store;
 pub mod tables;
+mod usage;
 mod view;
 
 pub use batch::Batch;
@@ -19,6 +20,7 @@ pub use error::Error;
 pub use options::Options;
 pub use store::{Durability, SCHEMA_VERSION, Store};
 pub use tables::Table;
+pub use usage::Usage;
 pub use view::{Cursor, View};
 
 /// Answer of every call.

@@ -2,6 +2,7 @@
 
 use rocksdb::{
     BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Env, LogLevel,
+    statistics::StatsLevel,
 };
 use serde::{Deserialize, Serialize};
 
@@ -136,6 +137,9 @@ impl Options {
         options.set_max_open_files(512);
         options.set_keep_log_file_num(2);
         options.set_log_level(LogLevel::Warn);
+        // Plain counters, one for each processor; clocks and histograms would cost something.
+        options.enable_statistics();
+        options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
         // Compaction can wait; a flush may have a commit behind it.
         if let Ok(mut threads) = Env::new() {
             threads.lower_thread_pool_cpu_priority();

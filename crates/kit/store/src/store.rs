@@ -40,7 +40,12 @@ pub struct Store {
 
 /// What a store's tables stand on.
 pub(crate) enum Backend {
-    Rocks { db: Db, path: PathBuf },
+    /// The options are kept for the counters that hang on them.
+    Rocks {
+        db: Db,
+        options: rocksdb::Options,
+        path: PathBuf,
+    },
     Memory(Memory),
 }
 
@@ -66,7 +71,7 @@ impl Store {
         database.create_if_missing(true);
         database.create_missing_column_families(true);
         database.set_error_if_exists(true);
-        let store = Self::open_with(path, options, &database)?;
+        let store = Self::open_with(path, options, database)?;
         let mut batch = store.batch();
         batch.put::<Meta>(SCHEMA_KEY, &SCHEMA_VERSION.to_be_bytes());
         store.write(batch, Durability::Disk)?;
@@ -112,19 +117,22 @@ impl Store {
                 },
             });
         }
-        let store = Self::open_with(path, options, &database)?;
+        let store = Self::open_with(path, options, database)?;
         let schema = store.view().get::<Meta>(SCHEMA_KEY)?;
         refuse_newer(path, schema.and_then(|bytes| decode_schema(&bytes)))?;
         Ok(store)
     }
 
-    fn open_with(path: &Path, options: &Options, database: &rocksdb::Options) -> Result<Self> {
+    fn open_with(path: &Path, options: &Options, database: rocksdb::Options) -> Result<Self> {
         let cache = options.cache();
         let families = tables::ALL
             .iter()
             .map(|(name, tuning)| ColumnFamilyDescriptor::new(*name, tuning.column_family(&cache)));
-        match Db::open_cf_descriptors(database, path, families) {
-            Ok(db) => Ok(Self { backend: Backend::Rocks { db, path: path.to_owned() } }),
+        match Db::open_cf_descriptors(&database, path, families) {
+            Ok(db) => {
+                let path = path.to_owned();
+                Ok(Self { backend: Backend::Rocks { db, options: database, path } })
+            }
             Err(error) if is_lock_error(&error) => Err(Error::Locked(path.to_owned())),
             Err(error) => Err(error.into()),
         }
@@ -217,7 +225,7 @@ pub(crate) fn family_of<T: Table>(db: &Db) -> &ColumnFamily {
     family(db, T::NAME)
 }
 
-fn family<'a>(db: &'a Db, name: &str) -> &'a ColumnFamily {
+pub(crate) fn family<'a>(db: &'a Db, name: &str) -> &'a ColumnFamily {
     db.cf_handle(name).expect("every table is opened with the database")
 }
 

@@ -202,3 +202,33 @@ fn a_malformed_record_is_named() {
         assert!(error.contains("slots") && error.contains(&hash(2).to_string()[2..]), "{error}");
     });
 }
+
+#[test]
+fn what_the_database_takes_up_is_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let store = create(&path);
+    fill(&store);
+    let written = store.usage().unwrap().unwrap();
+    assert!(written.memtable_bytes > 100_000, "{written:?}");
+    assert!(written.log_written_bytes > 100_000, "{written:?}");
+    store.flush().unwrap();
+    // A cache of its own, which has nothing in it yet.
+    drop(store);
+    let store = open(&path).unwrap();
+    let opened = store.usage().unwrap().unwrap();
+    for table in ["headers", "bodies", "accounts", "storage_trie"] {
+        let found = opened.file_bytes.iter().find(|(name, _)| *name == table);
+        assert!(found.unwrap().1 > 0, "{table}: {opened:?}");
+    }
+    let view = store.view();
+    for _ in 0..2 {
+        view.get::<Accounts>(hash(3)).unwrap();
+    }
+    let read = store.usage().unwrap().unwrap();
+    assert!(read.cache_misses > opened.cache_misses, "{opened:?} {read:?}");
+    assert!(read.cache_hits > opened.cache_hits, "{opened:?} {read:?}");
+    assert!(read.cache_bytes > 0, "{read:?}");
+    assert_eq!((read.background_errors, read.stalled.as_millis()), (0, 0));
+    assert_eq!(Store::in_memory().usage().unwrap(), None);
+}

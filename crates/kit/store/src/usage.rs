@@ -1,0 +1,83 @@
+//! What the database takes up and how it fares, as RocksDB counts it.
+
+use crate::{
+    Result, Store,
+    store::{Backend, Db, family},
+    tables,
+};
+use rocksdb::{properties, statistics::Ticker};
+use std::{ffi::CStr, time::Duration};
+
+/// The property that the library has no name for: bytes of a table's blob files.
+const BLOB_FILES_SIZE: &CStr = c"rocksdb.total-blob-file-size";
+
+/// One look at a database. The counters start at zero when it is opened.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Bytes of the files of each table, by its name.
+    pub file_bytes: Vec<(&'static str, u64)>,
+    /// Bytes of all memtables.
+    pub memtable_bytes: u64,
+    /// Bytes in the block cache.
+    pub cache_bytes: u64,
+    /// Counter: blocks that were found in the cache.
+    pub cache_hits: u64,
+    /// Counter: blocks that were read from files instead.
+    pub cache_misses: u64,
+    /// Bytes that compactions have yet to rewrite, as estimated.
+    pub compaction_pending_bytes: u64,
+    /// Flushes that run.
+    pub flushes: u64,
+    /// Compactions that run.
+    pub compactions: u64,
+    /// Counter: bytes written to the log.
+    pub log_written_bytes: u64,
+    /// Counter: bytes written by flushes.
+    pub flush_written_bytes: u64,
+    /// Counter: bytes written by compactions.
+    pub compaction_written_bytes: u64,
+    /// Counter: how long writers were held up because flushes or compactions lagged behind.
+    pub stalled: Duration,
+    /// Counter: flushes and compactions that failed.
+    pub background_errors: u64,
+}
+
+impl Store {
+    /// What the database takes up now. It takes short locks of the database, so it is for every few
+    /// seconds, not for every call. `None` for a store in memory.
+    ///
+    /// # Errors
+    /// [`Error::Database`](crate::Error::Database).
+    pub fn usage(&self) -> Result<Option<Usage>> {
+        let Backend::Rocks { db, options, .. } = &self.backend else { return Ok(None) };
+        let whole = |property| Ok::<_, crate::Error>(db.property_int_value(property)?.unwrap_or(0));
+        let count = |ticker| options.get_ticker_count(ticker);
+        let mut usage = Usage {
+            // All tables share one cache, and any of them knows it.
+            cache_bytes: of_table(db, tables::ALL[0].0, properties::BLOCK_CACHE_USAGE)?,
+            cache_hits: count(Ticker::BlockCacheHit),
+            cache_misses: count(Ticker::BlockCacheMiss),
+            flushes: whole(properties::NUM_RUNNING_FLUSHES)?,
+            compactions: whole(properties::NUM_RUNNING_COMPACTIONS)?,
+            log_written_bytes: count(Ticker::WalFileBytes),
+            flush_written_bytes: count(Ticker::FlushWriteBytes),
+            compaction_written_bytes: count(Ticker::CompactWriteBytes),
+            stalled: Duration::from_micros(count(Ticker::StallMicros)),
+            background_errors: whole(properties::BACKGROUND_ERRORS)?,
+            ..Usage::default()
+        };
+        for (table, _) in tables::ALL {
+            let sorted = of_table(db, table, properties::TOTAL_SST_FILES_SIZE)?;
+            let blobs = of_table(db, table, BLOB_FILES_SIZE)?;
+            usage.file_bytes.push((table, sorted + blobs));
+            usage.memtable_bytes += of_table(db, table, properties::CUR_SIZE_ALL_MEM_TABLES)?;
+            usage.compaction_pending_bytes +=
+                of_table(db, table, properties::ESTIMATE_PENDING_COMPACTION_BYTES)?;
+        }
+        Ok(Some(usage))
+    }
+}
+
+fn of_table(db: &Db, table: &str, property: &CStr) -> Result<u64> {
+    Ok(db.property_int_value_cf(family(db, table), property)?.unwrap_or(0))
+}
