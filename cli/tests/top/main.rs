@@ -1,6 +1,8 @@
-//! `tandem top --once` on a node that runs, and on none.
+//! `tandem top` on a node that runs, on none, and on a terminal.
 
 #![allow(clippy::unwrap_used)]
+
+mod terminal;
 
 use std::{
     path::Path,
