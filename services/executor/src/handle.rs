@@ -93,27 +93,31 @@ impl Handle {
         payload: Payload,
         sidecar: PayloadSidecar,
     ) -> Result<PayloadStatus, Error> {
-        let chain = self.chain.clone();
-        let decoded = on_cpu(move || {
+        let (chain, engine) = (self.chain.clone(), self.engine.clone());
+        let given = on_cpu(move || {
             let block =
                 info_span!("decode_payload").in_scope(|| Block::from_payload(payload, &sidecar))?;
             let block = Arc::new(block);
-            let senders = Senders::recover(block.clone());
-            chain.start_read_ahead(&block, senders.share());
+            let (id, parent) = (block.id, block.header.parent_hash);
             let contents = Contents::of(&block);
-            Ok::<_, BlockError>((block, senders, contents))
+            // The engine goes first: of few cores, what is begun here would take those that are free.
+            let senders = Senders::new(block.clone());
+            let (shared, given) = (senders.share(), block.clone());
+            let ask = |reply| Message::NewPayload { block: given, senders, reply };
+            let status = engine.ask(ask);
+            shared.recover();
+            chain.start_read_ahead(&block, shared);
+            Ok::<_, BlockError>((id, parent, contents, status))
         });
-        match decoded.await? {
+        match given.await? {
             Err(error @ BlockError::BlockHash { .. }) => {
                 Ok(PayloadStatus::invalid_block_hash(error.describe()))
             }
             // What the payload would hash to is not known, so neither is its ancestor (cancun.md,
             // `engine_newPayloadV3`: latestValidHash is null).
             Err(error) => Ok(PayloadStatus::invalid(None, error.describe())),
-            Ok((block, senders, contents)) => {
-                let (id, parent) = (block.id, block.header.parent_hash);
-                let ask = |reply| Message::NewPayload { block, senders, reply };
-                let status = self.engine.ask(ask).await??;
+            Ok((id, parent, contents, status)) => {
+                let status = status.await??;
                 if status.status == Status::Valid {
                     self.blobs.note(id, parent, contents);
                 }
@@ -140,7 +144,7 @@ impl Handle {
             Err(error) => Ok(PayloadStatus::invalid(None, error.describe())),
             Ok((block, senders)) => {
                 let ask = |reply| Message::NewPayload { block, senders, reply };
-                self.engine.ask(ask).instrument(span).await?
+                span.in_scope(|| self.engine.ask(ask)).await?
             }
         }
     }

@@ -96,8 +96,14 @@ impl Named {
             for account in keys.accounts {
                 named.call(account);
             }
-            for (account, slot) in keys.slots {
-                let account = keccak256(account);
+            let mut hashed: Option<(Address, B256)> = None;
+            for (address, slot) in keys.slots {
+                // Mostly several in a row are one contract's.
+                let account = match hashed {
+                    Some((last, hash)) if last == address => hash,
+                    _ => keccak256(address),
+                };
+                hashed = Some((address, account));
                 if named.slots.len() < KEYS_MAX {
                     named.slots.insert((account, keccak256(slot.to_be_bytes::<32>())));
                 }

@@ -38,24 +38,15 @@ struct Inner {
 }
 
 impl Senders {
-    /// Starts to recover the block's senders and authorities on the rayon pool, leaving cores to
-    /// execution.
+    /// Starts to recover the block's senders and authorities, see [`SharedSenders::recover`].
     pub fn recover(block: Arc<Block>) -> Self {
         let senders = Self::new(block);
-        let tasks = (rayon::current_num_threads() / 2).max(1).min(senders.inner().signers.len());
-        for _ in 0..tasks {
-            let (inner, parent) = (senders.inner().clone(), Span::current());
-            rayon::spawn(move || {
-                let _span = info_span!(parent: &parent, "recover_senders").entered();
-                while let Some(number) = inner.take() {
-                    inner.recover(number);
-                }
-            });
-        }
+        senders.0.recover();
         senders
     }
 
-    fn new(block: Arc<Block>) -> Self {
+    /// Nothing is recovered before somebody asks for it, or [`SharedSenders::recover`].
+    pub fn new(block: Arc<Block>) -> Self {
         let mut count = 0;
         let first = block
             .transactions
@@ -108,6 +99,20 @@ impl Senders {
 }
 
 impl SharedSenders {
+    /// Starts to recover all of them on the rayon pool, leaving cores to execution.
+    pub fn recover(&self) {
+        let tasks = (rayon::current_num_threads() / 2).max(1).min(self.0.signers.len());
+        for _ in 0..tasks {
+            let (inner, parent) = (self.0.clone(), Span::current());
+            rayon::spawn(move || {
+                let _span = info_span!(parent: &parent, "recover_senders").entered();
+                while let Some(number) = inner.take() {
+                    inner.recover(number);
+                }
+            });
+        }
+    }
+
     /// The sender of the transaction at this position if it is known already. `None` inside: its
     /// signature is invalid.
     ///

@@ -107,14 +107,21 @@ impl<M> Mailbox<M> {
         self.sender.send(envelope(message)).map_err(|_| Error::Stopped(self.name))
     }
 
-    /// Asks and awaits the answer. `message` makes the message from the end to answer on.
+    /// Asks, at once; the answer may be awaited elsewhere and later. `message` makes the message from
+    /// the end to answer on.
     ///
     /// # Errors
     /// [`Error::Overloaded`], [`Error::Stopped`] (also when the actor drops the question).
-    pub async fn ask<R>(&self, message: impl FnOnce(oneshot::Sender<R>) -> M) -> Result<R, Error> {
+    pub fn ask<R, F>(&self, message: F) -> impl Future<Output = Result<R, Error>> + use<M, R, F>
+    where
+        F: FnOnce(oneshot::Sender<R>) -> M,
+    {
         let (reply, answer) = oneshot::channel();
-        self.try_send(message(reply))?;
-        answer.await.map_err(|_| Error::Stopped(self.name))
+        let (sent, name) = (self.try_send(message(reply)), self.name);
+        async move {
+            sent?;
+            answer.await.map_err(|_| Error::Stopped(name))
+        }
     }
 }
 

@@ -177,6 +177,8 @@ impl Engine {
             }
             Message::Stop => return false,
         }
+        // Who was answered may have been woken on this core, where it would wait for this thread.
+        std::thread::yield_now();
         // After the answer, which does not depend on it: who waits for an answer need not wait
         // until the cache has taken in the blocks that are durable.
         self.hear_persisted();

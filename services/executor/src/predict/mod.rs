@@ -46,12 +46,21 @@ pub struct Predictor {
     searches: AtomicU32,
 }
 
-/// Keys that a call is expected to read: accounts, and slots of accounts.
+/// Keys that a call reads, or is expected to read: accounts, and slots of accounts.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub struct Keys {
-    /// Sender and callee are not among them, unless the function reads their slots.
+    /// Of those expected, sender and callee are not among them, unless the function reads their
+    /// slots.
     pub accounts: Vec<Address>,
     pub slots: Vec<(Address, U256)>,
+}
+
+/// A call to learn from, and what it read: all that is needed, so that the results of the call can
+/// go on their way first.
+pub struct Lesson {
+    call: Call,
+    read: Keys,
+    patterns: Vec<Arc<Mutex<Pattern>>>,
 }
 
 /// A call by what its keys may follow from.
@@ -87,35 +96,58 @@ impl Predictor {
         keys
     }
 
-    /// Takes note of what a transaction of this sender has read.
-    pub fn learn(&self, transaction: &Transaction, sender: Address, reads: &Reads) {
+    /// Takes note that a transaction of this sender was executed. Now and then there is something
+    /// to [`learn`](Self::learn) from what it has read.
+    pub fn note(
+        &self,
+        transaction: &Transaction,
+        sender: Address,
+        reads: &Reads,
+    ) -> Option<Lesson> {
         if reads.slots.is_empty() {
-            return;
+            return None;
         }
-        let Some((callee, selector, arguments)) = function(transaction) else { return };
-        let may_search = || {
-            let left = |left: u32| left.checked_sub(1);
-            self.searches.fetch_update(Relaxed, Relaxed, left).is_ok()
-        };
-        let learn = |of| {
+        let (callee, selector, arguments) = function(transaction)?;
+        let mut patterns = Vec::new();
+        for of in [Some(callee), None] {
             let function = (of, selector);
             let known = self.functions.get(&function);
-            let is_new = known.is_none();
+            let is_known = known.is_some();
             let pattern = known.unwrap_or_else(|| {
                 let pattern = Arc::default();
                 self.functions.insert(function, Arc::clone(&pattern));
                 pattern
             });
             // Else somebody learns from another call of the same function.
-            if let Some(mut pattern) = pattern.try_lock()
-                && pattern.is_due()
-            {
-                pattern.learn(&Call::new(sender, callee, arguments), reads, may_search);
+            let is_due = pattern.try_lock().is_some_and(|mut pattern| pattern.is_due());
+            patterns.extend(is_due.then_some(pattern));
+            if is_known {
+                break;
             }
-            is_new
+        }
+        if patterns.is_empty() {
+            return None;
+        }
+        Some(Lesson {
+            call: Call::new(sender, callee, arguments),
+            read: Keys {
+                accounts: reads.accounts.iter().map(|read| read.address).collect(),
+                slots: reads.slots.iter().map(|read| (read.address, read.key)).collect(),
+            },
+            patterns,
+        })
+    }
+
+    /// Looks for what the keys follow from: it may take milliseconds.
+    pub fn learn(&self, lesson: Lesson) {
+        let may_search = || {
+            let left = |left: u32| left.checked_sub(1);
+            self.searches.fetch_update(Relaxed, Relaxed, left).is_ok()
         };
-        if learn(Some(callee)) {
-            learn(None);
+        for pattern in lesson.patterns {
+            if let Some(mut pattern) = pattern.try_lock() {
+                pattern.learn(&lesson.call, &lesson.read, may_search);
+            }
         }
     }
 }

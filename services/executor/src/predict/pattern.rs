@@ -1,7 +1,6 @@
 //! How the keys that a function reads follow from a call.
 
 use super::{Call, Keys, search};
-use crate::speculate::Reads;
 use alloy_primitives::map::HashSet;
 use tandem_primitives::{Address, U256, keccak256};
 
@@ -95,15 +94,14 @@ impl Pattern {
     }
 
     /// Looks for rules for what a call read and was not predicted, if `may_search`.
-    pub fn learn(&mut self, call: &Call, reads: &Reads, may_search: impl FnOnce() -> bool) {
+    pub fn learn(&mut self, call: &Call, read: &Keys, may_search: impl FnOnce() -> bool) {
         let mut keys = Keys::default();
         self.predict(call, &mut keys);
         let foretold: HashSet<(Address, U256)> = keys.slots.into_iter().collect();
-        let mut missed: Vec<(Address, U256)> =
-            reads.slots.iter().map(|read| (read.address, read.key)).collect();
+        let mut missed = read.slots.clone();
         missed.retain(|slot| !foretold.contains(slot));
         let named = [call.sender, call.callee];
-        let mut accounts: Vec<Address> = reads.accounts.iter().map(|read| read.address).collect();
+        let mut accounts = read.accounts.clone();
         accounts.retain(|account| !keys.accounts.contains(account) && !named.contains(account));
         if missed.is_empty() && accounts.is_empty()
             || self.searches >= SEARCHES_MAX
@@ -112,16 +110,15 @@ impl Pattern {
             return;
         }
         self.searches += 1;
-        let known = |account: &Address| reads.slots.iter().any(|read| read.address == *account);
+        let known = |account: &Address| read.slots.iter().any(|(address, _)| address == account);
         for account in accounts.iter().filter(|account| !known(account)) {
             // One that no argument names may be another one the next time.
             if let Some(part) = search::argument(call, account) {
                 self.add(Rule::Account(part));
             }
         }
-        let contracts: Vec<Address> = reads.accounts.iter().map(|read| read.address).collect();
         let mut strangers = Vec::new();
-        for (account, found) in search::places(call, &contracts, &missed) {
+        for (account, found) in search::places(call, &read.accounts, &missed) {
             let (address, slot) = account;
             let of = search::owner(call, &address);
             match found {

@@ -36,6 +36,12 @@ fn reads(slots: &[(Address, U256)]) -> Reads {
     reads
 }
 
+fn learn(predictor: &Predictor, call: &Transaction, sender: Address, reads: &Reads) {
+    if let Some(lesson) = predictor.note(call, sender, reads) {
+        predictor.learn(lesson);
+    }
+}
+
 fn slots(keys: Keys) -> HashSet<(Address, U256)> {
     keys.slots.into_iter().collect()
 }
@@ -59,7 +65,12 @@ fn a_transfer_is_foretold_from_one_before_it() {
         let predictor = Predictor::default();
         let call = |to: u64| transaction(account(TOKEN), &[word(account(to)), U256::from(70)]);
         assert_eq!(predictor.predict(&call(11), account(10)), Keys::default());
-        predictor.learn(&call(11), account(10), &reads(&transfer(order, account(10), account(11))));
+        learn(
+            &predictor,
+            &call(11),
+            account(10),
+            &reads(&transfer(order, account(10), account(11))),
+        );
         let keys = predictor.predict(&call(21), account(20));
         assert!(keys.accounts.contains(&account(TOKEN)));
         let wanted = transfer(order, account(20), account(21));
@@ -71,16 +82,16 @@ fn a_transfer_is_foretold_from_one_before_it() {
 fn a_function_is_foretold_by_its_own_calls_first() {
     let predictor = Predictor::default();
     let call = transaction(account(TOKEN), &[word(account(11))]);
-    predictor.learn(&call, account(10), &reads(&[(account(TOKEN), U256::from(5))]));
+    learn(&predictor, &call, account(10), &reads(&[(account(TOKEN), U256::from(5))]));
     assert_eq!(predictor.predict(&call, account(10)).slots.len(), 1);
     let elsewhere = transaction(account(2), &[word(account(11))]);
     assert_eq!(predictor.predict(&elsewhere, account(10)).slots.len(), 1, "by its name alone");
-    predictor.learn(&elsewhere, account(10), &reads(&[(account(2), U256::from(6))]));
+    learn(&predictor, &elsewhere, account(10), &reads(&[(account(2), U256::from(6))]));
     let foretold = slots(predictor.predict(&elsewhere, account(10)));
     assert_eq!(foretold, HashSet::from_iter([(account(2), U256::from(6))]));
     let bare = transaction(account(TOKEN), &[]);
     let short = Predictor::default();
-    short.learn(&bare, account(10), &reads(&[(account(TOKEN), U256::from(5))]));
+    learn(&short, &bare, account(10), &reads(&[(account(TOKEN), U256::from(5))]));
     assert_eq!(short.predict(&call, account(10)).slots.len(), 1, "the selector is the same");
 }
 
@@ -104,7 +115,7 @@ fn a_wallet_at_an_address_of_its_own_is_foretold_from_another_of_its_make() {
         (transaction(account(n), &words.collect::<Vec<_>>()), read)
     };
     let (call, read) = wallet(30, 11);
-    predictor.learn(&call, account(10), &reads(&read));
+    learn(&predictor, &call, account(10), &reads(&read));
     let (call, read) = wallet(40, 21);
     let foretold = slots(predictor.predict(&call, account(20)));
     assert!(read.iter().all(|slot| foretold.contains(slot)), "{foretold:?}");
@@ -125,7 +136,7 @@ fn mappings_in_mappings_and_contracts_behind_the_callee_are_foretold() {
         ]
     };
     let call = transaction(pool, &[U256::from(1_000)]);
-    predictor.learn(&call, account(10), &reads(&take(Order::KeyFirst, account(10))));
+    learn(&predictor, &call, account(10), &reads(&take(Order::KeyFirst, account(10))));
     let keys = predictor.predict(&call, account(20));
     assert!(keys.accounts.contains(&token));
     assert_eq!(slots(keys), take(Order::KeyFirst, account(20)).into_iter().collect());
@@ -143,7 +154,7 @@ fn each_word_of_a_list_is_a_key_once_two_were() {
         let balance = |n: &u64| (account(TOKEN), mapping(Order::SlotFirst, 0, account(*n)));
         receivers.iter().map(balance).collect()
     };
-    predictor.learn(&call(&[11, 12, 13]), account(10), &reads(&balances(&[11, 12, 13])));
+    learn(&predictor, &call(&[11, 12, 13]), account(10), &reads(&balances(&[11, 12, 13])));
     let many: Vec<u64> = (20..60).collect();
     let keys = predictor.predict(&call(&many), account(10));
     assert_eq!(slots(keys), balances(&many).into_iter().collect());
@@ -154,9 +165,9 @@ fn a_slot_that_nothing_explains_is_foretold_when_two_calls_read_it() {
     let predictor = Predictor::default();
     let call = transaction(account(TOKEN), &[U256::from(1)]);
     let odd = |n: u64| (account(TOKEN), word(account(n)) << 90);
-    predictor.learn(&call, account(10), &reads(&[odd(1), odd(2)]));
+    learn(&predictor, &call, account(10), &reads(&[odd(1), odd(2)]));
     assert_eq!(slots(predictor.predict(&call, account(10))).len(), 0);
-    predictor.learn(&call, account(10), &reads(&[odd(1), odd(3)]));
+    learn(&predictor, &call, account(10), &reads(&[odd(1), odd(3)]));
     assert_eq!(slots(predictor.predict(&call, account(10))), HashSet::from_iter([odd(1)]));
 }
 
@@ -165,7 +176,7 @@ fn no_more_is_searched_in_one_block_than_a_few_functions() {
     let predictor = Predictor::default();
     let learnt = |n: u64| {
         let (call, slot) = (transaction(account(n), &[U256::from(1)]), (account(n), U256::from(n)));
-        predictor.learn(&call, account(0), &reads(&[slot]));
+        learn(&predictor, &call, account(0), &reads(&[slot]));
         slots(predictor.predict(&call, account(0))).contains(&slot)
     };
     let count = (1..=20).filter(|n| learnt(*n)).count();
@@ -231,7 +242,7 @@ proptest! {
             (transaction(callee, &words), account(n + 2), slots)
         };
         let (first, sender, read) = call(1_000);
-        predictor.learn(&first, sender, &reads(&read));
+        learn(&predictor, &first, sender, &reads(&read));
         let (next, sender, read) = call(2_000);
         let foretold = slots(predictor.predict(&next, sender));
         for slot in read {
@@ -254,7 +265,7 @@ proptest! {
         let slots: Vec<_> =
             keys.iter().map(|key| (account(TOKEN), U256::from_be_bytes(*key))).collect();
         for _ in 0..3 {
-            predictor.learn(&transaction, account(1), &reads(&slots));
+            learn(&predictor, &transaction, account(1), &reads(&slots));
         }
         prop_assert!(predictor.predict(&transaction, account(1)).slots.len() <= 64 * WORDS_MAX);
     }

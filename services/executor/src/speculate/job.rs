@@ -329,6 +329,7 @@ impl Job {
         });
         let slot = &self.slots[index];
         let position = position(index);
+        let mut lesson = None;
         match done {
             // The engine has not lost patience.
             Some(done) if slot.is(RUNNING) => {
@@ -341,11 +342,10 @@ impl Job {
                     let recorder = evm.database();
                     runner.gathered.add(&done.reads, state, |address| recorder.hash_of(address));
                 }
-                if let Some(predictor) = &runner.predictor
-                    && let Some(sender) = self.senders.get(index)
-                {
-                    predictor.learn(&self.block.transactions[index], sender, &done.reads);
-                }
+                lesson = runner.predictor.as_ref().and_then(|predictor| {
+                    let sender = self.senders.get(index)?;
+                    predictor.note(&self.block.transactions[index], sender, &done.reads)
+                });
                 *slot.result.lock() = Some(Box::new(done));
                 if !slot.change(RUNNING, DONE)
                     && let Some(done) = slot.result.lock().take()
@@ -362,6 +362,10 @@ impl Job {
             self.engine.unpark();
         }
         runner.gathered.tell_many(self.advice.as_ref(), self.behind());
+        // Last, because nobody waits for it.
+        if let (Some(lesson), Some(predictor)) = (lesson, &runner.predictor) {
+            predictor.learn(lesson);
+        }
     }
 
     fn execute(&self, evm: &mut BlockEvm<Recorder>, index: usize) -> Option<Speculation> {
