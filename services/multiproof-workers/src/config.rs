@@ -9,7 +9,8 @@ pub struct Config {
     pub threads: usize,
     /// Threads that read trie paths from storage for the workers, 1 to 256.
     pub proof_threads: usize,
-    /// Keys that chunks have at least, whatever the policy says. Each chunk is a call of storage-writer.
+    /// Keys that chunks have at least, whatever the policy says, also by taking in what waits behind
+    /// them. Each chunk is a call of storage-writer.
     pub chunk_targets_min: usize,
     /// The same where storage-writer is another process.
     pub remote_chunk_targets_min: usize,

@@ -130,7 +130,8 @@ impl Dispatch {
         required: bool,
     ) -> Result<(), Error> {
         let (owner, context, keys) = (self.owner, context.clone(), targets.len());
-        self.pool.submit(Job { owner, context, required, targets, nodes })?;
+        let required = if required { keys } else { 0 };
+        self.pool.submit(Job { owner, context, required, targets, nodes, jobs: 1 })?;
         self.in_flight += 1;
         self.keys_in_flight += keys;
         Ok(())
@@ -138,15 +139,14 @@ impl Dispatch {
 
     /// Takes note of an answer. False when it is not one of the open block, whose session this is.
     pub fn note(&mut self, proof: &Proof, session: Option<u64>) -> bool {
-        self.in_flight -= 1;
+        self.in_flight -= proof.jobs;
         self.keys_in_flight -= proof.targets.len();
         if session != Some(proof.session) {
             return false;
         }
-        self.open -= 1;
-        if proof.required {
-            proof.targets.iter().for_each(|target| self.waiting[shard_of(target).index()] -= 1);
-        }
+        self.open -= proof.jobs;
+        let required = proof.targets[..proof.required].iter();
+        required.for_each(|target| self.waiting[shard_of(target).index()] -= 1);
         true
     }
 

@@ -2,6 +2,7 @@
 //! database.
 
 use crate::{
+    config::Config,
     layers::{Branch, Layers},
     metrics as names,
     nodes::Nodes,
@@ -30,6 +31,9 @@ use tracing::{debug_span, field::Empty};
 /// owner nor a proof thread ever waits for the other.
 pub const IN_FLIGHT_MAX: usize = 64;
 
+/// More threads than this wait for one another rather than for the database.
+const THREADS_MAX: usize = 256;
+
 /// What the jobs of one owner and block have in common.
 pub struct Context {
     pub session: u64,
@@ -44,19 +48,40 @@ pub struct Context {
 pub struct Job {
     pub owner: usize,
     pub context: Arc<Context>,
-    /// The block cannot end without them; else somebody advised them.
-    pub required: bool,
+    /// How many of the targets, the first ones, the block cannot end without; somebody advised the
+    /// others.
+    pub required: usize,
     pub targets: Vec<WalkTarget>,
     /// An empty buffer for what is found.
     pub nodes: Nodes,
+    /// Jobs that this one has taken in, itself included.
+    pub jobs: usize,
+}
+
+impl Job {
+    /// Takes in another job of the same owner and block, and gives back any other.
+    fn join(&mut self, other: Self) -> Result<(), Self> {
+        if (other.owner, other.context.session) != (self.owner, self.context.session) {
+            return Err(other);
+        }
+        let (required, advised) = other.targets.split_at(other.required);
+        self.targets.splice(self.required..self.required, required.iter().copied());
+        self.targets.extend_from_slice(advised);
+        self.required += other.required;
+        self.jobs += other.jobs;
+        Ok(())
+    }
 }
 
 /// The answer to a job.
 pub struct Proof {
     pub session: u64,
-    pub required: bool,
+    /// As of the job.
+    pub required: usize,
     pub targets: Vec<WalkTarget>,
     pub nodes: Nodes,
+    /// How many jobs it answers.
+    pub jobs: usize,
     /// How often the base was asked.
     pub result: Result<u64, Error>,
     /// When the answer lay ready.
@@ -92,12 +117,12 @@ impl Pool {
     /// # Errors
     /// The operating system's, when it has no thread to give.
     pub fn start(
-        threads: usize,
+        config: &Config,
         owners: usize,
-        verify_nodes: bool,
         storage: &Arc<dyn StorageApi>,
         fatal: &CancellationToken,
     ) -> io::Result<Started> {
+        let threads = config.proof_threads.clamp(1, THREADS_MAX);
         let (jobs, queue) = bounded(owners * IN_FLIGHT_MAX);
         let (answers, receivers): (Vec<_>, Vec<_>) =
             (0..owners).map(|_| bounded(IN_FLIGHT_MAX)).unzip();
@@ -107,7 +132,8 @@ impl Pool {
             let thread = ProofThread {
                 index,
                 storage: storage.clone(),
-                verify_nodes,
+                verify_nodes: config.verify_nodes,
+                targets_min: config.chunk_targets_min,
                 answers: answers.clone(),
                 load: load.clone(),
                 seconds: histogram!(names::PROOF_SECONDS),
@@ -152,6 +178,8 @@ struct ProofThread {
     index: usize,
     storage: Arc<dyn StorageApi>,
     verify_nodes: bool,
+    /// See [`Config::chunk_targets_min`].
+    targets_min: usize,
     answers: Vec<Sender<Proof>>,
     load: Arc<Load>,
     seconds: Histogram,
@@ -159,7 +187,18 @@ struct ProofThread {
 
 impl ProofThread {
     fn run(self, jobs: &Receiver<Job>) {
-        for job in jobs {
+        let mut next = None;
+        while let Some(mut job) = next.take().or_else(|| jobs.recv().ok()) {
+            // Jobs wait where all threads are busy. Where a call of storage-writer is dear, those that
+            // waited go together.
+            while job.targets.len() < self.targets_min
+                && let Ok(other) = jobs.try_recv()
+            {
+                if let Err(other) = job.join(other) {
+                    next = Some(other);
+                    break;
+                }
+            }
             let owner = job.owner;
             let proof = self.prove(job);
             // An owner that has ended wants no answer.
@@ -169,7 +208,7 @@ impl ProofThread {
 
     fn prove(&self, job: Job) -> Proof {
         let started = Instant::now();
-        let Job { owner, context, required, targets, mut nodes } = job;
+        let Job { owner, context, required, targets, mut nodes, jobs } = job;
         let storage = usize::from(targets.iter().any(|target| target.owner.is_some()));
         let account = usize::from(targets.iter().any(|target| target.owner.is_none()));
         self.load.storage.fetch_add(storage, Relaxed);
@@ -177,7 +216,7 @@ impl ProofThread {
         let result = context.spans.work(self.index, targets.len(), |parent| {
             let span = debug_span!(
                 parent: parent, "proof job",
-                worker = owner, targets = targets.len(), required, walks = Empty,
+                worker = owner, targets = targets.len(), required = required > 0, walks = Empty,
             );
             let source = Source {
                 layers: &context.layers,
@@ -196,11 +235,11 @@ impl ProofThread {
         });
         self.load.storage.fetch_sub(storage, Relaxed);
         self.load.account.fetch_sub(account, Relaxed);
-        self.load.jobs.fetch_sub(1, Relaxed);
+        self.load.jobs.fetch_sub(jobs, Relaxed);
         let (ready, session) = (Instant::now(), context.session);
         self.seconds.record(ready - started);
         // What is held of the block goes before the answer: its spans end with the block.
         drop(context);
-        Proof { session, required, targets, nodes, result, ready }
+        Proof { session, required, targets, nodes, jobs, result, ready }
     }
 }

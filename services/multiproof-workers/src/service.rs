@@ -48,9 +48,6 @@ pub struct MultiproofWorkers {
     policies: LivePolicies,
 }
 
-/// More threads than this wait for one another rather than for the database.
-const PROOF_THREADS_MAX: usize = 256;
-
 impl MultiproofWorkers {
     /// Starts the worker threads.
     ///
@@ -62,9 +59,8 @@ impl MultiproofWorkers {
         let mut mailboxes = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
         let boards: Arc<[Board]> = (0..count).map(|_| Board::default()).collect();
-        let proof_threads = config.proof_threads.clamp(1, PROOF_THREADS_MAX);
-        let (pool, answers, mut readers) =
-            Pool::start(proof_threads, count, config.verify_nodes, &deps.storage, &deps.fatal)?;
+        let (pool, answers, mut readers) = Pool::start(config, count, &deps.storage, &deps.fatal)?;
+        let proof_threads = pool.threads();
         for (index, answers) in answers.into_iter().enumerate() {
             let owned = Shard::all().filter(|shard| shard.index() % count == index).collect();
             let (sender, inbox) = mailbox("multiproof-workers", config.mailbox_capacity);

@@ -148,6 +148,7 @@ fn roots_are_right_under_any_schedule() {
         let config = Config {
             threads: rng.random_range(1..4),
             proof_threads: rng.random_range(1..5),
+            chunk_targets_min: *[1, 1, 4, 1024].choose(rng).unwrap(),
             mailbox_capacity: *[1, 4, 64].choose(rng).unwrap(),
             trie_bytes_max: *[0, 20_000, 1 << 30].choose(rng).unwrap(),
             verify_nodes: rng.random_ratio(3, 4),
@@ -278,6 +279,42 @@ fn chunks_follow_the_policy() {
     assert!(large(walks_under(idle, 2)) <= Some(tops), "two are, before anything is asked for");
     let forced = Policies { force_chunk_targets: 40, ..idle };
     assert_eq!(large(walks_under(forced, 1)), Some(tops), "41 keys are cut in any case");
+}
+
+#[test]
+fn jobs_that_wait_become_one_walk_where_chunks_are_to_be_large() {
+    let state = token_state(64);
+    let walks = |chunk_targets_min: usize| {
+        let fake = Fake::new(id(0, 0), &state);
+        let live = LivePolicies::new(policies("none", "never", 5));
+        let config = Config { chunk_targets_min, ..small(1) };
+        let workers = start(&fake, &config, &live);
+        fake.close_gate();
+        let begin = Begin::new(id(1, 1), id(0, 0).hash);
+        let mut session = workers.begin(begin).unwrap();
+        let updates: Vec<_> = (0..10).map(|slot| write(slot, 7)).collect();
+        session.update(updates[0].clone());
+        fake.await_walks(1);
+        // What was advised waits among what the block cannot end without.
+        updates[1..5].iter().for_each(|update| session.update(update.clone()));
+        let slots = (20..23u64).map(|slot| keccak256(slot.to_be_bytes())).collect();
+        let keys = Prefetch { accounts: vec![(B256::repeat_byte(0x35), slots)] };
+        workers.prefetch(begin.block.hash, Arc::new(keys));
+        updates[5..].iter().for_each(|update| session.update(update.clone()));
+        session.finish();
+        // Time for the worker to ask for all of it.
+        thread::sleep(Duration::from_millis(200));
+        fake.open_gate();
+        assert_eq!(root(session), Ok(after(&state, &updates).root()));
+        workers.stop();
+        fake.walks.lock().clone()
+    };
+    // The account and its first slot, a slot each, three that were advised, the other shards.
+    assert_eq!(walks(1), [2, 1, 1, 1, 1, 3, 1, 1, 1, 1, 1, 15]);
+    assert_eq!(walks(1024), [2, 27], "all that waited");
+    let some = walks(4);
+    assert_eq!((some[0], some.iter().sum::<usize>()), (2, 29), "{some:?}");
+    assert!(some.len() > 3 && some[1] >= 4, "{some:?}");
 }
 
 #[test]
