@@ -142,10 +142,11 @@ pub fn cpu_time() -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// Time on a CPU of this thread.
-pub fn thread_cpu_time() -> Duration {
+/// How long this thread was ready and had no CPU: unlike the time on one, which the kernel brings up
+/// to date tick by tick, this is exact whenever the thread runs.
+pub fn thread_ready_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
+    Duration::from_nanos(text.split_whitespace().nth(1).unwrap().parse().unwrap())
 }
 
 pub fn micros(took: Duration, count: usize) -> f64 {
