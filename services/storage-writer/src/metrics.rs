@@ -30,7 +30,7 @@ pub const FILE_BYTES: &str = "tandem_storage_writer_database_file_bytes";
 pub const MEMTABLE_BYTES: &str = "tandem_storage_writer_database_memtable_bytes";
 /// Gauge: bytes in the database's block cache.
 pub const CACHE_BYTES: &str = "tandem_storage_writer_database_cache_bytes";
-/// Counter: blocks of the database's files looked for in its cache, by outcome.
+/// Counter: look-ups of blocks in the block cache, by outcome.
 pub const CACHE_BLOCKS: &str = "tandem_storage_writer_database_cache_blocks_total";
 /// Gauge: bytes that the database's compactions have yet to rewrite.
 pub const COMPACTION_PENDING_BYTES: &str =
@@ -97,8 +97,8 @@ fn describe_database() {
     describe_gauge!(FILE_BYTES, bytes, "files of the database, by table");
     describe_gauge!(MEMTABLE_BYTES, bytes, "what the database has not yet written to files");
     describe_gauge!(CACHE_BYTES, bytes, "the database's block cache");
-    describe_counter!(CACHE_BLOCKS, "blocks looked for in the database's cache, by outcome: hit, miss");
-    describe_gauge!(COMPACTION_PENDING_BYTES, bytes, "what the database's compactions have yet to rewrite");
+    describe_counter!(CACHE_BLOCKS, "look-ups in the database's cache, by outcome: hit, miss");
+    describe_gauge!(COMPACTION_PENDING_BYTES, bytes, "what compactions have yet to rewrite");
     describe_gauge!(JOBS, "background jobs that run, by kind: flush, compaction");
     describe_counter!(WRITTEN_BYTES, bytes, "bytes written, by kind: log, flush, compaction");
     let text = "writers held up because flushes or compactions lagged behind";
