@@ -17,7 +17,7 @@ use std::{
     thread::JoinHandle,
     time::{Duration, Instant},
 };
-use tandem_actor::{Mailbox, mailbox, spawn, spawn_in_background};
+use tandem_actor::{Mailbox, mailbox, spawn};
 use tandem_bus::Bus;
 use tandem_kzg::Setup;
 use tandem_primitives::B256;
@@ -61,9 +61,7 @@ impl BlobValidator {
         for index in 0..count {
             let shared = shared.clone();
             let name = format!("blob-verifier-{index}");
-            let fatal = deps.fatal.clone();
-            // KZG takes milliseconds at a time; sockets, and the engine in the same process, go first.
-            let thread = spawn_in_background(&name, fatal, move || pool::run(&shared))?;
+            let thread = spawn(&name, deps.fatal.clone(), move || pool::run(&shared))?;
             service.threads.lock().push(thread);
         }
         let thread =

@@ -17,10 +17,10 @@ use tonic::transport::server::Connected;
 /// Bytes that a server reads without a pause: some tens of microseconds of HTTP/2. While megabytes lie
 /// in the socket, a connection would go on reading for milliseconds, in which nobody else on its
 /// thread is served.
-const READ_MAX: usize = 256 << 10;
+const READ_MAX: usize = 128 << 10;
 
 /// After how many tasks a reactor that serves connections should look at its timers and sockets
-/// (`event_interval` of tokio's builder). A task here may have read 256 KiB: tokio's 61 of them would
+/// (`event_interval` of tokio's builder). A task here may have read 128 KiB: tokio's 61 of them would
 /// be milliseconds.
 pub const EVENT_INTERVAL: u32 = 8;
 
