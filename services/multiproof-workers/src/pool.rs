@@ -59,17 +59,18 @@ pub struct Job {
 }
 
 impl Job {
-    /// Takes in another job of the same owner and block, and gives back any other.
-    fn join(&mut self, other: Self) -> Result<(), Self> {
-        if (other.owner, other.context.session) != (self.owner, self.context.session) {
-            return Err(other);
-        }
+    /// Whether another job is of the same owner and block.
+    fn fits(&self, other: &Self) -> bool {
+        (other.owner, other.context.session) == (self.owner, self.context.session)
+    }
+
+    /// Takes in another job that fits.
+    fn join(&mut self, other: Self) {
         let (required, advised) = other.targets.split_at(other.required);
         self.targets.splice(self.required..self.required, required.iter().copied());
         self.targets.extend_from_slice(advised);
         self.required += other.required;
         self.jobs += other.jobs;
-        Ok(())
     }
 }
 
@@ -194,10 +195,11 @@ impl ProofThread {
             while job.targets.len() < self.targets_min
                 && let Ok(other) = jobs.try_recv()
             {
-                if let Err(other) = job.join(other) {
+                if !job.fits(&other) {
                     next = Some(other);
                     break;
                 }
+                job.join(other);
             }
             let owner = job.owner;
             let proof = self.prove(job);
