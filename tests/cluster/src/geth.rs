@@ -14,6 +14,9 @@ use std::{
 /// Longest wait for geth's discovery after it was started.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// Ports tried at most.
+const ATTEMPTS_MAX: usize = 5;
+
 /// A `geth` that finds nodes on 127.0.0.0/8, and does little else.
 pub struct Geth {
     child: Child,
@@ -35,7 +38,19 @@ impl Geth {
     /// geth's, with the end of its log.
     pub fn start(binary: &Path, folder: &Path, bootnodes: &str) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        // Free a moment ago, which is as much as can be known.
+        let mut attempts = 1..ATTEMPTS_MAX;
+        loop {
+            // Somebody may take the port before geth does, also as the near end of a connection.
+            match Self::start_on_a_port(binary, folder, bootnodes) {
+                Err(error)
+                    if error.to_string().contains("address already in use")
+                        && attempts.next().is_some() => {}
+                started => return started,
+            }
+        }
+    }
+
+    fn start_on_a_port(binary: &Path, folder: &Path, bootnodes: &str) -> io::Result<Self> {
         let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port().to_string();
         let log = folder.join("geth.log");
         let file = File::create(&log)?;
