@@ -60,9 +60,9 @@ impl Sent {
         self.text().rsplit_once(OPENED).map_or_else(Vec::new, |(_, drawn)| screen(drawn))
     }
 
-    fn wait_for(&self, what: &str, is_seen: impl Fn(&[String]) -> bool) {
+    fn wait_for(&self, what: &str, is_seen: impl Fn(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
-        while !is_seen(&self.screen()) {
+        while !is_seen(self) {
             let sent = self.text();
             assert!(Instant::now() < until, "{what}: {:#?}\n{sent:?}", self.screen());
             sleep(Duration::from_millis(50));
@@ -95,23 +95,21 @@ fn a_terminal_is_drawn_on_follows_its_size_and_is_given_back() {
             copy.0.lock().unwrap().extend_from_slice(&bytes[..read]);
         }
     });
-    let title = |lines: &[String]| lines.first().cloned().unwrap_or_default();
     let is_as_wide = |lines: &[String], columns| {
-        let title = title(lines);
+        let title = lines.first().cloned().unwrap_or_default();
         title.starts_with("tandem top   0 of 1 process")
             && title.trim_end().ends_with("q quits")
             && title.trim_end().chars().count() == columns
     };
-    sent.wait_for("the screen", |lines| is_as_wide(lines, 100));
+    sent.wait_for("the screen", |sent| is_as_wide(&sent.screen(), 100));
     std::fs::write(&pipe, "now\n").unwrap();
-    sent.wait_for("the smaller screen", |lines| is_as_wide(lines, 60) && lines.len() <= 12);
+    sent.wait_for("the smaller screen", |sent| {
+        let lines = sent.screen();
+        is_as_wide(&lines, 60) && lines.len() <= 12
+    });
     let mut keys = terminal.stdin.take().unwrap();
     keys.write_all(b"xq").unwrap();
-    let until = Instant::now() + PATIENCE;
-    while !sent.text().contains("ended with") {
-        assert!(Instant::now() < until, "{:?}", sent.text());
-        sleep(Duration::from_millis(50));
-    }
+    sent.wait_for("the end", |sent| sent.text().contains("ended with"));
     drop(keys);
     terminal.wait().unwrap();
     reader.join().unwrap();
