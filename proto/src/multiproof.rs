@@ -11,7 +11,7 @@ use tandem_primitives::{AccountUpdate, B256, BlockId, Shard, ShardSet, SubtrieRo
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// No layers reach from the base to the parent's state: the base is on another branch, or has
-    /// moved past the parent. The executor rewinds the base and begins again.
+    /// moved past the parent. The block may be begun again once the base is below its parent.
     #[error("the state of parent {parent} cannot be reached from the base at block {base}")]
     ParentUnreachable {
         /// The parent of the block to be processed.

@@ -184,7 +184,8 @@ pub trait StorageApi: Send + Sync + 'static {
     /// Every pending block, parents before children.
     fn pending(&self) -> Result<Vec<Block>>;
 
-    /// The trie diff of one pending block, all shards, `None` when the block is not pending.
+    /// The trie diff of one pending block, all shards, `None` when the block is not pending: when
+    /// it has entered the base, a [`checkpoint`](Self::checkpoint) asked for afterwards says so.
     /// A diff that was never sent is recomputed from the state diff.
     fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>>;
 

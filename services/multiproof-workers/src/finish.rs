@@ -7,8 +7,9 @@ use tandem_proto::multiproof::{Begin, Error};
 use tandem_trie::ShardTrie;
 use tracing::warn;
 
-/// How often the base may move while a branch is put together.
-const RESOLVE_MAX: usize = 8;
+/// How often the base may move while a branch is put together: as many blocks as may be waiting
+/// for it.
+const RESOLVE_MAX: usize = 64;
 
 impl Owner {
     /// Closes the shards that wait for nothing, once all updates are in, and answers when all are

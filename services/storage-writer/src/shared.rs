@@ -89,7 +89,8 @@ impl Shared {
     }
 
     /// The whole trie diff of a pending block, computed where none that fits was handed over. `None`
-    /// when the block is not pending, or its branch leaves the canonical chain below the base.
+    /// when the block is not pending, or its branch leaves the canonical chain below the base. A block
+    /// that has entered the base is in the one that is asked for after this.
     pub fn trie_diff(&self, hash: B256) -> Result<Option<Arc<TrieDiff>>, Error> {
         if let Some(diff) = self.handed_over(hash)? {
             return Ok(Some(diff));
@@ -105,17 +106,25 @@ impl Shared {
     pub fn compute_trie_diff(&self, hash: B256) -> Result<Option<Arc<TrieDiff>>, Error> {
         let mut replay = self.replay.lock();
         let (view, base, branch) = {
-            let state = self.state.lock();
-            // Memory lags the database by one block at most, and that one is still pending in
-            // memory, so this snapshot's base is always found.
-            let view = self.store.snapshot();
-            let base = crate::meta::base(&view)?;
-            match state.chain.ancestor(hash, &base.hash) {
-                (Ancestor::Base, branch) if !branch.is_empty() => {
+            let mut state = self.state.lock();
+            loop {
+                // Memory lags the database by one block at most, and that one is still pending in
+                // memory, so this snapshot's base is always found.
+                let view = self.store.snapshot();
+                let base = crate::meta::base(&view)?;
+                let (Ancestor::Base, branch) = state.chain.ancestor(hash, &base.hash) else {
+                    return Ok(None);
+                };
+                if !branch.is_empty() {
                     let blocks = branch.iter().filter_map(|hash| state.chain.get(hash).cloned());
-                    (view, base, blocks.collect::<Vec<_>>())
+                    break (view, base, blocks.collect::<Vec<_>>());
                 }
-                _ => return Ok(None),
+                // In the database's base. Memory is about to say so too, and whoever is told that
+                // the block is not pending may ask for the base next.
+                if state.stopped || state.chain.get(&hash).is_none() {
+                    return Ok(None);
+                }
+                self.progress.wait(&mut state);
             }
         };
         let continued = replay.take().filter(|replay| replay.base() == base).and_then(|replay| {

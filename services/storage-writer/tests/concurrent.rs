@@ -5,9 +5,10 @@ mod common;
 #[path = "common/readers.rs"]
 mod readers;
 
-use common::{new_chain, new_chain_in_memory, small_config};
+use common::{Random, block, new_chain, new_chain_in_memory, small_config};
 use readers::{Events, deps, move_and_read};
-use tandem_storage_writer::{StorageWriter, verify};
+use tandem_proto::storage::{Forkchoice, StorageApi};
+use tandem_storage_writer::{Deps, StorageWriter, verify};
 
 #[test]
 fn an_answer_is_of_one_block_while_the_base_moves_forward_and_back() {
@@ -23,4 +24,37 @@ fn an_answer_from_memory_is_of_one_block_while_the_base_moves_forward_and_back()
     let events = Events::default();
     let (writer, world) = new_chain_in_memory(deps(&events));
     move_and_read(writer.clone(), writer, world, &events);
+}
+
+/// Whoever puts a branch together asks for the diffs first and for the base then: a block must be in
+/// one of the two at every moment.
+#[test]
+fn a_block_without_a_trie_diff_is_in_the_base_that_is_asked_for_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut parent, mut world) = new_chain(directory.path());
+    let config = small_config(directory.path());
+    let depth = config.persist_depth as usize;
+    let writer = StorageWriter::open(config, Deps::default()).unwrap();
+    let epoch = writer.acquire_epoch("test").unwrap();
+    let mut random = Random(11);
+    let mut next = || {
+        let diff = world.random_diff(&mut random);
+        world.apply(&diff);
+        let block = block(parent, &world, diff, &mut random);
+        parent = block.id;
+        writer.commit(epoch, block).unwrap();
+        parent
+    };
+    let blocks: Vec<_> = (0..200).map(|_| next()).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for id in &blocks[..blocks.len() - depth] {
+                while writer.trie_diff(id.hash).unwrap().is_some() {}
+                let base = writer.checkpoint().unwrap().base;
+                assert!(base.number >= id.number, "{id} is neither pending nor in base {base}");
+            }
+        });
+        let head = *blocks.last().unwrap();
+        writer.canonicalize(epoch, Forkchoice { head, ..Forkchoice::default() }).unwrap();
+    });
 }
