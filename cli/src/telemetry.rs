@@ -3,7 +3,7 @@
 use anyhow::Context;
 use clap::ValueEnum;
 use std::fs;
-use tandem_telemetry::{LogFormat, Resource, Sampling, Telemetry, TraceLevel, Traces};
+use tandem_telemetry::{Allocator, LogFormat, Resource, Sampling, Telemetry, TraceLevel, Traces};
 
 /// Options of logs and traces, shared by the commands that run services.
 #[derive(clap::Args)]
@@ -75,10 +75,26 @@ impl TelemetryArgs {
             otlp_endpoint: self.otlp_endpoint,
             traces: traces.clone(),
             resource,
+            allocator: Some(ask_jemalloc),
             ..tandem_telemetry::Config::default()
         };
         tandem_telemetry::init(&config).context("start telemetry")
     }
+}
+
+/// What jemalloc holds, which is the allocator of RocksDB too.
+fn ask_jemalloc() -> Option<Allocator> {
+    use tikv_jemalloc_ctl::{epoch, stats};
+    // The numbers are those of the last time that this was asked for.
+    epoch::advance().ok()?;
+    Some(Allocator {
+        allocated: stats::allocated::read().ok()? as u64,
+        active: stats::active::read().ok()? as u64,
+        metadata: stats::metadata::read().ok()? as u64,
+        resident: stats::resident::read().ok()? as u64,
+        mapped: stats::mapped::read().ok()? as u64,
+        retained: stats::retained::read().ok()? as u64,
+    })
 }
 
 /// The host's name as the kernel has it; empty where that cannot be asked.

@@ -39,11 +39,16 @@ pub fn operations_router(telemetry: Telemetry, readiness: Readiness) -> Router {
         Some(name) => (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {name}\n")),
     };
     let ring = telemetry.clone();
+    let metrics = async move || {
+        let render = move || telemetry.render_metrics();
+        let rendered = tokio::task::spawn_blocking(render).await;
+        rendered.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+    };
     let traces = Arc::new(move |count| ring.traces_json(count));
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(move || async move { telemetry.render_metrics() }))
+        .route("/metrics", get(metrics))
         .merge(traces_router(traces))
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::AskAllocator;
 use crate::resource::Resource;
 use crate::sampling::Sampling;
 
@@ -78,6 +79,8 @@ pub struct Config {
     pub ring_traces_max: usize,
     /// Bytes all kept traces may take together. One trace may take a quarter of it.
     pub ring_bytes_max: usize,
+    /// Asks the allocator of this process what it holds, for metrics.
+    pub allocator: Option<AskAllocator>,
 }
 
 impl Default for Config {
@@ -91,6 +94,7 @@ impl Default for Config {
             export_queue_spans: 16_384,
             ring_traces_max: 256,
             ring_bytes_max: 64 << 20,
+            allocator: None,
         }
     }
 }

@@ -1,5 +1,6 @@
-//! What this process uses, as the kernel counts it: processor time by kind of thread, and memory.
-//! Elsewhere than on Linux there is nothing to read, and nothing is published.
+//! What this process uses: processor time by kind of thread and memory, as the kernel counts them
+//! (elsewhere than on Linux there is nothing to read, and nothing is published), and what its
+//! allocator holds of that memory.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use std::{
@@ -13,6 +14,9 @@ const CPU_MILLISECONDS: &str = "tandem_process_cpu_milliseconds_total";
 /// Gauge: memory that is not swapped out.
 const RESIDENT_BYTES: &str = "tandem_process_resident_bytes";
 
+/// Gauge: what the allocator holds, by kind.
+const ALLOCATOR_BYTES: &str = "tandem_process_allocator_bytes";
+
 /// One tick of the times in `stat`: the kernel's interface has a hundred a second everywhere.
 const TICK_MILLISECONDS: u64 = 10;
 /// The kind under which the last moments of threads that have ended are counted, so that all kinds
@@ -23,11 +27,50 @@ pub(crate) fn describe() {
     let text = "Processor time, by kind of thread";
     describe_counter!(CPU_MILLISECONDS, Unit::Milliseconds, text);
     describe_gauge!(RESIDENT_BYTES, Unit::Bytes, "Memory that is not swapped out");
+    let text = "What the allocator holds, by kind: allocated by the program, active (pages of that), \
+        metadata, resident, mapped, retained (address space without memory)";
+    describe_gauge!(ALLOCATOR_BYTES, Unit::Bytes, text);
 }
 
+/// What an allocator holds, in bytes, with the meaning of jemalloc's `stats.*`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Allocator {
+    /// Given to the program.
+    pub allocated: u64,
+    /// Pages of which some of that is a part: what they have over `allocated` is lost to fragments.
+    pub active: u64,
+    /// The allocator's own data.
+    pub metadata: u64,
+    /// In memory: active pages, metadata, and pages that are free and not given back yet.
+    pub resident: u64,
+    /// Address space of chunks in use.
+    pub mapped: u64,
+    /// Address space kept for later, without memory behind it.
+    pub retained: u64,
+}
+
+impl Allocator {
+    fn kinds(&self) -> [(&'static str, u64); 6] {
+        let Self { allocated, active, metadata, resident, mapped, retained } = *self;
+        [
+            ("allocated", allocated),
+            ("active", active),
+            ("metadata", metadata),
+            ("resident", resident),
+            ("mapped", mapped),
+            ("retained", retained),
+        ]
+    }
+}
+
+/// Asks the process's allocator; `None` when it does not say.
+pub type AskAllocator = fn() -> Option<Allocator>;
+
 /// The times at the last look.
+#[derive(Debug)]
 pub(crate) struct Process {
     folder: PathBuf,
+    allocator: Option<AskAllocator>,
     /// Ticks given so far, of all kinds.
     given: u64,
     threads: HashMap<String, u64>,
@@ -35,12 +78,12 @@ pub(crate) struct Process {
 
 impl Process {
     /// This process.
-    pub fn this() -> Self {
-        Self::at(Path::new("/proc/self"))
+    pub fn this(allocator: Option<AskAllocator>) -> Self {
+        Self { allocator, ..Self::at(Path::new("/proc/self")) }
     }
 
     fn at(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), given: 0, threads: HashMap::new() }
+        Self { folder: folder.to_owned(), allocator: None, given: 0, threads: HashMap::new() }
     }
 
     /// Publishes what was used since the last look, and the memory now.
@@ -50,6 +93,11 @@ impl Process {
         }
         if let Some(bytes) = self.resident_bytes() {
             gauge!(RESIDENT_BYTES).set(bytes as f64);
+        }
+        if let Some(held) = self.allocator.and_then(|ask| ask()) {
+            for (kind, bytes) in held.kinds() {
+                gauge!(ALLOCATOR_BYTES, "kind" => kind).set(bytes as f64);
+            }
         }
     }
 
@@ -154,7 +202,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn this_process_uses_memory_and_time() {
-        let mut process = Process::this();
+        let mut process = Process::this(None);
         assert!(process.resident_bytes().unwrap() > 1 << 20);
         let mut ticks = 0;
         while ticks == 0 {

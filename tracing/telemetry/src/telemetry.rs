@@ -62,6 +62,7 @@ const DRAIN: Duration = Duration::from_millis(2_500);
 pub struct Telemetry {
     recorder: Recorder,
     metrics: PrometheusHandle,
+    process: Arc<Mutex<Process>>,
     export: Option<Export>,
     resource: Resource,
     worker: Arc<Mutex<Option<Worker>>>,
@@ -139,8 +140,10 @@ impl Telemetry {
         self.ring().otlp_json(limit, &self.resource)
     }
 
-    /// All metrics in Prometheus' text format, the body of `/metrics`.
+    /// All metrics in Prometheus' text format, the body of `/metrics`. Those of the process are
+    /// of this moment, and reading them takes file operations: not for an async worker thread.
     pub fn render_metrics(&self) -> String {
+        self.process.lock().publish();
         self.metrics.render()
     }
 
@@ -200,9 +203,15 @@ fn build(config: &Config) -> Result<(Telemetry, PrometheusRecorder), Error> {
         endpoint,
         resource: resource.clone(),
     });
-    let worker = start_worker(target, metrics.clone(), Arc::clone(recorder.ring()))?;
+    let process = Arc::new(Mutex::new(Process::this(config.allocator)));
+    let upkeep = Upkeep {
+        metrics: metrics.clone(),
+        ring: Arc::clone(recorder.ring()),
+        process: Arc::clone(&process),
+    };
+    let worker = start_worker(target, upkeep)?;
     let worker = Arc::new(Mutex::new(Some(worker)));
-    let telemetry = Telemetry { recorder, metrics, export, resource, worker };
+    let telemetry = Telemetry { recorder, metrics, process, export, resource, worker };
     Ok((telemetry, metrics_recorder))
 }
 
@@ -264,13 +273,17 @@ struct Target {
     resource: Resource,
 }
 
-/// Starts the thread that exports and keeps the histograms drained. Waits until it has accepted
-/// the endpoint, so that a malformed one is reported to the caller.
-fn start_worker(
-    target: Option<Target>,
+/// What is to be kept up to date whether anybody asks or not: histograms would grow, and of the
+/// threads that end the time by kind would be lost.
+struct Upkeep {
     metrics: PrometheusHandle,
     ring: Arc<Ring>,
-) -> Result<Worker, Error> {
+    process: Arc<Mutex<Process>>,
+}
+
+/// Starts the thread that exports and keeps the histograms drained. Waits until it has accepted
+/// the endpoint, so that a malformed one is reported to the caller.
+fn start_worker(target: Option<Target>, upkeep: Upkeep) -> Result<Worker, Error> {
     let (stop, stopped) = oneshot::channel();
     let (done_sender, done) = mpsc::sync_channel(1);
     let (ready_sender, ready) = mpsc::sync_channel(1);
@@ -297,11 +310,10 @@ fn start_worker(
             };
             let _ = ready_sender.send(Ok(()));
             describe_metrics();
-            let mut process = Process::this();
             let upkeep = || {
-                metrics.run_upkeep();
-                publish(counted.as_ref(), &ring);
-                process.publish();
+                upkeep.metrics.run_upkeep();
+                publish(counted.as_ref(), &upkeep.ring);
+                upkeep.process.lock().publish();
             };
             export::run(export, upkeep, stopped, DRAIN).await;
         });

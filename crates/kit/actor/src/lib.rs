@@ -1,6 +1,11 @@
 //! Actors as this project builds them: a thread of its own (CPU work never runs on the async
 //! reactor), a bounded mailbox, and the caller's span in every envelope.
 
+mod metrics;
+
+pub use metrics::describe as describe_metrics;
+
+use ::metrics::{Counter, Gauge};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select};
 use std::{
     thread::{self, JoinHandle},
@@ -38,11 +43,18 @@ pub enum Error {
 pub struct Mailbox<M> {
     name: &'static str,
     sender: Sender<Envelope<M>>,
+    messages: Gauge,
+    refused: Counter,
 }
 
 impl<M> Clone for Mailbox<M> {
     fn clone(&self) -> Self {
-        Self { name: self.name, sender: self.sender.clone() }
+        Self {
+            name: self.name,
+            sender: self.sender.clone(),
+            messages: self.messages.clone(),
+            refused: self.refused.clone(),
+        }
     }
 }
 
@@ -50,6 +62,7 @@ impl<M> Clone for Mailbox<M> {
 #[derive(Debug)]
 pub struct Inbox<M> {
     receiver: Receiver<Envelope<M>>,
+    messages: Gauge,
 }
 
 /// What an inbox has to say.
@@ -76,10 +89,25 @@ pub enum ReceivedOr<M, R> {
     Closed,
 }
 
-/// A mailbox that holds `capacity` messages. `name` is the actor's, for errors.
+/// A mailbox that holds `capacity` messages. `name` is the actor's, for errors and metrics, where
+/// mailboxes of one name are added up.
 pub fn mailbox<M>(name: &'static str, capacity: usize) -> (Mailbox<M>, Inbox<M>) {
+    metrics::describe();
+    let (messages, refused) = metrics::of(name);
+    mailbox_with(name, capacity, messages, refused)
+}
+
+fn mailbox_with<M>(
+    name: &'static str,
+    capacity: usize,
+    messages: Gauge,
+    refused: Counter,
+) -> (Mailbox<M>, Inbox<M>) {
     let (sender, receiver) = bounded(capacity);
-    (Mailbox { name, sender }, Inbox { receiver })
+    // None yet, which is to be seen too.
+    messages.increment(0.0);
+    refused.increment(0);
+    (Mailbox { name, sender, messages: messages.clone(), refused }, Inbox { receiver, messages })
 }
 
 impl<M> Mailbox<M> {
@@ -89,9 +117,14 @@ impl<M> Mailbox<M> {
     /// [`Error::Overloaded`], [`Error::Stopped`].
     pub fn try_send(&self, message: M) -> Result<(), Error> {
         self.sender.try_send(envelope(message)).map_err(|error| match error {
-            TrySendError::Full(_) => Error::Overloaded(self.name),
+            TrySendError::Full(_) => {
+                self.refused.increment(1);
+                Error::Overloaded(self.name)
+            }
             TrySendError::Disconnected(_) => Error::Stopped(self.name),
-        })
+        })?;
+        self.messages.increment(1.0);
+        Ok(())
     }
 
     /// How many more messages fit, at this moment.
@@ -104,7 +137,9 @@ impl<M> Mailbox<M> {
     /// # Errors
     /// [`Error::Stopped`].
     pub fn send(&self, message: M) -> Result<(), Error> {
-        self.sender.send(envelope(message)).map_err(|_| Error::Stopped(self.name))
+        self.sender.send(envelope(message)).map_err(|_| Error::Stopped(self.name))?;
+        self.messages.increment(1.0);
+        Ok(())
     }
 
     /// Asks, at once; the answer may be awaited elsewhere and later. `message` makes the message from
@@ -132,13 +167,19 @@ fn envelope<M>(message: M) -> Envelope<M> {
 impl<M> Inbox<M> {
     /// Waits for the next message, however long that takes; `None` when no sender is left.
     pub fn wait(&self) -> Option<Envelope<M>> {
-        self.receiver.recv().ok()
+        self.receiver.recv().ok().map(|envelope| self.taken(envelope))
+    }
+
+    /// The message is no longer one that waits.
+    fn taken(&self, envelope: Envelope<M>) -> Envelope<M> {
+        self.messages.decrement(1.0);
+        envelope
     }
 
     /// Waits for the next message, at most this long.
     pub fn receive(&self, wait: Duration) -> Received<M> {
         match self.receiver.recv_timeout(wait) {
-            Ok(envelope) => Received::Message(envelope),
+            Ok(envelope) => Received::Message(self.taken(envelope)),
             Err(RecvTimeoutError::Timeout) => Received::Idle,
             Err(RecvTimeoutError::Disconnected) => Received::Closed,
         }
@@ -149,7 +190,7 @@ impl<M> Inbox<M> {
     pub fn receive_or<R>(&self, other: &Receiver<R>, wait: Duration) -> ReceivedOr<M, R> {
         select! {
             recv(self.receiver) -> message => {
-                message.map_or(ReceivedOr::Closed, ReceivedOr::Message)
+                message.map_or(ReceivedOr::Closed, |envelope| ReceivedOr::Message(self.taken(envelope)))
             }
             recv(other) -> value => value.map_or(ReceivedOr::Closed, ReceivedOr::Other),
             default(wait) => ReceivedOr::Idle,
@@ -158,7 +199,7 @@ impl<M> Inbox<M> {
 
     /// The next message if one is there already.
     pub fn try_receive(&self) -> Option<Envelope<M>> {
-        self.receiver.try_recv().ok()
+        self.receiver.try_recv().ok().map(|envelope| self.taken(envelope))
     }
 
     /// Messages waiting.
@@ -169,6 +210,13 @@ impl<M> Inbox<M> {
     /// Whether no message is waiting.
     pub fn is_empty(&self) -> bool {
         self.receiver.is_empty()
+    }
+}
+
+impl<M> Drop for Inbox<M> {
+    fn drop(&mut self) {
+        // Nobody takes these any more.
+        self.receiver.try_iter().for_each(|envelope| drop(self.taken(envelope)));
     }
 }
 
@@ -256,6 +304,26 @@ mod tests {
         assert!(matches!(inbox.receive(Duration::ZERO), Received::Idle));
         drop(inbox);
         assert_eq!(mailbox.send(3), Err(Error::Stopped("test")));
+    }
+
+    #[test]
+    fn messages_that_wait_are_counted_until_they_are_taken_and_refused_ones_too() {
+        use std::sync::{Arc, atomic::AtomicU64, atomic::Ordering::Relaxed};
+        let (waiting, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (gauge, counter) = (waiting.clone().into(), refused.clone().into());
+        let (mailbox, inbox) = mailbox_with::<u8>("test", 3, gauge, counter);
+        let counts = || (f64::from_bits(waiting.load(Relaxed)), refused.load(Relaxed));
+        mailbox.try_send(1).unwrap();
+        mailbox.send(2).unwrap();
+        mailbox.clone().send(3).unwrap();
+        assert_eq!(mailbox.try_send(4), Err(Error::Overloaded("test")));
+        assert_eq!(counts(), (3.0, 1));
+        assert!(inbox.try_receive().is_some() && inbox.wait().is_some());
+        assert_eq!(counts(), (1.0, 1));
+        mailbox.send(5).unwrap();
+        drop(inbox);
+        assert_eq!(mailbox.try_send(6), Err(Error::Stopped("test")));
+        assert_eq!(counts(), (0.0, 1), "with the actor goes what it had not taken");
     }
 
     #[test]
