@@ -12,7 +12,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod disk;
 mod liar;
 mod replay;
 mod table;

@@ -1,10 +1,11 @@
 //! Faults between processes, and of the disk below one.
 
-use crate::{binary, disk::SmallDisk, replay::Replay, table::Table};
+use crate::{binary, replay::Replay, table::Table};
 use rand::seq::SliceRandom;
 use std::time::Duration;
 use tandem_bus_tests::NatsServer;
 use tandem_cluster_tests::{Corpus, Wired, Wiring};
+use tandem_small_disk::SmallDisk;
 use tempfile::TempDir;
 use tokio::{runtime::Handle, time::sleep};
 

@@ -1,4 +1,5 @@
-//! A disk that can be full.
+//! A disk that can be full, for tests: a tmpfs.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     fs::{self, File},
@@ -14,12 +15,16 @@ const DISK: u64 = 256 << 20;
 const BALLAST: u64 = 192 << 20;
 
 /// A disk in memory, so small that a test can fill it.
+#[derive(Debug)]
 pub struct SmallDisk {
     at: PathBuf,
 }
 
 impl SmallDisk {
     /// Mounts one at a folder that is made. `None`, and a line that says so, where one may not.
+    ///
+    /// # Panics
+    /// When the folder cannot be made or the disk not be written to.
     pub fn mount(at: &Path) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
         let size = format!("size={DISK}");
@@ -40,11 +45,17 @@ impl SmallDisk {
     }
 
     /// From now on nothing more fits.
+    ///
+    /// # Panics
+    /// When there is room all the same.
     pub fn fill(&self) {
         assert!(!write(&self.at.join("rest"), DISK), "the disk is full before");
     }
 
     /// There is room again.
+    ///
+    /// # Panics
+    /// When the disk was not filled.
     pub fn free(&self) {
         for file in ["ballast", "rest"] {
             fs::remove_file(self.at.join(file)).unwrap();
