@@ -80,6 +80,7 @@ fn main() {
     let names = ["state updates", "reads", "walks", "commits", "trie diffs"];
     let mut kinds = names.map(|name| Kind { name, messages: Vec::new() });
     for (block, seen) in blocks.into_iter().zip(&seen) {
+        assert_eq!(seen.begin.block, block.id, "in the same order");
         let [updates, reads, walks, commits, diffs] = &mut kinds;
         let wire = |update| multiproof_workers::v1::StateUpdate::from(update).encode_to_vec();
         updates.messages.extend(seen.updates.iter().map(|update| wire(&**update)));
