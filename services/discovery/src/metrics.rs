@@ -1,9 +1,7 @@
 //! Names of the metrics, and their descriptions.
 
 use crate::state::{Counters, Dropped};
-use metrics::{
-    Counter, Gauge, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
-};
+use metrics::{Counter, Gauge, Unit, counter, describe_counter, describe_gauge, gauge};
 
 pub const RECEIVED: &str = "tandem_discovery_packets_received_total";
 pub const RECEIVE_CALLS: &str = "tandem_discovery_receive_calls_total";
@@ -16,7 +14,6 @@ pub const LISTED: &str = "tandem_discovery_nodes_listed_total";
 #[cfg(feature = "discv5")]
 pub const V5_FOUND: &str = "tandem_discovery_v5_nodes_found_total";
 pub const PUBLISHED: &str = "tandem_discovery_contacts_published_total";
-pub const TABLE_WAIT_SECONDS: &str = "tandem_discovery_table_wait_seconds";
 pub const BONDED: &str = "tandem_discovery_endpoints_proven";
 
 /// Describes all of them to the recorder.
@@ -32,8 +29,6 @@ pub fn describe() {
     #[cfg(feature = "discv5")]
     describe_counter!(V5_FOUND, Unit::Count, "Nodes heard of over discv5");
     describe_counter!(PUBLISHED, Unit::Count, "Contacts published on the bus");
-    let text = "Wait of a question to peer-table for the thread that asks";
-    describe_histogram!(TABLE_WAIT_SECONDS, Unit::Seconds, text);
     describe_gauge!(BONDED, Unit::Count, "Endpoints remembered as proven");
 }
 

@@ -1,7 +1,6 @@
 //! The thread that asks peer-table: its calls wait, and the socket must not.
 
-use crate::{metrics::TABLE_WAIT_SECONDS, state::Question};
-use metrics::histogram;
+use crate::state::Question;
 use std::sync::Arc;
 use tandem_actor::Inbox;
 use tandem_discv4::node_id;
@@ -24,7 +23,6 @@ pub type Answer = (Question, Result<Vec<Contact>>);
 pub fn run(inbox: &Inbox<Question>, table: &Arc<dyn PeerTableApi>, answers: &Sender<Answer>) {
     // No timer: whoever does not want to ask any more drops the mailbox.
     while let Some(envelope) = inbox.wait() {
-        histogram!(TABLE_WAIT_SECONDS).record(envelope.sent.elapsed());
         let question = envelope.message;
         let _span = debug_span!("ask_table", question = name(&question)).entered();
         let answer = match &question {

@@ -7,7 +7,6 @@ pub const FORKCHOICE_SECONDS: &str = "tandem_executor_forkchoice_updated_seconds
 pub const EXECUTION_SECONDS: &str = "tandem_executor_execution_seconds";
 pub const ROOT_WAIT_SECONDS: &str = "tandem_executor_root_wait_seconds";
 pub const COMMIT_SECONDS: &str = "tandem_executor_commit_seconds";
-pub const MAILBOX_WAIT_SECONDS: &str = "tandem_executor_mailbox_wait_seconds";
 pub const GAS: &str = "tandem_executor_gas_total";
 pub const TRANSACTIONS: &str = "tandem_executor_transactions_total";
 pub const INVALID: &str = "tandem_executor_invalid_blocks_total";
@@ -38,7 +37,6 @@ pub fn describe() {
     let text = "From the end of execution to the state root, the commit included";
     describe_histogram!(ROOT_WAIT_SECONDS, seconds, text);
     describe_histogram!(COMMIT_SECONDS, seconds, "Commit of a block, while its root is computed");
-    describe_histogram!(MAILBOX_WAIT_SECONDS, seconds, "Wait of a call in the engine's mailbox");
     describe_counter!(GAS, Unit::Count, "Gas of valid blocks");
     describe_counter!(TRANSACTIONS, Unit::Count, "Transactions of valid blocks");
     describe_counter!(INVALID, Unit::Count, "Blocks refused, by the rule they break");

@@ -3,7 +3,7 @@
 use alloy_primitives::Bloom;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use std::{cell::Cell, io, mem, thread::JoinHandle};
-use tandem_actor::spawn;
+use tandem_actor::{Queue, Queued, spawn};
 use tandem_chain::{Receipt, ReceiptsTrie, receipts_root};
 use tandem_primitives::B256;
 use tokio_util::sync::CancellationToken;
@@ -62,7 +62,8 @@ struct Portion {
 
 /// The thread that hashes receipts while later transactions execute.
 pub struct ReceiptsThread {
-    portions: Sender<Portion>,
+    portions: Sender<Queued<Portion>>,
+    queue: Queue,
     roots: Receiver<(B256, Bloom)>,
     blocks: Cell<u64>,
     thread: Option<JoinHandle<()>>,
@@ -71,7 +72,8 @@ pub struct ReceiptsThread {
 /// One block's use of the thread.
 pub struct Job {
     block: u64,
-    portions: Sender<Portion>,
+    portions: Sender<Queued<Portion>>,
+    queue: Queue,
     roots: Receiver<(B256, Bloom)>,
     sent: usize,
 }
@@ -85,14 +87,15 @@ impl ReceiptsThread {
         let (portions, inbox) = bounded(PORTIONS_MAX);
         let (answer, roots) = bounded(1);
         let thread = spawn("receipts", fatal, move || run(&inbox, &answer))?;
-        Ok(Self { portions, roots, blocks: Cell::new(0), thread: Some(thread) })
+        let queue = Queue::named("receipts");
+        Ok(Self { portions, queue, roots, blocks: Cell::new(0), thread: Some(thread) })
     }
 
     /// Begins a block; one that was not finished is forgotten.
     pub fn job(&self) -> Job {
         self.blocks.set(self.blocks.get() + 1);
-        let (portions, roots) = (self.portions.clone(), self.roots.clone());
-        Job { block: self.blocks.get(), portions, roots, sent: 0 }
+        let (portions, queue) = (self.portions.clone(), self.queue.clone());
+        Job { block: self.blocks.get(), portions, queue, roots: self.roots.clone(), sent: 0 }
     }
 }
 
@@ -113,7 +116,7 @@ impl Job {
             return;
         }
         let portion = Portion { block: self.block, receipts: new.to_vec(), last: false };
-        match self.portions.try_send(portion) {
+        match self.portions.try_send(self.queue.put(portion)) {
             Ok(()) => self.sent = receipts.len(),
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
@@ -122,14 +125,15 @@ impl Job {
     /// `None` when the thread is gone.
     fn finish(self, receipts: &[Receipt]) -> Option<(B256, Bloom)> {
         let receipts = receipts.get(self.sent..).unwrap_or_default().to_vec();
-        self.portions.send(Portion { block: self.block, receipts, last: true }).ok()?;
+        let portion = Portion { block: self.block, receipts, last: true };
+        self.portions.send(self.queue.put(portion)).ok()?;
         self.roots.recv().ok()
     }
 }
 
-fn run(portions: &Receiver<Portion>, roots: &Sender<(B256, Bloom)>) {
+fn run(portions: &Receiver<Queued<Portion>>, roots: &Sender<(B256, Bloom)>) {
     let (mut block, mut trie) = (0, ReceiptsTrie::default());
-    for portion in portions {
+    for portion in portions.iter().map(Queued::take) {
         if block != portion.block {
             (block, trie) = (portion.block, ReceiptsTrie::default());
         }

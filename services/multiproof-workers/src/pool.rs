@@ -21,7 +21,7 @@ use std::{
     thread::JoinHandle,
     time::Instant,
 };
-use tandem_actor::spawn;
+use tandem_actor::{Queue, Queued, spawn};
 use tandem_primitives::{B256, WalkTarget};
 use tandem_proto::{multiproof::Error, storage::StorageApi};
 use tokio_util::sync::CancellationToken;
@@ -106,7 +106,8 @@ pub type Started = (Pool, Vec<Receiver<Proof>>, Vec<JoinHandle<()>>);
 /// The owners' end of the pool.
 #[derive(Clone)]
 pub struct Pool {
-    jobs: Sender<Job>,
+    jobs: Sender<Queued<Job>>,
+    queue: Queue,
     load: Arc<Load>,
     threads: usize,
 }
@@ -143,7 +144,7 @@ impl Pool {
             let run = move || thread.run(&queue);
             handles.push(spawn(&format!("proof-reader-{index}"), fatal.clone(), run)?);
         }
-        Ok((Self { jobs, load, threads }, receivers, handles))
+        Ok((Self { jobs, queue: Queue::named("proof-jobs"), load, threads }, receivers, handles))
     }
 
     /// Hands a job over. An owner has at most [`IN_FLIGHT_MAX`] of them.
@@ -152,7 +153,7 @@ impl Pool {
     /// [`Error::Unavailable`] when the threads have ended.
     pub fn submit(&self, job: Job) -> Result<(), Error> {
         self.load.jobs.fetch_add(1, Relaxed);
-        self.jobs.try_send(job).map_err(|_| {
+        self.jobs.try_send(self.queue.put(job)).map_err(|_| {
             self.load.jobs.fetch_sub(1, Relaxed);
             Error::Unavailable
         })
@@ -187,13 +188,13 @@ struct ProofThread {
 }
 
 impl ProofThread {
-    fn run(self, jobs: &Receiver<Job>) {
+    fn run(self, jobs: &Receiver<Queued<Job>>) {
         let mut next = None;
-        while let Some(mut job) = next.take().or_else(|| jobs.recv().ok()) {
+        while let Some(mut job) = next.take().or_else(|| jobs.recv().ok().map(Queued::take)) {
             // Jobs wait where all threads are busy. Where a call of storage-writer is dear, those that
             // waited go together.
             while job.targets.len() < self.targets_min
-                && let Ok(other) = jobs.try_recv()
+                && let Ok(other) = jobs.try_recv().map(Queued::take)
             {
                 if !job.fits(&other) {
                     next = Some(other);

@@ -100,7 +100,6 @@ impl Actor {
             match inbox.receive(wait) {
                 Received::Message(envelope) => {
                     let _span = envelope.span.entered();
-                    histogram!(metrics::QUEUE_WAIT_SECONDS).record(envelope.sent.elapsed());
                     if let Message::Stop = envelope.message {
                         break;
                     }

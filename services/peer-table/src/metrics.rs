@@ -9,7 +9,6 @@ pub const REFUSED: &str = "tandem_peer_table_refused_total";
 pub const UPDATES: &str = "tandem_peer_table_updates_total";
 pub const DROPPED_BATCHES: &str = "tandem_peer_table_dropped_batches_total";
 pub const BATCH_SECONDS: &str = "tandem_peer_table_batch_seconds";
-pub const QUEUE_WAIT_SECONDS: &str = "tandem_peer_table_queue_wait_seconds";
 pub const SNAPSHOT_SECONDS: &str = "tandem_peer_table_snapshot_seconds";
 pub const CONNECTED: &str = "tandem_peer_table_connected_peers";
 pub const WATCHERS: &str = "tandem_peer_table_watchers";
@@ -42,7 +41,6 @@ pub fn describe() {
     describe_counter!(UPDATES, count, "Updates of contacts received");
     describe_counter!(DROPPED_BATCHES, count, "Batches lost: mailbox full, or malformed");
     describe_histogram!(BATCH_SECONDS, seconds, "Taking in one batch of updates");
-    describe_histogram!(QUEUE_WAIT_SECONDS, seconds, "Wait of a message in the mailbox");
     describe_histogram!(SNAPSHOT_SECONDS, seconds, "Writing the snapshot");
     describe_gauge!(CONNECTED, count, "Peers connected, as last reported");
 }

@@ -9,8 +9,6 @@ pub const COMMIT_SECONDS: &str = "tandem_storage_writer_commit_seconds";
 pub const CANONICALIZE_SECONDS: &str = "tandem_storage_writer_canonicalize_seconds";
 /// Histogram: moving one block into the base.
 pub const PERSIST_SECONDS: &str = "tandem_storage_writer_persist_seconds";
-/// Histogram: wait of a message to the persist thread.
-pub const MAILBOX_WAIT_SECONDS: &str = "tandem_storage_writer_mailbox_wait_seconds";
 /// Histogram: stepping the base back by one block.
 pub const REWIND_SECONDS: &str = "tandem_storage_writer_rewind_seconds";
 /// Histogram: one batched read of the flat state.
@@ -79,7 +77,6 @@ pub fn describe() {
         (COMMIT_SECONDS, "commit of a pending block"),
         (CANONICALIZE_SECONDS, "forkchoice made durable"),
         (PERSIST_SECONDS, "one block moved into the base"),
-        (MAILBOX_WAIT_SECONDS, "wait of a message to the persist thread"),
         (REWIND_SECONDS, "base stepped back by one block"),
         (READ_STATE_SECONDS, "batched read of flat state"),
         (WALK_TRIE_SECONDS, "batched trie walk"),

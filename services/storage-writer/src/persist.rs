@@ -99,10 +99,6 @@ impl Persister {
                     Received::Closed => return,
                 }
             };
-            if let Some(envelope) = &message {
-                ::metrics::histogram!(metrics::MAILBOX_WAIT_SECONDS)
-                    .record(envelope.sent.elapsed());
-            }
             match message.map(|envelope| envelope.message) {
                 Some(Message::Stop) => return,
                 Some(Message::Rewind { to, reply }) => {

@@ -75,7 +75,7 @@ const SECTIONS: [(&str, &str, fn()); 10] = [
     ("blob-validator", "tandem_blob_validator_", tandem_blob_validator::describe_metrics),
     ("discovery", "tandem_discovery_", tandem_discovery::describe_metrics),
     ("peer-table", "tandem_peer_table_", tandem_peer_table::describe_metrics),
-    ("Mailboxes of actors", "tandem_actor_", tandem_actor::describe_metrics),
+    ("Queues between threads", "tandem_queue_", tandem_actor::describe_metrics),
     ("gRPC between services", "tandem_rpc_", tandem_rpc::describe_metrics),
     ("The event bus", "tandem_bus_", tandem_bus::describe_metrics),
     ("Every process", "tandem_", tandem_telemetry::describe_metrics),

@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::otlp_json::SCOPE;
 use crate::record::{SpanRecord, Value, unix_nanos};
 use crate::resource::Resource as ProcessResource;
+use crate::telemetry::QUEUE_WAIT_SECONDS;
 
 /// One export call may take this long before its spans are given up.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -36,7 +37,7 @@ const ROUND_SPANS_MAX: usize = 8_192;
 /// A failing endpoint is mentioned in the log at most this often.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// What became of the spans offered for export.
+/// What became of the spans offered for export, and what waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExportStats {
     /// Delivered to the collector.
@@ -47,6 +48,8 @@ pub struct ExportStats {
     pub failed: u64,
     /// Not offered: sampling left their traces out.
     pub left_out: u64,
+    /// Waiting in the queue.
+    pub queued: u64,
 }
 
 /// The bounded queue between the recording threads and the exporting one.
@@ -93,6 +96,7 @@ impl ExportQueue {
             dropped: self.dropped.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
             left_out: 0,
+            queued: self.receiver.len() as u64,
         }
     }
 }
@@ -125,12 +129,14 @@ impl OtlpExport {
     /// Says whether something was taken from the queue.
     pub(crate) async fn round(&mut self) -> bool {
         let mut services: BTreeMap<&'static str, Vec<Arc<SpanRecord>>> = BTreeMap::new();
+        let mut oldest_ns = None;
         for record in self.queue.take(ROUND_SPANS_MAX) {
+            oldest_ns.get_or_insert(record.end_ns);
             services.entry(record.service).or_default().push(record);
         }
-        if services.is_empty() {
-            return false;
-        }
+        let Some(oldest_ns) = oldest_ns else { return false };
+        let waited = Duration::from_nanos(unix_nanos().saturating_sub(oldest_ns));
+        metrics::histogram!(QUEUE_WAIT_SECONDS).record(waited);
         let mut calls = JoinSet::new();
         for (service, records) in services {
             let Ok(exporter) = self.exporter(service) else {
@@ -377,8 +383,9 @@ mod tests {
         for _ in 0..5 {
             queue.offer(record(0));
         }
-        assert_eq!(queue.stats().dropped, 3);
-        assert_eq!(queue.receiver.len(), 2);
+        assert_eq!((queue.stats().dropped, queue.stats().queued), (3, 2));
+        assert_eq!(queue.take(1).count(), 1);
+        assert_eq!((queue.stats().dropped, queue.stats().queued), (3, 1));
     }
 
     #[test]

@@ -140,9 +140,10 @@ impl Telemetry {
         self.ring().otlp_json(limit, &self.resource)
     }
 
-    /// All metrics in Prometheus' text format, the body of `/metrics`. Those of the process are
-    /// of this moment, and reading them takes file operations: not for an async worker thread.
+    /// All metrics in Prometheus' text format, the body of `/metrics`. Those of the process and of
+    /// telemetry are of this moment, and reading them takes file operations: not for an async worker thread.
     pub fn render_metrics(&self) -> String {
+        publish(self.export.as_ref(), self.ring());
         self.process.lock().publish();
         self.metrics.render()
     }
@@ -331,8 +332,10 @@ const EXPORTED: &str = "tandem_telemetry_exported_spans_total";
 const DROPPED: &str = "tandem_telemetry_dropped_spans_total";
 const FAILED: &str = "tandem_telemetry_failed_spans_total";
 const LEFT_OUT: &str = "tandem_telemetry_left_out_spans_total";
+const QUEUED: &str = "tandem_telemetry_queued_spans";
+pub(crate) const QUEUE_WAIT_SECONDS: &str = "tandem_telemetry_queue_wait_seconds";
 
-/// Publishes telemetry's own losses as metrics.
+/// Publishes what telemetry loses, and what waits for export, as metrics.
 fn publish(export: Option<&Export>, ring: &Ring) {
     metrics::counter!(RING_DROPPED).absolute(ring.dropped_spans());
     let Some(stats) = export.map(Export::stats) else { return };
@@ -340,17 +343,22 @@ fn publish(export: Option<&Export>, ring: &Ring) {
     metrics::counter!(DROPPED).absolute(stats.dropped);
     metrics::counter!(FAILED).absolute(stats.failed);
     metrics::counter!(LEFT_OUT).absolute(stats.left_out);
+    metrics::gauge!(QUEUED).set(stats.queued as f64);
 }
 
 /// Describes telemetry's own metrics, and those of the process, to the recorder.
 pub fn describe_metrics() {
-    use metrics::{Unit, describe_counter};
+    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
     let count = Unit::Count;
     describe_counter!(RING_DROPPED, count, "Spans that the ring of recent traces had no room for");
     describe_counter!(EXPORTED, count, "Spans handed to the OTLP endpoint");
     describe_counter!(DROPPED, count, "Spans lost because the queue to the exporter was full");
     describe_counter!(FAILED, count, "Spans that the OTLP endpoint did not take");
     describe_counter!(LEFT_OUT, count, "Spans of traces that sampling did not choose for export");
+    describe_gauge!(QUEUED, count, "Spans that wait for export");
+    let text =
+        "From the end of the oldest span that waited until it is exported, per round of exports";
+    describe_histogram!(QUEUE_WAIT_SECONDS, Unit::Seconds, text);
     crate::process::describe();
 }
 

@@ -2,10 +2,11 @@
 //! reactor), a bounded mailbox, and the caller's span in every envelope.
 
 mod metrics;
+mod queue;
 
 pub use metrics::describe as describe_metrics;
+pub use queue::{Queue, Queued};
 
-use ::metrics::{Counter, Gauge};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select};
 use std::{
     thread::{self, JoinHandle},
@@ -42,27 +43,20 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Mailbox<M> {
     name: &'static str,
-    sender: Sender<Envelope<M>>,
-    messages: Gauge,
-    refused: Counter,
+    sender: Sender<Queued<Envelope<M>>>,
+    queue: Queue,
 }
 
 impl<M> Clone for Mailbox<M> {
     fn clone(&self) -> Self {
-        Self {
-            name: self.name,
-            sender: self.sender.clone(),
-            messages: self.messages.clone(),
-            refused: self.refused.clone(),
-        }
+        Self { name: self.name, sender: self.sender.clone(), queue: self.queue.clone() }
     }
 }
 
 /// The receiving end of a mailbox.
 #[derive(Debug)]
 pub struct Inbox<M> {
-    receiver: Receiver<Envelope<M>>,
-    messages: Gauge,
+    receiver: Receiver<Queued<Envelope<M>>>,
 }
 
 /// What an inbox has to say.
@@ -92,22 +86,12 @@ pub enum ReceivedOr<M, R> {
 /// A mailbox that holds `capacity` messages. `name` is the actor's, for errors and metrics, where
 /// mailboxes of one name are added up.
 pub fn mailbox<M>(name: &'static str, capacity: usize) -> (Mailbox<M>, Inbox<M>) {
-    metrics::describe();
-    let (messages, refused) = metrics::of(name);
-    mailbox_with(name, capacity, messages, refused)
+    mailbox_with(name, capacity, Queue::named(name))
 }
 
-fn mailbox_with<M>(
-    name: &'static str,
-    capacity: usize,
-    messages: Gauge,
-    refused: Counter,
-) -> (Mailbox<M>, Inbox<M>) {
+fn mailbox_with<M>(name: &'static str, capacity: usize, queue: Queue) -> (Mailbox<M>, Inbox<M>) {
     let (sender, receiver) = bounded(capacity);
-    // None yet, which is to be seen too.
-    messages.increment(0.0);
-    refused.increment(0);
-    (Mailbox { name, sender, messages: messages.clone(), refused }, Inbox { receiver, messages })
+    (Mailbox { name, sender, queue }, Inbox { receiver })
 }
 
 impl<M> Mailbox<M> {
@@ -116,15 +100,13 @@ impl<M> Mailbox<M> {
     /// # Errors
     /// [`Error::Overloaded`], [`Error::Stopped`].
     pub fn try_send(&self, message: M) -> Result<(), Error> {
-        self.sender.try_send(envelope(message)).map_err(|error| match error {
+        self.sender.try_send(self.queue.put(envelope(message))).map_err(|error| match error {
             TrySendError::Full(_) => {
-                self.refused.increment(1);
+                self.queue.refuse();
                 Error::Overloaded(self.name)
             }
             TrySendError::Disconnected(_) => Error::Stopped(self.name),
-        })?;
-        self.messages.increment(1.0);
-        Ok(())
+        })
     }
 
     /// How many more messages fit, at this moment.
@@ -137,9 +119,8 @@ impl<M> Mailbox<M> {
     /// # Errors
     /// [`Error::Stopped`].
     pub fn send(&self, message: M) -> Result<(), Error> {
-        self.sender.send(envelope(message)).map_err(|_| Error::Stopped(self.name))?;
-        self.messages.increment(1.0);
-        Ok(())
+        let sent = self.sender.send(self.queue.put(envelope(message)));
+        sent.map_err(|_| Error::Stopped(self.name))
     }
 
     /// Asks, at once; the answer may be awaited elsewhere and later. `message` makes the message from
@@ -167,19 +148,13 @@ fn envelope<M>(message: M) -> Envelope<M> {
 impl<M> Inbox<M> {
     /// Waits for the next message, however long that takes; `None` when no sender is left.
     pub fn wait(&self) -> Option<Envelope<M>> {
-        self.receiver.recv().ok().map(|envelope| self.taken(envelope))
-    }
-
-    /// The message is no longer one that waits.
-    fn taken(&self, envelope: Envelope<M>) -> Envelope<M> {
-        self.messages.decrement(1.0);
-        envelope
+        self.receiver.recv().ok().map(Queued::take)
     }
 
     /// Waits for the next message, at most this long.
     pub fn receive(&self, wait: Duration) -> Received<M> {
         match self.receiver.recv_timeout(wait) {
-            Ok(envelope) => Received::Message(self.taken(envelope)),
+            Ok(queued) => Received::Message(queued.take()),
             Err(RecvTimeoutError::Timeout) => Received::Idle,
             Err(RecvTimeoutError::Disconnected) => Received::Closed,
         }
@@ -190,7 +165,7 @@ impl<M> Inbox<M> {
     pub fn receive_or<R>(&self, other: &Receiver<R>, wait: Duration) -> ReceivedOr<M, R> {
         select! {
             recv(self.receiver) -> message => {
-                message.map_or(ReceivedOr::Closed, |envelope| ReceivedOr::Message(self.taken(envelope)))
+                message.map_or(ReceivedOr::Closed, |queued| ReceivedOr::Message(queued.take()))
             }
             recv(other) -> value => value.map_or(ReceivedOr::Closed, ReceivedOr::Other),
             default(wait) => ReceivedOr::Idle,
@@ -199,7 +174,7 @@ impl<M> Inbox<M> {
 
     /// The next message if one is there already.
     pub fn try_receive(&self) -> Option<Envelope<M>> {
-        self.receiver.try_recv().ok().map(|envelope| self.taken(envelope))
+        self.receiver.try_recv().ok().map(Queued::take)
     }
 
     /// Messages waiting.
@@ -210,13 +185,6 @@ impl<M> Inbox<M> {
     /// Whether no message is waiting.
     pub fn is_empty(&self) -> bool {
         self.receiver.is_empty()
-    }
-}
-
-impl<M> Drop for Inbox<M> {
-    fn drop(&mut self) {
-        // Nobody takes these any more.
-        self.receiver.try_iter().for_each(|envelope| drop(self.taken(envelope)));
     }
 }
 
@@ -308,22 +276,19 @@ mod tests {
 
     #[test]
     fn messages_that_wait_are_counted_until_they_are_taken_and_refused_ones_too() {
-        use std::sync::{Arc, atomic::AtomicU64, atomic::Ordering::Relaxed};
-        let (waiting, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let (gauge, counter) = (waiting.clone().into(), refused.clone().into());
-        let (mailbox, inbox) = mailbox_with::<u8>("test", 3, gauge, counter);
-        let counts = || (f64::from_bits(waiting.load(Relaxed)), refused.load(Relaxed));
+        let shown = queue::tests::Shown::default();
+        let (mailbox, inbox) = mailbox_with::<u8>("test", 3, shown.queue());
         mailbox.try_send(1).unwrap();
         mailbox.send(2).unwrap();
         mailbox.clone().send(3).unwrap();
         assert_eq!(mailbox.try_send(4), Err(Error::Overloaded("test")));
-        assert_eq!(counts(), (3.0, 1));
+        assert_eq!(shown.counts(), (3.0, 0, 1));
         assert!(inbox.try_receive().is_some() && inbox.wait().is_some());
-        assert_eq!(counts(), (1.0, 1));
+        assert_eq!(shown.counts(), (1.0, 2, 1));
         mailbox.send(5).unwrap();
         drop(inbox);
         assert_eq!(mailbox.try_send(6), Err(Error::Stopped("test")));
-        assert_eq!(counts(), (0.0, 1), "with the actor goes what it had not taken");
+        assert_eq!(shown.counts(), (0.0, 2, 1), "with the actor goes what it had not taken");
     }
 
     #[test]

@@ -1,20 +1,31 @@
-//! Names of the metrics of mailboxes, and their descriptions.
+//! Names of the metrics of queues, and their descriptions.
 
-use metrics::{Counter, Gauge, Unit, counter, describe_counter, describe_gauge, gauge};
+use crate::queue::Meters;
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 
-/// Gauge: messages that wait, by mailbox.
-const MESSAGES: &str = "tandem_actor_mailbox_messages";
-/// Counter: messages refused because the mailbox was full, by mailbox.
-const REFUSED: &str = "tandem_actor_mailbox_refused_total";
+/// Gauge: messages that wait, by queue.
+const MESSAGES: &str = "tandem_queue_messages";
+/// Histogram: wait of a message, by queue.
+const WAIT_SECONDS: &str = "tandem_queue_wait_seconds";
+/// Counter: messages refused because the queue was full, by queue.
+const REFUSED: &str = "tandem_queue_refused_total";
 
-/// Describes the metrics of mailboxes to the recorder.
+/// Describes the metrics of queues to the recorder.
 pub fn describe() {
-    describe_gauge!(MESSAGES, Unit::Count, "Messages that wait, by mailbox");
-    let text = "Messages refused because the mailbox was full, by mailbox";
+    describe_gauge!(MESSAGES, Unit::Count, "Messages that wait, by queue");
+    let text = "From the sending of a message until it is taken up, by queue";
+    describe_histogram!(WAIT_SECONDS, Unit::Seconds, text);
+    let text = "Messages refused because the queue was full, by queue";
     describe_counter!(REFUSED, Unit::Count, text);
 }
 
-/// Those of one mailbox, looked up once.
-pub fn of(mailbox: &'static str) -> (Gauge, Counter) {
-    (gauge!(MESSAGES, "mailbox" => mailbox), counter!(REFUSED, "mailbox" => mailbox))
+/// Those of one queue, looked up once.
+pub fn of(queue: &'static str) -> Meters {
+    Meters {
+        messages: gauge!(MESSAGES, "queue" => queue),
+        wait: histogram!(WAIT_SECONDS, "queue" => queue),
+        refused: counter!(REFUSED, "queue" => queue),
+    }
 }

@@ -13,6 +13,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tandem_actor::{Queue, Queued};
 use tandem_primitives::B256;
 use tandem_proto::{
     access::BLOB_VALIDATOR,
@@ -86,7 +87,8 @@ const VALID_MAX: usize = 8_192;
 /// does not depend on how often it is asked for.
 pub struct Client {
     shared: Arc<Shared>,
-    advice: mpsc::Sender<Vec<B256>>,
+    advice: mpsc::Sender<Queued<Vec<B256>>>,
+    waiting_advice: Queue,
     stop: CancellationToken,
 }
 
@@ -125,7 +127,8 @@ impl Client {
                 () = keeper.advise(queue) => {}
             }
         });
-        Ok(Arc::new(Self { shared, advice, stop }))
+        let waiting_advice = Queue::named("blob-advice");
+        Ok(Arc::new(Self { shared, advice, waiting_advice, stop }))
     }
 
     /// Whether there is a connection now.
@@ -210,8 +213,8 @@ impl Shared {
         Instant::now() + Duration::from_millis(self.config.answer_ms_max)
     }
 
-    async fn advise(&self, mut queue: mpsc::Receiver<Vec<B256>>) {
-        while let Some(hashes) = queue.recv().await {
+    async fn advise(&self, mut queue: mpsc::Receiver<Queued<Vec<B256>>>) {
+        while let Some(hashes) = queue.recv().await.map(Queued::take) {
             let hashes = &hashes[..];
             let sent = self.call(self.answer_until(), |channel, _| async move {
                 client(channel).forget(v1::ForgetRequest::from(hashes)).await
@@ -317,7 +320,7 @@ impl BlobApi for Client {
 
     /// Dropped and counted when too many wait for the connection.
     fn forget(&self, versioned_hashes: &[B256]) {
-        if self.advice.try_send(versioned_hashes.to_vec()).is_err() {
+        if self.advice.try_send(self.waiting_advice.put(versioned_hashes.to_vec())).is_err() {
             counter!(names::ADVICE_DROPPED).increment(1);
         }
     }

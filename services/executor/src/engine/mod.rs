@@ -14,7 +14,6 @@ use crate::{
     chain::Chain,
     config::Config,
     error::Error,
-    metrics as names,
     receipts::ReceiptsThread,
     senders::Senders,
     speculate::Prewarmers,
@@ -22,7 +21,6 @@ use crate::{
 };
 use alloy_primitives::map::B256Map;
 use build::Builds;
-use metrics::histogram;
 use premerge::TotalDifficulties;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tandem_actor::{Envelope, Inbox, Received};
@@ -157,7 +155,6 @@ impl Engine {
 
     /// Handles one message; false at the end. An answer that nobody waits for any more is dropped.
     fn handle(&mut self, envelope: Envelope<Message>) -> bool {
-        histogram!(names::MAILBOX_WAIT_SECONDS).record(envelope.sent.elapsed());
         let _entered = envelope.span.entered();
         match envelope.message {
             Message::NewPayload { block, senders, reply } => {

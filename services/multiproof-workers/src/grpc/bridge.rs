@@ -1,6 +1,7 @@
 //! The thread between the streams and the workers.
 
 use std::sync::Arc;
+use tandem_actor::Queued;
 use tandem_primitives::B256;
 use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand},
@@ -54,9 +55,9 @@ impl Bridge {
     }
 
     /// Serves until it is told to stop, or no sender is left.
-    pub fn run(mut self, mut inbox: mpsc::Receiver<Input>) {
+    pub fn run(mut self, mut inbox: mpsc::Receiver<Queued<Input>>) {
         while let Some(input) = inbox.blocking_recv() {
-            match input {
+            match input.take() {
                 Input::Command { stream, message, answers, _room } => {
                     self.take(stream, message, answers);
                 }

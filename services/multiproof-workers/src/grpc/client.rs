@@ -15,6 +15,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use tandem_actor::Queued;
 use tandem_primitives::B256;
 use tandem_proto::{
     access::MULTIPROOF_WORKER,
@@ -206,7 +207,7 @@ impl Drop for Link<'_> {
 /// A connection with its stream open.
 struct Opened {
     /// Into the stream.
-    commands: mpsc::Sender<SessionCommand>,
+    commands: mpsc::Sender<Queued<SessionCommand>>,
     answers: Streaming<v1::ProcessBlockResponse>,
     calls: MultiproofWorkersClient<Channel>,
 }

@@ -8,6 +8,7 @@ use std::{
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
+use tandem_actor::{Queue, Queued};
 use tandem_primitives::{B256, ShardSet};
 use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand, UpdateParts},
@@ -44,7 +45,8 @@ type Waiting = Option<HashMap<u64, Sender<Answered>>>;
 
 pub struct Connection {
     /// The sender itself stands with whoever reads the answers, so the stream ends with that.
-    commands: mpsc::WeakSender<SessionCommand>,
+    commands: mpsc::WeakSender<Queued<SessionCommand>>,
+    queue: Queue,
     waiting: Mutex<Waiting>,
     calls: MultiproofWorkersClient<Channel>,
 }
@@ -55,10 +57,15 @@ pub struct NotSent;
 
 impl Connection {
     pub fn new(
-        commands: &mpsc::Sender<SessionCommand>,
+        commands: &mpsc::Sender<Queued<SessionCommand>>,
         calls: MultiproofWorkersClient<Channel>,
     ) -> Self {
-        Self { commands: commands.downgrade(), waiting: Mutex::new(Some(HashMap::new())), calls }
+        Self {
+            commands: commands.downgrade(),
+            queue: Queue::named("proof-commands"),
+            waiting: Mutex::new(Some(HashMap::new())),
+            calls,
+        }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -102,7 +109,7 @@ impl Connection {
         wait_max: Duration,
     ) -> Result<(), NotSent> {
         let commands = self.commands.upgrade().ok_or(NotSent)?;
-        match commands.try_send(command) {
+        match commands.try_send(self.queue.put(command)) {
             Ok(()) => Ok(()),
             Err(TrySendError::Closed(_)) => Err(NotSent),
             Err(TrySendError::Full(command)) => {
@@ -116,9 +123,10 @@ impl Connection {
     pub fn try_send(&self, command: SessionCommand, keep_free: usize) -> Result<(), NotSent> {
         let commands = self.commands.upgrade().ok_or(NotSent)?;
         if commands.capacity() <= keep_free {
+            self.queue.refuse();
             return Err(NotSent);
         }
-        commands.try_send(command).map_err(|_| NotSent)
+        commands.try_send(self.queue.put(command)).map_err(|_| NotSent)
     }
 
     /// Asks what the workers hold.
@@ -142,14 +150,14 @@ pub fn discard(block: B256) -> SessionCommand {
 /// parts. What waits when the connection can
 /// take more goes out in one frame, so several updates cost one system call.
 pub struct Outgoing {
-    queue: mpsc::Receiver<SessionCommand>,
+    queue: mpsc::Receiver<Queued<SessionCommand>>,
     /// Those that the open block asks for.
     shards: ShardSet,
     parts: Option<(u64, UpdateParts)>,
 }
 
 impl Outgoing {
-    pub fn new(queue: mpsc::Receiver<SessionCommand>) -> Self {
+    pub fn new(queue: mpsc::Receiver<Queued<SessionCommand>>) -> Self {
         Self { queue, shards: ShardSet::ALL, parts: None }
     }
 
@@ -174,7 +182,7 @@ impl Stream for Outgoing {
             if let Some(message) = this.next_part() {
                 return Poll::Ready(Some(message));
             }
-            match ready!(this.queue.poll_recv(cx)) {
+            match ready!(this.queue.poll_recv(cx)).map(Queued::take) {
                 Some(SessionCommand { session, command: Command::Update(update) }) => {
                     this.parts = Some((session, UpdateParts::of_shards(update, this.shards)));
                 }
@@ -194,7 +202,8 @@ impl Stream for Outgoing {
 mod tests {
     use super::*;
 
-    type Ends = (Connection, mpsc::Sender<SessionCommand>, mpsc::Receiver<SessionCommand>);
+    type Command = Queued<SessionCommand>;
+    type Ends = (Connection, mpsc::Sender<Command>, mpsc::Receiver<Command>);
 
     fn connection(capacity: usize) -> Ends {
         let (sender, receiver) = mpsc::channel(capacity);

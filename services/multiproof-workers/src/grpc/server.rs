@@ -14,7 +14,7 @@ use std::{
     },
     thread::JoinHandle,
 };
-use tandem_actor::spawn;
+use tandem_actor::{Queue, Queued, spawn};
 use tandem_primitives::B256;
 use tandem_proto::{
     access::permits,
@@ -75,6 +75,7 @@ impl Server {
         let inner = Inner {
             api,
             bridge,
+            queue: Queue::named("proof-stream"),
             room: Arc::new(Semaphore::new(BYTES_MAX)),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             next: AtomicU64::new(0),
@@ -97,7 +98,7 @@ impl Server {
     /// The listener's.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let Self { service, thread, identity } = self;
-        let (ended, bridge) = (service.0.stop.clone(), service.0.bridge.clone());
+        let inner = service.0.clone();
         let api = MultiproofWorkersServer::new(service)
             .max_decoding_message_size(PROOF_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(PROOF_MESSAGE_BYTES_MAX);
@@ -108,11 +109,11 @@ impl Server {
             identity,
             access: permits,
             ready: ready(()),
-            ended: ended.clone(),
+            ended: inner.stop.clone(),
         };
         let result = host.serve(listener, stop).await;
-        ended.cancel();
-        let _ = timeout(DRAIN_MAX, bridge.send(Input::Stop)).await;
+        inner.stop.cancel();
+        let _ = timeout(DRAIN_MAX, inner.tell(Input::Stop)).await;
         let joined = tokio::task::spawn_blocking(move || thread.join());
         if timeout(DRAIN_MAX, joined).await.is_err() {
             warn!("a block is still open behind the proof stream");
@@ -123,11 +124,19 @@ impl Server {
 
 struct Inner {
     api: Arc<dyn ProofApi>,
-    bridge: mpsc::Sender<Input>,
+    bridge: mpsc::Sender<Queued<Input>>,
+    queue: Queue,
     room: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     next: AtomicU64,
     stop: CancellationToken,
+}
+
+impl Inner {
+    /// Tells the thread, once it has room.
+    async fn tell(&self, input: Input) -> Result<(), Error> {
+        self.bridge.send(self.queue.put(input)).await.map_err(|_| Error::Unavailable)
+    }
 }
 
 #[derive(Clone)]
@@ -163,7 +172,7 @@ impl Service {
                 }
             }
         }
-        let _ = self.0.bridge.send(Input::Closed { stream }).await;
+        let _ = self.0.tell(Input::Closed { stream }).await;
     }
 
     /// `None` when nobody is there any more. Waiting here keeps the stream from being read.
@@ -177,7 +186,7 @@ impl Service {
         let room = self.0.room.clone().acquire_many_owned(units as u32).await.ok()?;
         let answers = answers.clone();
         let input = Input::Command { stream, message, answers, _room: room };
-        self.0.bridge.send(input).await.ok()
+        self.0.tell(input).await.ok()
     }
 }
 
@@ -210,8 +219,8 @@ impl generated::MultiproofWorkers for Service {
         request: Request<v1::DiscardRequest>,
     ) -> Result<Response<v1::DiscardResponse>, Status> {
         let block = B256::try_from(request.into_inner())?;
-        let sent = self.0.bridge.send(Input::Discard(block)).await;
-        sent.map_err(|_| Status::from(Error::Unavailable))?;
+        let sent = self.0.tell(Input::Discard(block)).await;
+        sent.map_err(Status::from)?;
         Ok(Response::new(v1::DiscardResponse {}))
     }
 

@@ -12,6 +12,7 @@ use metrics::counter;
 use prost::Message;
 use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
+use tandem_actor::{Queue, Queued};
 use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
     access::STORAGE_WRITER,
@@ -84,7 +85,8 @@ pub struct Client {
     runtime: Handle,
     reads: Together,
     tenure: Arc<Tenure>,
-    diffs: mpsc::Sender<Handed>,
+    diffs: mpsc::Sender<Queued<Handed>>,
+    waiting_diffs: Queue,
     /// Cancelled when no call is to wait any more.
     stopped: CancellationToken,
     _stop: DropGuard,
@@ -120,7 +122,8 @@ impl Client {
         });
         let (runtime, stopped) = (runtime.clone(), CancellationToken::new());
         let (reads, _stop) = (Together::default(), stop.drop_guard());
-        Ok(Arc::new(Self { remote, runtime, reads, tenure, diffs, stopped, _stop }))
+        let waiting_diffs = Queue::named("trie-diffs");
+        Ok(Arc::new(Self { remote, runtime, reads, tenure, diffs, waiting_diffs, stopped, _stop }))
     }
 
     /// Whether there is a connection now.
@@ -274,7 +277,8 @@ impl StorageApi for Client {
     /// Never waits: dropped and counted when too many wait for the connection, or when it cannot be
     /// sent.
     fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
-        if self.diffs.try_send(Handed { block, shards: shards.to_vec(), diff }).is_err() {
+        let handed = Handed { block, shards: shards.to_vec(), diff };
+        if self.diffs.try_send(self.waiting_diffs.put(handed)).is_err() {
             counter!(names::CLIENT_DIFFS_DROPPED).increment(1);
         }
         Ok(())

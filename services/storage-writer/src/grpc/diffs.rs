@@ -4,6 +4,7 @@ use super::remote::Remote;
 use crate::metrics as names;
 use metrics::counter;
 use std::sync::Arc;
+use tandem_actor::Queued;
 use tandem_primitives::{B256, Shard, TrieDiff};
 use tandem_proto::{
     storage::{Error, Result},
@@ -21,8 +22,8 @@ pub struct Handed {
 
 /// Sends on what comes, one after the other. What storage-writer does not take is dropped: it is
 /// recomputed there.
-pub async fn send_all(remote: &Remote, mut queue: mpsc::Receiver<Handed>) {
-    while let Some(handed) = queue.recv().await {
+pub async fn send_all(remote: &Remote, mut queue: mpsc::Receiver<Queued<Handed>>) {
+    while let Some(handed) = queue.recv().await.map(Queued::take) {
         let block = handed.block;
         if let Err(error) = send(remote, handed).await {
             counter!(names::CLIENT_DIFFS_DROPPED).increment(1);

@@ -1,10 +1,12 @@
 //! What waits to be sent: bounded, and the oldest makes room.
 
 use super::{OUTBOX_BYTES, OUTBOX_MESSAGES};
-use crate::Message;
+use crate::{Message, metrics};
+use ::metrics::{gauge, histogram};
 use std::{
     collections::VecDeque,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 use tokio::sync::{Notify, oneshot};
 
@@ -34,15 +36,26 @@ pub struct Outbox {
 
 #[derive(Default)]
 struct Queue {
-    items: VecDeque<Item>,
+    /// Since when each waits.
+    items: VecDeque<(Instant, Item)>,
     bytes: usize,
 }
 
 impl Queue {
-    fn pop(&mut self) -> Option<Item> {
-        let item = self.items.pop_front()?;
+    fn push(&mut self, item: Item) {
+        self.bytes += item.bytes();
+        self.items.push_back((Instant::now(), item));
+    }
+
+    fn pop(&mut self) -> Option<(Instant, Item)> {
+        let (since, item) = self.items.pop_front()?;
         self.bytes -= item.bytes();
-        Some(item)
+        Some((since, item))
+    }
+
+    /// Shows how many wait.
+    fn show(&self) {
+        gauge!(metrics::OUTBOX).set(self.items.len() as f64);
     }
 }
 
@@ -51,22 +64,34 @@ impl Outbox {
     pub fn push(&self, item: Item) -> u64 {
         let mut dropped = 0;
         {
-            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            queue.bytes += item.bytes();
-            queue.items.push_back(item);
+            let mut queue = self.queue();
+            queue.push(item);
             // One message is smaller than the limit, so the one just put in stays.
             while queue.items.len() > OUTBOX_MESSAGES || queue.bytes > OUTBOX_BYTES {
-                dropped += u64::from(matches!(queue.pop(), Some(Item::Message(..))));
+                dropped += u64::from(matches!(queue.pop(), Some((_, Item::Message(..)))));
             }
+            queue.show();
         }
         self.filled.notify_one();
         dropped
     }
 
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pop(&self) -> Option<Item> {
+        let mut queue = self.queue();
+        let (since, item) = queue.pop()?;
+        queue.show();
+        histogram!(metrics::OUTBOX_WAIT_SECONDS).record(since.elapsed());
+        Some(item)
+    }
+
     /// Takes the oldest; waits while there is none.
     pub async fn next(&self) -> Item {
         loop {
-            if let Some(item) = self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            if let Some(item) = self.pop() {
                 return item;
             }
             self.filled.notified().await;

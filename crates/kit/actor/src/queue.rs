@@ -1,0 +1,128 @@
+//! What a queue shows of itself: how many wait in it, and how long each did.
+
+use crate::metrics;
+use ::metrics::{Counter, Gauge, Histogram};
+use std::{sync::Arc, time::Instant};
+
+/// The metrics of a bounded queue, whatever channel it is made of: whoever sends puts what is sent
+/// into a [`Queued`], and whoever receives takes it out. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Queue(Arc<Meters>);
+
+#[derive(Debug)]
+pub(crate) struct Meters {
+    pub messages: Gauge,
+    pub wait: Histogram,
+    pub refused: Counter,
+}
+
+impl Queue {
+    /// The queue of that name. Queues of one name are added up.
+    pub fn named(name: &'static str) -> Self {
+        metrics::describe();
+        Self::with(metrics::of(name))
+    }
+
+    pub(crate) fn with(meters: Meters) -> Self {
+        // None yet, which is to be seen too.
+        meters.messages.increment(0.0);
+        meters.refused.increment(0);
+        Self(Arc::new(meters))
+    }
+
+    /// Counts a message as one that waits, from now until it is taken out or dropped.
+    pub fn put<T>(&self, message: T) -> Queued<T> {
+        self.0.messages.increment(1.0);
+        Queued { message, place: Place { queue: self.clone(), since: Instant::now() } }
+    }
+
+    /// Counts a message that the queue had no room for.
+    pub fn refuse(&self) {
+        self.0.refused.increment(1);
+    }
+}
+
+/// A message that waits.
+#[derive(Debug)]
+pub struct Queued<T> {
+    message: T,
+    place: Place,
+}
+
+impl<T> Queued<T> {
+    /// The message, which waits no longer.
+    pub fn take(self) -> T {
+        let Self { message, place } = self;
+        place.queue.0.wait.record(place.since.elapsed());
+        message
+    }
+}
+
+/// A place in the queue, given up with it, also by a message that nobody takes.
+#[derive(Debug)]
+struct Place {
+    queue: Queue,
+    since: Instant,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.queue.0.messages.decrement(1.0);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ::metrics::HistogramFn;
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    };
+
+    /// What a queue has shown.
+    #[derive(Default)]
+    pub struct Shown {
+        messages: Arc<AtomicU64>,
+        refused: Arc<AtomicU64>,
+        waits: Arc<Waits>,
+    }
+
+    #[derive(Default)]
+    struct Waits(Mutex<Vec<f64>>);
+
+    impl HistogramFn for Waits {
+        fn record(&self, value: f64) {
+            self.0.lock().unwrap().push(value);
+        }
+    }
+
+    impl Shown {
+        pub fn queue(&self) -> Queue {
+            let (messages, refused) = (self.messages.clone().into(), self.refused.clone().into());
+            let wait = Histogram::from_arc(self.waits.clone());
+            Queue::with(Meters { messages, wait, refused })
+        }
+
+        /// Messages that wait, messages taken, messages refused.
+        pub fn counts(&self) -> (f64, usize, u64) {
+            let messages = f64::from_bits(self.messages.load(Relaxed));
+            (messages, self.waits.0.lock().unwrap().len(), self.refused.load(Relaxed))
+        }
+    }
+
+    #[test]
+    fn a_message_waits_until_it_is_taken_or_dropped() {
+        let shown = Shown::default();
+        let queue = shown.queue();
+        let (one, two) = (queue.put('a'), queue.clone().put('b'));
+        assert_eq!(shown.counts(), (2.0, 0, 0));
+        assert_eq!(one.take(), 'a');
+        assert_eq!(shown.counts(), (1.0, 1, 0));
+        drop(two);
+        queue.refuse();
+        assert_eq!(shown.counts(), (0.0, 1, 1), "of what nobody took there is no wait");
+        assert!(shown.waits.0.lock().unwrap().iter().all(|wait| (0.0..60.0).contains(wait)));
+    }
+}
