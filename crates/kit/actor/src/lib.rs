@@ -188,6 +188,13 @@ impl<M> Inbox<M> {
     }
 }
 
+impl<M> Drop for Inbox<M> {
+    fn drop(&mut self) {
+        // Nobody takes these any more, but the channel keeps them for as long as there is a sender.
+        self.receiver.try_iter().for_each(drop);
+    }
+}
+
 /// Runs an actor's loop on a thread of its own. An actor that panics takes the process's services
 /// down in order (`fatal` is cancelled): half a client is worse than a restarted one.
 ///
