@@ -117,7 +117,7 @@ fn throughput(runtime: &Runtime, form: Form, name: &str, count: u64) {
         let client = connect(runtime, serve(runtime, service.clone()));
         let library = library(setup, &config, &fresh);
         let grpc = flood(runtime, &*client, &fresh);
-        let status = runtime.block_on(service.status()).unwrap();
+        let status = status(runtime, &service);
         assert_eq!(status.verified, blobs as u64);
         service.stop();
         // The first round warms up.
