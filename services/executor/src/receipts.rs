@@ -1,9 +1,9 @@
 //! The root of a block's receipts: when and where it is computed.
 
 use alloy_primitives::Bloom;
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use std::{cell::Cell, io, mem, thread::JoinHandle};
-use tandem_actor::{Queue, Queued, spawn};
+use tandem_actor::{Queued, ThreadSender, spawn, thread_queue};
 use tandem_chain::{Receipt, ReceiptsTrie, receipts_root};
 use tandem_primitives::B256;
 use tokio_util::sync::CancellationToken;
@@ -62,8 +62,7 @@ struct Portion {
 
 /// The thread that hashes receipts while later transactions execute.
 pub struct ReceiptsThread {
-    portions: Sender<Queued<Portion>>,
-    queue: Queue,
+    portions: ThreadSender<Portion>,
     roots: Receiver<(B256, Bloom)>,
     blocks: Cell<u64>,
     thread: Option<JoinHandle<()>>,
@@ -72,8 +71,7 @@ pub struct ReceiptsThread {
 /// One block's use of the thread.
 pub struct Job {
     block: u64,
-    portions: Sender<Queued<Portion>>,
-    queue: Queue,
+    portions: ThreadSender<Portion>,
     roots: Receiver<(B256, Bloom)>,
     sent: usize,
 }
@@ -84,24 +82,23 @@ impl ReceiptsThread {
     /// # Errors
     /// The operating system's, when it has no thread to give.
     pub fn start(fatal: CancellationToken) -> io::Result<Self> {
-        let (portions, inbox) = bounded(PORTIONS_MAX);
+        let (portions, inbox) = thread_queue("receipts", PORTIONS_MAX);
         let (answer, roots) = bounded(1);
         let thread = spawn("receipts", fatal, move || run(&inbox, &answer))?;
-        let queue = Queue::named("receipts");
-        Ok(Self { portions, queue, roots, blocks: Cell::new(0), thread: Some(thread) })
+        Ok(Self { portions, roots, blocks: Cell::new(0), thread: Some(thread) })
     }
 
     /// Begins a block; one that was not finished is forgotten.
     pub fn job(&self) -> Job {
         self.blocks.set(self.blocks.get() + 1);
-        let (portions, queue) = (self.portions.clone(), self.queue.clone());
-        Job { block: self.blocks.get(), portions, queue, roots: self.roots.clone(), sent: 0 }
+        let (portions, roots) = (self.portions.clone(), self.roots.clone());
+        Job { block: self.blocks.get(), portions, roots, sent: 0 }
     }
 }
 
 impl Drop for ReceiptsThread {
     fn drop(&mut self) {
-        let (closed, _) = bounded(0);
+        let (closed, _) = thread_queue("receipts", 0);
         self.portions = closed;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -112,13 +109,12 @@ impl Drop for ReceiptsThread {
 impl Job {
     fn follow(&mut self, receipts: &[Receipt]) {
         let new = receipts.get(self.sent..).unwrap_or_default();
-        if new.len() < PORTION || self.portions.is_full() {
+        if new.len() < PORTION || self.portions.room() == 0 {
             return;
         }
         let portion = Portion { block: self.block, receipts: new.to_vec(), last: false };
-        match self.portions.try_send(self.queue.put(portion)) {
-            Ok(()) => self.sent = receipts.len(),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        if self.portions.try_send(portion).is_ok() {
+            self.sent = receipts.len();
         }
     }
 
@@ -126,7 +122,7 @@ impl Job {
     fn finish(self, receipts: &[Receipt]) -> Option<(B256, Bloom)> {
         let receipts = receipts.get(self.sent..).unwrap_or_default().to_vec();
         let portion = Portion { block: self.block, receipts, last: true };
-        self.portions.send(self.queue.put(portion)).ok()?;
+        self.portions.send(portion).ok()?;
         self.roots.recv().ok()
     }
 }
@@ -202,7 +198,7 @@ mod tests {
     #[test]
     fn without_its_thread_the_root_is_computed_at_the_end() {
         let thread = ReceiptsThread::start(CancellationToken::new()).unwrap();
-        let (portions, roots) = (bounded(1).0, bounded(1).1);
+        let (portions, roots) = (thread_queue("test", 1).0, bounded(1).1);
         let job = Job { portions, roots, ..thread.job() };
         let receipts = receipts(100, 3);
         assert_eq!(root_of(ReceiptsRooter::Background(job), &receipts), receipts_root(&receipts));

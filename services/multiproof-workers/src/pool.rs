@@ -21,7 +21,7 @@ use std::{
     thread::JoinHandle,
     time::Instant,
 };
-use tandem_actor::{Queue, Queued, spawn};
+use tandem_actor::{Queued, ThreadSender, spawn, thread_queue};
 use tandem_primitives::{B256, WalkTarget};
 use tandem_proto::{multiproof::Error, storage::StorageApi};
 use tokio_util::sync::CancellationToken;
@@ -106,8 +106,7 @@ pub type Started = (Pool, Vec<Receiver<Proof>>, Vec<JoinHandle<()>>);
 /// The owners' end of the pool.
 #[derive(Clone)]
 pub struct Pool {
-    jobs: Sender<Queued<Job>>,
-    queue: Queue,
+    jobs: ThreadSender<Job>,
     load: Arc<Load>,
     threads: usize,
 }
@@ -125,7 +124,7 @@ impl Pool {
         fatal: &CancellationToken,
     ) -> io::Result<Started> {
         let threads = config.proof_threads.clamp(1, THREADS_MAX);
-        let (jobs, queue) = bounded(owners * IN_FLIGHT_MAX);
+        let (jobs, queue) = thread_queue("proof-jobs", owners * IN_FLIGHT_MAX);
         let (answers, receivers): (Vec<_>, Vec<_>) =
             (0..owners).map(|_| bounded(IN_FLIGHT_MAX)).unzip();
         let load = Arc::new(Load::default());
@@ -144,7 +143,7 @@ impl Pool {
             let run = move || thread.run(&queue);
             handles.push(spawn(&format!("proof-reader-{index}"), fatal.clone(), run)?);
         }
-        Ok((Self { jobs, queue: Queue::named("proof-jobs"), load, threads }, receivers, handles))
+        Ok((Self { jobs, load, threads }, receivers, handles))
     }
 
     /// Hands a job over. An owner has at most [`IN_FLIGHT_MAX`] of them.
@@ -153,7 +152,7 @@ impl Pool {
     /// [`Error::Unavailable`] when the threads have ended.
     pub fn submit(&self, job: Job) -> Result<(), Error> {
         self.load.jobs.fetch_add(1, Relaxed);
-        self.jobs.try_send(self.queue.put(job)).map_err(|_| {
+        self.jobs.try_send(job).map_err(|_| {
             self.load.jobs.fetch_sub(1, Relaxed);
             Error::Unavailable
         })

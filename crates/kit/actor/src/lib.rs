@@ -3,11 +3,17 @@
 
 mod metrics;
 mod queue;
+mod sender;
 
 pub use metrics::describe as describe_metrics;
-pub use queue::{Queue, Queued};
+pub use queue::Queued;
+pub use sender::{
+    SendError, Sender, TaskSender, ThreadSender, WeakTaskSender, task_queue, thread_queue,
+};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError, select};
+use queue::Queue;
+use sender::thread_queue_with;
 use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -43,20 +49,19 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Mailbox<M> {
     name: &'static str,
-    sender: Sender<Queued<Envelope<M>>>,
-    queue: Queue,
+    sender: ThreadSender<(M, Span)>,
 }
 
 impl<M> Clone for Mailbox<M> {
     fn clone(&self) -> Self {
-        Self { name: self.name, sender: self.sender.clone(), queue: self.queue.clone() }
+        Self { name: self.name, sender: self.sender.clone() }
     }
 }
 
 /// The receiving end of a mailbox.
 #[derive(Debug)]
 pub struct Inbox<M> {
-    receiver: Receiver<Queued<Envelope<M>>>,
+    receiver: Receiver<Queued<(M, Span)>>,
 }
 
 /// What an inbox has to say.
@@ -90,8 +95,8 @@ pub fn mailbox<M>(name: &'static str, capacity: usize) -> (Mailbox<M>, Inbox<M>)
 }
 
 fn mailbox_with<M>(name: &'static str, capacity: usize, queue: Queue) -> (Mailbox<M>, Inbox<M>) {
-    let (sender, receiver) = bounded(capacity);
-    (Mailbox { name, sender, queue }, Inbox { receiver })
+    let (sender, receiver) = thread_queue_with(queue, capacity);
+    (Mailbox { name, sender }, Inbox { receiver })
 }
 
 impl<M> Mailbox<M> {
@@ -100,18 +105,15 @@ impl<M> Mailbox<M> {
     /// # Errors
     /// [`Error::Overloaded`], [`Error::Stopped`].
     pub fn try_send(&self, message: M) -> Result<(), Error> {
-        self.sender.try_send(self.queue.put(envelope(message))).map_err(|error| match error {
-            TrySendError::Full(_) => {
-                self.queue.refuse();
-                Error::Overloaded(self.name)
-            }
-            TrySendError::Disconnected(_) => Error::Stopped(self.name),
+        self.sender.try_send((message, Span::current())).map_err(|error| match error {
+            SendError::Full => Error::Overloaded(self.name),
+            SendError::Closed => Error::Stopped(self.name),
         })
     }
 
     /// How many more messages fit, at this moment.
     pub fn room(&self) -> usize {
-        self.sender.capacity().map_or(usize::MAX, |capacity| capacity - self.sender.len())
+        self.sender.room()
     }
 
     /// Puts a message into the mailbox; waits while it is full, so never in async code.
@@ -119,7 +121,7 @@ impl<M> Mailbox<M> {
     /// # Errors
     /// [`Error::Stopped`].
     pub fn send(&self, message: M) -> Result<(), Error> {
-        let sent = self.sender.send(self.queue.put(envelope(message)));
+        let sent = self.sender.send((message, Span::current()));
         sent.map_err(|_| Error::Stopped(self.name))
     }
 
@@ -141,20 +143,21 @@ impl<M> Mailbox<M> {
     }
 }
 
-fn envelope<M>(message: M) -> Envelope<M> {
-    Envelope { message, span: Span::current(), sent: Instant::now() }
+fn envelope<M>(queued: Queued<(M, Span)>) -> Envelope<M> {
+    let ((message, span), sent) = queued.take_with_time();
+    Envelope { message, span, sent }
 }
 
 impl<M> Inbox<M> {
     /// Waits for the next message, however long that takes; `None` when no sender is left.
     pub fn wait(&self) -> Option<Envelope<M>> {
-        self.receiver.recv().ok().map(Queued::take)
+        self.receiver.recv().ok().map(envelope)
     }
 
     /// Waits for the next message, at most this long.
     pub fn receive(&self, wait: Duration) -> Received<M> {
         match self.receiver.recv_timeout(wait) {
-            Ok(queued) => Received::Message(queued.take()),
+            Ok(queued) => Received::Message(envelope(queued)),
             Err(RecvTimeoutError::Timeout) => Received::Idle,
             Err(RecvTimeoutError::Disconnected) => Received::Closed,
         }
@@ -165,7 +168,7 @@ impl<M> Inbox<M> {
     pub fn receive_or<R>(&self, other: &Receiver<R>, wait: Duration) -> ReceivedOr<M, R> {
         select! {
             recv(self.receiver) -> message => {
-                message.map_or(ReceivedOr::Closed, |queued| ReceivedOr::Message(queued.take()))
+                message.map_or(ReceivedOr::Closed, |queued| ReceivedOr::Message(envelope(queued)))
             }
             recv(other) -> value => value.map_or(ReceivedOr::Closed, ReceivedOr::Other),
             default(wait) => ReceivedOr::Idle,
@@ -174,7 +177,7 @@ impl<M> Inbox<M> {
 
     /// The next message if one is there already.
     pub fn try_receive(&self) -> Option<Envelope<M>> {
-        self.receiver.try_recv().ok().map(Queued::take)
+        self.receiver.try_recv().ok().map(envelope)
     }
 
     /// Messages waiting.
@@ -311,7 +314,7 @@ mod tests {
     #[test]
     fn an_actor_hears_its_mailbox_and_a_channel_beside_it() {
         let (mailbox, inbox) = mailbox::<u8>("test", 1);
-        let (sender, side) = bounded::<char>(1);
+        let (sender, side) = crossbeam_channel::bounded::<char>(1);
         assert!(matches!(inbox.receive_or(&side, Duration::ZERO), ReceivedOr::Idle));
         mailbox.try_send(1).unwrap();
         assert_eq!(mailbox.room(), 0);

@@ -1,13 +1,12 @@
 //! What a queue shows of itself: how many wait in it, and how long each did.
 
-use crate::metrics;
+use crate::{SendError, metrics};
 use ::metrics::{Counter, Gauge, Histogram};
 use std::{sync::Arc, time::Instant};
 
-/// The metrics of a bounded queue, whatever channel it is made of: whoever sends puts what is sent
-/// into a [`Queued`], and whoever receives takes it out. Cheap to clone.
+/// The metrics of a bounded queue, whatever channel it is made of. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Queue(Arc<Meters>);
+pub(crate) struct Queue(Arc<Meters>);
 
 #[derive(Debug)]
 pub(crate) struct Meters {
@@ -36,13 +35,14 @@ impl Queue {
         Queued { message, place: Place { queue: self.clone(), since: Instant::now() } }
     }
 
-    /// Counts a message that the queue had no room for.
-    pub fn refuse(&self) {
+    /// Counts a message that the queue had no room for, as which it is refused.
+    pub fn refuse(&self) -> SendError {
         self.0.refused.increment(1);
+        SendError::Full
     }
 }
 
-/// A message that waits.
+/// A message that waits, until whoever receives takes it out.
 #[derive(Debug)]
 pub struct Queued<T> {
     message: T,
@@ -52,9 +52,14 @@ pub struct Queued<T> {
 impl<T> Queued<T> {
     /// The message, which waits no longer.
     pub fn take(self) -> T {
+        self.take_with_time().0
+    }
+
+    /// The message, and since when it waited.
+    pub(crate) fn take_with_time(self) -> (T, Instant) {
         let Self { message, place } = self;
         place.queue.0.wait.record(place.since.elapsed());
-        message
+        (message, place.since)
     }
 }
 
@@ -121,7 +126,7 @@ pub(crate) mod tests {
         assert_eq!(one.take(), 'a');
         assert_eq!(shown.counts(), (1.0, 1, 0));
         drop(two);
-        queue.refuse();
+        assert_eq!(queue.refuse(), SendError::Full);
         assert_eq!(shown.counts(), (0.0, 1, 1), "of what nobody took there is no wait");
         assert!(shown.waits.0.lock().unwrap().iter().all(|wait| (0.0..60.0).contains(wait)));
     }

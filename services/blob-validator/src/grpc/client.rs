@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_actor::{Queue, Queued};
+use tandem_actor::{Queued, TaskSender, task_queue};
 use tandem_primitives::B256;
 use tandem_proto::{
     access::BLOB_VALIDATOR,
@@ -87,8 +87,7 @@ const VALID_MAX: usize = 8_192;
 /// does not depend on how often it is asked for.
 pub struct Client {
     shared: Arc<Shared>,
-    advice: mpsc::Sender<Queued<Vec<B256>>>,
-    waiting_advice: Queue,
+    advice: TaskSender<Vec<B256>>,
     stop: CancellationToken,
 }
 
@@ -114,7 +113,7 @@ impl Client {
         names::describe_client();
         let (connect, alive) = (config.connect_ms_max, config.keep_alive_ms);
         let peer = Peer::new(endpoint, SERVER, &config.identity, connect, alive)?;
-        let (advice, queue) = mpsc::channel(config.advice_capacity.max(1));
+        let (advice, queue) = task_queue("blob-advice", config.advice_capacity);
         let (links, runtime) = (Links::new(ERROR_METADATA), runtime.clone());
         let valid = Mutex::new(Verdicts::new(VALID_MAX, usize::MAX, 0, Duration::ZERO));
         let shared = Arc::new(Shared { config, runtime, links, valid });
@@ -127,8 +126,7 @@ impl Client {
                 () = keeper.advise(queue) => {}
             }
         });
-        let waiting_advice = Queue::named("blob-advice");
-        Ok(Arc::new(Self { shared, advice, waiting_advice, stop }))
+        Ok(Arc::new(Self { shared, advice, stop }))
     }
 
     /// Whether there is a connection now.
@@ -320,7 +318,7 @@ impl BlobApi for Client {
 
     /// Dropped and counted when too many wait for the connection.
     fn forget(&self, versioned_hashes: &[B256]) {
-        if self.advice.try_send(self.waiting_advice.put(versioned_hashes.to_vec())).is_err() {
+        if self.advice.try_send(versioned_hashes.to_vec()).is_err() {
             counter!(names::ADVICE_DROPPED).increment(1);
         }
     }

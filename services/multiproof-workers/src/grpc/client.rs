@@ -15,7 +15,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tandem_actor::Queued;
+use tandem_actor::{TaskSender, task_queue};
 use tandem_primitives::B256;
 use tandem_proto::{
     access::MULTIPROOF_WORKER,
@@ -25,7 +25,7 @@ use tandem_proto::{
     wire::multiproof_workers::v1::{self, multiproof_workers_client::MultiproofWorkersClient},
 };
 use tandem_rpc::{EndpointError, Identity, Peer, Server};
-use tokio::{runtime::Handle, sync::mpsc, time::timeout};
+use tokio::{runtime::Handle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Streaming, transport::Channel};
 
@@ -207,13 +207,13 @@ impl Drop for Link<'_> {
 /// A connection with its stream open.
 struct Opened {
     /// Into the stream.
-    commands: mpsc::Sender<Queued<SessionCommand>>,
+    commands: TaskSender<SessionCommand>,
     answers: Streaming<v1::ProcessBlockResponse>,
     calls: MultiproofWorkersClient<Channel>,
 }
 
 async fn open(shared: &Shared, channel: Channel) -> Result<Opened, tonic::Status> {
-    let (commands, queue) = mpsc::channel(shared.config.queue_capacity.max(2));
+    let (commands, queue) = task_queue("proof-commands", shared.config.queue_capacity.max(2));
     let mut calls = MultiproofWorkersClient::new(channel)
         .max_decoding_message_size(PROOF_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(PROOF_MESSAGE_BYTES_MAX);

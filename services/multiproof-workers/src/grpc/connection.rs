@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
-use tandem_actor::{Queue, Queued};
+use tandem_actor::{Queued, TaskSender, WeakTaskSender};
 use tandem_primitives::{B256, ShardSet};
 use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand, UpdateParts},
@@ -18,11 +18,7 @@ use tandem_proto::{
         process_block_request::Command as WireCommand,
     },
 };
-use tokio::{
-    runtime::Handle,
-    sync::mpsc::{self, error::TrySendError},
-    time::timeout,
-};
+use tokio::{runtime::Handle, sync::mpsc};
 use tokio_stream::Stream;
 use tonic::transport::Channel;
 
@@ -45,8 +41,7 @@ type Waiting = Option<HashMap<u64, Sender<Answered>>>;
 
 pub struct Connection {
     /// The sender itself stands with whoever reads the answers, so the stream ends with that.
-    commands: mpsc::WeakSender<Queued<SessionCommand>>,
-    queue: Queue,
+    commands: WeakTaskSender<SessionCommand>,
     waiting: Mutex<Waiting>,
     calls: MultiproofWorkersClient<Channel>,
 }
@@ -57,15 +52,11 @@ pub struct NotSent;
 
 impl Connection {
     pub fn new(
-        commands: &mpsc::Sender<Queued<SessionCommand>>,
+        commands: &TaskSender<SessionCommand>,
         calls: MultiproofWorkersClient<Channel>,
     ) -> Self {
-        Self {
-            commands: commands.downgrade(),
-            queue: Queue::named("proof-commands"),
-            waiting: Mutex::new(Some(HashMap::new())),
-            calls,
-        }
+        let waiting = Mutex::new(Some(HashMap::new()));
+        Self { commands: commands.downgrade(), waiting, calls }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -109,24 +100,13 @@ impl Connection {
         wait_max: Duration,
     ) -> Result<(), NotSent> {
         let commands = self.commands.upgrade().ok_or(NotSent)?;
-        match commands.try_send(self.queue.put(command)) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Closed(_)) => Err(NotSent),
-            Err(TrySendError::Full(command)) => {
-                let sent = async { timeout(wait_max, commands.send(command)).await };
-                runtime.block_on(sent).map_err(|_| NotSent)?.map_err(|_| NotSent)
-            }
-        }
+        commands.send_within(wait_max, runtime, command).map_err(|_| NotSent)
     }
 
     /// Puts a command into the queue if there is room at once, and `keep_free` places more.
     pub fn try_send(&self, command: SessionCommand, keep_free: usize) -> Result<(), NotSent> {
         let commands = self.commands.upgrade().ok_or(NotSent)?;
-        if commands.capacity() <= keep_free {
-            self.queue.refuse();
-            return Err(NotSent);
-        }
-        commands.try_send(self.queue.put(command)).map_err(|_| NotSent)
+        commands.try_send_leaving(keep_free, command).map_err(|_| NotSent)
     }
 
     /// Asks what the workers hold.
@@ -201,12 +181,12 @@ impl Stream for Outgoing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tandem_actor::task_queue;
 
-    type Command = Queued<SessionCommand>;
-    type Ends = (Connection, mpsc::Sender<Command>, mpsc::Receiver<Command>);
+    type Ends = (Connection, TaskSender<SessionCommand>, mpsc::Receiver<Queued<SessionCommand>>);
 
     fn connection(capacity: usize) -> Ends {
-        let (sender, receiver) = mpsc::channel(capacity);
+        let (sender, receiver) = task_queue("proof-commands", capacity);
         let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
         (Connection::new(&sender, MultiproofWorkersClient::new(channel)), sender, receiver)
     }

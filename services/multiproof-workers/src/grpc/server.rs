@@ -14,7 +14,7 @@ use std::{
     },
     thread::JoinHandle,
 };
-use tandem_actor::{Queue, Queued, spawn};
+use tandem_actor::{TaskSender, spawn, task_queue};
 use tandem_primitives::B256;
 use tandem_proto::{
     access::permits,
@@ -69,13 +69,12 @@ impl Server {
     /// The operating system's, when it has no thread to give.
     pub fn start(api: Arc<dyn ProofApi>, fatal: CancellationToken) -> io::Result<Self> {
         names::describe_server();
-        let (bridge, inbox) = mpsc::channel(MESSAGES_MAX);
+        let (bridge, inbox) = task_queue("proof-stream", MESSAGES_MAX);
         let worker = Bridge::new(api.clone());
         let thread = spawn("proof-stream", fatal, move || worker.run(inbox))?;
         let inner = Inner {
             api,
             bridge,
-            queue: Queue::named("proof-stream"),
             room: Arc::new(Semaphore::new(BYTES_MAX)),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             next: AtomicU64::new(0),
@@ -124,8 +123,7 @@ impl Server {
 
 struct Inner {
     api: Arc<dyn ProofApi>,
-    bridge: mpsc::Sender<Queued<Input>>,
-    queue: Queue,
+    bridge: TaskSender<Input>,
     room: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     next: AtomicU64,
@@ -135,7 +133,7 @@ struct Inner {
 impl Inner {
     /// Tells the thread, once it has room.
     async fn tell(&self, input: Input) -> Result<(), Error> {
-        self.bridge.send(self.queue.put(input)).await.map_err(|_| Error::Unavailable)
+        self.bridge.send(input).await.map_err(|_| Error::Unavailable)
     }
 }
 

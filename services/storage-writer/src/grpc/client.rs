@@ -12,7 +12,7 @@ use metrics::counter;
 use prost::Message;
 use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
-use tandem_actor::{Queue, Queued};
+use tandem_actor::{TaskSender, task_queue};
 use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget};
 use tandem_proto::{
     access::STORAGE_WRITER,
@@ -24,7 +24,7 @@ use tandem_proto::{
     wire::storage_writer::v1::{self, storage_writer_server::SERVICE_NAME},
 };
 use tandem_rpc::{EndpointError, Identity, Links, Peer, Server};
-use tokio::{runtime::Handle, sync::mpsc};
+use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Status};
 
@@ -85,8 +85,7 @@ pub struct Client {
     runtime: Handle,
     reads: Together,
     tenure: Arc<Tenure>,
-    diffs: mpsc::Sender<Queued<Handed>>,
-    waiting_diffs: Queue,
+    diffs: TaskSender<Handed>,
     /// Cancelled when no call is to wait any more.
     stopped: CancellationToken,
     _stop: DropGuard,
@@ -106,7 +105,7 @@ impl Client {
         names::describe_client();
         let (connect, alive) = (config.connect_ms_max, config.keep_alive_ms);
         let peer = Peer::new(endpoint, SERVER, &config.identity, connect, alive)?;
-        let (diffs, queue) = mpsc::channel(config.diffs_capacity.max(1));
+        let (diffs, queue) = task_queue("trie-diffs", config.diffs_capacity);
         let tenure = Arc::new(Tenure::new(Duration::from_millis(config.lease_ms)));
         let remote = Arc::new(Remote { config, links: Links::new(ERROR_METADATA) });
         let held = tenure.clone();
@@ -122,8 +121,7 @@ impl Client {
         });
         let (runtime, stopped) = (runtime.clone(), CancellationToken::new());
         let (reads, _stop) = (Together::default(), stop.drop_guard());
-        let waiting_diffs = Queue::named("trie-diffs");
-        Ok(Arc::new(Self { remote, runtime, reads, tenure, diffs, waiting_diffs, stopped, _stop }))
+        Ok(Arc::new(Self { remote, runtime, reads, tenure, diffs, stopped, _stop }))
     }
 
     /// Whether there is a connection now.
@@ -278,7 +276,7 @@ impl StorageApi for Client {
     /// sent.
     fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
         let handed = Handed { block, shards: shards.to_vec(), diff };
-        if self.diffs.try_send(self.waiting_diffs.put(handed)).is_err() {
+        if self.diffs.try_send(handed).is_err() {
             counter!(names::CLIENT_DIFFS_DROPPED).increment(1);
         }
         Ok(())

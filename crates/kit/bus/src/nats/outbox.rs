@@ -2,7 +2,7 @@
 
 use super::{OUTBOX_BYTES, OUTBOX_MESSAGES};
 use crate::{Message, metrics};
-use ::metrics::{gauge, histogram};
+use ::metrics::{Gauge, Histogram, gauge, histogram};
 use std::{
     collections::VecDeque,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -28,10 +28,23 @@ impl Item {
 }
 
 /// The queue. Any thread puts in, one task takes out.
-#[derive(Default)]
 pub struct Outbox {
     queue: Mutex<Queue>,
     filled: Notify,
+    /// Looked up once, as many events pass here.
+    waiting: Gauge,
+    waits: Histogram,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self {
+            queue: Mutex::default(),
+            filled: Notify::new(),
+            waiting: gauge!(metrics::OUTBOX),
+            waits: histogram!(metrics::OUTBOX_WAIT_SECONDS),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -52,11 +65,6 @@ impl Queue {
         self.bytes -= item.bytes();
         Some((since, item))
     }
-
-    /// Shows how many wait.
-    fn show(&self) {
-        gauge!(metrics::OUTBOX).set(self.items.len() as f64);
-    }
 }
 
 impl Outbox {
@@ -70,7 +78,7 @@ impl Outbox {
             while queue.items.len() > OUTBOX_MESSAGES || queue.bytes > OUTBOX_BYTES {
                 dropped += u64::from(matches!(queue.pop(), Some((_, Item::Message(..)))));
             }
-            queue.show();
+            self.waiting.set(queue.items.len() as f64);
         }
         self.filled.notify_one();
         dropped
@@ -81,10 +89,13 @@ impl Outbox {
     }
 
     fn pop(&self) -> Option<Item> {
-        let mut queue = self.queue();
-        let (since, item) = queue.pop()?;
-        queue.show();
-        histogram!(metrics::OUTBOX_WAIT_SECONDS).record(since.elapsed());
+        let (since, item) = {
+            let mut queue = self.queue();
+            let oldest = queue.pop()?;
+            self.waiting.set(queue.items.len() as f64);
+            oldest
+        };
+        self.waits.record(since.elapsed());
         Some(item)
     }
 
