@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_blob_validator::{BlobValidator, Config, Verification};
-use tandem_kzg::{Item, Setup, verify};
+use tandem_kzg::{Item, Setup, Verifier};
 use tandem_proto::blob_validator::{BlobApi, Bundle, Error, Form, Status, Verdict};
 use tandem_rpc::EVENT_INTERVAL;
 use tokio::{
@@ -87,8 +87,9 @@ fn library(setup: Setup, config: &Config, sidecars: &[Arc<Bundle>]) -> Duration 
         thread::scope(|scope| {
             for share in items.chunks(share) {
                 scope.spawn(move || {
+                    let mut verifier = Verifier::new(setup);
                     for batch in share.chunks(config.batch_blobs_max) {
-                        assert!(verify(setup, batch).results.iter().all(Result::is_ok));
+                        assert!(verifier.verify(batch).results.iter().all(Result::is_ok));
                     }
                 });
             }
@@ -104,28 +105,35 @@ fn items(bundle: &Bundle) -> Vec<Item<'_>> {
 }
 
 fn throughput(runtime: &Runtime, form: Form, name: &str, count: u64) {
-    // A store that is soon full, as that of a node that has run for hours: taking new memory from the
+    // A store that is full, as that of a node that has run for hours: taking new memory from the
     // kernel for each blob is what a service does in its first minutes.
-    let (setup, config) =
-        (Setup::load(), Config { store_bytes_max: 64 << 20, ..Config::default() });
-    // Made once, which takes longest; each round has a service that has seen none of them.
+    let mut config = Config { store_bytes_max: 64 << 20, ..Config::default() };
+    // Made once, which takes longest: the service has forgotten all of them when they come again.
     let fresh = sidecars(form, 1, count);
+    config.verdicts_max = fresh.len();
+    let (setup, service) = (Setup::load(), start(config.clone()));
+    let address = serve(runtime, service.clone());
     let blobs = count as usize * 6;
     let (mut ratios, mut costs) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
-        let service = start(config.clone());
-        let client = connect(runtime, serve(runtime, service.clone()));
+        // One that has forgotten them too.
+        let client = connect(runtime, address);
+        let before = status(runtime, &service);
         let library = library(setup, &config, &fresh);
         let grpc = flood(runtime, &*client, &fresh);
-        let status = status(runtime, &service);
-        assert_eq!(status.verified, blobs as u64);
-        service.stop();
+        let after = status(runtime, &service);
+        assert_eq!(after.verified - before.verified, blobs as u64);
         // The first round warms up.
         if round > 0 {
             ratios.push(library.as_secs_f64() / grpc.as_secs_f64());
-            costs.push((micros(library, blobs), micros(grpc, blobs), status.batches));
+            costs.push((
+                micros(library, blobs),
+                micros(grpc, blobs),
+                after.batches - before.batches,
+            ));
         }
     }
+    service.stop();
     ratios.sort_by(f64::total_cmp);
     let (library, grpc, batches) = costs[costs.len() / 2];
     say(&format!(

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_bus::Bus;
-use tandem_kzg::{Report, Setup, verify};
+use tandem_kzg::{Report, Setup, Verifier};
 use tandem_primitives::B256;
 use tandem_proto::{
     blob_validator::{Bundle, Content, Error, Form, Result, Status, Verdict},
@@ -190,14 +190,15 @@ impl Shared {
         self.finish(done);
     }
 
-    /// Waits for something to verify; `None` at the end.
-    fn next(&self) -> Option<Vec<Job>> {
+    /// Waits for something to verify, `rest`ed if there is nothing yet; `None` at the end.
+    fn next(&self, mut rest: impl FnMut()) -> Option<Vec<Job>> {
         loop {
             let (jobs, expired) = self.change(|state| state.take(Instant::now()));
             self.finish(expired);
             if !jobs.is_empty() {
                 return Some(jobs);
             }
+            rest();
             let mut state = self.state.lock();
             if state.stopped() {
                 return None;
@@ -239,9 +240,10 @@ pub fn run(shared: &Shared) {
     if loading {
         info!(millis = started.elapsed().as_millis() as u64, "trusted setup loaded");
     }
-    while let Some(jobs) = shared.next() {
-        let layers = shared.verification.layers();
-        let Verified { found, batches, took } = verify_jobs(setup, &jobs, layers);
+    let layers = shared.verification.layers();
+    let mut verifier = Verifier::new(setup);
+    while let Some(jobs) = shared.next(|| verifier.rest()) {
+        let Verified { found, batches, took } = verify_jobs(&mut verifier, &jobs, layers);
         let done = shared.change(|state| state.complete(Instant::now(), found, batches, took));
         shared.finish(done);
     }
@@ -255,7 +257,7 @@ struct Verified {
 }
 
 /// Verifies jobs of one form together; what is valid, once for every layer.
-fn verify_jobs(setup: Setup, jobs: &[Job], layers: u32) -> Verified {
+fn verify_jobs(verifier: &mut Verifier, jobs: &[Job], layers: u32) -> Verified {
     let started = Instant::now();
     let form = match jobs.first().map(|job| job.bundle.form) {
         Some(Form::CellProofs) => "cells",
@@ -280,11 +282,11 @@ fn verify_jobs(setup: Setup, jobs: &[Job], layers: u32) -> Verified {
             places.push(place);
         }
     }
-    let Report { mut results, mut batches } = verify(setup, &items);
+    let Report { mut results, mut batches } = verifier.verify(&items);
     let mut verified = jobs.len() as u64;
     for _ in 1..layers {
         if results.iter().all(std::result::Result::is_ok) {
-            let again = verify(setup, &items);
+            let again = verifier.verify(&items);
             (results, batches) = (again.results, batches + again.batches);
             verified += jobs.len() as u64;
         }

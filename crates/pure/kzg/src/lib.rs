@@ -25,7 +25,7 @@ pub use bisect::find_bad;
 pub use error::{Error, PointFault};
 pub use hash::{content_key, versioned_hash};
 pub use setup::{CellsAndProofs, Setup};
-pub use verify::{Item, Proofs, Report, verify};
+pub use verify::{Item, Proofs, Report, Verifier, verify};
 
 /// Bytes of a blob: 4096 field elements of 32 bytes (EIP-4844).
 pub const BLOB_BYTES: usize = c_kzg::BYTES_PER_BLOB;

@@ -3,7 +3,7 @@ use crate::{
     setup::{blob_of, check_elements},
 };
 use c_kzg::{Blob, Bytes48, Cell, CkzgError, KzgSettings};
-use std::ops::Range;
+use std::{iter, ops::Range};
 
 /// A blob with what is claimed about it.
 #[derive(Clone, Copy, Debug)]
@@ -70,35 +70,62 @@ pub struct Report {
     pub batches: u32,
 }
 
-/// Verifies items together: as many as there are of one form in one batch, which costs about two
-/// thirds of verifying each by itself (EIP-4844, `verify_blob_kzg_proof_batch`; EIP-7594,
-/// `verify_cell_kzg_proof_batch` over all cells). Bad ones are found and do not harm the others.
+/// Verifies items as [`Verifier::verify`] does, with memory for this once.
 pub fn verify(setup: Setup, items: &[Item<'_>]) -> Report {
-    let mut report = Report { results: vec![Ok(()); items.len()], batches: 0 };
-    let mut places = [Vec::new(), Vec::new()];
-    for (place, item) in items.iter().enumerate() {
-        match check_elements(item.blob) {
-            Ok(()) => places[usize::from(matches!(item.proofs, Proofs::Cells(_)))].push(place),
-            Err(error) => report.results[place] = Err(error),
-        }
+    Verifier::new(setup).verify(items)
+}
+
+/// Verifies batch after batch, and keeps the memory in between: the library wants the blobs of a
+/// batch one behind the other, which takes megabytes.
+pub struct Verifier {
+    settings: &'static KzgSettings,
+    batch: Batch,
+}
+
+impl Verifier {
+    /// One that has no memory yet.
+    pub fn new(setup: Setup) -> Self {
+        Self { settings: setup.settings(), batch: Batch::default() }
     }
-    for places in places.iter().filter(|places| !places.is_empty()) {
-        let items: Vec<_> = places.iter().map(|&place| items[place]).collect();
-        let (results, batches) = verify_form(setup.settings(), &items);
-        report.batches += batches;
-        for (&place, result) in places.iter().zip(results) {
-            report.results[place] = result;
+
+    /// Verifies items together: as many as there are of one form in one batch, which costs about
+    /// two thirds of verifying each by itself (EIP-4844, `verify_blob_kzg_proof_batch`; EIP-7594,
+    /// `verify_cell_kzg_proof_batch` over all cells). Bad ones are found and do not harm the others.
+    pub fn verify(&mut self, items: &[Item<'_>]) -> Report {
+        let mut report = Report { results: vec![Ok(()); items.len()], batches: 0 };
+        let mut places = [Vec::new(), Vec::new()];
+        for (place, item) in items.iter().enumerate() {
+            match check_elements(item.blob) {
+                Ok(()) => places[usize::from(matches!(item.proofs, Proofs::Cells(_)))].push(place),
+                Err(error) => report.results[place] = Err(error),
+            }
         }
+        for places in places.iter().filter(|places| !places.is_empty()) {
+            let items: Vec<_> = places.iter().map(|&place| items[place]).collect();
+            let (results, batches) = verify_form(self.settings, &mut self.batch, &items);
+            report.batches += batches;
+            for (&place, result) in places.iter().zip(results) {
+                report.results[place] = result;
+            }
+        }
+        report
     }
-    report
+
+    /// Gives the memory back until there is something to verify again.
+    pub fn rest(&mut self) {
+        self.batch = Batch::default();
+    }
 }
 
 /// Verifies items of one form whose field elements are canonical.
-fn verify_form(settings: &KzgSettings, items: &[Item<'_>]) -> (Vec<Result<(), Error>>, u32) {
-    let batch = match Batch::new(settings, items) {
-        Ok(batch) => batch,
-        Err(error) => return (vec![Err(error.into()); items.len()], 0),
-    };
+fn verify_form(
+    settings: &KzgSettings,
+    batch: &mut Batch,
+    items: &[Item<'_>],
+) -> (Vec<Result<(), Error>>, u32) {
+    if let Err(error) = batch.fill(settings, items) {
+        return (vec![Err(error.into()); items.len()], 0);
+    }
     let whole = 0..items.len();
     let mut results = vec![Ok(()); items.len()];
     let mut batches = 1;
@@ -158,58 +185,71 @@ fn runs_of_good(results: &[Result<(), Error>]) -> Vec<Range<usize>> {
 }
 
 /// Items as the library takes them, one behind the other, so that every range is a slice.
-enum Batch {
-    Blobs { blobs: Vec<Blob>, commitments: Vec<Bytes48>, proofs: Vec<Bytes48> },
-    Cells { commitments: Vec<Bytes48>, indices: Vec<u64>, cells: Vec<Cell>, proofs: Vec<Bytes48> },
+#[derive(Default)]
+struct Batch {
+    cell_form: bool,
+    commitments: Vec<Bytes48>,
+    proofs: Vec<Bytes48>,
+    /// The blobs of items in blob form, and maybe some of an earlier batch behind them; of items in
+    /// cell form, the one whose cells were computed last.
+    blobs: Vec<Blob>,
+    /// Of items in cell form.
+    cells: Vec<Cell>,
+    indices: Vec<u64>,
 }
 
 impl Batch {
-    /// The first item says which form all have. Computes the cells of blobs whose proofs are of
-    /// cells.
-    fn new(settings: &KzgSettings, items: &[Item<'_>]) -> Result<Self, c_kzg::Error> {
-        let cell_form = matches!(items.first().map(|item| item.proofs), Some(Proofs::Cells(_)));
-        let each = if cell_form { CELLS } else { 1 };
-        let mut blobs = Vec::with_capacity(if cell_form { 0 } else { items.len() });
-        let mut cells = Vec::with_capacity(if cell_form { items.len() * CELLS } else { 0 });
-        let mut commitments = Vec::with_capacity(items.len() * each);
-        let mut proofs = Vec::with_capacity(items.len() * each);
-        for item in items {
-            commitments.extend(std::iter::repeat_n(Bytes48::new(*item.commitment), each));
+    /// Takes these items in place of all others. The first says which form all have. Computes the
+    /// cells of blobs whose proofs are of cells.
+    fn fill(&mut self, settings: &KzgSettings, items: &[Item<'_>]) -> Result<(), c_kzg::Error> {
+        self.cell_form = matches!(items.first().map(|item| item.proofs), Some(Proofs::Cells(_)));
+        self.commitments.clear();
+        self.proofs.clear();
+        self.cells.clear();
+        self.indices.clear();
+        for (place, item) in items.iter().enumerate() {
             match item.proofs {
                 Proofs::Blob(proof) => {
-                    blobs.push(blob_of(item.blob));
-                    proofs.push(Bytes48::new(*proof));
+                    self.put_blob(place, item.blob);
+                    self.commitments.push(Bytes48::new(*item.commitment));
+                    self.proofs.push(Bytes48::new(*proof));
                 }
-                Proofs::Cells(of_cells) => {
-                    cells.extend_from_slice(&settings.compute_cells(&blob_of(item.blob))?[..]);
-                    proofs.extend(of_cells.iter().map(|&proof| Bytes48::new(proof)));
+                Proofs::Cells(proofs) => {
+                    self.put_blob(0, item.blob);
+                    let commitment = Bytes48::new(*item.commitment);
+                    self.commitments.extend(iter::repeat_n(commitment, CELLS));
+                    self.proofs.extend(proofs.iter().map(|&proof| Bytes48::new(proof)));
+                    self.cells.extend_from_slice(&settings.compute_cells(&self.blobs[0])?[..]);
+                    self.indices.extend(0..CELLS as u64);
                 }
             }
         }
-        if !cell_form {
-            return Ok(Self::Blobs { blobs, commitments, proofs });
+        Ok(())
+    }
+
+    /// Copies a blob to where it belongs, at most one behind the last.
+    fn put_blob(&mut self, place: usize, blob: &[u8; BLOB_BYTES]) {
+        match self.blobs.get_mut(place) {
+            Some(room) => **room = *blob,
+            None => self.blobs.push(blob_of(blob)),
         }
-        let indices = (0..items.len()).flat_map(|_| 0..CELLS as u64).collect();
-        Ok(Self::Cells { commitments, indices, cells, proofs })
     }
 
     /// Whether all items in the range are valid.
     fn holds(&self, settings: &KzgSettings, range: Range<usize>) -> Result<bool, c_kzg::Error> {
-        match self {
-            Self::Blobs { blobs, commitments, proofs } => settings.verify_blob_kzg_proof_batch(
-                &blobs[range.clone()],
-                &commitments[range.clone()],
-                &proofs[range],
-            ),
-            Self::Cells { commitments, indices, cells, proofs } => {
-                let range = range.start * CELLS..range.end * CELLS;
-                settings.verify_cell_kzg_proof_batch(
-                    &commitments[range.clone()],
-                    &indices[range.clone()],
-                    &cells[range.clone()],
-                    &proofs[range],
-                )
-            }
+        if self.cell_form {
+            let range = range.start * CELLS..range.end * CELLS;
+            return settings.verify_cell_kzg_proof_batch(
+                &self.commitments[range.clone()],
+                &self.indices[range.clone()],
+                &self.cells[range.clone()],
+                &self.proofs[range],
+            );
         }
+        settings.verify_blob_kzg_proof_batch(
+            &self.blobs[range.clone()],
+            &self.commitments[range.clone()],
+            &self.proofs[range],
+        )
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 use tandem_kzg::{
-    BLOB_BYTES, CELLS, Commitment, Error, Item, PointFault, Proof, Proofs, Setup, verify,
+    BLOB_BYTES, CELLS, Commitment, Error, Item, PointFault, Proof, Proofs, Setup, Verifier, verify,
     versioned_hash,
 };
 
@@ -140,6 +140,31 @@ fn both_forms_may_come_together() {
     assert_eq!(report.results, vec![Ok(()); 3]);
     assert_eq!(report.batches, 2);
     assert_eq!(verify(Setup::load(), &[]).batches, 0);
+}
+
+#[test]
+fn a_batch_sees_nothing_of_those_before_it() {
+    let mut verifier = Verifier::new(Setup::load());
+    let (good, invalid) = (Ok(()), Err(Error::ProofInvalid));
+    let mut many = items(9);
+    many[7].commitment = &samples()[0].commitment;
+    let mut swapped = cell_proofs().to_vec();
+    swapped.swap(0, 1);
+    for round in 0..3 {
+        let results = verifier.verify(&many).results;
+        assert!(results.iter().enumerate().all(|(place, result)| (place == 7) == result.is_err()));
+        // Shorter, with another blob and cells where there were good ones.
+        let mut few = items(3);
+        few[0].blob = samples()[2].blob.as_slice().try_into().unwrap();
+        few.insert(1, cells_item(&swapped));
+        few.push(cells_item(cell_proofs()));
+        let expected = [&invalid, &invalid, &good, &good, &good].map(Clone::clone);
+        assert_eq!(verifier.verify(&few).results, expected, "round {round}");
+        assert_eq!(verifier.verify(&items(2)).results, [good.clone(), good.clone()]);
+        if round == 1 {
+            verifier.rest();
+        }
+    }
 }
 
 #[test]
