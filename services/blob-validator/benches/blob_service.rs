@@ -50,7 +50,7 @@ fn main() {
         return;
     }
     let runtime = Runtime::new().unwrap();
-    for (form, name, count) in [(Form::BlobProofs, "blob", 256), (Form::CellProofs, "cell", 48)] {
+    for (form, name, count) in [(Form::BlobProofs, "blob", 512), (Form::CellProofs, "cell", 64)] {
         throughput(&runtime, form, name, count);
     }
     repeated(&runtime);

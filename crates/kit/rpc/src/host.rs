@@ -17,8 +17,8 @@ use tonic_health::ServingStatus;
 pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// HTTP/2 pings, so that what a host asked that vanished is given up.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Bytes of an HTTP/2 frame: fewer frames for a message of megabytes.
-const FRAME_BYTES: u32 = 64 << 10;
+/// Bytes of an HTTP/2 frame: one for a blob, as each takes a system call and packets of its own.
+const FRAME_BYTES: u32 = 128 << 10;
 
 /// What one connection may ask at a time.
 #[derive(Clone, Copy, Debug)]

@@ -96,9 +96,22 @@ pub(crate) fn canonical(blob: &[u8]) -> Result<&[u8; BLOB_BYTES], Error> {
 /// Whether all field elements are below the modulus.
 pub(crate) fn check_elements(blob: &[u8; BLOB_BYTES]) -> Result<(), Error> {
     let (elements, _) = blob.as_chunks::<32>();
-    match elements.iter().position(|element| *element >= MODULUS) {
+    match elements.iter().position(|element| !is_below_modulus(element)) {
         Some(element) => Err(Error::NotCanonical { element }),
         None => Ok(()),
+    }
+}
+
+fn is_below_modulus(element: &[u8; 32]) -> bool {
+    // The first eight bytes decide for nearly all, without a call: one for each of 4096 elements took
+    // a fiftieth of what verifying the blob takes.
+    match (element.first_chunk(), MODULUS.first_chunk()) {
+        (Some(&first), Some(&of_modulus))
+            if u64::from_be_bytes(first) != u64::from_be_bytes(of_modulus) =>
+        {
+            u64::from_be_bytes(first) < u64::from_be_bytes(of_modulus)
+        }
+        _ => *element < MODULUS,
     }
 }
 
@@ -117,5 +130,20 @@ mod tests {
         assert_eq!(canonical(&blob), Err(Error::NotCanonical { element: 4095 }));
         blob[..32].copy_from_slice(&[0xff; 32]);
         assert_eq!(canonical(&blob), Err(Error::NotCanonical { element: 0 }));
+        // Every byte can be the one that decides.
+        for place in 0..32 {
+            let (mut below, mut above) = (MODULUS, MODULUS);
+            for later in place + 1..32 {
+                (below[later], above[later]) = (0xff, 0);
+            }
+            if MODULUS[place] > 0 {
+                below[place] -= 1;
+                assert!(is_below_modulus(&below), "{place}");
+            }
+            if MODULUS[place] < 0xff {
+                above[place] += 1;
+                assert!(!is_below_modulus(&above), "{place}");
+            }
+        }
     }
 }
