@@ -210,8 +210,9 @@ mod tests {
             receiver
         });
         send(60_000).unwrap();
+        let receiver = runtime.block_on(taken).unwrap();
         assert_eq!(shown.counts(), (1.0, 1, 1));
-        drop(runtime.block_on(taken).unwrap());
+        drop(receiver);
         assert_eq!(send(0), Err(SendError::Closed));
     }
 
