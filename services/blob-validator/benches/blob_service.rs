@@ -54,7 +54,7 @@ fn main() {
         throughput(&runtime, form, name, count);
     }
     repeated(&runtime);
-    for (form, name, count) in [(Form::BlobProofs, "blob", 32), (Form::CellProofs, "cell", 12)] {
+    for (form, name, count) in [(Form::BlobProofs, "blob", 128), (Form::CellProofs, "cell", 32)] {
         for under_way in [8, 32] {
             legacy(&runtime, form, name, count, under_way);
         }
