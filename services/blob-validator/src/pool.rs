@@ -190,7 +190,7 @@ impl Shared {
         self.finish(done);
     }
 
-    /// Waits for something to verify, `rest`ed if there is nothing yet; `None` at the end.
+    /// Waits for something to verify, and calls `rest` before each wait; `None` at the end.
     fn next(&self, mut rest: impl FnMut()) -> Option<Vec<Job>> {
         loop {
             let (jobs, expired) = self.change(|state| state.take(Instant::now()));
