@@ -14,6 +14,9 @@ pub struct Config {
     pub chunk_targets_min: usize,
     /// The same where storage-writer is another process.
     pub remote_chunk_targets_min: usize,
+    /// Whether workers leave the engine's thread the processor that it runs on, where they may run on
+    /// others. Linux would wake them there, to wait for it.
+    pub keep_off_engine: bool,
     /// State updates that may wait for one worker before the executor has to.
     pub mailbox_capacity: usize,
     /// Bytes of revealed tries kept from block to block, over all shards.
@@ -38,6 +41,7 @@ impl Default for Config {
             proof_threads: (cores / 2).clamp(1, 32),
             chunk_targets_min: 1,
             remote_chunk_targets_min: 1024,
+            keep_off_engine: true,
             mailbox_capacity: 1024,
             trie_bytes_max: 1 << 30,
             verify_nodes: true,
@@ -48,9 +52,13 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The settings where storage-writer is another process.
+    /// The settings where storage-writer and the engine are other processes.
     #[must_use]
     pub fn remote(&self) -> Self {
-        Self { chunk_targets_min: self.remote_chunk_targets_min, ..self.clone() }
+        Self {
+            chunk_targets_min: self.remote_chunk_targets_min,
+            keep_off_engine: false,
+            ..self.clone()
+        }
     }
 }

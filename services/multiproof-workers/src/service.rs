@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
 };
-use tandem_actor::{Mailbox, mailbox, spawn};
+use tandem_actor::{Mailbox, Seat, mailbox, spawn};
 use tandem_bus::Bus;
 use tandem_policy::LivePolicies;
 use tandem_primitives::{B256, Shard};
@@ -45,6 +45,8 @@ pub struct MultiproofWorkers {
     boards: Arc<[Board]>,
     mailbox_capacity: usize,
     proof_threads: usize,
+    /// Of the workers, where they are to keep off the engine's processor.
+    seats: Option<Arc<[Seat]>>,
     policies: LivePolicies,
 }
 
@@ -57,7 +59,7 @@ impl MultiproofWorkers {
         metrics::describe();
         let count = config.threads.clamp(1, Shard::COUNT);
         let mut mailboxes = Vec::with_capacity(count);
-        let mut threads = Vec::with_capacity(count);
+        let (mut threads, mut seats) = (Vec::with_capacity(count), Vec::with_capacity(count));
         let boards: Arc<[Board]> = (0..count).map(|_| Board::default()).collect();
         let (pool, answers, mut readers) = Pool::start(config, count, &deps.storage, &deps.fatal)?;
         let proof_threads = pool.threads();
@@ -70,7 +72,13 @@ impl MultiproofWorkers {
             let owner =
                 Owner::new(config, Parts { index, owned, storage, persisted, boards, dispatch });
             let name = format!("proof-worker-{index}");
-            threads.push(spawn(&name, deps.fatal.clone(), move || owner.run(&inbox))?);
+            let seat = Seat::default();
+            seats.push(seat.clone());
+            let run = move || {
+                let _taken = seat.take();
+                owner.run(&inbox);
+            };
+            threads.push(spawn(&name, deps.fatal.clone(), run)?);
             mailboxes.push(sender);
         }
         // They end after the workers, which hold the pool.
@@ -83,6 +91,7 @@ impl MultiproofWorkers {
             boards,
             mailbox_capacity,
             proof_threads,
+            seats: config.keep_off_engine.then(|| seats.into()),
             policies,
         }))
     }
@@ -113,7 +122,8 @@ impl MultiproofWorkers {
 impl ProofApi for MultiproofWorkers {
     fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
         let (workers, policies) = (self.workers.clone(), self.policies.load());
-        let session = LocalSession::begin(workers, begin, policies, self.proof_threads)?;
+        let (seats, proof_threads) = (self.seats.clone(), self.proof_threads);
+        let session = LocalSession::begin(workers, seats, begin, policies, proof_threads)?;
         Ok(Box::new(session))
     }
 

@@ -12,7 +12,7 @@ use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
-use tandem_actor::Mailbox;
+use tandem_actor::{Mailbox, Seat, processor};
 use tandem_policy::Policies;
 use tandem_primitives::{Shard, ShardSet};
 use tandem_proto::multiproof::{Begin, Error, ProofSession, ProofStats, ShardRoots, StateUpdate};
@@ -28,6 +28,10 @@ pub struct LocalSession {
     /// The shards that are asked for.
     shards: ShardSet,
     workers: Arc<[Mailbox<Message>]>,
+    /// Of the workers, where they leave the caller the processor that it runs on.
+    seats: Option<Arc<[Seat]>>,
+    /// The processor that they leave to it.
+    left: Option<usize>,
     answers: Receiver<Result<OwnerRoots, Error>>,
     state: State,
 }
@@ -43,6 +47,7 @@ impl LocalSession {
     /// Opens a block that these policies hold for, `proof_threads` threads reading for it.
     pub fn begin(
         workers: Arc<[Mailbox<Message>]>,
+        seats: Option<Arc<[Seat]>>,
         begin: Begin,
         policies: Policies,
         proof_threads: usize,
@@ -51,13 +56,32 @@ impl LocalSession {
         let (reply, answers) = bounded(workers.len());
         let spans = BlockSpans::new(Span::current(), begin.block.number, proof_threads);
         let spans = Arc::new(spans);
-        for worker in workers.iter() {
+        let (shards, state) = (begin.shards, State::Open);
+        let mut session = Self { id, shards, workers, seats, left: None, answers, state };
+        session.leave_processor();
+        for worker in session.workers.iter() {
             let (spans, reply) = (spans.clone(), reply.clone());
             let opening = Opening { session: id, begin, policies, spans, reply };
             let message = Message::Begin(Box::new(opening));
             worker.send(message).map_err(|_| Error::Unavailable)?;
         }
-        Ok(Self { id, shards: begin.shards, workers, answers, state: State::Open })
+        Ok(session)
+    }
+
+    /// Has the workers leave the calling thread its processor, until it waits for them.
+    fn leave_processor(&mut self) {
+        let Some(seats) = &self.seats else { return };
+        let own = processor();
+        if self.left != own {
+            self.left = own;
+            own.iter().for_each(|own| seats.iter().for_each(|seat| seat.keep_off(*own)));
+        }
+    }
+
+    /// The calling thread waits for the workers from now on, or leaves them alone: they may run
+    /// anywhere.
+    fn release_workers(&self) {
+        self.seats.iter().flat_map(|seats| seats.iter()).for_each(Seat::release);
     }
 
     /// A worker that has stopped shows up as a missing answer in `roots`.
@@ -70,10 +94,12 @@ impl LocalSession {
 
 impl ProofSession for LocalSession {
     fn update(&mut self, update: Arc<StateUpdate>) {
+        self.leave_processor();
         self.broadcast(|| Message::Update { session: self.id, update: update.clone() });
     }
 
     fn finish(&mut self) {
+        self.release_workers();
         self.state = State::Finishing;
         self.broadcast(|| Message::Finish { session: self.id });
     }
@@ -110,6 +136,7 @@ impl ProofSession for LocalSession {
 impl Drop for LocalSession {
     fn drop(&mut self) {
         if self.state != State::Answered {
+            self.release_workers();
             self.broadcast(|| Message::Cancel { session: self.id });
         }
     }

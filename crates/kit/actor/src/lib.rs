@@ -2,10 +2,12 @@
 //! reactor), a bounded mailbox, and the caller's span in every envelope.
 
 mod metrics;
+mod processor;
 mod queue;
 mod sender;
 
 pub use metrics::describe as describe_metrics;
+pub use processor::{Seat, Taken, processor};
 pub use queue::Queued;
 pub use sender::{
     SendError, Sender, TaskSender, ThreadSender, WeakTaskSender, task_queue, thread_queue,

@@ -219,6 +219,8 @@ impl Job {
                 Claim::Later => {}
                 Claim::Nothing => return,
             }
+            // Who waits for this core may be one that the block waits for.
+            std::thread::yield_now();
         }
     }
 

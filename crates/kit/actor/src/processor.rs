@@ -1,0 +1,200 @@
+//! Which processor a thread runs on, and keeping another thread off it.
+//!
+//! Linux wakes a thread near the one that wakes it. Where all processors have something to do, it
+//! takes the one with the least of it: that of a thread that works alone. There the woken one waits,
+//! up to a tick of 4 ms, also when another processor has become idle meanwhile.
+
+#[cfg(target_os = "linux")]
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use std::sync::Arc;
+#[cfg(target_os = "linux")]
+use std::sync::{Mutex, PoisonError};
+
+/// The processor that the calling thread runs on at this moment; `None` where the system does not
+/// say.
+#[must_use]
+pub fn processor() -> Option<usize> {
+    #[cfg(target_os = "linux")]
+    return Some(sched_getcpu());
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+/// A thread, as others see it who keep it off their processors. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Seat {
+    #[cfg(target_os = "linux")]
+    seated: Arc<Mutex<Option<Seated>>>,
+    #[cfg(not(target_os = "linux"))]
+    seated: Arc<()>,
+}
+
+/// Ends with the thread whose seat it is.
+#[derive(Debug)]
+pub struct Taken(Seat);
+
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct Seated {
+    thread: Pid,
+    /// Where the thread may run by itself, and where it may run now, once that differs.
+    sets: Option<(CpuSet, CpuSet)>,
+}
+
+impl Seat {
+    /// The calling thread's from now on, until what this returns is dropped.
+    #[must_use]
+    pub fn take(&self) -> Taken {
+        #[cfg(target_os = "linux")]
+        {
+            *self.lock() = Some(Seated { thread: gettid(), sets: None });
+        }
+        Taken(self.clone())
+    }
+
+    /// From now on the thread runs on any other processor that it may run on. Where there is none it
+    /// stays where it is. It takes some microseconds.
+    pub fn keep_off(&self, processor: usize) {
+        #[cfg(target_os = "linux")]
+        if let Some(seated) = &mut *self.lock() {
+            seated.keep_off(processor);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = processor;
+    }
+
+    /// From now on the thread runs wherever it may, until it is kept off again.
+    pub fn release(&self) {
+        #[cfg(target_os = "linux")]
+        if let Some(seated) = &mut *self.lock() {
+            seated.release();
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Seated>> {
+        self.seated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // Another thread may get the same number.
+        #[cfg(target_os = "linux")]
+        self.0.lock().take();
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Seated {
+    fn keep_off(&mut self, processor: usize) {
+        let Ok(now) = sched_getaffinity(Some(self.thread)) else { return };
+        // What somebody else has set meanwhile holds.
+        let own = self.sets.filter(|(_, set)| *set == now).map_or(now, |(own, _)| own);
+        let mut left = own;
+        if processor < CpuSet::MAX_CPU {
+            left.unset(processor);
+        }
+        if left.count() == 0 {
+            left = own;
+        }
+        if left == now || sched_setaffinity(Some(self.thread), &left).is_ok() {
+            self.sets = Some((own, left));
+        }
+    }
+
+    fn release(&mut self) {
+        let Some((own, left)) = self.sets.take() else { return };
+        if sched_getaffinity(Some(self.thread)).is_ok_and(|now| now == left) {
+            // Where it could run before it can run again.
+            let _ = sched_setaffinity(Some(self.thread), &own);
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::{sync::mpsc::channel, thread};
+
+    fn may_run_on() -> Vec<usize> {
+        let set = sched_getaffinity(None).unwrap();
+        (0..CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor)).collect()
+    }
+
+    fn run_on(processors: &[usize]) {
+        let mut set = CpuSet::new();
+        processors.iter().for_each(|&processor| set.set(processor));
+        sched_setaffinity(None, &set).unwrap();
+    }
+
+    // Each test has a thread of its own, so that what these do changes nobody else's processors.
+
+    #[test]
+    fn a_thread_leaves_one_processor_and_gets_it_back() {
+        let all = may_run_on();
+        let seat = Seat::default();
+        let _taken = seat.take();
+        for &off in &all {
+            seat.keep_off(off);
+            if all.len() > 1 {
+                let others: Vec<_> = all.iter().copied().filter(|&at| at != off).collect();
+                assert_eq!(may_run_on(), others);
+                assert_ne!(processor(), Some(off), "it is moved at once");
+            } else {
+                assert_eq!(may_run_on(), all, "there is no other one");
+            }
+        }
+        seat.release();
+        assert_eq!(may_run_on(), all);
+        seat.keep_off(CpuSet::MAX_CPU + 7);
+        assert_eq!(may_run_on(), all, "there is no such processor");
+    }
+
+    #[test]
+    fn what_others_set_meanwhile_holds() {
+        let all = may_run_on();
+        let [first, second, ..] = all[..] else { return };
+        let seat = Seat::default();
+        let _taken = seat.take();
+        seat.keep_off(first);
+        run_on(&[first]);
+        seat.keep_off(second);
+        assert_eq!(may_run_on(), [first]);
+        seat.keep_off(first);
+        assert_eq!(may_run_on(), [first], "it may run nowhere else");
+        run_on(&[second]);
+        seat.release();
+        assert_eq!(may_run_on(), [second]);
+        run_on(&all);
+        seat.keep_off(second);
+        assert!(!may_run_on().contains(&second));
+    }
+
+    #[test]
+    fn another_thread_is_moved_and_left_alone_once_it_has_ended() {
+        let all = may_run_on();
+        let [first, ..] = all[..] else { return };
+        let seat = Seat::default();
+        seat.keep_off(first);
+        assert_eq!(may_run_on(), all, "the caller is not meant");
+        let ((ready, seated), (go, wait)) = (channel(), channel::<()>());
+        let other = thread::spawn({
+            let seat = seat.clone();
+            move || {
+                let _taken = seat.take();
+                ready.send(()).unwrap();
+                wait.recv().unwrap();
+                may_run_on()
+            }
+        });
+        seated.recv().unwrap();
+        seat.keep_off(first);
+        go.send(()).unwrap();
+        let its = other.join().unwrap();
+        assert_eq!(its.contains(&first), all.len() == 1);
+        seat.keep_off(first);
+        assert_eq!(may_run_on(), all);
+    }
+}

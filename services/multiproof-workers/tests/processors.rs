@@ -1,0 +1,67 @@
+//! Where workers may run while a block is open. It looks at threads by their names, so this is a test
+//! of its own.
+#![cfg(target_os = "linux")]
+#![allow(dead_code, clippy::unwrap_used)]
+
+#[path = "../../../crates/pure/trie/tests/common/mod.rs"]
+mod common;
+#[path = "pipeline/fake.rs"]
+mod fake;
+#[path = "pipeline/token.rs"]
+mod token;
+
+use fake::Fake;
+use std::{fs, sync::Arc};
+use tandem_multiproof_workers::Config;
+use tandem_policy::LivePolicies;
+use tandem_proto::multiproof::{Begin, ProofApi, StateUpdate};
+use token::{id, small, start, token, token_state};
+
+/// The processors that a thread may run on, as the kernel writes them.
+fn allowed(thread: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.unwrap().trim().to_owned()
+}
+
+fn worker() -> String {
+    let threads = fs::read_dir("/proc/self/task").unwrap();
+    let names = threads.map(|thread| thread.unwrap().file_name().into_string().unwrap());
+    let is_worker = |thread: &String| {
+        let name = fs::read_to_string(format!("/proc/self/task/{thread}/comm"));
+        name.is_ok_and(|name| name.trim() == "proof-worker-0")
+    };
+    let found: Vec<String> = names.filter(is_worker).collect();
+    assert_eq!(found.len(), 1);
+    found.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_worker_leaves_the_engine_its_processor_until_it_is_waited_for() {
+    let all = allowed(&std::process::id().to_string());
+    for keep_off_engine in [true, false] {
+        let fake = Fake::new(id(0, 0), &token_state(40));
+        let config = Config { keep_off_engine, ..small(1) };
+        let workers = start(&fake, &config, &LivePolicies::default());
+        // The worker's thread runs, once it has answered.
+        let begin = |number| workers.begin(Begin::new(id(number, 1), id(0, 0).hash)).unwrap();
+        begin(1).roots().unwrap();
+        let worker = worker();
+        let is_kept_off =
+            keep_off_engine && std::thread::available_parallelism().unwrap().get() > 1;
+        assert_eq!(allowed(&worker), all);
+
+        let mut session = begin(2);
+        assert_eq!(allowed(&worker) != all, is_kept_off);
+        session.update(Arc::new(StateUpdate { accounts: vec![token(40)] }));
+        session.finish();
+        assert_eq!(allowed(&worker), all, "the engine waits");
+        session.roots().unwrap();
+
+        let session = begin(3);
+        assert_eq!(allowed(&worker) != all, is_kept_off);
+        drop(session);
+        assert_eq!(allowed(&worker), all, "the block is given up");
+        workers.stop();
+    }
+}
