@@ -70,11 +70,10 @@ impl LocalSession {
 
     /// Has the workers leave the calling thread its processor, until it waits for them.
     fn leave_processor(&mut self) {
-        let Some(seats) = &self.seats else { return };
-        let own = processor();
-        if self.left != own {
-            self.left = own;
-            own.iter().for_each(|own| seats.iter().for_each(|seat| seat.keep_off(*own)));
+        let (Some(seats), Some(own)) = (&self.seats, processor()) else { return };
+        if self.left != Some(own) {
+            self.left = Some(own);
+            seats.iter().for_each(|seat| seat.keep_off(own));
         }
     }
 
