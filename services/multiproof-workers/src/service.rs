@@ -45,8 +45,8 @@ pub struct MultiproofWorkers {
     boards: Arc<[Board]>,
     mailbox_capacity: usize,
     proof_threads: usize,
-    /// Of the workers, where they are to keep off the engine's processor.
-    seats: Option<Arc<[Seat]>>,
+    /// Of those workers that are to keep off the engine's processor: all or none.
+    seats: Arc<[Seat]>,
     policies: LivePolicies,
 }
 
@@ -73,7 +73,9 @@ impl MultiproofWorkers {
                 Owner::new(config, Parts { index, owned, storage, persisted, boards, dispatch });
             let name = format!("proof-worker-{index}");
             let seat = Seat::default();
-            seats.push(seat.clone());
+            if config.keep_off_engine {
+                seats.push(seat.clone());
+            }
             let run = move || {
                 let _taken = seat.take();
                 owner.run(&inbox);
@@ -91,7 +93,7 @@ impl MultiproofWorkers {
             boards,
             mailbox_capacity,
             proof_threads,
-            seats: config.keep_off_engine.then(|| seats.into()),
+            seats: seats.into(),
             policies,
         }))
     }

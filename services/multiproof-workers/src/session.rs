@@ -28,8 +28,8 @@ pub struct LocalSession {
     /// The shards that are asked for.
     shards: ShardSet,
     workers: Arc<[Mailbox<Message>]>,
-    /// Of the workers, where they leave the caller the processor that it runs on.
-    seats: Option<Arc<[Seat]>>,
+    /// Of those workers that leave the caller the processor that it runs on: all or none.
+    seats: Arc<[Seat]>,
     /// The processor that they leave to it.
     left: Option<usize>,
     answers: Receiver<Result<OwnerRoots, Error>>,
@@ -47,7 +47,7 @@ impl LocalSession {
     /// Opens a block that these policies hold for, `proof_threads` threads reading for it.
     pub fn begin(
         workers: Arc<[Mailbox<Message>]>,
-        seats: Option<Arc<[Seat]>>,
+        seats: Arc<[Seat]>,
         begin: Begin,
         policies: Policies,
         proof_threads: usize,
@@ -70,17 +70,17 @@ impl LocalSession {
 
     /// Has the workers leave the calling thread its processor, until it waits for them.
     fn leave_processor(&mut self) {
-        let (Some(seats), Some(own)) = (&self.seats, processor()) else { return };
+        let Some(own) = processor() else { return };
         if self.left != Some(own) {
             self.left = Some(own);
-            seats.iter().for_each(|seat| seat.keep_off(own));
+            self.seats.iter().for_each(|seat| seat.keep_off(own));
         }
     }
 
     /// The calling thread waits for the workers from now on, or leaves them alone: they may run
     /// anywhere.
     fn release_workers(&self) {
-        self.seats.iter().flat_map(|seats| seats.iter()).for_each(Seat::release);
+        self.seats.iter().for_each(Seat::release);
     }
 
     /// A worker that has stopped shows up as a missing answer in `roots`.

@@ -219,7 +219,8 @@ pub fn spawn(
 }
 
 /// As [`spawn`], for work that can wait: beside threads that a block waits for, it gets little of a
-/// processor, and leaves it to them at once (on Linux, where threads have priorities of their own).
+/// processor (on Linux, where threads have priorities of their own). One that has work for long gives
+/// way to them by itself now and then: a low priority does not take away what is left of a slice.
 ///
 /// # Errors
 /// As [`spawn`].
