@@ -12,6 +12,9 @@ use tandem_overlap::stats::{Estimate, Verdict, quantile};
 pub const OTHERS_MAX: f64 = 0.2;
 /// The seed of every bootstrap.
 const SEED: u64 = 1;
+/// Busy time on both sides, in milliseconds, from which on a block has something to overlap: with less,
+/// one wait of a millisecond decides.
+pub const WORK_MIN_MS: f64 = 2.0;
 /// Places of the base and of the base again among the nodes.
 const BASE_AT: usize = 0;
 const AGAIN_AT: usize = 1;
@@ -108,6 +111,30 @@ pub struct TraceReport {
     pub a_ms: Option<f64>,
     /// Busy time of the proof side, in milliseconds.
     pub b_ms: Option<f64>,
+    /// How evenly they overlap; none when no block has enough work.
+    pub worked: Option<WorkedReport>,
+}
+
+/// The overlap of blocks with more than [`WORK_MIN_MS`] on both sides.
+#[derive(Debug, Serialize)]
+pub struct WorkedReport {
+    /// Such blocks, all rounds together.
+    pub n: usize,
+    /// Their overlap's 1st percentile.
+    pub overlap_p1: f64,
+    /// Their overlap's 5th percentile.
+    pub overlap_p5: f64,
+    /// The block that overlaps least.
+    pub least: BlockOverlap,
+}
+
+/// One block over all rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BlockOverlap {
+    /// Its height.
+    pub number: u64,
+    /// Median over the rounds.
+    pub overlap: f64,
 }
 
 /// One metric on all nodes.
@@ -189,26 +216,29 @@ fn node(
     }
 }
 
-/// The values of each block together, so that a bootstrap draws whole blocks.
-fn by_block(rows: &[Row], value: impl Fn(&Row) -> Option<f64>) -> Vec<Vec<f64>> {
+/// The values of each block together.
+fn by_block(rows: &[Row], value: impl Fn(&Row) -> Option<f64>) -> BTreeMap<u64, Vec<f64>> {
     let mut blocks: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for row in rows {
         blocks.entry(row.number).or_default().extend(value(row));
     }
-    blocks.into_values().collect()
+    blocks
+}
+
+/// An estimate from whole blocks, with all rounds of each.
+fn estimate(rows: &[Row], value: impl Fn(&Row) -> Option<f64>) -> Option<Estimate> {
+    Estimate::of(&by_block(rows, value).into_values().collect::<Vec<_>>(), SEED)
 }
 
 fn ratio(rows: &[Row], at: usize) -> Option<Estimate> {
     let ratio = |row: &Row| row.nodes[at].new_payload_ms / row.nodes[BASE_AT].new_payload_ms;
-    Estimate::of(&by_block(rows, |row| Some(ratio(row))), SEED)
+    estimate(rows, |row| Some(ratio(row)))
 }
 
 fn traces(rows: &[Row], at: usize) -> TraceReport {
     let trace = |row: &Row, at: usize| row.nodes[at].trace;
     let median = |value: fn(TraceFigures) -> Option<f64>| {
-        let mut values: Vec<f64> = rows.iter().filter_map(|row| value(trace(row, at)?)).collect();
-        values.sort_by(f64::total_cmp);
-        quantile(&values, 0.5)
+        quantile(&sorted(rows.iter().filter_map(|row| value(trace(row, at)?)).collect()), 0.5)
     };
     let overlap = |row: &Row, at: usize| trace(row, at)?.overlap;
     let difference = |row: &Row| Some(overlap(row, at)? - overlap(row, BASE_AT)?);
@@ -216,14 +246,34 @@ fn traces(rows: &[Row], at: usize) -> TraceReport {
         found: rows.iter().filter(|row| trace(row, at).is_some()).count(),
         both_sides: rows.iter().filter(|row| overlap(row, at).is_some()).count(),
         overlap: median(|figures| figures.overlap),
-        overlap_difference: (at != BASE_AT)
-            .then(|| Estimate::of(&by_block(rows, difference), SEED))
-            .flatten(),
+        overlap_difference: (at != BASE_AT).then(|| estimate(rows, difference)).flatten(),
         serialization: median(|figures| figures.serialization),
         tail_ms: median(|figures| figures.tail_ms),
         a_ms: median(|figures| Some(figures.a_ms)),
         b_ms: median(|figures| Some(figures.b_ms)),
+        worked: worked(rows, at),
     }
+}
+
+fn worked(rows: &[Row], at: usize) -> Option<WorkedReport> {
+    let overlap = |row: &Row| {
+        row.nodes[at].trace.filter(|trace| trace.a_ms.min(trace.b_ms) > WORK_MIN_MS)?.overlap
+    };
+    let all = sorted(rows.iter().filter_map(overlap).collect());
+    let blocks = by_block(rows, overlap).into_iter().filter_map(|(number, overlaps)| {
+        Some(BlockOverlap { number, overlap: quantile(&sorted(overlaps), 0.5)? })
+    });
+    Some(WorkedReport {
+        n: all.len(),
+        overlap_p1: quantile(&all, 0.01)?,
+        overlap_p5: quantile(&all, 0.05)?,
+        least: blocks.min_by(|a, b| a.overlap.total_cmp(&b.overlap))?,
+    })
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
 }
 
 #[cfg(test)]
@@ -291,6 +341,34 @@ pub mod tests {
             let report = RunReport::new(&experiment(), "demo".into(), measured(blocks, factor));
             assert_eq!(report.nodes[2].verdict, Some(Verdict::NoDifference), "{factor}");
         }
+    }
+
+    #[test]
+    fn the_block_that_overlaps_least_is_named() {
+        let mut measured = measured(100, 1.0);
+        let again = |row: &Row, round: u32| Row { round, ..row.clone() };
+        measured.rows = (0..3)
+            .flat_map(|round| measured.rows.iter().map(move |row| again(row, round)))
+            .collect();
+        for row in &mut measured.rows {
+            let trace = row.nodes[0].trace.as_mut().unwrap();
+            // Block 5 is low once, block 7 twice out of three times; block 9 always, with too little work.
+            (trace.b_ms, trace.overlap) = match (row.number, row.round) {
+                (5, 0) => (5.0, Some(0.1)),
+                (7, 0) => (5.0, Some(0.5)),
+                (7, 1) => (5.0, Some(0.6)),
+                (9, _) => (WORK_MIN_MS, Some(0.0)),
+                _ => (5.0, Some(0.8)),
+            };
+        }
+        measured.rows[250].nodes[0].trace = None;
+        let report = RunReport::new(&experiment(), "demo".into(), measured);
+        let worked = report.nodes[0].traces.worked.as_ref().unwrap();
+        assert_eq!(worked.n, 296);
+        assert_eq!(worked.least, BlockOverlap { number: 7, overlap: 0.6 });
+        assert!(worked.overlap_p1 < 0.8 && worked.overlap_p5 == 0.8, "{worked:?}");
+        // Two milliseconds are not more than two.
+        assert!(report.nodes[1].traces.worked.is_none());
     }
 
     #[test]

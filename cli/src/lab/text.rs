@@ -1,7 +1,7 @@
 //! The report as text for people.
 
 use super::experiment::Figure;
-use super::report::{LabReport, MetricReport, NodeReport, OTHERS_MAX, RunReport};
+use super::report::{LabReport, MetricReport, NodeReport, OTHERS_MAX, RunReport, WORK_MIN_MS};
 use super::scrape::{Bounded, Reading};
 use std::fmt::{Result, Write};
 use tandem_overlap::stats::{BLOCKS_MIN, Estimate};
@@ -135,6 +135,38 @@ fn write_traces(out: &mut String, run: &RunReport, width: usize) -> Result {
     writeln!(
         out,
         "blocks: those with work on both sides; A, B: busy time of execution, of the proof side"
+    )?;
+    if run.nodes.iter().any(|node| node.traces.worked.is_some()) {
+        write_worked(out, run, width)?;
+    }
+    Ok(())
+}
+
+fn write_worked(out: &mut String, run: &RunReport, width: usize) -> Result {
+    writeln!(
+        out,
+        "\n{:width$}{:>7}{:>9}{:>9}{:>9}{:>9}",
+        "overlap", "blocks", "p1", "p5", "least", "of block"
+    )?;
+    for node in &run.nodes {
+        match &node.traces.worked {
+            Some(worked) => writeln!(
+                out,
+                "{:width$}{:>7}{:>9.2}{:>9.2}{:>9.2}{:>9}",
+                node.name,
+                worked.n,
+                worked.overlap_p1,
+                worked.overlap_p5,
+                worked.least.overlap,
+                worked.least.number
+            )?,
+            None => writeln!(out, "{:width$}{:>7}", node.name, 0)?,
+        }
+    }
+    writeln!(
+        out,
+        "blocks: those with over {WORK_MIN_MS} ms of work on both sides; least: the lowest median of a block over \
+         its rounds"
     )
 }
 
