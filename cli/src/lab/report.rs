@@ -6,7 +6,7 @@ use super::scrape::{self, Reading};
 use crate::replay::{Summary, summary};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use tandem_overlap::stats::{Estimate, Verdict, quantile};
+use tandem_overlap::stats::{self, Estimate, Verdict, quantile};
 
 /// CPUs that other processes may use before a run is called disturbed.
 pub const OTHERS_MAX: f64 = 0.2;
@@ -238,7 +238,7 @@ fn ratio(rows: &[Row], at: usize) -> Option<Estimate> {
 fn traces(rows: &[Row], at: usize) -> TraceReport {
     let trace = |row: &Row, at: usize| row.nodes[at].trace;
     let median = |value: fn(TraceFigures) -> Option<f64>| {
-        quantile(&sorted(rows.iter().filter_map(|row| value(trace(row, at)?)).collect()), 0.5)
+        stats::median(rows.iter().filter_map(|row| value(trace(row, at)?)).collect())
     };
     let overlap = |row: &Row, at: usize| trace(row, at)?.overlap;
     let difference = |row: &Row| Some(overlap(row, at)? - overlap(row, BASE_AT)?);
@@ -259,9 +259,10 @@ fn worked(rows: &[Row], at: usize) -> Option<WorkedReport> {
     let overlap = |row: &Row| {
         row.nodes[at].trace.filter(|trace| trace.a_ms.min(trace.b_ms) > WORK_MIN_MS)?.overlap
     };
-    let all = sorted(rows.iter().filter_map(overlap).collect());
+    let mut all: Vec<f64> = rows.iter().filter_map(overlap).collect();
+    all.sort_by(f64::total_cmp);
     let blocks = by_block(rows, overlap).into_iter().filter_map(|(number, overlaps)| {
-        Some(BlockOverlap { number, overlap: quantile(&sorted(overlaps), 0.5)? })
+        Some(BlockOverlap { number, overlap: stats::median(overlaps)? })
     });
     Some(WorkedReport {
         n: all.len(),
@@ -269,11 +270,6 @@ fn worked(rows: &[Row], at: usize) -> Option<WorkedReport> {
         overlap_p5: quantile(&all, 0.05)?,
         least: blocks.min_by(|a, b| a.overlap.total_cmp(&b.overlap))?,
     })
-}
-
-fn sorted(mut values: Vec<f64>) -> Vec<f64> {
-    values.sort_by(f64::total_cmp);
-    values
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::analyze::PayloadReport;
 use crate::model::TraceId;
 use crate::report::{Report, Verdict};
-use crate::stats::{Estimate, quantile};
+use crate::stats::{Estimate, median};
 
 /// Blocks named in [`Comparison::most_slower`].
 const WORST: usize = 5;
@@ -229,11 +229,6 @@ fn figure(
         change,
         verdict,
     })
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    quantile(&values, 0.5)
 }
 
 fn most_slower(pairs: &[Pair<'_>]) -> Vec<Slower> {

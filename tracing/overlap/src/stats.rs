@@ -29,10 +29,6 @@ impl Estimate {
     /// rounds' values of one block are not two independent observations. `None` without a value.
     pub fn of(blocks: &[Vec<f64>], seed: u64) -> Option<Self> {
         let blocks: Vec<&Vec<f64>> = blocks.iter().filter(|values| !values.is_empty()).collect();
-        let median = |mut values: Vec<f64>| {
-            values.sort_by(f64::total_cmp);
-            quantile(&values, 0.5)
-        };
         let mut random = SplitMix(seed);
         let mut medians = Vec::with_capacity(RESAMPLES);
         for _ in 0..RESAMPLES {
@@ -127,6 +123,12 @@ impl SplitMix {
         }
         order
     }
+}
+
+/// The median of values in any order.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    quantile(&values, 0.5)
 }
 
 /// A quantile of sorted values, by linear interpolation between the closest ranks.
