@@ -3,6 +3,9 @@
 
 target := env("CARGO_TARGET_DIR", justfile_directory() / "target")
 
+before_commit := "d29371a4"
+before := env("HOME") / ".cache/tandem/before" / before_commit
+
 instrumented := env("HOME") / ".cache/tandem/fuzz"
 
 # List the recipes
@@ -56,6 +59,27 @@ test *ARGS:
 discv5:
     cargo test --release --locked -p tandem-discovery --features discv5 --test v5 --test sockets
     cargo build --release --locked -p tandem --features discv5
+
+# Measure a topic's figures against their limits (docs/figures.md), such as `./dev figures repairs --quick`.
+# TANDEM_CORPORA names a folder with more corpora
+figures TOPIC *ARGS: build before
+    cargo build --release --locked -p tandem-figures
+    ulimit -n 16384 && {{ target }}/release/figures {{ TOPIC }} --tandem {{ target }}/release/tandem \
+        --before {{ before }}/tandem {{ ARGS }}
+
+# The version that figures are compared with, built once and kept outside of the checkout.
+[private]
+before:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    [ ! -x "{{ before }}/tandem" ] || exit 0
+    mkdir -p "{{ before }}"
+    trap 'git worktree remove --force "{{ before }}/checkout"' EXIT
+    git worktree add --detach "{{ before }}/checkout" {{ before_commit }}
+    cd "{{ before }}/checkout"
+    CARGO_TARGET_DIR="{{ before }}/target" cargo build --release --locked -p tandem
+    mv "{{ before }}/target/release/tandem" "{{ before }}/tandem"
+    rm -rf "{{ before }}/target"
 
 # Run all conformance vectors that are on this machine, see docs/conformance.md
 conformance *ARGS: build

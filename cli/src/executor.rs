@@ -34,6 +34,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.service.load()?;
     args.policies.apply(&mut config.policies)?;
+    args.engine.apply(&mut config.executor);
     let ports = args.engine.ports(Path::new(""), None);
     let mut blob_validators = args.blob_validators;
     if blob_validators.is_empty() {
@@ -44,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         workers: args.workers,
         blob_validators,
     };
-    args.service.run(config, async move |process, config, telemetry| {
-        role::executor(process, config, &ports, &links, client_info(), telemetry).await
+    args.service.run(config, async move |process, config, _| {
+        role::executor(process, config, &ports, &links, client_info()).await
     })
 }

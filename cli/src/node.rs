@@ -1,7 +1,11 @@
 //! `tandem node`: all services in this process.
 
 use crate::{
-    discovery::DiscoveryArgs, init, operations::OperationsArgs, peer_table::TableArgs,
+    discovery::DiscoveryArgs,
+    init,
+    operations::OperationsArgs,
+    peer_table::TableArgs,
+    service::{STOP_MAX, Signals, THREADS_END_MAX, end_telemetry},
     telemetry::TelemetryArgs,
 };
 use anyhow::Context;
@@ -12,7 +16,7 @@ use std::{
     process::ExitCode,
 };
 use tandem_cluster::{ClientInfo, Cluster, Config, Ports};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 /// Options of `tandem node`.
 #[derive(clap::Args)]
@@ -23,6 +27,9 @@ pub struct Args {
     /// Genesis to write first when the data directory is empty (geth's format, .json or .json.gz)
     #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
+    /// Start although the database has lost acknowledged blocks; they have to be sent again
+    #[arg(long)]
+    accept_lost_blocks: bool,
     #[command(flatten)]
     engine: EngineArgs,
     /// Do not look for peers
@@ -53,7 +60,13 @@ impl Args {
 
     /// Where the node is to be reached.
     pub fn ports(&self) -> Ports {
-        self.engine.ports(&self.datadir, self.operations.metrics())
+        let metrics = self.operations.metrics().unwrap_or(self.operations.default_metrics());
+        self.engine.ports(&self.datadir, Some(metrics))
+    }
+
+    /// The metrics port that was given as a flag.
+    pub fn asks_for_metrics(&self) -> Option<SocketAddr> {
+        self.operations.metrics()
     }
 
     /// Whether peers are not looked for.
@@ -69,10 +82,13 @@ impl Args {
     /// The settings as they hold, with those of the flags.
     pub fn settings(&self) -> anyhow::Result<Config> {
         let mut config = self.operations.settings(&self.datadir)?;
+        config.storage_writer.accept_lost_blocks = self.accept_lost_blocks;
         self.policies.apply(&mut config.policies)?;
+        self.engine.apply(&mut config.executor);
         config.with_discovery = !self.disable_discovery;
         // Several nodes on one machine are no mistake; a port asked for and taken is.
         config.discovery_port_moves = self.discovery.port.is_none();
+        config.metrics_port_moves = self.operations.metrics().is_none();
         self.discovery.clone().apply(&mut config.discovery);
         self.table.apply(&mut config.peer_table);
         self.telemetry.apply(&mut config.traces);
@@ -104,9 +120,34 @@ pub struct EngineArgs {
     /// JSON-RPC port, 0 for a free one
     #[arg(long = "http.port", value_name = "PORT", default_value_t = 8545)]
     http_port: u16,
+    /// Names under which the Engine API may be called, with commas between them; IP addresses are
+    /// always allowed, * allows all [default: localhost]
+    #[arg(long = "authrpc.vhosts", value_name = "NAME", value_delimiter = ',')]
+    authrpc_vhosts: Vec<String>,
+    /// Names under which the JSON-RPC port may be called, with commas between them; IP addresses
+    /// are always allowed, * allows all [default: localhost]
+    #[arg(long = "http.vhosts", value_name = "NAME", value_delimiter = ',')]
+    http_vhosts: Vec<String>,
+    /// Origins of web pages that may call the JSON-RPC port, such as https://app.example, with
+    /// commas between them; * allows all [default: none]
+    #[arg(long = "http.corsdomain", value_name = "ORIGIN", value_delimiter = ',')]
+    http_corsdomain: Vec<String>,
 }
 
 impl EngineArgs {
+    /// Sets what was given, over what the configuration says.
+    pub fn apply(&self, config: &mut tandem_cluster::ExecutorConfig) {
+        for (given, set) in [
+            (&self.authrpc_vhosts, &mut config.authrpc_vhosts),
+            (&self.http_vhosts, &mut config.http_vhosts),
+            (&self.http_corsdomain, &mut config.http_corsdomain),
+        ] {
+            if !given.is_empty() {
+                set.clone_from(given);
+            }
+        }
+    }
+
     /// The ports, the secret by default in this directory.
     pub fn ports(&self, datadir: &Path, metrics: Option<SocketAddr>) -> Ports {
         let secret = || datadir.join("jwt.hex");
@@ -165,15 +206,20 @@ pub fn reactor() -> anyhow::Result<tokio::runtime::Runtime> {
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    reactor()?.block_on(serve(args))
-}
-
-async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     if args.prints()? {
         return Ok(ExitCode::SUCCESS);
     }
+    let runtime = reactor()?;
+    let code = runtime.block_on(serve(args));
+    // A thread that is still busy is not waited for.
+    runtime.shutdown_timeout(THREADS_END_MAX);
+    code
+}
+
+async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let (config, ports) = (args.settings()?, args.ports());
     let telemetry = args.telemetry.start("info", &config.traces)?;
+    let mut signals = Signals::listen()?;
     let (genesis, datadir) = (args.genesis, args.datadir);
     let start = move || {
         if let Some(genesis) = genesis {
@@ -181,17 +227,34 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
         }
         Cluster::start(config).context("start the services")
     };
-    let mut cluster = tokio::task::spawn_blocking(start).await??;
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let mut start = tokio::task::spawn_blocking(start);
+    let started = tokio::select! {
+        started = &mut start => started,
+        () = signals.any() => {
+            // A database that is being opened is closed again, if that does not take long.
+            match timeout(STOP_MAX / 2, start).await {
+                Ok(Ok(Ok(cluster))) => return Ok(stop(cluster, ExitCode::SUCCESS).await),
+                _ => return Ok(ExitCode::SUCCESS),
+            }
+        }
+    };
+    let mut cluster = started??;
     cluster.serve(&ports, client_info(), &telemetry).await?;
     let code = tokio::select! {
-        _ = terminate.recv() => ExitCode::SUCCESS,
-        _ = interrupt.recv() => ExitCode::SUCCESS,
+        () = signals.any() => ExitCode::SUCCESS,
         () = cluster.failed() => ExitCode::FAILURE,
     };
-    tracing::info!("stopping");
-    cluster.stop().await;
-    tokio::task::spawn_blocking(move || telemetry.shutdown()).await?;
+    let code = stop(cluster, code).await;
+    end_telemetry(telemetry).await;
     Ok(code)
+}
+
+/// Stops the services. A service that does not end in time ends with the process.
+async fn stop(cluster: Cluster, code: ExitCode) -> ExitCode {
+    tracing::info!("stopping");
+    if timeout(STOP_MAX, cluster.stop()).await.is_err() {
+        tracing::error!("the services do not end");
+        return ExitCode::FAILURE;
+    }
+    code
 }

@@ -6,13 +6,17 @@ use std::{
 };
 use tandem_cluster::Config;
 
+/// The port that `tandem top` and `tandem health` look at.
+const METRICS_PORT: u16 = 9100;
+
 /// Options of every command that runs services: where it is watched, and its settings.
 #[derive(clap::Args)]
 pub struct OperationsArgs {
     /// Address of the metrics port
     #[arg(long = "metrics.addr", value_name = "IP", default_value = "127.0.0.1")]
     metrics_addr: IpAddr,
-    /// Port of /metrics, /livez, /readyz and /debug/traces, 0 for a free one [default: none]
+    /// Port of /metrics, /livez, /readyz and /debug/traces, 0 for a free one [default: of `tandem
+    /// node` 9100, or a free one where that is taken; of others none]
     #[arg(long = "metrics.port", value_name = "PORT")]
     metrics_port: Option<u16>,
     /// Settings of the services, of which those count that run here (TOML, see
@@ -28,6 +32,11 @@ impl OperationsArgs {
     /// Where `/metrics` is to be, if anywhere.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics_port.map(|port| SocketAddr::new(self.metrics_addr, port))
+    }
+
+    /// Where it is by default, on the same address.
+    pub fn default_metrics(&self) -> SocketAddr {
+        SocketAddr::new(self.metrics_addr, METRICS_PORT)
     }
 
     /// The settings of file and environment, else the defaults, without a data directory.

@@ -17,7 +17,7 @@ use source::{Source, parse_url};
 use tandem_overlap::{Options, Report};
 
 /// Where a node serves its recent traces when nothing else is said.
-const DEFAULT_NODE: &str = "http://127.0.0.1:8545";
+const DEFAULT_NODE: &str = "http://127.0.0.1:9100";
 
 /// Arguments of `tandem overlap`.
 #[derive(clap::Args, Debug, Clone)]
@@ -29,7 +29,7 @@ pub struct Args {
     /// standard input
     #[arg(long, value_name = "FILE")]
     pub otlp: Vec<PathBuf>,
-    /// Node whose recent traces to read [default without any source: http://127.0.0.1:8545]
+    /// Metrics port of a node whose recent traces to read [default without any source: http://127.0.0.1:9100]
     #[arg(long, value_name = "URL", value_parser = parse_url)]
     pub node: Vec<String>,
     /// Jaeger whose query API to read, such as http://127.0.0.1:16686
@@ -174,7 +174,7 @@ pub(crate) mod tests {
     #[test]
     fn default_source_is_the_local_node() {
         let sources = |line: &str| parse(line).unwrap().sources();
-        assert_eq!(sources(""), [Source::Node("http://127.0.0.1:8545".to_owned())]);
+        assert_eq!(sources(""), [Source::Node("http://127.0.0.1:9100".to_owned())]);
         assert_eq!(sources("--otlp traces.json"), [Source::File("traces.json".into())]);
         assert_eq!(sources("--node http://a --jaeger http://b --otlp c").len(), 3);
     }

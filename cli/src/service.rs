@@ -19,7 +19,43 @@ use tokio::{
 use tracing::{error, info};
 
 /// Longest time from the signal to the end of the process, but for a second.
-const STOP_MAX: Duration = Duration::from_secs(9);
+pub const STOP_MAX: Duration = Duration::from_secs(9);
+
+/// Longest time that threads of the reactor get to end, which still wait for a service that is gone.
+pub const THREADS_END_MAX: Duration = Duration::from_millis(100);
+
+/// Longest time that traces may take to be handed on at the end.
+const TELEMETRY_END_MAX: Duration = Duration::from_millis(500);
+
+/// The signals that end a process.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// From now on they do not kill the process.
+    pub fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("listen for SIGINT")?,
+        })
+    }
+
+    /// Waits for one of them.
+    pub async fn any(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Hands the last traces on. Traces that are not taken in time are given up.
+pub async fn end_telemetry(telemetry: Telemetry) {
+    let end = tokio::task::spawn_blocking(move || telemetry.shutdown());
+    let _ = timeout(TELEMETRY_END_MAX, end).await;
+}
 
 /// Options of every command that runs one service.
 #[derive(clap::Args)]
@@ -161,8 +197,7 @@ impl ServiceArgs {
         }
         let runtime = reactor()?;
         let code = runtime.block_on(self.serve(config, start));
-        // A thread that still waits for a service that is gone is not waited for.
-        runtime.shutdown_timeout(Duration::from_millis(100));
+        runtime.shutdown_timeout(THREADS_END_MAX);
         code
     }
 
@@ -172,17 +207,16 @@ impl ServiceArgs {
         start: impl AsyncFnOnce(&mut Process, Config, &Telemetry) -> Result<(), tandem_cluster::Error>,
     ) -> anyhow::Result<ExitCode> {
         let telemetry = self.telemetry.start("info", &config.traces)?;
-        let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        let mut signals = Signals::listen()?;
         let bus = self.bus.connect()?;
         let mut process = Process::new(bus, self.operations.metrics(), &telemetry).await?;
         tokio::select! {
             started = start(&mut process, config, &telemetry) => started?,
             // There is nothing yet that would have to be brought to an end.
-            () = either(&mut terminate, &mut interrupt) => return Ok(ExitCode::SUCCESS),
+            () = signals.any() => return Ok(ExitCode::SUCCESS),
         }
         let mut code = tokio::select! {
-            () = either(&mut terminate, &mut interrupt) => ExitCode::SUCCESS,
+            () = signals.any() => ExitCode::SUCCESS,
             () = process.failed() => ExitCode::FAILURE,
         };
         info!("stopping");
@@ -190,19 +224,7 @@ impl ServiceArgs {
             error!("the service does not end");
             code = ExitCode::FAILURE;
         }
-        // Traces that nobody takes are given up.
-        let _ = timeout(
-            Duration::from_millis(500),
-            tokio::task::spawn_blocking(move || telemetry.shutdown()),
-        )
-        .await;
+        end_telemetry(telemetry).await;
         Ok(code)
-    }
-}
-
-async fn either(one: &mut Signal, other: &mut Signal) {
-    tokio::select! {
-        _ = one.recv() => {}
-        _ = other.recv() => {}
     }
 }

@@ -10,6 +10,9 @@ pub struct Args {
     /// Directory with the database; see `tandem init`
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
+    /// Start although the database has lost acknowledged blocks; they have to be sent again
+    #[arg(long)]
+    accept_lost_blocks: bool,
     #[command(flatten)]
     grpc: GrpcArgs,
     #[command(flatten)]
@@ -18,7 +21,8 @@ pub struct Args {
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.service.settings(&args.datadir)?;
+    let mut config = args.service.settings(&args.datadir)?;
+    config.storage_writer.accept_lost_blocks = args.accept_lost_blocks;
     let grpc = args.grpc.address(9600);
     args.service
         .run(config, async |process, config, _| role::storage_writer(process, config, grpc).await)

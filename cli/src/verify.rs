@@ -9,12 +9,22 @@ pub struct Args {
     /// Directory with the database, of a node that is stopped
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
+    /// Make again what the rest of the database says: trie nodes from the flat state, the indices of
+    /// blocks and transactions from the bodies; then look once more
+    #[arg(long)]
+    repair: bool,
 }
 
 /// Prints what was compared, or the first difference.
 #[allow(clippy::print_stdout)] // the answer of the command
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let report = tandem_storage_writer::verify(&args.datadir)?;
+    let report = if args.repair {
+        let (before, after) = tandem_storage_writer::repair(&args.datadir)?;
+        println!("before the repair\n{}\n\nafter it", render(&before));
+        after
+    } else {
+        tandem_storage_writer::verify(&args.datadir)?
+    };
     println!("{}", render(&report));
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -44,12 +44,16 @@ const fn rule(service: &'static str, method: &'static str, roles: &'static [&'st
 }
 
 /// One rule for each method that there is. What has none nobody may call.
-pub const RULES: [Rule; 31] = [
+pub const RULES: [Rule; 35] = [
     // The chain is the executor's: nobody else writes it, or asks for the right to.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
     rule(STORAGE, "Commit", &[EXECUTOR]),
     rule(STORAGE, "Discard", &[EXECUTOR]),
+    rule(STORAGE, "Prove", &[EXECUTOR]),
+    rule(STORAGE, "Keep", &[EXECUTOR]),
+    rule(STORAGE, "GetKept", &[EXECUTOR, OPERATOR]),
+    rule(STORAGE, "GetStateDiffs", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "Canonicalize", &[EXECUTOR]),
     rule(STORAGE, "Rewind", &[EXECUTOR]),
     // Workers read tries, and hand over what they computed: what does not lead to the root in the

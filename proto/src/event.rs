@@ -20,8 +20,9 @@ pub const PEERS_DISCOVERED: &str = "peers.discovered";
 pub const PEERS_TARGET: &str = "peers.target";
 /// Sidecars were found valid; their blobs can be had of blob-validator: [`BlobsValidated`].
 pub const BLOBS_VALIDATED: &str = "blobs.validated";
-/// A worker is there: [`WorkerAlive`].
-pub const WORKERS_ALIVE: &str = "workers.alive";
+/// A worker is there: [`WorkerAlive`]. Each has a subject of its own, which ends in its name, so that a
+/// NATS user may be bound to one worker.
+pub const WORKERS_ALIVE: &str = "workers.alive.*";
 
 /// Traces that whoever has spans of them is to keep: [`TracesSlow`].
 pub const TRACES_SLOW: &str = "traces.slow";

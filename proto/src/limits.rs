@@ -6,6 +6,9 @@
 /// receipts and diff are bounded by its gas.
 pub const STORAGE_MESSAGE_BYTES_MAX: usize = 64 << 20;
 
+/// State diffs in one call: more blocks than a branch above the base has.
+pub const STATE_DIFFS_MAX: usize = 4096;
+
 /// Bytes of one message from or to multiproof-workers.
 pub const PROOF_MESSAGE_BYTES_MAX: usize = 16 << 20;
 

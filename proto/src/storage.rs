@@ -89,6 +89,32 @@ pub struct Block {
     pub diff: Arc<StateDiff>,
 }
 
+/// A block beyond the base, without what it holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PendingBlock {
+    /// Number and hash.
+    pub id: BlockId,
+    /// Hash of the parent.
+    pub parent: B256,
+    /// The header's RLP.
+    pub header: Bytes,
+    /// Whether the block waits for its execution ([`StorageApi::keep`]).
+    pub kept: bool,
+}
+
+/// A block that cannot be executed yet: its parent is unknown, or the parent's state is out of reach.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeptBlock {
+    /// Number and hash.
+    pub id: BlockId,
+    /// Hash of the parent.
+    pub parent: B256,
+    /// The header's RLP.
+    pub header: Bytes,
+    /// The body's RLP: transactions (wrapped as in a block), ommers, withdrawals.
+    pub body: Bytes,
+}
+
 /// A batched read of the base.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReadState {
@@ -181,8 +207,12 @@ pub trait StorageApi: Send + Sync + 'static {
     /// Where the durable state stands.
     fn checkpoint(&self) -> Result<Checkpoint>;
 
-    /// Every pending block, parents before children.
-    fn pending(&self) -> Result<Vec<Block>>;
+    /// Every pending block, parents before children, and every kept one after those.
+    fn pending(&self) -> Result<Vec<PendingBlock>>;
+
+    /// What these blocks did to the state, in the order of the request; `None` where a block is not
+    /// pending. At most [`STATE_DIFFS_MAX`](crate::limits::STATE_DIFFS_MAX) blocks.
+    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>>;
 
     /// The trie diff of one pending block, all shards, `None` when the block is not pending: when
     /// it has entered the base, a [`checkpoint`](Self::checkpoint) asked for afterwards says so.
@@ -199,16 +229,27 @@ pub trait StorageApi: Send + Sync + 'static {
     /// it changes nothing.
     fn commit(&self, epoch: Epoch, block: Block) -> Result<()>;
 
-    /// Forgets a pending block that turned out invalid.
+    /// Forgets a pending or kept block that turned out invalid.
     fn discard(&self, epoch: Epoch, block: B256) -> Result<()>;
+
+    /// Says that the state root of a pending block was checked, so that a restart need not compute
+    /// it again. A block that becomes canonical needs no such word.
+    fn prove(&self, epoch: Epoch, block: B256) -> Result<()>;
+
+    /// Makes a block durable that cannot be executed yet. The oldest ones give way to newer ones
+    /// when there are too many. Repeating it changes nothing.
+    fn keep(&self, epoch: Epoch, block: KeptBlock) -> Result<()>;
+
+    /// A block that is kept, `None` when there is none of this hash.
+    fn kept(&self, block: B256) -> Result<Option<KeptBlock>>;
 
     /// Hands over the changed trie nodes of a pending block for some shards. Advisory: what never
     /// comes is recomputed.
     fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()>;
 
-    /// Makes this forkchoice durable, then moves the base towards the head in the background,
-    /// `persist.depth` blocks behind it.
-    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<()>;
+    /// Makes this forkchoice durable, then moves the base towards the head in the background.
+    /// Returns the height up to which it moves until the next forkchoice.
+    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber>;
 
     /// Steps the base back to the canonical block at height `to` (a no-op when it stands there or
     /// below); the blocks above become pending again.

@@ -153,7 +153,7 @@ impl Planner<'_> {
         let text = |port: u16| OsString::from(port.to_string());
         own.extend(["--authrpc.port".into(), text(engine), "--http.port".into(), text(http)]);
         own.extend(["--authrpc.jwtsecret".into(), asked.jwt_secret.clone().into_os_string()]);
-        if let Some(metrics) = asked.metrics.filter(|address| address.port() != 0) {
+        if let Some(metrics) = args.node.asks_for_metrics().filter(|it| it.port() != 0) {
             own.extend(["--metrics.addr".into(), metrics.ip().to_string().into()]);
             own.extend(["--metrics.port".into(), text(metrics.port())]);
         }

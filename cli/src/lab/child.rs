@@ -98,7 +98,6 @@ pub struct Node {
     /// The caller of its Engine API.
     pub session: Session,
     process: Process,
-    http: String,
     metrics: String,
 }
 
@@ -106,7 +105,6 @@ pub struct Node {
 #[derive(Default)]
 struct Addresses {
     engine: Option<String>,
-    http: Option<String>,
     metrics: Option<String>,
 }
 
@@ -143,24 +141,22 @@ impl Node {
         let finality = Finality { safe: 32, finalized: 64 };
         let mut session = Session::new(client, Some(finality));
         session.client_name().await?;
-        let url = |address: &str, path: &str| format!("http://{address}{path}");
         Ok(Self {
             name: setup.name.clone(),
             session,
             process,
-            http: url(&addresses.http.with_context(|| missing("http"))?, ""),
-            metrics: url(&addresses.metrics.with_context(|| missing("metrics"))?, "/metrics"),
+            metrics: format!("http://{}", addresses.metrics.with_context(|| missing("metrics"))?),
         })
     }
 
     /// Its youngest traces, as OTLP/JSON.
     pub async fn traces(&self, count: usize) -> anyhow::Result<bytes::Bytes> {
-        http_client::get(&format!("{}/debug/traces?n={count}", self.http)).await
+        http_client::get(&format!("{}/debug/traces?n={count}", self.metrics)).await
     }
 
     /// Its metrics, in Prometheus' text format.
     pub async fn metrics(&self) -> anyhow::Result<String> {
-        let body = http_client::get(&self.metrics).await?;
+        let body = http_client::get(&format!("{}/metrics", self.metrics)).await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
@@ -197,7 +193,7 @@ async fn listening(process: &mut Process) -> anyhow::Result<Addresses> {
         // Asked first: what a process that has ended wrote is all there.
         let ended = process.ended()?;
         let addresses = addresses(&fs::read_to_string(&process.log).unwrap_or_default());
-        if let Addresses { engine: Some(_), http: Some(_), metrics: Some(_) } = &addresses {
+        if let Addresses { engine: Some(_), metrics: Some(_) } = &addresses {
             return Ok(addresses);
         }
         if let Some(status) = ended {
@@ -223,7 +219,6 @@ fn addresses(log: &str) -> Addresses {
         let Ok(Line { message, port, address }) = serde_json::from_str(line) else { continue };
         match (message.as_str(), port.as_str()) {
             ("listening", "engine") => addresses.engine = Some(address),
-            ("listening", "http") => addresses.http = Some(address),
             ("listening", "metrics") => addresses.metrics = Some(address),
             _ => {}
         }
@@ -267,7 +262,6 @@ mod tests {
         ];
         let found = addresses(&log.join("\n"));
         assert_eq!(found.engine.as_deref(), Some("127.0.0.1:1"));
-        assert_eq!(found.http.as_deref(), Some("127.0.0.1:3"));
         assert_eq!(found.metrics, None);
     }
 

@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn sources_are_given_by_place() {
-        let args = parse("compare before.json http://localhost:8545 --limit 5").unwrap();
+        let args = parse("compare before.json http://localhost:9100 --limit 5").unwrap();
         let Some(Command::Compare(args)) = args.command else { panic!("no comparison") };
         assert_eq!(args.base, Source::File("before.json".into()));
-        assert_eq!(args.new, Source::Node("http://localhost:8545".to_owned()));
+        assert_eq!(args.new, Source::Node("http://localhost:9100".to_owned()));
         assert_eq!((args.select.limit, args.seed), (5, 1));
     }
 }

@@ -126,7 +126,9 @@ async fn load(source: &Source, args: &SelectArgs, options: &Options) -> anyhow::
         Source::File(path) => open(path).map(|_| Loaded::File(path.clone())),
         Source::Node(url) => {
             let url = node_url(url);
-            let bytes = http_client::get(&url).await?;
+            let bytes = http_client::get(&url).await.context(
+                "a node has its traces on its metrics port, such as http://127.0.0.1:9100",
+            )?;
             Ok(Loaded::Bytes(url, bytes))
         }
         Source::Jaeger(base) => {
@@ -231,7 +233,7 @@ mod tests {
         for (text, source) in [
             ("traces.json", Source::File("traces.json".into())),
             ("-", Source::File("-".into())),
-            ("http://a:8545", Source::Node("http://a:8545".to_owned())),
+            ("http://a:9100", Source::Node("http://a:9100".to_owned())),
             ("http://a:16686/", Source::Jaeger("http://a:16686/".to_owned())),
             ("jaeger+http://a:1/jaeger", Source::Jaeger("http://a:1/jaeger".to_owned())),
         ] {

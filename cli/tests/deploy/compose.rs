@@ -186,6 +186,7 @@ fn every_service_has_a_user_and_a_password_of_its_own_at_nats() {
     let conf = text("deploy/nats.conf");
     let pairs: BTreeMap<_, _> = conf
         .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
         .filter_map(|line| line.split_once("user: ")?.1.split_once(", password: $"))
         .map(|(user, rest)| (user, rest.trim_end_matches(" }")))
         .collect();

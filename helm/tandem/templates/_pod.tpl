@@ -140,6 +140,17 @@ spec:
 - { name: TANDEM_AUTHRPC_JWTSECRET, value: /etc/tandem/engine/jwt.hex }
 - { name: TANDEM_HTTP_ADDR, value: {{ $bind | quote }} }
 - { name: TANDEM_HTTP_PORT, value: {{ .role.ports.http | quote }} }
+{{- /* The names of the service, unless the settings have others. */}}
+{{- $service := printf "%s-%s" $full $name }}
+{{- $inside := printf "%s.%s" $service $root.Release.Namespace }}
+{{- $names := list "localhost" $service $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside) | join "," }}
+{{- $settings := default dict $root.Values.config.executor }}
+{{- if not (hasKey $settings "authrpc_vhosts") }}
+- { name: TANDEM_AUTHRPC_VHOSTS, value: {{ $names | quote }} }
+{{- end }}
+{{- if not (hasKey $settings "http_vhosts") }}
+- { name: TANDEM_HTTP_VHOSTS, value: {{ $names | quote }} }
+{{- end }}
 {{- end }}
 {{- if eq $name "discovery" }}
 - { name: TANDEM_DISCOVERY_ADDR, value: {{ $bind | quote }} }

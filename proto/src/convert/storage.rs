@@ -7,8 +7,9 @@ use super::{
 use crate::{
     limits::{
         CALLER_NAME_BYTES_MAX, LEASE_MS_MAX, READ_ACCOUNTS_MAX, READ_CODES_MAX, READ_SLOTS_MAX,
+        STATE_DIFFS_MAX,
     },
-    storage::{Block, BlockRef, Epoch, Forkchoice, ReadState},
+    storage::{Block, BlockRef, Epoch, Forkchoice, KeptBlock, ReadState},
     wire::storage_writer::v1::{self, block_ref::By},
 };
 use std::{sync::Arc, time::Duration};
@@ -233,6 +234,87 @@ impl TryFrom<v1::DiscardRequest> for (Epoch, B256) {
 
     fn try_from(wire: v1::DiscardRequest) -> Result<Self, ConvertError> {
         Ok((Epoch(wire.epoch), hash(&wire.block).at("discard.block")?))
+    }
+}
+
+impl From<&[B256]> for v1::GetStateDiffsRequest {
+    fn from(blocks: &[B256]) -> Self {
+        Self { blocks: hash_list(blocks.iter()) }
+    }
+}
+
+impl TryFrom<v1::GetStateDiffsRequest> for Vec<B256> {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetStateDiffsRequest) -> Result<Self, ConvertError> {
+        let blocks = bounded::<32>(&wire.blocks, STATE_DIFFS_MAX).at("get_state_diffs.blocks")?;
+        Ok(blocks.iter().map(B256::from).collect())
+    }
+}
+
+impl From<(Epoch, B256)> for v1::ProveRequest {
+    fn from((epoch, block): (Epoch, B256)) -> Self {
+        Self { epoch: epoch.0, block: hash_bytes(block) }
+    }
+}
+
+impl TryFrom<v1::ProveRequest> for (Epoch, B256) {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ProveRequest) -> Result<Self, ConvertError> {
+        Ok((Epoch(wire.epoch), hash(&wire.block).at("prove.block")?))
+    }
+}
+
+impl From<KeptBlock> for v1::KeptBlock {
+    fn from(block: KeptBlock) -> Self {
+        Self {
+            id: Some(block.id.into()),
+            parent: hash_bytes(block.parent),
+            header: block.header.0,
+            body: block.body.0,
+        }
+    }
+}
+
+impl TryFrom<v1::KeptBlock> for KeptBlock {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::KeptBlock) -> Result<Self, ConvertError> {
+        Ok(Self {
+            id: nested(wire.id).at("id")?,
+            parent: hash(&wire.parent).at("parent")?,
+            header: wire.header.into(),
+            body: wire.body.into(),
+        })
+    }
+}
+
+impl From<(Epoch, KeptBlock)> for v1::KeepRequest {
+    fn from((epoch, block): (Epoch, KeptBlock)) -> Self {
+        Self { epoch: epoch.0, block: Some(block.into()) }
+    }
+}
+
+impl TryFrom<v1::KeepRequest> for (Epoch, KeptBlock) {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::KeepRequest) -> Result<Self, ConvertError> {
+        Ok((Epoch(wire.epoch), nested(wire.block).at("keep.block")?))
+    }
+}
+
+impl From<B256> for v1::GetKeptRequest {
+    fn from(block: B256) -> Self {
+        Self { block: hash_bytes(block) }
+    }
+}
+
+impl TryFrom<v1::GetKeptRequest> for B256 {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetKeptRequest) -> Result<Self, ConvertError> {
+        hash(&wire.block).at("get_kept.block")
     }
 }
 

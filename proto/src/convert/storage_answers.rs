@@ -2,20 +2,22 @@
 
 use super::{
     error::{At, ConvertError},
-    field::{count, nested, range, size},
+    field::{count, hash_bytes, nested, range, size},
     state::{account_list, accounts, codes, number_list, numbers},
     trie::{existing_node_list, existing_nodes},
 };
 use crate::{
     storage::{
-        Block, BlockRecord, Checkpoint, Epoch, ReadState, StateValues, TransactionPlace, TrieNodes,
+        Block, BlockRecord, Checkpoint, Epoch, KeptBlock, PendingBlock, ReadState, StateValues,
+        TransactionPlace, TrieNodes,
     },
     wire::storage_writer::v1::{
         self, get_block_response::Record, get_header_response::Header,
         get_transaction_response::Place,
     },
 };
-use tandem_primitives::{BlockId, Bytes, TrieDiff};
+use std::sync::Arc;
+use tandem_primitives::{BlockId, Bytes, StateDiff, TrieDiff};
 
 impl From<Epoch> for v1::AcquireEpochResponse {
     fn from(epoch: Epoch) -> Self {
@@ -55,7 +57,59 @@ impl TryFrom<v1::GetCheckpointResponse> for Checkpoint {
 
 impl From<Block> for v1::ListPendingResponse {
     fn from(block: Block) -> Self {
-        Self { block: Some(block.into()) }
+        Self { block: Some(block.into()), kept: false }
+    }
+}
+
+impl From<PendingBlock> for v1::ListPendingResponse {
+    fn from(block: PendingBlock) -> Self {
+        let PendingBlock { id, parent, header, kept } = block;
+        let block = v1::Block {
+            id: Some(id.into()),
+            parent: hash_bytes(parent),
+            header: header.0,
+            ..v1::Block::default()
+        };
+        Self { block: Some(block), kept }
+    }
+}
+
+impl TryFrom<v1::ListPendingResponse> for PendingBlock {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ListPendingResponse) -> Result<Self, ConvertError> {
+        let kept = wire.kept;
+        let Block { id, parent, header, .. } = wire.try_into()?;
+        Ok(Self { id, parent, header, kept })
+    }
+}
+
+impl From<Option<Arc<StateDiff>>> for v1::GetStateDiffsResponse {
+    fn from(diff: Option<Arc<StateDiff>>) -> Self {
+        Self { diff: diff.map(|diff| (&*diff).into()) }
+    }
+}
+
+impl TryFrom<v1::GetStateDiffsResponse> for Option<Arc<StateDiff>> {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetStateDiffsResponse) -> Result<Self, ConvertError> {
+        let diff = wire.diff.map(StateDiff::try_from).transpose().at("get_state_diffs.diff")?;
+        Ok(diff.map(Arc::new))
+    }
+}
+
+impl From<Option<KeptBlock>> for v1::GetKeptResponse {
+    fn from(block: Option<KeptBlock>) -> Self {
+        Self { block: block.map(Into::into) }
+    }
+}
+
+impl TryFrom<v1::GetKeptResponse> for Option<KeptBlock> {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetKeptResponse) -> Result<Self, ConvertError> {
+        wire.block.map(KeptBlock::try_from).transpose().at("get_kept.block")
     }
 }
 

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use prost::Message;
-use std::time::Duration;
-use tandem_primitives::{B256, BlockId, Bytes as Rlp, Shard, TrieDiff, WalkTarget};
+use std::{sync::Arc, time::Duration};
+use tandem_primitives::{B256, BlockId, Bytes as Rlp, Shard, StateDiff, TrieDiff, WalkTarget};
 use tandem_proto::{
     blob_validator::{Content, StoredBlob, Verdict},
     convert::{
@@ -15,8 +15,8 @@ use tandem_proto::{
     },
     multiproof, peer_table,
     storage::{
-        self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState,
-        TransactionPlace, TrieNodes,
+        self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, KeptBlock, PendingBlock,
+        ReadState, TransactionPlace, TrieNodes,
     },
     wire::{
         blob_validator::v1 as blobs, event::v1 as event, multiproof_workers::v1 as workers,
@@ -46,7 +46,7 @@ fn receive_values(bytes: Bytes) -> bool {
 }
 
 /// Every message that has content.
-pub const RECEIVERS: [(&str, Receiver); 48] = [
+pub const RECEIVERS: [(&str, Receiver); 55] = [
     ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
     ("PeersDiscovered", receive::<event::PeersDiscovered, PeersDiscovered>),
     ("PeersTarget", receive::<event::PeersTarget, PeersTarget>),
@@ -57,6 +57,13 @@ pub const RECEIVERS: [(&str, Receiver); 48] = [
     ("AcquireEpochResponse", receive::<writer::AcquireEpochResponse, Epoch>),
     ("GetCheckpointResponse", receive::<writer::GetCheckpointResponse, Checkpoint>),
     ("ListPendingResponse", receive::<writer::ListPendingResponse, Block>),
+    ("ListPendingResponse, headers", receive::<writer::ListPendingResponse, PendingBlock>),
+    ("GetStateDiffsRequest", receive::<writer::GetStateDiffsRequest, Vec<B256>>),
+    ("GetStateDiffsResponse", receive::<writer::GetStateDiffsResponse, Option<Arc<StateDiff>>>),
+    ("ProveRequest", receive::<writer::ProveRequest, (Epoch, B256)>),
+    ("KeepRequest", receive::<writer::KeepRequest, (Epoch, KeptBlock)>),
+    ("GetKeptRequest", receive::<writer::GetKeptRequest, B256>),
+    ("GetKeptResponse", receive::<writer::GetKeptResponse, Option<KeptBlock>>),
     ("GetTrieDiffRequest", receive::<writer::GetTrieDiffRequest, B256>),
     ("GetTrieDiffResponse", receive::<writer::GetTrieDiffResponse, TrieDiff>),
     ("ReadStateRequest", receive::<writer::ReadStateRequest, ReadState>),

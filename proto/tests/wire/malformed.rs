@@ -1,4 +1,5 @@
 use bytes::Bytes;
+use std::sync::Arc;
 use tandem_primitives::{
     Account, AccountUpdate, B256, BlockId, NodeChange, Shard, SlotUpdate, StateDiff, TrieDiff,
     U256, WalkTarget,
@@ -8,8 +9,8 @@ use tandem_proto::{
     event::ChainEvent,
     multiproof::{self, StateUpdate},
     storage::{
-        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState, TransactionPlace,
-        TrieNodes,
+        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, KeptBlock, PendingBlock,
+        ReadState, TransactionPlace, TrieNodes,
     },
     wire::{
         event::v1 as event, multiproof_workers::v1 as workers, storage_writer::v1 as writer,
@@ -393,6 +394,10 @@ fn an_empty_message_is_refused_where_something_is_required() {
             "get_checkpoint.genesis: is missing",
         ),
         (unset::<writer::ListPendingResponse, Block>(), "list_pending.block: is missing"),
+        (unset::<writer::ListPendingResponse, PendingBlock>(), "list_pending.block: is missing"),
+        (unset::<writer::ProveRequest, (Epoch, B256)>(), "prove.block: expected 32 bytes, got 0"),
+        (unset::<writer::KeepRequest, (Epoch, KeptBlock)>(), "keep.block: is missing"),
+        (unset::<writer::GetKeptRequest, B256>(), "get_kept.block: expected 32 bytes, got 0"),
         (unset::<writer::WalkTrieResponse, TrieNodes>(), "walk_trie.base: is missing"),
         (
             unset::<workers::ProcessBlockRequest, SessionCommand>(),
@@ -407,11 +412,25 @@ fn an_empty_message_is_refused_where_something_is_required() {
         // Absent is an answer there.
         (unset::<writer::GetBlockResponse, Option<BlockRecord>>(), ""),
         (unset::<writer::GetTransactionResponse, Option<TransactionPlace>>(), ""),
+        (unset::<writer::GetKeptResponse, Option<KeptBlock>>(), ""),
+        (unset::<writer::GetStateDiffsResponse, Option<Arc<StateDiff>>>(), ""),
         // Nothing asked, nothing named: harmless.
         (unset::<writer::ReadStateRequest, ReadState>(), ""),
+        (unset::<writer::GetStateDiffsRequest, Vec<B256>>(), ""),
         (unset::<writer::AcquireEpochRequest, EpochRequest>(), ""),
     ];
     expect.iter().for_each(|(got, want)| assert_eq!(got, want));
+}
+
+#[test]
+fn too_many_state_diffs_at_once_are_refused() {
+    let asks = |count: usize| {
+        let blocks = vec![0; 32 * count].into();
+        Vec::<B256>::try_from(writer::GetStateDiffsRequest { blocks })
+    };
+    assert_eq!(asks(4096).unwrap().len(), 4096);
+    let refused = asks(4097).unwrap_err().to_string();
+    assert_eq!(refused, "get_state_diffs.blocks: 4097 are more than 4096");
 }
 
 #[test]

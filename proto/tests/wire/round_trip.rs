@@ -8,7 +8,7 @@ use tandem_proto::{
     convert::{EpochRequest, TrieDiffParts, UpdateParts},
     event::ChainEvent,
     multiproof::StateUpdate,
-    storage::{Block, BlockRef, Epoch, ReadState, TransactionPlace},
+    storage::{Block, BlockRef, Epoch, KeptBlock, PendingBlock, ReadState, TransactionPlace},
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
 
@@ -25,9 +25,19 @@ fn through<M: Message + Default + From<T>, T: TryFrom<M, Error: Debug>>(value: T
 
 proptest! {
     #[test]
-    fn blocks_survive(block in values::block(), epoch: u64) {
+    fn blocks_survive(block in values::block(), epoch: u64, kept: bool) {
         let pending = through::<writer::ListPendingResponse, _>(block.clone());
         prop_assert_eq!(&pending, &block);
+        let (id, parent, header) = (block.id, block.parent, block.header.clone());
+        let listed = PendingBlock { id, parent, header: header.clone(), kept };
+        prop_assert_eq!(through::<writer::ListPendingResponse, _>(listed.clone()), listed);
+        let diff = Some(block.diff.clone());
+        prop_assert_eq!(through::<writer::GetStateDiffsResponse, _>(diff.clone()), diff);
+        let unexecuted = KeptBlock { id, parent, header, body: block.body.clone() };
+        let answer = Some(unexecuted.clone());
+        prop_assert_eq!(through::<writer::GetKeptResponse, _>(answer.clone()), answer);
+        let call = (Epoch(epoch), unexecuted);
+        prop_assert_eq!(through::<writer::KeepRequest, _>(call.clone()), call);
         let call = (Epoch(epoch), block);
         prop_assert_eq!(through::<writer::CommitRequest, _>(call.clone()), call);
     }
@@ -41,6 +51,11 @@ proptest! {
         prop_assert_eq!(through::<writer::GetTrieDiffRequest, _>(hash), hash);
         prop_assert_eq!(through::<writer::GetTransactionRequest, _>(hash), hash);
         prop_assert_eq!(through::<workers::DiscardRequest, _>(hash), hash);
+        prop_assert_eq!(through::<writer::GetKeptRequest, _>(hash), hash);
+        let hashes = vec![hash, B256::ZERO];
+        let request = writer::GetStateDiffsRequest::from(&hashes[..]);
+        prop_assert_eq!(sent::<_, Vec<B256>>(request), hashes);
+        prop_assert_eq!(through::<writer::ProveRequest, _>((Epoch(epoch), hash)), (Epoch(epoch), hash));
         let discard = (Epoch(epoch), hash);
         prop_assert_eq!(through::<writer::DiscardRequest, _>(discard), discard);
         let rewind = (Epoch(epoch), number);
@@ -203,6 +218,7 @@ fn byte_strings_of_a_received_block_are_not_copied() {
             body: body.clone().into(),
             ..Default::default()
         }),
+        kept: false,
     };
     let bytes = Bytes::from(message.encode_to_vec());
     let block: Block =

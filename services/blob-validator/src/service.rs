@@ -77,13 +77,17 @@ impl BlobValidator {
 
     /// Ends: waiting requests are answered with [`Error::Unavailable`], the threads finish what
     /// they verify and return. Waits for them, so never in async code. Later calls change nothing.
+    ///
+    /// Threads that still load the trusted setup cannot be told to end and verify nothing yet: those are
+    /// not waited for, and end once they have it.
     pub fn stop(&self) {
         self.shared.stop();
+        let loading = !self.ready();
         let threads = mem::take(&mut *self.threads.lock());
         if !threads.is_empty() {
             let _ = self.intake.send(Message::Stop);
         }
-        for thread in threads {
+        for thread in threads.into_iter().filter(|_| !loading) {
             let _ = thread.join();
         }
     }

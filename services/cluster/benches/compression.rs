@@ -14,11 +14,12 @@ use common::{is_bench, say};
 use prost::Message;
 use std::{
     hint::black_box,
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tandem_primitives::{AccountUpdate, B256, Shard, WalkTarget};
 use tandem_proto::{
-    storage::{Epoch, ReadState, StorageApi},
+    storage::{Block, BlockRef, Epoch, ReadState, StorageApi},
     wire::{multiproof_workers, storage_writer},
 };
 use tokio::runtime::Runtime;
@@ -84,6 +85,17 @@ fn main() {
         let [updates, reads, walks, commits, diffs] = &mut kinds;
         let wire = |update| multiproof_workers::v1::StateUpdate::from(update).encode_to_vec();
         updates.messages.extend(seen.updates.iter().map(|update| wire(&**update)));
+        let diff = storage.state_diffs(&[block.id.hash]).unwrap().remove(0).unwrap();
+        let record = storage.block(BlockRef::Hash(block.id.hash)).unwrap().unwrap();
+        let block = Block {
+            id: block.id,
+            parent: block.parent,
+            header: record.header,
+            body: record.body,
+            receipts: record.receipts,
+            transaction_hashes: Arc::new([]),
+            diff,
+        };
         let (read, targets) = keys(&block.diff.accounts);
         let values = storage.read_state(&read).unwrap();
         reads.messages.push(storage_writer::v1::ReadStateResponse::from(values).encode_to_vec());

@@ -39,6 +39,9 @@ pub struct Config {
     /// Whether discovery takes a free port when its own is taken.
     #[serde(skip)]
     pub discovery_port_moves: bool,
+    /// Whether the metrics take a free port when theirs is taken.
+    #[serde(skip)]
+    pub metrics_port_moves: bool,
 }
 
 /// A configuration file that cannot be used.
@@ -89,6 +92,7 @@ impl Config {
         config.multiproof_workers.mailbox_capacity = 64;
         config.multiproof_workers.trie_bytes_max = 16 << 20;
         config.executor.prewarm_threads = 1;
+        config.executor.call_threads = 1;
         config.executor.cache_accounts = 1_000;
         config.executor.cache_slots = 4_000;
         config.executor.cache_codes = 100;
@@ -116,8 +120,7 @@ impl Config {
     pub(crate) fn agreed(mut self) -> Self {
         let storage = &self.storage_writer;
         self.executor.persist_depth = storage.persist_depth;
-        self.executor.side_chain_blocks = storage.side_chain_blocks;
-        self.multiproof_workers.side_chain_blocks = storage.side_chain_blocks;
+        self.executor.unfinalized_blocks_max = storage.unfinalized_blocks_max;
         self
     }
 
@@ -207,9 +210,9 @@ fn merge(settings: &mut Table, over: Table) {
 pub struct Ports {
     /// Engine API, every request with a token.
     pub engine: SocketAddr,
-    /// JSON-RPC without a token, and the recent traces.
+    /// JSON-RPC without a token.
     pub http: SocketAddr,
-    /// `/metrics`, `/livez`, `/readyz`; `None` for none.
+    /// `/metrics`, `/livez`, `/readyz`, `/debug/traces`; `None` for none.
     pub metrics: Option<SocketAddr>,
     /// The file with the secret of the Engine API's tokens; made when missing.
     pub jwt_secret: PathBuf,
@@ -283,10 +286,9 @@ mod tests {
 
     #[test]
     fn what_storage_writer_is_told_holds_for_those_that_keep_layers_over_it() {
-        let config = load("[storage_writer]\npersist_depth = 3\nside_chain_blocks = 5\n");
+        let config = load("[storage_writer]\npersist_depth = 3\nunfinalized_blocks_max = 5\n");
         let config = config.unwrap().agreed();
-        assert_eq!((config.executor.persist_depth, config.executor.side_chain_blocks), (3, 5));
-        assert_eq!(config.multiproof_workers.side_chain_blocks, 5);
+        assert_eq!((config.executor.persist_depth, config.executor.unfinalized_blocks_max), (3, 5));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use axum::{Router, http::StatusCode, routing::get};
 use parking_lot::RwLock;
 use std::sync::Arc;
-use tandem_executor::rpc::traces_router;
+use tandem_executor::rpc::reports_router;
 use tandem_telemetry::Telemetry;
 
 /// What must hold for a service to be of use, for `/readyz`.
@@ -32,24 +32,19 @@ impl Readiness {
 }
 
 /// The operator's port. `/debug/traces` has the recent spans of this process, also of one that has no
-/// other port for HTTP. `/readyz` is 503 with the reason while a condition does not hold.
+/// other port for HTTP. `/readyz` is 503 with the reason while a condition does not hold. It and
+/// `/livez` answer at once, whatever else is asked for.
 pub fn operations_router(telemetry: Telemetry, readiness: Readiness) -> Router {
     let ready = async move || match readiness.missing() {
         None => (StatusCode::OK, "ok\n".to_owned()),
         Some(name) => (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {name}\n")),
     };
     let ring = telemetry.clone();
-    let metrics = async move || {
-        let render = move || telemetry.render_metrics();
-        let rendered = tokio::task::spawn_blocking(render).await;
-        rendered.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
-    };
+    let metrics = Arc::new(move || telemetry.render_metrics());
     let traces = Arc::new(move |count| ring.traces_json(count));
-    Router::new()
+    reports_router(metrics, traces)
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .merge(traces_router(traces))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 use crate::{
     config::{Config, Ports},
     forks::Forks,
-    role::{Process, engine_router, http_router},
+    public::PublicReactor,
+    role::{Access, Process, engine_router, http_router},
 };
 use std::{io, net::SocketAddr, sync::Arc};
 use tandem_auth::Secret;
@@ -89,6 +90,9 @@ pub struct Cluster {
     blob_bytes_max: usize,
     /// The certificates for both.
     tls: TlsConfig,
+    /// Who may call over HTTP.
+    access: Access,
+    metrics_port_moves: bool,
 }
 
 impl Cluster {
@@ -125,12 +129,18 @@ impl Cluster {
         let blob_address = config.blob_validator.grpc_addr;
         let blob_bytes_max = config.blob_validator.waiting_bytes_max;
         let tls = config.tls;
+        let access = Access::new(&config.executor);
+        let metrics_port_moves = config.metrics_port_moves;
         let process = Process::unwatched(Bus::default());
         let (bus, fatal) = (process.bus().clone(), process.fatal().clone());
         let on_persisted = persisted(bus.clone());
         let policies = LivePolicies::new(config.policies);
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
         let storage = open(config.storage_writer, deps)?;
+        let writing = Arc::downgrade(&storage);
+        process.readiness().require("the database to be writable", move || {
+            writing.upgrade().is_none_or(|storage| storage.can_write())
+        });
         let api: Arc<dyn StorageApi> = storage.clone();
         // First of those that need the KZG setup: what it loads serves the EVM's precompile too.
         let blobs = BlobValidator::start(
@@ -192,6 +202,8 @@ impl Cluster {
             blob_address,
             blob_bytes_max,
             tls,
+            access,
+            metrics_port_moves,
         })
     }
 
@@ -208,6 +220,11 @@ impl Cluster {
     /// What discovery is doing, `None` where it does not run.
     pub fn discovery(&self) -> Option<Status> {
         self.discovery.as_ref().map(|(discovery, _)| discovery.status())
+    }
+
+    /// storage-writer, for callers that look at it beside the executor.
+    pub fn storage(&self) -> Arc<dyn StorageApi> {
+        self.storage.clone()
     }
 
     /// Recomputes the tries from the state and runs the pending blocks up to the head through them
@@ -243,15 +260,18 @@ impl Cluster {
             None => None,
         };
         if let Some(address) = ports.metrics {
-            process.watch(address, telemetry).await?;
+            process.watch(address, self.metrics_port_moves, telemetry).await?;
         }
         let stopping = process.stopping().clone();
         self.engine_address = engine.local_addr().ok();
         self.http_address = http.local_addr().ok();
         let handle = self.executor.handle();
-        let router = engine_router(&handle, client.clone(), secret);
+        let router = engine_router(&handle, client.clone(), secret, &self.access);
         process.serve(rpc::serve(engine, router, stopping.clone()));
-        process.serve(rpc::serve(http, http_router(&handle, client, telemetry), stopping.clone()));
+        let public = PublicReactor::start()?;
+        let router = http_router(&handle, client, &self.access);
+        process.serve(public.serve(http, router, stopping.clone()));
+        process.at_end(move || public.end());
         if let Some(listener) = proof {
             let identity = process.identify(access::MULTIPROOF_WORKER, &self.tls)?;
             let server = grpc::Server::start(self.workers.clone(), process.fatal().clone())?;
@@ -310,7 +330,7 @@ impl Cluster {
             drop(executor);
             workers.stop();
             drop(workers);
-            // The last handle: the persist thread ends, the database closes.
+            // The last handle: the persist thread ends, the database is flushed and marked as closed.
             drop(storage);
         });
         process.stop().await;

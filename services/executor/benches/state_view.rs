@@ -79,7 +79,7 @@ impl World {
             counts: Default::default(),
         };
         let base = block(1, 0);
-        recent.rebase(block(0, 0), Vec::new());
+        recent.rebase(block(0, 0));
         let all = diff(0, 200_000);
         for update in &all.accounts {
             before.accounts.insert(update.address_hash, update.account);
@@ -88,7 +88,7 @@ impl World {
             }
         }
         recent.insert(base, block(0, 0).hash, all);
-        recent.advance(base, 256);
+        recent.advance(base);
         let mut head = base;
         for number in 2..2 + layers {
             for branch in 0..=forks {
@@ -225,7 +225,7 @@ fn change(criterion: &mut Criterion) {
         let setup = || {
             world.recent.insert(top, base.hash, diff(0, ACCOUNTS));
         };
-        bencher.iter_batched(setup, |()| world.recent.advance(top, 256), BatchSize::PerIteration);
+        bencher.iter_batched(setup, |()| world.recent.advance(top), BatchSize::PerIteration);
     });
     group.finish();
     for (kind, entries, bytes) in world.recent.cache().sizes() {

@@ -5,11 +5,12 @@
 
 use crate::{
     ancestors::Windows, cache::BaseCache, config::Config, error::Error, layers::Layers,
-    predict::Predictor, recent::Recent, state::StateReader, tree::Tree, view::StateView,
+    predict::Predictor, proof::TrieDiffs, recent::Recent, state::StateReader, tree::Tree,
+    view::StateView,
 };
 use alloy_consensus::Header;
 use alloy_rlp::Decodable;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::{collections::VecDeque, sync::Arc};
 use tandem_chain::{Block, ChainSpec, Receipt, decode_receipts};
 use tandem_discv4::{ForkId, fork_id};
@@ -47,11 +48,15 @@ pub struct Chain {
     pub(crate) recent: Arc<Recent>,
     pub(crate) windows: Windows,
     pub(crate) storage: Arc<dyn StorageApi>,
+    pub(crate) trie_diffs: Mutex<TrieDiffs>,
     /// What calls will read, if that is asked for.
     pub(crate) predictor: Option<Arc<Predictor>>,
     genesis: BlockId,
     /// See [`Config`].
-    pub(crate) persist_depth: u64,
+    pub(crate) state_blocks: u64,
+    /// The highest block that is waited for, while the newest payload or head was one whose
+    /// ancestors are not all executed.
+    sync_target: RwLock<Option<BlockNumber>>,
     /// Blocks that were handed to storage-writer before they were found valid: not to be shown.
     withheld: RwLock<VecDeque<B256>>,
     pub(crate) call_gas_max: u64,
@@ -75,10 +80,12 @@ impl Chain {
             tree: RwLock::default(),
             recent: Arc::new(Recent::new(cache)),
             windows: Windows::default(),
+            trie_diffs: Mutex::default(),
             storage,
             predictor: config.predict_reads.then(Arc::default),
             genesis: checkpoint.genesis,
-            persist_depth: config.persist_depth,
+            state_blocks: config.unfinalized_blocks_max.max(config.persist_depth) + 1,
+            sync_target: RwLock::default(),
             withheld: RwLock::default(),
             call_gas_max: config.call_gas_max,
             log_blocks_max: config.log_blocks_max,
@@ -92,7 +99,7 @@ impl Chain {
                 error: "the base's header is missing".into(),
             })?;
         chain.tree.write().insert(base, Arc::new(header));
-        chain.recent.rebase(base, Vec::new());
+        chain.recent.rebase(base);
         Ok(chain)
     }
 
@@ -104,6 +111,18 @@ impl Chain {
     /// The canonical head.
     pub fn head(&self) -> BlockId {
         self.tree.read().forkchoice().head
+    }
+
+    /// The highest block that is waited for, `None` when the head is followed.
+    pub fn sync_target(&self) -> Option<BlockNumber> {
+        *self.sync_target.read()
+    }
+
+    /// Notes that a block was chosen or sent whose ancestors are not all executed, or that the head
+    /// is followed.
+    pub(crate) fn set_sync_target(&self, target: Option<BlockNumber>) {
+        let mut held = self.sync_target.write();
+        *held = target.map(|target| held.map_or(target, |before| before.max(target)));
     }
 
     /// The first block.
@@ -329,7 +348,7 @@ impl Chain {
         }
     }
 
-    fn stored_canonical(&self, id: BlockId) -> Result<bool, Error> {
+    pub(crate) fn stored_canonical(&self, id: BlockId) -> Result<bool, Error> {
         let stored = self.stored_header(BlockRef::Number(id.number))?;
         Ok(stored.is_some_and(|(found, _)| found == id))
     }

@@ -1,5 +1,6 @@
 use crate::speculate::default_threads;
 use serde::{Deserialize, Serialize};
+use std::num::NonZero;
 
 /// What the executor may use.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -10,9 +11,9 @@ pub struct Config {
     /// Blocks that the base stays behind the head. Not a setting of its own: storage-writer's.
     #[serde(skip)]
     pub persist_depth: u64,
-    /// How far below the base side chains are kept. storage-writer's setting, too.
+    /// Blocks that the base stays behind the head at most. storage-writer's setting, too.
     #[serde(skip)]
-    pub side_chain_blocks: u64,
+    pub unfinalized_blocks_max: u64,
     /// Threads that execute transactions ahead of their turn, beside the engine's. 0 turns that
     /// off. A quarter to half of the cores is sensible.
     pub prewarm_threads: usize,
@@ -38,10 +39,26 @@ pub struct Config {
     pub gas_limit_target: u64,
     /// Gas that an `eth_call` may use.
     pub call_gas_max: u64,
+    /// Seconds that the calls of one request may execute, as a call alone or together as a batch; 0 for
+    /// any time. The time that they wait does not count.
+    pub call_seconds_max: u64,
+    /// Gas that the calls of one request may use together; the call that goes beyond it is the last.
+    pub batch_gas_max: u64,
+    /// Threads that execute calls and read much for users, at the lowest priority. Half as many more
+    /// look single things up.
+    pub call_threads: usize,
+    /// Calls of each port that may wait for one of those threads.
+    pub call_queue_max: usize,
     /// Blocks that one `eth_getLogs` may search.
     pub log_blocks_max: u64,
     /// Logs that one `eth_getLogs` may return.
     pub log_results_max: usize,
+    /// Names under which the Engine API may be called, besides IP addresses; `*` for all.
+    pub authrpc_vhosts: Vec<String>,
+    /// The same of the public port.
+    pub http_vhosts: Vec<String>,
+    /// Origins of the web pages that may read what the public port answers; `*` for all.
+    pub http_corsdomain: Vec<String>,
 }
 
 impl Default for Config {
@@ -49,7 +66,7 @@ impl Default for Config {
         Self {
             mailbox_capacity: 64,
             persist_depth: 16,
-            side_chain_blocks: 256,
+            unfinalized_blocks_max: 128,
             prewarm_threads: default_threads(),
             predict_reads: false,
             remote_predict_reads: true,
@@ -61,10 +78,23 @@ impl Default for Config {
             blob_pool_seconds: 3600,
             gas_limit_target: 60_000_000,
             call_gas_max: 50_000_000,
+            call_seconds_max: 5,
+            batch_gas_max: 500_000_000,
+            call_threads: call_threads(),
+            call_queue_max: 256,
             log_blocks_max: 10_000,
             log_results_max: 20_000,
+            authrpc_vhosts: vec!["localhost".to_owned()],
+            http_vhosts: vec!["localhost".to_owned()],
+            http_corsdomain: Vec::new(),
         }
     }
+}
+
+/// All cores but one.
+fn call_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    cores.saturating_sub(1).max(1)
 }
 
 impl Config {

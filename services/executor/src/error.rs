@@ -1,3 +1,4 @@
+use crate::budget::Cut;
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::{multiproof, storage};
 use tandem_trie::WitnessError;
@@ -62,6 +63,9 @@ pub enum Error {
     /// The EVM failed for a reason that is not the block's fault.
     #[error("execution: {0}")]
     Execution(String),
+    /// The call was cut: it takes too long, or its caller is gone.
+    #[error(transparent)]
+    Cut(#[from] Cut),
     /// The call's parameters make no sense (a fee cap below the tip, for instance).
     #[error("{0}")]
     InvalidCall(String),

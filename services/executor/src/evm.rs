@@ -1,6 +1,9 @@
 //! revm as blocks are executed with it.
 
-use crate::constantinople::meter_net_changes;
+use crate::{
+    collision::{StorageOccupancy, run_frames},
+    constantinople::meter_net_changes,
+};
 use alloy_evm::{
     Database, Evm, EvmEnv,
     eth::{EthEvmBuilder, EthEvmContext},
@@ -15,11 +18,11 @@ use revm::{
     },
     context_interface::Transaction as _,
     handler::{
-        EthFrame, FrameResult, Handler, MainnetHandler, SystemCallTx,
-        instructions::EthInstructions, post_execution::reward_beneficiary,
+        EthFrame, FrameResult, Handler, SystemCallTx, instructions::EthInstructions,
+        post_execution::reward_beneficiary,
     },
     inspector::NoOpInspector,
-    interpreter::interpreter::EthInterpreter,
+    interpreter::{interpreter::EthInterpreter, interpreter_action::FrameInit},
     primitives::hardfork::SpecId,
 };
 use std::{cell::Cell, marker::PhantomData};
@@ -28,7 +31,8 @@ use std::{cell::Cell, marker::PhantomData};
 /// active.
 const SYSTEM_CALL_GAS: u64 = 30_000_000;
 
-type Inner<DB> = RevmEvm<
+/// revm's EVM, as blocks are executed with it.
+pub type Inner<DB> = RevmEvm<
     EthEvmContext<DB>,
     NoOpInspector,
     EthInstructions<EthInterpreter, EthEvmContext<DB>>,
@@ -39,7 +43,7 @@ type Inner<DB> = RevmEvm<
 /// The EVM over one block's state.
 pub struct BlockEvm<DB: Database>(Inner<DB>);
 
-impl<DB: Database> BlockEvm<DB> {
+impl<DB: Database + StorageOccupancy> BlockEvm<DB> {
     /// The EVM for blocks in this environment.
     pub fn new(db: DB, env: EvmEnv) -> Self {
         Self(EthEvmBuilder::new(db, env).build().into_inner())
@@ -66,7 +70,7 @@ impl<DB: Database> BlockEvm<DB> {
     /// As [`Evm::transact_raw`].
     pub fn transact_unrewarded(&mut self, tx: TxEnv) -> Result<Unrewarded, EVMError<DB::Error>> {
         self.0.ctx.set_tx(tx);
-        let mut handler = Unrewarding { reward: Cell::new(None), database: PhantomData };
+        let mut handler = BlockHandler::new(Fee::KeptBack);
         let result = handler.run(&mut self.0);
         let state = self.0.finalize();
         Ok(Unrewarded { result: ResultAndState::new(result?, state), reward: handler.reward.get() })
@@ -82,16 +86,38 @@ pub struct Unrewarded {
     pub reward: Option<U256>,
 }
 
-/// Handles transactions as mainnet does, but keeps the fee back.
-struct Unrewarding<DB> {
+/// Whether the beneficiary gets a transaction's fee at its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fee {
+    Paid,
+    KeptBack,
+}
+
+/// Handles transactions as mainnet does, with EIP-7610, and keeps the fee back where that is wanted.
+struct BlockHandler<DB> {
+    fee: Fee,
     reward: Cell<Option<U256>>,
     database: PhantomData<fn() -> DB>,
 }
 
-impl<DB: Database> Handler for Unrewarding<DB> {
+impl<DB> BlockHandler<DB> {
+    fn new(fee: Fee) -> Self {
+        Self { fee, reward: Cell::new(None), database: PhantomData }
+    }
+}
+
+impl<DB: Database + StorageOccupancy> Handler for BlockHandler<DB> {
     type Evm = Inner<DB>;
     type Error = EVMError<DB::Error>;
     type HaltReason = HaltReason;
+
+    fn run_exec_loop(
+        &mut self,
+        evm: &mut Self::Evm,
+        first_frame_input: FrameInit,
+    ) -> Result<FrameResult, Self::Error> {
+        run_frames(evm, first_frame_input)
+    }
 
     fn reward_beneficiary(
         &self,
@@ -99,7 +125,9 @@ impl<DB: Database> Handler for Unrewarding<DB> {
         exec_result: &mut FrameResult,
     ) -> Result<(), Self::Error> {
         let context = &mut evm.ctx;
-        if context.journaled_state.inner.state.contains_key(&context.block.beneficiary) {
+        let is_loaded =
+            context.journaled_state.inner.state.contains_key(&context.block.beneficiary);
+        if self.fee == Fee::Paid || is_loaded {
             return Ok(reward_beneficiary(context, exec_result.gas())?);
         }
         // EIP-1559: the base fee is burnt.
@@ -112,7 +140,7 @@ impl<DB: Database> Handler for Unrewarding<DB> {
     }
 }
 
-impl<DB: Database> Evm for BlockEvm<DB> {
+impl<DB: Database + StorageOccupancy> Evm for BlockEvm<DB> {
     type DB = DB;
     type Tx = TxEnv;
     type Error = EVMError<DB::Error>;
@@ -135,7 +163,9 @@ impl<DB: Database> Evm for BlockEvm<DB> {
     }
 
     fn transact_raw(&mut self, tx: TxEnv) -> Result<ResultAndState<HaltReason>, Self::Error> {
-        self.0.transact(tx)
+        self.0.ctx.set_tx(tx);
+        let result = BlockHandler::new(Fee::Paid).run(&mut self.0)?;
+        Ok(ResultAndState::new(result, self.0.finalize()))
     }
 
     fn transact_system_call(
@@ -147,8 +177,7 @@ impl<DB: Database> Evm for BlockEvm<DB> {
         let mut tx = TxEnv::new_system_tx_with_caller(caller, contract, data);
         tx.gas_limit = SYSTEM_CALL_GAS;
         self.0.ctx.set_tx(tx);
-        let mut handler = MainnetHandler::<_, Self::Error, EthFrame>::default();
-        let result = handler.run_system_call(&mut self.0)?;
+        let result = BlockHandler::new(Fee::Paid).run_system_call(&mut self.0)?;
         Ok(ResultAndState::new(result, self.0.finalize()))
     }
 

@@ -7,6 +7,7 @@ use crate::{
     engine::Message,
     error::Error,
     metrics as names,
+    rpc::{CallPools, Prices},
     senders::Senders,
     status::{ForkchoiceState, PayloadStatus, Status},
 };
@@ -28,6 +29,8 @@ pub struct Handle {
     policies: LivePolicies,
     bus: Bus,
     blobs: Arc<BlobPool>,
+    pools: Arc<CallPools>,
+    prices: Arc<Prices>,
 }
 
 impl Handle {
@@ -37,8 +40,19 @@ impl Handle {
         policies: LivePolicies,
         bus: Bus,
         blobs: Arc<BlobPool>,
+        pools: Arc<CallPools>,
     ) -> Self {
-        Self { engine, chain, policies, bus, blobs }
+        Self { engine, chain, policies, bus, blobs, pools, prices: Arc::default() }
+    }
+
+    /// The threads that serve users.
+    pub(crate) fn pools(&self) -> &Arc<CallPools> {
+        &self.pools
+    }
+
+    /// Gas prices of the newest blocks.
+    pub(crate) fn prices(&self) -> &Arc<Prices> {
+        &self.prices
     }
 
     /// The blob transactions that were sent, and their blobs.

@@ -108,9 +108,14 @@ impl Layers {
         self.tree.is_empty()
     }
 
-    /// Hashes of the layers of blocks below this number.
-    pub fn below(&self, number: BlockNumber) -> Vec<B256> {
-        self.tree.below(number)
+    /// Hashes of the blocks whose layers do not lead down to the base.
+    pub fn unreachable(&self) -> Vec<B256> {
+        self.tree.unreachable(&self.base)
+    }
+
+    /// Hashes of the blocks that have a layer, in no order.
+    pub fn hashes(&self) -> impl Iterator<Item = B256> + '_ {
+        self.tree.hashes()
     }
 
     /// The layers from this block downwards, as far as there are any.
@@ -136,6 +141,11 @@ impl Layers {
             (None, Some(_)) => Some(U256::ZERO),
             (None, None) => None,
         }
+    }
+
+    /// Whether a layer of the branch wiped the account's storage.
+    pub fn is_wiped(&self, branch: &Branch, address_hash: &B256) -> bool {
+        self.wipes.newest(branch, address_hash).is_some()
     }
 
     /// Code that a block of the branch deployed.

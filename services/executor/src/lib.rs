@@ -23,11 +23,13 @@
 
 mod ancestors;
 mod blobs;
+mod budget;
 mod build;
 mod cache;
 mod call;
 mod chain;
 mod code;
+mod collision;
 mod config;
 mod constantinople;
 mod dao;
@@ -64,6 +66,7 @@ pub mod internals {
 }
 
 pub use blobs::{BlobPool, SendError};
+pub use budget::{Cut, Limits as CallLimits, Running, Usage};
 pub use build::{BuiltPayload, PayloadAttributes, PayloadId};
 pub use call::{AccessListOutcome, CallOutcome, CallRequest, GasEstimate};
 pub use chain::{BlockTag, Chain};

@@ -23,6 +23,7 @@ pub const CACHE_BYTES: &str = "tandem_executor_cache_bytes";
 pub const BLOB_TRANSACTIONS: &str = "tandem_executor_blob_transactions_total";
 pub const BLOB_POOL_TRANSACTIONS: &str = "tandem_executor_blob_pool_transactions";
 pub const BLOB_POOL_BYTES: &str = "tandem_executor_blob_pool_bytes";
+pub const RECOMMITTED: &str = "tandem_executor_recommitted_blocks_total";
 pub const HEAD: &str = "tandem_executor_head_block";
 
 pub fn describe() {
@@ -37,6 +38,11 @@ pub fn describe() {
     let text = "From the end of execution to the state root, the commit included";
     describe_histogram!(ROOT_WAIT_SECONDS, seconds, text);
     describe_histogram!(COMMIT_SECONDS, seconds, "Commit of a block, while its root is computed");
+    describe_counter!(
+        RECOMMITTED,
+        Unit::Count,
+        "Blocks committed again because storage-writer lost them"
+    );
     describe_counter!(GAS, Unit::Count, "Gas of valid blocks");
     describe_counter!(TRANSACTIONS, Unit::Count, "Transactions of valid blocks");
     describe_counter!(INVALID, Unit::Count, "Blocks refused, by the rule they break");

@@ -1,12 +1,13 @@
 //! Merkle proofs of accounts and slots (EIP-1186), of any block whose state can be read.
 //!
 //! A node on the way to a key is either the newest one that a block above the base wrote at its
-//! path, or the base's. A path that nobody wrote since the base is reached in the base by the same
-//! key, so one walk of the base serves all layers.
+//! path, or the base's. A path without a change since the base is reached in the base by the same
+//! key, so one walk of the base serves all layers. The blocks' changes are looked up by path, in
+//! indices that later proofs use again.
 
 use crate::{chain::Chain, error::Error, layers::Branch, state::StateReader};
-use alloy_primitives::map::{B256Set, HashMap};
-use std::sync::Arc;
+use alloy_primitives::map::{B256Map, B256Set, DefaultHashBuilder, HashMap};
+use std::{collections::VecDeque, hash::BuildHasher, sync::Arc};
 use tandem_primitives::{
     Account, Address, B256, BlockId, Bytes, EMPTY_TRIE_ROOT, Shard, SubtrieRoot, TrieDiff, U256,
     WalkTarget, keccak256,
@@ -64,13 +65,13 @@ impl Chain {
         let storage_top = nodes.get(Some(owner), &[]);
         let mut proofs = Vec::with_capacity(keys.len());
         for key in &keys {
-            let proof = nodes.path(Some(owner), key, storage_top.cloned());
+            let proof = nodes.path(Some(owner), key, storage_top.clone());
             proofs.push(SlotProof { value: view.slot(&owner, key)?, proof });
         }
         Ok(AccountProof {
             account: view.account(&owner)?,
             account_proof: nodes.path(None, &owner, top),
-            storage_root: storage_top.map_or(EMPTY_TRIE_ROOT, keccak256),
+            storage_root: storage_top.as_ref().map_or(EMPTY_TRIE_ROOT, keccak256),
             slots: proofs,
         })
     }
@@ -88,73 +89,140 @@ impl Chain {
             let (_, view) = self.view(crate::BlockTag::Hash(block.hash))?;
             let branch = view.branch();
             // In this order: a block whose diff is gone is in the base that is read next.
-            let diffs: Result<Vec<_>, _> =
-                branch.hashes().iter().map(|hash| self.storage.trie_diff(*hash)).collect();
+            let diffs = self.trie_diffs(branch.hashes())?;
             let base = self.storage.walk_trie(&targets)?;
-            if let Some(nodes) = Nodes::new(branch, &diffs?, base, &targets) {
+            if let Some(nodes) = Nodes::new(branch, &diffs, base) {
                 return Ok(nodes);
             }
         }
         Err(Error::StateUnavailable(block))
     }
+
+    /// The trie diffs of these blocks, `None` where one is not pending any more. Each is asked for
+    /// and indexed once.
+    fn trie_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<IndexedDiff>>>, Error> {
+        let mut diffs = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            let known = self.trie_diffs.lock().get(block);
+            diffs.push(match known {
+                Some(diff) => Some(diff),
+                None => self.storage.trie_diff(*block)?.map(|diff| {
+                    let diff = Arc::new(IndexedDiff::new(diff));
+                    self.trie_diffs.lock().insert(*block, diff.clone());
+                    diff
+                }),
+            });
+        }
+        Ok(diffs)
+    }
 }
 
-/// Trie nodes by trie and path.
-struct Nodes(HashMap<(Option<B256>, Vec<u8>), Bytes>);
+/// The trie diffs that proofs were made with, by block; the oldest are forgotten first.
+#[derive(Default)]
+pub struct TrieDiffs {
+    diffs: B256Map<Arc<IndexedDiff>>,
+    order: VecDeque<B256>,
+    bytes: usize,
+}
+
+impl TrieDiffs {
+    /// Bytes of the diffs and their indices.
+    const BYTES_MAX: usize = 256 << 20;
+
+    fn get(&self, block: &B256) -> Option<Arc<IndexedDiff>> {
+        self.diffs.get(block).cloned()
+    }
+
+    fn insert(&mut self, block: B256, diff: Arc<IndexedDiff>) {
+        self.bytes += diff.bytes();
+        if let Some(before) = self.diffs.insert(block, diff) {
+            self.bytes -= before.bytes();
+            return;
+        }
+        self.order.push_back(block);
+        while self.bytes > Self::BYTES_MAX {
+            let Some(oldest) = self.order.pop_front() else { return };
+            let removed = self.diffs.remove(&oldest);
+            self.bytes -= removed.map_or(0, |diff| diff.bytes());
+        }
+    }
+}
+
+/// A block's trie diff whose changes are found by path.
+struct IndexedDiff {
+    diff: Arc<TrieDiff>,
+    wiped: B256Set,
+    /// Positions in the diff, by the hash of trie and path.
+    places: HashMap<u64, u32>,
+    /// Positions of changes that share their hash with another.
+    collided: Vec<u32>,
+    hasher: DefaultHashBuilder,
+}
+
+impl IndexedDiff {
+    fn new(diff: Arc<TrieDiff>) -> Self {
+        let hasher = DefaultHashBuilder::default();
+        let mut places = HashMap::default();
+        places.reserve(diff.len());
+        let mut collided = Vec::new();
+        for (place, change) in (0..).zip(diff.iter()) {
+            let key = hasher.hash_one((change.owner.as_ref(), change.path));
+            collided.extend(places.insert(key, place));
+        }
+        let wiped = diff.wiped.iter().copied().collect();
+        Self { diff, wiped, places, collided, hasher }
+    }
+
+    fn bytes(&self) -> usize {
+        self.diff.byte_len() + self.places.len() * 16
+    }
+
+    /// What the block left at a path: `None` when it did not change it, `Some(None)` when no node
+    /// stands there any more.
+    fn get(&self, owner: Option<&B256>, path: &[u8]) -> Option<Option<&[u8]>> {
+        let place = self.places.get(&self.hasher.hash_one((owner, path)));
+        for place in place.into_iter().chain(&self.collided) {
+            let change = self.diff.get(*place as usize)?;
+            if change.owner.as_ref() == owner && change.path == path {
+                return Some(change.rlp);
+            }
+        }
+        owner.is_some_and(|owner| self.wiped.contains(owner)).then_some(None)
+    }
+}
+
+/// Trie nodes by trie and path: the base's on the way to some keys, under those of the blocks above
+/// it.
+struct Nodes {
+    base: HashMap<(Option<B256>, Vec<u8>), Bytes>,
+    /// Newest first.
+    layers: Vec<Arc<IndexedDiff>>,
+}
 
 impl Nodes {
-    /// The base's nodes under those of the blocks above it. `None` when base and blocks do not fit
-    /// together.
-    fn new(
-        branch: &Branch,
-        diffs: &[Option<Arc<TrieDiff>>],
-        base: TrieNodes,
-        targets: &[WalkTarget],
-    ) -> Option<Self> {
+    /// `None` when base and blocks do not fit together.
+    fn new(branch: &Branch, diffs: &[Option<Arc<IndexedDiff>>], base: TrieNodes) -> Option<Self> {
         if !branch.reaches(&base.base.hash) {
             return None;
         }
         let in_base = branch.hashes().iter().position(|hash| *hash == base.base.hash);
         let above = in_base.map_or(0, |position| position + 1);
         let nodes = base.nodes.into_iter().map(|node| ((node.owner, node.path.into()), node.rlp));
-        let mut nodes = Self(nodes.collect());
-        let wanted: Vec<(Option<B256>, [u8; 64])> =
-            targets.iter().map(|target| (target.owner, nibbles(&target.key))).collect();
-        for diff in diffs.get(above..)? {
-            nodes.apply(diff.as_ref()?, &wanted);
-        }
-        Some(nodes)
+        let layers = diffs.get(above..)?.iter().rev().cloned().collect::<Option<_>>()?;
+        Some(Self { base: nodes.collect(), layers })
     }
 
-    /// Writes what a block changed on the way to the keys that are wanted.
-    fn apply(&mut self, diff: &TrieDiff, wanted: &[(Option<B256>, [u8; 64])]) {
-        let wiped: B256Set = diff.wiped.iter().copied().collect();
-        if !wiped.is_empty() {
-            self.0.retain(|(owner, _), _| owner.is_none_or(|owner| !wiped.contains(&owner)));
+    fn get(&self, owner: Option<B256>, path: &[u8]) -> Option<Bytes> {
+        match self.layers.iter().find_map(|diff| diff.get(owner.as_ref(), path)) {
+            Some(rlp) => rlp.map(Bytes::copy_from_slice),
+            None => self.base.get(&(owner, path.to_vec())).cloned(),
         }
-        for change in diff.iter() {
-            let on_the_way = |(owner, key): &(Option<B256>, [u8; 64])| {
-                *owner == change.owner && key.starts_with(change.path)
-            };
-            if !wanted.iter().any(on_the_way) {
-                continue;
-            }
-            let place = (change.owner, change.path.to_vec());
-            match change.rlp {
-                Some(rlp) => self.0.insert(place, Bytes::copy_from_slice(rlp)),
-                None => self.0.remove(&place),
-            };
-        }
-    }
-
-    fn get(&self, owner: Option<B256>, path: &[u8]) -> Option<&Bytes> {
-        self.0.get(&(owner, path.to_vec()))
     }
 
     /// The state root, and the root node of the account trie.
     fn account_root(&self) -> Result<(B256, Option<Bytes>), Error> {
         let tops: [SubtrieRoot; Shard::COUNT] =
-            std::array::from_fn(|nibble| self.get(None, &[nibble as u8]).cloned());
+            std::array::from_fn(|nibble| self.get(None, &[nibble as u8]));
         let (root, top) = combine(&tops).map_err(|error| Error::Execution(error.to_string()))?;
         Ok((root, top.map(Bytes::from)))
     }
@@ -166,7 +234,7 @@ impl Nodes {
         while let Some(rlp) = node {
             let next = child_depth(&rlp, depth, &nibbles);
             proof.push(rlp);
-            node = next.and_then(|next| self.get(owner, &nibbles[..next]).cloned());
+            node = next.and_then(|next| self.get(owner, &nibbles[..next]));
             depth = next.unwrap_or(depth);
         }
         proof

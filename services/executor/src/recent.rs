@@ -24,11 +24,11 @@
 //! Only the engine's thread changes anything here.
 
 use crate::{cache::BaseCache, layers::Layers, metrics as names};
+use alloy_primitives::map::B256Set;
 use metrics::{counter, gauge};
 use parking_lot::RwLock;
 use std::sync::Arc;
-use tandem_primitives::{B256, BlockId, BlockNumber, StateDiff};
-use tandem_proto::storage::Block;
+use tandem_primitives::{B256, BlockId, StateDiff};
 
 /// Layers and cache.
 pub struct Recent {
@@ -62,21 +62,29 @@ impl Recent {
         self.change(|layers| layers.insert(block, parent, diff));
     }
 
-    /// The base stands at this block, wherever it stood before, and these blocks are pending above
-    /// it: the cache begins anew.
-    pub fn rebase(&self, base: BlockId, pending: Vec<Block>) {
+    /// The base stands at this block, wherever it stood before: the cache begins anew. Layers stay
+    /// that a branch from it leads to.
+    pub fn rebase(&self, base: BlockId) {
         self.change(|layers| {
             layers.reset_base(base, self.cache.begin_epoch());
             self.cache.clear();
-            for block in pending {
-                layers.insert(block.id, block.parent, block.diff);
-            }
+            drop_unreachable(layers);
+        });
+    }
+
+    /// Drops the layers that are on none of these blocks' branches.
+    pub fn keep_only(&self, blocks: &[B256]) {
+        self.change(|layers| {
+            let kept: B256Set =
+                blocks.iter().flat_map(|block| layers.branch(*block).hashes().to_vec()).collect();
+            let others = layers.hashes().filter(|hash| !kept.contains(hash)).collect::<Vec<_>>();
+            others.iter().for_each(|hash| drop(layers.remove(hash)));
         });
     }
 
     /// The base has moved up to this block: what it contains leaves the layers for the cache, and
-    /// what stands `side_chain_blocks` below it is forgotten. False when nothing is new in that.
-    pub fn advance(&self, base: BlockId, side_chain_blocks: BlockNumber) -> bool {
+    /// what no branch from it leads to is forgotten. False when nothing is new in that.
+    pub fn advance(&self, base: BlockId) -> bool {
         if !self.read(|layers| layers.contains(&base.hash)) {
             return false;
         }
@@ -93,9 +101,7 @@ impl Recent {
                     self.cache.advance(&diff);
                 }
             }
-            for side in layers.below(base.number.saturating_sub(side_chain_blocks)) {
-                layers.remove(&side);
-            }
+            drop_unreachable(layers);
         });
         for (kind, entries, bytes) in self.cache.sizes() {
             gauge!(names::CACHE_ENTRIES, "kind" => kind).set(entries as f64);
@@ -116,6 +122,13 @@ impl Recent {
         gauge!(names::LAYERS).set(layers.len() as f64);
         gauge!(names::LAYER_BYTES).set(layers.bytes() as f64);
         result
+    }
+}
+
+/// Drops the layers that no chain leads to from the base: nothing can be read through them.
+fn drop_unreachable(layers: &mut Layers) {
+    for hash in layers.unreachable() {
+        layers.remove(&hash);
     }
 }
 

@@ -15,7 +15,8 @@ use std::{
     thread,
 };
 use tandem_primitives::{
-    Account, AccountUpdate, Bytes, Shard, SlotUpdate, TrieDiff, U256, WalkTarget, keccak256,
+    Account, AccountUpdate, BlockNumber, Bytes, Shard, SlotUpdate, TrieDiff, U256, WalkTarget,
+    keccak256,
 };
 use tandem_proto::storage::{self, *};
 
@@ -152,7 +153,19 @@ impl StorageApi for Database {
     fn checkpoint(&self) -> storage::Result<Checkpoint> {
         unavailable()
     }
-    fn pending(&self) -> storage::Result<Vec<Block>> {
+    fn pending(&self) -> storage::Result<Vec<PendingBlock>> {
+        unavailable()
+    }
+    fn state_diffs(&self, _: &[B256]) -> storage::Result<Vec<Option<Arc<StateDiff>>>> {
+        unavailable()
+    }
+    fn prove(&self, _: Epoch, _: B256) -> storage::Result<()> {
+        unavailable()
+    }
+    fn keep(&self, _: Epoch, _: KeptBlock) -> storage::Result<()> {
+        unavailable()
+    }
+    fn kept(&self, _: B256) -> storage::Result<Option<KeptBlock>> {
         unavailable()
     }
     fn trie_diff(&self, _: B256) -> storage::Result<Option<Arc<TrieDiff>>> {
@@ -170,7 +183,7 @@ impl StorageApi for Database {
     fn put_trie_diff(&self, _: B256, _: &[Shard], _: Arc<TrieDiff>) -> storage::Result<()> {
         unavailable()
     }
-    fn canonicalize(&self, _: Epoch, _: Forkchoice) -> storage::Result<()> {
+    fn canonicalize(&self, _: Epoch, _: Forkchoice) -> storage::Result<BlockNumber> {
         unavailable()
     }
     fn rewind(&self, _: Epoch, _: BlockNumber) -> storage::Result<()> {
@@ -200,7 +213,7 @@ impl World {
         let database = Database { chain: chain.clone(), base, steps_back };
         // Small, so that values are given up too.
         let recent = Arc::new(Recent::new(BaseCache::new(4, 16, 4)));
-        recent.rebase(database.id(), Vec::new());
+        recent.rebase(database.id());
         Self { chain, database: Arc::new(database), recent }
     }
 
@@ -249,17 +262,10 @@ impl World {
         *self.database.base.lock() = to;
         let chain = self.chain.lock();
         let base = chain.0[to].id;
-        let above = chain.0.iter().filter(|node| node.id.number > base.number);
-        let pending = above.map(|node| Block {
-            id: node.id,
-            parent: chain.0[node.parent].id.hash,
-            header: Bytes::new(),
-            body: Bytes::new(),
-            receipts: Bytes::new(),
-            transaction_hashes: Arc::new([]),
-            diff: node.diff.clone(),
-        });
-        self.recent.rebase(base, pending.collect());
+        self.recent.rebase(base);
+        for node in chain.0.iter().filter(|node| node.id.number > base.number) {
+            self.recent.insert(node.id, chain.0[node.parent].id.hash, node.diff.clone());
+        }
     }
 
     /// What the engine's thread does, at random.
@@ -291,7 +297,7 @@ impl World {
             }
             7..=8 => {
                 *heard = *self.database.base.lock();
-                self.recent.advance(self.database.id(), 3);
+                self.recent.advance(self.database.id());
             }
             // The base steps back, and the head is any block above it.
             _ => {
@@ -356,7 +362,7 @@ fn a_base_that_steps_back_before_it_answers_is_not_below_layers_that_are_gone() 
     }
     let view = world.view(3, false);
     *world.database.base.lock() = 3;
-    assert!(world.recent.advance(world.database.id(), 3));
+    assert!(world.recent.advance(world.database.id()));
     world.recent.cache().clear();
     assert!(view.account(&key(0)).is_ok());
     *world.database.steps_back.lock() = Some(1);
@@ -392,7 +398,7 @@ fn layers_that_a_reader_holds_stay_as_they_are() {
     let view = world.view(blocks[0], true);
     let before: Vec<_> = (0..ACCOUNTS).map(|n| view.account(&key(n)).unwrap()).collect();
     *world.database.base.lock() = blocks[2];
-    assert!(world.recent.advance(world.database.id(), 3));
+    assert!(world.recent.advance(world.database.id()));
     for (n, before) in (0..ACCOUNTS).zip(before) {
         match view.account(&key(n)) {
             Ok(after) => assert_eq!(after, before),

@@ -1,4 +1,4 @@
-//! Wiring: the engine's thread.
+//! Wiring: the engine's thread, and those for users.
 
 use crate::{
     blobs::BlobPool,
@@ -7,6 +7,7 @@ use crate::{
     error::Error,
     handle::Handle,
     metrics,
+    rpc::CallPools,
 };
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -37,7 +38,8 @@ impl Executor {
         let thread = spawn("engine", fatal, move || engine.run(&inbox))
             .map_err(|error| Error::Execution(format!("start engine thread: {error}")))?;
         let blobs = Arc::new(BlobPool::new(&pool_config, chain.clone(), blobs));
-        let handle = Handle::new(mailbox.clone(), chain, policies, bus, blobs);
+        let pools = Arc::new(CallPools::start(&pool_config)?);
+        let handle = Handle::new(mailbox.clone(), chain, policies, bus, blobs, pools);
         Ok(Self { mailbox, thread: Mutex::new(Some(thread)), handle })
     }
 
@@ -46,8 +48,9 @@ impl Executor {
         self.handle.clone()
     }
 
-    /// Lets the engine finish what it has and waits for it. May block.
+    /// Cuts the calls of users, lets the engine finish what it has and waits for it. May block.
     pub fn stop(&self) {
+        self.handle.pools().stop();
         let _ = self.mailbox.send(Message::Stop);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {

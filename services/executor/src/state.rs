@@ -3,7 +3,7 @@
 
 mod ahead;
 
-use crate::{error::Error, flush::Flusher};
+use crate::{collision::StorageOccupancy, error::Error, flush::Flusher};
 use ahead::Publisher;
 use alloy_primitives::map::{AddressMap, B256Map, HashMap};
 use revm::{
@@ -30,6 +30,13 @@ pub trait StateReader {
     /// # Errors
     /// As [`StateReader::account`].
     fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error>;
+
+    /// Whether a storage slot of an account is set, for an account that has neither code nor nonce
+    /// (EIP-7610).
+    ///
+    /// # Errors
+    /// As [`StateReader::account`].
+    fn has_storage(&self, address_hash: &B256) -> Result<bool, Error>;
 
     /// Code by its hash.
     ///
@@ -296,6 +303,22 @@ impl<R: StateReader> Database for BlockState<'_, R> {
 
     fn block_hash(&mut self, number: u64) -> Result<B256, Error> {
         (self.block_hashes)(number).inspect_err(|error| {
+            self.error.get_or_insert_with(|| error.clone());
+        })
+    }
+}
+
+impl<R: StateReader> StorageOccupancy for BlockState<'_, R> {
+    fn has_storage(&mut self, address: Address) -> Result<bool, Error> {
+        let reader = self.reader;
+        let entry = self.entry(address)?;
+        if entry.account.is_none() || entry.wiped {
+            return Ok(false);
+        }
+        if entry.slots.values().any(|slot| !slot.value.is_zero()) {
+            return Ok(true);
+        }
+        reader.has_storage(&entry.hash).inspect_err(|error| {
             self.error.get_or_insert_with(|| error.clone());
         })
     }

@@ -2,7 +2,7 @@
 //! canonical.
 
 use alloy_consensus::Header;
-use alloy_primitives::map::B256Map;
+use alloy_primitives::map::{B256Map, B256Set};
 use std::{collections::BTreeMap, sync::Arc};
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::storage::Forkchoice;
@@ -75,18 +75,18 @@ impl Tree {
         }
     }
 
-    /// The newest canonical block on the way down from `hash`; the block right below the tree when
-    /// none in it is.
-    pub fn fork_point(&self, hash: B256) -> Option<BlockId> {
+    /// The newest canonical block on the way down from `hash`. `Err` holds the block right below the
+    /// tree where no block on that way is canonical: whether it is, the tree does not know.
+    pub fn fork_point(&self, hash: B256) -> Option<Result<BlockId, BlockId>> {
         let mut node = self.nodes.get(&hash)?;
         loop {
             if self.is_canonical(node.id) {
-                return Some(node.id);
+                return Some(Ok(node.id));
             }
             let parent = node.header.parent_hash;
             match self.nodes.get(&parent) {
                 Some(parent) => node = parent,
-                None => return Some(BlockId::new(node.id.number.checked_sub(1)?, parent)),
+                None => return Some(Err(BlockId::new(node.id.number.checked_sub(1)?, parent))),
             }
         }
     }
@@ -102,11 +102,34 @@ impl Tree {
         if id.number == number { Ok(id.hash) } else { Err(id) }
     }
 
-    /// Forgets what lies far below the base.
+    /// Forgets what lies far below the base: canonical blocks, and branches that finality excludes.
+    /// A branch goes as a whole, so that nothing is cut off below a block that stays.
     pub fn prune(&mut self, base: BlockId) {
         let oldest = base.number.saturating_sub(BELOW_BASE);
-        self.nodes.retain(|_, node| node.id.number >= oldest);
+        let finalized = self.forkchoice.finalized.map_or(0, |block| block.number);
+        let sides = self.nodes.values().filter(|node| !self.is_canonical(node.id));
+        let mut sides: Vec<_> =
+            sides.map(|node| (node.id.number, node.id.hash, node.header.parent_hash)).collect();
+        sides.sort_unstable();
+        let mut excluded = B256Set::default();
+        for (number, hash, parent) in sides {
+            if number <= finalized || excluded.contains(&parent) {
+                excluded.insert(hash);
+            }
+        }
+        let canonical = &self.canonical;
+        self.nodes.retain(|hash, node| {
+            if canonical.get(&node.id.number) == Some(hash) {
+                return node.id.number >= oldest;
+            }
+            !excluded.contains(hash)
+        });
         self.canonical = self.canonical.split_off(&oldest);
+    }
+
+    /// Forgets a block that turned out not to be stored.
+    pub fn remove(&mut self, hash: &B256) {
+        self.nodes.remove(hash);
     }
 }
 
@@ -144,13 +167,52 @@ mod tests {
         let mut tree = tree();
         choose(&mut tree, id(5, 0));
         assert_eq!(tree.canonical(5), Some(id(5, 0).hash));
-        assert_eq!(tree.fork_point(id(6, 1).hash), Some(id(2, 0)));
+        assert_eq!(tree.fork_point(id(6, 1).hash), Some(Ok(id(2, 0))));
         choose(&mut tree, id(4, 1));
         assert_eq!(tree.canonical(2), Some(id(2, 0).hash));
         assert_eq!(tree.canonical(3), Some(id(3, 1).hash));
         assert_eq!(tree.canonical(4), Some(id(4, 1).hash));
         assert_eq!(tree.canonical(5), None);
-        assert_eq!(tree.fork_point(id(5, 0).hash), Some(id(2, 0)));
+        assert_eq!(tree.fork_point(id(5, 0).hash), Some(Ok(id(2, 0))));
+    }
+
+    #[test]
+    fn a_branch_without_a_canonical_block_in_the_tree_is_not_guessed_to_have_one() {
+        let mut tree = tree();
+        choose(&mut tree, id(5, 0));
+        tree.remove(&id(4, 1).hash);
+        assert_eq!(tree.fork_point(id(6, 1).hash), Some(Err(id(4, 1))));
+        assert_eq!(tree.fork_point(id(4, 1).hash), None);
+    }
+
+    #[test]
+    fn a_branch_stays_as_a_whole_until_finality_excludes_it() {
+        let mut tree = Tree::default();
+        let mut add = |id: BlockId, parent: BlockId| {
+            let header =
+                Header { number: id.number, parent_hash: parent.hash, ..Header::default() };
+            tree.insert(id, Arc::new(header));
+        };
+        let long = |number: u64, branch: u8| {
+            let mut hash = B256::from(alloy_primitives::U256::from(number));
+            hash[0] = branch;
+            BlockId::new(number, hash)
+        };
+        add(long(0, 0), BlockId::default());
+        for number in 1..=600 {
+            add(long(number, 0), long(number - 1, 0));
+            let fork = if number == 1 { long(0, 0) } else { long(number - 1, 1) };
+            add(long(number, 1), fork);
+        }
+        choose(&mut tree, long(600, 0));
+        tree.prune(long(584, 0));
+        assert!(tree.get(&long(327, 0).hash).is_none(), "canonical blocks are in the database");
+        assert!((1..=600).all(|number| tree.get(&long(number, 1).hash).is_some()));
+        let finalized = Some(long(1, 0));
+        tree.set_forkchoice(Forkchoice { head: long(600, 0), finalized, safe: None });
+        tree.prune(long(584, 0));
+        assert!((1..=600).all(|number| tree.get(&long(number, 1).hash).is_none()));
+        assert!(tree.get(&long(328, 0).hash).is_some());
     }
 
     #[test]

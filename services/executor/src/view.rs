@@ -16,7 +16,7 @@ use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
-use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256};
+use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256, WalkTarget};
 use tandem_proto::storage::{ReadState, StateValues, StorageApi};
 
 /// Where reads are answered.
@@ -300,6 +300,25 @@ impl StateReader for StateView {
             cache.add_slot(epoch, key, generation, value);
         }
         Ok(value)
+    }
+
+    /// Layers only matter where they wipe: since EIP-161 an account with slots of its own has a nonce,
+    /// and before that no address is created twice. Nothing is cached, as only creations at an address
+    /// that has an account already ask.
+    fn has_storage(&self, address_hash: &B256) -> Result<bool, Error> {
+        let wiped = |layers: &Layers| layers.is_wiped(&self.branch, address_hash).then_some(false);
+        let base = match self.find(wiped, |_| None)? {
+            Found::Here(has_storage) => return Ok(has_storage),
+            Found::Below(base, _) => base,
+        };
+        self.counters.count(Place::Storage);
+        // A trie without any node is empty.
+        let root = WalkTarget { owner: Some(*address_hash), key: B256::ZERO, from_depth: 0 };
+        let found = self.storage.walk_trie(&[root])?;
+        if !self.branch.reaches_from(&base, &found.base.hash) {
+            return Err(Error::BaseMoved { block: self.branch.block(), base: found.base });
+        }
+        Ok(!found.nodes.is_empty())
     }
 
     fn code(&self, code_hash: &B256) -> Result<Bytecode, Error> {

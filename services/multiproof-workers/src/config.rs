@@ -26,9 +26,6 @@ pub struct Config {
     pub verify_nodes: bool,
     /// Where the proof stream is offered to executors of other processes. Not offered by default.
     pub grpc_addr: Option<SocketAddr>,
-    /// How far below the base side chains are kept. Not a setting of its own: storage-writer's.
-    #[serde(skip)]
-    pub side_chain_blocks: u64,
 }
 
 impl Default for Config {
@@ -46,7 +43,6 @@ impl Default for Config {
             trie_bytes_max: 1 << 30,
             verify_nodes: true,
             grpc_addr: None,
-            side_chain_blocks: 256,
         }
     }
 }

@@ -302,6 +302,7 @@ impl Owner {
             .storage
             .pending()?
             .into_iter()
+            .filter(|block| !block.kept)
             .map(|block| (block.id.hash, (block.id, block.parent)))
             .collect();
         let mut block = branch.bottom();

@@ -104,20 +104,19 @@ impl Layers {
     }
 
     /// The base has moved up to this block: drops a layer of what it contains, the lowest, for
-    /// everything there can be read from the base. Layers of side chains `side_chain_blocks` below
-    /// it go too, as storage-writer drops their records. False when there is none of either.
+    /// everything there can be read from the base. Layers that do not lead down to the base go too:
+    /// nothing can be read through them. False when there is none of either.
     ///
     /// The event comes after the base's batch is written, and every read of the base takes a
     /// snapshot at its own time, so any read made after this call sees the block there. A layer that
     /// stays for longer says the same as the base, or what a later block has in its own layer.
-    pub fn drop_one(&mut self, base: BlockId, side_chain_blocks: BlockNumber) -> bool {
+    pub fn drop_one(&mut self, base: BlockId) -> bool {
         let (mut hash, mut lowest) = (base.hash, None);
         while let Some((_, parent)) = self.tree.parent(&hash) {
             lowest = Some(hash);
             hash = parent;
         }
-        let sides = || self.tree.below(base.number.saturating_sub(side_chain_blocks));
-        let dropped = lowest.or_else(|| sides().pop());
+        let dropped = lowest.or_else(|| self.tree.unreachable(&base).pop());
         dropped.inspect(|hash| self.remove(hash)).is_some()
     }
 
@@ -209,13 +208,28 @@ mod tests {
         for n in 1..=5 {
             layers.insert(id(n), id(n - 1).hash, ShardSet::ALL, diff(&[], &[]));
         }
-        assert!(layers.drop_one(id(3), 256));
+        assert!(layers.drop_one(id(3)));
         assert!(!layers.contains(&id(1).hash) && layers.contains(&id(2).hash), "the lowest first");
         assert!(layers.branch(id(5).hash).reaches(&id(3).hash));
-        while layers.drop_one(id(3), 256) {}
+        while layers.drop_one(id(3)) {}
         assert_eq!(layers.tree.len(), 2);
         assert!(!layers.contains(&id(1).hash) && !layers.contains(&id(3).hash));
         assert_eq!(layers.branch(id(5).hash).bottom(), id(3).hash);
+    }
+
+    #[test]
+    fn a_late_base_does_not_drop_what_stands_on_a_newer_one() {
+        let mut layers = Layers::default();
+        for n in 5..=7 {
+            layers.insert(id(n), id(n - 1).hash, ShardSet::ALL, diff(&[], &[]));
+        }
+        let side = BlockId::new(4, id(40).hash);
+        layers.insert(side, id(2).hash, ShardSet::ALL, diff(&[], &[]));
+        // The base is at block 4 by now, which took in the layers below 5.
+        assert!(layers.drop_one(id(3)), "the side branch leaves below block 3");
+        assert!(!layers.contains(&side.hash));
+        assert!(!layers.drop_one(id(3)));
+        assert_eq!(layers.branch(id(7).hash).bottom(), id(4).hash);
     }
 
     #[test]

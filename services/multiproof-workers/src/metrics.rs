@@ -31,6 +31,7 @@ pub const CONNECTIONS_LOST: &str = "tandem_multiproof_workers_client_connections
 pub const TIMEOUTS: &str = "tandem_multiproof_workers_client_timeouts_total";
 pub const ADVICE_DROPPED: &str = "tandem_multiproof_workers_client_advice_dropped_total";
 pub const ALIVE: &str = "tandem_multiproof_workers_alive";
+pub const HEARTBEATS_IGNORED: &str = "tandem_multiproof_workers_heartbeats_ignored_total";
 pub const FLEET_WORKERS: &str = "tandem_multiproof_workers_fleet_workers";
 pub const SHARDS_MOVED: &str = "tandem_multiproof_workers_fleet_shards_moved_total";
 pub const REDISPATCHED: &str = "tandem_multiproof_workers_fleet_shards_redispatched_total";
@@ -103,6 +104,8 @@ pub fn describe_client() {
 /// The metrics of a listener to heartbeats.
 pub fn describe_listener() {
     describe_gauge!(ALIVE, Unit::Count, "Workers that are alive, by their heartbeats");
+    let text = "Heartbeats that count for nothing (reason=malformed, name, endpoint, future, stale, no_place)";
+    describe_counter!(HEARTBEATS_IGNORED, Unit::Count, text);
 }
 
 /// The metrics of who speaks to several workers.

@@ -61,7 +61,6 @@ pub struct Owner {
     base: Option<BlockId>,
     pub(crate) boards: Arc<[Board]>,
     pub(crate) trie_bytes_max: usize,
-    side_chain_blocks: u64,
     /// Keys of the batch that is being gathered.
     pub(crate) targets: Vec<WalkTarget>,
     pub(crate) dispatch: Dispatch,
@@ -105,7 +104,6 @@ impl Owner {
             shards,
             place,
             trie_bytes_max: config.trie_bytes_max * owned.len() / Shard::COUNT,
-            side_chain_blocks: config.side_chain_blocks,
             tips: vec![None; owned.len()],
             tip: None,
             owned,
@@ -472,10 +470,10 @@ impl Owner {
         }
     }
 
-    /// Drops one layer that the base contains. False when there is none, or a block is open.
+    /// Drops one layer that the base contains or excludes. False when there is none, or a block is open.
     pub(crate) fn drop_layer(&mut self) -> bool {
         let Some(base) = self.base.filter(|_| self.open.is_none()) else { return false };
-        let dropped = self.layers.write().drop_one(base, self.side_chain_blocks);
+        let dropped = self.layers.write().drop_one(base);
         if !dropped {
             self.base = None;
         }

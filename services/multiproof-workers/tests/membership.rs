@@ -3,8 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 use tandem_bus::Bus;
-use tandem_multiproof_workers::membership::{Announcer, Heartbeat, Identity, Listener};
-use tandem_proto::event::WORKERS_ALIVE;
+use tandem_multiproof_workers::membership::{
+    Announcer, EndpointRules, Heartbeat, Identity, Listener,
+};
+use tandem_proto::event::{WORKERS_ALIVE, WorkerAlive};
 use tokio::{
     runtime::{Handle, Runtime},
     sync::watch,
@@ -30,12 +32,16 @@ async fn until(workers: &mut watch::Receiver<Arc<[Heartbeat]>>, names: &[&str]) 
 #[tokio::test]
 async fn workers_come_and_leave() {
     let bus = Bus::default();
-    let listener = Listener::start(bus.clone(), &Handle::current());
+    let listener = Listener::start(bus.clone(), EndpointRules::default(), &Handle::current());
     assert!(listener.alive().is_empty());
     let mut alive = listener.watch();
     let first = Announcer::start(bus.clone(), identity("a", 10_000), &Handle::current());
     until(&mut alive, &["a"]).await;
     bus.publish(WORKERS_ALIVE, vec![0xff; 9].into());
+    // In the name of another: `a` says goodbye for no one but itself.
+    let goodbye = Heartbeat { sequence: 9, leaving: true, ..listener.alive()[0].clone() };
+    bus.publish_as(WORKERS_ALIVE, "b", WorkerAlive(goodbye.clone()).encode());
+    bus.publish(WORKERS_ALIVE, WorkerAlive(goodbye).encode());
     let second = Announcer::start(bus.clone(), identity("b", 10_000), &Handle::current());
     until(&mut alive, &["a", "b"]).await;
     assert_eq!(listener.alive()[1].endpoint, "http://b:9601");
@@ -49,7 +55,7 @@ async fn workers_come_and_leave() {
 fn a_worker_that_dies_is_given_up_while_another_is_heard() {
     let (here, there) = (Runtime::new().unwrap(), Runtime::new().unwrap());
     let bus = Bus::default();
-    let listener = Listener::start(bus.clone(), here.handle());
+    let listener = Listener::start(bus.clone(), EndpointRules::default(), here.handle());
     let mut alive = listener.watch();
     let _stays = Announcer::start(bus.clone(), identity("a", 20), here.handle());
     let dies = Announcer::start(bus, identity("b", 20), there.handle());

@@ -19,12 +19,14 @@ use std::{
 use support::{Chain, Made, Random, state_root};
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_policy::{LivePolicies, Policies};
-use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget};
+use tandem_primitives::{
+    B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, WalkTarget,
+};
 use tandem_proto::{
     multiproof::{Error, Foresight, Prefetch, ProofApi, ShardRoots},
     storage::{
-        self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState, StateValues,
-        StorageApi, TransactionPlace, TrieNodes,
+        self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, KeptBlock, PendingBlock,
+        ReadState, StateValues, StorageApi, TransactionPlace, TrieNodes,
     },
 };
 
@@ -77,9 +79,25 @@ impl StorageApi for Moody {
         self.inner.checkpoint()
     }
 
-    fn pending(&self) -> storage::Result<Vec<Block>> {
+    fn pending(&self) -> storage::Result<Vec<PendingBlock>> {
         self.pause();
         self.inner.pending()
+    }
+
+    fn state_diffs(&self, blocks: &[B256]) -> storage::Result<Vec<Option<Arc<StateDiff>>>> {
+        self.inner.state_diffs(blocks)
+    }
+
+    fn prove(&self, epoch: Epoch, block: B256) -> storage::Result<()> {
+        self.inner.prove(epoch, block)
+    }
+
+    fn keep(&self, epoch: Epoch, block: KeptBlock) -> storage::Result<()> {
+        self.inner.keep(epoch, block)
+    }
+
+    fn kept(&self, block: B256) -> storage::Result<Option<KeptBlock>> {
+        self.inner.kept(block)
     }
 
     fn trie_diff(&self, block: B256) -> storage::Result<Option<Arc<TrieDiff>>> {
@@ -117,7 +135,7 @@ impl StorageApi for Moody {
         self.inner.discard(epoch, block)
     }
 
-    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> storage::Result<()> {
+    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> storage::Result<BlockNumber> {
         self.inner.canonicalize(epoch, forkchoice)
     }
 

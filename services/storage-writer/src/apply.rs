@@ -12,7 +12,7 @@ use tandem_store::{
 use tandem_trie::{ShardTrie, apply_block, combine};
 
 /// Whether an update clears the account's storage: an account that is gone has none.
-fn wipes(update: &AccountUpdate) -> bool {
+pub fn wipes(update: &AccountUpdate) -> bool {
     update.wiped || update.account.is_none()
 }
 

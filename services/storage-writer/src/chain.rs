@@ -1,10 +1,21 @@
 //! The blocks beyond the base, in memory: a tree by hash, and the canonical path through it. Pure.
+//!
+//! **Which blocks stay.** A branch that leaves the canonical chain above the finalized block may
+//! become canonical again, however old it is, so nothing is ever cut off below a block that stays.
+//! A branch goes as a whole: once finality excludes it, or, where branches take more bytes of the
+//! database than they may, the one whose tip was committed first. The branch of the head and the
+//! branch that is being extended are never among those.
+//!
+//! **What is in memory.** Records (state diffs) and trie diffs of the canonical path stay until they
+//! enter the base. Those of other branches stay while there is room: trie diffs go first, because
+//! they can be computed, then records, which are read from the database again.
 
+use crate::codec::PendingRecord;
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
 };
-use tandem_primitives::{B256, BlockId, BlockNumber, Shard, StateDiff, TrieDiff};
+use tandem_primitives::{B256, BlockId, BlockNumber, Shard, TrieDiff};
 use tandem_proto::storage::Forkchoice;
 
 /// Trie diffs kept for blocks whose commit is still on its way.
@@ -38,6 +49,11 @@ impl TrieParts {
         (self.shards == ALL_SHARDS).then_some(&self.parts)
     }
 
+    /// Bytes that the parts take in memory.
+    fn byte_len(&self) -> u64 {
+        self.parts.iter().map(|part| part.byte_len() as u64).sum()
+    }
+
     /// Everything in one diff when the parts cover every shard.
     pub fn merge(&mut self) -> Option<Arc<TrieDiff>> {
         if self.complete()?.len() != 1 {
@@ -54,21 +70,54 @@ pub fn shard_bits(shards: &[Shard]) -> u16 {
     shards.iter().fold(0, |bits, shard| bits | 1 << shard.nibble())
 }
 
-/// A pending block without header, body and receipts.
+/// A pending block as far as it is in memory.
 #[derive(Clone, Debug)]
 pub struct Pending {
     /// Number and hash.
     pub id: BlockId,
     /// Hash of the parent.
     pub parent: B256,
-    /// Hashes of the transactions in block order.
-    pub transaction_hashes: Arc<[B256]>,
-    /// What the block did to the state.
-    pub diff: Arc<StateDiff>,
+    /// Bytes that it takes in the database, all its records together.
+    pub disk_bytes: u64,
+    /// State diff and transaction hashes, `None` when they are in the database alone.
+    pub record: Option<Arc<PendingRecord>>,
     /// What it did to the tries, as far as known.
     pub trie: TrieParts,
-    /// Whether it was checked that its diff leads to the root in its header, or nobody has to any more.
+    /// Whether it was checked that its diff leads to the root in its header, or that need not be
+    /// checked any more.
     pub proven: bool,
+}
+
+impl Pending {
+    /// A block whose tries are not known.
+    pub fn new(record: Arc<PendingRecord>, disk_bytes: u64, proven: bool) -> Self {
+        Self {
+            id: record.id,
+            parent: record.parent,
+            disk_bytes,
+            record: Some(record),
+            trie: TrieParts::default(),
+            proven,
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let record = self.record.as_ref();
+        record.map_or(0, |record| record.memory_bytes()) + self.trie.byte_len()
+    }
+}
+
+/// Limits of what is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Blocks that the base stays behind the head at least.
+    pub persist_depth: u64,
+    /// Blocks that the base stays behind the head at most while they are not final.
+    pub unfinalized_blocks_max: u64,
+    /// Bytes of records and trie diffs in memory.
+    pub memory_bytes_max: u64,
+    /// Bytes in the database of blocks that are not canonical.
+    pub side_bytes_max: u64,
 }
 
 /// Where a block stands relative to the base.
@@ -80,26 +129,42 @@ pub enum Ancestor {
     Other(B256),
 }
 
+/// A pending block, and how many blocks were added before it.
+#[derive(Debug)]
+struct Entry {
+    block: Pending,
+    order: u64,
+}
+
 /// The tree of pending blocks over the base.
 #[derive(Debug)]
 pub struct Chain {
     base: BlockId,
     forkchoice: Forkchoice,
-    pending: HashMap<B256, Pending>,
+    pending: HashMap<B256, Entry>,
     /// Hashes of the canonical blocks above the base, ending with the head.
     path: VecDeque<B256>,
+    /// Height up to which the base moves.
+    goal: BlockNumber,
     early: VecDeque<(B256, u16, Arc<TrieDiff>)>,
+    added: u64,
+    memory_bytes: u64,
+    disk_bytes: u64,
 }
 
 impl Chain {
-    /// A tree without pending blocks.
+    /// A tree without pending blocks, whose base stays where it is.
     pub fn new(base: BlockId, forkchoice: Forkchoice) -> Self {
         Self {
             base,
             forkchoice,
             pending: HashMap::new(),
             path: VecDeque::new(),
+            goal: base.number,
             early: VecDeque::new(),
+            added: 0,
+            memory_bytes: 0,
+            disk_bytes: 0,
         }
     }
 
@@ -118,20 +183,26 @@ impl Chain {
         self.pending.len()
     }
 
+    /// Bytes that pending blocks take in the database, and in memory.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.disk_bytes, self.memory_bytes)
+    }
+
     /// The pending block with this hash.
     pub fn get(&self, hash: &B256) -> Option<&Pending> {
-        self.pending.get(hash)
+        self.pending.get(hash).map(|entry| &entry.block)
     }
 
     /// All pending blocks, parents before children.
     pub fn ordered(&self) -> Vec<Pending> {
-        let mut blocks: Vec<_> = self.pending.values().cloned().collect();
+        let mut blocks: Vec<_> = self.pending.values().map(|entry| entry.block.clone()).collect();
         blocks.sort_unstable_by_key(|block| (block.id.number, block.id.hash));
         blocks
     }
 
-    /// Those, in the same order, of which nobody knows whether they are valid. One that builds on such a
-    /// block is such a block; whoever made a block the head knew that it is valid.
+    /// The blocks, parents before children, whose roots were not checked. A block that builds on such
+    /// a block is one too; a canonical block is none, because a block becomes canonical when it is
+    /// valid.
     pub fn unproven(&self) -> Vec<Pending> {
         let mut blocks = self.ordered();
         let mut suspects = HashSet::new();
@@ -146,11 +217,10 @@ impl Chain {
         blocks
     }
 
-    /// A block is known to be valid.
-    pub fn set_proven(&mut self, hash: &B256) {
-        if let Some(block) = self.pending.get_mut(hash) {
-            block.proven = true;
-        }
+    /// Notes that a block is valid. Returns whether that is news.
+    pub fn set_proven(&mut self, hash: &B256) -> bool {
+        let entry = self.pending.get_mut(hash);
+        entry.is_some_and(|entry| !std::mem::replace(&mut entry.block.proven, true))
     }
 
     /// Adds a block, with the trie diffs that came before it.
@@ -162,19 +232,36 @@ impl Chain {
             }
             *early != hash
         });
-        self.pending.entry(hash).or_insert(block);
+        if self.pending.contains_key(&hash) {
+            return;
+        }
+        self.memory_bytes += block.memory_bytes();
+        self.disk_bytes += block.disk_bytes;
+        self.added += 1;
+        self.pending.insert(hash, Entry { block, order: self.added });
     }
 
     /// Forgets a block.
     pub fn remove(&mut self, hash: &B256) -> Option<Pending> {
-        self.pending.remove(hash)
+        let Entry { block, .. } = self.pending.remove(hash)?;
+        self.memory_bytes -= block.memory_bytes();
+        self.disk_bytes -= block.disk_bytes;
+        Some(block)
+    }
+
+    /// Changes a block that is pending, and counts its bytes anew.
+    fn change<T>(&mut self, hash: &B256, change: impl FnOnce(&mut Pending) -> T) -> Option<T> {
+        let Entry { block, .. } = self.pending.get_mut(hash)?;
+        self.memory_bytes -= block.memory_bytes();
+        let result = change(block);
+        self.memory_bytes += block.memory_bytes();
+        Some(result)
     }
 
     /// Takes in a part of a block's trie diff. For a block that is not known it waits a while: the
     /// commit may come by another way. The oldest of those give way to newer ones.
     pub fn add_trie(&mut self, hash: B256, shards: u16, diff: Arc<TrieDiff>) {
-        if let Some(block) = self.pending.get_mut(&hash) {
-            block.trie.add(shards, diff);
+        if self.change(&hash, |block| block.trie.add(shards, diff.clone())).is_some() {
             return;
         }
         if self.early.len() == EARLY_MAX {
@@ -185,14 +272,12 @@ impl Chain {
 
     /// Replaces all that is known of a block's trie diff.
     pub fn set_trie(&mut self, hash: &B256, trie: TrieParts) {
-        if let Some(block) = self.pending.get_mut(hash) {
-            block.trie = trie;
-        }
+        self.change(hash, |block| block.trie = trie);
     }
 
     /// The whole trie diff of a block when all its parts are there.
     pub fn merged_trie(&mut self, hash: &B256) -> Option<Arc<TrieDiff>> {
-        self.pending.get_mut(hash)?.trie.merge()
+        self.change(hash, |block| block.trie.merge())?
     }
 
     /// Whether this block is on the way from the base to the head.
@@ -207,7 +292,7 @@ impl Chain {
     }
 
     /// Hashes of the canonical blocks above the base, lowest first.
-    pub fn path(&self) -> impl Iterator<Item = &B256> {
+    pub fn path(&self) -> impl DoubleEndedIterator<Item = &B256> {
         self.path.iter()
     }
 
@@ -216,12 +301,18 @@ impl Chain {
         let mut branch = Vec::new();
         let mut at = hash;
         while at != *base {
-            let Some(block) = self.pending.get(&at) else { return (Ancestor::Other(at), branch) };
+            let Some(block) = self.get(&at) else { return (Ancestor::Other(at), branch) };
             branch.push(at);
             at = block.parent;
         }
         branch.reverse();
         (Ancestor::Base, branch)
+    }
+
+    /// The canonical blocks above the base that are none of another path from the base.
+    pub fn left_by(&self, path: &[B256]) -> Vec<B256> {
+        let shared = self.path.iter().zip(path).take_while(|(old, new)| old == new).count();
+        self.path.range(shared..).copied().collect()
     }
 
     /// Makes a forkchoice the current one. `path` leads from the base to its head.
@@ -230,131 +321,147 @@ impl Chain {
         self.path = path.into();
     }
 
-    /// Canonical blocks that are deeper below the head than `depth`, so due to enter the base.
-    pub fn backlog(&self, depth: u64) -> u64 {
-        (self.path.len() as u64).saturating_sub(depth)
+    /// Decides how far the base moves until the next forkchoice: up to the finalized block, so that
+    /// each branch that may still win stands above it, and further where that would leave too many
+    /// blocks or bytes above the base. It never comes closer to the head than `persist_depth`.
+    pub fn set_goal(&mut self, limits: &Limits) {
+        let head = self.forkchoice.head.number;
+        let finalized = self.forkchoice.finalized.map_or(0, |block| block.number);
+        let mut least = head.saturating_sub(limits.unfinalized_blocks_max);
+        let mut bytes = 0;
+        for block in self.path.iter().rev().filter_map(|hash| self.get(hash)) {
+            let held = block.memory_bytes();
+            bytes += if held == 0 { block.disk_bytes } else { held };
+            if bytes > limits.memory_bytes_max {
+                least = least.max(block.id.number);
+                break;
+            }
+        }
+        let most = head.saturating_sub(limits.persist_depth);
+        self.goal = most.min(finalized.max(least)).max(self.base.number);
     }
 
-    /// The canonical block that enters the base next.
+    /// Stops the base where it is until the next forkchoice.
+    pub fn stay(&mut self) {
+        self.goal = self.base.number;
+    }
+
+    /// The height up to which the base moves.
+    pub fn goal(&self) -> BlockNumber {
+        self.goal
+    }
+
+    /// Blocks that are due to enter the base.
+    pub fn backlog(&self) -> u64 {
+        self.goal.saturating_sub(self.base.number)
+    }
+
+    /// The canonical block that enters the base next, if one is due.
     pub fn next(&self) -> Option<&Pending> {
-        self.pending.get(self.path.front()?)
+        let next = self.get(self.path.front()?)?;
+        (next.id.number <= self.goal).then_some(next)
     }
 
     /// The first canonical block above the base has entered it.
     pub fn advance(&mut self) {
-        let Some(block) = self.path.pop_front().and_then(|hash| self.pending.remove(&hash)) else {
+        let Some(block) = self.path.pop_front().and_then(|hash| self.remove(&hash)) else {
             return;
         };
         self.base = block.id;
     }
 
-    /// The base stepped back from `block`, which is pending again.
-    pub fn step_back(&mut self, parent: BlockId, block: Pending) {
-        self.path.push_front(block.id.hash);
-        self.base = parent;
-        self.insert(block);
+    /// The base stepped back from these blocks, highest first, which are pending again. Those that
+    /// memory has no room for stay in the database alone.
+    pub fn step_back(&mut self, base: BlockId, blocks: Vec<Pending>, limits: &Limits) {
+        for mut block in blocks {
+            self.path.push_front(block.id.hash);
+            if self.memory_bytes > limits.memory_bytes_max {
+                block.record = None;
+            }
+            self.insert(block);
+        }
+        self.base = base;
+        self.stay();
     }
 
-    /// Pending blocks below a height that are on side chains.
-    pub fn side_chains_below(&self, number: BlockNumber) -> Vec<B256> {
-        let old = self.pending.values().filter(|block| block.id.number < number);
-        old.filter(|block| !self.is_canonical(&block.id)).map(|block| block.id.hash).collect()
+    /// Side blocks that cannot become canonical any more, with all that builds on them: those that
+    /// the finalized block excludes, and those that leave the base's chain below `oldest`, the lowest
+    /// height that the base can step back to.
+    pub fn excluded(&self, oldest: BlockNumber) -> Vec<B256> {
+        let finalized = self.forkchoice.finalized.map_or(0, |block| block.number);
+        let starts = |block: &Pending| {
+            block.id.number <= finalized
+                || (block.id.number <= oldest && !self.pending.contains_key(&block.parent))
+        };
+        let side = |block: &Pending| !self.is_canonical(&block.id);
+        if !self.pending.values().any(|entry| starts(&entry.block) && side(&entry.block)) {
+            return Vec::new();
+        }
+        let mut excluded = HashSet::new();
+        for block in self.ordered().iter().filter(|block| side(block)) {
+            if starts(block) || excluded.contains(&block.parent) {
+                excluded.insert(block.id.hash);
+            }
+        }
+        excluded.into_iter().collect()
+    }
+
+    /// The branch that gives way to a child of `parent` when side branches take more than they may:
+    /// the one whose tip was added first, from its tip down to where another block builds on it.
+    /// `None` when there is room, or no branch can go.
+    pub fn crowded_out(&self, parent: &B256, limits: &Limits) -> Option<Vec<B256>> {
+        let canonical =
+            |hash: &B256| self.get(hash).is_none_or(|block| self.is_canonical(&block.id));
+        let path_bytes: u64 =
+            self.path.iter().filter_map(|hash| self.get(hash)).map(|block| block.disk_bytes).sum();
+        if self.disk_bytes.saturating_sub(path_bytes) <= limits.side_bytes_max {
+            return None;
+        }
+        let mut children: HashMap<B256, usize> = HashMap::new();
+        for entry in self.pending.values() {
+            *children.entry(entry.block.parent).or_default() += 1;
+        }
+        let mut extended = HashSet::new();
+        let mut at = *parent;
+        while let Some(block) = self.get(&at).filter(|block| !self.is_canonical(&block.id)) {
+            extended.insert(at);
+            at = block.parent;
+        }
+        let tips = self.pending.iter().filter(|(hash, _)| {
+            !children.contains_key(*hash) && !extended.contains(*hash) && !canonical(hash)
+        });
+        let (tip, _) = tips.min_by_key(|(_, entry)| entry.order)?;
+        let mut branch = vec![*tip];
+        let mut at = self.get(tip)?.parent;
+        while !canonical(&at) && !extended.contains(&at) && children.get(&at) == Some(&1) {
+            branch.push(at);
+            at = self.get(&at)?.parent;
+        }
+        Some(branch)
+    }
+
+    /// Lets go of what side blocks have in memory until the rest fits: trie diffs of the oldest
+    /// first, then records.
+    pub fn shrink(&mut self, limits: &Limits) {
+        if self.memory_bytes <= limits.memory_bytes_max {
+            return;
+        }
+        let side = self.pending.values().filter(|entry| !self.is_canonical(&entry.block.id));
+        let mut side: Vec<_> = side.map(|entry| (entry.order, entry.block.id.hash)).collect();
+        side.sort_unstable();
+        let drop_trie: fn(&mut Pending) = |block| block.trie = TrieParts::default();
+        let drop_record: fn(&mut Pending) = |block| block.record = None;
+        for drop in [drop_trie, drop_record] {
+            for (_, hash) in &side {
+                if self.memory_bytes <= limits.memory_bytes_max {
+                    return;
+                }
+                self.change(hash, drop);
+            }
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tandem_primitives::NodeChange;
-
-    fn id(number: u64, branch: u8) -> BlockId {
-        BlockId::new(number, B256::left_padding_from(&[branch, number as u8]))
-    }
-
-    fn block(id: BlockId, parent: BlockId) -> Pending {
-        Pending {
-            id,
-            parent: parent.hash,
-            transaction_hashes: Arc::new([]),
-            diff: Arc::default(),
-            trie: TrieParts::default(),
-            proven: false,
-        }
-    }
-
-    /// Base 10, canonical 11..=14, and a side chain 12..=13 from 11.
-    fn chain() -> Chain {
-        let mut chain = Chain::new(id(10, 0), Forkchoice::default());
-        for number in 11..=14 {
-            chain.insert(block(id(number, 0), id(number - 1, 0)));
-        }
-        chain.insert(block(id(12, 1), id(11, 0)));
-        chain.insert(block(id(13, 1), id(12, 1)));
-        let (_, path) = chain.ancestor(id(14, 0).hash, &id(10, 0).hash);
-        chain.set_forkchoice(Forkchoice { head: id(14, 0), ..Forkchoice::default() }, path);
-        chain
-    }
-
-    #[test]
-    fn the_canonical_path_answers_by_number() {
-        let mut chain = chain();
-        assert_eq!(chain.canonical_hash(10), None);
-        assert_eq!(chain.canonical_hash(11), Some(id(11, 0).hash));
-        assert_eq!(chain.canonical_hash(14), Some(id(14, 0).hash));
-        assert_eq!(chain.canonical_hash(15), None);
-        assert_eq!(chain.backlog(2), 2);
-        chain.advance();
-        assert_eq!(chain.base(), id(11, 0));
-        assert_eq!(chain.canonical_hash(11), None);
-        assert_eq!(chain.canonical_hash(12), Some(id(12, 0).hash));
-        chain.step_back(id(10, 0), block(id(11, 0), id(10, 0)));
-        assert_eq!(chain.canonical_hash(11), Some(id(11, 0).hash));
-        assert_eq!(chain.backlog(2), 2);
-    }
-
-    #[test]
-    fn what_builds_on_a_block_that_nobody_proved_is_not_proven_either() {
-        let mut chain = chain();
-        let unproven =
-            |chain: &Chain| chain.unproven().iter().map(|block| block.id).collect::<Vec<_>>();
-        assert_eq!(unproven(&chain), [id(12, 1), id(13, 1)], "those that never were canonical");
-        chain.set_proven(&id(13, 1).hash);
-        assert_eq!(unproven(&chain), [id(12, 1), id(13, 1)]);
-        chain.set_proven(&id(12, 1).hash);
-        assert_eq!(unproven(&chain), []);
-        chain.insert(block(id(14, 1), id(13, 1)));
-        assert_eq!(unproven(&chain), [id(14, 1)], "not those before it again");
-    }
-
-    #[test]
-    fn a_branch_that_leaves_below_the_base_says_where() {
-        let mut chain = chain();
-        let base = id(10, 0).hash;
-        assert_eq!(chain.ancestor(base, &base), (Ancestor::Base, vec![]));
-        let side = [id(11, 0), id(12, 1), id(13, 1)].map(|id| id.hash).to_vec();
-        assert_eq!(chain.ancestor(id(13, 1).hash, &base), (Ancestor::Base, side));
-        chain.insert(block(id(9, 2), id(8, 0)));
-        let (ancestor, _) = chain.ancestor(id(9, 2).hash, &base);
-        assert_eq!(ancestor, Ancestor::Other(id(8, 0).hash));
-        assert_eq!(chain.side_chains_below(13).len(), 2);
-    }
-
-    #[test]
-    fn parts_of_a_trie_diff_make_a_whole_in_any_order_also_before_their_block() {
-        let part = |nibble: u8| {
-            let mut diff = TrieDiff::default();
-            diff.push(NodeChange { owner: None, path: &[nibble], rlp: Some(&[nibble]) });
-            Arc::new(diff)
-        };
-        let mut chain = chain();
-        let late = block(id(15, 0), id(14, 0));
-        let hash = late.id.hash;
-        chain.add_trie(hash, 0xff00, part(8));
-        assert_eq!(chain.merged_trie(&hash), None);
-        chain.insert(late);
-        chain.add_trie(hash, 0xff00, part(8));
-        assert_eq!(chain.merged_trie(&hash), None);
-        chain.add_trie(hash, 0x00ff, part(0));
-        assert_eq!(chain.merged_trie(&hash).unwrap().len(), 2);
-    }
-}
+#[path = "chain_tests.rs"]
+mod tests;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tandem_primitives::{
     Account, AccountUpdate, B256, BlockId, Bytes, SlotUpdate, StateDiff, U256,
 };
-use tandem_proto::storage::Forkchoice;
+use tandem_proto::storage::{Forkchoice, KeptBlock};
 
 const VERSION: u8 = 1;
 const EXISTS: u8 = 1;
@@ -26,6 +26,11 @@ pub struct PendingRecord {
 }
 
 impl PendingRecord {
+    /// Bytes that it takes in memory.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.diff.bytes() + self.transaction_hashes.len() * 32) as u64
+    }
+
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + self.diff.len() * 72);
@@ -72,6 +77,38 @@ impl PendingRecord {
         let diff = Arc::new(StateDiff { accounts, codes });
         reader.0.is_empty().then_some(Self { id, parent, transaction_hashes, diff })
     }
+}
+
+/// Bytes of a block that waits for its execution: a list of its parent, its header and its body.
+pub fn encode_kept(block: &KeptBlock) -> Vec<u8> {
+    let mut out = Vec::with_capacity(96 + block.header.len() + block.body.len());
+    out.push(VERSION);
+    put_block(&mut out, &block.id);
+    out.extend_from_slice(block.parent.as_slice());
+    for bytes in [&block.header, &block.body] {
+        put_len(&mut out, bytes.len());
+        out.extend_from_slice(bytes);
+    }
+    out
+}
+
+/// Reads what `encode_kept` wrote.
+///
+/// # Errors
+/// [`Error::Damaged`].
+pub fn decode_kept(bytes: &Bytes) -> Result<KeptBlock, Error> {
+    let read = || {
+        let mut reader = Reader(bytes);
+        reader.version()?;
+        let (id, parent) = (reader.block()?, reader.hash()?);
+        let mut part = || {
+            let len = reader.count(1)?;
+            Some(bytes.slice_ref(reader.take(len)?))
+        };
+        let (header, body) = (part()?, part()?);
+        reader.0.is_empty().then_some(KeptBlock { id, parent, header, body })
+    };
+    read().ok_or_else(|| Error::Damaged("malformed kept block".to_owned()))
 }
 
 /// What undoes one block of the base.

@@ -1,3 +1,4 @@
+use crate::chain::Limits;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -8,19 +9,30 @@ pub struct Config {
     /// The data directory; the database is in `db` below it.
     #[serde(skip)]
     pub datadir: PathBuf,
-    /// Blocks below head from which on the base follows. Reorgs up to this depth cost nothing.
+    /// Blocks that the base stays behind the head at least. Reorgs up to this depth cost nothing.
     pub persist_depth: u64,
-    /// Blocks that the base may lag behind `head - persist_depth` before a forkchoice waits.
+    /// Blocks that the base stays behind the head at most while they are not final. The base follows
+    /// the finalized block, so that every branch that may still win stands above it.
+    pub unfinalized_blocks_max: u64,
+    /// Blocks that the base may lag behind where it should be before a forkchoice waits.
     pub backlog_blocks_max: u64,
     /// Blocks that the base can step back, counted from where it stands.
     pub reverse_diff_blocks: u64,
-    /// Blocks of side chains that are kept below the base.
-    pub side_chain_blocks: u64,
-    /// Pending blocks that are held; a commit beyond them is refused.
-    pub pending_blocks_max: usize,
-    /// Whether a commit waits for the disk. Without it a block answered VALID survives the death
-    /// of the process, not a power cut.
+    /// Bytes of state diffs and trie diffs of pending blocks in memory. Beyond them those of side
+    /// branches are read or computed when they are needed, and the base follows the head more closely.
+    pub pending_memory_bytes_max: u64,
+    /// Bytes of side branches in the database. Beyond them the branch whose tip is oldest is dropped.
+    pub side_branch_bytes_max: u64,
+    /// Bytes of blocks in the database that wait for their execution. Beyond them the oldest is
+    /// dropped.
+    pub kept_bytes_max: u64,
+    /// Whether commits and forkchoices wait for the disk. Without it a block answered VALID survives
+    /// the death of the process, not a power cut.
     pub sync: bool,
+    /// Whether to start although acknowledged blocks are gone. Given on the command line alone, as
+    /// it is for one start.
+    #[serde(skip)]
+    pub accept_lost_blocks: bool,
     /// How the database is tuned.
     pub store: tandem_store::Options,
 }
@@ -31,12 +43,27 @@ impl Config {
         Self {
             datadir: datadir.into(),
             persist_depth: 16,
+            unfinalized_blocks_max: 128,
             backlog_blocks_max: 64,
             reverse_diff_blocks: 10_000,
-            side_chain_blocks: 256,
-            pending_blocks_max: 4096,
-            sync: false,
+            pending_memory_bytes_max: 512 << 20,
+            side_branch_bytes_max: 4 << 30,
+            kept_bytes_max: 1 << 30,
+            sync: true,
+            accept_lost_blocks: false,
             store: tandem_store::Options::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The limits of what is pending.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            persist_depth: self.persist_depth,
+            unfinalized_blocks_max: self.unfinalized_blocks_max,
+            memory_bytes_max: self.pending_memory_bytes_max,
+            side_bytes_max: self.side_branch_bytes_max,
         }
     }
 }

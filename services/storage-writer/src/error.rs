@@ -1,4 +1,4 @@
-use crate::config::DATABASE_FOLDER;
+use crate::{Loss, config::DATABASE_FOLDER};
 use std::path::{Path, PathBuf};
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::storage;
@@ -31,6 +31,19 @@ pub enum Error {
         /// The root in the header.
         want: B256,
     },
+    /// Acknowledged blocks are gone that must be there.
+    #[error(
+        "the database in {path} has lost blocks: {loss}. Restore a backup of the folder, or start \
+         once with --accept-lost-blocks and let the consensus client send the blocks from {first} on \
+         again",
+        path = path.display(), first = loss.head.number + 1
+    )]
+    LostBlocks {
+        /// Where.
+        path: PathBuf,
+        /// What is lost.
+        loss: Box<Loss>,
+    },
     /// The genesis file is no genesis.
     #[error("genesis: {0}")]
     Genesis(String),
@@ -62,6 +75,16 @@ impl Error {
     pub fn is_in_use(&self) -> bool {
         let whole = |path: &Path| path.ends_with(DATABASE_FOLDER);
         matches!(self, Self::Store(tandem_store::Error::Locked(path)) if whole(path))
+    }
+
+    /// Whether it says that what is stored is wrong, rather than that it could not be looked at.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Trie(_) | Self::Absent { .. } | Self::Damaged(_) | Self::StateRoot { .. } => true,
+            Self::Store(error) => error.is_damage(),
+            Self::LostBlocks { .. } => true,
+            Self::Genesis(_) | Self::OtherGenesis { .. } | Self::Io { .. } => false,
+        }
     }
 
     pub(crate) fn absent(what: impl Into<String>) -> Self {

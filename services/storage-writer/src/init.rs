@@ -6,6 +6,7 @@
 
 use crate::{
     Config, Deps, Error, StorageWriter,
+    acknowledged::Acknowledged,
     config::database_path,
     genesis::{self, Entry, GenesisFile},
     meta,
@@ -102,6 +103,11 @@ pub fn init(
         |progress: &mut _, sink: &mut EntrySink<'_>| read_file(genesis_path, progress, sink),
         &mut progress,
     );
+    let built = built.and_then(|initialized| {
+        store.flush()?;
+        Acknowledged::begin(&store, initialized.genesis)?;
+        Ok(initialized)
+    });
     drop(store);
     let initialized = match built {
         Ok(initialized) => initialized,

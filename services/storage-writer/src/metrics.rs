@@ -9,7 +9,7 @@ pub const COMMIT_SECONDS: &str = "tandem_storage_writer_commit_seconds";
 pub const CANONICALIZE_SECONDS: &str = "tandem_storage_writer_canonicalize_seconds";
 /// Histogram: moving one block into the base.
 pub const PERSIST_SECONDS: &str = "tandem_storage_writer_persist_seconds";
-/// Histogram: stepping the base back by one block.
+/// Histogram: stepping the base back by one batch of blocks.
 pub const REWIND_SECONDS: &str = "tandem_storage_writer_rewind_seconds";
 /// Histogram: one batched read of the flat state.
 pub const READ_STATE_SECONDS: &str = "tandem_storage_writer_read_state_seconds";
@@ -17,12 +17,28 @@ pub const READ_STATE_SECONDS: &str = "tandem_storage_writer_read_state_seconds";
 pub const WALK_TRIE_SECONDS: &str = "tandem_storage_writer_walk_trie_seconds";
 /// Gauge: number of the block whose state the base holds.
 pub const BASE_BLOCK: &str = "tandem_storage_writer_base_block";
-/// Gauge: blocks pending, side chains included.
+/// Gauge: blocks that are due to enter the base.
+pub const BACKLOG_BLOCKS: &str = "tandem_storage_writer_backlog_blocks";
+/// Gauge: blocks pending, side branches included.
 pub const PENDING_BLOCKS: &str = "tandem_storage_writer_pending_blocks";
+/// Gauge: bytes of pending blocks, by place: in the database, and of those in memory.
+pub const PENDING_BYTES: &str = "tandem_storage_writer_pending_bytes";
+/// Counter: side branches dropped because all of them together took too many bytes.
+pub const BRANCHES_DROPPED: &str = "tandem_storage_writer_side_branches_dropped_total";
 /// Counter: trie diffs that had to be computed here.
 pub const TRIE_DIFFS_RECOMPUTED: &str = "tandem_storage_writer_trie_diffs_recomputed_total";
 /// Counter: trie diffs that were handed over and did not fit their block.
 pub const TRIE_DIFFS_REFUSED: &str = "tandem_storage_writer_trie_diffs_refused_total";
+/// Histogram: checking the nodes of one block's trie diff before they enter the base.
+pub const TRIE_DIFF_CHECK_SECONDS: &str = "tandem_storage_writer_trie_diff_check_seconds";
+/// Counter: damaged parts of the base's tries that were rebuilt from the flat state.
+pub const TRIES_REBUILT: &str = "tandem_storage_writer_tries_rebuilt_total";
+/// Gauge: acknowledged writes that the database had lost when it was opened.
+pub const LOST_WRITES: &str = "tandem_storage_writer_lost_writes";
+/// Gauge: heights whose blocks the database had lost when it was opened.
+pub const LOST_BLOCKS: &str = "tandem_storage_writer_lost_blocks";
+/// Gauge: whether there was no record of what was acknowledged when the database was opened.
+pub const MARK_MISSING: &str = "tandem_storage_writer_acknowledged_record_missing";
 
 /// Gauge: bytes of the database's files, by table.
 pub const FILE_BYTES: &str = "tandem_storage_writer_database_file_bytes";
@@ -41,11 +57,17 @@ pub const JOBS: &str = "tandem_storage_writer_database_jobs";
 pub const WRITTEN_BYTES: &str = "tandem_storage_writer_database_written_bytes_total";
 /// Counter: how long writers were held up by the database.
 pub const STALLED_MILLISECONDS: &str = "tandem_storage_writer_database_stalled_milliseconds_total";
+/// Counter: writes that failed, as those to a full disk do.
+pub const WRITE_FAILURES: &str = "tandem_storage_writer_database_write_failures_total";
 /// Counter: flushes and compactions that failed.
 pub const BACKGROUND_ERRORS: &str = "tandem_storage_writer_database_background_errors_total";
 
 /// Gauge: calls of other processes that run or wait for their turn, by lane.
 pub const CALLS: &str = "tandem_storage_writer_calls";
+/// Gauge: answers in parts that are not over.
+pub const STREAMS: &str = "tandem_storage_writer_streams";
+/// Counter: answers in parts that ended because the client took nothing.
+pub const STREAMS_UNREAD: &str = "tandem_storage_writer_streams_unread_total";
 /// Counter: connections that a client made.
 pub const CLIENT_CONNECTIONS: &str = "tandem_storage_writer_client_connections_total";
 /// Counter: connections that a client lost.
@@ -60,6 +82,9 @@ pub const CLIENT_DIFFS_DROPPED: &str = "tandem_storage_writer_client_trie_diffs_
 /// The metrics of a server.
 pub fn describe_server() {
     describe_gauge!(CALLS, Unit::Count, "calls of other processes that run or wait, by lane");
+    describe_gauge!(STREAMS, Unit::Count, "answers in parts that are not over");
+    let text = "answers in parts that ended because the client took nothing of them";
+    describe_counter!(STREAMS_UNREAD, Unit::Count, text);
 }
 
 /// The metrics of a client.
@@ -77,17 +102,28 @@ pub fn describe() {
         (COMMIT_SECONDS, "commit of a pending block"),
         (CANONICALIZE_SECONDS, "forkchoice made durable"),
         (PERSIST_SECONDS, "one block moved into the base"),
-        (REWIND_SECONDS, "base stepped back by one block"),
+        (REWIND_SECONDS, "base stepped back by one batch of blocks"),
         (READ_STATE_SECONDS, "batched read of flat state"),
         (WALK_TRIE_SECONDS, "batched trie walk"),
+        (TRIE_DIFF_CHECK_SECONDS, "nodes of one block's trie diff checked"),
     ];
     for (name, text) in seconds {
         describe_histogram!(name, Unit::Seconds, text);
     }
     describe_gauge!(BASE_BLOCK, "block whose state the base holds");
-    describe_gauge!(PENDING_BLOCKS, "pending blocks, side chains included");
+    describe_gauge!(BACKLOG_BLOCKS, "blocks that are due to enter the base");
+    describe_gauge!(PENDING_BLOCKS, "pending blocks, side branches included");
+    let text = "pending blocks, by place: in the database, and what of them is in memory";
+    describe_gauge!(PENDING_BYTES, Unit::Bytes, text);
+    let text = "side branches dropped because all of them together took too many bytes";
+    describe_counter!(BRANCHES_DROPPED, text);
     describe_counter!(TRIE_DIFFS_RECOMPUTED, "trie diffs computed by storage-writer itself");
-    describe_counter!(TRIE_DIFFS_REFUSED, "trie diffs handed over with a wrong root");
+    describe_counter!(TRIE_DIFFS_REFUSED, "trie diffs handed over with a wrong root or node");
+    describe_counter!(TRIES_REBUILT, "damaged parts of the tries rebuilt from the flat state");
+    describe_gauge!(LOST_WRITES, "acknowledged writes that were gone at the start");
+    describe_gauge!(LOST_BLOCKS, "heights whose blocks were gone at the start");
+    let text = "whether the record of what was acknowledged was missing at the start";
+    describe_gauge!(MARK_MISSING, text);
     describe_database();
 }
 
@@ -103,6 +139,7 @@ fn describe_database() {
     describe_counter!(WRITTEN_BYTES, bytes, "bytes written, by kind: log, flush, compaction");
     let text = "writers held up because flushes or compactions lagged behind";
     describe_counter!(STALLED_MILLISECONDS, Unit::Milliseconds, text);
+    describe_counter!(WRITE_FAILURES, "writes that failed, as those to a full disk do");
     describe_counter!(BACKGROUND_ERRORS, "flushes and compactions that failed");
 }
 
@@ -123,6 +160,7 @@ pub fn publish(usage: &Usage) {
     counter!(WRITTEN_BYTES, "kind" => "compaction").absolute(usage.compaction_written_bytes);
     counter!(STALLED_MILLISECONDS).absolute(usage.stalled.as_millis() as u64);
     counter!(BACKGROUND_ERRORS).absolute(usage.background_errors);
+    counter!(WRITE_FAILURES).absolute(usage.write_failures);
 }
 
 /// Describes all of them to the recorder, as a catalogue wants it.

@@ -1,35 +1,27 @@
-//! The persist thread: moves canonical blocks into the base, and the base back.
+//! The persist thread: moves canonical blocks into the base, and the base back (`rewind.rs`).
 
 use crate::{
-    Error,
-    apply::{self, Tries},
-    body,
-    chain::{Pending, TrieParts},
-    codec::{PendingRecord, ReverseDiff},
-    meta, metrics,
-    replay::Replay,
-    shared::{Shared, State, delete_pending},
+    Error, apply, block_tries,
+    chain::Pending,
+    codec::ReverseDiff,
+    heal, meta, metrics,
+    shared::{Shared, State, record},
 };
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 use tandem_actor::{Inbox, Received};
-use tandem_primitives::{
-    AccountUpdate, B256, BlockId, BlockNumber, Bytes, EMPTY_CODE_HASH, StateDiff,
-};
+use tandem_primitives::{BlockId, BlockNumber};
 use tandem_proto::storage;
 use tandem_store::{
-    Batch, Durability, View,
-    tables::{Bodies, Canonical, Code, Pending as PendingTable, ReverseDiffs, Transactions},
+    Batch, Durability,
+    tables::{Canonical, Code, Pending as PendingTable, Proven, ReverseDiffs, Transactions},
 };
-use tracing::{error, info, info_span, warn};
+use tracing::{debug, error, info, info_span, warn};
 
 /// Messages that may wait for the persist thread; a sender waits while there are more.
 pub const MAILBOX: usize = 16;
-
-/// Blocks that one set of sparse tries steps back before it starts afresh, which bounds its memory.
-const REPLAY_BLOCKS_MAX: u64 = 128;
 
 /// Old reverse diffs that one block removes: more than it adds, so that a lowered limit is reached.
 const PRUNED_MAX: u64 = 16;
@@ -48,9 +40,9 @@ pub enum Message {
 }
 
 pub struct Persister {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Height of the oldest reverse diff; one above the base when there is none.
-    oldest_reverse: BlockNumber,
+    pub(crate) oldest_reverse: BlockNumber,
 }
 
 /// Tells waiting callers when the thread ends, however it ends.
@@ -117,8 +109,16 @@ impl Persister {
         }
     }
 
-    /// Publishes what the database takes up.
+    /// Publishes what the database takes up, looks whether a full disk has room again, and bounds the
+    /// age of what a power cut leaves of the mark.
     fn look(&self) {
+        if self.shared.store.is_failing() {
+            match self.shared.store.probe() {
+                Ok(()) => info!("the database can be written again"),
+                Err(error) => warn!(%error, "the database cannot be written"),
+            }
+        }
+        self.shared.acknowledged.sync();
         match self.shared.store.usage() {
             Ok(Some(usage)) => metrics::publish(&usage),
             // In memory there is nothing to look at.
@@ -134,14 +134,14 @@ impl Persister {
             if !state.advancing {
                 return;
             }
-            let due = state.chain.backlog(self.shared.config.persist_depth) > 0;
-            let next = state.chain.next().filter(|_| due).cloned();
+            let next = state.chain.next().cloned();
             state.advancing = next.is_some();
             state.in_flight = next.as_ref().map(|block| block.id);
             next
         };
         let Some(block) = block else {
             self.shared.progress.notify_all();
+            self.prune();
             return;
         };
         let id = block.id;
@@ -150,11 +150,8 @@ impl Persister {
         let mut state = self.shared.state.lock();
         state.in_flight = None;
         match persisted {
-            Ok(pruned) => {
+            Ok(()) => {
                 state.chain.advance();
-                for hash in pruned {
-                    state.chain.remove(&hash);
-                }
                 self.shared.gauge(&state);
             }
             Err(error) => {
@@ -173,7 +170,8 @@ impl Persister {
     }
 
     /// The base stands at another block.
-    fn moved(&self, base: BlockId) {
+    pub(crate) fn moved(&self, base: BlockId) {
+        self.shared.acknowledged.base(&self.shared.store, base);
         // Tries that started from the old base are of no use any more.
         if let Some(mut replay) = self.shared.replay.try_lock() {
             *replay = None;
@@ -181,68 +179,61 @@ impl Persister {
         (self.shared.deps.on_persisted)(base);
     }
 
-    /// Moves a child of the base into it: everything in one batch. Returns the side-chain blocks
-    /// that it removed for their age.
-    fn persist(&mut self, block: &Pending) -> Result<Vec<B256>, Error> {
+    /// Moves a child of the base into it: everything in one batch.
+    fn persist(&mut self, block: &Pending) -> Result<(), Error> {
         let store = &self.shared.store;
         // Nobody else writes what is read here, so no snapshot is needed.
         let view = store.view();
         let id = block.id;
-        let tries = self.tries(&view, block)?;
-        let undo = apply::undo(&view, &block.diff.accounts)?;
+        let record = record(&view, block)?;
+        // The base stands still, so that nothing else mends it meanwhile.
+        let mut mended = self.shared.mended.lock();
+        let compute = || block_tries::of_block(&self.shared, &view, block, &record);
+        let tries = heal::with_healing(&self.shared, &mut mended, compute)?;
+        let undo = apply::undo(&view, &record.diff.accounts)?;
         let mut batch = store.batch();
-        apply::write_state(&mut batch, &view, &block.diff.accounts)?;
+        apply::write_state(&mut batch, &view, &record.diff.accounts)?;
         tries.write(&mut batch, &view)?;
-        for (hash, code) in &block.diff.codes {
+        for (hash, code) in &record.diff.codes {
             batch.put::<Code>(*hash, code);
         }
         batch.put::<Canonical>(id.number, id.hash);
-        for (index, hash) in (0u32..).zip(block.transaction_hashes.iter()) {
+        for (index, hash) in (0u32..).zip(record.transaction_hashes.iter()) {
             batch.put::<Transactions>(*hash, (id, index));
         }
         let reverse = ReverseDiff { block: id.hash, updates: undo };
         batch.put::<ReverseDiffs>(id.number, &reverse.encode());
         let oldest_reverse = self.prune_reverse_diffs(&mut batch, id.number);
         batch.delete::<PendingTable>(id.hash);
-        let side_chain_limit = id.number.saturating_sub(self.shared.config.side_chain_blocks);
-        let pruned = self.shared.state.lock().chain.side_chains_below(side_chain_limit);
-        for hash in &pruned {
-            delete_pending(&mut batch, *hash);
-        }
+        batch.delete::<Proven>(id.hash);
         meta::put_base(&mut batch, &id);
         self.write(batch, id)?;
         self.oldest_reverse = oldest_reverse;
-        Ok(pruned)
+        Ok(())
     }
 
-    fn write(&self, batch: Batch<'_>, block: BlockId) -> Result<(), Error> {
+    /// Forgets the blocks that cannot become canonical any more.
+    fn prune(&self) {
+        let mut state = self.shared.state.lock();
+        let oldest = self.oldest_reverse.saturating_sub(1);
+        let pending = state.chain.excluded(oldest);
+        let finalized = state.chain.forkchoice().finalized.map_or(0, |block| block.number);
+        let kept = state.kept.excluded(finalized);
+        if pending.is_empty() && kept.is_empty() {
+            return;
+        }
+        debug!(pending = pending.len(), kept = kept.len(), "side branches dropped");
+        if let Err(error) = self.shared.forget(&mut state, &pending, &kept) {
+            warn!(%error, "cannot drop side branches");
+        }
+    }
+
+    pub(crate) fn write(&self, batch: Batch<'_>, block: BlockId) -> Result<(), Error> {
         let bytes = batch.byte_len();
         let _span = info_span!("write_batch", block.number = block.number, bytes).entered();
         // Not synced even under the sync policy: blocks and forkchoice are on the disk, and all
         // that this writes can be made again from them.
         Ok(self.shared.store.write(batch, Durability::Process)?)
-    }
-
-    /// The block's trie diff as it was handed over if that leads to the root in its header, else
-    /// computed. The root betrays a diff of another block or over another base; the nodes below
-    /// the shards' tops are taken as they are, because hashing them once more would cost what the
-    /// workers have just paid.
-    fn tries(&self, view: &View<'_>, block: &Pending) -> Result<Tries, Error> {
-        let root = body::header(view, block.id.hash)?.state_root;
-        // Parts may have come since the block was taken.
-        let parts = self.shared.state.lock().chain.get(&block.id.hash).map(|b| b.trie.clone());
-        if let Some(parts) = parts.as_ref().and_then(TrieParts::complete) {
-            match Tries::from_parts(view, parts.to_vec()).and_then(|t| t.check(block.id, root)) {
-                Ok(tries) => return Ok(tries),
-                Err(error @ (Error::StateRoot { .. } | Error::Trie(_))) => {
-                    error!(block = %block.id, %error, "trie diff does not fit its block");
-                    ::metrics::counter!(metrics::TRIE_DIFFS_REFUSED).increment(1);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        ::metrics::counter!(metrics::TRIE_DIFFS_RECOMPUTED).increment(1);
-        Tries::compute(view, &block.diff.accounts)?.check(block.id, root)
     }
 
     /// Removes reverse diffs beyond the limit; returns the height of the oldest one left.
@@ -254,100 +245,11 @@ impl Persister {
         }
         end
     }
-
-    fn rewind(&mut self, to: BlockNumber) -> storage::Result<()> {
-        self.shared.state.lock().advancing = false;
-        let from = self.shared.state.lock().chain.base();
-        if to >= from.number {
-            return Ok(());
-        }
-        if to + 1 < self.oldest_reverse {
-            let oldest = self.oldest_reverse.saturating_sub(1).min(from.number);
-            return Err(storage::Error::RewindTooDeep { to, oldest });
-        }
-        let mut replay = Replay::new(from);
-        for steps in 0..from.number - to {
-            if steps % REPLAY_BLOCKS_MAX == 0 {
-                replay = Replay::new(self.shared.state.lock().chain.base());
-            }
-            let started = Instant::now();
-            let base = self.step_back(&mut replay)?;
-            ::metrics::histogram!(metrics::REWIND_SECONDS).record(started.elapsed());
-            self.shared.progress.notify_all();
-            self.moved(base);
-        }
-        info!(from = from.number, to, "base rewound");
-        Ok(())
-    }
-
-    /// Steps the base back to its parent: everything in one batch. `replay` stands at the base.
-    fn step_back(&self, replay: &mut Replay) -> Result<BlockId, Error> {
-        let store = &self.shared.store;
-        let view = store.view();
-        let id = meta::base(&view)?;
-        let header = body::header(&view, id.hash)?;
-        let parent = BlockId::new(id.number - 1, header.parent_hash);
-        let bytes = view.get::<ReverseDiffs>(id.number)?;
-        let bytes = bytes.ok_or_else(|| Error::absent(format!("reverse diff of block {id}")))?;
-        let reverse = ReverseDiff::decode(&bytes)?;
-        if reverse.block != id.hash {
-            return Err(Error::Damaged(format!("reverse diff of {id} is another block's")));
-        }
-        let forward = forward_diff(&view, &reverse.updates)?;
-        let tries = replay.run(&view, parent.hash, &reverse.updates)?;
-        let tries = tries.check(parent, body::header(&view, parent.hash)?.state_root)?;
-        let body = view.get::<Bodies>(id.hash)?;
-        let body = body.ok_or_else(|| Error::absent(format!("body of block {id}")))?;
-        let transaction_hashes = body::transaction_hashes(&body)?;
-
-        let mut batch = store.batch();
-        apply::write_state(&mut batch, &view, &reverse.updates)?;
-        tries.write(&mut batch, &view)?;
-        batch.delete::<Canonical>(id.number);
-        for hash in transaction_hashes.iter() {
-            batch.delete::<Transactions>(*hash);
-        }
-        batch.delete::<ReverseDiffs>(id.number);
-        let diff = Arc::new(forward);
-        let record = PendingRecord { id, parent: parent.hash, transaction_hashes, diff };
-        batch.put::<PendingTable>(id.hash, &record.encode());
-        meta::put_base(&mut batch, &parent);
-        // Under the lock, so that no one finds the block neither in the base nor pending.
-        let mut state = self.shared.state.lock();
-        self.write(batch, id)?;
-        state.chain.step_back(parent, Pending { proven: true, ..record.into_pending() });
-        self.shared.gauge(&state);
-        Ok(parent)
-    }
-}
-
-impl PendingRecord {
-    /// The block without anything known of its trie diff.
-    pub fn into_pending(self) -> Pending {
-        let Self { id, parent, transaction_hashes, diff } = self;
-        let (trie, proven) = (TrieParts::default(), false);
-        Pending { id, parent, transaction_hashes, diff, trie, proven }
-    }
-}
-
-/// The diff of the base's block, remade from the present values of what its reverse diff touches.
-fn forward_diff(view: &View<'_>, reverse: &[AccountUpdate]) -> Result<StateDiff, Error> {
-    let accounts = apply::undo(view, reverse)?;
-    let code_of = |update: &AccountUpdate| update.account.map(|account| account.code_hash);
-    let changed = accounts.iter().zip(reverse).filter(|(new, old)| code_of(new) != code_of(old));
-    let hashes: Vec<B256> = changed
-        .filter_map(|(new, _)| code_of(new))
-        .filter(|hash| *hash != EMPTY_CODE_HASH)
-        .collect();
-    let found = view.multi_get::<Code>(hashes.iter().copied())?;
-    let codes: Vec<(B256, Bytes)> =
-        hashes.into_iter().zip(found).filter_map(|(hash, code)| Some((hash, code?))).collect();
-    Ok(StateDiff { accounts, codes })
 }
 
 impl State {
     /// Whether a caller has to wait for the base to come closer to the head.
-    pub fn lags(&self, depth: u64, backlog_max: u64) -> bool {
-        self.advancing && !self.stopped && self.chain.backlog(depth) > backlog_max
+    pub fn lags(&self, backlog_max: u64) -> bool {
+        self.advancing && !self.stopped && self.chain.backlog() > backlog_max
     }
 }

@@ -108,6 +108,22 @@ pub fn rebuild(view: &View<'_>, shard: Shard, sink: &mut impl Sink) -> Result<Re
     Ok(rebuilt)
 }
 
+/// Builds the storage trie of one account; returns its root and its number of slots.
+///
+/// # Errors
+/// As [`rebuild`].
+pub fn rebuild_storage(
+    view: &View<'_>,
+    owner: B256,
+    sink: &mut impl Sink,
+) -> Result<(B256, u64), Error> {
+    let shared = RefCell::new(Shared { sink, error: None });
+    let built = storage_trie(&mut view.cursor::<Slots>(owner.as_slice()), owner, &shared)?;
+    shared.borrow_mut().run(|sink| sink.storage_done(owner));
+    shared.borrow_mut().check()?;
+    Ok(built)
+}
+
 fn account_key(cursor: &Cursor<'_, Accounts>) -> Result<B256, Error> {
     let key = cursor.entry()?.and_then(|(key, _)| B256::try_from(key).ok());
     key.ok_or_else(|| Error::Damaged("malformed account key".to_owned()))

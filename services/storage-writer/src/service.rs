@@ -1,32 +1,42 @@
 use crate::{
     Config, Error,
-    chain::{Chain, Pending, shard_bits},
-    codec::PendingRecord,
+    acknowledged::Acknowledged,
+    chain::{Pending, shard_bits},
+    codec::{PendingRecord, decode_kept, encode_kept},
     config::database_path,
+    kept::Kept,
+    load::{drop_unproven, load},
     meta, metrics,
     persist::{MAILBOX, Message, Persister},
-    shared::{Branch, Shared, State, delete_pending},
+    shared::{Branch, Shared, State, record},
     walk,
 };
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
-use std::{collections::HashSet, sync::Arc, thread::JoinHandle, time::Instant};
+use std::{
+    sync::Arc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
 use tandem_actor::Mailbox;
 use tandem_primitives::{
-    B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget, keccak256,
+    B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, WalkTarget, keccak256,
 };
 use tandem_proto::storage::{
-    self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, ReadState, Result,
-    StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
+    self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, KeptBlock, PendingBlock,
+    ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
 };
 use tandem_store::{
-    Store,
+    Durability, Store,
     tables::{
-        Accounts, Bodies, Canonical, Code, Headers, Pending as PendingTable, Receipts, Slots,
-        Transactions,
+        Accounts, Bodies, Canonical, Code, Headers, Kept as KeptTable, Pending as PendingTable,
+        Proven, Receipts, Slots, Transactions,
     },
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{info, info_span, warn};
+use tracing::{debug, info, info_span, warn};
+
+/// Longest wait of a forkchoice for the base. A consensus client gives up after eight seconds.
+const BASE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// What storage-writer is given from outside.
 pub struct Deps {
@@ -44,7 +54,8 @@ impl Default for Deps {
 }
 
 /// storage-writer as its callers in the same process hold it. Dropping the last handle ends the
-/// persist thread after the block it is at; nothing is lost by not doing even that.
+/// persist thread after the block it is at, writes everything to the disk and marks the database as
+/// closed. Without that nothing is lost, but the next start reads the log.
 pub struct StorageWriter {
     pub(crate) shared: Arc<Shared>,
     genesis: BlockId,
@@ -62,31 +73,37 @@ impl StorageWriter {
     /// When there is no database, or one of another kind, a newer schema or another process's; see
     /// [`tandem_store::Error`].
     pub fn open(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
-        let store = Store::open(&database_path(&config.datadir), &config.store)?;
+        let mut options = config.store.clone();
+        options.verify_logs = !config.accept_lost_blocks;
+        let store = Store::open(&database_path(&config.datadir), &options)?;
         Self::start(store, config, deps)
     }
 
     /// Loads what a store holds and starts the persist thread.
     pub(crate) fn start(store: Store, config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         metrics::describe();
-        let (genesis, chain, epoch) = load(&store)?;
+        let (genesis, chain, epoch) = load(&store, &config.limits())?;
+        let kept = Kept::load(&store)?;
+        let acknowledged = Acknowledged::open(&store, &chain, &config)?;
         info!(
             base = %chain.base(), head = %chain.forkchoice().head, pending = chain.len(),
             "database opened"
         );
         let fatal = deps.fatal.clone();
         let state =
-            State { chain, advancing: false, in_flight: None, failure: None, stopped: false };
+            State { chain, kept, advancing: false, in_flight: None, failure: None, stopped: false };
         let shared = Arc::new(Shared {
             config,
             store,
             deps,
+            acknowledged,
             state: Mutex::new(state),
             progress: Condvar::new(),
             replay: Mutex::new(None),
+            mended: Mutex::new(None),
         });
-        let pending = shared.state.lock().chain.ordered();
-        drop_unproven(&shared, pending)?;
+        let suspects = shared.state.lock().chain.unproven();
+        drop_unproven(&shared, suspects)?;
         shared.gauge(&shared.state.lock());
         let persister = Persister::new(shared.clone())?;
         let (mailbox, inbox) = tandem_actor::mailbox("persist", MAILBOX);
@@ -137,25 +154,51 @@ impl StorageWriter {
         };
         let mut batch = shared.store.batch();
         meta::put_forkchoice(&mut batch, forkchoice);
+        // The blocks that leave the path were canonical, so valid; the forkchoice says so no more.
+        let left = state.chain.left_by(&path);
+        left.iter().for_each(|hash| batch.put::<Proven>(*hash, &[]));
         shared.store.write(batch, shared.durability()).map_err(store_error)?;
+        shared.acknowledged.head(&shared.store, forkchoice.head);
+        for hash in path.iter().chain(&left) {
+            state.chain.set_proven(hash);
+        }
+        let limits = shared.config.limits();
         state.chain.set_forkchoice(*forkchoice, path);
+        state.chain.shrink(&limits);
+        state.chain.set_goal(&limits);
         state.advancing = true;
         state.failure = None;
         Ok(None)
     }
 
-    /// Waits until the base is not too far behind.
+    /// Waits until the base is not too far behind, and no longer than [`BASE_WAIT_MAX`].
     fn wait_for_base(&self) -> Result<()> {
-        let config = &self.shared.config;
+        let backlog_max = self.shared.config.backlog_blocks_max;
+        let until = Instant::now() + BASE_WAIT_MAX;
         let mut state = self.shared.state.lock();
-        while state.lags(config.persist_depth, config.backlog_blocks_max) {
-            self.shared.progress.wait(&mut state);
+        while state.lags(backlog_max) {
+            if self.shared.progress.wait_until(&mut state, until).timed_out() {
+                break;
+            }
         }
-        let lags = state.chain.backlog(config.persist_depth) > config.backlog_blocks_max;
+        let lags = state.chain.backlog() > backlog_max;
         match &state.failure {
             Some(failure) if lags => Err(storage::Error::Store(failure.clone())),
             _ => Ok(()),
         }
+    }
+
+    /// Makes room for a child of `parent` where side branches take too many bytes.
+    fn make_room(&self, parent: &B256) -> Result<()> {
+        let limits = self.shared.config.limits();
+        let mut state = self.shared.state.lock();
+        while let Some(branch) = state.chain.crowded_out(parent, &limits) {
+            warn!(blocks = branch.len(), tip = ?branch.first(), "side branch dropped for its bytes");
+            ::metrics::counter!(metrics::BRANCHES_DROPPED).increment(1);
+            self.shared.forget(&mut state, &branch, &[])?;
+        }
+        state.chain.shrink(&limits);
+        Ok(())
     }
 
     /// Number and hash of a block, `None` when it is unknown.
@@ -179,6 +222,7 @@ impl Drop for StorageWriter {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        self.shared.acknowledged.close(&self.shared.store);
     }
 }
 
@@ -186,73 +230,6 @@ impl std::fmt::Debug for StorageWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StorageWriter").field("genesis", &self.genesis).finish_non_exhaustive()
     }
-}
-
-/// Drops those of these pending blocks, parents before children, whose state root does not hold, with
-/// all that builds on them. A block is committed while its root is still being computed, so the last
-/// one before a crash of the executor may be invalid.
-///
-/// A branch that leaves the chain below the base cannot be checked and need not be: the base stands
-/// below every block that is being executed, so it moved past the fork only after the branch's
-/// blocks were answered.
-fn drop_unproven(shared: &Shared, pending: Vec<Pending>) -> Result<(), Error> {
-    let mut dropped = HashSet::new();
-    for block in pending {
-        let id = block.id;
-        let proven = !dropped.contains(&block.parent)
-            && match shared.compute_trie_diff(id.hash) {
-                Ok(_) => true,
-                Err(Error::StateRoot { .. }) => false,
-                Err(error) => return Err(error),
-            };
-        let mut state = shared.state.lock();
-        if proven {
-            state.chain.set_proven(&id.hash);
-            continue;
-        }
-        if state.chain.is_canonical(&id) {
-            let text = format!("canonical block {id} does not leave the state its header says");
-            return Err(Error::Damaged(text));
-        }
-        warn!(block = %id, "pending block is not proven and dropped");
-        let mut batch = shared.store.batch();
-        delete_pending(&mut batch, id.hash);
-        shared.store.write(batch, shared.durability())?;
-        state.chain.remove(&id.hash);
-        dropped.insert(id.hash);
-    }
-    Ok(())
-}
-
-/// Reads everything that is kept in memory.
-fn load(store: &Store) -> Result<(meta::Genesis, Chain, Epoch), Error> {
-    let view = store.view();
-    let genesis = meta::genesis(&view)?;
-    let chain = load_chain(&view)?;
-    let epoch = meta::epoch(&view)?;
-    Ok((genesis, chain, epoch))
-}
-
-/// The tree of pending blocks as the database has it.
-pub(crate) fn load_chain(view: &tandem_store::View<'_>) -> Result<Chain, Error> {
-    let base = meta::base(view)?;
-    let forkchoice = meta::forkchoice(view)?;
-    let mut chain = Chain::new(base, forkchoice);
-    let mut cursor = view.cursor::<PendingTable>(&[]);
-    while let Some(record) = cursor.value()? {
-        chain.insert(PendingRecord::decode(&record)?.into_pending());
-        cursor.advance();
-    }
-    match chain.ancestor(forkchoice.head.hash, &base.hash) {
-        (crate::chain::Ancestor::Base, path) => chain.set_forkchoice(forkchoice, path),
-        (crate::chain::Ancestor::Other(hash), _) => {
-            return Err(Error::Damaged(format!(
-                "head {} cannot be reached from the base: block {hash} is missing",
-                forkchoice.head
-            )));
-        }
-    }
-    Ok(chain)
 }
 
 fn store_error(error: tandem_store::Error) -> storage::Error {
@@ -293,30 +270,29 @@ impl StorageApi for StorageWriter {
         })
     }
 
-    fn pending(&self) -> Result<Vec<Block>> {
-        let pending = self.shared.state.lock().chain.ordered();
+    fn pending(&self) -> Result<Vec<PendingBlock>> {
+        let (pending, kept) = {
+            let state = self.shared.state.lock();
+            (state.chain.ordered(), state.kept.ordered())
+        };
         let view = self.shared.store.snapshot();
-        let mut blocks = Vec::with_capacity(pending.len());
-        for block in pending {
-            let hash = block.id.hash;
-            let header = view.get::<Headers>(hash).map_err(store_error)?;
-            let body = view.get::<Bodies>(hash).map_err(store_error)?;
-            let receipts = view.get::<Receipts>(hash).map_err(store_error)?;
+        let mut blocks = Vec::with_capacity(pending.len() + kept.len());
+        for Pending { id, parent, .. } in pending {
             // A block that was discarded meanwhile is not there any more.
-            let (Some((_, header)), Some(body), Some(receipts)) = (header, body, receipts) else {
-                continue;
-            };
-            blocks.push(Block {
-                id: block.id,
-                parent: block.parent,
-                header,
-                body,
-                receipts,
-                transaction_hashes: block.transaction_hashes,
-                diff: block.diff,
-            });
+            if let Some((_, header)) = view.get::<Headers>(id.hash).map_err(store_error)? {
+                blocks.push(PendingBlock { id, parent, header, kept: false });
+            }
+        }
+        for entry in kept {
+            if let Some(KeptBlock { id, parent, header, .. }) = self.kept(entry.id.hash)? {
+                blocks.push(PendingBlock { id, parent, header, kept: true });
+            }
         }
         Ok(blocks)
+    }
+
+    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
+        Ok(self.shared.state_diffs(blocks)?)
     }
 
     fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>> {
@@ -365,15 +341,13 @@ impl StorageApi for StorageWriter {
             return Err(storage::Error::Store(format!("the header of block {id} is another's")));
         }
         let view = shared.store.view();
-        {
+        let kept = {
             let state = shared.state.lock();
             if state.chain.get(&id.hash).is_some() {
                 return Ok(());
             }
-            if state.chain.len() >= shared.config.pending_blocks_max {
-                return Err(storage::Error::Unavailable("too many blocks are pending".to_owned()));
-            }
-        }
+            state.kept.contains(&id.hash)
+        };
         // The header of a block that is neither pending nor forgotten: it is in the base's chain.
         if view.get::<Headers>(id.hash).map_err(store_error)?.is_some() {
             return Ok(());
@@ -382,19 +356,26 @@ impl StorageApi for StorageWriter {
             return Err(storage::Error::UnknownBlock(block.parent));
         }
         let Block { parent, header, body, receipts, transaction_hashes, diff, .. } = block;
-        let record = PendingRecord { id, parent, transaction_hashes, diff };
+        self.make_room(&parent)?;
+        let record = Arc::new(PendingRecord { id, parent, transaction_hashes, diff });
         let bytes = info_span!("encode_block").in_scope(|| record.encode());
+        let disk_bytes = (bytes.len() + header.len() + body.len() + receipts.len()) as u64;
         let mut batch = shared.store.batch();
         batch.put::<PendingTable>(id.hash, &bytes);
         batch.put::<Headers>(id.hash, (id.number, &header));
         batch.put::<Bodies>(id.hash, &body);
         batch.put::<Receipts>(id.hash, &receipts);
+        if kept {
+            batch.delete::<KeptTable>(id.hash);
+        }
         let bytes = batch.byte_len();
         info_span!("write_batch", block.number = id.number, bytes)
             .in_scope(|| shared.store.write(batch, shared.durability()))
             .map_err(store_error)?;
+        shared.acknowledged.committed(&shared.store, id);
         let mut state = shared.state.lock();
-        state.chain.insert(record.into_pending());
+        state.kept.remove(&id.hash);
+        state.chain.insert(Pending::new(record, disk_bytes, false));
         shared.gauge(&state);
         ::metrics::histogram!(metrics::COMMIT_SECONDS).record(started.elapsed());
         Ok(())
@@ -403,16 +384,56 @@ impl StorageApi for StorageWriter {
     fn discard(&self, epoch: Epoch, block: B256) -> Result<()> {
         let _granted = self.fence(epoch)?;
         let mut state = self.shared.state.lock();
+        if state.kept.contains(&block) {
+            self.shared.forget(&mut state, &[], &[block])?;
+        }
         let Some(id) = state.chain.get(&block).map(|pending| pending.id) else { return Ok(()) };
         if state.chain.is_canonical(&id) {
             return Err(storage::Error::Store(format!("block {id} is canonical")));
         }
+        Ok(self.shared.forget(&mut state, &[block], &[])?)
+    }
+
+    fn prove(&self, epoch: Epoch, block: B256) -> Result<()> {
+        let _granted = self.fence(epoch)?;
+        let mut state = self.shared.state.lock();
+        if state.chain.get(&block).is_none_or(|pending| pending.proven) {
+            return Ok(());
+        }
         let mut batch = self.shared.store.batch();
-        delete_pending(&mut batch, block);
-        self.shared.store.write(batch, self.shared.durability()).map_err(store_error)?;
-        state.chain.remove(&block);
-        self.shared.gauge(&state);
+        batch.put::<Proven>(block, &[]);
+        // When it is lost, a restart computes the root.
+        self.shared.store.write(batch, Durability::Process).map_err(store_error)?;
+        state.chain.set_proven(&block);
         Ok(())
+    }
+
+    fn keep(&self, epoch: Epoch, block: KeptBlock) -> Result<()> {
+        let _granted = self.fence(epoch)?;
+        let (shared, id) = (&self.shared, block.id);
+        if keccak256(&block.header) != id.hash {
+            return Err(storage::Error::Store(format!("the header of block {id} is another's")));
+        }
+        let bytes = encode_kept(&block);
+        let mut state = shared.state.lock();
+        if state.kept.contains(&id.hash) || state.chain.get(&id.hash).is_some() {
+            return Ok(());
+        }
+        let old = state.kept.crowded_out(bytes.len() as u64, shared.config.kept_bytes_max);
+        if !old.is_empty() {
+            debug!(blocks = old.len(), "kept blocks dropped for their bytes");
+            shared.forget(&mut state, &[], &old)?;
+        }
+        let mut batch = shared.store.batch();
+        batch.put::<KeptTable>(id.hash, &bytes);
+        shared.store.write(batch, shared.durability()).map_err(store_error)?;
+        state.kept.insert(id, bytes.len() as u64);
+        Ok(())
+    }
+
+    fn kept(&self, block: B256) -> Result<Option<KeptBlock>> {
+        let bytes = self.shared.store.view().get::<KeptTable>(block).map_err(store_error)?;
+        Ok(bytes.map(|bytes| decode_kept(&bytes)).transpose()?)
     }
 
     fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
@@ -420,7 +441,7 @@ impl StorageApi for StorageWriter {
         Ok(())
     }
 
-    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<()> {
+    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber> {
         let head = forkchoice.head;
         let _span = info_span!("canonicalize", block.number = head.number).entered();
         let started = Instant::now();
@@ -434,7 +455,7 @@ impl StorageApi for StorageWriter {
         }
         self.wait_for_base()?;
         ::metrics::histogram!(metrics::CANONICALIZE_SECONDS).record(started.elapsed());
-        Ok(())
+        Ok(self.shared.state.lock().chain.goal())
     }
 
     fn rewind(&self, epoch: Epoch, to: BlockNumber) -> Result<()> {
@@ -461,13 +482,17 @@ impl StorageApi for StorageWriter {
     }
 
     fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>> {
-        {
+        let path: Vec<Pending> = {
             let state = self.shared.state.lock();
-            for block in state.chain.path().filter_map(|hash| state.chain.get(hash)) {
-                let index = block.transaction_hashes.iter().position(|found| *found == hash);
-                if let Some(index) = index {
-                    return Ok(Some(TransactionPlace { block: block.id, index: index as u32 }));
-                }
+            state.chain.path().filter_map(|hash| state.chain.get(hash)).cloned().collect()
+        };
+        let view = self.shared.store.view();
+        for block in path.iter().rev() {
+            // A block whose record is gone has entered the base since.
+            let Ok(record) = record(&view, block) else { continue };
+            let index = record.transaction_hashes.iter().position(|found| *found == hash);
+            if let Some(index) = index {
+                return Ok(Some(TransactionPlace { block: block.id, index: index as u32 }));
             }
         }
         let found = self.shared.store.view().get::<Transactions>(hash).map_err(store_error)?;

@@ -8,24 +8,32 @@
 
 use crate::{
     Config, Deps, Error,
+    acknowledged::Acknowledged,
     apply::Tries,
     chain::{Ancestor, Chain, Pending, TrieParts},
+    codec::PendingRecord,
+    heal,
+    kept::Kept,
     metrics,
     replay::Replay,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
-use tandem_primitives::{B256, BlockId, BlockNumber, TrieDiff};
+use tandem_primitives::{B256, BlockId, BlockNumber, StateDiff, TrieDiff};
 use tandem_proto::storage;
 use tandem_store::{
     Batch, Durability, Store, View,
-    tables::{Bodies, Canonical, Headers, Pending as PendingTable, Receipts},
+    tables::{
+        Bodies, Canonical, Headers, Kept as KeptTable, Pending as PendingTable, Proven, Receipts,
+    },
 };
 use tracing::error;
 
 /// What is in memory of the chain, and what the persist thread is at.
 pub struct State {
     pub chain: Chain,
+    /// Blocks that wait for their execution.
+    pub kept: Kept,
     /// Whether the base is on its way to the head.
     pub advancing: bool,
     /// The block that is being moved into the base.
@@ -40,12 +48,17 @@ pub struct Shared {
     pub config: Config,
     pub store: Store,
     pub deps: Deps,
+    /// What survives a restart, as the callers were told.
+    pub acknowledged: Acknowledged,
     pub state: Mutex<State>,
     /// Signalled whenever the persist thread changed [`State`].
     pub progress: Condvar,
     /// Tries of the branch that was replayed last, if the base has not moved since. Locked before
     /// `state`.
     pub replay: Mutex<Option<Replay>>,
+    /// Held while the base is changed or its tries are mended. Holds the base at which rebuilding
+    /// all tries did not help. Locked before `replay` and `state`.
+    pub mended: Mutex<Option<B256>>,
 }
 
 /// Where a block's branch meets the base's chain.
@@ -95,7 +108,23 @@ impl Shared {
         if let Some(diff) = self.handed_over(hash)? {
             return Ok(Some(diff));
         }
-        self.compute_trie_diff(hash)
+        self.prove(hash)
+    }
+
+    /// [`Shared::compute_trie_diff`], with tries of the base rebuilt where they turn out damaged.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn prove(&self, hash: B256) -> Result<Option<Arc<TrieDiff>>, Error> {
+        match self.compute_trie_diff(hash) {
+            // The base stands still from here on.
+            Err(Error::Trie(_)) => {
+                let mut mended = self.mended.lock();
+                heal::with_healing(self, &mut mended, || self.compute_trie_diff(hash))
+            }
+            // A block whose state root does not hold says nothing of the base.
+            computed => computed,
+        }
     }
 
     /// The same, computed whatever was handed over: what the workers found for a block says nothing of
@@ -176,7 +205,8 @@ impl Shared {
         block: &Pending,
     ) -> Result<Arc<TrieDiff>, Error> {
         let header = crate::body::header(view, block.id.hash)?;
-        let tries = replay.run(view, block.id.hash, &block.diff.accounts)?;
+        let record = record(view, block)?;
+        let tries = replay.run(view, block.id.hash, &record.diff.accounts)?;
         let tries = tries.check(block.id, header.state_root)?;
         ::metrics::counter!(metrics::TRIE_DIFFS_RECOMPUTED).increment(1);
         let diff = tries.parts.into_iter().next().unwrap_or_default();
@@ -185,16 +215,90 @@ impl Shared {
         Ok(diff)
     }
 
+    /// State diffs of pending blocks, in the order of the request; `None` where one is not pending.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>, Error> {
+        let found: Vec<Option<Pending>> = {
+            let state = self.state.lock();
+            blocks.iter().map(|hash| state.chain.get(hash).cloned()).collect()
+        };
+        let view = self.store.view();
+        let mut diffs = Vec::with_capacity(found.len());
+        for block in found {
+            let read = |block: Pending| -> Result<Option<Arc<StateDiff>>, Error> {
+                match block.record {
+                    Some(record) => Ok(Some(record.diff.clone())),
+                    // It may have entered the base since.
+                    None => Ok(stored_record(&view, block.id.hash)?.map(|record| record.diff)),
+                }
+            };
+            diffs.push(block.map(read).transpose()?.flatten());
+        }
+        Ok(diffs)
+    }
+
+    /// Writes a batch that forgets these pending blocks, and forgets them.
+    ///
+    /// # Errors
+    /// When the database fails; then all are as before.
+    pub fn forget(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        pending: &[B256],
+        kept: &[B256],
+    ) -> Result<(), Error> {
+        let mut batch = self.store.batch();
+        for hash in pending {
+            delete_pending(&mut batch, *hash);
+        }
+        for hash in kept {
+            batch.delete::<KeptTable>(*hash);
+        }
+        // What is forgotten is of no use, so that it comes back after a power cut does no harm.
+        self.store.write(batch, Durability::Process)?;
+        for hash in pending {
+            state.chain.remove(hash);
+        }
+        for hash in kept {
+            state.kept.remove(hash);
+        }
+        self.gauge(state);
+        Ok(())
+    }
+
     /// Publishes numbers that changed.
     pub fn gauge(&self, state: &MutexGuard<'_, State>) {
+        ::metrics::gauge!(metrics::BACKLOG_BLOCKS).set(state.chain.backlog() as f64);
+        let (disk, memory) = state.chain.bytes();
+        ::metrics::gauge!(metrics::PENDING_BYTES, "place" => "database").set(disk as f64);
+        ::metrics::gauge!(metrics::PENDING_BYTES, "place" => "memory").set(memory as f64);
         ::metrics::gauge!(metrics::BASE_BLOCK).set(state.chain.base().number as f64);
         ::metrics::gauge!(metrics::PENDING_BLOCKS).set(state.chain.len() as f64);
     }
 }
 
+/// State diff and transaction hashes of a pending block, from memory or from the database.
+///
+/// # Errors
+/// When the database fails, or does not have it.
+pub fn record(view: &View<'_>, block: &Pending) -> Result<Arc<PendingRecord>, Error> {
+    if let Some(record) = &block.record {
+        return Ok(record.clone());
+    }
+    let found = stored_record(view, block.id.hash)?;
+    found.map(Arc::new).ok_or_else(|| Error::absent(format!("record of block {}", block.id)))
+}
+
+fn stored_record(view: &View<'_>, hash: B256) -> Result<Option<PendingRecord>, Error> {
+    view.get::<PendingTable>(hash)?.map(|bytes| PendingRecord::decode(&bytes)).transpose()
+}
+
 /// Removes a pending block from all tables.
 pub fn delete_pending(batch: &mut Batch<'_>, hash: B256) {
     batch.delete::<PendingTable>(hash);
+    batch.delete::<Proven>(hash);
     batch.delete::<Headers>(hash);
     batch.delete::<Bodies>(hash);
     batch.delete::<Receipts>(hash);

@@ -10,7 +10,7 @@ use tandem_store::{
 use tandem_trie::{NodeSink, NodeSource, child_depth};
 
 /// Nibbles of a key, one a byte.
-type Nibbles = [u8; 64];
+pub type Nibbles = [u8; 64];
 
 /// Calls `node` with every node on the way to each target, from the target's depth on; parents
 /// come before their children. The account trie's root is never among them.
@@ -101,7 +101,8 @@ fn read_level(
     Ok(nodes)
 }
 
-fn unpack(key: &B256) -> Nibbles {
+/// Nibbles of a key.
+pub fn unpack(key: &B256) -> Nibbles {
     let mut nibbles = [0; 64];
     for (pair, byte) in nibbles.chunks_exact_mut(2).zip(key) {
         pair.copy_from_slice(&[byte >> 4, byte & 0x0f]);

@@ -33,7 +33,7 @@ fn a_block_without_a_trie_diff_is_in_the_base_that_is_asked_for_next() {
     let directory = tempfile::tempdir().unwrap();
     let (mut parent, mut world) = new_chain(directory.path());
     let config = small_config(directory.path());
-    let depth = config.persist_depth as usize;
+    let depth = config.unfinalized_blocks_max as usize;
     let writer = StorageWriter::open(config, Deps::default()).unwrap();
     let epoch = writer.acquire_epoch("test").unwrap();
     let mut random = Random(11);

@@ -15,28 +15,41 @@ use tandem_proto::event::{
 };
 use tokio::{task::block_in_place, time::timeout};
 
-const SUBJECTS: [&str; 8] = [
+/// The subject of one worker.
+const W1_ALIVE: &str = "workers.alive.w1";
+/// That of another.
+const W2_ALIVE: &str = "workers.alive.w2";
+
+const SUBJECTS: [&str; 9] = [
     CHAIN_EXECUTED,
     CHAIN_HEAD,
     CHAIN_PERSISTED,
     PEERS_DISCOVERED,
     PEERS_TARGET,
     BLOBS_VALIDATED,
-    WORKERS_ALIVE,
+    W1_ALIVE,
+    W2_ALIVE,
     TRACES_SLOW,
 ];
+
+/// What is subscribed to: all workers at once, too.
+fn heard() -> impl Iterator<Item = &'static str> {
+    SUBJECTS.into_iter().chain([WORKERS_ALIVE, "other"])
+}
 
 /// The key of the policies, as the server has it.
 const POLICIES: &str = "$KV.tandem.policies";
 
 /// User, what he publishes, what he hears: the table in docs/ARCHITECTURE.md.
-const USERS: [(&str, &[&str], &[&str]); 6] = [
+const USERS: [(&str, &[&str], &[&str]); 7] = [
     (
         "executor",
         &[CHAIN_EXECUTED, CHAIN_HEAD, TRACES_SLOW, POLICIES],
-        &[CHAIN_PERSISTED, WORKERS_ALIVE, TRACES_SLOW],
+        &[CHAIN_PERSISTED, W1_ALIVE, W2_ALIVE, TRACES_SLOW],
     ),
-    ("multiproof-workers", &[WORKERS_ALIVE], &[CHAIN_PERSISTED, TRACES_SLOW]),
+    ("multiproof-workers", &[W1_ALIVE, W2_ALIVE], &[CHAIN_PERSISTED, TRACES_SLOW]),
+    // Of the example in the file.
+    ("worker-w1", &[W1_ALIVE], &[CHAIN_PERSISTED, TRACES_SLOW]),
     ("storage-writer", &[CHAIN_PERSISTED], &[TRACES_SLOW]),
     ("blob-validator", &[BLOBS_VALIDATED], &[TRACES_SLOW]),
     ("peer-table", &[PEERS_TARGET], &[PEERS_DISCOVERED, TRACES_SLOW]),
@@ -46,7 +59,8 @@ const USERS: [(&str, &[&str], &[&str]); 6] = [
 /// A server with the users of the file; a user's password is his name.
 fn start() -> Option<NatsServer> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nats.conf");
-    let conf = std::fs::read_to_string(file).unwrap();
+    // With the example of a worker that has a user of its own.
+    let conf = std::fs::read_to_string(file).unwrap().replace("#:", "");
     let (_, users) = conf.split_once("\nauthorization {").expect("the file lists users");
     let names = USERS.map(|(user, ..)| user).into_iter().chain(["operator"]);
     let passwords = names.map(|user| format!("{}_password: {user:?}\n", user.replace('-', "_")));
@@ -108,15 +122,16 @@ async fn everyone_hears_what_he_needs_and_nothing_else() {
         heard_until_last(&operator, publishes[0], &mut all).await;
         let listener = client(&server, user).await;
         let mut subscriptions = Vec::new();
-        for subject in SUBJECTS.into_iter().chain(["other"]) {
+        for subject in heard() {
             subscriptions.push(listener.subscribe(subject).await.unwrap());
         }
         heard_until_last(&listener, publishes[0], &mut all).await;
         drop(all);
         let gone = || (server.subscriptions(publishes[0]) == 0).then_some(());
         block_in_place(|| tandem_bus_tests::eventually("nobody hears what he says", gone));
-        let subjects = SUBJECTS.into_iter().chain(["other"]);
-        let heard = subjects.filter(|subject| block_in_place(|| server.subscriptions(subject) > 0));
+        // A listener to all workers is one to each of them.
+        let heard = heard().filter(|&subject| subject != WORKERS_ALIVE);
+        let heard = heard.filter(|subject| block_in_place(|| server.subscriptions(subject) > 0));
         assert_eq!(heard.map(str::to_owned).collect::<BTreeSet<_>>(), set(hears), "{user}");
         drop(subscriptions);
         drop(listener);
@@ -130,7 +145,7 @@ async fn everyone_hears_what_he_needs_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_follows_live_settings_makes_their_bucket_and_people_fill_it() {
-    for user in ["executor", "multiproof-workers"] {
+    for user in ["executor", "multiproof-workers", "worker-w1"] {
         let Some(server) = start() else { return };
         let folder = tempfile::tempdir().unwrap();
         let bus = connect_with(&server, &login(&folder, user, user));

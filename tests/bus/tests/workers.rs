@@ -7,7 +7,9 @@ use common::{connect, connected};
 use std::{sync::Arc, time::Duration};
 use tandem_bus::{Bus, Options};
 use tandem_bus_tests::{DEADLINE, NatsServer};
-use tandem_multiproof_workers::membership::{Announcer, Heartbeat, Identity, Listener};
+use tandem_multiproof_workers::membership::{
+    Announcer, EndpointRules, Heartbeat, Identity, Listener,
+};
 use tokio::{
     runtime::{Handle, Runtime},
     sync::watch,
@@ -41,7 +43,7 @@ async fn until(alive: &mut Alive, names: &[&str]) {
 async fn workers_come_leave_and_die_and_the_loss_of_the_bus_is_no_death() {
     let Some(mut server) = NatsServer::start() else { return };
     let executor = connect(&server);
-    let listener = Listener::start(executor.clone(), &Handle::current());
+    let listener = Listener::start(executor.clone(), EndpointRules::default(), &Handle::current());
     let mut alive = listener.watch();
     let (first, second) = (connect(&server), connect(&server));
     let there = Runtime::new().unwrap();
@@ -50,6 +52,7 @@ async fn workers_come_leave_and_die_and_the_loss_of_the_bus_is_no_death() {
     let leaves = announce(&first, "a", SLOW, &Handle::current());
     let _stays = announce(&second, "b", SLOW, &Handle::current());
     until(&mut alive, &["a", "b"]).await;
+    listener.prove(vec!["a".parse().unwrap(), "b".parse().unwrap()]);
     leaves.leave().await;
     until(&mut alive, &["b"]).await;
 

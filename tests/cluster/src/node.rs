@@ -11,10 +11,11 @@ use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
 };
 use tandem_auth::Secret;
 use tandem_cluster::{ClientInfo, Cluster, Config, Ports};
+use tandem_proto::storage::StorageApi;
 use tandem_telemetry::Telemetry;
 use tempfile::TempDir;
 
@@ -25,6 +26,7 @@ const BATCH: usize = 100;
 pub struct Node {
     folder: TempDir,
     cluster: Cluster,
+    config: Config,
     /// The Engine API, with a token on every call.
     pub engine: Client,
     /// The port without tokens.
@@ -74,7 +76,8 @@ impl Node {
 
     async fn open_with(folder: TempDir, mut config: Config) -> Self {
         config.storage_writer.datadir = datadir(&folder);
-        let start = move || Cluster::start(config).expect("the cluster starts");
+        let given = config.clone();
+        let start = move || Cluster::start(given).expect("the cluster starts");
         let mut cluster = tokio::task::spawn_blocking(start).await.unwrap();
         let jwt_secret = folder.path().join("jwt.hex");
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -88,6 +91,7 @@ impl Node {
         Self {
             folder,
             cluster,
+            config,
             engine: Client::new(engine, Some(secret)),
             http: Client::new(http, None),
         }
@@ -99,11 +103,16 @@ impl Node {
         Client::new(self.engine_address(), Some(secret))
     }
 
-    /// Stops the node and starts another one on the same directory.
+    /// Stops the node and starts another one on the same directory, with the same settings.
     pub async fn restart(self) -> Self {
-        let Self { folder, cluster, .. } = self;
+        let Self { folder, cluster, config, .. } = self;
         cluster.stop().await;
-        Self::open(folder).await
+        Self::open_with(folder, config).await
+    }
+
+    /// The node's storage-writer.
+    pub fn storage(&self) -> Arc<dyn StorageApi> {
+        self.cluster.storage()
     }
 
     /// Stops the node and checks everything that it has written.

@@ -22,6 +22,11 @@ async fn node() -> Node {
 /// A proper request is answered, on the connection that is open and on a new one.
 async fn assert_alive(node: &mut Node, label: &str) {
     assert!(node.engine.is_connected().await, "{label}: the connection is gone");
+    assert_answers(node, label).await;
+}
+
+/// A proper request is answered, whether the connection is open or not.
+async fn assert_answers(node: &mut Node, label: &str) {
     let secret = Secret::load(&node.secret_file()).unwrap();
     let fresh = Client::new(node.engine_address(), Some(secret));
     let mut clients = [&mut node.engine, &mut { fresh }];
@@ -180,7 +185,8 @@ async fn a_request_without_a_good_token_is_unauthorized() {
         let header = token.map(|token| format!("Bearer {token}"));
         let answer = node.engine.post(CHAIN_ID, header.as_deref()).await.unwrap();
         assert_eq!(answer.status, 401, "{label}: {:?}", answer.body);
-        assert_alive(&mut node, label).await;
+        // The connection of a stranger ends.
+        assert_answers(&mut node, label).await;
     }
     for header in [good.clone(), format!("Basic {good}"), format!("Bearer{good}")] {
         let answer = node.engine.post(CHAIN_ID, Some(&header)).await.unwrap();

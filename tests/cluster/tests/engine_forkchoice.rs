@@ -204,6 +204,7 @@ async fn a_reorg_deeper_than_the_state_reaches_is_too_deep() {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));
     let mut config = Config::default();
     config.storage_writer.persist_depth = 2;
+    config.storage_writer.unfinalized_blocks_max = 2;
     config.storage_writer.reverse_diff_blocks = 3;
     let mut node = Node::start_with(builder.genesis_json(), config).await;
     let chain = builder.chain(builder.genesis(), 42_000, 24, TRANSACTIONS);

@@ -271,6 +271,7 @@ async fn a_payload_on_a_state_that_is_gone_is_accepted_and_never_valid() {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));
     let mut config = Config::default();
     config.storage_writer.persist_depth = 2;
+    config.storage_writer.unfinalized_blocks_max = 2;
     config.storage_writer.reverse_diff_blocks = 3;
     let mut node = Node::start_with(builder.genesis_json(), config).await;
     let chain = builder.chain(builder.genesis(), 33_000, 24, TRANSACTIONS);
@@ -282,10 +283,10 @@ async fn a_payload_on_a_state_that_is_gone_is_accepted_and_never_valid() {
         let status = node.new_payload(&side[0]).await;
         assert_eq!(status.verdict(), ("ACCEPTED", None), "{status:?}");
         assert_eq!(status.validation_error, None);
-        // It is not known as valid, so nothing can stand on it.
-        assert_eq!(node.new_payload(&side[1]).await.verdict(), ("SYNCING", None));
-        let status = node.forkchoice(side[0].hash, B256::ZERO, B256::ZERO).await.unwrap();
-        assert_eq!(status.verdict(), ("SYNCING", None));
+        // Nor is what builds on it.
+        assert_eq!(node.new_payload(&side[1]).await.verdict(), ("ACCEPTED", None));
+        let error = node.forkchoice(side[0].hash, B256::ZERO, B256::ZERO).await.unwrap_err();
+        assert_eq!(error.code, -38006, "{error:?}");
     }
     // What is wrong without its state is invalid all the same.
     let mut payload = side[0].payload.clone();

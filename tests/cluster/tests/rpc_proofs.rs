@@ -7,6 +7,7 @@ use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use alloy_trie::{EMPTY_ROOT_HASH, Nibbles, TrieAccount, proof::verify_proof, root};
 use serde_json::{Value, json};
 use tandem_chain::Fork;
+use tandem_cluster::Config;
 use tandem_cluster_tests::{Account, Builder, Built, Contents, Forks, Node};
 
 fn nodes(value: &Value) -> Vec<Bytes> {
@@ -71,7 +72,9 @@ async fn check_all(node: &mut Node, built: &Built) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn proofs_hold_in_the_base_and_above_it() {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Prague));
-    let mut node = Node::start(builder.genesis_json()).await;
+    let mut config = Config::default();
+    config.storage_writer.unfinalized_blocks_max = 16;
+    let mut node = Node::start_with(builder.genesis_json(), config).await;
     let genesis = builder.get(builder.genesis()).clone();
     check_all(&mut node, &genesis).await;
     let chain = builder.chain(genesis.hash, 31, 24, Contents::Everything);

@@ -231,24 +231,36 @@ pub fn spawn_in_background(
 ) -> std::io::Result<JoinHandle<()>> {
     spawn(name, fatal, || {
         #[cfg(target_os = "linux")]
-        lower_priority();
+        lower_priority(BACKGROUND_NICENESS);
         run();
     })
 }
 
+/// Gives the calling thread the lowest priority of its kind, for good: for work that no block waits
+/// for. The thread still gets a little of a busy processor, so a lock that it holds is released soon.
+/// Has no effect where threads have no priorities of their own.
+pub fn take_lowest_priority() {
+    #[cfg(target_os = "linux")]
+    lower_priority(LOWEST_NICENESS);
+}
+
 /// Of this thread: the kernel takes threads for processes here.
 #[cfg(target_os = "linux")]
-fn lower_priority() {
+fn lower_priority(niceness: i32) {
     use rustix::process::{getpriority_process, setpriority_process};
-    if getpriority_process(None).is_ok_and(|niceness| niceness < BACKGROUND_NICENESS) {
+    if getpriority_process(None).is_ok_and(|current| current < niceness) {
         // Nobody is refused to step back.
-        let _ = setpriority_process(None, BACKGROUND_NICENESS);
+        let _ = setpriority_process(None, niceness);
     }
 }
 
 /// A tenth of the weight of others.
 #[cfg(target_os = "linux")]
 const BACKGROUND_NICENESS: i32 = 10;
+
+/// A seventieth of the weight of others.
+#[cfg(target_os = "linux")]
+const LOWEST_NICENESS: i32 = 19;
 
 struct CancelOnPanic(CancellationToken);
 
@@ -273,6 +285,12 @@ mod tests {
         let run = move || sender.send(getpriority_process(None).unwrap()).unwrap();
         spawn_in_background("background", CancellationToken::new(), run).unwrap().join().unwrap();
         assert_eq!(there.recv().unwrap(), here.max(BACKGROUND_NICENESS));
+        assert_eq!(getpriority_process(None).unwrap(), here);
+        let lowest = thread::spawn(|| {
+            take_lowest_priority();
+            getpriority_process(None).unwrap()
+        });
+        assert_eq!(lowest.join().unwrap(), LOWEST_NICENESS);
         assert_eq!(getpriority_process(None).unwrap(), here);
     }
 

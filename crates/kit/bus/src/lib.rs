@@ -44,12 +44,15 @@ use std::{sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 
 pub use fanout::Subscription;
-pub use message::Message;
+pub use message::{Message, subject_token};
 pub use metrics::describe as describe_metrics;
 pub use nats::{
     Entry, Error, NotSet, OUTBOX_BYTES, OUTBOX_MESSAGES, Options, VALUE_BYTES_MAX, WatchedKey,
 };
 pub use stats::Stats;
+
+/// The end of a subject that stands for many, in the place of a publisher's token.
+const ANY_MEMBER: char = '*';
 
 /// Messages that a subscriber may lag behind before it loses the oldest.
 pub const CAPACITY: usize = 256;
@@ -96,9 +99,32 @@ impl Bus {
         }
         let message = Message::here(payload);
         if let Some(nats) = &self.inner.nats {
-            nats.publish(subject, message.clone());
+            nats.publish(subject.into(), message.clone());
         }
         self.inner.fanout.topic(subject).give(message);
+    }
+
+    /// The same for a subject that each publisher has for itself. `family` ends in `.*`, which
+    /// stands for the publisher's token; subscribers of the family hear all of them, with
+    /// [`Message::member`] set.
+    pub fn publish_as(&self, family: &'static str, member: &str, payload: Bytes) {
+        let token = subject_token(member);
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            self.inner.counts.dropped("payload", 1);
+            tracing::warn!(
+                family,
+                token,
+                bytes = payload.len(),
+                "payload is too large for the bus"
+            );
+            return;
+        }
+        let message = Message { member: Some(token.as_str().into()), ..Message::here(payload) };
+        if let Some(nats) = &self.inner.nats {
+            let prefix = family.strip_suffix(ANY_MEMBER).unwrap_or(family);
+            nats.publish(format!("{prefix}{token}").into(), message.clone());
+        }
+        self.inner.fanout.topic(family).give(message);
     }
 
     /// Gives the payload to the subscribers of this process alone: for what is known here without the

@@ -1,4 +1,5 @@
 use bytes::Bytes;
+use std::{fmt::Write, sync::Arc};
 use tandem_telemetry::SpanContext;
 use tracing::Span;
 
@@ -11,11 +12,48 @@ pub struct Message {
     /// message makes it the parent of its span ([`tandem_telemetry::set_remote_parent`]); whoever
     /// works on several links to each ([`tandem_telemetry::add_link`]). Both take its text.
     pub context: Option<SpanContext>,
+    /// The publisher's part of the subject, as [`subject_token`] writes it, where many publish on a
+    /// subject each that is heard together. NATS lets users publish on their own subject only, so it
+    /// says who spoke.
+    pub member: Option<Arc<str>>,
 }
 
 impl Message {
     /// A message on behalf of the current span.
     pub(crate) fn here(payload: Bytes) -> Self {
-        Self { payload, context: SpanContext::of(&Span::current()) }
+        Self { payload, context: SpanContext::of(&Span::current()), member: None }
+    }
+}
+
+/// Returns a name as one token of a subject. Letters, digits, `-` and `_` stay, every other byte
+/// becomes `=` and two hexadecimal digits, so that different names have different tokens.
+pub fn subject_token(name: &str) -> String {
+    let mut token = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
+            token.push(byte.into());
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(token, "={byte:02x}");
+        }
+    }
+    token
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_has_nothing_that_a_subject_gives_a_meaning() {
+        for (name, token) in [
+            ("tandem-worker_0", "tandem-worker_0"),
+            ("host.example:9601", "host=2eexample=3a9601"),
+            ("*", "=2a"),
+            (">", "=3e"),
+            ("a=2a", "a=3d2a"),
+        ] {
+            assert_eq!(subject_token(name), token);
+        }
     }
 }

@@ -104,7 +104,7 @@ mod tests {
 
     fn caller(roles: &[&str]) -> Caller {
         let roles = roles.iter().map(|&role| role.to_owned()).collect();
-        Caller { roles, address: Some([127, 0, 0, 1].into()) }
+        Caller { roles, address: Some([127, 0, 0, 1].into()), connection: None }
     }
 
     #[test]

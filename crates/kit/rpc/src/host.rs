@@ -1,7 +1,9 @@
 use crate::{
+    connections::Terms,
     guard::{Access, Guarded},
     identity::Identity,
     incoming::Incoming,
+    unread::Watched,
 };
 use std::{convert::Infallible, io, time::Duration};
 use tokio::{net::TcpListener, time::sleep};
@@ -18,7 +20,11 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// HTTP/2 pings, so that what a host asked that vanished is given up.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Bytes of an HTTP/2 frame: one for a blob, as each takes a system call and packets of its own.
-const FRAME_BYTES: u32 = 128 << 10;
+pub(crate) const FRAME_BYTES: u32 = 128 << 10;
+/// Bytes of a call's headers, decoded.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// Calls that a client may have begun and reset before the server has looked at them.
+const RESETS_MAX: usize = 20;
 
 /// What one connection may ask at a time.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +65,7 @@ where
         + Send
         + Sync
         + 'static,
-    S::Future: Send + 'static,
+    S::Future: Unpin + Send + 'static,
     R: Future<Output = ()>,
 {
     /// Answers calls until `stop` is cancelled, then those under way for [`DRAIN_MAX`] at most.
@@ -73,7 +79,7 @@ where
         let tls = identity.tls().cloned();
         // Health and reflection are for everybody who has a certificate.
         let service = Guarded::new(service, tls.is_some().then_some(access));
-        let incoming = Incoming::new(listener, tls);
+        let incoming = Incoming::new(listener, S::NAME, Terms::default(), tls);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status(S::NAME, ServingStatus::NotServing).await;
         let reflection_service = tonic_reflection::server::Builder::configure()
@@ -97,9 +103,11 @@ where
             .max_concurrent_streams(limits.calls_max)
             .http2_keepalive_interval(Some(KEEP_ALIVE))
             .http2_keepalive_timeout(Some(KEEP_ALIVE))
-            .add_service(health_service)
-            .add_service(reflection_service)
-            .add_service(service)
+            .http2_max_header_list_size(HEADER_BYTES_MAX)
+            .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
+            .add_service(Watched(health_service))
+            .add_service(Watched(reflection_service))
+            .add_service(Watched(service))
             .serve_with_incoming_shutdown(incoming, stopping);
         let overdue = async {
             stop.cancelled().await;

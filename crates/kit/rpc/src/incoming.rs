@@ -1,9 +1,15 @@
 //! Connections as a server takes them: at once, or after a handshake that shows who calls. Handshakes
-//! are bounded in time and number, and nobody waits for another's.
+//! are bounded in time and number, and none waits for another. How many connections there may be,
+//! and how long one may say or take nothing, is bounded too ([`Connections`]).
+//!
+//! Where the process has no descriptor left, the listener pauses, says so, and gives up a connection
+//! that has sent nothing: the server's loop would ask again at once, for ever.
 
 use crate::{
+    connections::{Connections, Terms},
+    handshake::{Refusal, shake},
     metrics as names,
-    roles::{list, roles_of},
+    seldom::Seldom,
     socket::{Caller, Socket, Wire},
     tls::Tls,
     told::Told,
@@ -13,20 +19,18 @@ use metrics::counter;
 use rustls::ServerConfig;
 use std::{
     collections::VecDeque,
-    fmt, io,
+    io,
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     task::{AbortHandle, JoinSet},
-    time::timeout,
+    time::{Interval, MissedTickBehavior, Sleep, interval, sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
 /// Longest time that a handshake may take.
@@ -34,29 +38,81 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Handshakes at a time. When there is one more, the oldest is given up: an honest one takes
 /// milliseconds.
 const HANDSHAKES_MAX: usize = 128;
-/// How long a client without TLS may take to hear that it is needed.
-const FAREWELL_MAX: Duration = Duration::from_secs(1);
-/// The first byte of TLS: a record of a handshake (RFC 8446, 5.1).
-const HANDSHAKE_RECORD: u8 = 22;
+/// How often connections are looked at.
+const SWEEP: Duration = Duration::from_millis(500);
+/// First pause after the operating system had no connection to give, doubled each time.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A connection that was taken.
-type Accepted = Socket<Wire<TcpStream>>;
+pub type Accepted = Socket<Wire<TcpStream>>;
+
+/// The source of new connections: the operating system, or a test.
+pub trait Accept: Unpin {
+    /// Returns the next connection with its client's address.
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>>;
+}
+
+impl Accept for TcpListener {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        Self::poll_accept(self, cx)
+    }
+}
 
 /// The connections of a listener, from when they can be used.
-pub struct Incoming {
-    listener: TcpListener,
+pub struct Incoming<A = TcpListener> {
+    listener: A,
     tls: Option<Arc<Tls>>,
+    connections: Arc<Connections>,
+    sweeps: Interval,
+    pause: Pause,
     handshakes: JoinSet<Option<Accepted>>,
     /// Those that may not be over, in the order in which they began.
     under_way: VecDeque<AbortHandle>,
     told: Arc<Told<IpAddr>>,
 }
 
-impl Incoming {
-    /// Those of this listener; plain without TLS.
-    pub fn new(listener: TcpListener, tls: Option<Arc<Tls>>) -> Self {
-        let (handshakes, under_way) = (JoinSet::new(), VecDeque::new());
-        Self { listener, tls, handshakes, under_way, told: Arc::default() }
+impl<A: Accept> Incoming<A> {
+    /// Those of this listener, to this service; plain without TLS. Must be called within a runtime.
+    pub fn new(listener: A, service: &'static str, terms: Terms, tls: Option<Arc<Tls>>) -> Self {
+        names::describe_server();
+        let mut sweeps = interval(SWEEP);
+        sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            listener,
+            tls,
+            connections: Connections::new(service, terms),
+            sweeps,
+            pause: Pause::default(),
+            handshakes: JoinSet::new(),
+            under_way: VecDeque::new(),
+            told: Arc::default(),
+        }
+    }
+
+    /// The next connection of the listener, after a pause where there was none to be had.
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<(TcpStream, SocketAddr)> {
+        loop {
+            ready!(self.pause.poll(cx));
+            match ready!(self.listener.poll_accept(cx)) {
+                Ok(accepted) => {
+                    self.pause.reset();
+                    return Poll::Ready(accepted);
+                }
+                Err(error) if is_of_the_client(&error) => {
+                    debug!(%error, "a client went before its connection was taken");
+                }
+                Err(error) => {
+                    counter!(names::ACCEPT_ERRORS).increment(1);
+                    if let Some(kept_back) = self.pause.spoken.speaks(Instant::now(), ()) {
+                        warn!(%error, kept_back, "no connection can be taken; trying again");
+                    }
+                    self.connections.end_silent();
+                    self.pause.begin();
+                }
+            }
+        }
     }
 
     fn begin(&mut self, stream: TcpStream, address: SocketAddr, config: Arc<ServerConfig>) {
@@ -67,9 +123,9 @@ impl Incoming {
             oldest.abort();
             counter!(names::REFUSED_CONNECTIONS, "reason" => "crowded").increment(1);
         }
-        let told = self.told.clone();
+        let (told, connections) = (self.told.clone(), self.connections.clone());
         let handshake = self.handshakes.spawn(async move {
-            let shaken = timeout(HANDSHAKE_MAX, shake(stream, address, config)).await;
+            let shaken = timeout(HANDSHAKE_MAX, shake(stream, address, config, &connections)).await;
             let refusal = match shaken.unwrap_or(Err(Refusal::Late)) {
                 Ok(socket) => return socket,
                 Err(refusal) => refusal,
@@ -87,26 +143,28 @@ impl Incoming {
     }
 }
 
-impl Stream for Incoming {
+impl<A: Accept> Stream for Incoming<A> {
     type Item = io::Result<Accepted>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
+        while this.sweeps.poll_tick(cx).is_ready() {
+            this.connections.sweep(Instant::now());
+        }
         loop {
             while let Poll::Ready(Some(done)) = this.handshakes.poll_join_next(cx) {
                 if let Ok(Some(socket)) = done {
                     return Poll::Ready(Some(Ok(socket)));
                 }
             }
-            let (stream, address) = match ready!(this.listener.poll_accept(cx)) {
-                Ok(accepted) => accepted,
-                Err(error) => return Poll::Ready(Some(Err(error))),
-            };
+            let (stream, address) = ready!(this.poll_accept(cx));
             // An error means that it is gone already.
             let _ = stream.set_nodelay(true);
             match &this.tls {
                 None => {
-                    let socket = Socket::served(Wire::Left(stream), Caller::default());
+                    let Some(place) = this.connections.admit(address) else { continue };
+                    let caller = Caller::at(&place, Arc::default());
+                    let socket = Socket::served(Wire::Left(stream), caller, Some(place));
                     return Poll::Ready(Some(Ok(socket)));
                 }
                 Some(tls) => {
@@ -118,77 +176,44 @@ impl Stream for Incoming {
     }
 }
 
-/// Why a connection was not taken.
-enum Refusal {
-    /// It began with something else than TLS.
-    Plaintext,
-    /// It took too long.
-    Late,
-    /// It broke, or showed no certificate of the authority.
-    Failed(io::Error),
+/// Whether a client is the reason, so that the next connection may well be there.
+fn is_of_the_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-impl Refusal {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Plaintext => "plaintext",
-            Self::Late => "late",
-            Self::Failed(_) => "refused",
+/// Time in which no connection is asked for.
+struct Pause {
+    until: Option<Pin<Box<Sleep>>>,
+    next: Duration,
+    spoken: Seldom<()>,
+}
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self { until: None, next: PAUSE_MIN, spoken: Seldom::minutely() }
+    }
+}
+
+impl Pause {
+    fn begin(&mut self) {
+        self.until = Some(Box::pin(sleep(self.next)));
+        self.next = (self.next * 2).min(PAUSE_MAX);
+    }
+
+    fn reset(&mut self) {
+        self.next = PAUSE_MIN;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(until) = &mut self.until {
+            ready!(until.as_mut().poll(cx));
+            self.until = None;
         }
+        Poll::Ready(())
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Plaintext => f.write_str("the client speaks no TLS"),
-            Self::Late => f.write_str("the handshake took too long"),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl From<io::Error> for Refusal {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-/// `None` for somebody who only wanted to see whether the port is open.
-async fn shake(
-    stream: TcpStream,
-    address: SocketAddr,
-    config: Arc<ServerConfig>,
-) -> Result<Option<Accepted>, Refusal> {
-    let mut first = [0];
-    if stream.peek(&mut first).await? == 0 {
-        return Ok(None);
-    }
-    if first != [HANDSHAKE_RECORD] {
-        // That it does not hear it is its own loss.
-        let _ = timeout(FAREWELL_MAX, say_what_is_needed(stream)).await;
-        return Err(Refusal::Plaintext);
-    }
-    let stream = TlsAcceptor::from(config).accept(stream).await?;
-    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let roles = certificates.first().map(roles_of).unwrap_or_default();
-    debug!(peer = %address, roles = list(&roles), "caller known by its certificate");
-    let caller = Caller { roles: roles.into(), address: Some(address.ip()) };
-    Ok(Some(Socket::served(Wire::Right(Box::new(stream.into())), caller)))
-}
-
-/// Tells a client that speaks HTTP/2 without TLS why it is sent away, in its own language (RFC 9113):
-/// empty settings, then GOAWAY with "inadequate security".
-async fn say_what_is_needed(mut stream: TcpStream) -> io::Result<()> {
-    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
-    const TEXT: &[u8] = b"TLS with a certificate is needed here";
-    const GOAWAY: [u8; 17] =
-        [0, 0, 8 + TEXT.len() as u8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x0c];
-    stream.write_all(&[&SETTINGS[..], &GOAWAY, TEXT].concat()).await?;
-    stream.shutdown().await?;
-    // What it sent and nobody read would make the system reset the connection, before it has read
-    // this.
-    let mut ignored = [0; 1024];
-    while stream.read(&mut ignored).await? > 0 {}
-    Ok(())
-}
+#[cfg(test)]
+#[path = "incoming_tests.rs"]
+mod tests;

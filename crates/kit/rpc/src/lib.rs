@@ -18,13 +18,20 @@
 //! Peer: Dial ─ TCP, counted ─ TLS: is it of that role? ──────► Incoming ─ TLS: of our authority?
 //!                                                              └► Guarded: may that role call this?
 //! ```
+//!
+//! **Bounds of a server.** A listener has 512 connections at most, 128 of one address. The HTTP/2 preface
+//! comes within five seconds, after the handshake if there is one. A client that takes nothing of an
+//! answer for twenty seconds loses its connection, and with it all that lies there for it. When there
+//! is no room, the oldest connection that has sent nothing gives way.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod backoff;
 pub mod certificates;
+mod connections;
 mod context;
 mod dial;
 mod guard;
+mod handshake;
 mod host;
 mod identity;
 mod incoming;
@@ -32,9 +39,11 @@ mod links;
 mod metrics;
 mod peer;
 mod roles;
+mod seldom;
 mod socket;
 mod tls;
 mod told;
+mod unread;
 
 pub use context::{continued, remote_span, set_traceparent, traced};
 pub use guard::Access;
@@ -43,5 +52,6 @@ pub use identity::Identity;
 pub use links::{Failure, Links, Terms};
 pub use metrics::describe_all as describe_metrics;
 pub use peer::{EndpointError, Peer, Server};
-pub use socket::EVENT_INTERVAL;
+pub use seldom::Seldom;
+pub use socket::{Caller, EVENT_INTERVAL};
 pub use tls::{TlsConfig, TlsError};

@@ -1,14 +1,18 @@
 //! Names of the metrics, and their descriptions.
 
-use metrics::{Unit, describe_counter};
+use metrics::{Unit, describe_counter, describe_gauge};
 
 /// Counter: bytes on the sockets between services, by who sent them and to whom. Counted by the client,
 /// who knows both.
 pub const BYTES: &str = "tandem_rpc_bytes_total";
 /// Counter: calls that a certificate may not make, by its role and the service.
 pub const REFUSED_CALLS: &str = "tandem_rpc_refused_calls_total";
-/// Counter: connections that a server did not take, by reason.
+/// Counter: connections that a server did not take or gave up, by reason.
 pub const REFUSED_CONNECTIONS: &str = "tandem_rpc_refused_connections_total";
+/// Gauge: connections that a server has, by service.
+pub const CONNECTIONS: &str = "tandem_rpc_connections";
+/// Counter: times that the operating system gave a listener no connection, for want of descriptors mostly.
+pub const ACCEPT_ERRORS: &str = "tandem_rpc_accept_errors_total";
 /// Counter: changes of the files of certificates, by outcome.
 pub const RELOADS: &str = "tandem_rpc_certificate_reloads_total";
 
@@ -20,15 +24,22 @@ pub fn describe_client() {
 pub fn describe_tls() {
     let text = "Calls that a certificate may not make, by its role and the service";
     describe_counter!(REFUSED_CALLS, Unit::Count, text);
-    let text =
-        "Connections that a server did not take, by reason: plaintext, late, crowded, refused";
-    describe_counter!(REFUSED_CONNECTIONS, Unit::Count, text);
     let text = "Changed files of certificates, by outcome: renewed, broken";
     describe_counter!(RELOADS, Unit::Count, text);
+}
+
+pub fn describe_server() {
+    let text = "Connections that a server did not take or gave up, by reason: plaintext, late, \
+                crowded, refused, full, silent, gave_way, unread";
+    describe_counter!(REFUSED_CONNECTIONS, Unit::Count, text);
+    describe_gauge!(CONNECTIONS, Unit::Count, "Connections that a server has, by service");
+    let text = "Times that a listener got no connection from the operating system";
+    describe_counter!(ACCEPT_ERRORS, Unit::Count, text);
 }
 
 /// Describes all of them to the recorder, as a catalogue wants it.
 pub fn describe_all() {
     describe_client();
     describe_tls();
+    describe_server();
 }

@@ -1,8 +1,13 @@
 //! The bytes of a connection: plain or encrypted, counted where a client sends them, read in portions
 //! where a server does.
 
+use crate::{
+    connections::{Connection, Place},
+    roles::list,
+};
 use metrics::Counter;
 use std::{
+    fmt,
     io::{self, IoSlice},
     net::IpAddr,
     pin::Pin,
@@ -27,9 +32,41 @@ pub const EVENT_INTERVAL: u32 = 8;
 /// Who calls, as its certificate says. A server has it in the extensions of each request.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// None without TLS.
+    /// The roles that its certificate names; none without TLS.
     pub roles: Arc<[String]>,
+    /// Where it is.
     pub address: Option<IpAddr>,
+    /// The connection by which it came.
+    pub(crate) connection: Option<Arc<Connection>>,
+}
+
+impl Caller {
+    /// The one at the other end of a connection, with the roles of its certificate.
+    pub(crate) fn at(place: &Place, roles: Arc<[String]>) -> Self {
+        let connection = place.connection().clone();
+        Self { roles, address: Some(connection.address.ip()), connection: Some(connection) }
+    }
+
+    /// Returns a number that no other connection of the same listener has.
+    pub fn connection(&self) -> Option<u64> {
+        self.connection.as_ref().map(|connection| connection.id())
+    }
+
+    /// Returns how many pieces of answers, of 128 KiB at most, it has taken over this connection.
+    pub fn taken(&self) -> u64 {
+        self.connection.as_ref().map_or(0, |connection| connection.taken())
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.connection, self.address) {
+            (Some(connection), _) => connection.address.fmt(f)?,
+            (None, Some(address)) => address.fmt(f)?,
+            (None, None) => f.write_str("an unknown address")?,
+        }
+        if self.roles.is_empty() { Ok(()) } else { write!(f, " ({})", list(&self.roles)) }
+    }
 }
 
 /// Plain or encrypted.
@@ -47,25 +84,35 @@ pub struct Socket<S> {
     /// Bytes read since it last had nothing to give.
     read: usize,
     caller: Caller,
+    /// A server's, among its other connections.
+    place: Option<Place>,
 }
 
 impl<S> Socket<S> {
     /// A client's, what passes is counted.
     pub fn counted(stream: S, sent: Counter, received: Counter) -> Self {
         let (read_max, caller) = (usize::MAX, Caller::default());
-        Self { stream, sent, received, read_max, read: 0, caller }
+        Self { stream, sent, received, read_max, read: 0, caller, place: None }
     }
 
     /// A server's, of this caller. It leaves its thread to others now and then.
-    pub fn served(stream: S, caller: Caller) -> Self {
+    pub fn served(stream: S, caller: Caller, place: Option<Place>) -> Self {
         let (sent, received) = (Counter::noop(), Counter::noop());
-        Self { stream, sent, received, read_max: READ_MAX, read: 0, caller }
+        Self { stream, sent, received, read_max: READ_MAX, read: 0, caller, place }
     }
 
     fn written(&self, result: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(bytes)) = result {
             self.sent.increment(*bytes as u64);
         }
+        if let Some(place) = &self.place {
+            place.connection().wrote(result.is_pending());
+        }
+    }
+
+    /// Ready when the server has given the connection up.
+    fn poll_end(&self, cx: &Context<'_>) -> Poll<io::Error> {
+        self.place.as_ref().map_or(Poll::Pending, |place| place.connection().poll_end(cx))
     }
 }
 
@@ -84,6 +131,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if let Poll::Ready(error) = this.poll_end(cx) {
+            return Poll::Ready(Err(error));
+        }
         if this.read >= this.read_max {
             this.read = 0;
             cx.waker().wake_by_ref();
@@ -94,6 +144,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
         let bytes = buffer.filled().len() - before;
         if bytes > 0 {
             this.received.increment(bytes as u64);
+            if let Some(place) = &this.place {
+                place.connection().hear(bytes);
+            }
         }
         this.read = if polled.is_pending() { 0 } else { this.read.saturating_add(bytes) };
         polled
@@ -107,6 +160,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if let Poll::Ready(error) = this.poll_end(cx) {
+            return Poll::Ready(Err(error));
+        }
         let result = Pin::new(&mut this.stream).poll_write(cx, bytes);
         this.written(&result);
         result
@@ -118,6 +174,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if let Poll::Ready(error) = this.poll_end(cx) {
+            return Poll::Ready(Err(error));
+        }
         let result = Pin::new(&mut this.stream).poll_write_vectored(cx, slices);
         this.written(&result);
         result
@@ -187,7 +246,7 @@ mod tests {
     async fn a_reader_pauses_after_its_share_and_goes_on_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let mut paced = Socket::served(listener.accept().await.unwrap().0, Caller::default());
+        let mut paced = Socket::served(listener.accept().await.unwrap().0, Caller::default(), None);
         let sending = tokio::spawn(async move {
             far.write_all(&vec![7; 4 * READ_MAX]).await.unwrap();
         });

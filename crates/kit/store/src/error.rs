@@ -53,6 +53,18 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether it says that what is stored is damaged.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Malformed { .. } => true,
+            // Which kind of error RocksDB means is in its text alone.
+            Self::Database(text) => text.starts_with("Corruption"),
+            _ => false,
+        }
+    }
+}
+
 impl From<rocksdb::Error> for Error {
     fn from(error: rocksdb::Error) -> Self {
         Self::Database(error.into_string())

@@ -8,8 +8,10 @@
 
 mod batch;
 mod error;
+mod mark;
 mod memory;
 mod options;
+mod scrub;
 mod store;
 pub mod tables;
 mod usage;
@@ -17,7 +19,9 @@ mod view;
 
 pub use batch::Batch;
 pub use error::Error;
+pub use mark::{FoundMark, MARK_FILE, Mark, MarkFile};
 pub use options::Options;
+pub use scrub::Scrubbed;
 pub use store::{Durability, SCHEMA_VERSION, Store};
 pub use tables::Table;
 pub use usage::Usage;

@@ -19,11 +19,23 @@ pub struct Options {
     pub memtable_bytes_max: usize,
     /// Threads for flushes and compactions.
     pub background_threads: u16,
+    /// Whether a database that lacks a closed log is refused. Off only to open one all the same.
+    #[serde(skip, default = "yes")]
+    pub verify_logs: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes_max: 512 * MIB, memtable_bytes_max: 512 * MIB, background_threads: 2 }
+        Self {
+            cache_bytes_max: 512 * MIB,
+            memtable_bytes_max: 512 * MIB,
+            background_threads: 2,
+            verify_logs: true,
+        }
     }
 }
 
@@ -133,6 +145,8 @@ impl Options {
         options.set_enable_pipelined_write(false);
         // After a power cut the log ends where the first record is torn; what came before counts.
         options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+        // A log that is missing as a whole, or shorter than it was when it was closed, is named.
+        options.set_track_and_verify_wals_in_manifest(self.verify_logs);
         // Hands dirty pages to the disk bit by bit instead of in one burst that stalls a commit.
         options.set_bytes_per_sync(MIB as u64);
         options.set_wal_bytes_per_sync(512 * KIB as u64);

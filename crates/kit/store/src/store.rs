@@ -7,9 +7,12 @@ use crate::{
 };
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, FlushOptions, SingleThreaded,
-    WriteOptions,
+    WriteBatch, WriteOptions,
 };
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
 
 /// The database as RocksDB has it. Column families never change while it is open, so their map
 /// needs no lock.
@@ -17,9 +20,12 @@ pub(crate) type Db = DBWithThreadMode<SingleThreaded>;
 
 /// Version of the tables and records. It rises with every change that an older Tandem would
 /// misread.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 const SCHEMA_KEY: &str = "schema_version";
+
+/// Largest write with which a store looks whether there is room again.
+const PROBE_BYTES_MAX: usize = 16 << 20;
 
 /// When a write counts as done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +42,18 @@ pub enum Durability {
 /// thread.
 pub struct Store {
     pub(crate) backend: Backend,
+    pub(crate) writes: WriteState,
+}
+
+/// How the writes of a store fare.
+#[derive(Debug, Default)]
+pub(crate) struct WriteState {
+    /// A number up to which all writes are on the disk.
+    synced: AtomicU64,
+    /// Writes that failed.
+    failures: AtomicU64,
+    /// Bytes of the last write if it failed, else zero.
+    failing_bytes: AtomicUsize,
 }
 
 /// What a store's tables stand on.
@@ -85,7 +103,7 @@ impl Store {
         let mut writes = MemoryBatch::default();
         writes.push::<Meta>(SCHEMA_KEY.as_bytes(), Some(&SCHEMA_VERSION.to_be_bytes()));
         memory.write(writes);
-        Self { backend: Backend::Memory(memory) }
+        Self { backend: Backend::Memory(memory), writes: WriteState::default() }
     }
 
     /// Opens a database that [`Store::create`] made.
@@ -104,10 +122,13 @@ impl Store {
         }
         let database = options.database();
         let found = Db::list_cf(&database, path)?;
-        let missing = tables::ALL.iter().find(|(name, _)| !found.iter().any(|have| have == name));
+        let lacks = |name: &str| !found.iter().any(|have| have == name);
+        let old = |name: &str| !tables::SINCE_SCHEMA_2.contains(&name);
+        let missing = tables::ALL.iter().find(|(name, _)| lacks(name) && old(name));
+        let added = tables::SINCE_SCHEMA_2.iter().filter(|name| lacks(name)).count();
         // A database with other tables must not be opened for writing, so its version is read
         // first, and then only to say what is wrong.
-        if missing.is_some() || found.len() != tables::ALL.len() + 1 {
+        if missing.is_some() || found.len() + added != tables::ALL.len() + 1 {
             refuse_newer(path, peek_schema(path, &found)?)?;
             return Err(Error::Foreign {
                 path: path.to_owned(),
@@ -117,9 +138,17 @@ impl Store {
                 },
             });
         }
+        let mut database = database;
+        database.create_missing_column_families(added > 0);
         let store = Self::open_with(path, options, database)?;
         let schema = store.view().get::<Meta>(SCHEMA_KEY)?;
-        refuse_newer(path, schema.and_then(|bytes| decode_schema(&bytes)))?;
+        let schema = schema.and_then(|bytes| decode_schema(&bytes));
+        refuse_newer(path, schema)?;
+        if schema != Some(SCHEMA_VERSION) {
+            let mut batch = store.batch();
+            batch.put::<Meta>(SCHEMA_KEY, &SCHEMA_VERSION.to_be_bytes());
+            store.write(batch, Durability::Disk)?;
+        }
         Ok(store)
     }
 
@@ -131,7 +160,10 @@ impl Store {
         match Db::open_cf_descriptors(&database, path, families) {
             Ok(db) => {
                 let path = path.to_owned();
-                Ok(Self { backend: Backend::Rocks { db, options: database, path } })
+                // Recovery has written what the log held to files.
+                let synced = AtomicU64::new(db.latest_sequence_number());
+                let writes = WriteState { synced, ..WriteState::default() };
+                Ok(Self { backend: Backend::Rocks { db, options: database, path }, writes })
             }
             Err(error) if is_lock_error(&error) => Err(Error::Locked(path.to_owned())),
             Err(error) => Err(error.into()),
@@ -191,13 +223,20 @@ impl Store {
     pub fn write(&self, batch: Batch<'_>, durability: Durability) -> Result<()> {
         match (&self.backend, batch.into_writes()) {
             (Backend::Rocks { db, .. }, Writes::Rocks(writes)) => {
+                let (before, bytes) = (db.latest_sequence_number(), writes.size_in_bytes());
                 let mut options = WriteOptions::default();
                 match durability {
                     Durability::Disk => options.set_sync(true),
                     Durability::Process => {}
                     Durability::Memory => options.disable_wal(true),
                 }
-                Ok(db.write_opt(writes, &options)?)
+                let written = db.write_opt(writes, &options);
+                self.note_write(written.is_ok(), bytes);
+                if durability == Durability::Disk && written.is_ok() {
+                    // At least the first record of this batch has a higher number.
+                    self.writes.synced.fetch_max(before + 1, Relaxed);
+                }
+                Ok(written?)
             }
             (Backend::Memory(memory), Writes::Memory(writes)) => {
                 memory.write(writes);
@@ -205,6 +244,69 @@ impl Store {
             }
             _ => Err(Error::Database("the batch was made by another store".to_owned())),
         }
+    }
+
+    fn note_write(&self, ok: bool, bytes: usize) {
+        self.writes.failing_bytes.store(if ok { 0 } else { bytes.max(1) }, Relaxed);
+        if !ok {
+            self.writes.failures.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Number of writes that failed since the store was opened.
+    pub fn write_failures(&self) -> u64 {
+        self.writes.failures.load(Relaxed)
+    }
+
+    /// Whether the last write failed.
+    pub fn is_failing(&self) -> bool {
+        self.writes.failing_bytes.load(Relaxed) != 0
+    }
+
+    /// Writes as many bytes as failed last to the log, and nothing to the tables: whether there is
+    /// room again. A store whose last write did not fail is left alone.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn probe(&self) -> Result<()> {
+        let Backend::Rocks { db, .. } = &self.backend else { return Ok(()) };
+        let bytes = self.writes.failing_bytes.load(Relaxed);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let mut writes = WriteBatch::default();
+        writes.put_log_data(vec![0; bytes.min(PROBE_BYTES_MAX)]);
+        // The record that is there already: a batch of log data alone might not be written.
+        let schema = SCHEMA_VERSION.to_be_bytes();
+        writes.put_cf(family_of::<Meta>(db), SCHEMA_KEY.as_bytes(), schema);
+        let written = db.write_opt(writes, &WriteOptions::default());
+        self.note_write(written.is_ok(), bytes);
+        Ok(written?)
+    }
+
+    /// RocksDB's number of the last write, `None` in memory.
+    pub fn sequence(&self) -> Option<u64> {
+        match &self.backend {
+            Backend::Rocks { db, .. } => Some(db.latest_sequence_number()),
+            Backend::Memory(_) => None,
+        }
+    }
+
+    /// A number up to which all writes are on the disk.
+    pub fn synced_sequence(&self) -> u64 {
+        self.writes.synced.load(Relaxed)
+    }
+
+    /// Waits until the log is on the disk.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn sync(&self) -> Result<()> {
+        let Backend::Rocks { db, .. } = &self.backend else { return Ok(()) };
+        let before = db.latest_sequence_number();
+        db.flush_wal(true)?;
+        self.writes.synced.fetch_max(before, Relaxed);
+        Ok(())
     }
 
     /// Writes everything that is still in memory to files and waits for it. A database that is in

@@ -91,6 +91,14 @@ bytes_table!(
     Pending, "pending", Tuning::LOG, B256, |key, out| out.extend_from_slice(key.as_slice())
 );
 bytes_table!(
+    /// Pending blocks whose state root was checked, by hash. The values are empty.
+    Proven, "proven", Tuning::LOG, B256, |key, out| out.extend_from_slice(key.as_slice())
+);
+bytes_table!(
+    /// Blocks that wait for their execution by hash, opaque.
+    Kept, "kept", Tuning::LOG, B256, |key, out| out.extend_from_slice(key.as_slice())
+);
+bytes_table!(
     /// Single records by name.
     Meta, "meta", Tuning::SMALL, &'static str, |key, out| out.extend_from_slice(key.as_bytes())
 );
@@ -223,8 +231,11 @@ impl Table for Slots {
     }
 }
 
+/// Tables that a database of schema version 1 lacks. Opening it adds them.
+pub(crate) const SINCE_SCHEMA_2: [&str; 2] = [Proven::NAME, Kept::NAME];
+
 /// Name and tuning of every table, for opening.
-pub(crate) const ALL: [(&str, Tuning); 13] = [
+pub(crate) const ALL: [(&str, Tuning); 15] = [
     entry::<Headers>(),
     entry::<Bodies>(),
     entry::<Receipts>(),
@@ -237,6 +248,8 @@ pub(crate) const ALL: [(&str, Tuning); 13] = [
     entry::<StorageTrie>(),
     entry::<ReverseDiffs>(),
     entry::<Pending>(),
+    entry::<Proven>(),
+    entry::<Kept>(),
     entry::<Meta>(),
 ];
 

@@ -40,6 +40,8 @@ pub struct Usage {
     pub stalled: Duration,
     /// Counter: flushes and compactions that failed.
     pub background_errors: u64,
+    /// Counter: writes that failed.
+    pub write_failures: u64,
 }
 
 impl Store {
@@ -64,6 +66,7 @@ impl Store {
             compaction_written_bytes: count(Ticker::CompactWriteBytes),
             stalled: Duration::from_micros(count(Ticker::StallMicros)),
             background_errors: whole(properties::BACKGROUND_ERRORS)?,
+            write_failures: self.write_failures(),
             ..Usage::default()
         };
         for (table, _) in tables::ALL {

@@ -68,6 +68,14 @@ pub enum BlockError {
         /// What the decoder met.
         reason: String,
     },
+    /// A transaction has a fee of more than 128 bits, which no account can pay.
+    #[error("transaction {index} has a fee of more than 128 bits: {rule}")]
+    LargeFees {
+        /// Position in the block.
+        index: usize,
+        /// The rule that it breaks by that.
+        rule: TransactionRule,
+    },
     /// No transactions of this type exist (EIP-2718).
     #[error("transaction {index} has the unknown type {ty:#04x}")]
     UnknownType {

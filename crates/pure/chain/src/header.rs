@@ -29,8 +29,11 @@ pub fn validate_header(
     if !is_merged(header) && !is_merged(parent) {
         return premerge::validate_header(spec, header, parent);
     }
-    check_lineage(spec, header, parent)?;
+    check_parent_hash(header, parent)?;
+    check_number(header, parent)?;
+    check_timestamp(spec, header, parent)?;
     check_gas_limit(spec, header, parent)?;
+    check_gas_used(header)?;
     check_extra_data(header)?;
     check_merged(header)?;
     let fork = spec.fork_at(header.timestamp);
@@ -42,19 +45,27 @@ pub fn validate_header(
     }
 }
 
-pub(crate) fn check_lineage(
+pub(crate) fn check_parent_hash(header: &Header, parent: &Header) -> Result<(), BlockError> {
+    let want = parent.hash_slow();
+    if header.parent_hash != want {
+        return Err(BlockError::ParentHash { got: header.parent_hash, want });
+    }
+    Ok(())
+}
+
+pub(crate) fn check_number(header: &Header, parent: &Header) -> Result<(), BlockError> {
+    let want = parent.number.saturating_add(1);
+    if header.number != want {
+        return Err(BlockError::Number { got: header.number, want });
+    }
+    Ok(())
+}
+
+pub(crate) fn check_timestamp(
     spec: &ChainSpec,
     header: &Header,
     parent: &Header,
 ) -> Result<(), BlockError> {
-    let parent_hash = parent.hash_slow();
-    if header.parent_hash != parent_hash {
-        return Err(BlockError::ParentHash { got: header.parent_hash, want: parent_hash });
-    }
-    let number = parent.number.saturating_add(1);
-    if header.number != number {
-        return Err(BlockError::Number { got: header.number, want: number });
-    }
     if header.timestamp <= parent.timestamp {
         return Err(BlockError::Timestamp { got: header.timestamp, parent: parent.timestamp });
     }
@@ -87,8 +98,12 @@ pub(crate) fn check_gas_limit(
     if got.abs_diff(parent_limit) >= parent_limit / GAS_LIMIT_DIVISOR {
         return Err(BlockError::GasLimitChange { got, parent: parent_limit });
     }
-    if header.gas_used > got {
-        return Err(BlockError::GasUsedOverLimit { got: header.gas_used, limit: got });
+    Ok(())
+}
+
+pub(crate) fn check_gas_used(header: &Header) -> Result<(), BlockError> {
+    if header.gas_used > header.gas_limit {
+        return Err(BlockError::GasUsedOverLimit { got: header.gas_used, limit: header.gas_limit });
     }
     Ok(())
 }

@@ -57,7 +57,7 @@ impl BlockError {
             Self::LogsBloom => "logs_bloom",
             Self::RequestsHash { .. } => "requests_hash",
             Self::StateRoot { .. } => "state_root",
-            Self::Transaction { rule, .. } => rule.kind(),
+            Self::LargeFees { rule, .. } | Self::Transaction { rule, .. } => rule.kind(),
             Self::SystemCall { .. } => "system_call",
             Self::SystemContractMissing { .. } => "system_contract_missing",
             Self::DepositLayout { .. } => "deposit_layout",
@@ -70,6 +70,7 @@ impl BlockError {
             Self::RequestsOrder { .. } | Self::RequestEmpty { .. } => Fault::Parameters,
             Self::Rlp { .. }
             | Self::TransactionEncoding { .. }
+            | Self::LargeFees { .. }
             | Self::UnknownType { .. }
             | Self::TypeCreates { .. }
             | Self::BlobsAttached { .. }

@@ -35,6 +35,7 @@ mod fork;
 mod genesis;
 mod header;
 mod kind;
+mod large_fees;
 mod network_form;
 mod outcome;
 mod payload;

@@ -1,7 +1,7 @@
 use crate::{
     Block, BlockError,
     codec::{exact_list, take_item},
-    is_merged,
+    is_merged, large_fees,
 };
 use alloy_consensus::{
     EthereumTxEnvelope, Signed, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy,
@@ -83,6 +83,9 @@ pub(crate) fn decode_all(raw: &[Bytes]) -> Result<Vec<Transaction>, BlockError> 
 
 /// The rule that a transaction breaks which does not decode.
 fn diagnose(index: usize, raw: &[u8], reason: String) -> BlockError {
+    if let Some(rule) = large_fees::broken_rule(raw) {
+        return BlockError::LargeFees { index, rule };
+    }
     // Fields before the receiver in the types that must have one.
     let fields = match raw.first() {
         Some(0x03 | 0x04) => 5,

@@ -1,4 +1,4 @@
-use alloy_primitives::map::B256Map;
+use alloy_primitives::map::{B256Map, B256Set};
 use tandem_primitives::{B256, BlockId, BlockNumber};
 
 /// Names one layer for as long as its tree lives: a block that is removed and inserted again gets
@@ -75,10 +75,29 @@ impl<D> Tree<D> {
         self.by_hash.is_empty()
     }
 
-    /// Hashes of the blocks below this number that have a layer.
-    pub fn below(&self, number: BlockNumber) -> Vec<B256> {
-        let old = self.by_hash.iter().filter(|(_, layer)| layer.stamp.number < number);
-        old.map(|(hash, _)| *hash).collect()
+    /// Hashes of the blocks that have a layer, in no order.
+    pub fn hashes(&self) -> impl Iterator<Item = B256> + '_ {
+        self.by_hash.keys().copied()
+    }
+
+    /// Hashes of the blocks, lowest first, whose branches leave the chain of this block below it, so
+    /// that nothing can be read through their layers while the base stands there. Branches whose
+    /// lowest layer lies higher are not judged: the base may have moved on to what they stand on.
+    pub fn unreachable(&self, base: &BlockId) -> Vec<B256> {
+        let mut layers: Vec<_> = self.by_hash.iter().collect();
+        layers.sort_unstable_by_key(|(_, layer)| layer.stamp.number);
+        let mut reached = B256Set::default();
+        let mut unreachable = Vec::new();
+        for (hash, layer) in layers {
+            let higher =
+                layer.stamp.number > base.number + 1 && !self.by_hash.contains_key(&layer.parent);
+            if higher || layer.parent == base.hash || reached.contains(&layer.parent) {
+                reached.insert(*hash);
+            } else {
+                unreachable.push(*hash);
+            }
+        }
+        unreachable
     }
 
     /// The layers from this block downwards, as far as there are any.

@@ -2,7 +2,7 @@
 
 use crate::{
     Malformed,
-    nibbles::{DEPTH_MAX, nibble, put_nibble},
+    nibbles::{DEPTH_MAX, nibble, pack, put_nibble},
 };
 use alloy_rlp::Header;
 use tandem_primitives::B256;
@@ -212,6 +212,14 @@ pub fn child_depth(rlp: &[u8], depth: usize, path: &[u8; DEPTH_MAX]) -> Option<u
         Decoded::Branch(children) => (*children.get(usize::from(*path.get(depth)?))?, depth + 1),
     };
     matches!(child, Child::Hash(_)).then_some(end)
+}
+
+/// Key and value of the leaf that `rlp` is, which stands at `path` (one nibble a byte); `None` when it
+/// is no leaf, or none of a key with 64 nibbles.
+pub fn leaf_value<'a>(path: &[u8], rlp: &'a [u8]) -> Option<(B256, &'a [u8])> {
+    let Ok(Decoded::Leaf(rest, value)) = decode(rlp) else { return None };
+    let mut key = pack(path)?;
+    (rest.write(&mut key, path.len())? == DEPTH_MAX).then_some((key, value))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! * [`apply_block`]: a whole block at once, over any [`NodeSource`].
 //! * [`Witness`]: some nodes of a state by hash, such as a block needs, and [`PartialState`]: that
 //!   block applied to them.
+//! * [`check_changes`]: whether the changed nodes of a trie fit together and with what they replace.
 //! * [`TrieBuilder`]: all nodes of a trie from its sorted keys.
 //! * [`Lanes`]: Keccak-256 of many byte strings at a time.
 //! * [`list_root`]: the root of a list, such as a block's receipts; [`ListTrie`]: while it still grows.
@@ -27,6 +28,7 @@ mod account;
 mod apply;
 mod arena;
 mod builder;
+mod changes;
 mod combine;
 mod decode;
 mod encode;
@@ -42,11 +44,12 @@ mod sparse;
 mod whole;
 mod witness;
 
-pub use account::account_leaf;
+pub use account::{account_leaf, storage_root};
 pub use apply::{Applied, ApplyError, NodeSink, NodeSource, apply_block};
 pub use builder::{OutOfOrder, TrieBuilder};
+pub use changes::{ChangeFault, ChangedNode, LeafSide, LeafSink, TopHashes, check_changes};
 pub use combine::combine;
-pub use decode::child_depth;
+pub use decode::{child_depth, leaf_value};
 pub use error::{Error, Malformed};
 pub use hashing::Scratch;
 pub use keccak::{Lanes, hash_batch};

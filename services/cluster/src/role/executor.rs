@@ -1,7 +1,7 @@
 //! The executor over storage-writer, workers and blob-validator in other processes.
 
 use super::{Process, base::follow_base};
-use crate::{Config, Error, Ports, follow_policies};
+use crate::{Config, Error, Ports, follow_policies, public::PublicReactor};
 use axum::{
     Router,
     extract::Request,
@@ -16,7 +16,7 @@ use tandem_auth::Secret;
 use tandem_blob_validator::grpc as blobs;
 use tandem_executor::{
     Deps, Executor, Handle,
-    rpc::{self, ClientInfo, Limits},
+    rpc::{self, ClientInfo, Hosts, Limits, Origins},
 };
 use tandem_kzg::Setup;
 use tandem_multiproof_workers::{
@@ -28,7 +28,6 @@ use tandem_policy::LivePolicies;
 use tandem_proto::{access, multiproof::ProofApi, storage};
 use tandem_rpc::Identity;
 use tandem_storage_writer::grpc as storage_writer;
-use tandem_telemetry::Telemetry;
 use tokio::{runtime, task::spawn_blocking, time::sleep};
 use tower::ServiceExt;
 use tracing::{error, info};
@@ -62,28 +61,30 @@ pub async fn executor(
     ports: &Ports,
     links: &ExecutorLinks,
     client: ClientInfo,
-    telemetry: &Telemetry,
 ) -> Result<(), Error> {
     let config = config.agreed();
     let identity = process.identify(access::EXECUTOR, &config.tls)?;
     let secret = Secret::load_or_create(&ports.jwt_secret)?;
     let (engine, http) = (Gate::default(), Gate::default());
-    for (name, address, gate) in [("engine", ports.engine, &engine), ("http", ports.http, &http)] {
-        let listener = process.listen(name, address).await?;
-        process.serve(rpc::serve(listener, gate.router(), process.stopping().clone()));
-    }
+    let stopping = process.stopping().clone();
+    let listener = process.listen("engine", ports.engine).await?;
+    process.serve(rpc::serve(listener, engine.router(), stopping.clone()));
+    let (listener, public) = (process.listen("http", ports.http).await?, PublicReactor::start()?);
+    process.serve(public.serve(listener, http.router(), stopping));
+    process.at_end(move || public.end());
     let services = Services::connect(process, &config, links, identity)?;
     // What it loads serves the EVM's precompile, which should not have to in the midst of a block.
     spawn_blocking(Setup::load);
     let settings = config.executor.remote();
     let running = Arc::<OnceLock<Executor>>::default();
-    let (seen, traces, deps) = (running.clone(), telemetry.clone(), services.deps.clone());
+    let (seen, deps) = (running.clone(), services.deps.clone());
+    let access = Access::new(&config.executor);
     process.beside(async move {
         let Some(executor) = take_over(settings, deps).await else { return };
         let handle = executor.handle();
         let _ = seen.set(executor);
-        engine.open(engine_router(&handle, client.clone(), secret));
-        http.open(http_router(&handle, client, &traces));
+        engine.open(engine_router(&handle, client.clone(), secret, &access));
+        http.open(http_router(&handle, client, &access));
         info!("this executor has the right to write");
     });
     services.follow(process);
@@ -182,7 +183,8 @@ fn fleet(
         fatal: process.fatal().clone(),
     };
     let local = MultiproofWorkers::start(&config.multiproof_workers.remote(), &deps)?;
-    let listener = bus.is_shared().then(|| Listener::start(bus.clone(), &runtime));
+    let listener =
+        bus.is_shared().then(|| Listener::start(bus.clone(), settings.heard(), &runtime));
     let deps = fleet::Deps { runtime, listener, local: local.clone(), identity };
     Ok((Fleet::start(&settings, deps)?, local))
 }
@@ -217,17 +219,42 @@ async fn take_over(config: tandem_executor::Config, deps: Deps) -> Option<Execut
     }
 }
 
+/// Under which names the two ports may be called, and which web pages may.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    engine: Hosts,
+    http: Hosts,
+    origins: Origins,
+}
+
+impl Access {
+    pub(crate) fn new(config: &tandem_executor::Config) -> Self {
+        Self {
+            engine: Hosts::new(&config.authrpc_vhosts),
+            http: Hosts::new(&config.http_vhosts),
+            origins: Origins::new(&config.http_corsdomain),
+        }
+    }
+}
+
 /// The routes of the Engine API.
-pub(crate) fn engine_router(handle: &Handle, client: ClientInfo, secret: Secret) -> Router {
-    rpc::engine_router(rpc::engine_methods(handle, client), secret, Limits::engine())
+pub(crate) fn engine_router(
+    handle: &Handle,
+    client: ClientInfo,
+    secret: Secret,
+    access: &Access,
+) -> Router {
+    let limits = Limits::engine().with_hosts(access.engine.clone());
+    rpc::engine_router(rpc::engine_methods(handle, client), secret, limits)
 }
 
 /// The routes of the public port.
-pub(crate) fn http_router(handle: &Handle, client: ClientInfo, telemetry: &Telemetry) -> Router {
-    let telemetry = telemetry.clone();
-    let traces = Arc::new(move |count| telemetry.traces_json(count));
-    let limits = Limits::public().with_blobs(handle.spec());
-    rpc::public_router(rpc::eth_methods(handle, client), traces, limits)
+pub(crate) fn http_router(handle: &Handle, client: ClientInfo, access: &Access) -> Router {
+    let limits = Limits::public()
+        .with_blobs(handle.spec())
+        .with_hosts(access.http.clone())
+        .with_origins(access.origins.clone());
+    rpc::public_router(rpc::eth_methods(handle, client), limits)
 }
 
 /// A port whose service comes later: 503 until then.

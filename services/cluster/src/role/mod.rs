@@ -19,8 +19,8 @@ mod services;
 mod worker;
 
 pub use discovery::discovery;
+pub(crate) use executor::{Access, engine_router, http_router};
 pub use executor::{ExecutorLinks, executor};
-pub(crate) use executor::{engine_router, http_router};
 pub use process::Process;
 pub use services::{blob_validator, peer_table, storage_writer};
 pub use worker::{WorkerIdentity, multiproof_worker};

@@ -9,7 +9,7 @@ use crate::{
 use parking_lot::Mutex;
 use std::{
     future::Future,
-    io,
+    io::{self, ErrorKind::AddrInUse},
     net::SocketAddr,
     pin::Pin,
     sync::{
@@ -69,7 +69,7 @@ impl Process {
         let mut process = Self::unwatched(bus.clone());
         process.beside(share_slow_traces(bus, telemetry.clone()));
         if let Some(address) = metrics {
-            process.watch(address, telemetry).await?;
+            process.watch(address, false, telemetry).await?;
         }
         Ok(process)
     }
@@ -94,16 +94,23 @@ impl Process {
         }
     }
 
-    /// Offers `/livez`, `/readyz` and `/metrics`.
+    /// Offers `/livez`, `/readyz` and `/metrics`, on a free port where the given one is taken and
+    /// `moves`.
     ///
     /// # Errors
     /// [`Error::Listen`].
     pub(crate) async fn watch(
         &mut self,
         address: SocketAddr,
+        moves: bool,
         telemetry: &Telemetry,
     ) -> Result<(), Error> {
-        let listener = self.listen("metrics", address).await?;
+        let listener = match self.listen("metrics", address).await {
+            Err(Error::Listen { error, .. }) if moves && error.kind() == AddrInUse => {
+                self.listen("metrics", SocketAddr::new(address.ip(), 0)).await?
+            }
+            bound => bound?,
+        };
         let router = operations_router(telemetry.clone(), self.readiness.clone());
         let stop = CancellationToken::new();
         let served = tokio::spawn(rpc::serve(listener, router, stop.clone()));
@@ -127,7 +134,7 @@ impl Process {
     }
 
     /// What must hold besides for the process to be ready.
-    pub(super) fn readiness(&self) -> &Readiness {
+    pub(crate) fn readiness(&self) -> &Readiness {
         &self.readiness
     }
 

@@ -23,9 +23,15 @@ pub async fn storage_writer(
     let on_persisted = persisted(process.bus().clone());
     let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
     let storage = blocking(|| Ok(StorageWriter::open(config.storage_writer, deps)?)).await?;
+    // gRPC's health stays as it is, because executor and workers take it for the sign of life of their
+    // connection: reads go on while writes fail.
+    let writing = Arc::downgrade(&storage);
+    process.readiness().require("the database to be writable", move || {
+        writing.upgrade().is_none_or(|storage| storage.can_write())
+    });
     let server = tandem_storage_writer::grpc::Server::new(storage.clone()).offered_as(identity);
     process.serve(server.serve(listener, process.stopping().clone()));
-    // The last handle: the persist thread ends, the database closes.
+    // The last handle: the persist thread ends, the database is flushed and marked as closed.
     process.at_end(move || drop(storage));
     process.started();
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use tandem_primitives::BlockId;
-use tandem_primitives::{B256, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget};
+use tandem_primitives::{B256, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, WalkTarget};
 use tandem_proto::storage::*;
 
 /// All that the benches read is in memory: every call fails.
@@ -22,7 +22,19 @@ impl StorageApi for Nothing {
     fn checkpoint(&self) -> Result<Checkpoint> {
         asked()
     }
-    fn pending(&self) -> Result<Vec<Block>> {
+    fn pending(&self) -> Result<Vec<PendingBlock>> {
+        asked()
+    }
+    fn state_diffs(&self, _: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
+        asked()
+    }
+    fn prove(&self, _: Epoch, _: B256) -> Result<()> {
+        asked()
+    }
+    fn keep(&self, _: Epoch, _: KeptBlock) -> Result<()> {
+        asked()
+    }
+    fn kept(&self, _: B256) -> Result<Option<KeptBlock>> {
         asked()
     }
     fn trie_diff(&self, _: B256) -> Result<Option<Arc<TrieDiff>>> {
@@ -43,7 +55,7 @@ impl StorageApi for Nothing {
     fn put_trie_diff(&self, _: B256, _: &[Shard], _: Arc<TrieDiff>) -> Result<()> {
         asked()
     }
-    fn canonicalize(&self, _: Epoch, _: Forkchoice) -> Result<()> {
+    fn canonicalize(&self, _: Epoch, _: Forkchoice) -> Result<BlockNumber> {
         asked()
     }
     fn rewind(&self, _: Epoch, _: BlockNumber) -> Result<()> {

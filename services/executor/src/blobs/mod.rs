@@ -14,11 +14,13 @@
 //! network to pass it on to, and payloads that are built have no transactions.
 //!
 //! **Bounds.** The pool is bounded by bytes (blobs count), by age and by a handful of transactions
-//! for each sender; see [`Pool`]. What leaves takes its blobs with it.
+//! for each sender; see [`Pool`]. When it is full, the transactions that pay least leave for one that
+//! pays more. What leaves takes its blobs with it.
 
 mod error;
 mod included;
 mod pool;
+mod rank;
 mod validate;
 
 pub use error::SendError;
@@ -88,7 +90,7 @@ impl BlobPool {
         let checked = tokio::task::spawn_blocking(check).await.map_err(|error| {
             crate::Error::Execution(format!("the check of a transaction failed: {error}"))
         })?;
-        let Checked { candidate: Candidate { entry, account, bundle }, known } = checked?;
+        let Checked { candidate: Candidate { entry, account, market, bundle }, known } = checked?;
         if known && self.is_stored(&entry.versioned_hashes).await {
             return Err(PoolError::AlreadyKnown.into());
         }
@@ -98,7 +100,7 @@ impl BlobPool {
         }
         let (hash, versioned_hashes) = (entry.hash, entry.versioned_hashes.clone());
         let mut state = self.state.lock();
-        let inserted = state.pool.insert(Instant::now(), entry, &account);
+        let inserted = state.pool.insert(Instant::now(), entry, &account, market);
         show(&state.pool);
         drop(state);
         match inserted {
@@ -126,7 +128,8 @@ impl BlobPool {
         let (hash, wrapper) = (*form.transaction.hash(), form.sidecar.wrapper);
         let known = self.state.lock().pool.has(&hash, wrapper);
         let candidate = validate(&self.chain, form)?;
-        self.state.lock().pool.check(&candidate.entry, &candidate.account)?;
+        let Candidate { entry, account, market, .. } = &candidate;
+        self.state.lock().pool.check(entry, account, *market)?;
         Ok(Checked { candidate, known })
     }
 

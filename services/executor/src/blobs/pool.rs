@@ -5,7 +5,9 @@
 //! holds one, and another one takes its place only when it pays twice as much in each respect:
 //! blobs are large, and whoever fills the pool with them should have to pay for all but a few.
 
+use super::rank::{Market, Rank};
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap},
     time::{Duration, Instant},
 };
@@ -80,6 +82,14 @@ pub enum PoolError {
         /// In wei: of this transaction and those of the same sender that are there.
         queued: U256,
     },
+    /// The pool is full of transactions that pay as much or more.
+    #[error(
+        "underpriced: the pool is full, and a tip of {tip} wei at the head's prices is too low"
+    )]
+    TooCheap {
+        /// What it would pay for gas beside the base fee now, in wei.
+        tip: u128,
+    },
     /// It is larger than the whole pool may be.
     #[error("oversized data: the pool holds at most {max} bytes")]
     TooLarge {
@@ -97,12 +107,13 @@ impl PoolError {
             Self::NonceTooHigh { .. } => "nonce_too_high",
             Self::Underpriced { .. } => "replacement_underpriced",
             Self::InsufficientFunds { .. } => "insufficient_funds",
+            Self::TooCheap { .. } => "underpriced",
             Self::TooLarge { .. } => "oversized",
         }
     }
 }
 
-/// The transactions. When there is no room, the one that came first leaves first.
+/// The transactions. When there is no room, those that pay least leave, for one that pays more.
 pub struct Pool {
     entries: HashMap<B256, Held>,
     by_sender: HashMap<Address, BTreeMap<u64, B256>>,
@@ -157,7 +168,17 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError`], but for [`PoolError::AlreadyKnown`].
-    pub fn check(&self, entry: &Entry, account: &Account) -> Result<(), PoolError> {
+    pub fn check(&self, entry: &Entry, account: &Account, market: Market) -> Result<(), PoolError> {
+        self.victims(entry, account, market).map(drop)
+    }
+
+    /// The transactions that leave when this one comes, as there is no room for both.
+    fn victims(
+        &self,
+        entry: &Entry,
+        account: &Account,
+        market: Market,
+    ) -> Result<Vec<B256>, PoolError> {
         let (nonce, next) = (entry.nonce, account.nonce);
         if entry.bytes() > self.bytes_max {
             return Err(PoolError::TooLarge { max: self.bytes_max });
@@ -188,7 +209,52 @@ impl Pool {
         if queued > balance {
             return Err(PoolError::InsufficientFunds { balance, queued });
         }
-        Ok(())
+        self.cheaper(entry, market)
+    }
+
+    /// The transactions that pay least, as many as have to leave for this one.
+    fn cheaper(&self, entry: &Entry, market: Market) -> Result<Vec<B256>, PoolError> {
+        let senders = self.by_sender.get(&entry.sender);
+        let known = |hash: &B256| self.entries.get(hash).map(|held| &held.entry);
+        let replaced = senders.and_then(|nonces| nonces.get(&entry.nonce)).and_then(known);
+        let bytes = self.bytes - replaced.map_or(0, Entry::bytes) + entry.bytes();
+        let mut excess = bytes.saturating_sub(self.bytes_max);
+        if excess == 0 {
+            return Ok(Vec::new());
+        }
+        // No transaction gets into a block before its sender's with lower nonces, so it pays no more
+        // than the worst of them.
+        let before = senders.into_iter().flat_map(|nonces| nonces.range(..entry.nonce));
+        let before = before.filter_map(|(_, hash)| known(hash));
+        let own = Rank::of(entry.fees, market);
+        let own = before.map(|known| Rank::of(known.fees, market)).fold(own, Rank::min);
+        let mut cheaper = Vec::new();
+        for nonces in self.by_sender.values() {
+            let mut worst = None;
+            for (nonce, hash) in nonces {
+                let Some(held) = self.entries.get(hash) else { continue };
+                let rank = Rank::of(held.entry.fees, market);
+                let rank = worst.map_or(rank, |worst: Rank| worst.min(rank));
+                worst = Some(rank);
+                let is_replaced = held.entry.sender == entry.sender && *nonce == entry.nonce;
+                if rank < own && !is_replaced {
+                    cheaper.push((rank, Reverse(*nonce), Reverse(held.place), *hash));
+                }
+            }
+        }
+        cheaper.sort_unstable();
+        let mut victims = Vec::new();
+        for (_, _, _, hash) in cheaper {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(known(&hash).map_or(0, Entry::bytes));
+            victims.push(hash);
+        }
+        if excess > 0 {
+            return Err(PoolError::TooCheap { tip: own.tip });
+        }
+        Ok(victims)
     }
 
     /// Takes a transaction whose sidecar is valid, in place of the one with the same sender and
@@ -201,8 +267,9 @@ impl Pool {
         now: Instant,
         entry: Entry,
         account: &Account,
+        market: Market,
     ) -> Result<Vec<B256>, PoolError> {
-        self.check(&entry, account)?;
+        let victims = self.victims(&entry, account, market)?;
         let mut left = Vec::new();
         for hash in &entry.versioned_hashes {
             *self.named.entry(*hash).or_default() += 1;
@@ -211,32 +278,29 @@ impl Pool {
         if let Some(known) = place.copied() {
             self.remove(&known, &mut left);
         }
+        for victim in &victims {
+            self.remove(victim, &mut left);
+        }
         self.by_sender.entry(entry.sender).or_default().insert(entry.nonce, entry.hash);
         self.order.insert(self.next, entry.hash);
         self.bytes += entry.bytes();
         self.entries.insert(entry.hash, Held { place: self.next, since: now, entry });
         self.next += 1;
-        self.shrink(now, &mut left);
+        left.extend(self.expire(now));
         Ok(left)
     }
 
     /// Drops transactions that have grown old. Gives back blobs as [`Pool::insert`] does.
     pub fn expire(&mut self, now: Instant) -> Vec<B256> {
         let mut left = Vec::new();
-        self.shrink(now, &mut left);
-        left
-    }
-
-    fn shrink(&mut self, now: Instant, left: &mut Vec<B256>) {
         while let Some((_, &oldest)) = self.order.first_key_value() {
             let held = self.entries.get(&oldest);
-            let young =
-                held.is_some_and(|held| now.saturating_duration_since(held.since) < self.age_max);
-            if young && self.bytes <= self.bytes_max {
-                return;
+            if held.is_some_and(|held| now.saturating_duration_since(held.since) < self.age_max) {
+                break;
             }
-            self.remove(&oldest, left);
+            self.remove(&oldest, &mut left);
         }
+        left
     }
 
     /// Drops these transactions, which are in a block for good. Of the blobs in that block, gives

@@ -1,6 +1,6 @@
 //! What can be said of a blob transaction without its blobs.
 
-use super::{error::SendError, pool::Entry};
+use super::{error::SendError, pool::Entry, rank::Market};
 use crate::{
     chain::{BlockTag, Chain},
     constantinople::evm_env,
@@ -38,6 +38,8 @@ pub struct Candidate {
     pub entry: Entry,
     /// Its sender at the head.
     pub account: Account,
+    /// The prices at the head.
+    pub market: Market,
     pub bundle: Arc<Bundle>,
 }
 
@@ -84,7 +86,16 @@ pub fn validate(chain: &Chain, form: NetworkForm) -> Result<Candidate, SendError
         versioned_hashes,
         rule: rule(chain, &header),
     };
-    Ok(Candidate { entry, account, bundle: Arc::new(bundle) })
+    let market = market(&chain.spec, &header);
+    Ok(Candidate { entry, account, market, bundle: Arc::new(bundle) })
+}
+
+fn market(spec: &ChainSpec, head: &Header) -> Market {
+    let blob_fee = spec.blob_params_of(head).and_then(|params| head.blob_fee(params));
+    Market {
+        base_fee: head.base_fee_per_gas.unwrap_or_default().into(),
+        blob_fee: blob_fee.unwrap_or(BLOB_PRICE_MIN),
+    }
 }
 
 /// Bytes of the largest network form that a fork of this chain allows; none on a chain without

@@ -2,6 +2,7 @@
 
 use super::{CallOutcome, CallRequest, Message, invalid_call};
 use crate::{
+    budget::Running,
     chain::{BlockTag, Chain},
     error::Error,
 };
@@ -49,10 +50,11 @@ impl Chain {
         &self,
         tag: BlockTag,
         request: CallRequest,
+        running: &Running<'_>,
     ) -> Result<AccessListOutcome, Error> {
         let given = request.access_list.clone().unwrap_or_default();
         let authorizations = request.authorization_list.clone();
-        let message = Message::new(self, tag, request)?;
+        let message = Message::new(self, tag, request, running)?;
         let mut touched = Touched { warm: message.warm(&authorizations), ..Touched::default() };
         touched.add_list(&given);
         for _ in 0..RUNS_MAX {

@@ -2,6 +2,7 @@
 
 use super::{CallOutcome, CallRequest, Message, invalid_call};
 use crate::{
+    budget::Running,
     chain::{BlockTag, Chain},
     error::Error,
     state::StateReader,
@@ -46,10 +47,15 @@ impl Chain {
     ///
     /// # Errors
     /// [`Error::InvalidCall`] when no limit allowed suffices or the caller could not send the
-    /// message; others as [`Chain::account`].
-    pub fn estimate_gas(&self, tag: BlockTag, request: CallRequest) -> Result<GasEstimate, Error> {
+    /// message; others as [`Chain::call`].
+    pub fn estimate_gas(
+        &self,
+        tag: BlockTag,
+        request: CallRequest,
+        running: &Running<'_>,
+    ) -> Result<GasEstimate, Error> {
         let limit = request.gas;
-        let message = Message::new(self, tag, request)?;
+        let message = Message::new(self, tag, request, running)?;
         let highest = message.highest_gas(limit)?;
         if message.is_transfer()?
             && let Ok(Run::Succeeded { used, .. }) = message.run_with(TRANSFER_GAS)

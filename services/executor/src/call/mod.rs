@@ -2,11 +2,13 @@
 
 mod access_list;
 mod estimate;
+mod guard;
 
 pub use access_list::AccessListOutcome;
 pub use estimate::GasEstimate;
 
 use crate::{
+    budget::Running,
     chain::{BlockTag, Chain},
     constantinople::evm_env,
     error::Error,
@@ -16,8 +18,10 @@ use crate::{
 use access_list::Touched;
 use alloy_consensus::Header;
 use alloy_eips::{eip2930::AccessList, eip7702::SignedAuthorization};
-use alloy_evm::{Evm, EvmEnv, eth::EthEvmBuilder};
+use alloy_evm::{EvmEnv, eth::EthEvmBuilder};
+use guard::{Guarded, guard};
 use revm::{
+    ExecuteEvm, InspectEvm,
     context::{
         TxEnv,
         result::{EVMError, ExecutionResult, HaltReason, InvalidTransaction},
@@ -106,10 +110,15 @@ impl Chain {
     /// Executes a message on the state after a block.
     ///
     /// # Errors
-    /// [`Error::InvalidCall`] when the caller could not send it (balance, fee caps, gas), others as
-    /// [`Chain::account`].
-    pub fn call(&self, tag: BlockTag, request: CallRequest) -> Result<CallOutcome, Error> {
-        let message = Message::new(self, tag, request)?;
+    /// [`Error::InvalidCall`] when the caller could not send it (balance, fee caps, gas),
+    /// [`Error::Cut`] when it takes too long, others as [`Chain::account`].
+    pub fn call(
+        &self,
+        tag: BlockTag,
+        request: CallRequest,
+        running: &Running<'_>,
+    ) -> Result<CallOutcome, Error> {
+        let message = Message::new(self, tag, request, running)?;
         let result = message.run(message.transaction.clone(), None)?;
         result.map(CallOutcome::from).map_err(invalid_call)
     }
@@ -122,6 +131,7 @@ fn invalid_call(error: InvalidTransaction) -> Error {
 /// A message with everything that it runs on, to be run any number of times.
 struct Message<'a> {
     chain: &'a Chain,
+    running: &'a Running<'a>,
     block: BlockId,
     header: Arc<Header>,
     view: StateView,
@@ -130,7 +140,12 @@ struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn new(chain: &'a Chain, tag: BlockTag, request: CallRequest) -> Result<Self, Error> {
+    fn new(
+        chain: &'a Chain,
+        tag: BlockTag,
+        request: CallRequest,
+        running: &'a Running<'a>,
+    ) -> Result<Self, Error> {
         let (block, view) = chain.view(tag)?;
         let (_, header) = chain.header_by_hash(block.hash)?.ok_or(Error::UnknownBlock)?;
         let mut env = evm_env(&chain.spec, &header);
@@ -153,7 +168,7 @@ impl<'a> Message<'a> {
             None => view.account(&keccak256(caller))?.map_or(0, |account| account.nonce),
         };
         let transaction = transaction(chain, request, caller, nonce)?;
-        Ok(Self { chain, block, header, view, env, transaction })
+        Ok(Self { chain, running, block, header, view, env, transaction })
     }
 
     /// Runs a transaction, and notes what it touches where that is asked for. The inner error is
@@ -163,19 +178,33 @@ impl<'a> Message<'a> {
         transaction: TxEnv,
         touched: Option<&mut Touched>,
     ) -> Result<Result<ExecutionResult, InvalidTransaction>, Error> {
+        self.running.check_gas()?;
         let hashes = Box::new(|number| self.chain.block_hash(self.block, number));
         let mut state = BlockState::new(&self.view, hashes, None);
-        let builder = EthEvmBuilder::new(&mut state, self.env.clone());
+        let database = Guarded::new(&mut state, self.running);
+        let builder = EthEvmBuilder::new(database, self.env.clone());
         let result = match touched {
-            Some(touched) => builder.activate_inspector(touched).build().transact(transaction),
-            None => builder.build().transact(transaction),
+            Some(touched) => {
+                let mut evm = builder.activate_inspector(touched).build().into_inner();
+                guard(&mut evm.instruction);
+                evm.inspect_tx(transaction)
+            }
+            None => {
+                let mut evm = builder.build().into_inner();
+                guard(&mut evm.instruction);
+                evm.transact(transaction)
+            }
         };
         if let Some(error) = state.take_error() {
             return Err(error);
         }
         match result {
-            Ok(result) => Ok(Ok(result.result)),
+            Ok(result) => {
+                self.running.add_gas(result.result.tx_gas_used());
+                Ok(Ok(result.result))
+            }
             Err(EVMError::Transaction(error)) => Ok(Err(error)),
+            Err(EVMError::Database(error)) => Err(error),
             Err(error) => Err(Error::Execution(error.to_string())),
         }
     }

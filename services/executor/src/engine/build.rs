@@ -8,7 +8,7 @@
 //! if one of them were wrong before the block is refused by the others of the network. Without
 //! transactions there is next to nothing to compute.
 
-use super::{Engine, payload::root};
+use super::{Engine, base::Standing, payload::root};
 use crate::{
     build::{BuiltPayload, PayloadAttributes, PayloadId},
     error::Error,
@@ -18,7 +18,6 @@ use crate::{
 use std::{collections::VecDeque, sync::Arc};
 use tandem_chain::{Block, Fork, Payload, Template, validate_body, validate_header};
 use tandem_primitives::{B256, BlockId, U256};
-use tandem_proto::storage;
 use tracing::{info, info_span};
 
 /// In every payload that is built here.
@@ -75,10 +74,7 @@ impl Engine {
         };
         let built = match self.build(parent, &attributes) {
             Ok(built) => Arc::new(built),
-            Err(Failure::Internal(Error::UnknownBlock))
-            | Err(Failure::Internal(Error::Storage(storage::Error::RewindTooDeep { .. }))) => {
-                return Ok(None);
-            }
+            Err(Failure::Internal(Error::UnknownBlock)) => return Ok(None),
             Err(Failure::Internal(error)) => return Err(error),
             // A system contract that is missing, for instance.
             Err(Failure::Invalid(error)) => {
@@ -99,7 +95,9 @@ impl Engine {
         let found = self.chain.header_by_hash(parent).map_err(Failure::Internal)?;
         let (parent, parent_header) = found.ok_or(Failure::Internal(Error::UnknownBlock))?;
         let _span = info_span!("build_payload", block.number = parent.number + 1).entered();
-        self.ensure_base_below(parent.hash).map_err(Failure::Internal)?;
+        if self.stand_on(parent.hash).map_err(Failure::Internal)? != Standing::Reached {
+            return Err(Failure::Internal(Error::UnknownBlock));
+        }
         let spec = self.chain.spec.clone();
         let template = Template {
             timestamp: attributes.timestamp,

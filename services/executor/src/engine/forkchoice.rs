@@ -26,7 +26,18 @@ impl Engine {
         if let Some(verdict) = self.invalid.get(&state.head) {
             return Ok(PayloadStatus::invalid(Some(verdict.latest_valid), verdict.error.clone()));
         }
+        if self.kept.get(&state.head).is_some() {
+            self.follow(state.head)?;
+            if let Some(verdict) = self.invalid.get(&state.head) {
+                let (latest, error) = (verdict.latest_valid, verdict.error.clone());
+                return Ok(PayloadStatus::invalid(Some(latest), error));
+            }
+        } else {
+            self.catch_up = None;
+        }
         let Some((head, header)) = self.chain.header_by_hash(state.head)? else {
+            let target = self.kept.get(&state.head).map_or(0, |block| block.number);
+            self.chain.set_sync_target(Some(target));
             return Ok(PayloadStatus::syncing());
         };
         let old = self.chain.tree.read().forkchoice();
@@ -50,7 +61,17 @@ impl Engine {
                 "finalized block is not on the head's chain",
             )?,
         };
-        self.choose(forkchoice)?;
+        match self.choose(forkchoice) {
+            Ok(()) => {}
+            // It was dropped with its branch for the bytes that side branches take.
+            Err(Error::Storage(storage::Error::UnknownBlock(lost))) => {
+                self.chain.tree.write().remove(&lost);
+                self.chain.set_sync_target(Some(head.number));
+                return Ok(PayloadStatus::syncing());
+            }
+            Err(error) => return Err(error),
+        }
+        self.chain.set_sync_target(None);
         Ok(PayloadStatus::valid(head.hash))
     }
 
@@ -69,7 +90,7 @@ impl Engine {
         Ok(PayloadStatus::valid(head.hash))
     }
 
-    fn choose(&mut self, forkchoice: Forkchoice) -> Result<(), Error> {
+    pub(super) fn choose(&mut self, forkchoice: Forkchoice) -> Result<(), Error> {
         let head = forkchoice.head;
         let old = self.chain.head();
         self.ensure_base_below(head.hash).map_err(|error| match error {
@@ -78,8 +99,16 @@ impl Engine {
             }
             error => error,
         })?;
-        self.storage.canonicalize(self.epoch, forkchoice)?;
-        self.set_forkchoice(forkchoice);
+        let mut goal = self.storage.canonicalize(self.epoch, forkchoice);
+        if let Err(storage::Error::UnknownBlock(lost)) = goal
+            && self.commit_again(lost)?
+        {
+            goal = self.storage.canonicalize(self.epoch, forkchoice);
+        }
+        self.set_forkchoice(forkchoice, goal?);
+        // The layers of the new head, for those who read its state before a block is executed on it.
+        self.hear_persisted();
+        self.stand_on(head.hash)?;
         gauge!(names::HEAD).set(head.number as f64);
         if head != old {
             self.publish(CHAIN_HEAD, head);

@@ -3,7 +3,9 @@
 
 mod base;
 mod build;
+mod committed;
 mod forkchoice;
+mod kept;
 mod payload;
 mod policies;
 mod post_state;
@@ -21,6 +23,8 @@ use crate::{
 };
 use alloy_primitives::map::B256Map;
 use build::Builds;
+use committed::Committed;
+use kept::{CatchUp, Kept};
 use premerge::TotalDifficulties;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tandem_actor::{Envelope, Inbox, Received};
@@ -101,6 +105,16 @@ pub struct Engine {
     total_difficulties: TotalDifficulties,
     /// The highest block that the base stands at or is on its way to.
     base_limit: BlockNumber,
+    /// Blocks that wait for their execution.
+    kept: Kept,
+    /// Kept blocks whose parent has become valid.
+    ready: VecDeque<B256>,
+    /// The head that is followed, if it was chosen before it was executed.
+    catch_up: Option<CatchUp>,
+    /// Blocks committed last.
+    committed: Committed,
+    /// Valid blocks of which storage-writer does not know that they are.
+    unsaid: VecDeque<B256>,
 }
 
 impl Engine {
@@ -132,22 +146,29 @@ impl Engine {
             fatal,
             total_difficulties: TotalDifficulties::default(),
             base_limit: 0,
+            kept: Kept::default(),
+            ready: VecDeque::new(),
+            catch_up: None,
+            committed: Committed::default(),
+            unsaid: VecDeque::new(),
         };
         engine.load_pending()?;
         let forkchoice = engine.storage.checkpoint()?.forkchoice;
-        engine.set_forkchoice(forkchoice);
+        engine.set_forkchoice(forkchoice, 0);
+        engine.stand_on(forkchoice.head.hash)?;
         Ok((engine, chain))
     }
 
     pub fn run(mut self, inbox: &Inbox<Message>) {
         loop {
-            match inbox.receive(IDLE_WAIT) {
+            let wait = if self.has_work() { Duration::ZERO } else { self.wait() };
+            match inbox.receive(wait) {
                 Received::Message(envelope) => {
                     if !self.handle(envelope) {
                         return;
                     }
                 }
-                Received::Idle => self.hear_persisted(),
+                Received::Idle => self.idle(),
                 Received::Closed => return,
             }
         }
@@ -180,6 +201,26 @@ impl Engine {
         // until the cache has taken in the blocks that are durable.
         self.hear_persisted();
         true
+    }
+
+    /// How long to wait for a message.
+    fn wait(&self) -> Duration {
+        if self.catch_up.is_some() { kept::LOOK_AGAIN } else { IDLE_WAIT }
+    }
+
+    /// No message waits.
+    fn idle(&mut self) {
+        self.hear_persisted();
+        if self.has_work() {
+            self.work();
+            return;
+        }
+        // Off the way of a payload: a restart need not check these roots again then.
+        if let Some(block) = self.unsaid.pop_front()
+            && let Err(error) = self.storage.prove(self.epoch, block)
+        {
+            tracing::debug!(%block, %error, "valid block not marked so");
+        }
     }
 
     fn publish(&self, subject: &'static str, block: BlockId) {

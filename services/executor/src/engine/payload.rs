@@ -1,6 +1,6 @@
 //! engine_newPayload: one block, executed while its state root is computed.
 
-use super::{Engine, Verdict};
+use super::{Engine, Verdict, base::Standing};
 use crate::{
     error::Error,
     execute::{Executed, Failure, execute},
@@ -28,6 +28,9 @@ use tandem_proto::{
 };
 use tandem_telemetry::BusyIntervals;
 use tracing::{Span, field::Empty, info, info_span, warn};
+
+/// Valid blocks that may wait for being marked so. A restart checks the roots of others once more.
+const UNSAID_MAX: usize = 1024;
 
 /// A block that was executed, its root on the way.
 pub(super) struct Running {
@@ -68,10 +71,11 @@ impl Engine {
             return Ok(PayloadStatus::valid(id.hash));
         }
         let Some((parent_id, parent_header)) = self.chain.header_by_hash(parent)? else {
-            return Ok(PayloadStatus::syncing());
+            let status = self.kept_status(parent)?;
+            return self.keep(block, status);
         };
-        let mut checked = validate_header(&self.chain.spec, &block.header, &parent_header)
-            .and_then(|()| validate_body(&self.chain.spec, block));
+        let chain = self.chain.clone();
+        let mut checked = validate_header(&chain.spec, &block.header, &parent_header);
         // Below the merge there is no valid ancestor to name (paris.md, "Payload validation").
         let mut latest_valid = parent;
         if !is_merged(&parent_header) {
@@ -79,23 +83,34 @@ impl Engine {
             let terminal = self.check_terminal(&block.header, parent_id, &parent_header)?;
             checked = terminal.and(checked);
         }
-        let result = checked
+        let checked = checked
             .map_err(Failure::Invalid)
             .and_then(|()| self.check_ommers(block))
-            .and_then(|()| self.execute_and_prove(block, senders, parent_id, &policies));
+            .and_then(|()| validate_body(&chain.spec, block).map_err(Failure::Invalid));
+        if checked.is_ok()
+            && let Some(status) = self.postponed(parent)?
+        {
+            return self.keep(block, status);
+        }
+        let result =
+            checked.and_then(|()| self.execute_and_prove(block, senders, parent_id, &policies));
         match result {
-            Ok(()) => Ok(PayloadStatus::valid(id.hash)),
-            // The state below it is gone, so it does not extend the canonical chain either.
-            Err(Failure::Internal(Error::Storage(storage::Error::RewindTooDeep { .. }))) => {
-                Ok(PayloadStatus::accepted())
+            Ok(()) => {
+                self.unblock(&id.hash);
+                Ok(PayloadStatus::valid(id.hash))
             }
             Err(Failure::Internal(error)) => {
-                if matches!(error, Error::BaseMoved { .. }) {
-                    // An event of before a step back may come after it, from another process. The
-                    // payload may be sent again, and finds the base where it is.
-                    self.load_pending()?;
+                if !moved(&error) {
+                    return Err(error);
                 }
-                Err(error)
+                // The base has moved past the fork of a side branch, or an event of before a step
+                // back came after it, from another process.
+                self.load_pending()?;
+                match self.postponed(parent)? {
+                    Some(status) => self.keep(block, status),
+                    // The payload may be sent again, and finds the base where it is.
+                    None => Err(error),
+                }
             }
             Err(Failure::Invalid(error)) => {
                 info!(number = id.number, hash = %id.hash, %error, "invalid block");
@@ -104,6 +119,17 @@ impl Engine {
                 Ok(self.refuse(id.hash, verdict))
             }
         }
+    }
+
+    /// The answer to a payload that cannot be executed on this parent now; `None` where it can.
+    fn postponed(&mut self, parent: B256) -> Result<Option<PayloadStatus>, Error> {
+        Ok(match self.stand_on(parent)? {
+            Standing::Reached => None,
+            // Stepping the base back for each block of a branch that no one chose would let a single
+            // proposer stall the node (Engine API, paris.md: ACCEPTED).
+            Standing::Below(_) => Some(PayloadStatus::accepted()),
+            Standing::Far | Standing::Unconnected => Some(PayloadStatus::syncing()),
+        })
     }
 
     fn refuse(&mut self, hash: B256, verdict: Verdict) -> PayloadStatus {
@@ -120,7 +146,6 @@ impl Engine {
         policies: &Policies,
     ) -> Result<(), Failure> {
         let started = Instant::now();
-        self.ensure_base_below(parent.hash).map_err(Failure::Internal)?;
         let mut running = self.execute_streaming(&self.proof, block, senders, parent, policies)?;
         let executed_at = Instant::now();
         histogram!(names::EXECUTION_SECONDS).record(executed_at - started);
@@ -235,24 +260,30 @@ impl Engine {
     /// Makes an executed block durable while the workers still hash. This thread has nothing else to
     /// do meanwhile, and another one would have to be woken on the workers' processor.
     fn commit(
-        &self,
+        &mut self,
         block: &Block,
         receipts: &[Receipt],
         diff: Arc<StateDiff>,
     ) -> Result<(), Failure> {
         let started = Instant::now();
-        let committed = self.storage.commit(
-            self.epoch,
-            storage::Block {
-                id: block.id,
-                parent: block.header.parent_hash,
-                header: block.header_rlp.clone(),
-                body: block.body_rlp.clone(),
-                receipts: encode_receipts(receipts),
-                transaction_hashes: block.transaction_hashes.clone(),
-                diff,
-            },
-        );
+        let record = storage::Block {
+            id: block.id,
+            parent: block.header.parent_hash,
+            header: block.header_rlp.clone(),
+            body: block.body_rlp.clone(),
+            receipts: encode_receipts(receipts),
+            transaction_hashes: block.transaction_hashes.clone(),
+            diff,
+        };
+        let mut committed = self.storage.commit(self.epoch, record.clone());
+        if let Err(storage::Error::UnknownBlock(lost)) = committed
+            && self.commit_again(lost).map_err(Failure::Internal)?
+        {
+            committed = self.storage.commit(self.epoch, record.clone());
+        }
+        if committed.is_ok() {
+            self.committed.push(record);
+        }
         histogram!(names::COMMIT_SECONDS).record(started.elapsed());
         committed.map_err(|error| Failure::Internal(error.into()))
     }
@@ -293,15 +324,27 @@ impl Engine {
     }
 
     /// The block is valid and durable: later blocks may build on it.
-    fn accept(&self, block: &Block, parent: BlockId, diff: Arc<StateDiff>) {
+    fn accept(&mut self, block: &Block, parent: BlockId, diff: Arc<StateDiff>) {
         let header: Arc<Header> = Arc::new(block.header.clone());
         self.chain.recent.insert(block.id, parent.hash, diff);
         self.chain.tree.write().insert(block.id, header);
         self.chain.release(block.id.hash);
+        self.unsaid.push_back(block.id.hash);
+        if self.unsaid.len() > UNSAID_MAX {
+            self.unsaid.pop_front();
+        }
         counter!(names::GAS).increment(block.header.gas_used);
         counter!(names::TRANSACTIONS).increment(block.transactions.len() as u64);
         self.publish(CHAIN_EXECUTED, block.id);
     }
+}
+
+/// Whether a block failed because the base has moved away from below its parent.
+fn moved(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::BaseMoved { .. } | Error::Proof(multiproof::Error::ParentUnreachable { .. })
+    )
 }
 
 /// The state root that the workers found.

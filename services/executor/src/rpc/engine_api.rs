@@ -1,17 +1,19 @@
 //! The `engine` methods (execution-apis, `src/engine`).
 
+use super::ClientInfo;
 use super::engine_types::{
     ClientVersionJson, ForkchoiceParams, ForkchoiceUpdatedJson, NewPayload, PayloadBodyJson,
     PayloadStatusJson, check_attributes, decode_new_payload,
 };
 use super::error::{RpcError, code};
+use super::eth::eth_methods_of;
 use super::get_blobs::{Service, Version, check_count};
 use super::get_payload::{GetPayloadJson, PayloadIdJson, check_get_payload, unknown_payload};
 use super::hex::{Hex, Quantity};
 use super::methods::{Answer, Methods, Params, Streamed, off_reactor, required, to_result};
 use super::policies::policy_methods;
+use super::pool::Lane;
 use super::strict::Strict;
-use super::{ClientInfo, eth_methods};
 use crate::{BlockTag, Error, ForkchoiceState, Handle, Status};
 use alloy_primitives::B256;
 use serde::de::{SeqAccess, Visitor};
@@ -47,13 +49,13 @@ const CAPABILITIES: [&str; 18] = [
 /// Bodies given at once. At least 32 by the specification; 128 full blocks are some 50 MB of JSON.
 const PAYLOAD_BODIES_MAX: u64 = 128;
 
-/// The methods of the Engine API port: `engine`, and all of [`eth_methods`] (the specification
+/// The methods of the Engine API port: `engine`, and all of [`super::eth_methods`] (the specification
 /// asks for some of them, so that a consensus client needs one connection only), and the `tandem`
 /// methods, which read and change policies.
 ///
 /// Payloads built here have no transactions: there is no pool to take them from yet.
 pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
-    let mut methods = eth_methods(engine, client.clone());
+    let mut methods = eth_methods_of(engine, client.clone(), Lane::Engine);
     for (name, version) in [
         ("engine_newPayloadV1", 1),
         ("engine_newPayloadV2", 2),

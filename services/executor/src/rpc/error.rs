@@ -31,6 +31,8 @@ pub mod code {
     pub const INTERNAL: i32 = -32603;
     /// The call failed for a reason that the message names.
     pub const SERVER_ERROR: i32 = -32000;
+    /// The time of the request is over (as geth answers).
+    pub const TIMED_OUT: i32 = -32002;
     /// The answer to a batch grew too large.
     pub const RESPONSE_TOO_LARGE: i32 = -32003;
     /// There is no payload of this id (any more).
@@ -43,7 +45,8 @@ pub mod code {
     pub const TOO_LARGE_REQUEST: i32 = -38004;
     /// The timestamp belongs to a fork that this version of the method does not serve.
     pub const UNSUPPORTED_FORK: i32 = -38005;
-    /// A query has more results than are served at once (EIP-1474).
+    /// A query has more results than are served at once (EIP-1474), a request needs more than it may
+    /// use, or too many calls wait.
     pub const LIMIT_EXCEEDED: i32 = -32005;
     /// More items asked for in one `eth` call than are served at once (as geth answers).
     pub const CLIENT_LIMIT_EXCEEDED: i32 = -38026;

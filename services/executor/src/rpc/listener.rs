@@ -1,153 +1,214 @@
-//! The listening socket with a bound on connections and on their silence.
+//! The listening socket: connections are taken, watched, and brought to an end.
 
-use axum::serve::Listener;
+use super::connection::{Connection, End, Running};
+use super::limits::ConnectionLimits;
+use super::metrics::describe_metrics;
+use super::refusals::{Reason, Refusals};
+use super::socket::Watched;
+use super::table::{Seat, Table};
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tower::Service;
 use tracing::debug;
 
-/// Accepts while fewer than the allowed connections are open; further callers wait in the
-/// operating system's queue.
-pub(super) struct BoundedListener {
+/// First pause after a failure to take connections, such as for want of file descriptors; doubles
+/// with each.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Connections that were given up and have not ended yet, beyond those that are open.
+const ENDING_MAX: usize = 64;
+
+/// Serves until `shutdown` is cancelled, then lets the requests under way finish, within 10 s.
+///
+/// # Errors
+/// None: a failing connection ends nothing but itself.
+pub async fn serve(
     listener: TcpListener,
-    connections: Arc<Semaphore>,
-    idle_time_max: Duration,
+    router: Router,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    serve_within(listener, router, ConnectionLimits::default(), shutdown).await
 }
 
-impl BoundedListener {
-    pub(super) fn new(
-        listener: TcpListener,
-        connections_max: usize,
-        idle_time_max: Duration,
-    ) -> Self {
-        let connections = Arc::new(Semaphore::new(connections_max));
-        Self { listener, connections, idle_time_max }
-    }
+/// As [`serve`], within these limits.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_within(
+    listener: TcpListener,
+    router: Router,
+    limits: ConnectionLimits,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    describe_metrics();
+    let port = listener.local_addr().map_or_else(|_| "closed".to_owned(), |it| it.to_string());
+    let mut server = Server {
+        table: Table::new(limits.clone()),
+        limits,
+        refusals: Arc::new(Refusals::new(port)),
+        router,
+        connections: JoinSet::new(),
+        pause: PAUSE_MIN,
+        shutdown: shutdown.clone(),
+    };
+    shutdown.run_until_cancelled(server.accept(&listener)).await;
+    drop(listener);
+    let connections = &mut server.connections;
+    let ended = async { while connections.join_next().await.is_some() {} };
+    // The rest is given up with the set.
+    let _ = timeout(server.limits.shutdown_time_max, ended).await;
+    Ok(())
 }
 
-impl Listener for BoundedListener {
-    type Io = Connection;
-    type Addr = SocketAddr;
+struct Server {
+    table: Arc<Table>,
+    limits: ConnectionLimits,
+    refusals: Arc<Refusals>,
+    router: Router,
+    connections: JoinSet<()>,
+    pause: Duration,
+    shutdown: CancellationToken,
+}
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        let permit = loop {
-            // The semaphore is never closed.
-            if let Ok(permit) = self.connections.clone().acquire_owned().await {
-                break permit;
+impl Server {
+    /// Takes connections for ever.
+    async fn accept(&mut self, listener: &TcpListener) {
+        loop {
+            while self.connections.try_join_next().is_some() {}
+            // Those that were given up end as soon as they are polled.
+            if self.connections.len() >= self.limits.connections_max + ENDING_MAX {
+                self.connections.join_next().await;
+                continue;
             }
-        };
-        let (stream, address) = Listener::accept(&mut self.listener).await;
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                Some(_) = self.connections.join_next() => continue,
+            };
+            match accepted {
+                Ok((stream, address)) => {
+                    self.pause = PAUSE_MIN;
+                    self.begin(stream, address);
+                }
+                Err(error) if is_of_one_connection(&error) => debug!(%error, "connection lost"),
+                Err(error) => {
+                    let freed = self.table.evict_stranger();
+                    let text = format!(
+                        "accept: {error}; made room by closing an idle connection: {freed}"
+                    );
+                    self.refusals.count(Reason::Accept, text);
+                    sleep(self.pause).await;
+                    self.pause = (self.pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, stream: TcpStream, address: SocketAddr) {
+        let Some(seat) = self.table.admit(address.ip(), &self.refusals) else { return };
         // Answers are one small write: waiting for more to send would cost up to 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, "could not set TCP_NODELAY");
         }
-        let idle = Box::pin(sleep(self.idle_time_max));
-        (Connection { stream, idle, idle_time_max: self.idle_time_max, _permit: permit }, address)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection that ends when nothing is read or written for too long.
-pub(super) struct Connection {
-    stream: TcpStream,
-    idle: Pin<Box<Sleep>>,
-    idle_time_max: Duration,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Connection {
-    fn stream(&mut self) -> Pin<&mut TcpStream> {
-        Pin::new(&mut self.stream)
-    }
-
-    fn touch(&mut self) {
-        let deadline = Instant::now() + self.idle_time_max;
-        self.idle.as_mut().reset(deadline);
+        let served = serve_connection(
+            Watched::new(stream, seat.connection.clone()),
+            seat,
+            self.router.clone(),
+            (self.limits.streams_max, self.limits.look_every()),
+            self.refusals.clone(),
+            self.shutdown.clone(),
+        );
+        self.connections.spawn(served);
     }
 }
 
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if let Poll::Ready(result) = self.stream().poll_read(cx, buf) {
-            self.touch();
-            return Poll::Ready(result);
+/// Whether a failure to take a connection is of that one alone.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionRefused | ConnectionAborted | ConnectionReset)
+}
+
+/// Serves one connection to its end, which comes early where a limit says so.
+async fn serve_connection(
+    socket: Watched,
+    seat: Seat,
+    router: Router,
+    (streams_max, look_every): (u32, Duration),
+    refusals: Arc<Refusals>,
+    shutdown: CancellationToken,
+) {
+    let connection = &seat.connection;
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(streams_max);
+    let known = connection.clone();
+    let service = service_fn(move |request: Request<Incoming>| handle(&router, &known, request));
+    let mut served = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    let (mut evicted, mut closing) =
+        (pin!(connection.evicted.notified()), pin!(connection.closing.notified()));
+    let mut stopping = pin!(shutdown.cancelled());
+    let (mut is_closing, mut kept) = (false, None);
+    let mut looks = interval(look_every);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            result = served.as_mut() => {
+                if let Err(error) = result {
+                    debug!(error, "connection ended");
+                }
+                return;
+            }
+            () = evicted.as_mut() => return,
+            () = async { tokio::select! { () = closing.as_mut() => {} () = stopping.as_mut() => {} } },
+                if !is_closing =>
+            {
+                is_closing = true;
+                served.as_mut().graceful_shutdown();
+            }
+            _ = looks.tick() => match connection.look(Instant::now(), &mut kept) {
+                None => {}
+                Some(End::Idle) => return,
+                Some(End::Refused(reason)) => {
+                    refusals.count(reason, format_args!("{} is too slow", connection.group()));
+                    return;
+                }
+            },
         }
-        ready!(self.idle.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let result = ready!(self.stream().poll_write(cx, buf));
-        self.touch();
-        Poll::Ready(result)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let result = ready!(self.stream().poll_write_vectored(cx, bufs));
-        self.touch();
-        Poll::Ready(result)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::time::timeout;
-
-    #[tokio::test]
-    async fn further_connections_wait_and_silent_ones_end() {
-        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = socket.local_addr().unwrap();
-        let mut listener = BoundedListener::new(socket, 1, Duration::from_millis(50));
-        let mut first = TcpStream::connect(address).await.unwrap();
-        let _second = TcpStream::connect(address).await.unwrap();
-
-        let (mut connection, _) = listener.accept().await;
-        let blocked = timeout(Duration::from_millis(10), listener.accept()).await;
-        assert!(blocked.is_err());
-        first.write_all(b"x").await.unwrap();
-        assert_eq!(connection.read_u8().await.unwrap(), b'x');
-        let error = connection.read_u8().await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        drop(connection);
-        listener.accept().await;
+/// Hands a request to the router, with what its connection is.
+fn handle(
+    router: &Router,
+    connection: &Arc<Connection>,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Response, Infallible>> + use<> {
+    let running = Running::begin(connection);
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(connection.clone());
+    let answer = router.clone().call(request);
+    async move {
+        let answer = answer.await;
+        drop(running);
+        answer
     }
 }

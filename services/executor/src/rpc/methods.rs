@@ -3,6 +3,7 @@
 use super::error::{RpcError, code};
 use super::metrics::RPC_SECONDS;
 use super::pieces::Pieces;
+use crate::budget::Usage;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, SeqAccess, Visitor};
@@ -13,6 +14,7 @@ use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 use tandem_chain::short::{Short, Shortened};
@@ -174,12 +176,25 @@ pub async fn off_reactor<T: Send + 'static>(
 
 /// The parameters of a call as JSON text, still part of the request body.
 #[derive(Debug, Clone)]
-pub struct Params(Bytes);
+pub struct Params {
+    text: Bytes,
+    usage: Arc<Usage>,
+}
 
 impl Params {
     /// Parameters from their JSON text, which may be empty.
     pub fn new(text: Bytes) -> Self {
-        Self(text)
+        Self::of_request(text, &Arc::default())
+    }
+
+    /// Parameters of one of the calls of a request, which share what it may use.
+    pub fn of_request(text: Bytes, usage: &Arc<Usage>) -> Self {
+        Self { text, usage: usage.clone() }
+    }
+
+    /// Use that the calls of the request have made of their limits.
+    pub(super) fn usage(&self) -> Arc<Usage> {
+        self.usage.clone()
     }
 
     /// Decodes the positional parameters, in one pass. `T` is a tuple of as many [`Option`]s (or
@@ -189,7 +204,7 @@ impl Params {
     /// # Errors
     /// -32602 when they are no array, too many, or one is malformed.
     pub fn decode<T: Positional>(&self) -> Result<T, RpcError> {
-        let text = self.0.trim_ascii();
+        let text = self.text.trim_ascii();
         if text.is_empty() || text == b"null" {
             return Ok(T::default());
         }
@@ -215,7 +230,7 @@ impl Params {
 
     /// Whether decoding would hold up the reactor.
     pub(super) fn is_large(&self) -> bool {
-        self.0.len() > INLINE_BYTES_MAX
+        self.text.len() > INLINE_BYTES_MAX
     }
 }
 

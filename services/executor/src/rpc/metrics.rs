@@ -1,15 +1,29 @@
 //! Names of the metrics of the JSON-RPC server.
 
-use metrics::{Unit, describe_counter, describe_histogram};
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
 /// Time from a parsed call to its result, in seconds; labels `method` and `status` (`ok` or the
 /// error code).
 pub const RPC_SECONDS: &str = "tandem_executor_rpc_seconds";
-/// HTTP requests refused before any call was made; label `reason`.
+/// HTTP requests refused without an answer to their calls, and connections that were not taken or
+/// cut off; label `reason`.
 pub const RPC_REFUSED_TOTAL: &str = "tandem_executor_rpc_refused_total";
+/// Calls handed to the threads for them; labels `pool` (`call`, `read`) and `outcome` (`answered`,
+/// `cut`, `abandoned`, `refused`, `late`, `panicked`).
+pub const CALLS_TOTAL: &str = "tandem_executor_calls_total";
+/// Calls that wait for a thread; label `pool`.
+pub const CALLS_WAITING: &str = "tandem_executor_calls_waiting";
+/// Wait of a call for a thread, in seconds; label `pool`.
+pub const CALL_WAIT_SECONDS: &str = "tandem_executor_call_wait_seconds";
 
 /// Tells the recorder what the metrics mean.
 pub fn describe_metrics() {
     describe_histogram!(RPC_SECONDS, Unit::Seconds, "time of one JSON-RPC call");
-    describe_counter!(RPC_REFUSED_TOTAL, "HTTP requests refused before any call was made");
+    describe_counter!(RPC_REFUSED_TOTAL, "requests and connections refused over HTTP, by reason");
+    let text = "Calls of users by pool of threads (call, read) and outcome: answered, cut, abandoned, \
+                refused, late, panicked";
+    describe_counter!(CALLS_TOTAL, text);
+    describe_gauge!(CALLS_WAITING, Unit::Count, "Calls of users that wait for a thread, by pool");
+    let text = "From a call of a user until a thread takes it, by pool";
+    describe_histogram!(CALL_WAIT_SECONDS, Unit::Seconds, text);
 }

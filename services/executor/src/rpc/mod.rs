@@ -1,8 +1,10 @@
 //! The executor's two HTTP ports: the Engine API, where every request carries a token, and the
-//! public one with the `eth` methods and the recent traces.
+//! public one with the `eth` methods. The operator's ports of all roles are served in the same way.
 //!
 //! ```text
-//! server     limits, token, body in one piece
+//! listener   connections: few, watched, the idle ones make room (table, connection, socket)
+//!   │
+//! server     token, host, body in one piece, a place (access, body, places)
 //!   │
 //! envelope   calls of the body; parameters stay slices of it
 //!   │
@@ -11,8 +13,14 @@
 //! ```
 //!
 //! **Overload rule:** a request over a limit of [`Limits`] is refused with an HTTP status, and the
-//! connection goes on; the engine's mailbox, when full, turns into a JSON-RPC error.
+//! connection goes on, except where the head alone shows it. A connection over a limit of
+//! [`ConnectionLimits`] ends; where there are too many, the oldest without a request under way does.
+//! The engine's mailbox and the queue of calls, when full, turn into a JSON-RPC error.
 
+mod access;
+mod body;
+mod budget;
+mod connection;
 mod engine_api;
 mod engine_types;
 mod envelope;
@@ -22,21 +30,35 @@ mod get_blobs;
 mod get_payload;
 mod hex;
 mod json;
+mod limits;
 mod listener;
 mod methods;
 pub mod metrics;
 mod pieces;
+mod places;
 mod policies;
+mod pool;
+mod prices;
+mod refusals;
+mod reports;
 mod revert;
 mod server;
+mod socket;
 mod strict;
+mod table;
 
+pub use access::{Hosts, Origins};
 pub use engine_api::engine_methods;
 pub use error::{RpcError, code};
 pub use eth::eth_methods;
+pub use limits::{ConnectionLimits, Limits};
+pub use listener::{serve, serve_within};
 pub use methods::{Answer, Methods, Output, Params, Streamed};
 pub use pieces::Pieces;
-pub use server::{Limits, Traces, engine_router, public_router, serve, traces_router};
+pub(crate) use pool::CallPools;
+pub(crate) use prices::Prices;
+pub use reports::{Text, Traces, reports_router};
+pub use server::{engine_router, public_router};
 
 /// How this client names itself to others.
 #[derive(Debug, Clone)]

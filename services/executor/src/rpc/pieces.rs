@@ -11,7 +11,6 @@ use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tokio::sync::OwnedSemaphorePermit;
 
 /// The JSON of a result, piece by piece.
 pub struct Pieces {
@@ -34,7 +33,6 @@ impl Pieces {
     }
 
     /// Bytes of all of them.
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -50,19 +48,12 @@ impl Pieces {
         RawValue::from_string(text).map_err(|_| RpcError::internal())
     }
 
-    /// The body of an HTTP response: the result between `head` and `tail`. The permit is given back
-    /// when all is sent, or nobody takes it.
-    pub(super) fn into_body(
-        self,
-        head: Vec<u8>,
-        tail: &'static [u8],
-        permit: OwnedSemaphorePermit,
-    ) -> PiecesBody {
+    /// The body of an HTTP response: the result between `head` and `tail`.
+    pub(super) fn into_body(self, head: Bytes, tail: Bytes) -> PiecesBody {
         let left = (head.len() + self.len + tail.len()) as u64;
-        let (head, tail) = (Bytes::from(head), Bytes::from_static(tail));
         let head = std::iter::once(head);
         let pieces = Box::new(head.chain(self.pieces).chain(std::iter::once(tail)));
-        PiecesBody { left, pieces, rests: false, _permit: permit }
+        PiecesBody { left, pieces, rests: false }
     }
 }
 
@@ -72,7 +63,6 @@ pub(super) struct PiecesBody {
     pieces: Box<dyn Iterator<Item = Bytes> + Send>,
     /// Others come first, then the next piece.
     rests: bool,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl HttpBody for PiecesBody {

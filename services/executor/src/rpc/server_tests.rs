@@ -1,11 +1,20 @@
+use super::super::access::{Hosts, Origins};
+use super::super::limits::ConnectionLimits;
+use super::super::listener::serve_within;
 use super::super::methods::{Answer, required, to_result};
 use super::super::pieces::Pieces;
 use super::*;
 use serde_json::{Value, json};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+#[path = "attack_tests.rs"]
+mod attacks;
 
 const SECRET: Secret = Secret::new([3; 32]);
 
@@ -44,6 +53,9 @@ const PIECES: usize = 64;
 const PIECE_LEN: usize = 256 << 10;
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
+/// The head of a request, but for the length of the body and the end.
+const HEAD: &str = "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+
 struct Server {
     address: SocketAddr,
     shutdown: CancellationToken,
@@ -52,10 +64,14 @@ struct Server {
 
 impl Server {
     async fn start(router: Router) -> Self {
+        Self::start_within(router, ConnectionLimits::default()).await
+    }
+
+    async fn start_within(router: Router, limits: ConnectionLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let task = tokio::spawn(serve(listener, router, shutdown.clone()));
+        let task = tokio::spawn(serve_within(listener, router, limits, shutdown.clone()));
         Self { address, shutdown, task }
     }
 
@@ -66,8 +82,7 @@ impl Server {
             batch_response_bytes_max: 1500,
             ..Limits::public()
         };
-        let traces: Traces = Arc::new(|count| format!("[{count}]"));
-        Self::start(public_router(methods(), traces, limits)).await
+        Self::start(public_router(methods(), limits)).await
     }
 
     async fn engine() -> Self {
@@ -92,8 +107,7 @@ struct Client {
 impl Client {
     async fn post(&mut self, body: &[u8], headers: &str) -> (u16, String) {
         let length = body.len();
-        let head =
-            format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n{headers}\r\n");
+        let head = format!("{HEAD}content-length: {length}\r\n{headers}\r\n");
         self.stream.write_all(head.as_bytes()).await.unwrap();
         self.stream.write_all(body).await.unwrap();
         self.response().await
@@ -205,7 +219,7 @@ async fn a_body_over_the_limit_gets_413_and_the_server_lives() {
     // Chunked: the length is only found out on the way.
     client
         .stream
-        .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        .write_all(format!("{HEAD}transfer-encoding: chunked\r\n\r\n").as_bytes())
         .await
         .unwrap();
     for _ in 0..48 {
@@ -218,9 +232,8 @@ async fn a_body_over_the_limit_gets_413_and_the_server_lives() {
     client.still_works().await;
 
     // A caller that asks first is refused before it sends anything.
-    let head =
-        "POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 900000000\r\n\r\n";
-    assert_eq!(server.connect().await.send(head).await.0, 413);
+    let head = format!("{HEAD}expect: 100-continue\r\ncontent-length: 900000000\r\n\r\n");
+    assert_eq!(server.connect().await.send(&head).await.0, 413);
     server.stop().await;
 }
 
@@ -258,7 +271,7 @@ async fn a_result_in_pieces_is_made_as_it_is_taken() {
 
     // Nobody takes it: what the sockets hold is made, and no more. Others are served meanwhile.
     let mut idle = server.connect().await;
-    let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!("{HEAD}content-length: {}\r\n\r\n", body.len());
     idle.stream.write_all(head.as_bytes()).await.unwrap();
     idle.stream.write_all(body.as_bytes()).await.unwrap();
     idle.stream.readable().await.unwrap();
@@ -281,16 +294,15 @@ async fn a_result_in_pieces_is_made_as_it_is_taken() {
 #[tokio::test]
 async fn a_result_that_is_still_taken_counts_as_a_request_under_way() {
     let limits = Limits { requests_in_flight_max: 1, ..Limits::public() };
-    let traces: Traces = Arc::new(|_| String::new());
     let mut methods = methods();
     methods.add_streaming("endless", |_| async {
         let piece = Bytes::from(vec![b' '; PIECE_LEN]);
         Ok(Output::Pieces(Pieces::new(1 << 40, std::iter::repeat(piece))))
     });
-    let server = Server::start(public_router(methods, traces, limits)).await;
+    let server = Server::start(public_router(methods, limits)).await;
     let mut first = server.connect().await;
     let body = br#"{"jsonrpc":"2.0","id":1,"method":"endless"}"#;
-    let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!("{HEAD}content-length: {}\r\n\r\n", body.len());
     first.stream.write_all(head.as_bytes()).await.unwrap();
     first.stream.write_all(body).await.unwrap();
     first.stream.readable().await.unwrap();
@@ -310,7 +322,6 @@ async fn a_result_that_is_still_taken_counts_as_a_request_under_way() {
 #[tokio::test]
 async fn without_a_good_token_there_is_only_401() {
     let server = Server::engine().await;
-    let mut client = server.connect().await;
     let body = br#"{"jsonrpc":"2.0","id":1,"method":"echo","params":["in"]}"#;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let good = tandem_auth::sign(&SECRET, now);
@@ -327,8 +338,11 @@ async fn without_a_good_token_there_is_only_401() {
         (format!("authorization: Bearer {stale}\r\n"), "stale token"),
         (format!("authorization: Bearer {future}\r\n"), "future token"),
     ] {
+        let mut client = server.connect().await;
         assert_eq!(client.post(body, &headers).await, (401, format!("{reason}\n")), "{headers}");
+        assert!(client.stream.read_u8().await.is_err(), "the connection ends");
     }
+    let mut client = server.connect().await;
     for scheme in ["Bearer", "bearer"] {
         let (status, answer) =
             client.post(body, &format!("authorization: {scheme} {good}\r\n")).await;
@@ -344,13 +358,16 @@ async fn other_methods_and_paths_are_refused() {
     let server = Server::public().await;
     let mut client = server.connect().await;
     for method in ["GET", "PUT", "DELETE"] {
-        let request = format!("{method} / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n");
+        let request = format!(
+            "{method} / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 0\r\n\r\n"
+        );
         assert_eq!(client.send(&request).await.0, 405, "{method}");
     }
-    assert_eq!(client.send("GET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n").await.0, 404);
-    let traces = client.send("GET /debug/traces?n=7 HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    assert_eq!(traces, (200, "[7]".into()));
-    assert_eq!(client.send("GET /debug/traces?n=x HTTP/1.1\r\nhost: x\r\n\r\n").await.0, 400);
+    // Traces are for the operator, on another port.
+    for path in ["/nowhere", "/debug/traces"] {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        assert_eq!(client.send(&request).await.0, 404, "{path}");
+    }
     server.stop().await;
 }
 
@@ -367,12 +384,11 @@ async fn more_requests_at_once_than_allowed_get_503() {
             to_result(&true)
         }
     });
-    let traces: Traces = Arc::new(|_| String::new());
-    let server = Server::start(public_router(methods, traces, limits)).await;
+    let server = Server::start(public_router(methods, limits)).await;
     let mut first = server.connect().await;
     let mut second = server.connect().await;
     let body = br#"{"jsonrpc":"2.0","id":1,"method":"wait"}"#;
-    let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!("{HEAD}content-length: {}\r\n\r\n", body.len());
     first.stream.write_all(head.as_bytes()).await.unwrap();
     first.stream.write_all(body).await.unwrap();
     loop {

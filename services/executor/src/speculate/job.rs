@@ -375,7 +375,8 @@ impl Job {
         evm.database().begin(position(index));
         let environment = self.senders.environment(index, sender);
         let outcome = evm.transact_unrewarded(environment).ok()?;
-        Some(Speculation { outcome, reads: evm.database().take_reads() })
+        let reads = evm.database().take_reads();
+        (!reads.met_storage).then_some(Speculation { outcome, reads })
     }
 
     /// Wakes a thread if the next transaction of the same sender can be executed now, and is not

@@ -2,7 +2,7 @@
 //! they read.
 
 use super::published::{Position, Published};
-use crate::{error::Error, state::StateReader};
+use crate::{collision::StorageOccupancy, error::Error, state::StateReader};
 use alloy_primitives::map::{AddressMap, HashMap};
 use revm::{
     Database,
@@ -58,6 +58,9 @@ pub struct Reads {
     /// Each account before its slots.
     pub accounts: Vec<AccountRead>,
     pub slots: Vec<SlotRead>,
+    /// A creation met storage in the parent's state (EIP-7610), which the block may have wiped since.
+    /// No value above says so, and it is too rare to be compared: the result is not used.
+    pub met_storage: bool,
 }
 
 /// The database of one thread.
@@ -135,6 +138,17 @@ fn known<'a>(
             let account = sources.parent.account(&hash)?;
             Ok(vacant.insert(Known { hash, account, slots: HashMap::default() }))
         }
+    }
+}
+
+impl StorageOccupancy for Recorder {
+    /// Where the parent's state has no storage the block adds none, as the account read has no nonce.
+    fn has_storage(&mut self, address: Address) -> Result<bool, Error> {
+        let known = known(&mut self.parent, &self.sources, address)?;
+        let has_storage =
+            known.account.is_some() && self.sources.parent.has_storage(&known.hash)?;
+        self.reads.met_storage |= has_storage;
+        Ok(has_storage)
     }
 }
 

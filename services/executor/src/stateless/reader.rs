@@ -60,6 +60,11 @@ impl<'a> WitnessReader<'a> {
         self.reads.set(reads);
     }
 
+    fn storage_root(&self, address_hash: &B256) -> Result<B256, Error> {
+        let known = self.storage_roots.borrow().get(address_hash).copied();
+        known.map_or_else(|| Ok(self.read_account(address_hash)?.1), Ok)
+    }
+
     /// The account with its storage root, which is kept.
     fn read_account(&self, address_hash: &B256) -> Result<(Option<Account>, B256), Error> {
         let found = match (self.witness.account(self.state_root, address_hash), self.gaps) {
@@ -85,12 +90,12 @@ impl StateReader for WitnessReader<'_> {
 
     fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error> {
         self.count(|reads| reads.slots += 1);
-        let known = self.storage_roots.borrow().get(address_hash).copied();
-        let root = match known {
-            Some(root) => root,
-            None => self.read_account(address_hash)?.1,
-        };
+        let root = self.storage_root(address_hash)?;
         Ok(self.witness.slot(address_hash, root, slot)?)
+    }
+
+    fn has_storage(&self, address_hash: &B256) -> Result<bool, Error> {
+        Ok(self.storage_root(address_hash)? != EMPTY_TRIE_ROOT)
     }
 
     fn code(&self, code_hash: &B256) -> Result<Bytecode, Error> {

@@ -2,6 +2,7 @@ use super::{health::Backoff, patience::Patience};
 use crate::grpc::ClientConfig;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use tandem_membership::{EndpointRules, NamePattern, Network};
 use tandem_rpc::Identity;
 
 /// Which workers there are, and how long one may take.
@@ -11,6 +12,12 @@ pub struct Config {
     /// Proof streams of workers that are there whether or not the bus tells of them, such as
     /// `http://10.0.0.7:9601`.
     pub endpoints: Vec<String>,
+    /// Networks in which workers that the bus tells of may be, such as `10.0.0.0/8`.
+    pub heard_networks: Vec<Network>,
+    /// Names of hosts that they may have: `*` for all without a dot, `.SUFFIX`, or a whole name.
+    pub heard_names: Vec<NamePattern>,
+    /// The lowest and the highest port that they may have.
+    pub heard_ports: [u16; 2],
     /// Commands that may wait for one worker's connection before the executor has to.
     pub queue_capacity: usize,
     /// Longest time that opening a connection and its stream may take.
@@ -33,8 +40,12 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
+        let EndpointRules { networks, names, ports } = EndpointRules::default();
         Self {
             endpoints: Vec::new(),
+            heard_networks: networks,
+            heard_names: names,
+            heard_ports: ports,
             queue_capacity: 1024,
             connect_ms_max: 1_000,
             keep_alive_ms: 2_000,
@@ -49,6 +60,15 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Where workers may be that the bus tells of.
+    pub fn heard(&self) -> EndpointRules {
+        EndpointRules {
+            networks: self.heard_networks.clone(),
+            names: self.heard_names.clone(),
+            ports: self.heard_ports,
+        }
+    }
+
     pub(super) fn patience(&self) -> Patience {
         Patience {
             min: Duration::from_millis(self.late_ms_min),

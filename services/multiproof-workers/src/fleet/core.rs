@@ -24,7 +24,7 @@ use tandem_proto::multiproof::{
     Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, Status,
 };
 use tandem_rpc::Identity;
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info};
 
@@ -126,14 +126,28 @@ impl Fleet {
     }
 }
 
+/// Between two looks at who is connected, while there are workers that never were.
+const PROVEN_SOME: Duration = Duration::from_millis(200);
+/// The same when all were.
+const PROVEN_ALL: Duration = Duration::from_secs(10);
+
 /// Keeps the workers those that are alive.
 async fn follow(core: &Core, listener: Listener) {
     let mut alive = listener.watch();
     loop {
         let heard = alive.borrow_and_update().clone();
         core.roster.lock().set_heard(&heard, Instant::now());
-        if alive.changed().await.is_err() {
-            return;
+        loop {
+            // As long as one is not proven, its connection may be made at any moment.
+            let proven = core.roster.lock().proven();
+            let all = proven.len() >= heard.len();
+            listener.prove(proven);
+            let wait = if all { PROVEN_ALL } else { PROVEN_SOME };
+            match timeout(wait, alive.changed()).await {
+                Ok(Ok(())) => break,
+                Ok(Err(_)) => return,
+                Err(_) => {}
+            }
         }
     }
 }

@@ -99,11 +99,17 @@ impl Roster {
     /// that is new, in the background; those to workers that are gone end.
     pub fn set_heard(&mut self, heard: &[Heartbeat], now: Instant) {
         let heard = heard.iter().map(|heartbeat| (&heartbeat.id, &heartbeat.endpoint));
+        // Those before newcomers: one that claims the endpoint of another does not take its place.
+        let is_known = |(id, endpoint): &(&WorkerId, &String)| {
+            self.workers.get(*id).is_some_and(|worker| worker.endpoint == **endpoint)
+        };
+        let (known, new): (Vec<_>, Vec<_>) = heard.partition(is_known);
         let configured = self.configured.iter().map(|(id, endpoint)| (id, endpoint));
+        let most = self.configured.len() + MEMBERS_MAX;
         let (mut members, mut endpoints) = (BTreeMap::new(), BTreeSet::new());
-        for (id, endpoint) in configured.chain(heard) {
+        for (id, endpoint) in configured.chain(known).chain(new) {
             // One that is configured may be heard too, by another name.
-            if members.len() < MEMBERS_MAX && endpoints.insert(endpoint.clone()) {
+            if members.len() < most && endpoints.insert(endpoint.clone()) {
                 members.entry(id.clone()).or_insert_with(|| endpoint.clone());
             }
         }
@@ -143,6 +149,12 @@ impl Roster {
         info!(worker = %id, endpoint, "worker is there");
         let (health, backoff) = (Mutex::new(health), self.backoff);
         Ok(Arc::new(Worker { id, endpoint, client, health, backoff }))
+    }
+
+    /// The names of all to which a connection was made.
+    pub fn proven(&self) -> Vec<WorkerId> {
+        let proven = self.workers.values().filter(|worker| worker.client.connections() > 0);
+        proven.map(|worker| worker.id.clone()).collect()
     }
 
     /// All that have a connection.
@@ -231,6 +243,13 @@ mod tests {
         let role = roster.workers[&b.id].health.lock().role(now, 0);
         assert_eq!(role, Role::Quarantined, "going away does not help");
         assert!(roster.team(now).active.is_empty(), "nobody is connected");
+        // Another name for the endpoint of one that is there does not drive it out.
+        let client = roster.workers[&b.id].client.clone();
+        let claims = heard("a", "http://127.0.0.1:4");
+        roster.set_heard(&[claims, heard("b", "http://127.0.0.1:4")], now);
+        assert_eq!(names(&roster), ["127.0.0.1:1", "127.0.0.1:2", "b"]);
+        assert!(Arc::ptr_eq(&client, &roster.workers[&b.id].client), "the connection stays");
+        assert!(roster.proven().is_empty(), "no connection was made");
     }
 
     #[test]

@@ -57,6 +57,7 @@ async fn announce(bus: Bus, identity: Identity, stopped: CancellationToken) {
     let [least, most] =
         [HEARTBEAT_MS.start(), HEARTBEAT_MS.end()].map(|&ms| Duration::from_millis(ms));
     let every = identity.interval.clamp(least, most);
+    let name = identity.id.to_string();
     let mut heartbeat = Heartbeat {
         id: identity.id,
         incarnation: identity.incarnation,
@@ -72,10 +73,10 @@ async fn announce(bus: Bus, identity: Identity, stopped: CancellationToken) {
             () = stopped.cancelled() => break,
             _ = ticks.tick() => {}
         }
-        bus.publish(WORKERS_ALIVE, WorkerAlive(heartbeat.clone()).encode());
+        bus.publish_as(WORKERS_ALIVE, &name, WorkerAlive(heartbeat.clone()).encode());
         heartbeat.sequence += 1;
     }
     heartbeat.leaving = true;
-    bus.publish(WORKERS_ALIVE, WorkerAlive(heartbeat).encode());
+    bus.publish_as(WORKERS_ALIVE, &name, WorkerAlive(heartbeat).encode());
     bus.flush(GOODBYE_MAX).await;
 }

@@ -1,11 +1,13 @@
+use super::refusals::Refusals;
 use crate::metrics;
 use ::metrics::gauge;
+use parking_lot::Mutex;
 use std::{
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use tandem_bus::{Bus, Subscription};
-use tandem_membership::{Heartbeat, Members};
+use tandem_bus::{Bus, Message, Subscription, subject_token};
+use tandem_membership::{EndpointRules, Heartbeat, Members, Now, WorkerId};
 use tandem_proto::event::{WORKERS_ALIVE, WorkerAlive};
 use tokio::{
     runtime::Handle,
@@ -13,7 +15,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tracing::{info, warn};
+use tracing::info;
 
 /// How often those that have fallen silent are looked for.
 const CHECK: Duration = Duration::from_millis(200);
@@ -21,24 +23,30 @@ const CHECK: Duration = Duration::from_millis(200);
 /// Hears who is alive, for as long as this is.
 pub struct Listener {
     alive: watch::Receiver<Arc<[Heartbeat]>>,
+    proven: Arc<Mutex<Vec<WorkerId>>>,
     _stop: DropGuard,
 }
 
 impl Listener {
-    /// Hears from now on, on `runtime`; nobody is known at the beginning.
-    pub fn start(bus: Bus, runtime: &Handle) -> Self {
+    /// Hears from now on, on `runtime`, of workers at endpoints that the rules allow; nobody is known at
+    /// the beginning.
+    pub fn start(bus: Bus, rules: EndpointRules, runtime: &Handle) -> Self {
         metrics::describe_listener();
         let heartbeats = bus.subscribe(WORKERS_ALIVE);
         let (sender, alive) = watch::channel(Arc::default());
+        let proven = Arc::<Mutex<_>>::default();
         let stop = CancellationToken::new();
-        let stopped = stop.clone();
+        let (stopped, hearing) = (stop.clone(), proven.clone());
+        let start = Instant::now();
         runtime.spawn(async move {
+            let ear =
+                Ear { rules, members: Members::default(), refusals: Refusals::default(), start };
             tokio::select! {
                 () = stopped.cancelled() => {}
-                () = hear(&bus, heartbeats, &sender) => {}
+                () = hear(&bus, ear, heartbeats, &hearing, &sender) => {}
             }
         });
-        Self { alive, _stop: stop.drop_guard() }
+        Self { alive, proven, _stop: stop.drop_guard() }
     }
 
     /// Last heartbeats of those who are alive, ordered by name. Takes a lock for a moment.
@@ -51,41 +59,45 @@ impl Listener {
     pub fn watch(&self) -> watch::Receiver<Arc<[Heartbeat]>> {
         self.alive.clone()
     }
+
+    /// Connections to these workers were made, so that no invented name takes their place.
+    pub fn prove(&self, workers: Vec<WorkerId>) {
+        *self.proven.lock() = workers;
+    }
 }
 
-async fn hear(bus: &Bus, mut heartbeats: Subscription, alive: &watch::Sender<Arc<[Heartbeat]>>) {
-    let start = Instant::now();
-    let mut members = Members::default();
+async fn hear(
+    bus: &Bus,
+    mut ear: Ear,
+    mut heartbeats: Subscription,
+    proven: &Mutex<Vec<WorkerId>>,
+    alive: &watch::Sender<Arc<[Heartbeat]>>,
+) {
     let mut ticks = interval(CHECK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let heard = tokio::select! {
             // What waits is heard before anybody is given up.
             biased;
-            payload = heartbeats.next() => match payload {
-                Some(payload) => Some(payload),
+            message = heartbeats.next_message() => match message {
+                Some(message) => Some(message),
                 None => return,
             },
             _ = ticks.tick() => None,
         };
-        let now = start.elapsed();
-        let changed = match heard.as_deref().map(WorkerAlive::decode) {
-            Some(Some(WorkerAlive(heartbeat))) => members.hear(now, heartbeat),
-            Some(None) => {
-                warn!(
-                    bytes = heard.map_or(0, |heard| heard.len()),
-                    "malformed heartbeat of a worker"
-                );
-                false
-            }
-            None if bus.is_connected() => members.advance(now),
+        for worker in std::mem::take(&mut *proven.lock()) {
+            ear.members.prove(&worker);
+        }
+        let changed = match heard {
+            Some(message) => ear.hear(&message, unix_ms()),
+            None if bus.is_connected() => ear.members.advance(ear.start.elapsed()),
             None => {
-                members.hold(now);
+                ear.members.hold(ear.start.elapsed());
                 false
             }
         };
         if changed {
-            let now: Arc<[Heartbeat]> = members.alive().cloned().collect();
+            let now: Arc<[Heartbeat]> = ear.members.alive().cloned().collect();
             let names: Vec<_> = now.iter().map(|heartbeat| heartbeat.id.as_str()).collect();
             info!(workers = ?names, "workers alive");
             gauge!(metrics::ALIVE).set(names.len() as f64);
@@ -93,3 +105,46 @@ async fn hear(bus: &Bus, mut heartbeats: Subscription, alive: &watch::Sender<Arc
         }
     }
 }
+
+/// By this process's clock.
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
+
+/// What is known, and what is believed of what is heard.
+struct Ear {
+    rules: EndpointRules,
+    members: Members,
+    refusals: Refusals,
+    start: Instant,
+}
+
+impl Ear {
+    /// Takes in a heartbeat as it came; whether others are alive now than before, or elsewhere.
+    fn hear(&mut self, message: &Message, unix_ms: u64) -> bool {
+        let now = Now { elapsed: self.start.elapsed(), unix_ms };
+        let Some(WorkerAlive(heartbeat)) = WorkerAlive::decode(&message.payload) else {
+            self.refusals.malformed(message.payload.len());
+            return self.members.advance(now.elapsed);
+        };
+        let worker = heartbeat.id.clone();
+        // NATS binds users to subjects, so the subject says who spoke and the payload must agree.
+        if message.member.as_deref() != Some(&*subject_token(worker.as_str())) {
+            self.refusals.name(&worker, message.member.as_deref());
+            return self.members.advance(now.elapsed);
+        }
+        if let Err(refusal) = self.rules.check(&heartbeat.endpoint) {
+            self.refusals.endpoint(&worker, &heartbeat.endpoint, &refusal);
+            return self.members.advance(now.elapsed);
+        }
+        let heard = self.members.hear(now, heartbeat);
+        if let Some(ignored) = heard.ignored {
+            self.refusals.ignored(&worker, &ignored);
+        }
+        heard.changed
+    }
+}
+
+#[cfg(test)]
+#[path = "listen_tests.rs"]
+mod tests;

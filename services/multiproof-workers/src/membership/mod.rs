@@ -1,8 +1,12 @@
-//! Who offers a proof stream: heartbeats on `workers.alive`.
+//! Who offers a proof stream: heartbeats on `workers.alive.NAME`.
 //!
 //! ```text
-//!  worker: Announcer ── workers.alive, once an interval ──► bus ──► executor: Listener ─► Members
+//!  worker: Announcer ── workers.alive.NAME, once an interval ──► bus ──► executor: Listener ─► Members
 //! ```
+//!
+//! **What is believed.** A heartbeat counts if its subject is that of the worker it speaks of, its endpoint
+//! is one that the configuration allows, and its time is not of the future. All others are counted, and
+//! the log names each worker once a minute.
 //!
 //! It is a hint. That a worker does not answer shows on its stream, sooner and for certain; without
 //! NATS the workers of a configured list are used. While the bus has no connection, or hears of
@@ -11,7 +15,8 @@
 
 mod announce;
 mod listen;
+mod refusals;
 
 pub use announce::{Announcer, Identity};
 pub use listen::Listener;
-pub use tandem_membership::{Heartbeat, WorkerId};
+pub use tandem_membership::{EndpointRules, Heartbeat, WorkerId};

@@ -5,11 +5,13 @@ use crate::{
     scripted::wait_until,
     support::{Chain, Random},
 };
-use std::time::Duration;
+use std::{thread::sleep, time::Duration};
+use tandem_membership::PROBATION;
 use tandem_multiproof_workers::{
     fleet::{Config, Deps, Fleet},
-    membership::{Announcer, Identity, Listener},
+    membership::{Announcer, EndpointRules, Heartbeat, Identity, Listener},
 };
+use tandem_proto::event::{WORKERS_ALIVE, WorkerAlive};
 use tokio::runtime::Runtime;
 
 #[test]
@@ -21,7 +23,11 @@ fn workers_are_used_while_the_bus_says_that_they_are_there() {
     let local = chain.workers(1, chain.storage.clone());
     let deps = Deps {
         runtime: runtime.handle().clone(),
-        listener: Some(Listener::start(chain.bus.clone(), runtime.handle())),
+        listener: Some(Listener::start(
+            chain.bus.clone(),
+            EndpointRules::default(),
+            runtime.handle(),
+        )),
         local: local.clone(),
         identity: Default::default(),
     };
@@ -49,6 +55,51 @@ fn workers_are_used_while_the_bus_says_that_they_are_there() {
     assert_eq!(as_executor(&*fleet, &made).unwrap(), (made.root, false));
     runtime.block_on(first.leave());
     assert_eq!(fleet.connected(), 1, "the configured one stays");
+    local.stop();
+}
+
+#[test]
+fn a_worker_that_was_connected_to_keeps_its_place_among_invented_names() {
+    let chain = Chain::new();
+    let pod = Pod::start(&chain);
+    let runtime = Runtime::new().unwrap();
+    let local = chain.workers(1, chain.storage.clone());
+    let rules = EndpointRules::default();
+    let deps = Deps {
+        runtime: runtime.handle().clone(),
+        listener: Some(Listener::start(chain.bus.clone(), rules, runtime.handle())),
+        local: local.clone(),
+        identity: Default::default(),
+    };
+    let fleet = Fleet::start(&Config::default(), deps).unwrap();
+    let identity = Identity {
+        id: "worker".parse().unwrap(),
+        incarnation: 1,
+        endpoint: pod.endpoint(),
+        interval: Duration::from_millis(20),
+    };
+    let announcer = Announcer::start(chain.bus.clone(), identity, runtime.handle());
+    wait_until(|| fleet.connected() == 1);
+    // Until the places of those without a connection may be given to others.
+    sleep(PROBATION + Duration::from_secs(1));
+    for n in 0..200 {
+        let invented = Heartbeat {
+            id: format!("invented-{n}").parse().unwrap(),
+            incarnation: 1,
+            sequence: 0,
+            endpoint: format!("http://127.0.0.1:{}", 2000 + n),
+            interval: Duration::from_secs(60),
+            leaving: false,
+        };
+        let name = invented.id.to_string();
+        chain.bus.publish_as(WORKERS_ALIVE, &name, WorkerAlive(invented).encode());
+    }
+    // Several of its heartbeats later it is still there.
+    for _ in 0..50 {
+        sleep(Duration::from_millis(20));
+        assert_eq!(fleet.connected(), 1);
+    }
+    runtime.block_on(announcer.leave());
     local.stop();
 }
 

@@ -12,12 +12,13 @@ use std::{
     time::Duration,
 };
 use tandem_bus::Bus;
-use tandem_primitives::{B256, BlockId, Bytes, Shard, TrieDiff, WalkTarget};
+use tandem_primitives::{B256, BlockId, Bytes, Shard, StateDiff, TrieDiff, WalkTarget};
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     storage::{
-        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, ReadState, Result,
-        StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
+        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, KeptBlock,
+        PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode,
+        TrieNodes,
     },
 };
 
@@ -125,8 +126,24 @@ impl StorageApi for Fake {
         Ok(Checkpoint { genesis, genesis_json: "{}".into(), base, forkchoice })
     }
 
-    fn pending(&self) -> Result<Vec<Block>> {
+    fn pending(&self) -> Result<Vec<PendingBlock>> {
         Ok(Vec::new())
+    }
+
+    fn state_diffs(&self, _: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
+        unused()
+    }
+
+    fn prove(&self, _: Epoch, _: B256) -> Result<()> {
+        unused()
+    }
+
+    fn keep(&self, _: Epoch, _: KeptBlock) -> Result<()> {
+        unused()
+    }
+
+    fn kept(&self, _: B256) -> Result<Option<KeptBlock>> {
+        unused()
     }
 
     fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
@@ -185,7 +202,7 @@ impl StorageApi for Fake {
         unused()
     }
 
-    fn canonicalize(&self, _: Epoch, _: Forkchoice) -> Result<()> {
+    fn canonicalize(&self, _: Epoch, _: Forkchoice) -> Result<u64> {
         unused()
     }
 

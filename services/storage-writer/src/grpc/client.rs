@@ -13,13 +13,15 @@ use prost::Message;
 use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use tandem_actor::{TaskSender, task_queue};
-use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, WalkTarget};
+use tandem_primitives::{
+    B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, WalkTarget,
+};
 use tandem_proto::{
     access::STORAGE_WRITER,
     convert::ERROR_METADATA,
     storage::{
-        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, ReadState, Result,
-        StateValues, StorageApi, TransactionPlace, TrieNodes,
+        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, KeptBlock,
+        PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNodes,
     },
     wire::storage_writer::v1::{self, storage_writer_server::SERVICE_NAME},
 };
@@ -211,8 +213,8 @@ impl StorageApi for Client {
         Ok(self.ask(self.read("checkpoint"), request, send)?.try_into()?)
     }
 
-    fn pending(&self) -> Result<Vec<Block>> {
-        let request = v1::ListPendingRequest {};
+    fn pending(&self) -> Result<Vec<PendingBlock>> {
+        let request = v1::ListPendingRequest { headers_only: true };
         let send = |mut calls: Calls, request: Request<v1::ListPendingRequest>| async move {
             let mut stream = calls.list_pending(request).await?.into_inner();
             let mut blocks = Vec::new();
@@ -222,7 +224,24 @@ impl StorageApi for Client {
             Ok(blocks)
         };
         let blocks = self.ask(self.write("pending"), request, send)?;
-        blocks.into_iter().map(|wire| Ok(Block::try_from(wire)?)).collect()
+        blocks.into_iter().map(|wire| Ok(PendingBlock::try_from(wire)?)).collect()
+    }
+
+    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
+        let send = |mut calls: Calls, request: Request<v1::GetStateDiffsRequest>| async move {
+            let mut stream = calls.get_state_diffs(request).await?.into_inner();
+            let mut diffs = Vec::new();
+            while let Some(message) = stream.message().await? {
+                diffs.push(message);
+            }
+            Ok(diffs)
+        };
+        let diffs = self.ask(self.write("state_diffs"), blocks, send)?;
+        if diffs.len() != blocks.len() {
+            let text = format!("{} state diffs for {} blocks", diffs.len(), blocks.len());
+            return Err(Error::Store(text));
+        }
+        diffs.into_iter().map(|wire| Ok(wire.try_into()?)).collect()
     }
 
     fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>> {
@@ -272,6 +291,21 @@ impl StorageApi for Client {
         self.ask(self.write("discard"), (epoch, block), send).map(|_| ())
     }
 
+    fn prove(&self, epoch: Epoch, block: B256) -> Result<()> {
+        let send = unary!(prove, v1::ProveRequest);
+        self.ask(self.write("prove"), (epoch, block), send).map(|_| ())
+    }
+
+    fn keep(&self, epoch: Epoch, block: KeptBlock) -> Result<()> {
+        let send = unary!(keep, v1::KeepRequest);
+        self.ask(self.write("keep"), (epoch, block), send).map(|_| ())
+    }
+
+    fn kept(&self, block: B256) -> Result<Option<KeptBlock>> {
+        let send = unary!(get_kept, v1::GetKeptRequest);
+        Ok(self.ask(self.read("kept"), block, send)?.try_into()?)
+    }
+
     /// Never waits: dropped and counted when too many wait for the connection, or when it cannot be
     /// sent.
     fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
@@ -282,9 +316,10 @@ impl StorageApi for Client {
         Ok(())
     }
 
-    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<()> {
+    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber> {
         let send = unary!(canonicalize, v1::CanonicalizeRequest);
-        self.ask(self.write("canonicalize"), (epoch, forkchoice), send).map(|_| ())
+        let answer = self.ask(self.write("canonicalize"), (epoch, forkchoice), send)?;
+        Ok(answer.goal.unwrap_or(forkchoice.head.number))
     }
 
     fn rewind(&self, epoch: Epoch, to: BlockNumber) -> Result<()> {

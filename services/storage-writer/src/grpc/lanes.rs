@@ -1,19 +1,40 @@
 //! Where calls run: on threads that may wait, so many of each kind at a time.
+//!
+//! A place in a lane is held while something is computed, never while it is sent: a client that does
+//! not read keeps nobody waiting. What the executor asks has lanes of its own, so other callers, many
+//! as they may be, cannot keep an executor from starting or taking over.
 
 use crate::metrics as names;
-use metrics::gauge;
-use std::sync::{Arc, Weak};
-use tandem_proto::storage::{Error, StorageApi};
-use tandem_rpc::remote_span;
+use metrics::{counter, gauge};
+use std::{
+    net::IpAddr,
+    pin::pin,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+use tandem_proto::{
+    access::EXECUTOR,
+    storage::{Error, StorageApi},
+};
+use tandem_rpc::{Caller, Seldom, remote_span};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::spawn_blocking,
+    time::timeout,
 };
 use tonic::{Request, Status};
-use tracing::info_span;
+use tracing::{info_span, warn};
+
+/// Time after which the log says that a call still waits for its turn.
+const WAIT_TOLD: Duration = Duration::from_secs(2);
+/// No connection: they are counted from 0.
+const NOBODY: u64 = u64::MAX;
 
 /// What runs beside what.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lane {
     /// Reads, walks, and what takes no longer. More than there are cores: they wait for the disk.
     Short,
@@ -23,15 +44,26 @@ pub enum Lane {
     Write,
     /// Grants. The executor that takes over does not wait for a write of the one before.
     Grant,
+    /// What is in [`Self::Short`] for others, when the executor asks.
+    ExecutorShort,
+    /// What is in [`Self::Long`] for others, when the executor asks.
+    ExecutorLong,
 }
 
 impl Lane {
-    const ALL: [Self; 4] = [Self::Short, Self::Long, Self::Write, Self::Grant];
+    const ALL: [Self; 6] = [
+        Self::Short,
+        Self::Long,
+        Self::Write,
+        Self::Grant,
+        Self::ExecutorShort,
+        Self::ExecutorLong,
+    ];
 
     fn width(self) -> usize {
         match self {
-            Self::Short => 32,
-            Self::Long => 4,
+            Self::Short | Self::ExecutorShort => 32,
+            Self::Long | Self::ExecutorLong => 4,
             Self::Write | Self::Grant => 1,
         }
     }
@@ -42,6 +74,17 @@ impl Lane {
             Self::Long => "long",
             Self::Write => "write",
             Self::Grant => "grant",
+            Self::ExecutorShort => "executor_short",
+            Self::ExecutorLong => "executor_long",
+        }
+    }
+
+    /// The lane for the same when the executor asks.
+    fn of_executor(self) -> Self {
+        match self {
+            Self::Short => Self::ExecutorShort,
+            Self::Long => Self::ExecutorLong,
+            other => other,
         }
     }
 }
@@ -49,38 +92,106 @@ impl Lane {
 pub struct Lanes {
     /// Gone once the server has ended, though connections may linger.
     api: Weak<dyn StorageApi>,
-    lanes: [Arc<Semaphore>; 4],
+    lanes: [Arc<Semaphore>; 6],
+    /// The connection over which the newest epoch was granted or kept.
+    writer: AtomicU64,
+    /// Longest time in which a client may take nothing of a stream.
+    pub unread_max: Duration,
+    told: Seldom<(&'static str, Option<IpAddr>)>,
+}
+
+/// A place in a lane, held by what runs or waits to run.
+pub struct Place {
+    _permit: OwnedSemaphorePermit,
+    _counted: Counted,
 }
 
 impl Lanes {
-    pub fn new(api: &Arc<dyn StorageApi>) -> Self {
+    pub fn new(api: &Arc<dyn StorageApi>, unread_max: Duration) -> Self {
         let lanes = Lane::ALL.map(|lane| Arc::new(Semaphore::new(lane.width())));
-        Self { api: Arc::downgrade(api), lanes }
+        let (api, writer) = (Arc::downgrade(api), AtomicU64::new(NOBODY));
+        Self { api, lanes, writer, unread_max, told: Seldom::minutely() }
+    }
+
+    /// The lane in which a call of this kind runs for this caller. The executor is known by its
+    /// certificate, or by the connection over which it holds the newest epoch.
+    pub fn lane(&self, lane: Lane, caller: &Caller) -> Lane {
+        let writes = caller.connection().is_some_and(|id| id == self.writer.load(Relaxed));
+        let is_executor = writes || caller.roles.iter().any(|role| role == EXECUTOR);
+        if is_executor { lane.of_executor() } else { lane }
+    }
+
+    /// Notes that this caller has the newest epoch.
+    pub fn has_epoch(&self, caller: &Caller) {
+        self.writer.store(caller.connection().unwrap_or(NOBODY), Relaxed);
     }
 
     /// Makes a call on a thread, when it is its turn. A call whose caller went away before that is
-    /// not made. Its place in the lane is free again when the answer is dropped.
+    /// not made. Its place in the lane is free again when it has been made.
     pub async fn run<R, A>(
         &self,
         lane: Lane,
         request: Request<R>,
         call: impl FnOnce(&dyn StorageApi, R) -> Result<A, Status> + Send + 'static,
-    ) -> Result<(A, OwnedSemaphorePermit), Status>
+    ) -> Result<A, Status>
     where
         R: Send + 'static,
         A: Send + 'static,
     {
-        let _counted = Counted::new(lane);
-        let place = self.lanes[lane as usize].clone().acquire_owned().await;
-        let place = place.map_err(|_| stopping())?;
+        let place = self.place(lane, &caller(&request)).await?;
         let api = self.api.upgrade().ok_or_else(stopping)?;
         let span = remote_span(request.metadata(), || info_span!("storage_call"));
         let run = move || {
-            let answer = span.in_scope(|| call(&*api, request.into_inner()));
-            answer.map(|answer| (answer, place))
+            let _place = place;
+            span.in_scope(|| call(&*api, request.into_inner()))
         };
         spawn_blocking(run).await.unwrap_or_else(|_| Err(failed()))
     }
+
+    /// Waits for a place. The log says who waits for long.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the server stops.
+    pub async fn place(&self, lane: Lane, caller: &Caller) -> Result<Place, Status> {
+        let lane = self.lane(lane, caller);
+        let counted = Counted::new(lane);
+        let semaphore = &self.lanes[lane as usize];
+        // The usual case, without a timer. It passes nobody: a place goes to those that wait first.
+        if let Ok(permit) = semaphore.clone().try_acquire_owned() {
+            return Ok(Place { _permit: permit, _counted: counted });
+        }
+        let mut turn = pin!(semaphore.clone().acquire_owned());
+        let permit = match timeout(WAIT_TOLD, &mut turn).await {
+            Ok(permit) => permit,
+            Err(_) => {
+                if let Some(kept_back) = self.speaks("waits", caller) {
+                    let (lane, width) = (lane.name(), lane.width());
+                    warn!(peer = %caller, lane, width, kept_back, "a call waits for its turn");
+                }
+                turn.await
+            }
+        };
+        Ok(Place { _permit: permit.map_err(|_| stopping())?, _counted: counted })
+    }
+
+    /// Notes that a stream ends because the client took nothing of it.
+    pub fn unread(&self, call: &'static str, caller: &Caller) {
+        counter!(names::STREAMS_UNREAD).increment(1);
+        if let Some(kept_back) = self.speaks("unread", caller) {
+            let seconds = self.unread_max.as_secs_f64();
+            warn!(peer = %caller, call, seconds, kept_back,
+                "stream ended: the client takes nothing of it");
+        }
+    }
+
+    fn speaks(&self, what: &'static str, caller: &Caller) -> Option<u64> {
+        self.told.speaks(Instant::now(), (what, caller.address))
+    }
+}
+
+/// Returns the caller of a request.
+pub fn caller<R>(request: &Request<R>) -> Caller {
+    request.extensions().get().cloned().unwrap_or_default()
 }
 
 fn stopping() -> Status {
@@ -92,7 +203,7 @@ pub fn failed() -> Status {
     Error::Store("the call failed within storage-writer".to_owned()).into()
 }
 
-/// One call that waits or runs.
+/// One call that waits or runs, or one part of a stream.
 struct Counted(Lane);
 
 impl Counted {

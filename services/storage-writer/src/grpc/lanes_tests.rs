@@ -1,12 +1,8 @@
 use super::*;
 use scripted::{Scripted, block};
-use std::time::Duration;
 use tandem_primitives::B256;
 use tandem_proto::storage::{Epoch, Forkchoice};
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep, timeout},
-};
+use tokio::{task::JoinHandle, time::sleep};
 use tonic::Code;
 
 #[allow(dead_code, reason = "shared with the tests over the wire, which use all of it")]
@@ -16,7 +12,7 @@ mod scripted;
 fn lanes() -> (Arc<Scripted>, Arc<dyn StorageApi>, Arc<Lanes>) {
     let storage = Arc::new(Scripted::default());
     let api: Arc<dyn StorageApi> = storage.clone();
-    let lanes = Arc::new(Lanes::new(&api));
+    let lanes = Arc::new(Lanes::new(&api, Duration::from_secs(60)));
     (storage, api, lanes)
 }
 
@@ -26,8 +22,7 @@ async fn run(
     lane: Lane,
     call: fn(&dyn StorageApi) -> Result<(), Error>,
 ) -> Result<(), Status> {
-    let made = lanes.run(lane, Request::new(()), move |api, ()| Ok(call(api)?)).await;
-    made.map(|((), _place)| ())
+    lanes.run(lane, Request::new(()), move |api, ()| Ok(call(api)?)).await
 }
 
 /// A rewind that is under way until it is no longer held.
@@ -49,7 +44,8 @@ async fn writes_are_made_in_their_order_and_none_whose_caller_went_away() {
     let (storage, _api, lanes) = lanes();
     let first = hold_rewind(&storage, &lanes).await;
     let mut gone = Box::pin(run(&lanes, Lane::Write, |api| api.discard(Epoch(1), B256::ZERO)));
-    let forkchoice = |api: &dyn StorageApi| api.canonicalize(Epoch(1), Forkchoice::default());
+    let forkchoice =
+        |api: &dyn StorageApi| api.canonicalize(Epoch(1), Forkchoice::default()).map(|_| ());
     let mut second = Box::pin(run(&lanes, Lane::Write, forkchoice));
     let mut third = Box::pin(run(&lanes, Lane::Write, |api| api.commit(Epoch(1), block(1))));
     for waiting in [&mut gone, &mut second, &mut third] {

@@ -21,7 +21,9 @@
 //! begins, or is never begun. Reads pass writes, and so does the executor that takes over.
 //!
 //! **Overload.** So many calls run on threads, the others wait for their turn; the number of calls
-//! on one connection is limited. Trie diffs, which are advice, never keep their sender waiting: what
+//! on one connection is limited. The executor's reads and lists have lanes of their own. A call holds
+//! its place while it is computed, not while it is sent; a stream of which the client takes nothing
+//! for ten seconds ends. Trie diffs, which are advice, never keep their sender waiting: what
 //! does not fit into the queue is dropped and counted.
 //!
 //! **The right to write.** A client with [`ClientConfig::lease_ms`] that was granted an epoch says again
@@ -40,6 +42,7 @@ mod lease;
 mod parts;
 mod remote;
 mod server;
+mod streams;
 mod tenure;
 mod together;
 

@@ -1,15 +1,14 @@
 //! The service as gRPC.
 
 use super::{
-    lanes::{Lane, Lanes, failed},
+    lanes::{Lane, Lanes, caller},
     lease::Lease,
+    streams::{Asked, Parts, parts},
 };
-use crate::metrics as names;
-use futures_util::stream::unfold;
+use crate::{body::transaction_hashes, metrics as names};
 use std::{
     future::ready,
     io,
-    pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,7 +17,10 @@ use tandem_proto::{
     access::permits,
     convert::{EpochRequest, TrieDiffParts},
     limits::STORAGE_MESSAGE_BYTES_MAX,
-    storage::{Block, BlockRef, Epoch, Forkchoice, ReadState, StorageApi},
+    storage::{
+        self, Block, BlockRecord, BlockRef, Epoch, Forkchoice, KeptBlock, PendingBlock, ReadState,
+        StorageApi,
+    },
     wire::{
         DESCRIPTORS,
         storage_writer::v1::{
@@ -28,8 +30,7 @@ use tandem_proto::{
     },
 };
 use tandem_rpc::{Host, Identity, Limits};
-use tokio::{net::TcpListener, sync::OwnedSemaphorePermit, task::spawn_blocking};
-use tokio_stream::Stream;
+use tokio::{net::TcpListener, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -37,17 +38,27 @@ use tonic::{Request, Response, Status};
 const LIMITS: Limits =
     Limits { calls_max: 256, stream_window: 4 << 20, connection_window: 16 << 20 };
 
+/// Longest time in which a client may take nothing of a stream.
+const UNREAD_MAX: Duration = Duration::from_secs(10);
+
 /// Offers a [`StorageApi`] to clients in other processes.
 pub struct Server {
     api: Arc<dyn StorageApi>,
     identity: Identity,
+    unread_max: Duration,
 }
 
 impl Server {
     /// A server of this service. It holds the handle until it ends, and drops it on a thread.
     pub fn new(api: Arc<dyn StorageApi>) -> Self {
         names::describe_server();
-        Self { api, identity: Identity::default() }
+        Self { api, identity: Identity::default(), unread_max: UNREAD_MAX }
+    }
+
+    /// The same, where a client may take nothing of a stream for so long, instead of ten seconds.
+    #[must_use]
+    pub fn unread_at_most(self, unread_max: Duration) -> Self {
+        Self { unread_max, ..self }
     }
 
     /// The same, offered as this one. Where it is proven, callers must prove who they are.
@@ -62,7 +73,7 @@ impl Server {
     /// The listener's.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let service = StorageWriterServer::new(Service {
-            lanes: Arc::new(Lanes::new(&self.api)),
+            lanes: Arc::new(Lanes::new(&self.api, self.unread_max)),
             lease: Arc::default(),
         })
         .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
@@ -90,7 +101,6 @@ struct Service {
 }
 
 type Answer<T> = Result<Response<T>, Status>;
-type Parts<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
     async fn answer<R: Send + 'static, A: Send + 'static>(
@@ -99,30 +109,59 @@ impl Service {
         request: Request<R>,
         call: impl FnOnce(&dyn StorageApi, R) -> Result<A, Status> + Send + 'static,
     ) -> Answer<A> {
-        let (answer, _place) = self.lanes.run(lane, request, call).await?;
-        Ok(Response::new(answer))
+        Ok(Response::new(self.lanes.run(lane, request, call).await?))
+    }
+
+    /// The same of what an iterator gives, part by part.
+    async fn answer_in_parts<R, I>(
+        &self,
+        name: &'static str,
+        request: Request<R>,
+        call: impl FnOnce(&dyn StorageApi, R) -> Result<I, Status> + Send + 'static,
+    ) -> Answer<Parts<I::Item>>
+    where
+        R: Send + 'static,
+        I: Iterator<Item: Send + 'static> + Send + 'static,
+    {
+        let (lane, caller) = (Lane::Long, caller(&request));
+        let items = self.lanes.run(lane, request, call).await?;
+        let asked = Asked { lanes: self.lanes.clone(), lane, caller, call: name };
+        Ok(Response::new(parts(items, asked)))
     }
 }
 
-/// A stream of parts, each made on a thread when the client has room for it. The place in the lane
-/// is held as long as they are.
-fn parts<I>(items: I, place: OwnedSemaphorePermit) -> Parts<I::Item>
-where
-    I: Iterator<Item: Send + 'static> + Send + 'static,
-{
-    let next = |state: Option<(I, OwnedSemaphorePermit)>| async move {
-        let (mut items, place) = state?;
-        match spawn_blocking(move || (items.next(), items)).await {
-            Ok((item, items)) => Some((Ok(item?), Some((items, place)))),
-            Err(_) => Some((Err(failed()), None)),
+/// A block of a list, as the caller wants it.
+enum Listed {
+    Header(PendingBlock),
+    Whole(Block),
+}
+
+impl From<Listed> for v1::ListPendingResponse {
+    fn from(listed: Listed) -> Self {
+        match listed {
+            Listed::Header(block) => block.into(),
+            Listed::Whole(block) => block.into(),
         }
+    }
+}
+
+/// A pending block with all that it holds, `None` when it is not pending any more. Clients of
+/// version 0.1.0 ask for it so.
+fn whole_block(api: &dyn StorageApi, block: PendingBlock) -> Result<Option<Block>, Status> {
+    let PendingBlock { id, parent, header, .. } = block;
+    let diff = api.state_diffs(&[id.hash])?.into_iter().next().flatten();
+    let (Some(diff), Some(record)) = (diff, api.block(BlockRef::Hash(id.hash))?) else {
+        return Ok(None);
     };
-    Box::pin(unfold(Some((items, place)), next))
+    let transaction_hashes = transaction_hashes(&record.body).map_err(storage::Error::from)?;
+    let BlockRecord { body, receipts, .. } = record;
+    Ok(Some(Block { id, parent, header, body, receipts, transaction_hashes, diff }))
 }
 
 #[tonic::async_trait]
 impl generated::StorageWriter for Service {
     type ListPendingStream = Parts<v1::ListPendingResponse>;
+    type GetStateDiffsStream = Parts<v1::GetStateDiffsResponse>;
     type GetTrieDiffStream = Parts<v1::GetTrieDiffResponse>;
 
     async fn acquire_epoch(
@@ -137,7 +176,10 @@ impl generated::StorageWriter for Service {
             lease.grant(epoch, request, Instant::now());
             Ok(epoch.into())
         };
-        self.answer(Lane::Grant, request, call).await
+        let caller = caller(&request);
+        let answer = self.answer(Lane::Grant, request, call).await?;
+        self.lanes.has_epoch(&caller);
+        Ok(answer)
     }
 
     async fn keep_epoch(
@@ -151,8 +193,11 @@ impl generated::StorageWriter for Service {
             held.keep(epoch, lease, Instant::now());
             Ok(v1::KeepEpochResponse {})
         };
+        let caller = caller(&request);
         // In the lane of grants, so that nothing comes between question and answer.
-        self.answer(Lane::Grant, request, call).await
+        let answer = self.answer(Lane::Grant, request, call).await?;
+        self.lanes.has_epoch(&caller);
+        Ok(answer)
     }
 
     async fn get_checkpoint(
@@ -166,18 +211,39 @@ impl generated::StorageWriter for Service {
         &self,
         request: Request<v1::ListPendingRequest>,
     ) -> Answer<Self::ListPendingStream> {
-        let call = |api: &dyn StorageApi, _| Ok(api.pending()?);
-        let (blocks, place) = self.lanes.run(Lane::Long, request, call).await?;
-        Ok(Response::new(parts(blocks.into_iter().map(Into::into), place)))
+        let call = |api: &dyn StorageApi, wire: v1::ListPendingRequest| {
+            let blocks = api.pending()?;
+            let listed = if wire.headers_only {
+                blocks.into_iter().map(Listed::Header).collect()
+            } else {
+                let executed = blocks.into_iter().filter(|block| !block.kept);
+                let whole = executed.filter_map(|block| whole_block(api, block).transpose());
+                whole.map(|block| block.map(Listed::Whole)).collect::<Result<Vec<_>, Status>>()?
+            };
+            Ok(listed.into_iter().map(Into::into))
+        };
+        self.answer_in_parts("ListPending", request, call).await
+    }
+
+    async fn get_state_diffs(
+        &self,
+        request: Request<v1::GetStateDiffsRequest>,
+    ) -> Answer<Self::GetStateDiffsStream> {
+        let call = |api: &dyn StorageApi, wire| {
+            Ok(api.state_diffs(&Vec::<B256>::try_from(wire)?)?.into_iter().map(Into::into))
+        };
+        self.answer_in_parts("GetStateDiffs", request, call).await
     }
 
     async fn get_trie_diff(
         &self,
         request: Request<v1::GetTrieDiffRequest>,
     ) -> Answer<Self::GetTrieDiffStream> {
-        let call = |api: &dyn StorageApi, wire| Ok(api.trie_diff(B256::try_from(wire)?)?);
-        let (diff, place) = self.lanes.run(Lane::Long, request, call).await?;
-        Ok(Response::new(parts(diff.into_iter().flat_map(TrieDiffParts::new), place)))
+        let call = |api: &dyn StorageApi, wire| {
+            let diff = api.trie_diff(B256::try_from(wire)?)?;
+            Ok(diff.into_iter().flat_map(TrieDiffParts::new))
+        };
+        self.answer_in_parts("GetTrieDiff", request, call).await
     }
 
     async fn read_state(
@@ -217,6 +283,29 @@ impl generated::StorageWriter for Service {
         self.answer(Lane::Write, request, call).await
     }
 
+    async fn prove(&self, request: Request<v1::ProveRequest>) -> Answer<v1::ProveResponse> {
+        let call = |api: &dyn StorageApi, wire| {
+            let (epoch, block) = <(Epoch, B256)>::try_from(wire)?;
+            api.prove(epoch, block)?;
+            Ok(v1::ProveResponse {})
+        };
+        self.answer(Lane::Write, request, call).await
+    }
+
+    async fn keep(&self, request: Request<v1::KeepRequest>) -> Answer<v1::KeepResponse> {
+        let call = |api: &dyn StorageApi, wire| {
+            let (epoch, block) = <(Epoch, KeptBlock)>::try_from(wire)?;
+            api.keep(epoch, block)?;
+            Ok(v1::KeepResponse {})
+        };
+        self.answer(Lane::Write, request, call).await
+    }
+
+    async fn get_kept(&self, request: Request<v1::GetKeptRequest>) -> Answer<v1::GetKeptResponse> {
+        let call = |api: &dyn StorageApi, wire| Ok(api.kept(B256::try_from(wire)?)?.into());
+        self.answer(Lane::Short, request, call).await
+    }
+
     async fn put_trie_diff(
         &self,
         request: Request<v1::PutTrieDiffRequest>,
@@ -235,8 +324,7 @@ impl generated::StorageWriter for Service {
     ) -> Answer<v1::CanonicalizeResponse> {
         let call = |api: &dyn StorageApi, wire| {
             let (epoch, forkchoice) = <(Epoch, Forkchoice)>::try_from(wire)?;
-            api.canonicalize(epoch, forkchoice)?;
-            Ok(v1::CanonicalizeResponse {})
+            Ok(v1::CanonicalizeResponse { goal: Some(api.canonicalize(epoch, forkchoice)?) })
         };
         self.answer(Lane::Write, request, call).await
     }

@@ -1,10 +1,10 @@
 //! The base's chain and the pending blocks.
 
 use super::{Difference, Report};
-use crate::{Error, body, chain::Chain, codec::ReverseDiff, meta, replay::Replay};
+use crate::{Error, body, chain::Chain, codec::ReverseDiff, meta, replay::Replay, shared::record};
 use tandem_primitives::{BlockId, keccak256};
 use tandem_store::{
-    View,
+    Durability, Store, View,
     tables::{Bodies, Canonical, Headers, Receipts, ReverseDiffs, Transactions},
 };
 
@@ -12,7 +12,13 @@ use tandem_store::{
 const DEPTH: u64 = 1024;
 
 /// Follows the base's chain down for [`DEPTH`] blocks: records, links and indices.
-pub fn check_base_chain(view: &View<'_>, report: &mut Report) -> Result<(), Error> {
+///
+/// The index of canonical blocks and that of transactions are mended in the store that is given.
+pub fn check_base_chain(
+    view: &View<'_>,
+    mend: Option<&Store>,
+    report: &mut Report,
+) -> Result<(), Error> {
     let base = report.base;
     let above = (base.number + 1).to_be_bytes();
     if view.range::<Canonical>(&above, None).entry()?.is_some() {
@@ -29,6 +35,9 @@ pub fn check_base_chain(view: &View<'_>, report: &mut Report) -> Result<(), Erro
         }
         faults.extend(record_faults(view, &block)?);
         faults.extend(index_faults(view, &block)?);
+        if let (false, Some(store)) = (faults.is_empty(), mend) {
+            mend_indices(store, &block)?;
+        }
         for what in faults {
             report.differ(Difference::Block { block, what });
         }
@@ -70,6 +79,18 @@ fn index_faults(view: &View<'_>, block: &BlockId) -> Result<Option<String>, Erro
     Ok(wrong.map(|(index, _)| format!("transaction {index} is not in the index")))
 }
 
+/// Writes what leads to a block of the base's chain, as its body has it.
+fn mend_indices(store: &Store, block: &BlockId) -> Result<(), Error> {
+    let mut batch = store.batch();
+    batch.put::<Canonical>(block.number, block.hash);
+    if let Some(body) = store.view().get::<Bodies>(block.hash)? {
+        for (index, hash) in (0u32..).zip(body::transaction_hashes(&body)?.iter()) {
+            batch.put::<Transactions>(*hash, (*block, index));
+        }
+    }
+    Ok(store.write(batch, Durability::Process)?)
+}
+
 /// Reverse diffs are there for a stretch of blocks that ends with the base.
 pub fn check_reverse_diffs(view: &View<'_>, report: &mut Report) -> Result<(), Error> {
     let mut cursor = view.cursor::<ReverseDiffs>(&[]);
@@ -106,7 +127,8 @@ pub fn check_pending(view: &View<'_>, chain: &Chain, report: &mut Report) -> Res
     }
     let mut replay = Replay::new(chain.base());
     for block in chain.path().filter_map(|hash| chain.get(hash)) {
-        let tries = replay.run(view, block.id.hash, &block.diff.accounts)?;
+        let record = record(view, block)?;
+        let tries = replay.run(view, block.id.hash, &record.diff.accounts)?;
         let want = body::header(view, block.id.hash)?.state_root;
         report.pending += 1;
         if tries.root != want {

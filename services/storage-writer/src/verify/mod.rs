@@ -2,16 +2,21 @@
 //!
 //! The tries are recomputed from the flat state and every stored node is compared; the chain below
 //! the base is followed for a while; the blocks from the base to the head are run through the
-//! tries once more. Nothing is changed.
+//! tries once more. Nothing is changed, except by [`repair`].
 
 mod blocks;
 mod nodes;
 mod state;
 
-use crate::{Error, StorageWriter, config::database_path, service::load_chain};
+pub(crate) use state::{mend_shard, mend_storage};
+
+use crate::{
+    Config, Error, Loss, StorageWriter, acknowledged::find_loss, config::database_path,
+    load::load_chain,
+};
 use std::{fmt, path::Path};
 use tandem_primitives::{B256, BlockId};
-use tandem_store::{Options, Store, View};
+use tandem_store::{FoundMark, MARK_FILE, Options, Store, View};
 
 /// What is wrong with a stored trie node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +71,10 @@ pub enum Difference {
         /// What.
         what: String,
     },
+    /// Acknowledged writes that are gone.
+    Lost(Loss),
+    /// Something that cannot be read, so that what depends on it could not be looked at.
+    Damage(String),
 }
 
 impl fmt::Display for Difference {
@@ -95,6 +104,8 @@ impl fmt::Display for Difference {
                 write!(f, "code: {code_hash} of account {address_hash} is missing or damaged")
             }
             Self::Block { block, what } => write!(f, "block {block}: {what}"),
+            Self::Lost(loss) => write!(f, "{loss}"),
+            Self::Damage(what) => f.write_str(what),
         }
     }
 }
@@ -118,6 +129,8 @@ pub struct Report {
     pub blocks: u64,
     /// Pending blocks that were run through the tries.
     pub pending: u64,
+    /// Records of all tables that could be read; 0 where files were not looked at.
+    pub records: u64,
     /// Differences found; where there are many, not all may be counted.
     pub differences: u64,
     /// The first of them.
@@ -128,6 +141,17 @@ impl Report {
     /// Whether everything is as it must be.
     pub fn is_clean(&self) -> bool {
         self.differences == 0
+    }
+
+    /// Counts damage that ended a part of the check; any other error is passed on.
+    fn unless_damaged(&mut self, checked: Result<(), Error>) -> Result<(), Error> {
+        match checked {
+            Err(error) if error.is_damage() => {
+                self.differ(Difference::Damage(error.to_string()));
+                Ok(())
+            }
+            checked => checked,
+        }
     }
 
     fn differ(&mut self, difference: Difference) {
@@ -141,8 +165,7 @@ impl Report {
 /// # Errors
 /// When the database cannot be opened or read. What is wrong in it is in the report.
 pub fn verify(datadir: &Path) -> Result<Report, Error> {
-    let store = Store::open(&database_path(datadir), &Options::default())?;
-    check(&store.view())
+    check_all(datadir, Mend::No)
 }
 
 impl StorageWriter {
@@ -151,17 +174,84 @@ impl StorageWriter {
     /// # Errors
     /// When the database cannot be read. What is wrong in it is in the report.
     pub fn verify(&self) -> Result<Report, Error> {
-        check(&self.shared.store.snapshot())
+        check(&self.shared.store.snapshot(), None)
     }
 }
 
-fn check(view: &View<'_>) -> Result<Report, Error> {
-    let chain = load_chain(view)?;
-    let mut report =
-        Report { base: chain.base(), head: chain.forkchoice().head, ..Report::default() };
-    state::check(view, &mut report)?;
-    blocks::check_base_chain(view, &mut report)?;
-    blocks::check_reverse_diffs(view, &mut report)?;
-    blocks::check_pending(view, &chain, &mut report)?;
+/// Checks the database of a data directory and mends what can be made again from the rest: trie
+/// nodes from the flat state, the indices of blocks from their bodies. Returns what was found before
+/// and after.
+///
+/// # Errors
+/// As [`verify`], and when the database cannot be written.
+pub fn repair(datadir: &Path) -> Result<(Report, Report), Error> {
+    let before = check_all(datadir, Mend::Yes)?;
+    let after = check_all(datadir, Mend::No)?;
+    Ok((before, after))
+}
+
+/// Whether what can be made again is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mend {
+    No,
+    Yes,
+}
+
+/// Opens a database whatever is missing of its log: that is to be reported.
+fn open(datadir: &Path) -> Result<Store, Error> {
+    let options = Options { verify_logs: false, ..Options::default() };
+    Ok(Store::open(&database_path(datadir), &options)?)
+}
+
+/// [`check`], and what concerns the files: every checksum, every record, and what was acknowledged.
+fn check_all(datadir: &Path, mend: Mend) -> Result<Report, Error> {
+    // Opened once before the files are read, so that what the log holds is in them.
+    drop(open(datadir)?);
+    let checksums = Store::verify_checksums(&database_path(datadir));
+    let store = &open(datadir)?;
+    let mut report = check(&store.view(), (mend == Mend::Yes).then_some(store))?;
+    if mend == Mend::Yes {
+        store.flush()?;
+    }
+    let scrubbed = store.scrub();
+    report.records = scrubbed.records;
+    for fault in checksums.into_iter().chain(scrubbed.faults) {
+        report.differ(Difference::Damage(fault));
+    }
+    match find_loss(store, report.head)? {
+        (_, Some(loss)) => report.differ(Difference::Lost(loss)),
+        (FoundMark::Mark(_), None) => {}
+        (FoundMark::Missing, None) => report.differ(Difference::Damage(format!(
+            "the file {MARK_FILE} is missing, removed or never written by an older Tandem: \
+             whether blocks were lost is unknown"
+        ))),
+        (FoundMark::Damaged, None) => {
+            report.differ(Difference::Damage(format!("the file {MARK_FILE} cannot be read")));
+        }
+    }
+    Ok(report)
+}
+
+/// Makes all tries again from the flat state, where they differ from it. Returns the number of
+/// differences.
+pub(crate) fn mend_all(store: &Store) -> Result<u64, Error> {
+    let mut report = Report::default();
+    state::check(&store.view(), Some(store), &mut report)?;
+    Ok(report.differences)
+}
+
+fn check(view: &View<'_>, mend: Option<&Store>) -> Result<Report, Error> {
+    let chain = load_chain(view, &Config::default().limits())?;
+    let base = chain.base();
+    let mut report = Report { base, head: chain.forkchoice().head, ..Report::default() };
+    // What one of these cannot get past is a difference too, and the others go on.
+    let checked = state::check(view, mend, &mut report);
+    report.unless_damaged(checked)?;
+    let checked = blocks::check_base_chain(view, mend, &mut report);
+    report.unless_damaged(checked)?;
+    let checked = blocks::check_reverse_diffs(view, &mut report);
+    report.unless_damaged(checked)?;
+    let checked = blocks::check_pending(view, &chain, &mut report);
+    report.unless_damaged(checked)?;
     Ok(report)
 }

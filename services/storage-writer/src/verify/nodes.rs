@@ -17,6 +17,9 @@ const GROUP_DEPTH: usize = 3;
 /// Key bytes and RLP.
 type Node = (Vec<u8>, Vec<u8>);
 
+/// Key bytes, and the RLP that belongs there; `None` when no node does.
+pub type Fix = (Vec<u8>, Option<Vec<u8>>);
+
 /// The comparison of one shard's nodes in one table.
 pub struct NodeCheck<'a, T: Table> {
     stored: Cursor<'a, T>,
@@ -31,6 +34,8 @@ pub struct NodeCheck<'a, T: Table> {
     pub differences: u64,
     /// Nodes that are as they should be.
     pub nodes: u64,
+    /// What mends the differences since this was emptied last; `None` when that is not wanted.
+    pub fixes: Option<Vec<Fix>>,
 }
 
 impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
@@ -45,7 +50,14 @@ impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
             first: None,
             differences: 0,
             nodes: 0,
+            fixes: None,
         }
+    }
+
+    /// Collects what mends the differences, if that is wanted.
+    pub fn fixing(mut self, wanted: bool) -> Self {
+        self.fixes = wanted.then(Vec::new);
+        self
     }
 
     fn depth(&self, key: &[u8]) -> usize {
@@ -76,15 +88,15 @@ impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
         let mut stored = stored_shallow.drain(..).peekable();
         for (key, rlp) in shallow.drain(..) {
             while let Some((extra, _)) = stored.next_if(|(have, _)| *have < key) {
-                self.differ(&extra, NodeFault::Extra);
+                self.differ(&extra, NodeFault::Extra, None);
             }
             match stored.next_if(|(have, _)| *have == key) {
                 Some((_, have)) => self.compare(&key, &have, &rlp),
-                None => self.differ(&key, NodeFault::Missing),
+                None => self.differ(&key, NodeFault::Missing, Some(&rlp)),
             }
         }
         for (extra, _) in stored {
-            self.differ(&extra, NodeFault::Extra);
+            self.differ(&extra, NodeFault::Extra, None);
         }
         Ok(())
     }
@@ -93,7 +105,7 @@ impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
     pub fn end(&mut self) -> Result<(), Error> {
         self.pass_stored(|_| true)?;
         for (extra, _) in std::mem::take(&mut self.stored_shallow) {
-            self.differ(&extra, NodeFault::Extra);
+            self.differ(&extra, NodeFault::Extra, None);
         }
         Ok(())
     }
@@ -109,8 +121,8 @@ impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
             };
             match same {
                 Some(true) => self.nodes += 1,
-                Some(false) => self.differ(&key, NodeFault::Different),
-                None => self.differ(&key, NodeFault::Missing),
+                Some(false) => self.differ(&key, NodeFault::Different, Some(&rlp)),
+                None => self.differ(&key, NodeFault::Missing, Some(&rlp)),
             }
             if same.is_some() {
                 self.stored.advance();
@@ -131,7 +143,7 @@ impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
             if self.depth(&key) <= GROUP_DEPTH {
                 self.stored_shallow.push((key, value));
             } else {
-                self.differ(&key, NodeFault::Extra);
+                self.differ(&key, NodeFault::Extra, None);
             }
             self.stored.advance();
         }
@@ -142,12 +154,15 @@ impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
         if have == want {
             self.nodes += 1;
         } else {
-            self.differ(key, NodeFault::Different);
+            self.differ(key, NodeFault::Different, Some(want));
         }
     }
 
-    fn differ(&mut self, key: &[u8], fault: NodeFault) {
+    fn differ(&mut self, key: &[u8], fault: NodeFault, want: Option<&[u8]>) {
         self.differences += 1;
+        if let Some(fixes) = &mut self.fixes {
+            fixes.push((key.to_vec(), want.map(<[u8]>::to_vec)));
+        }
         let (owner, path) = key.split_at(self.owner_len.min(key.len()));
         let owner = B256::try_from(owner).ok();
         self.first.get_or_insert_with(|| Difference::Node { owner, path: path.to_vec(), fault });

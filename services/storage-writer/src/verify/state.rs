@@ -1,25 +1,31 @@
 //! The base's state: tries against flat state, code against accounts, root against header.
 
-use super::{Difference, NodeFault, Report, nodes::NodeCheck};
+use super::{
+    Difference, NodeFault, Report,
+    nodes::{Fix, NodeCheck},
+};
 use crate::{
-    Error, body,
-    rebuild::{Rebuilt, Sink, rebuild, shard_range},
+    Error, body, meta,
+    rebuild::{Rebuilt, Sink, rebuild, rebuild_storage, shard_range},
 };
 use rayon::prelude::*;
 use std::collections::HashSet;
 use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, Shard, SubtrieRoot, keccak256};
 use tandem_store::{
-    View,
+    Batch, Cursor, Durability, Store, View,
     tables::{AccountTrie, Code, StorageTrie},
 };
 use tandem_trie::combine;
 
-/// Checks all shards and the root.
-pub fn check(view: &View<'_>, report: &mut Report) -> Result<(), Error> {
+/// Bytes after which a batch of mended nodes is written.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Checks all shards and the root, and mends the tries in the store that is given.
+pub fn check(view: &View<'_>, mend: Option<&Store>, report: &mut Report) -> Result<(), Error> {
     let shards: Vec<(Rebuilt, Findings)> = Shard::all()
         .collect::<Vec<_>>()
         .into_par_iter()
-        .map(|shard| check_shard(view, shard))
+        .map(|shard| check_shard(view, mend, shard))
         .collect::<Result<_, Error>>()?;
     let mut roots: [SubtrieRoot; Shard::COUNT] = Default::default();
     for (root, (rebuilt, findings)) in roots.iter_mut().zip(shards) {
@@ -33,11 +39,31 @@ pub fn check(view: &View<'_>, report: &mut Report) -> Result<(), Error> {
         }
         *root = rebuilt.top;
     }
-    check_root(view, &roots, report)
+    check_root(view, mend, &roots, report)
+}
+
+/// Makes the subtrie of one shard and the storage tries of its accounts again from the flat state,
+/// where they differ from it. Returns the number of differences.
+pub fn mend_shard(store: &Store, shard: Shard) -> Result<u64, Error> {
+    let (_, findings) = check_shard(&store.view(), Some(store), shard)?;
+    Ok(findings.differences)
+}
+
+/// Makes one storage trie again from the flat state, where it differs from it. Returns the number
+/// of differences.
+pub fn mend_storage(store: &Store, owner: B256) -> Result<u64, Error> {
+    let view = store.view();
+    let tables = (view.range(&[], Some(&[])), view.cursor(owner.as_slice()));
+    let mut check = ShardCheck::new(&view, Some(store), tables);
+    rebuild_storage(&view, owner, &mut check)?;
+    check.storage_tries.end()?;
+    check.write_all()?;
+    Ok(check.storage_tries.differences)
 }
 
 fn check_root(
     view: &View<'_>,
+    mend: Option<&Store>,
     roots: &[SubtrieRoot; Shard::COUNT],
     report: &mut Report,
 ) -> Result<(), Error> {
@@ -53,7 +79,12 @@ fn check_root(
         Some(fault) => report.differ(Difference::Node { owner: None, path: Vec::new(), fault }),
         None => report.account_nodes += u64::from(root_node.is_some()),
     }
-    let block = report.base;
+    if let (Some(_), Some(store)) = (fault, mend) {
+        let mut batch = store.batch();
+        put_account_node(&mut batch, (Vec::new(), root_node));
+        store.write(batch, Durability::Process)?;
+    }
+    let block = meta::base(view)?;
     let want = body::header(view, block.hash)?.state_root;
     if root != want {
         report.differ(Difference::StateRoot { block, got: root, want });
@@ -68,22 +99,20 @@ struct Findings {
     first: Option<Difference>,
 }
 
-fn check_shard(view: &View<'_>, shard: Shard) -> Result<(Rebuilt, Findings), Error> {
+fn check_shard(
+    view: &View<'_>,
+    mend: Option<&Store>,
+    shard: Shard,
+) -> Result<(Rebuilt, Findings), Error> {
     let (start, end) = shard_range(shard);
     let storage = view.range::<StorageTrie>(&start, end.as_ref().map(|end| end.as_slice()));
-    let mut check = ShardCheck {
-        view,
-        account_trie: NodeCheck::new(view.cursor(&[shard.nibble()]), 0),
-        storage_tries: NodeCheck::new(storage, 32),
-        codes: HashSet::new(),
-        differences: 0,
-        first: None,
-    };
+    let mut check = ShardCheck::new(view, mend, (view.cursor(&[shard.nibble()]), storage));
     let rebuilt = rebuild(view, shard, &mut check)?;
-    let ShardCheck { mut account_trie, mut storage_tries, mut differences, mut first, .. } = check;
-    account_trie.end_trie(&[shard.nibble()])?;
-    account_trie.end()?;
-    storage_tries.end()?;
+    check.account_trie.end_trie(&[shard.nibble()])?;
+    check.account_trie.end()?;
+    check.storage_tries.end()?;
+    check.write_all()?;
+    let ShardCheck { account_trie, storage_tries, mut differences, mut first, .. } = check;
     differences += account_trie.differences + storage_tries.differences;
     first = storage_tries.first.or(account_trie.first).or(first);
     let (account_nodes, storage_nodes) = (account_trie.nodes, storage_tries.nodes);
@@ -94,25 +123,82 @@ struct ShardCheck<'a> {
     view: &'a View<'a>,
     account_trie: NodeCheck<'a, AccountTrie>,
     storage_tries: NodeCheck<'a, StorageTrie>,
+    /// Where the differences are mended, and what is not written yet.
+    mend: Option<(&'a Store, Batch<'a>)>,
     /// Code hashes that were looked at.
     codes: HashSet<B256>,
     differences: u64,
     first: Option<Difference>,
 }
 
-impl ShardCheck<'_> {
+impl<'a> ShardCheck<'a> {
+    fn new(
+        view: &'a View<'a>,
+        mend: Option<&'a Store>,
+        (accounts, storage): (Cursor<'a, AccountTrie>, Cursor<'a, StorageTrie>),
+    ) -> Self {
+        Self {
+            view,
+            account_trie: NodeCheck::new(accounts, 0).fixing(mend.is_some()),
+            storage_tries: NodeCheck::new(storage, 32).fixing(mend.is_some()),
+            mend: mend.map(|store| (store, store.batch())),
+            codes: HashSet::new(),
+            differences: 0,
+            first: None,
+        }
+    }
+
     fn differ(&mut self, difference: Difference) {
         self.differences += 1;
         self.first.get_or_insert(difference);
+    }
+
+    /// Takes over what mends the differences found so far; writes it when it is much. The cursors
+    /// go on over what they saw first.
+    fn take_fixes(&mut self) -> Result<(), Error> {
+        let Some((store, batch)) = &mut self.mend else { return Ok(()) };
+        for fix in self.account_trie.fixes.iter_mut().flat_map(|fixes| fixes.drain(..)) {
+            put_account_node(batch, fix);
+        }
+        for (key, rlp) in self.storage_tries.fixes.iter_mut().flat_map(|fixes| fixes.drain(..)) {
+            match (rlp, key.split_first_chunk::<32>()) {
+                (Some(rlp), Some((owner, path))) => {
+                    batch.put::<StorageTrie>((B256::from(owner), path), &rlp);
+                }
+                _ => batch.delete_raw::<StorageTrie>(&key),
+            }
+        }
+        if batch.byte_len() >= BATCH_BYTES {
+            let full = std::mem::replace(batch, store.batch());
+            store.write(full, Durability::Process)?;
+        }
+        Ok(())
+    }
+
+    fn write_all(&mut self) -> Result<(), Error> {
+        self.take_fixes()?;
+        if let Some((store, batch)) = &mut self.mend {
+            let rest = std::mem::replace(batch, store.batch());
+            store.write(rest, Durability::Process)?;
+        }
+        Ok(())
+    }
+}
+
+fn put_account_node(batch: &mut Batch<'_>, (path, rlp): Fix) {
+    match rlp {
+        Some(rlp) => batch.put::<AccountTrie>(&path, &rlp),
+        None => batch.delete::<AccountTrie>(&path),
     }
 }
 
 impl Sink for ShardCheck<'_> {
     fn node(&mut self, owner: Option<B256>, path: &[u8], rlp: &[u8]) -> Result<(), Error> {
         match owner {
-            None => self.account_trie.node(path.to_vec(), rlp),
-            Some(owner) => self.storage_tries.node([owner.as_slice(), path].concat(), rlp),
+            None => self.account_trie.node(path.to_vec(), rlp)?,
+            Some(owner) => self.storage_tries.node([owner.as_slice(), path].concat(), rlp)?,
         }
+        self.take_fixes()
     }
 
     fn account(&mut self, address_hash: B256, account: &Account) -> Result<(), Error> {

@@ -45,6 +45,8 @@ pub struct Model<F> {
     base: u64,
     /// Height of the oldest reverse diff.
     oldest_reverse: u64,
+    /// Height of the finalized block, 0 for none.
+    finalized: u64,
 }
 
 impl<F: Front> Model<F> {
@@ -81,6 +83,7 @@ impl<F: Front> Model<F> {
             canonical: vec![genesis],
             base: 0,
             oldest_reverse: 1,
+            finalized: 0,
         };
         model.reopen();
         model
@@ -122,9 +125,14 @@ impl<F: Front> Model<F> {
     }
 
     /// Blocks on which a child may be built: pending ones, and the base's last few.
+    ///
+    /// None of them makes a branch that finality excludes, or that the base cannot step back to: such
+    /// a block is dropped at some time after its commit.
     fn parents(&self) -> Vec<BlockId> {
         let pending = self.pending.iter().map(|hash| self.blocks[hash].0.id);
-        let recent = (self.base.saturating_sub(2)..=self.base).map(|n| self.canonical[n as usize]);
+        let lowest = self.finalized.max(self.oldest_reverse - 1).max(self.base.saturating_sub(2));
+        let recent = (lowest..=self.base).map(|n| self.canonical[n as usize]);
+        let pending = pending.filter(|id| id.number >= self.finalized);
         pending.chain(recent).collect()
     }
 
@@ -194,9 +202,23 @@ impl<F: Front> Model<F> {
                 highest.max_by_key(|id| id.number).unwrap_or(self.genesis)
             }
         };
-        let forkchoice = Forkchoice { head, safe: Some(self.genesis), finalized: None };
+        let branch = self.branch(head);
+        let finalized = branch.as_ref().map_or(0, |(meets, branch)| {
+            // A consensus client never leaves what is final; this one may, and then nothing is.
+            let kept = if *meets < self.finalized { 0 } else { self.finalized };
+            let raised = if self.random.one_in(4) { self.random.below(head.number + 1) } else { 0 };
+            let finalized = kept.max(raised).min(head.number);
+            // The storage-writer is told a block of the new chain.
+            if finalized > *meets && branch.is_empty() { *meets } else { finalized }
+        });
+        let finalized_block = branch.as_ref().map(|(meets, branch)| match finalized {
+            number if number <= *meets => self.canonical[number as usize],
+            number => branch[(number - meets - 1) as usize],
+        });
+        let finalized_block = finalized_block.filter(|block| block.number > 0);
+        let forkchoice = Forkchoice { head, safe: Some(self.genesis), finalized: finalized_block };
         let answer = self.api().canonicalize(self.epoch, forkchoice);
-        let Some((meets, branch)) = self.branch(head) else {
+        let Some((meets, branch)) = branch else {
             assert!(matches!(answer, Err(Error::UnknownBlock(_))), "{answer:?}");
             return;
         };
@@ -204,25 +226,47 @@ impl<F: Front> Model<F> {
             assert!(matches!(answer, Err(Error::RewindTooDeep { .. })), "{answer:?}");
             return;
         }
-        answer.unwrap();
+        let goal = answer.unwrap();
+        let most = head.number.saturating_sub(3);
+        let least = most.min(finalized.max(head.number.saturating_sub(8))).max(self.base);
+        // Memory may be short, so that the base comes closer.
+        assert!((least..=most.max(self.base)).contains(&goal), "{least} {goal} {most}");
+        self.finalized = finalized;
         self.canonical.truncate(meets as usize + 1);
         self.canonical.extend(branch);
         assert_eq!(self.api().checkpoint().unwrap().forkchoice, forkchoice);
-        let due = head.number.saturating_sub(3).max(self.base);
-        while self.base < due {
+        while self.base < goal {
             self.base += 1;
             self.pending.remove(&self.canonical[self.base as usize].hash);
             self.oldest_reverse = self.oldest_reverse.max((self.base + 1).saturating_sub(12));
-            let (limit, canonical) = (self.base.saturating_sub(6), &self.canonical);
-            self.pending.retain(|hash| {
-                let id = self.blocks[hash].0.id;
-                id.number >= limit || canonical.get(id.number as usize) == Some(&id)
-            });
         }
+        self.exclude();
         let started = Instant::now();
-        while self.api().checkpoint().unwrap().base.number != self.base {
+        while self.api().checkpoint().unwrap().base.number != self.base
+            || self.api().pending().unwrap().len() != self.pending.len()
+        {
             assert!(started.elapsed() < Duration::from_secs(20), "the base does not follow");
             std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Forgets the branches that cannot become canonical any more, each as a whole.
+    fn exclude(&mut self) {
+        let mut side: Vec<(BlockId, B256)> = self
+            .pending
+            .iter()
+            .map(|hash| (self.blocks[hash].0.id, self.blocks[hash].0.parent))
+            .filter(|(id, _)| self.canonical.get(id.number as usize) != Some(id))
+            .collect();
+        side.sort_unstable_by_key(|(id, _)| id.number);
+        let all = self.pending.clone();
+        let mut gone = BTreeSet::new();
+        for (id, parent) in side {
+            let too_deep = id.number < self.oldest_reverse && !all.contains(&parent);
+            if id.number <= self.finalized || too_deep || gone.contains(&parent) {
+                self.pending.remove(&id.hash);
+                gone.insert(id.hash);
+            }
         }
     }
 
@@ -274,13 +318,16 @@ impl<F: Front> Model<F> {
         let pending = api.pending().unwrap();
         let hashes: BTreeSet<B256> = pending.iter().map(|block| block.id.hash).collect();
         assert_eq!(hashes, self.pending);
-        for got in &pending {
+        let asked: Vec<B256> = pending.iter().map(|block| block.id.hash).collect();
+        let diffs = api.state_diffs(&asked).unwrap();
+        for (got, diff) in pending.iter().zip(diffs) {
             let want = &self.blocks[&got.id.hash].0;
-            assert_eq!((&got.body, &got.header), (&want.body, &want.header));
-            assert_eq!(got.transaction_hashes, want.transaction_hashes);
+            let record = api.block(BlockRef::Hash(got.id.hash)).unwrap().unwrap();
+            assert_eq!((&record.body, &got.header), (&want.body, &want.header));
+            assert!(!got.kept);
             let parent = self.blocks.get(&got.parent).map_or(&self.genesis_world, |(_, w)| w);
             let mut world = parent.clone();
-            world.apply(&got.diff);
+            world.apply(&diff.unwrap());
             assert_eq!(world, *self.world(got.id), "the diff leads elsewhere");
         }
         self.check_state(&*api, base);

@@ -194,9 +194,10 @@ pub fn new_chain_in_memory(deps: Deps) -> (Arc<StorageWriter>, World) {
 pub fn small_config(datadir: &Path) -> Config {
     Config {
         persist_depth: 3,
+        unfinalized_blocks_max: 8,
         backlog_blocks_max: 4,
         reverse_diff_blocks: 12,
-        side_chain_blocks: 6,
+        pending_memory_bytes_max: 20_000,
         ..Config::new(datadir)
     }
 }

@@ -23,7 +23,7 @@ fn every_error_arrives_as_it_is_from_every_call() {
         (Error::UnknownBlock(hash), Code::NotFound),
         (Error::RewindTooDeep { to: 1, oldest: 2 }, Code::OutOfRange),
         (Error::Store("corrupt".into()), Code::Internal),
-        (Error::Unavailable("too many blocks are pending".into()), Code::Unavailable),
+        (Error::Unavailable("stopping".into()), Code::Unavailable),
     ];
     let storage = Arc::new(Scripted::default());
     let host = Host::start(storage.clone());
@@ -40,7 +40,11 @@ fn every_error_arrives_as_it_is_from_every_call() {
             client.walk_trie(&[]).map(|_| ()),
             client.commit(Epoch(1), crate::scripted::block(1)),
             client.discard(Epoch(1), hash),
-            client.canonicalize(Epoch(1), Forkchoice::default()),
+            client.canonicalize(Epoch(1), Forkchoice::default()).map(|_| ()),
+            client.state_diffs(&[hash]).map(|_| ()),
+            client.prove(Epoch(1), hash),
+            client.keep(Epoch(1), crate::scripted::unexecuted()),
+            client.kept(hash).map(|_| ()),
             client.rewind(Epoch(1), 1),
             client.block(BlockRef::Number(1)).map(|_| ()),
             client.header(BlockRef::Hash(hash)).map(|_| ()),
@@ -89,6 +93,8 @@ fn an_executor_that_was_taken_over_is_fenced_off_over_the_wire() {
     assert_eq!(old.commit(first, two.clone()), Err(fenced.clone()));
     assert_eq!(old.discard(first, one.id.hash), Err(fenced.clone()));
     assert_eq!(old.canonicalize(first, head), Err(fenced.clone()));
+    assert_eq!(old.prove(first, one.id.hash), Err(fenced.clone()));
+    assert_eq!(old.keep(first, crate::scripted::unexecuted()), Err(fenced.clone()));
     assert_eq!(old.rewind(first, 0), Err(fenced.clone()));
     assert_eq!(old.pending().unwrap().len(), 1, "it may still read");
 

@@ -19,6 +19,7 @@ pub struct Host {
     pub runtime: Runtime,
     pub address: SocketAddr,
     identity: Identity,
+    unread_max: Duration,
     running: Option<(CancellationToken, JoinHandle<std::io::Result<()>>)>,
 }
 
@@ -28,9 +29,18 @@ impl Host {
     }
 
     pub fn start_as(api: Arc<dyn StorageApi>, identity: Identity) -> Self {
+        Self::start_with(api, identity, Duration::from_secs(60))
+    }
+
+    /// Which waits so long for a client to take something of a stream.
+    pub fn start_patient(api: Arc<dyn StorageApi>, unread_max: Duration) -> Self {
+        Self::start_with(api, Identity::default(), unread_max)
+    }
+
+    fn start_with(api: Arc<dyn StorageApi>, identity: Identity, unread_max: Duration) -> Self {
         let runtime = Runtime::new().unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
-        let mut host = Self { runtime, address, identity, running: None };
+        let mut host = Self { runtime, address, identity, unread_max, running: None };
         host.start_again(api);
         host
     }
@@ -40,6 +50,7 @@ impl Host {
         self.address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let server = Server::new(api).offered_as(self.identity.clone());
+        let server = server.unread_at_most(self.unread_max);
         let task = self.runtime.spawn(server.serve(listener, stop.clone()));
         self.running = Some((stop, task));
     }

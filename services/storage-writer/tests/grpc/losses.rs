@@ -2,7 +2,7 @@
 
 use crate::{
     host::{Host, patient, wait_until},
-    scripted::{Scripted, base, block},
+    scripted::{Scripted, base, block, unexecuted},
 };
 use std::{sync::Arc, thread, time::Duration};
 use tandem_cluster_tests::network::{Network, Proxy};
@@ -21,8 +21,12 @@ fn call(api: &dyn StorageApi, name: &str) -> Result<()> {
         "read_state" => api.read_state(&ReadState::default()).map(|_| ()),
         "walk_trie" => api.walk_trie(&[]).map(|_| ()),
         "commit" => api.commit(Epoch(1), block(9)),
+        "state_diffs" => api.state_diffs(&[]).map(|_| ()),
+        "prove" => api.prove(Epoch(1), hash),
+        "keep" => api.keep(Epoch(1), unexecuted()),
+        "kept" => api.kept(hash).map(|_| ()),
         "discard" => api.discard(Epoch(1), hash),
-        "canonicalize" => api.canonicalize(Epoch(1), Forkchoice::default()),
+        "canonicalize" => api.canonicalize(Epoch(1), Forkchoice::default()).map(|_| ()),
         "rewind" => api.rewind(Epoch(1), 1),
         "block" => api.block(BlockRef::Number(1)).map(|_| ()),
         "header" => api.header(BlockRef::Number(1)).map(|_| ()),
@@ -31,7 +35,7 @@ fn call(api: &dyn StorageApi, name: &str) -> Result<()> {
     }
 }
 
-const REPEATED: [&str; 12] = [
+const REPEATED: [&str; 16] = [
     "checkpoint",
     "pending",
     "trie_diff",
@@ -39,6 +43,10 @@ const REPEATED: [&str; 12] = [
     "walk_trie",
     "commit",
     "discard",
+    "state_diffs",
+    "prove",
+    "keep",
+    "kept",
     "canonicalize",
     "rewind",
     "block",

@@ -15,3 +15,4 @@ mod readers;
 mod roles;
 mod scripted;
 mod sizes;
+mod unread;

@@ -17,18 +17,18 @@ use tandem_rpc::{
 use tandem_storage_writer::grpc::{Client, ClientConfig};
 
 /// An authority.
-struct House {
+pub struct House {
     certificate: String,
     authority: Authority,
 }
 
 impl House {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let Pem { certificate, key } = Authority::make(SystemTime::now(), 2).unwrap();
         Self { certificate, authority: Authority::of_key(&key).unwrap() }
     }
 
-    fn identity(&self, role: &'static str) -> Identity {
+    pub fn identity(&self, role: &'static str) -> Identity {
         let folder = tempfile::tempdir().unwrap();
         let pem = self.authority.issue(&[role], SystemTime::now(), 1).unwrap();
         let file = |name: &str, text: &str| {
@@ -70,7 +70,11 @@ fn a_workers_certificate_cannot_commit_a_block() {
     let writes: [(&str, &str, Result<()>); 6] = [
         ("commit", "Commit", worker.commit(epoch, block(9))),
         ("discard", "Discard", worker.discard(epoch, B256::ZERO)),
-        ("canonicalize", "Canonicalize", worker.canonicalize(epoch, Forkchoice::default())),
+        (
+            "canonicalize",
+            "Canonicalize",
+            worker.canonicalize(epoch, Forkchoice::default()).map(|_| ()),
+        ),
         ("rewind", "Rewind", worker.rewind(epoch, 1)),
         ("keep_epoch", "KeepEpoch", worker.keep_epoch(epoch)),
         ("acquire_epoch", "AcquireEpoch", worker.acquire_epoch("worker").map(|_: Epoch| ())),

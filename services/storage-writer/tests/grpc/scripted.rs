@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 use tandem_primitives::{
-    Account, B256, BlockId, BlockNumber, Bytes, Shard, TrieDiff, U256, WalkTarget,
+    Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
 };
 use tandem_proto::storage::{
-    Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, ReadState, Result,
-    StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
+    Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, KeptBlock, PendingBlock,
+    ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
 };
 
 /// Nodes on the way to each target of a walk.
@@ -65,15 +65,27 @@ pub fn base() -> BlockId {
 
 /// A block with so many bytes.
 pub fn block(bytes: usize) -> Block {
+    // No transactions, and a long string where ommers should be.
+    let mut fields = vec![0xc0];
+    fields.extend(alloy_rlp::encode(Bytes::from(vec![1; bytes])));
+    let mut body = Vec::new();
+    alloy_rlp::Header { list: true, payload_length: fields.len() }.encode(&mut body);
+    body.extend(fields);
     Block {
         id: base(),
         parent: B256::repeat_byte(6),
         header: Bytes::from_static(&[0xc0]),
-        body: vec![1; bytes].into(),
+        body: body.into(),
         receipts: Bytes::from_static(&[0xc0]),
         transaction_hashes: [B256::repeat_byte(1)].into(),
         diff: Arc::default(),
     }
+}
+
+/// A block that waits for its execution.
+pub fn unexecuted() -> KeptBlock {
+    let Block { id, parent, header, body, .. } = block(9);
+    KeptBlock { id, parent, header, body }
 }
 
 impl StorageApi for Scripted {
@@ -92,9 +104,23 @@ impl StorageApi for Scripted {
         Ok(Checkpoint { genesis: base(), genesis_json: "{}".into(), base: base(), forkchoice })
     }
 
-    fn pending(&self) -> Result<Vec<Block>> {
+    fn pending(&self) -> Result<Vec<PendingBlock>> {
         self.enter("pending")?;
-        Ok(self.pending.lock().unwrap().clone())
+        let blocks = self.pending.lock().unwrap();
+        let listed = |block: &Block| PendingBlock {
+            id: block.id,
+            parent: block.parent,
+            header: block.header.clone(),
+            kept: false,
+        };
+        Ok(blocks.iter().map(listed).collect())
+    }
+
+    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
+        self.enter("state_diffs")?;
+        let pending = self.pending.lock().unwrap();
+        let found = |hash: &B256| pending.iter().find(|block| block.id.hash == *hash);
+        Ok(blocks.iter().map(|hash| found(hash).map(|block| block.diff.clone())).collect())
     }
 
     fn trie_diff(&self, _: B256) -> Result<Option<Arc<TrieDiff>>> {
@@ -139,23 +165,44 @@ impl StorageApi for Scripted {
         self.enter("discard")
     }
 
+    fn prove(&self, _: Epoch, _: B256) -> Result<()> {
+        self.enter("prove")
+    }
+
+    fn keep(&self, _: Epoch, _: KeptBlock) -> Result<()> {
+        self.enter("keep")
+    }
+
+    fn kept(&self, _: B256) -> Result<Option<KeptBlock>> {
+        self.enter("kept")?;
+        Ok(None)
+    }
+
     fn put_trie_diff(&self, _: B256, _: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
         self.enter("put_trie_diff")?;
         *self.diff.lock().unwrap() = Some(diff);
         Ok(())
     }
 
-    fn canonicalize(&self, _: Epoch, _: Forkchoice) -> Result<()> {
-        self.enter("canonicalize")
+    fn canonicalize(&self, _: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber> {
+        self.enter("canonicalize")?;
+        Ok(forkchoice.head.number / 2)
     }
 
     fn rewind(&self, _: Epoch, _: BlockNumber) -> Result<()> {
         self.enter("rewind")
     }
 
-    fn block(&self, _: BlockRef) -> Result<Option<BlockRecord>> {
+    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
         self.enter("block")?;
-        Ok(None)
+        let pending = self.pending.lock().unwrap();
+        let found = pending.iter().find(|known| block == BlockRef::Hash(known.id.hash));
+        Ok(found.map(|block| BlockRecord {
+            id: block.id,
+            header: block.header.clone(),
+            body: block.body.clone(),
+            receipts: block.receipts.clone(),
+        }))
     }
 
     fn header(&self, _: BlockRef) -> Result<Option<(BlockId, Bytes)>> {

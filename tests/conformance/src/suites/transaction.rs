@@ -287,17 +287,14 @@ fn kinds(exceptions: &str) -> anyhow::Result<Vec<&'static str>> {
         let name = exception.trim().trim_start_matches("TransactionException.");
         let any: &[_] = match name {
             name if name.starts_with("RLP_") => &["transaction_encoding"],
-            // Numbers that do not fit their width. Fees have 128 bits.
-            "ADDRESS_TOO_SHORT"
-            | "ADDRESS_TOO_LONG"
-            | "GASLIMIT_OVERFLOW"
-            | "VALUE_OVERFLOW"
-            | "NONCE_OVERFLOW"
-            | "GASPRICE_OVERFLOW"
-            | "PRIORITY_OVERFLOW"
-            | "GASLIMIT_PRICE_PRODUCT_OVERFLOW" => &["transaction_encoding"],
+            // Numbers that do not fit their width, which for fees is 256 bits.
+            "ADDRESS_TOO_SHORT" | "ADDRESS_TOO_LONG" | "GASLIMIT_OVERFLOW" | "VALUE_OVERFLOW"
+            | "NONCE_OVERFLOW" | "GASPRICE_OVERFLOW" | "PRIORITY_OVERFLOW" => {
+                &["transaction_encoding"]
+            }
+            "GASLIMIT_PRICE_PRODUCT_OVERFLOW" => &["cost_overflow"],
             "PRIORITY_GREATER_THAN_MAX_FEE_PER_GAS" | "PRIORITY_GREATER_THAN_MAX_FEE_PER_GAS_2" => {
-                &["tip_above_fee_cap", "transaction_encoding"]
+                &["tip_above_fee_cap"]
             }
             // From 0x80 on a first byte is no type at all.
             "TYPE_NOT_SUPPORTED" => &["unknown_type", "transaction_type", "transaction_encoding"],

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use tandem_cluster::{ClientInfo, Cluster, Config, Handle};
 use tandem_cluster_tests::{Built, new_payload};
 use tandem_executor::{
@@ -102,7 +102,7 @@ impl Node {
         let methods = engine_methods(&handle, client);
         // The public router with the methods of the other: the token is checked before the body is
         // read, and has a test of its own.
-        let router = public_router(methods, Arc::new(|_| String::new()), Limits::engine());
+        let router = public_router(methods, Limits::engine());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let node = Self { runtime, router, handle, _cluster: cluster };
         let Built { payload, sidecar, hash, .. } = OSAKA.blocks[0].clone();
@@ -125,7 +125,8 @@ impl Node {
 
     /// The answer to a request body, and its HTTP status.
     fn post(&self, body: Bytes) -> (u16, Bytes) {
-        let request = Request::post("/").body(Body::from(body)).unwrap();
+        let request = Request::post("/").header("content-type", "application/json");
+        let request = request.body(Body::from(body)).unwrap();
         let router = self.router.clone();
         self.wait(async {
             let response = router.oneshot(request).await.unwrap();

@@ -16,6 +16,7 @@ use events::Events;
 use outbox::{Item, Outbox};
 use serde::Deserialize;
 use std::{
+    borrow::Cow,
     collections::HashSet,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -154,7 +155,7 @@ impl Nats {
         });
     }
 
-    pub fn publish(&self, subject: &'static str, message: Message) {
+    pub fn publish(&self, subject: Cow<'static, str>, message: Message) {
         let dropped = self.outbox.push(Item::Message(subject, message));
         self.counts.dropped("outbox", dropped);
     }

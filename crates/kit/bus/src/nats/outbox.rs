@@ -4,6 +4,7 @@ use super::{OUTBOX_BYTES, OUTBOX_MESSAGES};
 use crate::{Message, metrics};
 use ::metrics::{Gauge, Histogram, gauge, histogram};
 use std::{
+    borrow::Cow,
     collections::VecDeque,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
@@ -13,7 +14,7 @@ use tokio::sync::{Notify, oneshot};
 /// Something for the task that sends.
 pub enum Item {
     /// A message on a subject.
-    Message(&'static str, Message),
+    Message(Cow<'static, str>, Message),
     /// Answer once everything before is on its way.
     Flush(oneshot::Sender<()>),
 }
@@ -117,7 +118,7 @@ mod tests {
     use futures_util::FutureExt;
 
     fn message(payload: Vec<u8>) -> Item {
-        Item::Message("a", Message { payload: payload.into(), context: None })
+        Item::Message("a".into(), Message { payload: payload.into(), context: None, member: None })
     }
 
     fn first_byte(item: Option<Item>) -> Option<u8> {

@@ -2,8 +2,8 @@
 
 use super::outbox::{Item, Outbox};
 use crate::{Message, stats::Counts};
-use async_nats::{Client, HeaderMap, connection::State};
-use std::time::Duration;
+use async_nats::{Client, HeaderMap, Subject, connection::State};
+use std::{borrow::Cow, time::Duration};
 use tokio::time::timeout;
 use tracing::warn;
 
@@ -35,22 +35,26 @@ pub async fn run(client: &Client, outbox: &Outbox, counts: &Counts) {
     }
 }
 
-async fn send(client: &Client, subject: &'static str, message: Message, counts: &Counts) {
-    let Message { payload, context } = message;
+async fn send(client: &Client, subject: Cow<'static, str>, message: Message, counts: &Counts) {
+    let Message { payload, context, member: _ } = message;
     let bytes = payload.len();
+    let to = match &subject {
+        Cow::Borrowed(subject) => Subject::from_static(subject),
+        Cow::Owned(subject) => Subject::from(subject.as_str()),
+    };
     let sent = match context {
         Some(context) => {
             let mut headers = HeaderMap::new();
             headers.insert(TRACEPARENT, context.to_string());
-            timeout(PATIENCE, client.publish_with_headers(subject, headers, payload)).await
+            timeout(PATIENCE, client.publish_with_headers(to, headers, payload)).await
         }
-        None => timeout(PATIENCE, client.publish(subject, payload)).await,
+        None => timeout(PATIENCE, client.publish(to, payload)).await,
     };
     match sent {
         Ok(Ok(())) => counts.sent(bytes),
         Ok(Err(error)) => {
             counts.dropped("refused", 1);
-            warn!(subject, %error, "event not sent");
+            warn!(%subject, %error, "event not sent");
         }
         Err(_) => counts.dropped("slow", 1),
     }

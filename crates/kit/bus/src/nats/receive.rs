@@ -1,7 +1,7 @@
 //! The task that hears one subject.
 
 use super::publish::TRACEPARENT;
-use crate::{Message, PAYLOAD_BYTES_MAX, fanout::Topic, stats::Counts};
+use crate::{ANY_MEMBER, Message, PAYLOAD_BYTES_MAX, fanout::Topic, stats::Counts};
 use async_nats::Client;
 use futures_util::StreamExt;
 use std::{sync::Arc, time::Duration};
@@ -50,5 +50,7 @@ fn deliver(message: async_nats::Message, topic: &Topic, counts: &Counts) {
     }
     let header = message.headers.as_ref().and_then(|headers| headers.get(TRACEPARENT));
     let context = header.and_then(|header| SpanContext::parse(header.as_str()));
-    topic.give(Message { payload: message.payload, context });
+    let is_family = topic.subject.ends_with(ANY_MEMBER);
+    let member = message.subject.rsplit('.').next().filter(|_| is_family);
+    topic.give(Message { payload: message.payload, context, member: member.map(Into::into) });
 }

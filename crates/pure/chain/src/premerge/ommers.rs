@@ -21,9 +21,11 @@ pub struct Ancestor {
     pub ommers: Vec<B256>,
 }
 
-/// Checks the ommers of a block of proof of work: their number, that none was named before, their
-/// kinship, and each one's header but for the seal (Yellow Paper 11.1). `ancestors` are the
-/// block's, parent first: [`OMMER_GENERATIONS`] of them, or all down to genesis.
+/// Checks the ommers of a block of proof of work in the order of execution-specs' `validate_ommers`:
+/// each one's header but for the seal, their number, that none was named before, their kinship
+/// (Yellow Paper 11.1). `ancestors` are the block's, parent first: [`OMMER_GENERATIONS`] of them, or
+/// all down to genesis. The header of an ommer without a parent among them is not checked, as its
+/// kinship fails.
 ///
 /// # Errors
 /// The first rule broken.
@@ -32,28 +34,33 @@ pub fn validate_ommers(
     block: &Block,
     ancestors: &[Ancestor],
 ) -> Result<(), BlockError> {
+    for (index, ommer) in block.ommers.iter().enumerate() {
+        let parent = ancestors.iter().find(|ancestor| ancestor.hash == ommer.parent_hash);
+        if let Some(parent) = parent {
+            check_ommer(spec, ommer, &parent.header).map_err(|error| {
+                BlockError::from(PreMergeRule::OmmerHeader { index, error: Box::new(error) })
+            })?;
+        }
+    }
     if block.ommers.len() > MAX_OMMERS {
         return Err(PreMergeRule::OmmerCount { got: block.ommers.len() }.into());
     }
-    let mut named: Vec<B256> =
-        ancestors.iter().flat_map(|ancestor| ancestor.ommers.iter().copied()).collect();
-    for (index, ommer) in block.ommers.iter().enumerate() {
-        let hash = ommer.hash_slow();
-        if named.contains(&hash) {
-            return Err(PreMergeRule::OmmerRepeated { index }.into());
-        }
-        named.push(hash);
-        if ancestors.iter().any(|ancestor| ancestor.hash == hash) {
+    let hashes: Vec<B256> = block.ommers.iter().map(Header::hash_slow).collect();
+    if let Some(index) = (1..hashes.len()).find(|&index| hashes[..index].contains(&hashes[index])) {
+        return Err(PreMergeRule::OmmerRepeated { index }.into());
+    }
+    for (index, (ommer, hash)) in block.ommers.iter().zip(&hashes).enumerate() {
+        if ancestors.iter().any(|ancestor| ancestor.hash == *hash) {
             return Err(PreMergeRule::OmmerAncestor { index }.into());
+        }
+        if ancestors.iter().any(|ancestor| ancestor.ommers.contains(hash)) {
+            return Err(PreMergeRule::OmmerRepeated { index }.into());
         }
         // A child of the block's own parent is a sibling, not an ommer.
         let mut grandparents = ancestors.iter().take(OMMER_GENERATIONS).skip(1);
-        let parent = grandparents
-            .find(|ancestor| ancestor.hash == ommer.parent_hash)
-            .ok_or(PreMergeRule::OmmerParent { index })?;
-        check_ommer(spec, ommer, &parent.header).map_err(|error| {
-            BlockError::from(PreMergeRule::OmmerHeader { index, error: Box::new(error) })
-        })?;
+        if !grandparents.any(|ancestor| ancestor.hash == ommer.parent_hash) {
+            return Err(PreMergeRule::OmmerParent { index }.into());
+        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use alloy_consensus::{
     proofs::{calculate_ommers_root, ordered_trie_root_encoded},
     transaction::SignerRecoverable,
 };
+use alloy_eips::eip1559::BaseFeeParams;
 use alloy_primitives::{B256, Bytes, U256};
 use alloy_rlp::Decodable;
 use serde::Deserialize;
@@ -268,6 +269,44 @@ fn ommers_are_recent_relatives_named_once() {
     assert_eq!(check(&[cheap]), Err("ommer_header"));
     let merged = Header { difficulty: U256::ZERO, ..ommer(8) };
     assert_eq!(check(&[merged]), Err("ommer_header"));
+    // As in the specification, headers come before number and kinship.
+    let cheap = || Header { difficulty: U256::ONE, ..ommer(8) };
+    assert_eq!(check(&[ommer(7), ommer(9), cheap()]), Err("ommer_header"));
+    assert_eq!(check(&[ommer(9), ommer(9), cheap()]), Err("ommer_header"));
+    assert_eq!(check(&[headers[8].clone(), cheap()]), Err("ommer_header"));
+    assert_eq!(check(&[Header { difficulty: U256::ONE, ..ommer(10) }]), Err("ommer_header"));
+    assert_eq!(check(&[ommer(9), ommer(9), ommer(10)]), Err("ommer_count"));
+    assert_eq!(check(&[ommer(10), ommer(10)]), Err("ommer_repeated"));
+}
+
+#[test]
+fn header_rules_are_checked_in_the_order_of_the_specification() {
+    type Fault = (&'static str, fn(&mut Header));
+    let before_london: [Fault; 7] = [
+        ("gas_used_over_limit", |header| header.gas_used = u64::MAX),
+        ("timestamp", |header| header.timestamp = 0),
+        ("number", |header| header.number = 9),
+        ("gas_limit_too_low", |header| header.gas_limit = 4_999),
+        ("extra_data_too_long", |header| header.extra_data = [0; 33].into()),
+        ("difficulty", |header| header.difficulty = U256::ONE),
+        ("parent_hash", |header| header.parent_hash = B256::ZERO),
+    ];
+    let mut since_london = before_london.to_vec();
+    let gas_limit = since_london.remove(3);
+    since_london.insert(1, gas_limit);
+    since_london.insert(2, ("base_fee", |header| header.base_fee_per_gas = Some(1)));
+    let london = r#", "londonBlock": 0"#;
+    for (forks, faults) in [("", before_london.to_vec()), (london, since_london)] {
+        let spec = chain(forks);
+        let genesis = spec.genesis_header(EMPTY_ROOT_HASH);
+        for (first, (kind_of_first, _)) in faults.iter().enumerate() {
+            let mut header = mined(&spec, &genesis, 0);
+            header.base_fee_per_gas = genesis.next_block_base_fee(BaseFeeParams::ethereum());
+            faults[first..].iter().for_each(|(_, break_rule)| break_rule(&mut header));
+            let broken = kind(validate_header(&spec, &header, &genesis));
+            assert_eq!(broken, Err(*kind_of_first), "{forks}");
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use super::super::hex::{BlockParam, Hex, Quantity};
 use super::super::methods::{Answer, Methods, required, to_result};
 use super::super::revert::revert_error;
-use super::{RpcError, Source, add_reading, pin, read_error};
+use super::{RpcError, Source, add_calling, pin, read_error};
+use crate::budget::Running;
 use crate::{BlockTag, CallOutcome, CallRequest, GasEstimate};
 use alloy_eips::{eip2930::AccessList, eip7702::SignedAuthorization};
 use alloy_primitives::{Address, B256, Bytes, U256};
@@ -12,9 +13,9 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
-    add_reading(methods, source, "eth_call", call);
-    add_reading(methods, source, "eth_estimateGas", estimate_gas);
-    add_reading(methods, source, "eth_createAccessList", create_access_list);
+    add_calling(methods, source, "eth_call", call);
+    add_calling(methods, source, "eth_estimateGas", estimate_gas);
+    add_calling(methods, source, "eth_createAccessList", create_access_list);
 }
 
 /// The transaction object of calls (execution-apis, `GenericTransaction`).
@@ -94,18 +95,18 @@ fn read(
     Ok((BlockTag::Hash(pin(source, block)?.hash), request))
 }
 
-fn call(source: &Source, params: CallParams) -> Answer {
+fn call(source: &Source, running: &Running<'_>, params: CallParams) -> Answer {
     let (tag, request) = read(source, params)?;
-    match source.chain.call(tag, request).map_err(read_error)? {
+    match source.chain.call(tag, request, running).map_err(read_error)? {
         CallOutcome::Return(output) => to_result(&output),
         CallOutcome::Revert(output) => Err(revert_error(&output)),
         CallOutcome::Halt(reason) => Err(RpcError::server(reason)),
     }
 }
 
-fn estimate_gas(source: &Source, params: CallParams) -> Answer {
+fn estimate_gas(source: &Source, running: &Running<'_>, params: CallParams) -> Answer {
     let (tag, request) = read(source, params)?;
-    match source.chain.estimate_gas(tag, request).map_err(read_error)? {
+    match source.chain.estimate_gas(tag, request, running).map_err(read_error)? {
         GasEstimate::Gas(gas) => to_result(&Quantity(gas)),
         GasEstimate::Revert(output) => Err(revert_error(&output)),
         GasEstimate::Halt(reason) => Err(RpcError::server(reason)),
@@ -122,9 +123,9 @@ struct AccessListJson {
     gas_used: Quantity<u64>,
 }
 
-fn create_access_list(source: &Source, params: CallParams) -> Answer {
+fn create_access_list(source: &Source, running: &Running<'_>, params: CallParams) -> Answer {
     let (tag, request) = read(source, params)?;
-    let found = source.chain.create_access_list(tag, request).map_err(read_error)?;
+    let found = source.chain.create_access_list(tag, request, running).map_err(read_error)?;
     to_result(&AccessListJson {
         access_list: found.access_list,
         error: found.error,

@@ -1,15 +1,19 @@
 //! What gas cost, and what it may cost next.
 
 use super::super::hex::{BlockCount, NumberParam, Quantity};
-use super::super::methods::{Answer, Methods, required, to_result};
-use super::blocks::senders;
-use super::{NoParams, RpcError, Source, add_reading, known, read_error};
+use super::super::methods::{Answer, Methods, Params, required, to_result};
+use super::super::prices::{Sampled, Suggestion, Tips};
+use super::transactions::sender;
+use super::{NoParams, RpcError, Source, add_calling, add_reading, cut_error, known, read_error};
+use crate::budget::Running;
 use crate::{BlockTag, Error};
 use alloy_consensus::{Header, Transaction as _, TxReceipt};
 use alloy_eips::eip1559::{BaseFeeParams, INITIAL_BASE_FEE};
+use alloy_primitives::B256;
 use serde::Serialize;
 use std::sync::Arc;
-use tandem_chain::{Block, Receipt};
+use tandem_chain::Block;
+use tandem_primitives::BlockId;
 
 /// Blocks that one `eth_feeHistory` covers at most; more are cut off, as the specification allows.
 const HISTORY_BLOCKS_MAX: u64 = 1024;
@@ -30,11 +34,11 @@ const TIP_DEFAULT: u128 = 1_000_000;
 const TIP_MAX: u128 = 500_000_000_000;
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
-    add_reading(methods, source, "eth_gasPrice", gas_price);
-    add_reading(methods, source, "eth_maxPriorityFeePerGas", max_priority_fee);
+    add_suggesting(methods, source, "eth_gasPrice", |found| found.tip + u128::from(found.base_fee));
+    add_suggesting(methods, source, "eth_maxPriorityFeePerGas", |found| found.tip);
     add_reading(methods, source, "eth_baseFee", base_fee);
     add_reading(methods, source, "eth_blobBaseFee", blob_base_fee);
-    add_reading(methods, source, "eth_feeHistory", fee_history);
+    add_calling(methods, source, "eth_feeHistory", fee_history);
 }
 
 fn head(source: &Source) -> Result<Header, RpcError> {
@@ -42,28 +46,49 @@ fn head(source: &Source) -> Result<Header, RpcError> {
     head.map(|(_, header)| header).ok_or_else(|| read_error(Error::UnknownBlock))
 }
 
-/// The suggested tip and the head's base fee together.
-fn gas_price(source: &Source, NoParams: NoParams) -> Answer {
-    let head = head(source)?;
-    let base_fee = u128::from(head.base_fee_per_gas.unwrap_or(0));
-    to_result(&Quantity(suggest_tip(source, head.number)? + base_fee))
-}
-
-fn max_priority_fee(source: &Source, NoParams: NoParams) -> Answer {
-    to_result(&Quantity(suggest_tip(source, head(source)?.number)?))
+/// Adds a method that answers a price by what is suggested on the head.
+fn add_suggesting(
+    methods: &mut Methods,
+    source: &Arc<Source>,
+    name: &'static str,
+    price: fn(Suggestion) -> u128,
+) {
+    let source = source.clone();
+    methods.add(name, move |params: Params| {
+        let source = source.clone();
+        async move {
+            let NoParams = params.decode()?;
+            let head = source.chain.head();
+            let compute = || {
+                let read = source.clone();
+                let work = move |running: &Running<'_>| suggest(&read, running, head.hash);
+                source.pools.calls.run(source.lane, params.usage(), work)
+            };
+            let found = source.prices.suggestion(head.hash, compute).await?;
+            to_result(&Quantity(price(found)))
+        }
+    });
 }
 
 /// A percentile over the lowest tips of each of the newest blocks: what was enough lately. Tips
 /// that block builders pay to themselves do not count.
-fn suggest_tip(source: &Source, head: u64) -> Result<u128, RpcError> {
-    let mut samples = Vec::new();
-    let oldest = head.saturating_sub(TIP_BLOCKS - 1).max(1);
-    for number in oldest..=head {
-        if let Some(block) = known(source.chain.block(BlockTag::Number(number)))? {
-            samples.extend(lowest_tips(&block)?);
-        }
+fn suggest(source: &Source, running: &Running<'_>, head: B256) -> Result<Suggestion, RpcError> {
+    let (id, header) = known(source.chain.header(BlockTag::Hash(head)))?
+        .ok_or_else(|| read_error(Error::UnknownBlock))?;
+    let (mut samples, mut block) = (Vec::new(), head);
+    // Without genesis, which has no transactions.
+    for _ in 0..TIP_BLOCKS.min(id.number) {
+        running.check().map_err(cut_error)?;
+        let sampled = source.prices.sampled(block, || {
+            let found = known(source.chain.block(BlockTag::Hash(block)))?;
+            let found = found.ok_or_else(|| read_error(Error::UnknownBlock))?;
+            Ok(Sampled { parent: found.header.parent_hash, tips: lowest_tips(&found)? })
+        })?;
+        samples.extend_from_slice(&sampled.tips);
+        block = sampled.parent;
     }
-    Ok(percentile_tip(samples))
+    let base_fee = header.base_fee_per_gas.unwrap_or(0);
+    Ok(Suggestion { tip: percentile_tip(samples), base_fee })
 }
 
 fn percentile_tip(mut samples: Vec<u128>) -> u128 {
@@ -74,17 +99,24 @@ fn percentile_tip(mut samples: Vec<u128>) -> u128 {
 }
 
 fn lowest_tips(block: &Block) -> Result<Vec<u128>, RpcError> {
-    let senders = senders(block)?;
     let base_fee = block.header.base_fee_per_gas.unwrap_or(0);
-    let tips = block.transactions.iter().zip(senders);
-    let mut tips: Vec<u128> = tips
-        .filter(|(_, sender)| *sender != block.header.beneficiary)
-        .filter_map(|(transaction, _)| transaction.effective_tip_per_gas(base_fee))
-        .filter(|tip| *tip >= TIP_MIN)
-        .collect();
+    let tips = block.transactions.iter().enumerate().filter_map(|(index, transaction)| {
+        let tip = transaction.effective_tip_per_gas(base_fee)?;
+        (tip >= TIP_MIN).then_some((tip, index))
+    });
+    let mut tips: Vec<(u128, usize)> = tips.collect();
     tips.sort_unstable();
-    tips.truncate(TIP_SAMPLES);
-    Ok(tips)
+    let mut lowest = Vec::with_capacity(TIP_SAMPLES);
+    // Few senders need to be recovered, which is what takes time.
+    for (tip, index) in tips {
+        if lowest.len() == TIP_SAMPLES {
+            break;
+        }
+        if sender(block, index)? != block.header.beneficiary {
+            lowest.push(tip);
+        }
+    }
+    Ok(lowest)
 }
 
 /// The base fee of the block after this one (EIP-1559), 0 before London.
@@ -131,7 +163,11 @@ struct HistoryJson {
 
 type HistoryParams = (Option<BlockCount>, Option<NumberParam>, Option<Vec<f64>>);
 
-fn fee_history(source: &Source, (count, newest, percentiles): HistoryParams) -> Answer {
+fn fee_history(
+    source: &Source,
+    running: &Running<'_>,
+    (count, newest, percentiles): HistoryParams,
+) -> Answer {
     let BlockCount(count) = required(count, 0)?;
     let NumberParam(newest) = required(newest, 1)?;
     let percentiles = percentiles.unwrap_or_default();
@@ -153,19 +189,16 @@ fn fee_history(source: &Source, (count, newest, percentiles): HistoryParams) -> 
     let mut history = HistoryJson { oldest_block: Quantity(oldest), ..HistoryJson::default() };
     let mut next = (0, 0);
     for number in oldest..=newest.number {
-        let tag = BlockTag::Number(number);
-        let header = if percentiles.is_empty() {
-            known(source.chain.header(tag))?.map(|(_, header)| header)
-        } else {
-            let found = known(source.chain.block_and_receipts(tag))?;
-            found.map(|(block, receipts)| {
-                let row = rewards(&block, &receipts, &percentiles);
-                history.reward.get_or_insert_default().push(row);
-                block.header
-            })
-        };
+        running.check().map_err(cut_error)?;
         // A reorg to a shorter chain may take blocks away meanwhile.
-        let Some(header) = header else { break };
+        let Some((id, header)) = known(source.chain.header(BlockTag::Number(number)))? else {
+            break;
+        };
+        if !percentiles.is_empty() {
+            let tips = source.prices.tips(id.hash, || tips(source, id))?;
+            let row = rewards(header.gas_used, &tips, &percentiles);
+            history.reward.get_or_insert_default().push(row);
+        }
         next = history.push(source, &header);
     }
     history.base_fee_per_gas.push(Quantity(next.0));
@@ -209,22 +242,29 @@ fn check_percentiles(percentiles: &[f64]) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// The tips at these percentiles of a block's gas, in ascending order of tip; zeros for a block
-/// without transactions.
-fn rewards(block: &Block, receipts: &[Receipt], percentiles: &[f64]) -> Vec<Quantity<u128>> {
+/// The tips of a block's transactions, in ascending order.
+fn tips(source: &Source, block: BlockId) -> Result<Tips, RpcError> {
+    let found = known(source.chain.block_and_receipts(BlockTag::Hash(block.hash)))?;
+    let (block, receipts) = found.ok_or_else(|| read_error(Error::UnknownBlock))?;
     let base_fee = block.header.base_fee_per_gas.unwrap_or(0);
     let mut gas_before = 0;
     let mut tips: Vec<(u128, u64)> = Vec::with_capacity(receipts.len());
-    for (transaction, receipt) in block.transactions.iter().zip(receipts) {
+    for (transaction, receipt) in block.transactions.iter().zip(&receipts) {
         let gas = receipt.cumulative_gas_used().saturating_sub(gas_before);
         gas_before = receipt.cumulative_gas_used();
         tips.push((transaction.effective_tip_per_gas(base_fee).unwrap_or(0), gas));
     }
     tips.sort_by_key(|(tip, _)| *tip);
+    Ok(tips.into())
+}
+
+/// The tips at these percentiles of a block's gas, in ascending order of tip; zeros for a block
+/// without transactions.
+fn rewards(gas_used: u64, tips: &[(u128, u64)], percentiles: &[f64]) -> Vec<Quantity<u128>> {
     let (mut position, mut gas_sum) = (0, tips.first().map_or(0, |(_, gas)| *gas));
     let mut row = Vec::with_capacity(percentiles.len());
     for percentile in percentiles {
-        let threshold = (block.header.gas_used as f64 * percentile / 100.0) as u64;
+        let threshold = (gas_used as f64 * percentile / 100.0) as u64;
         while gas_sum < threshold && position + 1 < tips.len() {
             position += 1;
             gas_sum += tips[position].1;

@@ -5,8 +5,9 @@ use super::super::error::code;
 use super::super::hex::{Hex, NumberParam};
 use super::super::json::{BlockContext, LogJson, LogPlace};
 use super::super::methods::{Answer, Methods, required, to_result};
-use super::{RpcError, Source, add_reading, known};
+use super::{RpcError, Source, add_calling, cut_error, known};
 use crate::BlockTag;
+use crate::budget::Running;
 use alloy_consensus::{Header, TxReceipt};
 use alloy_primitives::{Address, B256, Bloom, BloomInput, Log};
 use serde::de::{SeqAccess, Visitor, value::StrDeserializer};
@@ -21,7 +22,7 @@ const TOPICS_MAX: usize = 4;
 const ALTERNATIVES_MAX: usize = 1000;
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
-    add_reading(methods, source, "eth_getLogs", logs);
+    add_calling(methods, source, "eth_getLogs", logs);
 }
 
 /// One value or a list of values. No more of them are kept than it takes to see that there are too
@@ -161,13 +162,14 @@ impl Filter {
     }
 }
 
-fn logs(source: &Source, (filter,): (Option<FilterJson>,)) -> Answer {
+fn logs(source: &Source, running: &Running<'_>, (filter,): (Option<FilterJson>,)) -> Answer {
     let FilterJson { block_hash, from_block, to_block, address, topics } = required(filter, 0)?;
     let filter = Filter::new(address, topics)?;
     let mut found = Vec::new();
     let Some(Hex(hash)) = block_hash else {
         let (first, last) = range(source, from_block, to_block)?;
         for number in first..=last {
+            running.check().map_err(cut_error)?;
             // A reorg to a shorter chain may take blocks away meanwhile.
             match known(source.chain.header(BlockTag::Number(number)))? {
                 Some((id, header)) => collect(source, &filter, id, &header, &mut found)?,

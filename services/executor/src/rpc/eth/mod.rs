@@ -13,7 +13,10 @@ mod transactions;
 use super::ClientInfo;
 use super::error::RpcError;
 use super::hex::BlockParam;
-use super::methods::{Answer, Methods, Params, Positional, off_reactor};
+use super::methods::{Answer, Methods, Params, Positional};
+use super::pool::{CallPools, Lane, cut_error};
+use super::prices::Prices;
+use crate::budget::{Cut, Running};
 use crate::{BlobPool, BlockTag, Chain, Error, Handle};
 use std::sync::Arc;
 use tandem_chain::ChainSpec;
@@ -26,6 +29,10 @@ struct Source {
     spec: ChainSpec,
     client: ClientInfo,
     blobs: Arc<BlobPool>,
+    pools: Arc<CallPools>,
+    prices: Arc<Prices>,
+    /// The port that is served.
+    lane: Lane,
 }
 
 /// The methods of the public port:
@@ -44,14 +51,23 @@ struct Source {
 /// * `eth_sendRawTransaction` for blob transactions with their blobs; there is no pool for others
 /// * `debug_getRawHeader`, `debug_getRawBlock`, `debug_getRawReceipts`, `debug_getRawTransaction`
 ///
-/// Everything that reads runs off the reactor and is bounded: gas by `call_gas_max`, log queries by
+/// Everything that reads runs on threads of its own at the lowest priority, which are bounded in number, and
+/// is bounded: time by `call_seconds_max`, gas by `call_gas_max` and `batch_gas_max`, log queries by
 /// `log_blocks_max` and `log_results_max` of [`crate::Config`], lists by constants here.
 pub fn eth_methods(engine: &Handle, client: ClientInfo) -> Methods {
+    eth_methods_of(engine, client, Lane::Public)
+}
+
+/// Returns the methods of [`eth_methods`] for either port.
+pub(super) fn eth_methods_of(engine: &Handle, client: ClientInfo, lane: Lane) -> Methods {
     let source = Arc::new(Source {
         chain: engine.chain().clone(),
         spec: engine.spec().clone(),
         client,
         blobs: engine.blobs().clone(),
+        pools: engine.pools().clone(),
+        prices: engine.prices().clone(),
+        lane,
     });
     let mut methods = Methods::new();
     node::add(&mut methods, &source);
@@ -80,7 +96,7 @@ fn add_quick(
     });
 }
 
-/// Adds a method that reads the chain, off the reactor.
+/// Adds a method that looks something up in the chain.
 fn add_reading<P: Positional + Send + 'static>(
     methods: &mut Methods,
     source: &Arc<Source>,
@@ -89,8 +105,24 @@ fn add_reading<P: Positional + Send + 'static>(
 ) {
     let source = source.clone();
     methods.add(name, move |params: Params| {
-        let source = source.clone();
-        off_reactor(move || answer(&source, params.decode()?))
+        let (read, usage) = (source.clone(), params.usage());
+        let work = move |_: &Running<'_>| answer(&read, params.decode()?);
+        source.pools.reads.run(source.lane, usage, work)
+    });
+}
+
+/// Adds a method that executes code or reads much. It has to ask often whether it is to end.
+fn add_calling<P: Positional + Send + 'static>(
+    methods: &mut Methods,
+    source: &Arc<Source>,
+    name: &'static str,
+    answer: fn(&Source, &Running<'_>, P) -> Answer,
+) {
+    let source = source.clone();
+    methods.add(name, move |params: Params| {
+        let (read, usage) = (source.clone(), params.usage());
+        let work = move |running: &Running<'_>| answer(&read, running, params.decode()?);
+        source.pools.calls.run(source.lane, usage, work)
     });
 }
 
@@ -131,7 +163,11 @@ fn known<T>(result: Result<Option<T>, Error>) -> Result<Option<T>, RpcError> {
 /// The error object for what could not be read.
 fn read_error(error: Error) -> RpcError {
     match &error {
-        Error::StateUnavailable(_) | Error::UnknownBlock | Error::InvalidCall(_) => {}
+        Error::StateUnavailable(_)
+        | Error::UnknownBlock
+        | Error::InvalidCall(_)
+        | Error::Cut(Cut::TimedOut(_)) => {}
+        Error::Cut(cut) => return cut_error(*cut),
         _ => warn!(%error, "read failed"),
     }
     RpcError::server(error)

@@ -29,10 +29,30 @@ pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_quick(methods, source, "web3_clientVersion", |source| {
         to_result(&source.client.version_line())
     });
-    // Blocks come from the consensus layer alone: there is never a sync of our own under way.
-    add_quick(methods, source, "eth_syncing", |_| to_result(&false));
+    add_quick(methods, source, "eth_syncing", syncing);
     add_quick(methods, source, "eth_capabilities", capabilities);
     add_reading(methods, source, "eth_config", config);
+}
+
+/// Answer of `eth_syncing` while blocks are missing (execution-apis, `SyncingStatus`).
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SyncingJson {
+    starting_block: Quantity<u64>,
+    current_block: Quantity<u64>,
+    highest_block: Quantity<u64>,
+}
+
+fn syncing(source: &Source) -> Answer {
+    let head = source.chain.head().number;
+    match source.chain.sync_target() {
+        None => to_result(&false),
+        Some(target) => to_result(&SyncingJson {
+            starting_block: Quantity(head),
+            current_block: Quantity(head),
+            highest_block: Quantity(target.max(head)),
+        }),
+    }
 }
 
 /// Answer of `eth_capabilities`: from which block on each kind of data can be served
@@ -77,7 +97,7 @@ fn capabilities(source: &Source) -> Answer {
     let BlockId { number, hash } = source.chain.head();
     let all = ResourceJson { disabled: false, oldest_block: Quantity(0), delete_strategy: None };
     // The state of the base and of every block above it.
-    let retention_blocks = Quantity(source.chain.persist_depth + 1);
+    let retention_blocks = Quantity(source.chain.state_blocks);
     let state = ResourceJson {
         disabled: false,
         oldest_block: Quantity(source.chain.base().number),

@@ -3,7 +3,8 @@
 use super::super::error::code;
 use super::super::hex::{BlockParam, Hex, Quantity, parse_storage_key};
 use super::super::methods::{Answer, Methods, required, to_result};
-use super::{RpcError, Source, add_reading, pin, read_error};
+use super::{RpcError, Source, add_calling, add_reading, cut_error, pin, read_error};
+use crate::budget::Running;
 use crate::{AccountProof, BlockTag};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use serde::Serialize;
@@ -21,8 +22,8 @@ pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_reading(methods, source, "eth_getTransactionCount", transaction_count);
     add_reading(methods, source, "eth_getCode", code_at);
     add_reading(methods, source, "eth_getStorageAt", storage_at);
-    add_reading(methods, source, "eth_getStorageValues", storage_values);
-    add_reading(methods, source, "eth_getProof", proof);
+    add_calling(methods, source, "eth_getStorageValues", storage_values);
+    add_calling(methods, source, "eth_getProof", proof);
 }
 
 /// Parameters of the methods that read an account: the address and the block, by default the head.
@@ -67,7 +68,11 @@ fn storage_at(
 /// Slots by account.
 type Slots = BTreeMap<Hex<Address>, Vec<Hex<B256>>>;
 
-fn storage_values(source: &Source, (slots, block): (Option<Slots>, Option<BlockParam>)) -> Answer {
+fn storage_values(
+    source: &Source,
+    running: &Running<'_>,
+    (slots, block): (Option<Slots>, Option<BlockParam>),
+) -> Answer {
     let slots = required(slots, 0)?;
     match slots.values().map(Vec::len).sum() {
         0 => return Err(RpcError::invalid_params("empty request")),
@@ -82,6 +87,7 @@ fn storage_values(source: &Source, (slots, block): (Option<Slots>, Option<BlockP
     for (Hex(address), keys) in slots {
         let mut values = Vec::with_capacity(keys.len());
         for Hex(key) in keys {
+            running.check().map_err(cut_error)?;
             let value = source.chain.storage(tag, address, key.into()).map_err(read_error)?;
             values.push(B256::from(value));
         }
@@ -114,7 +120,7 @@ struct ProofJson {
 
 type ProofParams = (Option<Hex<Address>>, Option<Vec<String>>, Option<BlockParam>);
 
-fn proof(source: &Source, (address, keys, block): ProofParams) -> Answer {
+fn proof(source: &Source, _: &Running<'_>, (address, keys, block): ProofParams) -> Answer {
     let (Hex(address), keys) = (required(address, 0)?, required(keys, 1)?);
     if keys.len() > PROOF_KEYS_MAX {
         let got = keys.len();

@@ -28,7 +28,8 @@ pub(super) fn find(source: &Source, hash: B256) -> Result<Option<(Block, usize)>
     Ok(block.filter(|block| index < block.transactions.len()).map(|block| (block, index)))
 }
 
-fn sender(block: &Block, index: usize) -> Result<Address, RpcError> {
+/// The sender of one transaction of a stored block.
+pub(super) fn sender(block: &Block, index: usize) -> Result<Address, RpcError> {
     // Whether a high `s` was allowed (EIP-2) was decided when the block was validated.
     block.transactions[index].recover_signer_unchecked().map_err(|error| defect(block.id, error))
 }

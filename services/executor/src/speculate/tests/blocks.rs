@@ -113,6 +113,14 @@ fn state(random: &mut Random) -> Memory {
     if random.one_in(2) {
         state.insert(COINBASE, 0, 77, &[]);
     }
+    // Storage without code or nonce: nothing can be created there (EIP-7610), until the account of
+    // those without a balance is touched and so deleted.
+    for address in [SENDERS[0].create(0), FACTORY.create2(B256::ZERO, keccak256(INIT_CODES[1]))] {
+        if random.one_in(4) {
+            state.insert(address, 0, random.pick(&[0, 5]), &[]);
+            state.set_slot(address, 0, 3);
+        }
+    }
     for (address, code) in CONTRACTS {
         state.insert(address, 1, 1_000, code);
         for slot in 0..random.below(3) as u64 {

@@ -96,6 +96,12 @@ impl StateReader for Memory {
         Ok(slots.and_then(|slots| slots.get(slot)).copied().unwrap_or_default())
     }
 
+    fn has_storage(&self, address_hash: &B256) -> Result<bool, Error> {
+        self.chance.as_ref().map_or(Ok(()), Chance::read)?;
+        let slots = self.accounts.get(address_hash).map(|(_, slots)| slots);
+        Ok(slots.is_some_and(|slots| slots.values().any(|value| !value.is_zero())))
+    }
+
     fn code(&self, code_hash: &B256) -> Result<Bytecode, Error> {
         self.codes.get(code_hash).cloned().ok_or(Error::MissingCode(*code_hash))
     }

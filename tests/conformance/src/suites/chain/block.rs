@@ -62,8 +62,8 @@ struct Entry {
     expect_exception: Option<String>,
 }
 
-fn run(name: &str, text: &Text, setting: &Setting) -> Outcome {
-    super::outcome(name, text, setting, |driver, chain| {
+fn run(text: &Text, setting: &Setting) -> Outcome {
+    super::outcome(text, setting, |driver, chain| {
         let case: BlockCase = serde_json::from_str(text.as_str()).context("the blocks")?;
         let mut refused = BTreeSet::new();
         for (index, block) in case.blocks.iter().enumerate() {

@@ -65,8 +65,8 @@ struct PayloadHead {
     parent_hash: B256,
 }
 
-fn run(name: &str, text: &Text, setting: &Setting) -> Outcome {
-    super::outcome(name, text, setting, |driver, chain| {
+fn run(text: &Text, setting: &Setting) -> Outcome {
+    super::outcome(text, setting, |driver, chain| {
         let case: EngineCase<'_> = serde_json::from_str(text.as_str()).context("the payloads")?;
         let payloads = &case.engine_new_payloads;
         let first = payloads.first().context("the fixture has no payloads")?;

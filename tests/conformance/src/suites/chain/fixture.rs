@@ -25,14 +25,14 @@ struct Head {
     network: String,
 }
 
-/// The cases of a file, each of which runs by `run` with its name.
+/// The cases of a file, each of which runs by `run`.
 ///
 /// # Errors
 /// When the file is no object of cases with a network each.
 pub fn load(
     path: &Path,
     suite: &'static str,
-    run: fn(&str, &Text, &Setting) -> Outcome,
+    run: fn(&Text, &Setting) -> Outcome,
 ) -> anyhow::Result<Vec<Case>> {
     let file: Arc<str> = fs::read_to_string(path)?.into();
     let raw: BTreeMap<String, &RawValue> = serde_json::from_str(&file)?;
@@ -41,8 +41,7 @@ pub fn load(
         // A `RawValue` is a slice of the text that it was read from.
         let start = raw.get().as_ptr() as usize - file.as_ptr() as usize;
         let text = Text { file: file.clone(), range: start..start + raw.get().len() };
-        let own_name = name.clone();
-        let run = Box::new(move |setting: &Setting| run(&own_name, &text, setting));
+        let run = Box::new(move |setting: &Setting| run(&text, setting));
         Ok(Case { suite, fork: head.network, name, run })
     };
     raw.into_iter().map(case).collect()

@@ -1,7 +1,6 @@
 //! Chains of blocks: the state before, blocks, the state after.
 
 mod block;
-mod disagreements;
 mod engine;
 mod exceptions;
 mod fixture;
@@ -33,7 +32,6 @@ fn has_folder(path: &Path, name: &str) -> bool {
 
 /// Runs a case on a node made from its genesis.
 fn outcome(
-    name: &str,
     text: &Text,
     setting: &Setting,
     run: impl FnOnce(&Driver, &Chain<'_>) -> anyhow::Result<()>,
@@ -53,10 +51,7 @@ fn outcome(
     });
     match result {
         Ok(()) => Outcome::Passed,
-        Err(error) => match disagreements::reason(name, &error) {
-            Some(reason) => Outcome::Skipped(reason.to_owned()),
-            None => Outcome::Failed(format!("{error:#}")),
-        },
+        Err(error) => Outcome::Failed(format!("{error:#}")),
     }
 }
 

@@ -1,0 +1,345 @@
+//! The connections of a listener: how many there may be, which give way, which are ended because
+//! their client says nothing or takes nothing.
+
+use crate::{metrics as names, seldom::Seldom};
+use futures_util::task::AtomicWaker;
+use metrics::{counter, gauge};
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+use tonic::codegen::http::Uri;
+use tracing::{debug, warn};
+
+/// Bytes with which each HTTP/2 connection begins (RFC 9113, 3.4).
+const PREFACE_BYTES: u64 = 24;
+
+/// Limits of a listener.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// Connections at a time from one address.
+    pub address_connections_max: usize,
+    /// Longest time until the HTTP/2 preface has come.
+    pub silent_max: Duration,
+    /// Longest time in which a client may take nothing of an answer.
+    pub unread_max: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            connections_max: 512,
+            address_connections_max: 128,
+            silent_max: Duration::from_secs(5),
+            unread_max: Duration::from_secs(20),
+        }
+    }
+}
+
+/// All connections of a listener that are open.
+#[derive(Debug)]
+pub struct Connections {
+    service: &'static str,
+    terms: Terms,
+    start: Instant,
+    next: AtomicU64,
+    /// By age: the oldest first.
+    open: Mutex<BTreeMap<u64, Arc<Connection>>>,
+    spoken: Seldom<&'static str>,
+}
+
+/// Why a connection is ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum End {
+    /// No preface came in time.
+    Silent = 1,
+    /// It had sent nothing, or called nothing, when another one came and there was no room.
+    GaveWay = 2,
+    /// The client took nothing of an answer for too long.
+    Unread = 3,
+}
+
+impl End {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::GaveWay => "gave_way",
+            Self::Unread => "unread",
+        }
+    }
+}
+
+/// One connection, as its socket, its answers and the listener see it.
+pub struct Connection {
+    id: u64,
+    /// Where the client is.
+    pub address: SocketAddr,
+    start: Instant,
+    opened: Duration,
+    /// Bytes that came, counted up to those of the preface.
+    heard: AtomicU64,
+    has_called: AtomicBool,
+    /// Since when the socket takes no more bytes, in milliseconds and 1; 0 when it does.
+    blocked: AtomicU64,
+    /// Pieces of answers that the client has taken.
+    taken: AtomicU64,
+    /// Answers that are not over, each in a place of its own.
+    answers: Mutex<Vec<Option<Answer>>>,
+    /// Whether, and why, it is to end: an [`End`], or 0.
+    end: AtomicU8,
+    waker: AtomicWaker,
+}
+
+struct Answer {
+    uri: Uri,
+    /// Since when the client takes nothing of what is there for it.
+    waits: Option<Duration>,
+}
+
+/// A connection's place among the others, free again when this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    connections: Arc<Connections>,
+    connection: Arc<Connection>,
+}
+
+impl Connections {
+    /// None yet, to the listener of this service.
+    pub fn new(service: &'static str, terms: Terms) -> Arc<Self> {
+        Arc::new(Self {
+            service,
+            terms,
+            start: Instant::now(),
+            next: AtomicU64::new(0),
+            open: Mutex::default(),
+            spoken: Seldom::minutely(),
+        })
+    }
+
+    /// Takes in a connection. Where there is no room, the oldest one that has sent nothing gives way,
+    /// then the oldest one that has called nothing; if there is none either, the newcomer is refused.
+    pub fn admit(self: &Arc<Self>, address: SocketAddr) -> Option<Place> {
+        let now = self.start.elapsed();
+        let mut open = self.open();
+        let here = |it: &&Arc<Connection>| it.address.ip() == address.ip();
+        let of_address = open.values().filter(|it| it.is_open()).filter(here).count();
+        let gives_way = if of_address >= self.terms.address_connections_max {
+            Some(self.idlest(&open, here))
+        } else if open.values().filter(|it| it.is_open()).count() >= self.terms.connections_max {
+            Some(self.idlest(&open, |_| true))
+        } else {
+            None
+        };
+        match gives_way {
+            Some(Some(idle)) => self.end(&idle, End::GaveWay),
+            Some(None) => {
+                drop(open);
+                counter!(names::REFUSED_CONNECTIONS, "reason" => "full").increment(1);
+                if let Some(kept_back) = self.spoken.speaks(Instant::now(), "full") {
+                    let (service, all) = (self.service, self.terms.connections_max);
+                    let of_address_max = self.terms.address_connections_max;
+                    warn!(peer = %address, service, of_address, of_address_max, all, kept_back,
+                        "connection refused: too many are open");
+                }
+                return None;
+            }
+            None => {}
+        }
+        let id = self.next.fetch_add(1, Relaxed);
+        let connection = Arc::new(Connection {
+            id,
+            address,
+            start: self.start,
+            opened: now,
+            heard: AtomicU64::new(0),
+            has_called: AtomicBool::new(false),
+            blocked: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            answers: Mutex::default(),
+            end: AtomicU8::new(0),
+            waker: AtomicWaker::new(),
+        });
+        open.insert(id, connection.clone());
+        self.publish(open.len());
+        Some(Place { connections: self.clone(), connection })
+    }
+
+    /// Ends a connection that has sent nothing, the oldest one, so that others have its descriptor.
+    pub fn end_silent(&self) {
+        let silent = self.open().values().find(|it| it.is_open() && !it.has_spoken()).cloned();
+        if let Some(silent) = silent {
+            self.end(&silent, End::GaveWay);
+        }
+    }
+
+    /// Ends those that have not said or taken anything for too long.
+    pub fn sweep(&self, now: Instant) {
+        let now = now.saturating_duration_since(self.start);
+        let late: Vec<_> = self.open().values().filter(|it| it.is_open()).cloned().collect();
+        for connection in late {
+            if !connection.has_spoken() {
+                if now.saturating_sub(connection.opened) >= self.terms.silent_max {
+                    self.end(&connection, End::Silent);
+                }
+            } else if let Some(unread) = connection.unread(now, self.terms.unread_max) {
+                self.end(&connection, End::Unread);
+                if let Some(kept_back) = self.spoken.speaks(self.start + now, "unread") {
+                    let seconds = self.terms.unread_max.as_secs();
+                    warn!(peer = %connection.address, service = self.service, unread, seconds,
+                        kept_back, "connection ended: the client takes nothing of an answer");
+                }
+            }
+        }
+    }
+
+    fn idlest(
+        &self,
+        open: &BTreeMap<u64, Arc<Connection>>,
+        of: impl Fn(&&Arc<Connection>) -> bool,
+    ) -> Option<Arc<Connection>> {
+        let mut open: Vec<_> = open.values().filter(|it| it.is_open()).filter(of).collect();
+        let silent = open.iter().position(|it| !it.has_spoken());
+        let idle = silent.or_else(|| open.iter().position(|it| !it.has_called.load(Relaxed)))?;
+        Some(open.swap_remove(idle).clone())
+    }
+
+    fn end(&self, connection: &Connection, why: End) {
+        counter!(names::REFUSED_CONNECTIONS, "reason" => why.name()).increment(1);
+        debug!(peer = %connection.address, service = self.service, ?why, "connection ended");
+        connection.end.store(why as u8, Relaxed);
+        connection.waker.wake();
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Connection>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, open: usize) {
+        gauge!(names::CONNECTIONS, "service" => self.service).set(open as f64);
+    }
+}
+
+impl Place {
+    /// The connection that has it.
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.connections.open();
+        open.remove(&self.connection.id);
+        self.connections.publish(open.len());
+    }
+}
+
+impl Connection {
+    /// Its number among the connections of its listener.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// How many pieces of answers the client has taken so far.
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Relaxed)
+    }
+
+    fn is_open(&self) -> bool {
+        self.end.load(Relaxed) == 0
+    }
+
+    fn has_spoken(&self) -> bool {
+        self.heard.load(Relaxed) >= PREFACE_BYTES
+    }
+
+    /// Notes that bytes came.
+    pub fn hear(&self, bytes: usize) {
+        let heard = self.heard.load(Relaxed);
+        if heard < PREFACE_BYTES {
+            // By the connection's own task alone.
+            self.heard.store(heard.saturating_add(bytes as u64), Relaxed);
+        }
+    }
+
+    /// Notes whether the socket takes bytes now.
+    pub fn wrote(&self, is_blocked: bool) {
+        let since = self.blocked.load(Relaxed);
+        if is_blocked && since == 0 {
+            let now = self.start.elapsed().as_millis() as u64;
+            self.blocked.store(now + 1, Relaxed);
+        } else if !is_blocked && since > 0 {
+            self.blocked.store(0, Relaxed);
+        }
+    }
+
+    /// Ready with an error when the connection is to end; else whoever asks is woken when it is.
+    pub fn poll_end(&self, context: &Context<'_>) -> Poll<io::Error> {
+        self.waker.register(context.waker());
+        if self.is_open() { Poll::Pending } else { Poll::Ready(io::ErrorKind::TimedOut.into()) }
+    }
+
+    /// Begins an answer, of which nothing is taken yet; its place among the answers.
+    pub fn begin(&self, uri: Uri) -> usize {
+        self.has_called.store(true, Relaxed);
+        let answer = Some(Answer { uri, waits: Some(self.start.elapsed()) });
+        let mut answers = self.answers();
+        if let Some(free) = answers.iter().position(Option::is_none) {
+            answers[free] = answer;
+            return free;
+        }
+        answers.push(answer);
+        answers.len() - 1
+    }
+
+    /// Notes whether an answer has something that the client has not taken.
+    pub fn waits(&self, answer: usize, waits: bool) {
+        let waits = waits.then(|| self.start.elapsed());
+        if waits.is_some() {
+            // There is a next piece because the one before has gone.
+            self.taken.fetch_add(1, Relaxed);
+        }
+        if let Some(Some(answer)) = self.answers().get_mut(answer) {
+            answer.waits = waits;
+        }
+    }
+
+    /// The answer is over.
+    pub fn finish(&self, answer: usize) {
+        if let Some(answer) = self.answers().get_mut(answer) {
+            *answer = None;
+        }
+    }
+
+    /// The path of a call whose answer the client leaves lying, if there is one.
+    fn unread(&self, now: Duration, longest: Duration) -> Option<String> {
+        let is_late = |since: Duration| now.saturating_sub(since) >= longest;
+        let since = self.blocked.load(Relaxed).checked_sub(1).map(Duration::from_millis);
+        if since.is_some_and(is_late) {
+            return Some("all".to_owned());
+        }
+        let answers = self.answers();
+        let late = answers.iter().flatten().find(|it| it.waits.is_some_and(is_late));
+        late.map(|answer| answer.uri.path().to_owned())
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Vec<Option<Answer>>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} from {}", self.id, self.address)
+    }
+}

@@ -1,0 +1,101 @@
+//! The TLS handshake of a server, and what is said to a client that speaks no TLS.
+
+use crate::{
+    connections::Connections,
+    incoming::Accepted,
+    roles::{list, roles_of},
+    socket::{Caller, Socket, Wire},
+};
+use rustls::ServerConfig;
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
+use tracing::debug;
+
+/// How long a client without TLS may take to hear that it is needed.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
+/// The first byte of TLS: a record of a handshake (RFC 8446, 5.1).
+const HANDSHAKE_RECORD: u8 = 22;
+
+/// Why a connection was not taken.
+pub enum Refusal {
+    /// It began with something else than TLS.
+    Plaintext,
+    /// It took too long.
+    Late,
+    /// It broke, or showed no certificate of the authority.
+    Failed(io::Error),
+}
+
+impl Refusal {
+    /// Its label in the metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Plaintext => "plaintext",
+            Self::Late => "late",
+            Self::Failed(_) => "refused",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plaintext => f.write_str("the client speaks no TLS"),
+            Self::Late => f.write_str("the handshake took too long"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Returns the connection once it is encrypted; `None` for a client that only wanted to see whether
+/// the port is open, and where there is no room.
+pub async fn shake(
+    stream: TcpStream,
+    address: SocketAddr,
+    config: Arc<ServerConfig>,
+    connections: &Arc<Connections>,
+) -> Result<Option<Accepted>, Refusal> {
+    let mut first = [0];
+    if stream.peek(&mut first).await? == 0 {
+        return Ok(None);
+    }
+    if first != [HANDSHAKE_RECORD] {
+        // That it does not hear it is its own loss.
+        let _ = timeout(FAREWELL_MAX, say_what_is_needed(stream)).await;
+        return Err(Refusal::Plaintext);
+    }
+    let stream = TlsAcceptor::from(config).accept(stream).await?;
+    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let roles = certificates.first().map(roles_of).unwrap_or_default();
+    debug!(peer = %address, roles = list(&roles), "caller known by its certificate");
+    let Some(place) = connections.admit(address) else { return Ok(None) };
+    let caller = Caller::at(&place, roles.into());
+    Ok(Some(Socket::served(Wire::Right(Box::new(stream.into())), caller, Some(place))))
+}
+
+/// Tells a client that speaks HTTP/2 without TLS why it is sent away, in its own language (RFC 9113):
+/// empty settings, then GOAWAY with "inadequate security".
+async fn say_what_is_needed(mut stream: TcpStream) -> io::Result<()> {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const TEXT: &[u8] = b"TLS with a certificate is needed here";
+    const GOAWAY: [u8; 17] =
+        [0, 0, 8 + TEXT.len() as u8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x0c];
+    stream.write_all(&[&SETTINGS[..], &GOAWAY, TEXT].concat()).await?;
+    stream.shutdown().await?;
+    // What it sent and nobody read would make the system reset the connection, before it has read
+    // this.
+    let mut ignored = [0; 1024];
+    while stream.read(&mut ignored).await? > 0 {}
+    Ok(())
+}

@@ -1,0 +1,257 @@
+use super::*;
+use crate::{
+    certificates::Authority, dial::Dial, identity::Identity, tls::TlsConfig, unread::Watched,
+};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use tokio::{io::AsyncReadExt, task::JoinHandle};
+use tonic::{
+    codegen::{Bytes, http},
+    transport::{Channel, Endpoint},
+};
+use tonic_health::{
+    ServingStatus,
+    pb::{
+        HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus as Seen,
+        health_client::HealthClient,
+    },
+    server::HealthReporter,
+};
+
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Limits that no test meets by chance.
+fn wide() -> Terms {
+    Terms {
+        connections_max: 1000,
+        address_connections_max: 1000,
+        silent_max: LONGEST,
+        unread_max: LONGEST,
+    }
+}
+
+/// A server of gRPC's health.
+struct Serving {
+    address: SocketAddr,
+    health: HealthReporter,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(terms: Terms) -> Serving {
+    serve_with(terms, None).await
+}
+
+async fn serve_with(terms: Terms, tls: Option<Arc<Tls>>) -> Serving {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let incoming = Incoming::new(listener, "test", terms, tls);
+    let (health, service) = tonic_health::server::health_reporter();
+    let task = tokio::spawn(async move {
+        let server = tonic::transport::Server::builder().add_service(Watched(service));
+        server.serve_with_incoming(incoming).await.unwrap();
+    });
+    Serving { address, health, task }
+}
+
+impl Serving {
+    async fn client(&self) -> HealthClient<Channel> {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
+        HealthClient::new(endpoint.connect().await.unwrap())
+    }
+
+    async fn answers(&self) -> bool {
+        check(&mut self.client().await).await
+    }
+
+    async fn silent(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+}
+
+async fn check(client: &mut HealthClient<Channel>) -> bool {
+    let answer = timeout(LONGEST, client.check(HealthCheckRequest::default())).await;
+    answer.expect("an answer or a refusal").is_ok()
+}
+
+/// Waits until the server has ended the connection.
+async fn ended(stream: &mut TcpStream) {
+    let end = async { while stream.read(&mut [0; 1024]).await.is_ok_and(|bytes| bytes > 0) {} };
+    timeout(LONGEST, end).await.expect("the server ends it");
+}
+
+#[tokio::test]
+async fn silent_connections_give_way_to_those_that_speak() {
+    let serving = serve(Terms { connections_max: 8, ..wide() }).await;
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        for _ in 0..100 {
+            silent.push(serving.silent().await);
+        }
+        assert!(serving.answers().await);
+    }
+    // At most eight have a place, and the oldest have lost theirs.
+    for stream in &mut silent[..250] {
+        ended(stream).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_without_a_preface_is_ended() {
+    let serving = serve(Terms { silent_max: Duration::from_millis(1), ..wide() }).await;
+    for _ in 0..3 {
+        ended(&mut serving.silent().await).await;
+    }
+    // One that began and did not go on, too.
+    let mut half = serving.silent().await;
+    tokio::io::AsyncWriteExt::write_all(&mut half, b"PRI * HTTP/2.0\r\n").await.unwrap();
+    ended(&mut half).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_after_its_handshake_is_ended() {
+    let now = std::time::SystemTime::now();
+    let authority = Authority::make(now, 2).unwrap();
+    let own = Authority::of_key(&authority.key).unwrap().issue(&["test"], now, 1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).unwrap();
+        Some(folder.path().join(name))
+    };
+    let config = TlsConfig {
+        ca: file("ca.crt", &authority.certificate),
+        cert: file("tls.crt", &own.certificate),
+        key: file("tls.key", &own.key),
+        reload_seconds: 0,
+    };
+    let identity = Identity::load("test", &config).unwrap();
+    let terms = Terms { silent_max: Duration::from_millis(1), ..wide() };
+    let serving = serve_with(terms, identity.tls().cloned()).await;
+    let target = format!("https://{}", serving.address).parse().unwrap();
+    let connection = Dial::new(target, "test", identity, LONGEST).connect().await.unwrap();
+    let mut connection = connection.into_inner();
+    let end = async { while connection.read(&mut [0; 1024]).await.is_ok_and(|bytes| bytes > 0) {} };
+    timeout(LONGEST, end).await.expect("the server ends it");
+}
+
+#[tokio::test]
+async fn a_full_listener_keeps_the_connections_that_are_used() {
+    for terms in
+        [Terms { connections_max: 4, ..wide() }, Terms { address_connections_max: 4, ..wide() }]
+    {
+        let serving = serve(terms).await;
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let mut client = serving.client().await;
+            assert!(check(&mut client).await);
+            clients.push(client);
+        }
+        for _ in 0..20 {
+            ended(&mut serving.silent().await).await;
+        }
+        for client in &mut clients {
+            assert!(check(client).await, "it is still connected");
+        }
+        drop(clients.pop());
+        // Its place is free as soon as the server has noticed.
+        let end = Instant::now() + LONGEST;
+        let mut stream = serving.silent().await;
+        while timeout(Duration::from_millis(50), ended(&mut stream)).await.is_ok() {
+            assert!(Instant::now() < end, "the place is never free");
+            stream = serving.silent().await;
+        }
+    }
+}
+
+/// A listener of a process whose descriptors are used up for a while.
+struct Exhausted {
+    listener: TcpListener,
+    failures: usize,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Accept for Exhausted {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        const EMFILE: i32 = 24;
+        if self.asked.fetch_add(1, Relaxed) < self.failures {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(EMFILE)));
+        }
+        self.listener.poll_accept(cx)
+    }
+}
+
+#[tokio::test]
+async fn without_descriptors_the_listener_pauses_and_then_goes_on() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::<AtomicUsize>::default();
+    let exhausted = Exhausted { listener, failures: 3, asked: asked.clone() };
+    let mut incoming = Incoming::new(exhausted, "test", wide(), None);
+    let silent = incoming.connections.admit(address).unwrap();
+    let _client = TcpStream::connect(address).await.unwrap();
+    let began = Instant::now();
+    let next = std::future::poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx));
+    assert!(timeout(LONGEST, next).await.unwrap().unwrap().is_ok());
+    // 100, 200 and 400 milliseconds.
+    assert!(began.elapsed() >= Duration::from_millis(700), "it paused");
+    assert_eq!(asked.load(Relaxed), 4, "it asked once after each pause");
+    let context = Context::from_waker(std::task::Waker::noop());
+    assert!(silent.connection().poll_end(&context).is_ready(), "a descriptor is given up");
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_loses_its_connection_and_others_stay() {
+    let serving = serve(Terms { unread_max: Duration::from_millis(300), ..wide() }).await;
+    // This one takes what there is, which is nothing for a while.
+    let request = HealthCheckRequest::default();
+    let watching = serving.client().await.watch(request).await.unwrap();
+    let mut watching = watching.into_inner();
+    assert_eq!(seen(&mut watching).await, Seen::Serving);
+
+    let stream = serving.silent().await;
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(0);
+    let (mut client, connection) = builder.handshake::<_, Bytes>(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let uri = format!("http://{}/grpc.health.v1.Health/Check", serving.address);
+    let request = http::Request::post(uri).header("content-type", "application/grpc");
+    let (answer, mut body) = client.send_request(request.body(()).unwrap(), false).unwrap();
+    // A message of no bytes.
+    body.send_data(Bytes::from_static(&[0; 5]), true).unwrap();
+    let answer = timeout(LONGEST, answer).await.unwrap().unwrap();
+    assert_eq!(answer.status(), 200);
+    let ended = timeout(LONGEST, connection).await.expect("the server ends it").unwrap();
+    drop((ended, answer, client));
+
+    serving.health.set_service_status("", ServingStatus::NotServing).await;
+    assert_eq!(seen(&mut watching).await, Seen::NotServing);
+}
+
+async fn seen(watching: &mut tonic::Streaming<HealthCheckResponse>) -> Seen {
+    timeout(LONGEST, watching.message()).await.unwrap().unwrap().unwrap().status()
+}
+
+#[tokio::test]
+async fn a_socket_that_takes_nothing_ends_its_connection() {
+    let terms = Terms::default();
+    let connections = Connections::new("test", terms);
+    let address = "127.0.0.1:1".parse().unwrap();
+    let [blocked, moving] = [(); 2].map(|()| connections.admit(address).unwrap());
+    for place in [&blocked, &moving] {
+        place.connection().hear(24);
+        place.connection().wrote(true);
+    }
+    moving.connection().wrote(false);
+    let is_ended = |place: &crate::connections::Place| {
+        place.connection().poll_end(&Context::from_waker(std::task::Waker::noop())).is_ready()
+    };
+    let start = Instant::now();
+    connections.sweep(start + terms.unread_max / 2);
+    assert!(!is_ended(&blocked) && !is_ended(&moving));
+    connections.sweep(start + terms.unread_max + Duration::from_secs(1));
+    assert!(is_ended(&blocked) && !is_ended(&moving));
+}

@@ -1,0 +1,115 @@
+//! Everything a database has on the disk, read once: all checksums, and all records.
+
+use crate::{
+    Result, Store, Table,
+    store::{Backend, Db, family_of},
+    tables::{
+        AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Meta, Pending, Receipts,
+        ReverseDiffs, Slots, StorageTrie, Transactions,
+    },
+};
+use rocksdb::{AsRawPtr, DB, ReadOptions};
+use std::{
+    ffi::{CStr, c_char},
+    path::Path,
+    ptr,
+};
+
+/// What [`Store::scrub`] found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scrubbed {
+    /// Records that could be read.
+    pub records: u64,
+    /// What could not, as text: the first of each table.
+    pub faults: Vec<String>,
+}
+
+/// Reads one table; returns its number of records, and what is wrong.
+type Scan = fn(&Db) -> (u64, Option<String>);
+
+const SCANS: [Scan; 13] = [
+    scan::<Headers>,
+    scan::<Bodies>,
+    scan::<Receipts>,
+    scan::<Canonical>,
+    scan::<Transactions>,
+    scan::<Code>,
+    scan::<Accounts>,
+    scan::<Slots>,
+    scan::<AccountTrie>,
+    scan::<StorageTrie>,
+    scan::<ReverseDiffs>,
+    scan::<Pending>,
+    scan::<Meta>,
+];
+
+impl Store {
+    /// Checks the checksums of all files, those of blocks too that no record is read from, such as
+    /// filters. Returns what is wrong with the first that does not fit. Nothing may have the database
+    /// open: files come and go while it is.
+    pub fn verify_checksums(path: &Path) -> Option<String> {
+        let fault = verify_files(path).unwrap_or_else(|error| Some(error.to_string()));
+        fault.map(|fault| format!("checksums: {fault}"))
+    }
+
+    /// Decodes all records of all tables. It reads the whole database, past the cache. A store in
+    /// memory has nothing to check.
+    pub fn scrub(&self) -> Scrubbed {
+        let Backend::Rocks { db, .. } = &self.backend else { return Scrubbed::default() };
+        let mut scrubbed = Scrubbed::default();
+        for scan in SCANS {
+            let (records, fault) = scan(db);
+            scrubbed.records += records;
+            scrubbed.faults.extend(fault);
+        }
+        scrubbed
+    }
+}
+
+fn scan<T: Table>(db: &Db) -> (u64, Option<String>) {
+    let mut options = ReadOptions::default();
+    options.set_verify_checksums(true);
+    options.fill_cache(false);
+    options.set_readahead_size(2 << 20);
+    let mut cursor = db.raw_iterator_cf_opt(family_of::<T>(db), options);
+    cursor.seek_to_first();
+    let (mut records, mut fault) = (0, None);
+    while let Some((key, value)) = cursor.item() {
+        match T::decode_value(value) {
+            Some(_) => records += 1,
+            None => {
+                let key = alloy_primitives::hex::encode(key);
+                fault.get_or_insert_with(|| format!("table {}: malformed record 0x{key}", T::NAME));
+            }
+        }
+        cursor.next();
+    }
+    let ended = cursor.status().err().map(|error| format!("table {}: {error}", T::NAME));
+    (records, ended.or(fault))
+}
+
+/// Has RocksDB check every block of every file; returns what it says of the first that is wrong.
+fn verify_files(path: &Path) -> Result<Option<String>> {
+    let options = rocksdb::Options::default();
+    let families = DB::list_cf(&options, path)?;
+    // The library gives the pointer of this kind of handle alone. It reads the same files.
+    let db = DB::open_cf_for_read_only(&options, path, families, false)?;
+    let mut error: *mut c_char = ptr::null_mut();
+    // SAFETY: `db` is open until the end of this function, the read options until they are
+    // destroyed here, and `error` is a place for a pointer as the call wants it.
+    unsafe {
+        let reading = librocksdb_sys::rocksdb_readoptions_create();
+        librocksdb_sys::rocksdb_verify_checksum_with_options(db.as_raw_ptr(), reading, &mut error);
+        librocksdb_sys::rocksdb_readoptions_destroy(reading);
+    }
+    if error.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: a pointer that is not null is a string of RocksDB's, which the caller frees.
+    let text = unsafe {
+        let text = CStr::from_ptr(error).to_string_lossy().into_owned();
+        librocksdb_sys::rocksdb_free(error.cast());
+        text
+    };
+    Ok(Some(text))
+}

@@ -1,0 +1,81 @@
+//! The public port's own reactor. Its threads have the lowest priority, so that requests of strangers
+//! take nothing from the threads that the Engine API and a block wait for.
+
+use axum::Router;
+use std::{
+    future::Future,
+    io,
+    num::NonZero,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+use tandem_executor::rpc;
+use tokio::{
+    net::TcpListener,
+    runtime::{Builder, Runtime},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Threads for large bodies and the like; more of them wait.
+const BLOCKING_THREADS_MAX: usize = 16;
+
+/// Longest wait for what blocks at the end.
+const END_MAX: Duration = Duration::from_millis(100);
+
+/// The reactor. Dropping it ends the connections that are left.
+pub struct PublicReactor(Option<Runtime>);
+
+impl PublicReactor {
+    /// Starts its threads.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no thread to give.
+    pub fn start() -> io::Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let started = AtomicUsize::new(0);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads((cores / 2).clamp(1, 2))
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .event_interval(crate::EVENT_INTERVAL)
+            .thread_name_fn(move || format!("http-{}", started.fetch_add(1, Relaxed)))
+            .on_thread_start(tandem_actor::take_lowest_priority)
+            .enable_all()
+            .build()?;
+        Ok(Self(Some(runtime)))
+    }
+
+    /// Serves a port that is bound already, until `stopping`. The future may be awaited anywhere.
+    pub fn serve(
+        &self,
+        listener: TcpListener,
+        router: Router,
+        stopping: CancellationToken,
+    ) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        // A socket belongs to the reactor that it was bound in.
+        let listener = listener.into_std();
+        let served = self.0.as_ref().map(|runtime| {
+            runtime.spawn(async move {
+                rpc::serve(TcpListener::from_std(listener?)?, router, stopping).await
+            })
+        });
+        async move {
+            let Some(served) = served else { return Ok(()) };
+            served.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+        }
+    }
+
+    /// Ends the connections that are left. May block for a moment.
+    pub fn end(mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_timeout(END_MAX);
+        }
+    }
+}
+
+impl Drop for PublicReactor {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! One connection: what goes on in it, and when it has to end.
+
+use super::limits::ConnectionLimits;
+use super::refusals::Reason;
+use parking_lot::Mutex;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Said of a connection instead of its places once it makes room for another.
+const GIVEN_UP: usize = usize::MAX;
+
+/// What is known of a connection. A handler finds it among the extensions of its request.
+pub(super) struct Connection {
+    /// Whom it is counted with: the address of the caller, or the network of an IPv6 address.
+    group: IpAddr,
+    limits: Arc<ConnectionLimits>,
+    opened: Instant,
+    /// Requests whose answers are made or sent.
+    running: AtomicUsize,
+    /// Those of them that have a place among the requests under way, or [`GIVEN_UP`].
+    places: AtomicUsize,
+    /// Whether any ever had.
+    served: AtomicBool,
+    /// Whether the caller has shown a token.
+    trusted: AtomicBool,
+    /// When the last request ended, in milliseconds after `opened`.
+    idle_since: AtomicU64,
+    /// When the first bytes of a request came whose head is not there yet; 0 when none did.
+    head_since: AtomicU64,
+    /// Bytes sent.
+    written: AtomicU64,
+    answers: Mutex<Answers>,
+    /// Whether what the caller still sends is taken in for a moment after the end.
+    lingers: AtomicBool,
+    /// It makes room for another.
+    pub(super) evicted: Notify,
+    /// The answers under way are the last.
+    pub(super) closing: Notify,
+}
+
+/// Answers that are sent.
+#[derive(Default)]
+struct Answers {
+    /// How many there were.
+    begun: u64,
+    /// How many of them are sent.
+    ended: u64,
+    /// The number of each that is not, and when it has to be.
+    waiting: Vec<(u64, Instant)>,
+}
+
+/// What speaks against giving up a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Worth {
+    /// It waits for a request.
+    Idle,
+    /// It takes an answer.
+    Busy,
+    /// The caller has shown a token.
+    Trusted,
+}
+
+/// How an ending connection is spoken of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Nothing was asked for long enough.
+    Idle,
+    /// The caller is too slow.
+    Refused(Reason),
+}
+
+/// What the sending of answers is measured from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    since: Instant,
+    written: u64,
+    ended: u64,
+}
+
+impl Connection {
+    pub(super) fn new(address: IpAddr, limits: Arc<ConnectionLimits>) -> Arc<Self> {
+        Arc::new(Self {
+            group: group(address),
+            limits,
+            opened: Instant::now(),
+            running: AtomicUsize::new(0),
+            places: AtomicUsize::new(0),
+            served: AtomicBool::new(false),
+            trusted: AtomicBool::new(false),
+            idle_since: AtomicU64::new(0),
+            head_since: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            answers: Mutex::default(),
+            lingers: AtomicBool::new(false),
+            evicted: Notify::new(),
+            closing: Notify::new(),
+        })
+    }
+
+    pub(super) fn group(&self) -> IpAddr {
+        self.group
+    }
+
+    fn millis(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.opened).as_millis() as u64
+    }
+
+    /// Bytes came that may be the first of a request.
+    pub(super) fn received(&self) {
+        if self.head_since.load(Relaxed) == 0 && self.running.load(Relaxed) == 0 {
+            self.head_since.store(self.millis(Instant::now()).max(1), Relaxed);
+        }
+    }
+
+    /// So many bytes were sent.
+    pub(super) fn sent(&self, bytes: usize) {
+        self.written.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Nothing is read of what the caller sends: after the answer this connection ends.
+    pub(super) fn close_unread(&self) {
+        self.lingers.store(true, Relaxed);
+        self.closing.notify_one();
+    }
+
+    pub(super) fn lingers(&self) -> bool {
+        self.lingers.load(Relaxed)
+    }
+
+    /// The caller has shown a token: others make room first.
+    pub(super) fn trust(&self) {
+        self.trusted.store(true, Relaxed);
+    }
+
+    /// A place for one more request, `None` when it is too late for that.
+    pub(super) fn place(self: &Arc<Self>) -> Option<ConnectionPlace> {
+        let more = |places| (places != GIVEN_UP).then_some(places + 1);
+        self.places.fetch_update(SeqCst, SeqCst, more).ok()?;
+        self.served.store(true, Relaxed);
+        Some(ConnectionPlace(self.clone()))
+    }
+
+    /// Whether any request of it ever had a place.
+    pub(super) fn was_served(&self) -> bool {
+        self.served.load(Relaxed)
+    }
+
+    /// Whether it may make room for another, and which of several goes first.
+    pub(super) fn worth(&self) -> Option<(Worth, Instant)> {
+        let idle_since = Duration::from_millis(self.idle_since.load(Relaxed));
+        // Requests cost nothing where no token is needed, so they alone are worth nothing.
+        let worth = match (self.trusted.load(Relaxed), self.is_answering()) {
+            (true, _) => Worth::Trusted,
+            (false, true) => Worth::Busy,
+            (false, false) => Worth::Idle,
+        };
+        (self.places.load(SeqCst) == 0).then(|| (worth, self.opened + idle_since))
+    }
+
+    /// Whether the caller takes an answer.
+    fn is_answering(&self) -> bool {
+        let answers = self.answers.lock();
+        answers.begun > answers.ended
+    }
+
+    /// Gives it up, unless a request came in between.
+    pub(super) fn give_up(&self) -> bool {
+        let gone = self.places.compare_exchange(0, GIVEN_UP, SeqCst, SeqCst).is_ok();
+        if gone {
+            self.evicted.notify_one();
+        }
+        gone
+    }
+
+    /// Whether it has to end, and why. To be asked now and then, with the progress that was kept
+    /// from the last time.
+    pub(super) fn look(&self, now: Instant, kept: &mut Option<Progress>) -> Option<End> {
+        let limits = &self.limits;
+        let millis = self.millis(now);
+        let longer = |since: u64, limit: Duration| {
+            u128::from(millis.saturating_sub(since)) >= limit.as_millis()
+        };
+        let head_since = self.head_since.load(Relaxed);
+        if head_since != 0 && longer(head_since, limits.head_time_max) {
+            return Some(End::Refused(Reason::HeadTime));
+        }
+        if self.running.load(Relaxed) == 0 {
+            *kept = None;
+            let idle = longer(self.idle_since.load(Relaxed), limits.idle_time_max);
+            return idle.then_some(End::Idle);
+        }
+        let answers = self.answers.lock();
+        if answers.waiting.is_empty() {
+            *kept = None;
+            return None;
+        }
+        let is_late = answers.waiting.iter().any(|(_, deadline)| now >= *deadline);
+        let (written, ended) = (self.written.load(Relaxed), answers.ended);
+        drop(answers);
+        if is_late {
+            return Some(End::Refused(Reason::Reader));
+        }
+        let here = Progress { since: now, written, ended };
+        let from = *kept.get_or_insert(here);
+        if from.ended != ended {
+            *kept = Some(here);
+        } else if now.saturating_duration_since(from.since) >= limits.stall_time_max {
+            let enough = limits.answer_rate_min as f64 * limits.stall_time_max.as_secs_f64();
+            if ((written - from.written) as f64) < enough {
+                return Some(End::Refused(Reason::Reader));
+            }
+            *kept = Some(here);
+        }
+        None
+    }
+}
+
+/// IPv6 networks of 64 bits are one caller: each has as many addresses as it likes.
+fn group(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            let mut octets = address.octets();
+            octets[8..].fill(0);
+            octets.into()
+        }
+    }
+}
+
+/// A request on a connection, from its head to when its answer is made, or sent.
+pub(super) struct Running(Arc<Connection>);
+
+impl Running {
+    pub(super) fn begin(connection: &Arc<Connection>) -> Self {
+        connection.running.fetch_add(1, Relaxed);
+        connection.head_since.store(0, Relaxed);
+        Self(connection.clone())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let now = self.0.millis(Instant::now());
+        self.0.idle_since.store(now, Relaxed);
+        self.0.running.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Of a connection's requests one that has a place.
+pub(super) struct ConnectionPlace(Arc<Connection>);
+
+impl ConnectionPlace {
+    /// The sending of its answer begins, which is so long.
+    pub(super) fn answer(&self, bytes: u64) -> Answer {
+        let running = Running::begin(&self.0);
+        let time_max = self.0.limits.answer_time_max(bytes);
+        let mut answers = self.0.answers.lock();
+        answers.begun += 1;
+        let number = answers.begun;
+        if let Some(deadline) = Instant::now().checked_add(time_max) {
+            answers.waiting.push((number, deadline));
+        }
+        Answer { number, running }
+    }
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.0.places.fetch_sub(1, SeqCst);
+    }
+}
+
+/// An answer that is sent, until this is dropped.
+pub(super) struct Answer {
+    number: u64,
+    running: Running,
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let mut answers = self.running.0.answers.lock();
+        answers.ended += 1;
+        answers.waiting.retain(|(number, _)| *number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn limits() -> ConnectionLimits {
+        ConnectionLimits {
+            head_time_max: 10 * SECOND,
+            idle_time_max: 30 * SECOND,
+            stall_time_max: 20 * SECOND,
+            answer_rate_min: 1000,
+            ..Default::default()
+        }
+    }
+
+    fn connection() -> Arc<Connection> {
+        Connection::new([127, 0, 0, 1].into(), Arc::new(limits()))
+    }
+
+    /// How it ends, looked at each second.
+    fn end(connection: &Connection, mut act: impl FnMut(u32)) -> Option<(u32, End)> {
+        let mut kept = None;
+        (0..200).find_map(|second| {
+            act(second);
+            let now = connection.opened + second * SECOND;
+            connection.look(now, &mut kept).map(|end| (second, end))
+        })
+    }
+
+    #[test]
+    fn silence_and_slow_heads_end_a_connection_and_a_request_does_not() {
+        assert_eq!(end(&connection(), |_| {}), Some((30, End::Idle)));
+        let slow = connection();
+        slow.received();
+        let (at, why) = end(&slow, |_| slow.received()).unwrap();
+        assert_eq!(why, End::Refused(Reason::HeadTime));
+        assert!((10..12).contains(&at), "{at}");
+        let busy = connection();
+        busy.received();
+        let running = Running::begin(&busy);
+        assert_eq!(end(&busy, |_| busy.received()), None);
+        drop(running);
+        assert!(matches!(end(&busy, |_| {}), Some((30..33, End::Idle))));
+    }
+
+    #[test]
+    fn an_answer_has_to_be_taken_at_a_rate_and_within_its_time() {
+        let late = Some(End::Refused(Reason::Reader));
+        // Nothing is taken; or a byte a second.
+        for bytes in [0, 1] {
+            let reader = connection();
+            let place = reader.place().unwrap();
+            let _answer = place.answer(1_000_000);
+            let cut = end(&reader, |_| reader.sent(bytes));
+            assert_eq!(cut, late.map(|late| (20, late)));
+        }
+        // Fast enough, until its time is over.
+        let reader = connection();
+        let place = reader.place().unwrap();
+        let answer = place.answer(80_000);
+        let (at, why) = end(&reader, |_| reader.sent(1000)).unwrap();
+        assert_eq!(Some(why), late);
+        assert!((100..102).contains(&at), "{at}");
+        drop(answer);
+        // Answer upon answer, each small: something is always on its way.
+        let mut answer = Some(place.answer(10_000));
+        let cut = end(&reader, |_| {
+            let next = place.answer(1_000_000);
+            answer = Some(next);
+        });
+        assert_eq!(cut, None);
+        drop(answer);
+        assert!(reader.answers.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn a_connection_with_a_request_under_way_is_not_given_up() {
+        let connection = connection();
+        let worth = || connection.worth().map(|(worth, _)| worth);
+        assert_eq!(worth(), Some(Worth::Idle));
+        let place = connection.place().unwrap();
+        assert!(worth().is_none() && !connection.give_up());
+        let answer = place.answer(1);
+        drop(place);
+        assert_eq!(worth(), Some(Worth::Busy));
+        drop(answer);
+        assert_eq!(worth(), Some(Worth::Idle));
+        connection.trust();
+        assert_eq!(worth(), Some(Worth::Trusted));
+        assert!(connection.give_up());
+        assert!(connection.place().is_none(), "too late");
+        assert!(connection.worth().is_none() && !connection.give_up());
+    }
+
+    #[test]
+    fn networks_of_ipv6_are_one_caller() {
+        let group_of = |text: &str| group(text.parse().unwrap());
+        assert_eq!(group_of("2001:db8::1:2"), group_of("2001:db8::ffff:0:0:1"));
+        assert_ne!(group_of("2001:db8::1"), group_of("2001:db8:0:1::1"));
+        assert_eq!(group_of("::ffff:1.2.3.4"), group_of("1.2.3.4"));
+        assert_ne!(group_of("1.2.3.4"), group_of("1.2.3.5"));
+    }
+}

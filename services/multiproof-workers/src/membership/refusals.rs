@@ -1,0 +1,51 @@
+use crate::metrics;
+use ::metrics::counter;
+use std::time::Instant;
+use tandem_membership::{EndpointRefusal, Ignored, WorkerId};
+use tandem_rpc::Seldom;
+use tracing::warn;
+
+/// Heartbeats that count for nothing: all are counted, and the log names each worker once a minute.
+pub struct Refusals(Seldom<(Option<WorkerId>, &'static str)>);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self(Seldom::minutely())
+    }
+}
+
+impl Refusals {
+    /// It cannot be read.
+    pub fn malformed(&self, bytes: usize) {
+        if let Some(kept_back) = self.speaks(None, "malformed") {
+            warn!(bytes, kept_back, "malformed heartbeat of a worker");
+        }
+    }
+
+    /// It speaks of another worker than its subject.
+    pub fn name(&self, worker: &WorkerId, subject: Option<&str>) {
+        if let Some(kept_back) = self.speaks(Some(worker), "name") {
+            warn!(%worker, subject, kept_back, "heartbeat in the name of another worker");
+        }
+    }
+
+    /// It names an endpoint that is not allowed, which may hold anything at all.
+    pub fn endpoint(&self, worker: &WorkerId, endpoint: &str, refusal: &EndpointRefusal) {
+        if let Some(kept_back) = self.speaks(Some(worker), "endpoint") {
+            warn!(%worker, ?endpoint, reason = %refusal, kept_back,
+                "endpoint of a worker refused; `fleet.heard_*` says which are allowed");
+        }
+    }
+
+    /// It counts for nothing by its time, or has no place.
+    pub fn ignored(&self, worker: &WorkerId, ignored: &Ignored) {
+        if let Some(kept_back) = self.speaks(Some(worker), ignored.name()) {
+            warn!(%worker, reason = %ignored, kept_back, "heartbeat of a worker ignored");
+        }
+    }
+
+    fn speaks(&self, worker: Option<&WorkerId>, reason: &'static str) -> Option<u64> {
+        counter!(metrics::HEARTBEATS_IGNORED, "reason" => reason).increment(1);
+        self.0.speaks(Instant::now(), (worker.cloned(), reason))
+    }
+}

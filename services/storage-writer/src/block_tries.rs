@@ -1,0 +1,68 @@
+//! The trie nodes that a block writes into the base: as they were handed over, once each is
+//! checked, or computed from what the block did to the state.
+
+use crate::{
+    Error,
+    apply::Tries,
+    body,
+    chain::{Pending, TrieParts},
+    codec::PendingRecord,
+    diff_check, metrics,
+    shared::Shared,
+};
+use std::time::Instant;
+use tandem_primitives::{B256, BlockId};
+use tandem_store::View;
+use tracing::error;
+
+/// The block's trie diff as it was handed over if it leads to the root in its header and every node
+/// of it fits, else computed.
+///
+/// # Errors
+/// When the database fails or is damaged, [`Error::StateRoot`] when the block does not leave the
+/// state that its header says.
+pub fn of_block(
+    shared: &Shared,
+    view: &View<'_>,
+    block: &Pending,
+    record: &PendingRecord,
+) -> Result<Tries, Error> {
+    let root = body::header(view, block.id.hash)?.state_root;
+    // Parts may have come since the block was taken.
+    let parts = shared.state.lock().chain.get(&block.id.hash).map(|b| b.trie.clone());
+    if let Some(parts) = parts.as_ref().and_then(TrieParts::complete) {
+        let tries = Tries::from_parts(view, parts.to_vec()).and_then(|t| t.check(block.id, root));
+        if let Some(tries) = accept(view, block.id, root, tries)? {
+            return Ok(tries);
+        }
+        ::metrics::counter!(metrics::TRIE_DIFFS_REFUSED).increment(1);
+    }
+    ::metrics::counter!(metrics::TRIE_DIFFS_RECOMPUTED).increment(1);
+    Tries::compute(view, &record.diff.accounts)?.check(block.id, root)
+}
+
+/// A diff that was handed over, `None` when it cannot be used.
+fn accept(
+    view: &View<'_>,
+    block: BlockId,
+    root: B256,
+    tries: Result<Tries, Error>,
+) -> Result<Option<Tries>, Error> {
+    let tries = match tries {
+        Ok(tries) => tries,
+        Err(error @ (Error::StateRoot { .. } | Error::Trie(_))) => {
+            error!(%block, %root, %error, "trie diff does not fit its block");
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let started = Instant::now();
+    let checked = diff_check::check(view, &tries.parts)?;
+    ::metrics::histogram!(metrics::TRIE_DIFF_CHECK_SECONDS).record(started.elapsed());
+    let Err(fault) = checked else { return Ok(Some(tries)) };
+    error!(
+        %block, owner = ?fault.owner, path = fault.path_text(), error = %fault.fault,
+        "trie diff refused for one of its nodes"
+    );
+    Ok(None)
+}

@@ -1,0 +1,169 @@
+//! A JSON-RPC caller over one HTTP/1.1 connection that is kept alive, on a thread of its own.
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+use tandem_auth::Secret;
+
+/// An answer and the time from the first byte sent to the last one received.
+pub struct Answer {
+    pub value: Value,
+    pub elapsed: Duration,
+}
+
+/// A caller of one port.
+pub struct Client {
+    address: SocketAddr,
+    secret: Option<Secret>,
+    time_max: Duration,
+    connection: Option<BufReader<TcpStream>>,
+}
+
+impl Client {
+    /// Returns a caller of the public port.
+    pub fn public(address: SocketAddr, time_max: Duration) -> Self {
+        Self { address, secret: None, time_max, connection: None }
+    }
+
+    /// Returns a caller of the Engine API with the secret in a file.
+    ///
+    /// # Errors
+    /// When the file holds no secret.
+    pub fn engine(address: SocketAddr, secret: &Path, time_max: Duration) -> anyhow::Result<Self> {
+        let secret = Some(Secret::load(secret)?);
+        Ok(Self { address, secret, time_max, connection: None })
+    }
+
+    /// Sends a request body and returns the whole JSON of the answer. A connection that was closed
+    /// while it was idle is made again, once, as any HTTP client does; the time of that counts.
+    ///
+    /// # Errors
+    /// When there is no answer, or none that is JSON with status 200.
+    pub fn post(&mut self, body: &str) -> anyhow::Result<Answer> {
+        let started = Instant::now();
+        let is_new = self.connection.is_none();
+        let mut answer = self.exchange(body);
+        if answer.is_err() && !is_new && started.elapsed() < self.time_max {
+            answer = self.exchange(body);
+        }
+        let (status, body) = answer?;
+        if status != 200 {
+            bail!("HTTP {status}: {:.200}", String::from_utf8_lossy(&body));
+        }
+        let value = serde_json::from_slice(&body).context("parse the answer")?;
+        Ok(Answer { value, elapsed: started.elapsed() })
+    }
+
+    /// Makes a call and returns its result.
+    ///
+    /// # Errors
+    /// As [`Client::post`], and the error object where the answer is one.
+    pub fn call(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
+        let mut answer = self.post(&request(method, params))?.value;
+        if let Some(error) = answer.get("error") {
+            bail!("{method}: {error}");
+        }
+        Ok(answer["result"].take())
+    }
+
+    fn exchange(&mut self, body: &str) -> anyhow::Result<(u16, Vec<u8>)> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect()?,
+        };
+        let mut request = format!(
+            "POST / HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
+            self.address,
+            body.len()
+        );
+        if let Some(secret) = &self.secret {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+            request += &format!("authorization: Bearer {}\r\n", tandem_auth::sign(secret, now));
+        }
+        request += "\r\n";
+        request += body;
+        connection.get_mut().write_all(request.as_bytes()).context("send")?;
+        let (status, body, keep) = read_answer(&mut connection)?;
+        if keep {
+            self.connection = Some(connection);
+        }
+        Ok((status, body))
+    }
+
+    fn connect(&self) -> anyhow::Result<BufReader<TcpStream>> {
+        let stream = TcpStream::connect_timeout(&self.address, self.time_max).context("connect")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(self.time_max))?;
+        stream.set_write_timeout(Some(self.time_max))?;
+        Ok(BufReader::new(stream))
+    }
+}
+
+/// The body of a call.
+pub fn request(method: &str, params: &Value) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
+}
+
+/// Reads one answer: its status, its body, and whether the connection stays.
+fn read_answer(from: &mut impl BufRead) -> anyhow::Result<(u16, Vec<u8>, bool)> {
+    let mut line = String::new();
+    from.read_line(&mut line).context("read the status")?;
+    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let Some(status) = status else { bail!("the connection was closed without an answer") };
+    let (mut length, mut chunked, mut keep) = (None, false, true);
+    loop {
+        line.clear();
+        from.read_line(&mut line).context("read the head")?;
+        let header = line.trim_end().to_ascii_lowercase();
+        if header.is_empty() {
+            break;
+        }
+        match header.split_once(':') {
+            Some(("content-length", value)) => length = Some(value.trim().parse::<usize>()?),
+            Some(("transfer-encoding", value)) => chunked = value.trim() == "chunked",
+            Some(("connection", value)) => keep = value.trim() != "close",
+            _ => {}
+        }
+    }
+    let mut body = Vec::new();
+    if !chunked {
+        body.resize(length.unwrap_or(0), 0);
+        from.read_exact(&mut body).context("read the body")?;
+        return Ok((status, body, keep));
+    }
+    loop {
+        line.clear();
+        from.read_line(&mut line).context("read a chunk")?;
+        let size = line.trim().split(';').next().unwrap_or_default();
+        let size = usize::from_str_radix(size, 16).context("parse a chunk's length")?;
+        let start = body.len();
+        body.resize(start + size, 0);
+        from.read_exact(&mut body[start..]).context("read a chunk")?;
+        line.clear();
+        from.read_line(&mut line).context("read a chunk's end")?;
+        if size == 0 {
+            return Ok((status, body, keep));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_with_a_length_and_in_chunks_are_read() {
+        let plain = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+        assert_eq!(read_answer(&mut plain.as_bytes()).unwrap(), (200, b"{}".to_vec(), true));
+        let chunks = "HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
+            2\r\n{}\r\n1;x=y\r\n \r\n0\r\n\r\n";
+        assert_eq!(read_answer(&mut chunks.as_bytes()).unwrap(), (503, b"{} ".to_vec(), false));
+        assert!(read_answer(&mut "".as_bytes()).is_err());
+        assert!(read_answer(&mut &plain.as_bytes()[..plain.len() - 1]).is_err());
+    }
+}

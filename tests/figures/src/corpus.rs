@@ -1,0 +1,143 @@
+//! Recorded payloads, and what it takes a node to execute them.
+
+use crate::{client::request, node::Node};
+use anyhow::{Context as _, ensure};
+use flate2::read::GzDecoder;
+use serde_json::{Value, json};
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tandem_overlap::stats::{Estimate, median};
+
+const ZERO: &str = "0x0000000000000000000000000000000000000000000000000000000000000000";
+/// Blocks from the head to the safe one, and to the finalized one.
+const FINALITY: [usize; 2] = [32, 64];
+
+/// A folder with a genesis file and payloads.
+pub struct Corpus {
+    pub name: String,
+    pub genesis: PathBuf,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    hash: String,
+    forkchoice_version: u8,
+    body: String,
+}
+
+impl Corpus {
+    /// Reads a corpus, at most so many blocks of it.
+    ///
+    /// # Errors
+    /// When a file is missing or is another thing.
+    pub fn load(folder: &Path, blocks_max: usize) -> anyhow::Result<Self> {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let file = folder.join("payloads.jsonl.gz");
+        let file = File::open(&file).with_context(|| format!("open {}", file.display()))?;
+        let lines = BufReader::new(GzDecoder::new(file)).lines().take(blocks_max);
+        let entries = lines.map(|line| entry(&line?)).collect::<anyhow::Result<_>>()?;
+        Ok(Self { name, genesis: folder.join("genesis.json.gz"), entries })
+    }
+
+    /// Gives all blocks to a node, each as the head, and returns the milliseconds of each newPayload.
+    /// `gap` is rested before each block.
+    ///
+    /// # Errors
+    /// When a block is not VALID, or a call gets no answer.
+    pub fn replay(&self, node: &Node, gap: Duration) -> anyhow::Result<Vec<f64>> {
+        let mut engine = node.engine()?;
+        let mut recent: VecDeque<&str> = VecDeque::new();
+        let mut times = Vec::with_capacity(self.entries.len());
+        for (index, entry) in self.entries.iter().enumerate() {
+            std::thread::sleep(gap);
+            let answer = engine.post(&entry.body).with_context(|| format!("newPayload {index}"))?;
+            let status = &answer.value["result"]["status"];
+            ensure!(status == "VALID", "newPayload {index}: {}", answer.value);
+            times.push(answer.elapsed.as_secs_f64() * 1e3);
+            recent.push_front(&entry.hash);
+            recent.truncate(FINALITY[1] + 1);
+            let [safe, finalized] =
+                FINALITY.map(|behind| recent.get(behind).copied().unwrap_or(ZERO));
+            let state = json!({"headBlockHash": entry.hash, "safeBlockHash": safe,
+                "finalizedBlockHash": finalized});
+            let method = format!("engine_forkchoiceUpdatedV{}", entry.forkchoice_version);
+            let answer = engine.call(&method, &json!([state, null]))?;
+            ensure!(answer["payloadStatus"]["status"] == "VALID", "forkchoice {index}: {answer}");
+        }
+        Ok(times)
+    }
+}
+
+fn entry(line: &str) -> anyhow::Result<Entry> {
+    let value: Value = serde_json::from_str(line)?;
+    let method = value["method"].as_str().context("no method")?;
+    let version: u8 = method.trim_start_matches("engine_newPayloadV").parse()?;
+    let hash = value["executionPayload"]["blockHash"].as_str().context("no hash")?.to_owned();
+    let mut params = vec![value["executionPayload"].clone()];
+    if version >= 3 {
+        params.push(value["versionedHashes"].clone());
+        params.push(value["parentBeaconBlockRoot"].clone());
+    }
+    if version >= 4 {
+        params.push(value["executionRequests"].clone());
+    }
+    let body = request(method, &Value::Array(params));
+    Ok(Entry { hash, forkchoice_version: version.min(3), body })
+}
+
+/// Returns how much longer each block took on one side, over rounds of both.
+pub fn ratio(with: &[Vec<f64>], without: &[Vec<f64>], seed: u64) -> anyhow::Result<Estimate> {
+    let blocks = without.first().map_or(0, Vec::len);
+    let ratios: Vec<Vec<f64>> = (0..blocks)
+        .map(|block| {
+            let at = |rounds: &[Vec<f64>]| -> Vec<f64> {
+                rounds.iter().filter_map(|times| times.get(block).copied()).collect()
+            };
+            let base = median(at(without)).unwrap_or(f64::NAN);
+            at(with).into_iter().map(|time| time / base).collect()
+        })
+        .collect();
+    Estimate::of(&ratios, seed).context("nothing was measured")
+}
+
+/// Returns the ratio of the medians of two sets of times, with the interval that resampling both
+/// gives.
+pub fn ratio_of_medians(with: &[f64], without: &[f64], seed: u64) -> anyhow::Result<Estimate> {
+    let one_by_one = |times: &[f64]| times.iter().map(|time| vec![*time]).collect::<Vec<_>>();
+    let with = Estimate::of(&one_by_one(with), seed).context("nothing was measured")?;
+    let without = Estimate::of(&one_by_one(without), !seed).context("nothing was measured")?;
+    Ok(Estimate {
+        blocks: with.blocks,
+        median: with.median / without.median,
+        low: with.low / without.high,
+        high: with.high / without.low,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_that_of_the_same_block() {
+        // Blocks differ a hundredfold; the load makes each one twice as long.
+        let without: Vec<f64> = (0..20).map(|block| f64::from(1 + block * 5)).collect();
+        let with: Vec<f64> = without.iter().map(|time| time * 2.0).collect();
+        let estimate = ratio(&[with.clone(), with], &[without.clone(), without], 1).unwrap();
+        assert_eq!((estimate.median, estimate.low, estimate.high), (2.0, 2.0, 2.0));
+        assert!(ratio(&[], &[], 1).is_err());
+    }
+
+    #[test]
+    fn a_ratio_of_medians_has_an_interval_around_it() {
+        let without: Vec<f64> = (0..50).map(|n| 10.0 + f64::from(n % 5)).collect();
+        let with: Vec<f64> = without.iter().map(|time| time * 1.5).collect();
+        let Estimate { median, low, high, .. } = ratio_of_medians(&with, &without, 3).unwrap();
+        assert!((median - 1.5).abs() < 1e-9 && low <= median && median <= high && high < 1.9);
+    }
+}

@@ -1,0 +1,84 @@
+//! Figures with limits: `./dev figures TOPIC` starts real nodes, measures them, and prints a line for
+//! each figure with its value, interval, limit and `ok` or `short` (docs/figures.md).
+//!
+//! A topic is a module that gives [`figure::Figure`]s; all else here serves any topic.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+mod blocks;
+mod client;
+mod corpus;
+mod figure;
+mod node;
+mod repairs;
+
+use anyhow::Context as _;
+use clap::{Parser, ValueEnum};
+use figure::Report;
+use std::{path::PathBuf, process::ExitCode};
+
+/// Measures a topic's figures; exit status 1 if one is short of its limit, 2 if one could not be
+/// measured
+#[derive(Parser, Debug)]
+struct Arguments {
+    /// What to measure
+    topic: Topic,
+    /// Binary of this version
+    #[arg(long, value_name = "FILE")]
+    tandem: PathBuf,
+    /// Binary of the version to compare with; without it no versions are compared
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
+    /// Folders with corpora, besides the demo corpus
+    #[arg(long, value_name = "DIR", env = "TANDEM_CORPORA")]
+    corpora: Option<PathBuf>,
+    /// The demo corpus
+    #[arg(long, value_name = "DIR", default_value = "corpora/demo")]
+    demo: PathBuf,
+    /// Other random cases
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Minutes instead of hours: shorter runs of fewer cases
+    #[arg(long)]
+    quick: bool,
+    /// Only the figures whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Topic {
+    /// The chain goes on, nothing is lost, nobody stops it
+    Repairs,
+}
+
+/// What the figures of any topic are measured with.
+struct Setting {
+    tandem: PathBuf,
+    before: Option<PathBuf>,
+    corpora: Option<PathBuf>,
+    demo: PathBuf,
+    seed: u64,
+    quick: bool,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("figures: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Arguments { topic, tandem, before, corpora, demo, seed, quick, only } = arguments;
+    let tandem = tandem.canonicalize().with_context(|| format!("find {}", tandem.display()))?;
+    let setting = Setting { tandem, before, corpora, demo, seed, quick };
+    let mut report = Report::new(only);
+    report.head(seed, quick);
+    match topic {
+        Topic::Repairs => repairs::measure(&setting, &mut report),
+    }
+    Ok(report.end())
+}

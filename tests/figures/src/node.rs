@@ -1,0 +1,198 @@
+//! A `tandem node` as a process of its own, in a folder of its own, on free loopback ports.
+
+use crate::client::Client;
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+use std::{
+    fs::{self, File},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// Longest wait for a node to answer after it was started.
+const START_TIME_MAX: Duration = Duration::from_secs(120);
+/// Longest wait for an answer of the Engine API.
+pub const CALL_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A node that runs, or ran.
+pub struct Node {
+    binary: PathBuf,
+    genesis: PathBuf,
+    /// TOML of the node's own configuration.
+    config: String,
+    folder: TempDir,
+    ports: [SocketAddr; 3],
+    child: Option<Child>,
+    starts: usize,
+}
+
+impl Node {
+    /// Starts a node on a genesis file, with settings as TOML, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it ends or does not answer; the text has the end of its log.
+    pub fn start(binary: &Path, genesis: &Path, config: &str) -> anyhow::Result<Self> {
+        let mut node = Self::new(binary, genesis, config)?;
+        node.restart()?;
+        Ok(node)
+    }
+
+    /// Returns a node that is not started yet.
+    ///
+    /// # Errors
+    /// When it gets no folder.
+    pub fn new(binary: &Path, genesis: &Path, config: &str) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
+        Ok(Self {
+            binary: binary.to_owned(),
+            genesis: genesis.to_owned(),
+            config: config.to_owned(),
+            folder,
+            ports: [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); 3],
+            child: None,
+            starts: 0,
+        })
+    }
+
+    /// The folder of its data.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Starts the process again on the same data.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn restart(&mut self) -> anyhow::Result<()> {
+        self.kill();
+        self.ports = free_ports()?;
+        self.starts += 1;
+        let log = File::create(self.log_path())?;
+        let mut command = Command::new(&self.binary);
+        let [engine, http, metrics] = self.ports.map(|port| port.port().to_string());
+        command.args(["node", "--disable-discovery", "--authrpc.port", &engine]);
+        command.args(["--http.port", &http, "--metrics.port", &metrics]);
+        command.arg("--datadir").arg(self.data()).arg("--genesis").arg(&self.genesis);
+        if !self.config.is_empty() {
+            let file = self.folder.path().join("config.toml");
+            fs::write(&file, &self.config)?;
+            command.arg("--config").arg(file);
+        }
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        self.child = Some(command.spawn().context("start the node")?);
+        let started = Instant::now();
+        while started.elapsed() < START_TIME_MAX {
+            if let Some(status) = self.ended()? {
+                bail!("the node ended with {status}: {}", self.last_lines());
+            }
+            if self.engine().is_ok_and(|mut engine| engine.call("eth_chainId", &json!([])).is_ok())
+            {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        bail!("the node does not answer: {}", self.last_lines())
+    }
+
+    /// Returns a caller of its Engine API.
+    ///
+    /// # Errors
+    /// When there is no secret.
+    pub fn engine(&self) -> anyhow::Result<Client> {
+        Client::engine(self.ports[0], &self.data().join("jwt.hex"), CALL_TIME_MAX)
+    }
+
+    /// Returns a caller of its public port that waits so long for an answer.
+    pub fn public(&self, time_max: Duration) -> Client {
+        Client::public(self.ports[1], time_max)
+    }
+
+    /// Its ports: Engine API, JSON-RPC, metrics.
+    pub fn ports(&self) -> [SocketAddr; 3] {
+        self.ports
+    }
+
+    /// Its resident memory, in bytes.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resident_bytes(&self) -> anyhow::Result<u64> {
+        let child = self.child.as_ref().context("the node does not run")?;
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()).context("no VmRSS")?;
+        Ok(kib.parse::<u64>()? * 1024)
+    }
+
+    /// Ends it with SIGKILL.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // One that has ended already is what is wanted.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Asks it to end by SIGTERM, waits for it and returns how long that took; after `time_max` it is
+    /// killed.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn stop(&mut self, time_max: Duration) -> anyhow::Result<Duration> {
+        let id = self.child.as_ref().context("the node does not run")?.id();
+        let started = Instant::now();
+        let sent = Command::new("kill").args(["-TERM", &id.to_string()]).status()?;
+        anyhow::ensure!(sent.success(), "SIGTERM was not sent");
+        while started.elapsed() < time_max && self.ended()?.is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let took = started.elapsed();
+        self.kill();
+        Ok(took)
+    }
+
+    /// What it wrote since it was last started.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    /// Returns the number and hash of its head.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn head(&self) -> anyhow::Result<Value> {
+        let block = self.engine()?.call("eth_getBlockByNumber", &json!(["latest", false]))?;
+        Ok(json!([block["number"], block["hash"]]))
+    }
+
+    fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        Ok(self.child.as_mut().map(Child::try_wait).transpose()?.flatten())
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join(format!("node-{}.log", self.starts))
+    }
+
+    fn last_lines(&self) -> String {
+        let log = self.log();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(8)..].join(" | ")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Three ports that nobody listens on now.
+fn free_ports() -> anyhow::Result<[SocketAddr; 3]> {
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let listeners = [bind()?, bind()?, bind()?];
+    let [first, second, third] = &listeners;
+    Ok([first.local_addr()?, second.local_addr()?, third.local_addr()?])
+}

@@ -1,0 +1,158 @@
+//! newPayload while many connections do nothing, or next to nothing.
+
+use crate::{
+    Setting,
+    corpus::{Corpus, ratio},
+    figure::{Figure, Limit, Report},
+    node::Node,
+};
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+/// Connections of each kind to each port.
+const CONNECTIONS: usize = 512;
+/// Pause between two bytes on a slow connection.
+const PAUSE: Duration = Duration::from_secs(5);
+/// A connection that does not come about within this is tried again later.
+const CONNECT_TIME_MAX: Duration = Duration::from_millis(200);
+/// The head of a request that never ends: its bytes are sent one at a time, over and over.
+const HEAD: &[u8] = b"POST / HTTP/1.1\r\nhost: localhost\r\nx-slow: ";
+
+/// Measures the figures.
+pub fn measure(setting: &Setting, report: &mut Report) {
+    report.measure("crowd: newPayload beside idle and slow connections", || figures(setting));
+}
+
+fn figures(setting: &Setting) -> anyhow::Result<Vec<Figure>> {
+    let time = Duration::from_secs(if setting.quick { 30 } else { 600 });
+    let blocks = if setting.quick { 16 } else { 64 };
+    let corpus = Corpus::load(&setting.demo, blocks)?;
+    let gap = time / u32::try_from(blocks)?;
+    // The pause before each block is the same on both sides: after one, caches are colder.
+    let pause = gap.min(Duration::from_secs(1));
+    let node = Node::start(&setting.tandem, &corpus.genesis, "")?;
+    let without = corpus.replay(&node, pause)?;
+    let node = Node::start(&setting.tandem, &corpus.genesis, "")?;
+    let crowd = Crowd::default();
+    let probes = Probes::default();
+    let times = std::thread::scope(|scope| {
+        for port in node.ports() {
+            let crowd = &crowd;
+            scope.spawn(move || crowd.hold(port));
+        }
+        scope.spawn(|| probes.repeat(&node, &crowd.stop));
+        std::thread::sleep(PAUSE);
+        let times = corpus.replay(&node, gap);
+        crowd.stop.store(true, Relaxed);
+        times
+    });
+    let estimate = ratio(&[times?], &[without], setting.seed)?;
+    let note = format!("{} connections opened", crowd.opened.into_inner());
+    let minutes = time.as_secs_f64() / 60.0;
+    let name = format!("crowd: newPayload beside 3 x 1,024 connections, {minutes} min, ratio");
+    let calls = probes.calls.into_inner();
+    let unanswered = probes.unanswered.into_inner() as f64;
+    Ok(vec![
+        Figure::estimate(name, estimate, Limit::AtMost(1.2)).note(note),
+        Figure::new("crowd: public calls and probes unanswered", unanswered, Limit::Exactly(0.0))
+            .note(format!("of {calls}, within 5 s each")),
+    ])
+}
+
+/// Honest callers of the other ports.
+#[derive(Default)]
+struct Probes {
+    calls: AtomicU64,
+    unanswered: AtomicU64,
+}
+
+impl Probes {
+    /// Asks the public port and the liveness probe twice a second, each time as a new caller.
+    fn repeat(&self, node: &Node, stop: &AtomicBool) {
+        while !stop.load(Relaxed) {
+            let mut client = node.public(Duration::from_secs(5));
+            self.count(client.call("eth_blockNumber", &serde_json::json!([])).is_ok());
+            self.count(is_alive(node.ports()[2]));
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+
+    fn count(&self, answered: bool) {
+        self.calls.fetch_add(1, Relaxed);
+        self.unanswered.fetch_add(u64::from(!answered), Relaxed);
+    }
+}
+
+/// Whether the liveness probe answers within five seconds.
+fn is_alive(port: SocketAddr) -> bool {
+    let time_max = Duration::from_secs(5);
+    let ask = || {
+        let mut stream = TcpStream::connect_timeout(&port, time_max)?;
+        stream.set_read_timeout(Some(time_max))?;
+        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).map(|()| status)
+    };
+    ask().is_ok_and(|status: [u8; 12]| &status == b"HTTP/1.1 200")
+}
+
+#[derive(Default)]
+struct Crowd {
+    stop: AtomicBool,
+    opened: AtomicU64,
+}
+
+struct Held {
+    stream: TcpStream,
+    /// Bytes sent, `None` for a connection that stays silent.
+    sent: Option<usize>,
+}
+
+impl Crowd {
+    /// Keeps idle and slow connections to a port; those that the node closes are opened again.
+    fn hold(&self, port: SocketAddr) {
+        let mut held: Vec<Option<Held>> = (0..2 * CONNECTIONS).map(|_| None).collect();
+        while !self.stop.load(Relaxed) {
+            let round = Instant::now();
+            for (place, connection) in held.iter_mut().enumerate() {
+                if self.stop.load(Relaxed) {
+                    return;
+                }
+                if !connection.as_mut().is_some_and(Held::go_on) {
+                    *connection = self.open(port, place % 2 == 0);
+                }
+            }
+            while round.elapsed() < PAUSE && !self.stop.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+
+    fn open(&self, port: SocketAddr, is_slow: bool) -> Option<Held> {
+        let stream = TcpStream::connect_timeout(&port, CONNECT_TIME_MAX).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        self.opened.fetch_add(1, Relaxed);
+        Some(Held { stream, sent: is_slow.then_some(0) })
+    }
+}
+
+impl Held {
+    /// Sends the next byte where one is due. False when the node has closed the connection.
+    fn go_on(&mut self) -> bool {
+        let closed = match self.stream.read(&mut [0; 256]) {
+            Ok(length) => length == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        };
+        if closed {
+            return false;
+        }
+        let Some(sent) = &mut self.sent else { return true };
+        let byte = HEAD.get(*sent).copied().unwrap_or(b'x');
+        *sent += 1;
+        self.stream.write(&[byte]).is_ok()
+    }
+}

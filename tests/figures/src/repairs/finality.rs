@@ -1,0 +1,267 @@
+//! Long times without finality: live branches side by side, the head switching between them, and the
+//! node stopped and killed on the way.
+
+use crate::{
+    Setting,
+    blocks::{Tip, child, forkchoice, write_genesis},
+    client::Client,
+    corpus::ratio_of_medians,
+    figure::{Figure, Limit, Report},
+    node::Node,
+};
+use alloy_primitives::B256;
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use tandem_overlap::stats::SplitMix;
+
+/// Slots of a chain with finality, for the usual time of newPayload.
+const USUAL_SLOTS: u64 = 200;
+/// Slots from which memory is counted.
+const SETTLED_SLOTS: u64 = 500;
+/// In how many slots the head changes to another branch once, the node is stopped once, and is killed
+/// once.
+const SWITCH_EVERY: usize = 8;
+const STOP_EVERY: usize = 400;
+const KILL_EVERY: usize = 400;
+/// Longest time in which a head that was chosen has to be executed.
+const SYNC_TIME_MAX: Duration = Duration::from_secs(60);
+/// Longest wait for a stop.
+const STOP_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Measures the figures of each number of branches.
+pub fn measure(setting: &Setting, report: &mut Report) {
+    let (slots, branches): (u64, &[u16]) =
+        if setting.quick { (400, &[1, 3]) } else { (3_000, &[1, 3, 20]) };
+    let mut usual = None;
+    for &branches in branches {
+        let name = format!("finality: {slots} slots without it, {branches} branches");
+        report.measure(&name, || {
+            let usual = match &mut usual {
+                Some(usual) => usual,
+                none => none.insert(usual_times(setting)?),
+            };
+            figures(setting, &name, slots, branches, usual)
+        });
+    }
+}
+
+/// The milliseconds of newPayload on a chain that is finalized as it should be.
+fn usual_times(setting: &Setting) -> anyhow::Result<Vec<f64>> {
+    let mut chain = Chain::start(setting)?;
+    let mut hashes = vec![chain.genesis.hash];
+    let mut tip = chain.genesis;
+    let mut times = Vec::new();
+    for slot in 1..=USUAL_SLOTS {
+        let (next, body) = child(tip, chain.state_root, slot, 0);
+        let (status, elapsed) = chain.new_payload(&body)?;
+        ensure!(status == "VALID", "newPayload: {status}");
+        times.push(elapsed);
+        tip = next;
+        hashes.push(tip.hash);
+        let behind = |blocks: usize| hashes[hashes.len().saturating_sub(1 + blocks)];
+        let status = chain.forkchoice(tip.hash, behind(32), behind(64))?;
+        ensure!(status == "VALID", "forkchoice: {status}");
+    }
+    Ok(times)
+}
+
+/// A node on a chain of empty blocks.
+struct Chain {
+    node: Node,
+    engine: Client,
+    genesis: Tip,
+    state_root: B256,
+    /// Keeps the genesis file.
+    _folder: tempfile::TempDir,
+}
+
+impl Chain {
+    fn start(setting: &Setting) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let genesis: PathBuf = folder.path().join("genesis.json");
+        write_genesis(&genesis)?;
+        let node = Node::start(&setting.tandem, &genesis, "")?;
+        let mut engine = node.engine()?;
+        let block = engine.call("eth_getBlockByNumber", &json!(["0x0", false]))?;
+        let hash = |field: &str| -> anyhow::Result<B256> {
+            Ok(block[field].as_str().context("no genesis block")?.parse()?)
+        };
+        let (genesis, state_root) = (Tip { number: 0, hash: hash("hash")? }, hash("stateRoot")?);
+        Ok(Self { node, engine, genesis, state_root, _folder: folder })
+    }
+
+    /// Gives a block: the status, or the error, and the milliseconds.
+    fn new_payload(&mut self, body: &str) -> anyhow::Result<(String, f64)> {
+        let answer = self.engine.post(body)?;
+        Ok((status(&answer.value["result"], &answer.value), answer.elapsed.as_secs_f64() * 1e3))
+    }
+
+    fn forkchoice(&mut self, head: B256, safe: B256, finalized: B256) -> anyhow::Result<String> {
+        let answer = self.engine.post(&forkchoice(head, safe, finalized))?.value;
+        Ok(status(&answer["result"]["payloadStatus"], &answer))
+    }
+
+    /// A forkchoice that knows nothing of finality, made again while the node executes what it kept.
+    fn make_head(&mut self, head: B256) -> anyhow::Result<String> {
+        let until = Instant::now() + SYNC_TIME_MAX;
+        loop {
+            let status = self.forkchoice(head, B256::ZERO, B256::ZERO)?;
+            if status != "SYNCING" || Instant::now() >= until {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn restart(&mut self) -> anyhow::Result<()> {
+        self.node.restart()?;
+        self.engine = self.node.engine()?;
+        Ok(())
+    }
+}
+
+/// Whether a block stays: what is not on the canonical chain may be kept for later.
+fn is_taken(status: &str) -> bool {
+    matches!(status, "VALID" | "ACCEPTED" | "SYNCING")
+}
+
+fn status(of: &Value, answer: &Value) -> String {
+    of["status"].as_str().map_or_else(|| answer["error"].to_string(), str::to_owned)
+}
+
+/// What a run came to.
+#[derive(Default)]
+struct Run {
+    /// Milliseconds of newPayload on the head's branch.
+    head_times: Vec<f64>,
+    /// Blocks answered VALID or ACCEPTED that the node does not have any more, and what it said.
+    lost: u64,
+    first_loss: Option<String>,
+    settled_bytes: u64,
+    last_bytes: u64,
+    switches: u64,
+    stops: u64,
+    kills: u64,
+}
+
+impl Run {
+    fn lose(&mut self, branch: usize, blocks: u64, slot: u64, said: &str) {
+        self.lost += blocks;
+        let first = format!("first in slot {slot}, branch {branch}: {said:.160}");
+        self.first_loss.get_or_insert(first);
+    }
+}
+
+fn figures(
+    setting: &Setting,
+    name: &str,
+    slots: u64,
+    branches: u16,
+    usual: &[f64],
+) -> anyhow::Result<Vec<Figure>> {
+    let run = run(setting, slots, branches)?;
+    let note = format!("{} switches, {} stops, {} kills", run.switches, run.stops, run.kills);
+    let note = run.first_loss.as_ref().map_or(note.clone(), |loss| format!("{note}; {loss}"));
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let memory = format!("{:.0} MiB, then {:.0} MiB", mib(run.settled_bytes), mib(run.last_bytes));
+    let growth = run.last_bytes as f64 / run.settled_bytes.max(1) as f64;
+    let time = ratio_of_medians(&run.head_times, usual, setting.seed)?;
+    Ok(vec![
+        Figure::new(format!("{name}: blocks lost"), run.lost as f64, Limit::Exactly(0.0))
+            .note(note),
+        Figure::new(format!("{name}: memory, ratio"), growth, Limit::AtMost(1.5)).note(memory),
+        Figure::estimate(format!("{name}: newPayload, ratio"), time, Limit::AtMost(1.5)),
+    ])
+}
+
+/// Lets all branches grow by a block each slot. A branch whose block is gone is counted and ends.
+fn run(setting: &Setting, slots: u64, branches: u16) -> anyhow::Result<Run> {
+    let mut chain = Chain::start(setting)?;
+    let mut random = SplitMix(setting.seed ^ (u64::from(branches) << 32));
+    let mut run = Run::default();
+    let mut tips = vec![Some(chain.genesis); branches.into()];
+    let settled = SETTLED_SLOTS.min(slots / 4);
+    let mut head = 0;
+    for slot in 1..=slots {
+        if branches > 1 && random.below(SWITCH_EVERY) == 0 {
+            head = random.below(tips.len());
+            run.switches += 1;
+        }
+        for branch in 0..branches {
+            let place = usize::from(branch);
+            let Some(tip) = tips[place] else { continue };
+            let (next, body) = child(tip, chain.state_root, slot, branch);
+            let (status, elapsed) = chain.new_payload(&body)?;
+            if is_taken(&status) {
+                tips[place] = Some(next);
+            } else {
+                run.lose(place, tip.number, slot, &status);
+                tips[place] = None;
+            }
+            if status == "VALID" && place == head {
+                run.head_times.push(elapsed);
+            }
+        }
+        if let Some(tip) = tips[head] {
+            let status = chain.make_head(tip.hash)?;
+            if status != "VALID" {
+                run.lose(head, tip.number, slot, &status);
+                tips[head] = None;
+            }
+        }
+        if slot == settled {
+            run.settled_bytes = chain.node.resident_bytes()?;
+        }
+        interrupt(&mut chain, &mut run, &mut random)?;
+    }
+    run.last_bytes = chain.node.resident_bytes()?;
+    for crash in [false, true] {
+        if crash {
+            chain.node.kill();
+            chain.restart()?;
+        }
+        check_all(&mut chain, &mut run, &mut tips, slots)?;
+    }
+    Ok(run)
+}
+
+/// Stops or kills the node now and then, and starts it again.
+fn interrupt(chain: &mut Chain, run: &mut Run, random: &mut SplitMix) -> anyhow::Result<()> {
+    if random.below(STOP_EVERY) == 0 {
+        chain.node.stop(STOP_TIME_MAX)?;
+        chain.restart()?;
+        run.stops += 1;
+    }
+    if random.below(KILL_EVERY) == 0 {
+        chain.node.kill();
+        chain.restart()?;
+        run.kills += 1;
+    }
+    Ok(())
+}
+
+/// Every tip can become the head, and every block can get a child.
+fn check_all(
+    chain: &mut Chain,
+    run: &mut Run,
+    tips: &mut [Option<Tip>],
+    slots: u64,
+) -> anyhow::Result<()> {
+    for (branch, place) in tips.iter_mut().enumerate() {
+        let Some(tip) = *place else { continue };
+        let status = chain.make_head(tip.hash)?;
+        let (next, body) = child(tip, chain.state_root, slots + tip.number + 1, branch as u16);
+        let (child_status, _) = chain.new_payload(&body)?;
+        if status == "VALID" && is_taken(&child_status) {
+            *place = Some(next);
+        } else {
+            run.lose(branch, tip.number, slots, &format!("{status}, child {child_status}"));
+            *place = None;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! The time that a node takes to end while calls are under way.
+
+use super::beside::long_call;
+use crate::{
+    Setting,
+    corpus::Corpus,
+    figure::{Figure, Limit, Report},
+    node::Node,
+};
+use std::time::Duration;
+
+/// Calls under way.
+const CALLS: usize = 120;
+/// What the node promises.
+const SECONDS_MAX: f64 = 10.0;
+/// After this it is killed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Measures the figure.
+pub fn measure(setting: &Setting, report: &mut Report) {
+    report.measure("stop: SIGTERM with 120 calls under way", || {
+        let corpus = Corpus::load(&setting.demo, 0)?;
+        let mut node = Node::start(&setting.tandem, &corpus.genesis, "")?;
+        let body = crate::client::request("eth_call", &long_call());
+        let took = std::thread::scope(|scope| {
+            for _ in 0..CALLS {
+                let mut client = node.public(PATIENCE);
+                let body = &body;
+                // What becomes of the call does not matter.
+                scope.spawn(move || client.post(body).is_ok());
+            }
+            std::thread::sleep(Duration::from_secs(1));
+            node.stop(PATIENCE)
+        })?;
+        let name = "stop: SIGTERM to exit with 120 calls under way, seconds";
+        Ok(vec![Figure::new(name, took.as_secs_f64(), Limit::AtMost(SECONDS_MAX))])
+    });
+}
