@@ -12,7 +12,7 @@ use std::{
 };
 use tandem_bus_tests::{NatsServer, eventually};
 use tandem_cluster_tests::{
-    Corpus, Process, Running, Six, repository, send_head, send_payload, signal,
+    Corpus, Process, Running, Six, repository, send_forkchoice, send_head, send_payload, signal,
 };
 use tempfile::TempDir;
 
@@ -60,6 +60,8 @@ async fn replay(corpus: &Corpus) {
     let logs = json!([{"fromBlock": "latest", "toBlock": "latest"}]);
     assert!(http.call("eth_getLogs", logs).await.unwrap().is_array());
 
+    // The base follows finality, and so do the executor's layers.
+    send_forkchoice(&mut engine, corpus.head_hash, corpus.head_hash).await.unwrap();
     let layers = || {
         let metrics = six.metrics("executor");
         (counter(&metrics, "tandem_executor_layers") < 40.0).then_some(())

@@ -59,10 +59,10 @@ pub const RULES: [Rule; 35] = [
     // Workers read tries, and hand over what they computed: what does not lead to the root in the
     // block's header is refused, whoever says it. An executor has workers of its own.
     rule(STORAGE, "GetCheckpoint", &[EXECUTOR, MULTIPROOF_WORKER, OPERATOR]),
+    rule(STORAGE, "ListPending", &[EXECUTOR, MULTIPROOF_WORKER, OPERATOR]),
     rule(STORAGE, "GetTrieDiff", &[EXECUTOR, MULTIPROOF_WORKER]),
     rule(STORAGE, "WalkTrie", &[EXECUTOR, MULTIPROOF_WORKER]),
     rule(STORAGE, "PutTrieDiff", &[EXECUTOR, MULTIPROOF_WORKER]),
-    rule(STORAGE, "ListPending", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "ReadState", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "GetBlock", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "GetHeader", &[EXECUTOR, OPERATOR]),

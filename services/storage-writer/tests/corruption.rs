@@ -67,7 +67,7 @@ fn child() {
     grow(&writer, BLOCKS);
     // The thread that moved the base says so in the mark, right after the base has moved.
     std::thread::sleep(Duration::from_millis(100));
-    println!("ready");
+    writeln!(std::io::stdout(), "ready").unwrap();
     std::io::stdout().flush().unwrap();
     std::thread::sleep(Duration::from_secs(600));
 }
@@ -297,7 +297,7 @@ fn a_loss_names_the_blocks_and_is_accepted_once() {
             other => panic!("{other:?}"),
         }
         // Looking does not make it good.
-        assert!(!verify(folder.path()).map_or(false, |report| report.is_clean()));
+        assert!(!verify(folder.path()).is_ok_and(|report| report.is_clean()));
     }
     let accepting = Config { accept_lost_blocks: true, ..config(folder.path()) };
     let writer = StorageWriter::open(accepting, Deps::default()).unwrap();

@@ -78,6 +78,7 @@ fn a_killed_process_loses_no_acknowledged_block() {
     let directory = tempfile::tempdir().unwrap();
     new_chain(directory.path());
     let mut random = Random(42);
+    let mut parents = HashMap::new();
     for round in 0..10 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["child", "--exact", "--nocapture"])
@@ -101,10 +102,9 @@ fn a_killed_process_loses_no_acknowledged_block() {
             let words: Vec<&str> = line.split(' ').collect();
             // The last line may be cut short.
             let [what, number, hash, parent] = words.as_slice() else { continue };
-            if parent.parse::<B256>().is_err() {
-                continue;
-            }
+            let Ok(parent) = parent.parse::<B256>() else { continue };
             let id = BlockId::new(number.parse().unwrap(), hash.parse().unwrap());
+            parents.insert(id.hash, BlockId::new(id.number - 1, parent));
             match *what {
                 "committed" => blocks.push(id),
                 _ => last_head = Some(id.number),
@@ -113,15 +113,32 @@ fn a_killed_process_loses_no_acknowledged_block() {
         println!("round {round}: {} blocks, base {}", blocks.len(), report.base.number);
         for id in &blocks {
             let found = writer.block(BlockRef::Hash(id.hash)).unwrap().is_some();
-            // The base cannot step back below its reverse diffs, so branches that leave its chain
-            // there are over. They are two blocks long at most, and go as a whole.
-            let old = id.number + config.reverse_diff_blocks <= report.base.number + 1;
-            assert!(found || old, "{id} is lost");
+            // The base cannot step back below its reverse diffs, so a branch that leaves its chain
+            // there cannot become canonical any more, and goes as a whole.
+            let fork = fork_point(&writer, &parents, *id);
+            let over = fork.number + config.reverse_diff_blocks <= report.base.number;
+            assert!(found || over, "{id} is lost, whose branch begins on {fork}");
         }
         if let Some(head) = last_head {
             assert!(report.head.number + 2 >= head, "the head went back");
         }
     }
+}
+
+/// The canonical block on which the branch of this block begins.
+fn fork_point(
+    writer: &StorageWriter,
+    parents: &HashMap<B256, BlockId>,
+    mut block: BlockId,
+) -> BlockId {
+    let canonical = |id: BlockId| {
+        let header = writer.header(BlockRef::Number(id.number)).unwrap();
+        header.is_some_and(|(found, _)| found == id)
+    };
+    while !canonical(block) {
+        block = parents[&block.hash];
+    }
+    block
 }
 
 /// A block is committed while its root is still being computed. If the process dies before the root

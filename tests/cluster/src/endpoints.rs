@@ -53,8 +53,20 @@ pub async fn send_payload(engine: &mut Client, block: &Recorded) -> Result<(), S
 /// # Errors
 /// As [`send_payload`].
 pub async fn send_head(engine: &mut Client, head: B256) -> Result<(), String> {
+    send_forkchoice(engine, head, B256::ZERO).await
+}
+
+/// Makes a block the head and another, or none where its hash is zero, the finalized one, once.
+///
+/// # Errors
+/// As [`send_payload`].
+pub async fn send_forkchoice(
+    engine: &mut Client,
+    head: B256,
+    finalized: B256,
+) -> Result<(), String> {
     let state = json!({
-        "headBlockHash": head, "safeBlockHash": B256::ZERO, "finalizedBlockHash": B256::ZERO,
+        "headBlockHash": head, "safeBlockHash": finalized, "finalizedBlockHash": finalized,
     });
     let answer = engine.try_call("engine_forkchoiceUpdatedV3", json!([state, null])).await?;
     let status = decode_status(retriable(answer)?["payloadStatus"].clone());

@@ -35,7 +35,7 @@ pub use builder::{Builder, Built, Contents};
 pub use client::{Answer, Client, PayloadStatus, RpcError, decode_status};
 pub use corpus::{Corpus, Recorded, repository};
 pub use endless::{Endless, EndlessBlock};
-pub use endpoints::{Endpoints, send_head, send_payload};
+pub use endpoints::{Endpoints, send_forkchoice, send_head, send_payload};
 pub use forks::{FORKS, Forks, GENESIS_TIME};
 pub use gated::GatedNode;
 pub use geth::Geth;

@@ -26,7 +26,7 @@ async fn node(seconds_max: u64, change: impl FnOnce(&mut Config)) -> Node {
     config.executor.call_seconds_max = seconds_max;
     config.executor.call_threads = 1;
     change(&mut config);
-    Node::start_with(&Builder::new(Forks::at_genesis(Fork::Shanghai)).genesis_json(), config).await
+    Node::start_with(Builder::new(Forks::at_genesis(Fork::Shanghai)).genesis_json(), config).await
 }
 
 fn call(id: usize, method: &str, code: &str) -> Value {
@@ -118,7 +118,7 @@ async fn threads_are_free_again_when_callers_have_gone_and_reads_and_blocks_go_o
     config.executor.batch_gas_max = GAS;
     config.executor.call_seconds_max = 0;
     config.executor.call_queue_max = 1;
-    let mut node = Node::start_with(&builder.genesis_json(), config).await;
+    let mut node = Node::start_with(builder.genesis_json(), config).await;
     // One executes for hours, one waits for it.
     let callers = [endless(&node), endless(&node)];
     let refused = until_full(&mut node).await;
@@ -165,7 +165,7 @@ async fn a_node_stops_under_calls_without_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gas_prices_follow_the_head() {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));
-    let mut node = Node::start_with(&builder.genesis_json(), Config::small()).await;
+    let mut node = Node::start_with(builder.genesis_json(), Config::small()).await;
     let mut prices = Vec::new();
     for block in builder.chain(builder.genesis(), 11, 3, Contents::Random(8)) {
         node.extend(&block).await;

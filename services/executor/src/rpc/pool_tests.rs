@@ -42,13 +42,19 @@ async fn a_full_queue_refuses_and_is_served_when_a_thread_is_free_again() {
     // The other port has room of its own, and goes first.
     let (order, in_order) = mpsc::channel();
     let told = order.clone();
-    let engine = pool.run(Lane::Engine, usage(), move |_| Ok(told.send("engine").unwrap()));
+    let engine = pool.run(Lane::Engine, usage(), move |_| {
+        told.send("engine").unwrap();
+        Ok(())
+    });
     let mut engine = Box::pin(engine);
     assert!(timeout(Duration::from_millis(1), &mut engine).await.is_err());
     // One of the two gives up, so there is room for another.
     drop(waiting.remove(0));
     let told = order.clone();
-    let next = pool.run(Lane::Public, usage(), move |_| Ok(told.send("public").unwrap()));
+    let next = pool.run(Lane::Public, usage(), move |_| {
+        told.send("public").unwrap();
+        Ok(())
+    });
     let mut next = Box::pin(next);
     assert!(timeout(Duration::from_millis(1), &mut next).await.is_err());
     holder.abort();

@@ -61,6 +61,7 @@ fn a_workers_certificate_cannot_commit_a_block() {
 
     // It reads, and hands over trie diffs.
     assert!(worker.checkpoint().is_ok());
+    assert!(worker.pending().is_ok());
     assert!(worker.walk_trie(&[]).is_ok());
     assert!(worker.trie_diff(B256::ZERO).is_ok());
     worker.put_trie_diff(B256::ZERO, &[], Arc::default()).unwrap();
