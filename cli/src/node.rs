@@ -128,8 +128,8 @@ pub struct EngineArgs {
     /// are always allowed, * allows all [default: localhost]
     #[arg(long = "http.vhosts", value_name = "NAME", value_delimiter = ',')]
     http_vhosts: Vec<String>,
-    /// Origins of web pages that may call the JSON-RPC port, such as https://app.example, with
-    /// commas between them; * allows all [default: none]
+    /// Origins (scheme and host) of web pages that may call the JSON-RPC port, with commas between
+    /// them; * allows all [default: none]
     #[arg(long = "http.corsdomain", value_name = "ORIGIN", value_delimiter = ',')]
     http_corsdomain: Vec<String>,
 }
