@@ -85,6 +85,28 @@ async fn a_branch_grows_beside_the_canonical_one_for_long_and_either_may_win() {
     node.stop_and_verify().await;
 }
 
+/// The base steps back so far below an executed block that the layers between them are not loaded:
+/// what waits for that block goes on once the base has come close.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_of_more_blocks_than_are_loaded_at_once_may_win_again() {
+    let (mut builder, mut node) = start(short()).await;
+    let left = builder.chain(builder.genesis(), 58_000, 531, Contents::Random(0));
+    let right = builder.chain(builder.genesis(), 58_001, 60, TRANSACTIONS);
+    for built in &left[..530] {
+        node.extend(built).await;
+    }
+    base(&mut node, 506).await;
+    for built in &right {
+        assert_eq!(node.new_payload(built).await.status, "ACCEPTED");
+    }
+    choose(&mut node, &right[59]).await;
+    base(&mut node, 36).await;
+    assert_eq!(node.new_payload(&left[530]).await.status, "ACCEPTED");
+    choose(&mut node, &left[530]).await;
+    node.assert_head(&left[530]).await;
+    node.stop_and_verify().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_head_is_taken_however_many_side_blocks_there_are() {
     let mut config = short();

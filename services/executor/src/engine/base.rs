@@ -107,7 +107,7 @@ impl Engine {
     /// Says whether blocks can be executed on this one, and loads the layers that are missing.
     pub(super) fn stand_on(&mut self, block: B256) -> Result<Standing, Error> {
         // What the base took in meanwhile is not pending any more: once more, from its new place.
-        for _ in 0..3 {
+        for attempt in 0..3 {
             let missing = match self.missing_layers(block)? {
                 Ok(missing) => missing,
                 Err(standing) => return Ok(standing),
@@ -116,9 +116,12 @@ impl Engine {
                 return Ok(Standing::Reached);
             }
             if missing.len() > LOAD_BLOCKS_MAX {
-                return Ok(Standing::Far);
-            }
-            if self.load_layers(&missing)? {
+                // Where the layers of the blocks that the base took in are not loaded, its moves are
+                // not heard of.
+                if attempt > 0 || self.storage.checkpoint()?.base == self.chain.base() {
+                    return Ok(Standing::Far);
+                }
+            } else if self.load_layers(&missing)? {
                 return Ok(Standing::Reached);
             }
             self.load_pending()?;
