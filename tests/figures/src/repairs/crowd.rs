@@ -65,9 +65,9 @@ fn figures(setting: &Setting) -> anyhow::Result<Vec<Figure>> {
     let errors = probes.errors.into_inner().unwrap_or_else(PoisonError::into_inner);
     let share = errors.len() as f64 / calls.max(1) as f64;
     let unanswered = format!("{} of {calls}, within 5 s each", errors.len());
-    let unanswered = errors.first().map_or(unanswered.clone(), |error| {
-        format!("{unanswered}; the first: {error}")
-    });
+    let unanswered = errors
+        .first()
+        .map_or(unanswered.clone(), |error| format!("{unanswered}; the first: {error}"));
     Ok(vec![
         Figure::estimate(name, estimate, Limit::AtMost(1.2)).note(note),
         Figure::new("crowd: public calls unanswered, share", share, Limit::AtMost(UNANSWERED_MAX))
