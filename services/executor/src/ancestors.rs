@@ -71,7 +71,7 @@ impl Chain {
     /// [`Error::Storage`], [`Error::Record`].
     pub(crate) fn block_hash(&self, parent: BlockId, number: BlockNumber) -> Result<B256, Error> {
         let parent_of = |hash: &B256| {
-            let recent = self.tree.read().get(hash).map(|node| node.header.parent_hash);
+            let recent = self.tree.read().get(hash).map(|node| node.parent);
             if recent.is_some() {
                 return Ok(recent);
             }
@@ -105,9 +105,9 @@ impl Chain {
         let oldest = base.number.saturating_sub(BELOW_BASE);
         let mut id = base;
         loop {
-            let known = self.tree.read().get(&id.hash).map(|node| node.header.clone());
+            let known = self.tree.read().header(&id.hash);
             let header = match known {
-                Some(header) => header,
+                Some((_, header)) => header,
                 None => match self.stored_header(BlockRef::Hash(id.hash))? {
                     Some((_, header)) => Arc::new(header),
                     None => return Ok(()),

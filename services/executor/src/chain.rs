@@ -274,8 +274,8 @@ impl Chain {
         &self,
         hash: B256,
     ) -> Result<Option<(BlockId, Arc<Header>)>, Error> {
-        if let Some(node) = self.tree.read().get(&hash) {
-            return Ok(Some((node.id, node.header.clone())));
+        if let Some(recent) = self.tree.read().header(&hash) {
+            return Ok(Some(recent));
         }
         let stored = self.stored_header(BlockRef::Hash(hash))?;
         if self.is_withheld(&hash) {

@@ -10,27 +10,34 @@ use tandem_proto::storage::Forkchoice;
 /// Blocks kept below the base: parents for validation and hashes for BLOCKHASH come from here.
 pub(crate) const BELOW_BASE: BlockNumber = 256;
 
-/// One executed, valid block.
-#[derive(Clone, Debug)]
+/// Place of one executed, valid block in the tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
     /// Number and hash.
     pub id: BlockId,
-    /// Its header.
-    pub header: Arc<Header>,
+    /// Hash of the parent.
+    pub parent: B256,
 }
 
 /// The recent blocks.
+///
+/// Branches stay as long as finality does not exclude them, so many blocks are here while the chain is not
+/// finalized. Headers of branches far below the base are not kept: storage-writer has them.
 #[derive(Debug, Default)]
 pub struct Tree {
     nodes: B256Map<Node>,
+    headers: BTreeMap<(BlockNumber, B256), Arc<Header>>,
     canonical: BTreeMap<BlockNumber, B256>,
     forkchoice: Forkchoice,
+    /// Height of the finalized block whose excluded branches are gone.
+    excluded: BlockNumber,
 }
 
 impl Tree {
     /// Adds a valid block.
     pub fn insert(&mut self, id: BlockId, header: Arc<Header>) {
-        self.nodes.insert(id.hash, Node { id, header });
+        self.nodes.insert(id.hash, Node { id, parent: header.parent_hash });
+        self.headers.insert((id.number, id.hash), header);
     }
 
     /// Adds a block that is in the base's chain.
@@ -39,9 +46,15 @@ impl Tree {
         self.insert(id, header);
     }
 
-    /// A recent block.
-    pub fn get(&self, hash: &B256) -> Option<&Node> {
-        self.nodes.get(hash)
+    /// Returns the place of a recent block.
+    pub fn get(&self, hash: &B256) -> Option<Node> {
+        self.nodes.get(hash).copied()
+    }
+
+    /// Returns a recent block's header, as long as the tree keeps it.
+    pub fn header(&self, hash: &B256) -> Option<(BlockId, Arc<Header>)> {
+        let id = self.nodes.get(hash)?.id;
+        Some((id, self.headers.get(&(id.number, id.hash))?.clone()))
     }
 
     /// The canonical block at a height, if it is recent.
@@ -67,7 +80,7 @@ impl Tree {
         let mut id = head;
         while !self.is_canonical(id) {
             self.canonical.insert(id.number, id.hash);
-            let parent = self.nodes.get(&id.hash).map(|node| node.header.parent_hash);
+            let parent = self.nodes.get(&id.hash).map(|node| node.parent);
             match (parent, id.number.checked_sub(1)) {
                 (Some(hash), Some(number)) => id = BlockId::new(number, hash),
                 _ => return,
@@ -83,10 +96,11 @@ impl Tree {
             if self.is_canonical(node.id) {
                 return Some(Ok(node.id));
             }
-            let parent = node.header.parent_hash;
-            match self.nodes.get(&parent) {
+            match self.nodes.get(&node.parent) {
                 Some(parent) => node = parent,
-                None => return Some(Err(BlockId::new(node.id.number.checked_sub(1)?, parent))),
+                None => {
+                    return Some(Err(BlockId::new(node.id.number.checked_sub(1)?, node.parent)));
+                }
             }
         }
     }
@@ -97,39 +111,47 @@ impl Tree {
         let mut id = from;
         while id.number > number {
             let Some(node) = self.nodes.get(&id.hash) else { return Err(id) };
-            id = BlockId::new(id.number - 1, node.header.parent_hash);
+            id = BlockId::new(id.number - 1, node.parent);
         }
         if id.number == number { Ok(id.hash) } else { Err(id) }
     }
 
     /// Forgets what lies far below the base: canonical blocks, and branches that finality excludes.
-    /// A branch goes as a whole, so that nothing is cut off below a block that stays.
+    /// A branch goes as a whole, so that nothing is cut off below a block that stays. Headers go by their
+    /// height alone, because storage-writer has them.
     pub fn prune(&mut self, base: BlockId) {
         let oldest = base.number.saturating_sub(BELOW_BASE);
+        let canonical = self.canonical.split_off(&oldest);
+        for hash in std::mem::replace(&mut self.canonical, canonical).values() {
+            self.nodes.remove(hash);
+        }
+        self.headers = self.headers.split_off(&(oldest, B256::ZERO));
         let finalized = self.forkchoice.finalized.map_or(0, |block| block.number);
+        if finalized != self.excluded {
+            self.exclude(finalized);
+        }
+    }
+
+    /// Forgets the branches that leave the canonical chain below a height.
+    fn exclude(&mut self, finalized: BlockNumber) {
         let sides = self.nodes.values().filter(|node| !self.is_canonical(node.id));
-        let mut sides: Vec<_> =
-            sides.map(|node| (node.id.number, node.id.hash, node.header.parent_hash)).collect();
-        sides.sort_unstable();
+        let mut sides: Vec<_> = sides.copied().collect();
+        sides.sort_unstable_by_key(|node| (node.id.number, node.id.hash));
         let mut excluded = B256Set::default();
-        for (number, hash, parent) in sides {
-            if number <= finalized || excluded.contains(&parent) {
-                excluded.insert(hash);
+        for Node { id, parent } in sides {
+            if id.number <= finalized || excluded.contains(&parent) {
+                excluded.insert(id.hash);
             }
         }
-        let canonical = &self.canonical;
-        self.nodes.retain(|hash, node| {
-            if canonical.get(&node.id.number) == Some(hash) {
-                return node.id.number >= oldest;
-            }
-            !excluded.contains(hash)
-        });
-        self.canonical = self.canonical.split_off(&oldest);
+        excluded.iter().for_each(|hash| self.remove(hash));
+        self.excluded = finalized;
     }
 
     /// Forgets a block that turned out not to be stored.
     pub fn remove(&mut self, hash: &B256) {
-        self.nodes.remove(hash);
+        if let Some(Node { id, .. }) = self.nodes.remove(hash) {
+            self.headers.remove(&(id.number, id.hash));
+        }
     }
 }
 
@@ -208,6 +230,9 @@ mod tests {
         tree.prune(long(584, 0));
         assert!(tree.get(&long(327, 0).hash).is_none(), "canonical blocks are in the database");
         assert!((1..=600).all(|number| tree.get(&long(number, 1).hash).is_some()));
+        let has_header = |number| tree.header(&long(number, 1).hash).is_some();
+        assert!((1..328).all(|number| !has_header(number)), "storage-writer has them");
+        assert!((328..=600).all(has_header));
         let finalized = Some(long(1, 0));
         tree.set_forkchoice(Forkchoice { head: long(600, 0), finalized, safe: None });
         tree.prune(long(584, 0));

@@ -104,6 +104,21 @@ impl Client {
     }
 }
 
+/// Returns the body of a GET request's answer, over a connection of its own.
+///
+/// # Errors
+/// When there is no answer with status 200.
+pub fn get(address: SocketAddr, path: &str, time_max: Duration) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, time_max).context("connect")?;
+    stream.set_read_timeout(Some(time_max))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+    let (status, body, _) = read_answer(&mut BufReader::new(stream))?;
+    if status != 200 {
+        bail!("{path}: HTTP {status}");
+    }
+    String::from_utf8(body).context("read the text")
+}
+
 /// The body of a call.
 pub fn request(method: &str, params: &Value) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)

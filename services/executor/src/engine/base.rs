@@ -142,13 +142,13 @@ impl Engine {
         let mut missing = Vec::new();
         let (mut at, mut reached) = reaches(block);
         while !reached {
-            let node = self.chain.tree.read().get(&at).cloned();
+            let node = self.chain.tree.read().get(&at);
             let Some(node) = node.filter(|node| node.id.number > base.number) else {
                 let fork = self.fork_of(block)?;
                 return Ok(Err(fork.map_or(Standing::Unconnected, Standing::Below)));
             };
-            missing.push((node.id, node.header.parent_hash));
-            (at, reached) = reaches(node.header.parent_hash);
+            missing.push((node.id, node.parent));
+            (at, reached) = reaches(node.parent);
         }
         Ok(Ok(missing))
     }

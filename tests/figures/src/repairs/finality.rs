@@ -13,6 +13,7 @@ use alloy_primitives::B256;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::{
+    fmt,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -133,6 +134,40 @@ fn status(of: &Value, answer: &Value) -> String {
     of["status"].as_str().map_or_else(|| answer["error"].to_string(), str::to_owned)
 }
 
+/// Memory of a node, in bytes.
+#[derive(Clone, Copy, Default)]
+struct Memory {
+    resident: f64,
+    /// The database's memtables and block cache, whose size is a setting whatever the chain is.
+    database: f64,
+    /// Records and trie diffs of pending blocks.
+    pending: f64,
+}
+
+impl Memory {
+    fn of(node: &Node) -> anyhow::Result<Self> {
+        let metric = |name: &str| node.metric(&format!("tandem_storage_writer_{name}"));
+        Ok(Self {
+            resident: node.resident_bytes()? as f64,
+            database: metric("database_memtable_bytes")? + metric("database_cache_bytes")?,
+            pending: metric("pending_bytes{place=\"memory\"}")?,
+        })
+    }
+
+    /// Returns what is resident beside the database's buffers.
+    fn other(&self) -> f64 {
+        self.resident - self.database
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [resident, database, pending] =
+            [self.resident, self.database, self.pending].map(|bytes| bytes / f64::from(1 << 20));
+        write!(f, "{resident:.0} MiB with {database:.0} of the database, {pending:.0} of blocks")
+    }
+}
+
 /// What a run came to.
 #[derive(Default)]
 struct Run {
@@ -141,8 +176,8 @@ struct Run {
     /// Blocks answered VALID or ACCEPTED that the node does not have any more, and what it said.
     lost: u64,
     first_loss: Option<String>,
-    settled_bytes: u64,
-    last_bytes: u64,
+    settled: Memory,
+    last: Memory,
     switches: u64,
     stops: u64,
     kills: u64,
@@ -166,9 +201,8 @@ fn figures(
     let run = run(setting, slots, branches)?;
     let note = format!("{} switches, {} stops, {} kills", run.switches, run.stops, run.kills);
     let note = run.first_loss.as_ref().map_or(note.clone(), |loss| format!("{note}; {loss}"));
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let memory = format!("{:.0} MiB, then {:.0} MiB", mib(run.settled_bytes), mib(run.last_bytes));
-    let growth = run.last_bytes as f64 / run.settled_bytes.max(1) as f64;
+    let memory = format!("{}; then {}", run.settled, run.last);
+    let growth = run.last.other() / run.settled.other().max(1.0);
     let time = ratio_of_medians(&run.head_times, usual, setting.seed)?;
     Ok(vec![
         Figure::new(format!("{name}: blocks lost"), run.lost as f64, Limit::Exactly(0.0))
@@ -214,11 +248,11 @@ fn run(setting: &Setting, slots: u64, branches: u16) -> anyhow::Result<Run> {
             }
         }
         if slot == settled {
-            run.settled_bytes = chain.node.resident_bytes()?;
+            run.settled = Memory::of(&chain.node)?;
         }
         interrupt(&mut chain, &mut run, &mut random)?;
     }
-    run.last_bytes = chain.node.resident_bytes()?;
+    run.last = Memory::of(&chain.node)?;
     for crash in [false, true] {
         if crash {
             chain.node.kill();

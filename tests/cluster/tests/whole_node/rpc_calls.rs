@@ -1,8 +1,6 @@
 //! Calls that would run for hours: they are cut, they share what their batch may use, they end when
 //! their caller goes, and others are refused while they hold all threads.
 
-#![allow(clippy::unwrap_used)]
-
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -1,8 +1,6 @@
 //! Blob transactions: `eth_sendRawTransaction` (EIP-4844, 7594), `engine_getBlobs` (cancun.md,
 //! osaka.md), and what becomes of blobs that are in blocks.
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::{B256, Bytes, U256};
 use serde_json::{Value, json};
 use tandem_chain::Fork;

@@ -1,7 +1,5 @@
 //! Calls that take long, that nobody waits for any more, that come twice, and that come at once.
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::B256;
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -1,8 +1,6 @@
 //! engine_newPayload as the specification has it (execution-apis, `src/engine`): what the suites of
 //! fixtures do not reach.
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::{B256, Bytes};
 use serde_json::{Value, json};
 use tandem_chain::{Fork, Payload, PayloadSidecar};

@@ -1,7 +1,5 @@
 //! Policies change how a block is worked on, never what comes out.
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::B256;
 use serde_json::{Value, json};
 use std::{io::Write, time::Instant};

@@ -1,5 +1,4 @@
 //! A node that offers its workers to executors of other processes.
-#![allow(clippy::unwrap_used)]
 
 use std::{
     fs,

@@ -1,8 +1,6 @@
 //! newPayload with parameters of another shape, or of another fork, than the method's: an error
 //! each, and the valid payload is still accepted.
 
-#![allow(clippy::unwrap_used)]
-
 use serde_json::{Value, json};
 use tandem_chain::Fork;
 use tandem_cluster_tests::{

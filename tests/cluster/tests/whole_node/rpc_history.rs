@@ -1,8 +1,6 @@
 //! The JSON-RPC methods that read blocks, receipts, logs and fees, against the oracle's blocks;
 //! and those that try out messages.
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_consensus::{Header, proofs::ordered_trie_root_encoded};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use serde_json::{Value, json};

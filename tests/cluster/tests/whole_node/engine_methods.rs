@@ -1,8 +1,6 @@
 //! The methods beside payloads and forkchoices: capabilities, identification, bodies, and what else
 //! the Engine API's port must have (execution-apis, `src/engine`).
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::B256;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -1,5 +1,4 @@
 //! A node that offers its blob-validator to other processes.
-#![allow(clippy::unwrap_used)]
 
 use std::{sync::Arc, time::Duration};
 use tandem_blob_validator::grpc::{Client, ClientConfig};

@@ -2,8 +2,6 @@
 //! valid block and once claiming its own, so that it is not the block hash alone that betrays it;
 //! afterwards the valid block must still be accepted.
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_consensus::{Transaction as _, TxEnvelope};
 use alloy_eips::Decodable2718;
 use alloy_primitives::{Address, B256, Bloom, Bytes, U256};

@@ -1,8 +1,6 @@
 //! The first payload on a chain of proof of work (execution-apis, `src/engine/paris.md`, "Payload
 //! validation", points 2 and 3; EIP-3675).
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::B256;
 use serde_json::{Value, json};
 use tandem_chain::{Fork, Payload, PayloadSidecar};

@@ -1,8 +1,6 @@
 //! Chains of every fork and over every transition: all blocks VALID, the state that of the oracle,
 //! the database clean.
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::{Address, U256, keccak256};
 use serde_json::json;
 use std::collections::BTreeSet;

@@ -1,8 +1,6 @@
 //! Branches beside the canonical one, long and many: nothing that was valid is lost, the head's branch
 //! is always taken, and no side block moves the base.
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::B256;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

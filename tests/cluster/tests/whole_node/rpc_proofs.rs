@@ -1,8 +1,6 @@
 //! `eth_getProof` of every state that a node can read, checked with alloy-trie against the state
 //! roots and values of the oracle.
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use alloy_trie::{EMPTY_ROOT_HASH, Nibbles, TrieAccount, proof::verify_proof, root};
 use serde_json::{Value, json};

@@ -1,8 +1,6 @@
 //! engine_forkchoiceUpdated as the specification has it (execution-apis, `src/engine/paris.md`,
 //! `engine_forkchoiceUpdatedV1`, and what later forks change).
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::B256;
 use serde_json::{Value, json};
 use tandem_chain::Fork;

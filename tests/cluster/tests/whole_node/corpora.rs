@@ -1,8 +1,6 @@
 //! Recorded chains, built by geth: every payload VALID, the head and its state root geth's, the
 //! database clean.
 
-#![allow(clippy::unwrap_used)]
-
 use serde_json::json;
 use std::io::Write;
 use tandem_cluster_tests::{Corpus, Node, Recorded, decode_status, is_full_run, repository};

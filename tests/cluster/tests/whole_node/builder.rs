@@ -1,8 +1,6 @@
 //! The oracle itself: what it builds passes the pure consensus rules, and its arithmetic agrees
 //! with geth's where a corpus says what that is.
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::U256;
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;

@@ -1,8 +1,6 @@
 //! Payload building: `payloadAttributes` of engine_forkchoiceUpdated, and engine_getPayload in all
 //! versions (execution-apis, `src/engine`, paris.md to osaka.md).
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::B256;
 use serde_json::{Value, json};
 use tandem_chain::{Fork, Payload, PayloadSidecar};

@@ -1,8 +1,6 @@
 //! Random trees of blocks: branches grow anywhere, the head jumps, the node restarts, and all the
 //! while somebody reads the states of recent blocks.
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::{B256, U256};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::json;

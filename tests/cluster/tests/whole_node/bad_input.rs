@@ -1,7 +1,5 @@
 //! Everything that is no proper request: an error each, never a dead node.
 
-#![allow(clippy::unwrap_used)]
-
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};

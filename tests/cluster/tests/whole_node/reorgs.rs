@@ -1,7 +1,5 @@
 //! Branches: side chains of all depths, forkchoices to everything that is not a plain new head.
 
-#![allow(clippy::unwrap_used)]
-
 use alloy_primitives::B256;
 use tandem_chain::Fork;
 use tandem_cluster_tests::{

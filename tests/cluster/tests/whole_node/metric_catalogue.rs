@@ -1,5 +1,4 @@
 //! docs/metrics.md lists every metric, as the code describes it.
-#![allow(clippy::unwrap_used)]
 
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,

@@ -1,0 +1,27 @@
+//! Whole nodes over their handlers: calls in, answers and state out. One binary, because each one links
+//! all services.
+#![allow(clippy::unwrap_used)]
+
+mod bad_input;
+mod blob_service;
+mod blobs;
+mod branches;
+mod builder;
+mod corpora;
+mod engine_build;
+mod engine_concurrency;
+mod engine_forkchoice;
+mod engine_methods;
+mod engine_new_payload;
+mod engine_terminal;
+mod forks;
+mod metric_catalogue;
+mod mutations;
+mod payload_shapes;
+mod policies;
+mod proof_stream;
+mod random_walk;
+mod reorgs;
+mod rpc_calls;
+mod rpc_history;
+mod rpc_proofs;
