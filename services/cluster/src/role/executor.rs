@@ -1,7 +1,7 @@
 //! The executor over storage-writer, workers and blob-validator in other processes.
 
 use super::{Process, base::follow_base};
-use crate::{Config, Error, Ports, follow_policies, public::PublicReactor};
+use crate::{Config, Error, Ports, follow_policies, public::PublicReactor, secret};
 use axum::{
     Router,
     extract::Request,
@@ -64,7 +64,7 @@ pub async fn executor(
 ) -> Result<(), Error> {
     let config = config.agreed();
     let identity = process.identify(access::EXECUTOR, &config.tls)?;
-    let secret = Secret::load_or_create(&ports.jwt_secret)?;
+    let secret = secret::load_or_create(&ports.jwt_secret)?;
     let (engine, http) = (Gate::default(), Gate::default());
     let stopping = process.stopping().clone();
     let listener = process.listen("engine", ports.engine).await?;
