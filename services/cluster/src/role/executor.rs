@@ -14,6 +14,7 @@ use std::{
 };
 use tandem_auth::Secret;
 use tandem_blob_validator::grpc as blobs;
+use tandem_bus::MissingBucket;
 use tandem_executor::{
     Deps, Executor, Handle,
     rpc::{self, ClientInfo, Hosts, Limits, Origins},
@@ -135,7 +136,9 @@ impl Services {
     fn follow(&self, process: &mut Process) {
         let (bus, policies) = (self.deps.bus.clone(), self.deps.policies.clone());
         process.beside(follow_base(self.storage.clone(), bus.clone()));
-        process.beside(async move { follow_policies(&bus, &policies).await });
+        process.beside(async move {
+            follow_policies(&bus, &policies, MissingBucket::Make).await;
+        });
         let (watched, fatal) = (self.storage.clone(), self.deps.fatal.clone());
         process.beside(async move {
             watched.fenced().await;
