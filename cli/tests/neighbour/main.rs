@@ -14,8 +14,10 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::Path,
     process::Command,
+    time::{SystemTime, UNIX_EPOCH},
 };
 use stranger::{Caller, all_are_refused, strangers};
+use tandem_auth::{Secret, sign};
 use tandem_bus_tests::nats_server;
 use tandem_cluster_tests::{Corpus, Endpoints, Process, Running, Six, send_head, send_payload};
 use tempfile::TempDir;
@@ -104,7 +106,7 @@ fn nats_says(port: u16, login: &str) -> String {
 
 /// Lines of a log that say that NATS refuses something.
 fn refusals(log: &str) -> Vec<&str> {
-    let signs = ["Violation", "NATS refuses", "[ERR]", "key is not watched"];
+    let signs = ["Violation", "NATS refuses", "[ERR]"];
     log.lines().filter(|line| signs.iter().any(|sign| line.contains(sign))).collect()
 }
 
@@ -223,6 +225,53 @@ async fn a_jwt_secret_that_others_may_read_is_a_warning_and_one_that_is_no_file_
     let mut node = node(folder.path(), &corpus, &[]);
     assert_eq!(node.ends().code(), Some(1), "{}", node.log());
     assert!(node.log().contains("expected a regular file, found a FIFO"), "{}", node.log());
+}
+
+/// The status of the answer to a call with these lines in its head.
+fn status(address: &str, lines: &str) -> String {
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let head = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n{lines}");
+    write!(stream, "POST / HTTP/1.1\r\nConnection: close\r\n{head}\r\n{body}").unwrap();
+    let mut answer = Vec::new();
+    // The server may hang up before it has read all of it.
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    answer.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_requests_are_counted_by_reason_and_each_reason_is_logged_once() {
+    let (corpus, folder) = (Corpus::demo(), TempDir::new().unwrap());
+    let mut node = node(folder.path(), &corpus, &[]);
+    let mut at = |port| node.says(&format!("listening port=\"{port}\" address="));
+    let (engine, metrics) = (at("engine"), at("metrics"));
+    let secret = Secret::load(&folder.path().join("jwt.hex")).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let token = |secret: &Secret, iat| format!("Authorization: Bearer {}\r\n", sign(secret, iat));
+    let (good, stale) = (token(&secret, now), token(&secret, now - 120));
+    let own = "Host: localhost\r\n";
+    assert_eq!(status(&engine, &[own, &good].concat()), "200");
+    let forged = token(&Secret::new([7; 32]), now);
+    for wrong in [&forged, &stale, ""] {
+        assert_eq!(status(&engine, &[own, wrong].concat()), "401", "{wrong}");
+    }
+    assert_eq!(status(&engine, &["Host: other.example\r\n", &good].concat()), "403");
+
+    let mut stream = TcpStream::connect(&metrics).unwrap();
+    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    for (reason, count) in [("token", 3), ("host", 1)] {
+        let line = format!("tandem_executor_rpc_refused_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(text.contains(&line), "{line}{text}");
+        let log = node.log();
+        let said =
+            |line: &&str| line.contains(" WARN ") && line.contains(&format!("reason=\"{reason}\""));
+        assert_eq!(log.lines().filter(said).count(), 1, "{reason}: {log}");
+    }
+    assert!(node.terminate().0.success());
 }
 
 fn node(folder: &Path, corpus: &Corpus, more: &[&str]) -> Running {
