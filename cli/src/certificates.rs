@@ -61,35 +61,62 @@ impl Files {
     }
 }
 
-/// How many certificates were made.
+/// Writes what is missing, all but the authority if `renew`, and returns how many certificates were
+/// made.
 pub fn write(folder: &Path, days: u32, renew: bool) -> anyhow::Result<u32> {
-    let now = SystemTime::now();
-    let (ca, ca_key) = (folder.join("ca.crt"), folder.join("ca.key"));
-    let mut made = 0;
-    if !ca_key.exists() {
-        let Pem { certificate, key } = Authority::make(now, AUTHORITY_DAYS)?;
-        replace(&ca, &certificate)?;
-        replace(&ca_key, &key)?;
-        made += 1;
-    }
-    let read =
-        |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
-    let certificates = read(&ca)?;
-    let authority = Authority::of_key(&read(&ca_key)?);
-    let authority = authority.with_context(|| format!("use {}", ca_key.display()))?;
+    let (issuer, is_new) = Issuer::open(folder)?;
+    let mut made = u32::from(is_new);
     for role in ROLES {
         let files = Files::of(folder, role);
-        if files.all_there() && !renew {
-            continue;
+        if renew || !files.all_there() {
+            issuer.issue(&files, &[role], days)?;
+            made += 1;
         }
-        let Pem { certificate, key } = authority.issue(&[role], now, days)?;
-        // Who reads them in between finds a key that is not of its certificate, and looks again.
-        replace(&files.ca, &certificates)?;
-        replace(&files.key, &key)?;
-        replace(&files.cert, &certificate)?;
-        made += 1;
     }
     Ok(made)
+}
+
+/// Makes a certificate of several roles anew, in the directory of this name, and what is missing of
+/// the others; returns its files.
+pub fn write_for(name: &str, roles: &[&str], folder: &Path) -> anyhow::Result<Files> {
+    write(folder, AUTHORITY_DAYS, false)?;
+    let files = Files::of(folder, name);
+    Issuer::open(folder)?.0.issue(&files, roles, AUTHORITY_DAYS)?;
+    Ok(files)
+}
+
+/// The authority of a directory.
+struct Issuer {
+    authority: Authority,
+    /// What others trust it by.
+    certificates: String,
+}
+
+impl Issuer {
+    /// Reads the authority, or makes it when there is none; says whether it was made.
+    fn open(folder: &Path) -> anyhow::Result<(Self, bool)> {
+        let (ca, ca_key) = (folder.join("ca.crt"), folder.join("ca.key"));
+        let is_new = !ca_key.exists();
+        if is_new {
+            let Pem { certificate, key } = Authority::make(SystemTime::now(), AUTHORITY_DAYS)?;
+            replace(&ca, &certificate)?;
+            replace(&ca_key, &key)?;
+        }
+        let read = |path: &Path| {
+            fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
+        };
+        let authority = Authority::of_key(&read(&ca_key)?);
+        let authority = authority.with_context(|| format!("use {}", ca_key.display()))?;
+        Ok((Self { authority, certificates: read(&ca)? }, is_new))
+    }
+
+    fn issue(&self, files: &Files, roles: &[&str], days: u32) -> anyhow::Result<()> {
+        let Pem { certificate, key } = self.authority.issue(roles, SystemTime::now(), days)?;
+        // Who reads them in between finds a key that is not of its certificate, and looks again.
+        replace(&files.ca, &self.certificates)?;
+        replace(&files.key, &key)?;
+        replace(&files.cert, &certificate)
+    }
 }
 
 #[cfg(test)]

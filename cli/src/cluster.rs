@@ -51,16 +51,12 @@ pub struct Args {
     /// The nats-server to start [default: the one on the PATH]
     #[arg(long, value_name = "FILE")]
     nats_server: Option<PathBuf>,
-    /// Encrypt what the services say to each other over gRPC, and let each do what its certificate
-    /// allows. The certificates are made in the data directory, anew each time
-    #[arg(long)]
-    tls: bool,
 }
 
 impl Args {
-    /// Where the certificates of `--tls` are.
-    fn certificates(&self) -> PathBuf {
-        self.node.datadir().join("certificates")
+    /// Returns the directory in which the certificates of the services are made, if they are.
+    fn certificates(&self) -> anyhow::Result<Option<PathBuf>> {
+        self.node.certificates(&self.node.settings()?.tls)
     }
 }
 
@@ -77,8 +73,8 @@ pub fn run(args: &Args, program: &clap::Command, matches: &ArgMatches) -> anyhow
     ensure!(datadir.is_dir(), "no database in {}: run `tandem init` first", datadir.display());
     let logs = args.logs.clone().unwrap_or_else(|| datadir.join("logs"));
     std::fs::create_dir_all(&logs).with_context(|| format!("make {}", logs.display()))?;
-    if args.tls {
-        certificates::write(&args.certificates(), CERTIFICATE_DAYS, true)?;
+    if let Some(folder) = args.certificates()? {
+        certificates::write(&folder, CERTIFICATE_DAYS, true)?;
     }
     let plan = Plan::new(args, program, matches, &logs)?;
     // One thread: a process that is to end with this one ends with the thread that started it.

@@ -33,6 +33,7 @@ mod top;
 mod verify;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use rustix::fs::Mode;
 use std::process::ExitCode;
 
 /// RocksDB and Rust share one allocator; the system's fragments under the tries' load.
@@ -110,6 +111,38 @@ enum Command {
     Demo(demo::Args),
 }
 
+impl Command {
+    /// Returns whether files that this command makes are for their owner alone: databases, keys and
+    /// logs are, reports are not.
+    fn keeps_secrets(&self) -> bool {
+        match self {
+            Self::Init(_)
+            | Self::Import(_)
+            | Self::Node(_)
+            | Self::Cluster(_)
+            | Self::StorageWriter(_)
+            | Self::MultiproofWorker(_)
+            | Self::BlobValidator(_)
+            | Self::PeerTable(_)
+            | Self::Discovery(_)
+            | Self::Executor(_)
+            | Self::Secrets(_)
+            | Self::Certificates(_)
+            | Self::Verify(_) => true,
+            Self::Health(_)
+            | Self::Discover(_)
+            | Self::Enr(_)
+            | Self::Replay(_)
+            | Self::Overlap(_)
+            | Self::Top(_)
+            | Self::Lab(_)
+            | Self::Conformance(_)
+            | Self::ExecuteWitness(_)
+            | Self::Demo(_) => false,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     // Named, so that traces and profilers show what they do. An error would mean that the pool is
     // there already.
@@ -117,6 +150,9 @@ fn main() -> ExitCode {
     let program = environment::with_variables(Cli::command());
     let matches = program.clone().get_matches();
     let command = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
+    if command.keeps_secrets() {
+        rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    }
     let result = match command {
         Command::Init(args) => init::run(&args),
         Command::Import(args) => import::run(&args),
@@ -147,7 +183,51 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("tandem: {error:#}");
+        eprintln!("tandem: {}", explain(&error));
         ExitCode::FAILURE
     })
+}
+
+/// Returns an error with its causes. Some errors name their cause in their own text, which is then not
+/// repeated.
+fn explain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[derive(Debug)]
+    struct Named(io::Error);
+
+    impl std::fmt::Display for Named {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "open database: {}", self.0)
+        }
+    }
+
+    impl std::error::Error for Named {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn a_cause_is_named_once() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let error = anyhow::Error::new(Named(denied())).context("init /data");
+        assert_eq!(explain(&error), "init /data: open database: permission denied");
+        let error = anyhow::Error::new(denied()).context("read /data/jwt.hex");
+        assert_eq!(explain(&error), "read /data/jwt.hex: permission denied");
+    }
 }

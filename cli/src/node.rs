@@ -1,6 +1,7 @@
 //! `tandem node`: all services in this process.
 
 use crate::{
+    certificates,
     discovery::DiscoveryArgs,
     init,
     operations::OperationsArgs,
@@ -8,14 +9,15 @@ use crate::{
     service::{STOP_MAX, Signals, THREADS_END_MAX, end_telemetry},
     telemetry::TelemetryArgs,
 };
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use std::{
     net::{IpAddr, SocketAddr},
     num::NonZero,
     path::{Path, PathBuf},
     process::ExitCode,
 };
-use tandem_cluster::{ClientInfo, Cluster, Config, Ports};
+use tandem_cluster::{ClientInfo, Cluster, Config, Ports, TlsConfig};
+use tandem_proto::access::{BLOB_VALIDATOR, MULTIPROOF_WORKER};
 use tokio::time::timeout;
 
 /// Options of `tandem node`.
@@ -32,6 +34,10 @@ pub struct Args {
     accept_lost_blocks: bool,
     #[command(flatten)]
     engine: EngineArgs,
+    /// Serve gRPC to other processes in plain text and to every caller [default: encrypted, and to
+    /// those with a certificate of the authority in the data directory's `certificates`]
+    #[arg(long)]
+    insecure: bool,
     /// Do not look for peers
     #[arg(long)]
     disable_discovery: bool,
@@ -99,6 +105,35 @@ impl Args {
     pub fn prints(&self) -> anyhow::Result<bool> {
         self.operations.prints(&self.settings()?)
     }
+
+    /// Returns the directory in which certificates are made: `None` if the settings name some, or if the
+    /// user wants none.
+    ///
+    /// # Errors
+    /// The user wants none, and the settings name some.
+    pub fn certificates(&self, tls: &TlsConfig) -> anyhow::Result<Option<PathBuf>> {
+        ensure!(
+            !(self.insecure && tls.is_on()),
+            "--insecure contradicts the certificates of the settings (`tls.ca`, `tls.cert`, `tls.key`)"
+        );
+        let wanted = !self.insecure && !tls.is_on();
+        Ok(wanted.then(|| self.datadir.join("certificates")))
+    }
+}
+
+/// Makes the certificate by which this process is known to callers of its gRPC ports, if it has any.
+fn certify(config: &mut Config, folder: Option<PathBuf>) -> anyhow::Result<()> {
+    let ports = [
+        (config.multiproof_workers.grpc_addr, MULTIPROOF_WORKER),
+        (config.blob_validator.grpc_addr, BLOB_VALIDATOR),
+    ];
+    let roles: Vec<_> = ports.into_iter().filter_map(|(port, role)| port.map(|_| role)).collect();
+    if let Some(folder) = folder.filter(|_| !roles.is_empty()) {
+        let files = certificates::write_for("node", &roles, &folder)?;
+        let (ca, cert, key) = (Some(files.ca), Some(files.cert), Some(files.key));
+        config.tls = TlsConfig { ca, cert, key, ..config.tls };
+    }
+    Ok(())
 }
 
 /// Where the Engine API and JSON-RPC are, shared by the commands that run an executor.
@@ -217,7 +252,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<ExitCode> {
-    let (config, ports) = (args.settings()?, args.ports());
+    let (mut config, ports) = (args.settings()?, args.ports());
+    let certificates = args.certificates(&config.tls)?;
     let telemetry = args.telemetry.start("info", &config.traces)?;
     let mut signals = Signals::listen()?;
     let (genesis, datadir) = (args.genesis, args.datadir);
@@ -225,6 +261,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
         if let Some(genesis) = genesis {
             init::write(&genesis, &datadir)?;
         }
+        certify(&mut config, certificates)?;
         Cluster::start(config).context("start the services")
     };
     let mut start = tokio::task::spawn_blocking(start);

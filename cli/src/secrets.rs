@@ -1,9 +1,11 @@
 //! `tandem secrets`: what the services of a deployment show each other to be let in.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::{
     fmt::Write as _,
-    fs, io,
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -20,18 +22,28 @@ const NATS_USERS: [&str; 7] = [
     "operator",
 ];
 
+/// The secret of the Engine API's tokens.
+const JWT: &str = "engine/jwt.hex";
+
+/// The password of Grafana's administrator.
+const GRAFANA: &str = "grafana/admin-password";
+
 /// Options of `tandem secrets`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Directory to write to; made when missing. It holds `engine/jwt.hex`, the secret of the Engine
-    /// API's tokens, `USER/nats-password` for each user of deploy/nats.conf, and
-    /// `nats/passwords.conf`, which that file includes
+    /// API's tokens, `USER/nats-password` for each user of deploy/nats.conf, `nats/passwords.conf`,
+    /// which that file includes, and `grafana/admin-password`, which the group may read too
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// A worker with a NATS user of its own, `worker-NAME`, whose password is made too; may be given
     /// several times. deploy/nats.conf says how it is bound to the worker's subject
     #[arg(long = "worker", value_name = "NAME", value_parser = worker_name)]
     workers: Vec<String>,
+    /// A secret to replace by a new one, named by its directory: `engine`, `grafana`, or a user at
+    /// NATS, such as `executor` or `worker-NAME`; may be given several times
+    #[arg(long, value_name = "NAME")]
+    renew: Vec<String>,
 }
 
 /// A name that is the same as a subject, a folder and, but for `-`, a variable.
@@ -46,35 +58,88 @@ fn worker_name(name: &str) -> Result<String, String> {
 
 /// Writes what is missing; secrets that are there stay.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    for name in &args.renew {
+        remove(&args.folder, name, &args.workers)?;
+    }
     let made = write(&args.folder, &args.workers)?;
     eprintln!("{}: {made} secrets made, the others were there", args.folder.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many secrets were made.
+/// Removes the secret of this directory, if there is one.
+fn remove(folder: &Path, name: &str, workers: &[String]) -> anyhow::Result<()> {
+    let is_worker = || workers.iter().any(|worker| name == format!("worker-{worker}"));
+    let path = match name {
+        "engine" => folder.join(JWT),
+        "grafana" => folder.join(GRAFANA),
+        user if NATS_USERS.contains(&user) || is_worker() => nats_password(folder, user),
+        other => bail!(
+            "invalid name `{other}` for --renew; expected engine, grafana, {}, or worker-NAME \
+             beside --worker NAME",
+            NATS_USERS.join(", ")
+        ),
+    };
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes what is missing, and returns how many secrets were made.
 fn write(folder: &Path, workers: &[String]) -> anyhow::Result<u32> {
-    let jwt = folder.join("engine/jwt.hex");
-    let mut made = u32::from(!jwt.exists());
+    let jwt = folder.join(JWT);
+    let is_new = !jwt.exists();
     make_folder(&jwt)?;
     Secret::load_or_create(&jwt)?;
-    let mut variables = String::new();
+    let nats = write_nats(folder, workers)?;
+    replace(&folder.join("nats/passwords.conf"), &nats.variables)?;
+    let grafana = folder.join(GRAFANA);
+    let has_made = make_password(&grafana)?;
+    // Grafana's image has a user of its own, which is let into the group.
+    fs::set_permissions(&grafana, Permissions::from_mode(0o640))
+        .with_context(|| format!("set the mode of {}", grafana.display()))?;
+    Ok(u32::from(is_new) + nats.made + u32::from(has_made))
+}
+
+/// Writes a random password, if there is none. Says whether there was none.
+fn make_password(path: &Path) -> anyhow::Result<bool> {
+    make_folder(path)?;
+    let password = const_hex::encode(rand::random::<[u8; 32]>());
+    match create_private(path, password.as_bytes()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("make {}", path.display())),
+    }
+}
+
+/// The passwords of the users at NATS.
+pub struct NatsPasswords {
+    /// How many were made.
+    pub made: u32,
+    /// All of them, as variables of a configuration file of nats-server.
+    pub variables: String,
+}
+
+/// Returns the file with the password of a user at NATS.
+pub fn nats_password(folder: &Path, user: &str) -> PathBuf {
+    folder.join(user).join("nats-password")
+}
+
+/// Writes the passwords at NATS that are missing.
+pub fn write_nats(folder: &Path, workers: &[String]) -> anyhow::Result<NatsPasswords> {
+    let (mut made, mut variables) = (0, String::new());
     let workers = workers.iter().map(|worker| format!("worker-{worker}"));
     for user in NATS_USERS.into_iter().map(str::to_owned).chain(workers) {
-        let path = folder.join(&user).join("nats-password");
-        make_folder(&path)?;
-        let password = const_hex::encode(rand::random::<[u8; 32]>());
-        match create_private(&path, password.as_bytes()) {
-            Ok(()) => made += 1,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error).with_context(|| format!("make {}", path.display())),
-        }
+        let path = nats_password(folder, &user);
+        made += u32::from(make_password(&path)?);
         let password = fs::read_to_string(&path);
         let password = password.with_context(|| format!("read {}", path.display()))?;
         let name = user.replace('-', "_");
         let _ = writeln!(variables, "{name}_password: {:?}", password.trim());
     }
-    replace(&folder.join("nats/passwords.conf"), &variables)?;
-    Ok(made)
+    Ok(NatsPasswords { made, variables })
 }
 
 /// In place of the file that was there, whole or not at all.
@@ -96,7 +161,7 @@ fn make_folder(file: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{collections::BTreeSet, os::unix::fs::PermissionsExt};
+    use std::collections::BTreeSet;
 
     fn files(folder: &Path) -> Vec<PathBuf> {
         let passwords = NATS_USERS.map(|user| folder.join(user).join("nats-password"));
@@ -107,7 +172,7 @@ mod tests {
     #[test]
     fn every_secret_differs_and_only_the_owner_reads_it() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(write(folder.path(), &[]).unwrap(), 8);
+        assert_eq!(write(folder.path(), &[]).unwrap(), 9);
         let files = files(folder.path());
         let texts: BTreeSet<_> = files.iter().map(|file| fs::read(file).unwrap()).collect();
         assert_eq!(texts.len(), files.len());
@@ -115,6 +180,9 @@ mod tests {
             let mode = fs::metadata(&file).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{}", file.display());
         }
+        let grafana = folder.path().join("grafana/admin-password");
+        assert_eq!(fs::metadata(&grafana).unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(!texts.contains(&fs::read(grafana).unwrap()));
     }
 
     #[test]
@@ -123,7 +191,7 @@ mod tests {
         let chosen = folder.path().join("executor/nats-password");
         make_folder(&chosen).unwrap();
         fs::write(&chosen, "chosen\n").unwrap();
-        assert_eq!(write(folder.path(), &[]).unwrap(), 7);
+        assert_eq!(write(folder.path(), &[]).unwrap(), 8);
         let before: Vec<_> =
             files(folder.path()).iter().map(|file| fs::read(file).unwrap()).collect();
         assert_eq!(write(folder.path(), &[]).unwrap(), 0);
@@ -136,10 +204,40 @@ mod tests {
     }
 
     #[test]
+    fn one_secret_is_replaced_and_the_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let workers = ["w1".to_owned()];
+        write(folder.path(), &workers).unwrap();
+        let secrets = [
+            ("engine", JWT),
+            ("grafana", GRAFANA),
+            ("executor", "executor/nats-password"),
+            ("worker-w1", "worker-w1/nats-password"),
+        ];
+        let read =
+            || secrets.map(|(_, file)| fs::read_to_string(folder.path().join(file)).unwrap());
+        for (at, (name, _)) in secrets.iter().enumerate() {
+            let before = read();
+            remove(folder.path(), name, &workers).unwrap();
+            assert_eq!(write(folder.path(), &workers).unwrap(), 1, "{name}");
+            let after = read();
+            for (other, (before, after)) in before.iter().zip(&after).enumerate() {
+                assert_eq!(before == after, other != at, "{name}");
+            }
+            let list = fs::read_to_string(folder.path().join("nats/passwords.conf")).unwrap();
+            assert!(list.contains(&after[2]) && list.contains(&after[3]), "{list}");
+        }
+        for name in ["worker-w2", "../executor", ""] {
+            let error = remove(folder.path(), name, &workers).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("invalid name `{name}` for --renew")), "{error}");
+        }
+    }
+
+    #[test]
     fn a_worker_with_a_user_of_its_own_has_a_password_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let workers = ["w1", "w-2"].map(str::to_owned);
-        assert_eq!(write(folder.path(), &workers).unwrap(), 10);
+        assert_eq!(write(folder.path(), &workers).unwrap(), 11);
         let password = |user: &str| {
             fs::read_to_string(folder.path().join(user).join("nats-password")).unwrap()
         };

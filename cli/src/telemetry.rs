@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::ValueEnum;
-use std::fs;
+use std::{fs, path::PathBuf};
 use tandem_telemetry::{Allocator, LogFormat, Resource, Sampling, Telemetry, TraceLevel, Traces};
 
 /// Options of logs and traces, shared by the commands that run services.
@@ -17,9 +17,20 @@ pub struct TelemetryArgs {
     /// Which spans are recorded [default: stage]
     #[arg(long = "trace.level", value_enum)]
     trace_level: Option<Level>,
-    /// Where traces go (OTLP over gRPC), such as http://127.0.0.1:4317
-    #[arg(long = "otlp.endpoint", value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    /// Where traces go (OTLP over gRPC), such as http://127.0.0.1:4317, or https://… for a connection
+    /// that is encrypted. The variable OTEL_EXPORTER_OTLP_HEADERS has headers to send along, such as
+    /// authorization=Bearer%20TOKEN
+    #[arg(
+        long = "otlp.endpoint",
+        value_name = "URL",
+        env = "OTEL_EXPORTER_OTLP_ENDPOINT",
+        hide_env_values = true
+    )]
     otlp_endpoint: Option<String>,
+    /// Certificates (PEM) of the authority that vouches for an https://… endpoint [default: those of
+    /// the system]
+    #[arg(long = "otlp.ca", value_name = "FILE", env = "OTEL_EXPORTER_OTLP_CERTIFICATE")]
+    otlp_ca: Option<PathBuf>,
     /// Which traces go there: always, ratio{SHARE}, or slow{MILLISECONDS}: those of payloads that took so
     /// long or longer; shells want braces quoted [default: always]
     #[arg(long = "trace.sampling", value_name = "WHICH")]
@@ -73,6 +84,7 @@ impl TelemetryArgs {
             },
             log_filter: self.log_filter.unwrap_or_else(|| default_filter.to_owned()),
             otlp_endpoint: self.otlp_endpoint,
+            otlp_ca: self.otlp_ca,
             traces: traces.clone(),
             resource,
             allocator: Some(ask_jemalloc),

@@ -95,7 +95,7 @@ fn bytes(six: &Six, name: &str, from: &str, to: &str) -> f64 {
 async fn the_demo_corpus_is_valid_where_services_know_each_other_by_certificates() {
     let corpus = Corpus::demo();
     let folder = TempDir::new().unwrap();
-    let more = ["--nats", "none", "--tls"];
+    let more = ["--nats", "none"];
     let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &more);
     let mut engine = six.endpoints.engine();
     let mut transactions = 0;

@@ -127,6 +127,9 @@ fn spawn(role: &Role) -> anyhow::Result<State> {
     for flag in OURS {
         command.env_remove(variable(flag));
     }
+    for variable in &role.unset {
+        command.env_remove(variable);
+    }
     let parent = rustix::process::getpid();
     let end_with_parent = move || {
         set_parent_process_death_signal(Some(Signal::TERM))?;

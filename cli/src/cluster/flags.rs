@@ -3,6 +3,10 @@
 use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
 use std::ffi::OsString;
 
+/// Flags that go on by the environment alone if they were given there: their values may be secret, and
+/// other users of the machine see command lines.
+const INHERITED: [&str; 1] = ["otlp.endpoint"];
+
 /// What was given, on the command line or in the environment, of the flags that the command of a service
 /// has too, but for these.
 pub fn forwarded(service: &Command, matches: &ArgMatches, but: &[&str]) -> Vec<OsString> {
@@ -13,6 +17,9 @@ pub fn forwarded(service: &Command, matches: &ArgMatches, but: &[&str]) -> Vec<O
         let known = matches.try_contains_id(id).unwrap_or(false);
         let source = if known { matches.value_source(id) } else { None };
         if !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable)) {
+            continue;
+        }
+        if source == Some(ValueSource::EnvVariable) && INHERITED.contains(&long) {
             continue;
         }
         let name = OsString::from(format!("--{long}"));

@@ -1,8 +1,14 @@
 //! The NATS server of a cluster.
 
 use super::{Args, plan::Role};
+use crate::secrets;
 use anyhow::{Context, ensure};
-use std::{env, fs, path::PathBuf};
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+pub use secrets::nats_password as password_file;
 
 /// Where the event bus is.
 pub enum Nats {
@@ -34,16 +40,86 @@ fn on_path() -> Option<PathBuf> {
     env::split_paths(&path).map(|folder| folder.join("nats-server")).find(|file| file.is_file())
 }
 
-/// A server with JetStream, its store below the data directory.
-pub fn role(binary: PathBuf, port: u16, args: &Args, log: PathBuf) -> anyhow::Result<Role> {
-    let store = args.node.datadir().join("nats");
-    fs::create_dir_all(&store).with_context(|| format!("make {}", store.display()))?;
-    let arguments = ["--addr", "127.0.0.1", "--port", &port.to_string(), "--jetstream"]
-        .map(Into::into)
-        .into_iter()
-        .chain(["--store_dir".into(), store.into_os_string()])
-        .collect();
-    let ports = vec![("nats", port)];
-    let name = "nats-server".to_owned();
-    Ok(Role { name, binary, arguments, ports, metrics: None, log, stage: 0 })
+/// Flags by which a service logs in, and speaks to a server with certificates of its own.
+pub const LOGIN: [&str; 6] = [
+    "nats.user",
+    "nats.password-file",
+    "nats.nkey-seed-file",
+    "nats.tls-ca-file",
+    "nats.tls-cert-file",
+    "nats.tls-key-file",
+];
+
+/// Returns the user as which a command logs in.
+pub fn user(command: &str) -> &str {
+    match command {
+        "multiproof-worker" => "multiproof-workers",
+        command => command,
+    }
+}
+
+/// The users of a deployment and what each may publish and hear.
+const DEPLOYED: &str = include_str!("../../../deploy/nats.conf");
+
+/// Plans a server with JetStream, its store below the data directory, that lets in the users of
+/// deploy/nats.conf alone. Their passwords are made in `passwords`, where they are missing.
+pub fn role(
+    binary: PathBuf,
+    port: u16,
+    datadir: &Path,
+    passwords: &Path,
+    log: PathBuf,
+) -> anyhow::Result<Role> {
+    let store = datadir.join("nats");
+    let file = store.join("nats.conf");
+    let variables = secrets::write_nats(passwords, &[])?.variables;
+    let users = DEPLOYED.find("\nauthorization {").context("deploy/nats.conf lists no users")?;
+    let (store, users) = (store.display().to_string(), &DEPLOYED[users..]);
+    let config = format!(
+        "listen: \"127.0.0.1:{port}\"\n\
+         jetstream {{ store_dir: {store:?}, max_memory_store: 16MB, max_file_store: 64MB }}\n\
+         {variables}{users}"
+    );
+    secrets::replace(&file, &config)?;
+    Ok(Role {
+        name: "nats-server".to_owned(),
+        binary,
+        arguments: vec!["--config".into(), file.into_os_string()],
+        ports: vec![("nats", port)],
+        metrics: None,
+        log,
+        stage: 0,
+        unset: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn every_service_logs_in_as_a_user_of_the_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let passwords = folder.path().join("secrets");
+        let log = folder.path().join("log");
+        let role = role("nats-server".into(), 4222, folder.path(), &passwords, log).unwrap();
+        let config = fs::read_to_string(&role.arguments[1]).unwrap();
+        for command in [
+            "storage-writer",
+            "multiproof-worker",
+            "blob-validator",
+            "peer-table",
+            "executor",
+            "discovery",
+        ] {
+            let (user, file) = (user(command), password_file(&passwords, user(command)));
+            let password = fs::read_to_string(&file).unwrap();
+            let variable = format!("{}_password", user.replace('-', "_"));
+            assert!(config.contains(&format!("{variable}: {password:?}\n")), "{command}");
+            assert!(config.contains(&format!("user: {user}, password: ${variable}")), "{command}");
+        }
+        assert!(config.contains("listen: \"127.0.0.1:4222\""), "{config}");
+        assert!(!config.contains("0.0.0.0"), "{config}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Which processes there are to be, and with which flags.
 
 use super::{Args, flags::forwarded, nats, nats::Nats};
-use crate::certificates::Files;
+use crate::{certificates::Files, environment::variable};
 use anyhow::Context;
 use clap::{ArgMatches, Command};
 use std::{
@@ -51,6 +51,8 @@ pub struct Role {
     pub log: PathBuf,
     /// Processes of a later stage call those of earlier ones.
     pub stage: u8,
+    /// Variables of the environment that are not meant for it.
+    pub unset: Vec<String>,
 }
 
 /// All processes, in the order in which they start.
@@ -68,14 +70,17 @@ impl Plan {
         matches: &ArgMatches,
         logs: &Path,
     ) -> anyhow::Result<Self> {
+        let certificates = args.certificates()?;
+        let is_secure = certificates.is_some() || args.node.settings()?.tls.is_on();
         let mut planner = Planner {
             program,
             matches,
             logs,
             binary: env::current_exe().context("find this program")?,
-            certificates: args.tls.then(|| args.certificates()),
-            scheme: if args.tls || args.node.settings()?.tls.is_on() { "https" } else { "http" },
+            certificates,
+            scheme: if is_secure { "https" } else { "http" },
             nats: None,
+            nats_passwords: None,
             taken: HashSet::new(),
             roles: Vec::new(),
         };
@@ -95,6 +100,8 @@ struct Planner<'a> {
     /// How services are called.
     scheme: &'static str,
     nats: Option<String>,
+    /// Where the password of each user is, if the NATS server is started here.
+    nats_passwords: Option<PathBuf>,
     taken: HashSet<u16>,
     roles: Vec<Role>,
 }
@@ -108,7 +115,9 @@ impl Planner<'_> {
                 let port = self.free_port()?;
                 self.nats = Some(format!("nats://127.0.0.1:{port}"));
                 let log = self.logs.join("nats-server.log");
-                self.roles.push(nats::role(binary, port, args, log)?);
+                let passwords = args.node.datadir().join("secrets");
+                self.roles.push(nats::role(binary, port, args.node.datadir(), &passwords, log)?);
+                self.nats_passwords = Some(passwords);
             }
         }
         Ok(())
@@ -197,6 +206,14 @@ impl Planner<'_> {
         if let Some(url) = &self.nats {
             arguments.extend(["--nats".into(), url.into()]);
         }
+        let mut unset = Vec::new();
+        if let Some(folder) = &self.nats_passwords {
+            let user = nats::user(command);
+            let file = nats::password_file(folder, user);
+            arguments.extend(["--nats.user".into(), user.into()]);
+            arguments.extend(["--nats.password-file".into(), file.into_os_string()]);
+            unset.extend(nats::LOGIN.map(variable));
+        }
         if let Some(folder) = &self.certificates {
             let Files { ca, cert, key } = Files::of(folder, command);
             for (flag, file) in [("--tls.ca", ca), ("--tls.cert", cert), ("--tls.key", key)] {
@@ -219,7 +236,7 @@ impl Planner<'_> {
         let name = id.map_or_else(|| command.to_owned(), |id| format!("multiproof-{id}"));
         let (binary, log) = (self.binary.clone(), self.logs.join(format!("{name}.log")));
         let metrics = Some(metrics);
-        self.roles.push(Role { name, binary, arguments, ports, metrics, log, stage });
+        self.roles.push(Role { name, binary, arguments, ports, metrics, log, stage, unset });
         Ok(())
     }
 

@@ -75,7 +75,7 @@ fn every_command_line_and_variable_is_one_of_the_binary() {
         }
         checked.insert(name);
     }
-    for name in SERVICES.into_iter().chain(["init", "secrets", "replay"]) {
+    for name in SERVICES.into_iter().chain(["init", "secrets", "certificates", "replay"]) {
         assert!(checked.contains(name), "{name} is not in the file");
     }
 }
@@ -127,10 +127,10 @@ fn nobody_has_more_rights_than_he_needs() {
 }
 
 #[test]
-fn with_certificates_each_service_has_those_of_its_role_and_calls_the_same_others() {
-    let (compose, tls) = (compose(), yaml("deploy/compose.tls.yml"));
-    let (all, known) = (services(&compose), services(&tls));
-    let maker = known["certificates"];
+fn each_service_has_the_certificate_of_its_role_and_calls_the_others_over_tls() {
+    let compose = compose();
+    let all = services(&compose);
+    let maker = all["certificates"];
     assert_eq!(strings(&maker["command"]), ["certificates", "/data"]);
     let mounted: BTreeMap<_, _> = strings(&maker["volumes"])
         .into_iter()
@@ -142,19 +142,77 @@ fn with_certificates_each_service_has_those_of_its_role_and_calls_the_same_other
         let role = strings(&all[name]["command"])[0];
         let own = format!("{}:/secrets:ro", mounted[role]);
         assert!(strings(&all[name]["volumes"]).contains(&&*own), "{name}: {own}");
-        let environment = known[name]["environment"].as_object().unwrap();
+        let environment = all[name]["environment"].as_object().unwrap();
         for (key, file) in [("CA", "ca.crt"), ("CERT", "tls.crt"), ("KEY", "tls.key")] {
-            assert_eq!(environment[&format!("TANDEM__TLS__{key}")], format!("/secrets/{file}"));
+            assert_eq!(environment[&format!("TANDEM_TLS_{key}")], format!("/secrets/{file}"));
         }
-        // As many are called as without, by the other scheme.
-        for (key, url) in all[name]["environment"].as_object().unwrap() {
-            let url = url.as_str().unwrap_or_default();
-            if let Some(rest) = url.strip_prefix("http://") {
-                assert_eq!(environment[key], format!("https://{rest}"), "{name}: {key}");
-            }
+        for (key, url) in environment.iter().filter(|(key, _)| key.starts_with("TANDEM_")) {
+            assert!(!url.as_str().unwrap().starts_with("http://"), "{name}: {key} in plain text");
         }
-        assert!(!known[name]["depends_on"]["certificates"].is_null(), "{name}");
     }
+}
+
+/// Returns the networks of a service.
+fn networks(service: &Value) -> BTreeSet<&str> {
+    strings(&service["networks"]).into_iter().collect()
+}
+
+#[test]
+fn a_container_reaches_only_those_that_it_has_business_with() {
+    let compose = compose();
+    let all = services(&compose);
+    let is_internal = |name: &str| compose["networks"][name]["internal"] == true;
+    for name in ["storage-writer", "multiproof-workers", "blob-validator", "peer-table", "nats"] {
+        assert!(networks(all[name]).into_iter().all(is_internal), "{name} reaches the world");
+    }
+    // What reads the datagrams of strangers is not on a network with the chain.
+    let meets = |a: &str, b: &str| !networks(all[a]).is_disjoint(&networks(all[b]));
+    for (name, service) in &all {
+        let ends = ["init", "secrets", "certificates"].contains(name);
+        assert_eq!(service["network_mode"] == "none", ends, "{name}");
+        let others = ["discovery", "peer-table", "nats", "prometheus", "jaeger"];
+        if !ends {
+            assert_eq!(meets("discovery", name), others.contains(name), "discovery and {name}");
+            assert!(!networks(service).is_empty(), "{name} is on the default network");
+        }
+    }
+    for (a, b) in [
+        ("executor", "storage-writer"),
+        ("executor", "multiproof-workers"),
+        ("executor", "blob-validator"),
+        ("multiproof-workers", "storage-writer"),
+        ("replay", "executor"),
+        ("grafana", "prometheus"),
+    ] {
+        assert!(meets(a, b), "{a} cannot reach {b}");
+    }
+    for name in SERVICES {
+        for other in ["nats", "prometheus", "jaeger"] {
+            assert!(meets(name, other), "{name} cannot reach {other}");
+        }
+        assert!(!meets(name, "grafana") && (name == "executor" || !meets(name, "replay")));
+    }
+}
+
+#[test]
+fn the_monitor_of_nats_is_closed_and_grafana_has_no_default_password() {
+    let compose = compose();
+    let all = services(&compose);
+    let file = "./deploy/compose.nats.conf:/etc/nats/compose.nats.conf:ro";
+    assert!(strings(&all["nats"]["volumes"]).contains(&file));
+    assert_eq!(strings(&all["nats"]["command"]), ["--config", "/etc/nats/compose.nats.conf"]);
+    let conf = text("deploy/compose.nats.conf");
+    let (_, monitor) = conf.split_once("include ./nats.conf\n").expect("the rest is nats.conf");
+    assert_eq!(monitor, "http: \"127.0.0.1:8222\"\n");
+
+    let grafana = all["grafana"];
+    let password = &grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"];
+    assert_eq!(password, "/secrets/admin-password");
+    assert!(strings(&grafana["volumes"]).contains(&"grafana-secret:/secrets:ro"));
+    let maker = strings(&all["secrets"]["volumes"]);
+    assert!(maker.contains(&"grafana-secret:/secrets/grafana"));
+    let group = all["secrets"]["user"].as_str().unwrap().split(':').nth(1).unwrap();
+    assert_eq!(strings(&grafana["group_add"]), [group]);
 }
 
 #[test]
@@ -222,7 +280,10 @@ fn every_service_has_a_user_and_a_password_of_its_own_at_nats() {
 fn the_image_has_the_folders_that_volumes_are_mounted_on() {
     let dockerfile = text("deploy/Dockerfile");
     let compose = compose();
-    for (name, service) in services(&compose).into_iter().filter(|(_, service)| is_ours(service)) {
+    let all = services(&compose);
+    let source = |volume: &str| volume.split(':').next().unwrap_or_default().to_owned();
+    let made: BTreeSet<_> = strings(&all["secrets"]["volumes"]).into_iter().map(source).collect();
+    for (name, service) in all.into_iter().filter(|(_, service)| is_ours(service)) {
         for volume in strings(&service["volumes"]) {
             let Some((_, target)) = volume
                 .split_once(':')
@@ -230,6 +291,10 @@ fn the_image_has_the_folders_that_volumes_are_mounted_on() {
             else {
                 continue;
             };
+            // It belongs to the user already, as `secrets` comes first.
+            if name == "certificates" && made.contains(&source(volume)) {
+                continue;
+            }
             let made = format!("WORKDIR /layout{target}\n");
             assert!(dockerfile.contains(&made), "{name}: {target} would belong to root");
         }

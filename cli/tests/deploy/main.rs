@@ -7,6 +7,8 @@ mod image;
 mod metrics;
 mod services;
 mod stack;
+#[path = "../neighbour/stranger.rs"]
+mod stranger;
 
 use serde_json::Value;
 use std::{

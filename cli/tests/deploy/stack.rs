@@ -1,12 +1,20 @@
 //! The whole stack in containers: `just compose-test`.
 
-use crate::{get, metrics::dashboards, skipped, succeeds};
+use crate::{
+    get,
+    metrics::dashboards,
+    skipped,
+    stranger::{all_are_refused, strangers},
+    succeeds,
+};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
     fs::File,
+    net::{IpAddr, SocketAddr},
     path::Path,
     process::Command,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -47,13 +55,12 @@ fn docker(arguments: &[&str]) -> String {
 struct Stack {
     /// `docker compose`, or `docker-compose`.
     compose: Vec<&'static str>,
-    files: &'static [&'static str],
     project: String,
 }
 
 impl Stack {
     /// `None`, and a line that says so, where there is no Docker.
-    fn new(files: &'static [&'static str]) -> Option<Self> {
+    fn new() -> Option<Self> {
         if !docker_answers() {
             return None;
         }
@@ -64,8 +71,10 @@ impl Stack {
             skipped("docker compose is not installed");
             return None;
         };
-        let project = format!("tandem-test-{}-{}", std::process::id(), files.len());
-        Some(Self { compose, files, project })
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Relaxed);
+        let project = format!("tandem-test-{}-{number}", std::process::id());
+        Some(Self { compose, project })
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -73,7 +82,6 @@ impl Stack {
         command
             .args(&self.compose[1..])
             .args(["--project-name", &self.project])
-            .args(self.files.iter().flat_map(|file| ["--file", file]))
             .args(arguments)
             .current_dir(repository())
             .env("TANDEM_IMAGE", IMAGE)
@@ -222,7 +230,7 @@ fn the_image_is_small_says_what_it_is_and_has_no_shell() {
 #[test]
 #[ignore = "needs Docker and the images of `just images-offline`: just compose-test"]
 fn a_stack_replays_the_demo_corpus_scales_and_survives_a_kill() {
-    let Some(stack) = Stack::new(&["docker-compose.yml"]) else { return };
+    let Some(stack) = Stack::new() else { return };
     let up = ["--profile", "dashboards", "up", "--detach", "--no-build", "--scale"];
     let services = |workers| {
         let prometheus_without_grafana = ["executor", "multiproof-workers", "discovery", "nats"];
@@ -247,13 +255,41 @@ fn a_stack_replays_the_demo_corpus_scales_and_survives_a_kill() {
     assert!(replay.contains("64 blocks VALID"), "{replay}");
 }
 
-#[test]
+/// Addresses of gRPC in the containers of a stack, by service.
+fn grpc_addresses(stack: &Stack) -> BTreeMap<&'static str, SocketAddr> {
+    let services = [
+        ("storage-writer", 9600, "tandem.storage_writer.v1.StorageWriter"),
+        ("multiproof-workers", 9601, "tandem.multiproof_workers.v1.MultiproofWorkers"),
+        ("peer-table", 9602, "tandem.peer_table.v1.PeerTable"),
+        ("blob-validator", 9603, "tandem.blob_validator.v1.BlobValidator"),
+    ];
+    let form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}";
+    let address = |(name, port, service)| {
+        let id = stack.run(&["ps", "--quiet", name]);
+        let id = id.lines().next().expect("a container").trim();
+        let ip: IpAddr = docker(&["inspect", "--format", form, id]).parse().unwrap();
+        (service, SocketAddr::new(ip, port))
+    };
+    services.into_iter().map(address).collect()
+}
+
+/// This machine is on each network of the stack, as any other container there would be.
+#[tokio::test]
 #[ignore = "needs Docker and the images of `just images-offline`: just compose-test"]
-fn a_stack_with_certificates_replays_the_demo_corpus() {
-    let files = &["docker-compose.yml", "deploy/compose.tls.yml"];
-    let Some(stack) = Stack::new(files) else { return };
-    stack.run(&["up", "--detach", "--no-build", "--scale", "multiproof-workers=2"]);
-    stack.wait_until_healthy(2);
+async fn a_stranger_on_the_networks_of_a_stack_gets_no_call_through() {
+    let Some(stack) = Stack::new() else { return };
+    stack.run(&["up", "--detach", "--no-build"]);
+    stack.wait_until_healthy(1);
+    let folder = tempfile::tempdir().unwrap();
+    all_are_refused(&strangers(folder.path()), &grpc_addresses(&stack)).await;
+
+    let id = stack.run(&["ps", "--quiet", "discovery"]);
+    let networks = "{{range $name, $_ := .NetworkSettings.Networks}}{{$name}} {{end}}";
+    let networks = docker(&["inspect", "--format", networks, id.trim()]);
+    let mut networks: Vec<_> = networks.split_whitespace().collect();
+    networks.sort_unstable();
+    let own = ["p2p", "peers"].map(|network| format!("{}_{network}", stack.project));
+    assert_eq!(networks, own, "discovery is on no network with the chain");
     let replay = stack.run(&["run", "--rm", "replay"]);
     assert!(replay.contains("64 blocks VALID"), "{replay}");
 }

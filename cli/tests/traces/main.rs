@@ -46,6 +46,16 @@ fn binary() -> &'static Path {
 
 /// `tandem node` that exports its traces, and where it is called.
 fn node(folder: &Path, corpus: &Corpus, more: &[&str]) -> (Running, Endpoints) {
+    node_with(&[], folder, corpus, more)
+}
+
+/// The same with these variables, `NAME=VALUE`.
+fn node_with(
+    variables: &[&str],
+    folder: &Path,
+    corpus: &Corpus,
+    more: &[&str],
+) -> (Running, Endpoints) {
     let (datadir, secret) = (folder.join("data"), folder.join("jwt.hex"));
     let genesis = corpus.genesis();
     let given = [
@@ -59,7 +69,9 @@ fn node(folder: &Path, corpus: &Corpus, more: &[&str]) -> (Running, Endpoints) {
         secret.to_str().unwrap(),
     ];
     let ports = ["--authrpc.port=0", "--http.port=0", "--metrics.port=0"];
-    let mut node = Running::start(binary(), folder, "node", [&given[..], &ports, more].concat());
+    let program = [binary().to_str().unwrap()];
+    let words = [variables, &program, &given, &ports, more].concat();
+    let mut node = Running::start(Path::new("/usr/bin/env"), folder, "node", words);
     let mut at = |port| node.says(&format!("listening port=\"{port}\" address=")).parse().unwrap();
     let (engine, http) = (at("engine"), at("http"));
     (node, Endpoints::new(engine, http, secret))
@@ -219,6 +231,54 @@ async fn what_is_not_slow_is_not_exported_and_counted() {
     // The ring has them all the same, and on the port of the metrics too.
     assert!(get(&metrics, "/debug/traces?n=100").contains("\"on_new_payload\""));
     assert!(node.terminate().0.success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traces_go_over_tls_with_headers() {
+    const HEADERS: [(&str, &str); 2] = [("authorization", "Bearer let me in"), ("x-tenant", "one")];
+    let (folder, corpus) = (TempDir::new().unwrap(), Corpus::demo());
+    let receiver = Receiver::start_tls(&HEADERS);
+    let (url, ca) = (receiver.url(), Receiver::certificate("ca.pem"));
+    let variables = [
+        "OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20let%20me%20in,x-tenant=one",
+        &format!("OTEL_EXPORTER_OTLP_CERTIFICATE={}", ca.display()),
+        &format!("OTEL_EXPORTER_OTLP_ENDPOINT={url}"),
+    ];
+    let more = ["--trace.level=stage"];
+    let (mut node, endpoints) = node_with(&variables, folder.path(), &corpus, &more);
+    whole_trace(&mut endpoints.engine(), &receiver, corpus.payloads(), &ALWAYS).await;
+    assert!(node.terminate().0.success());
+    assert!(!node.log().contains("trace export fails"), "{}", node.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_that_is_wrong_is_a_warning_and_its_password_stays_out_of_the_log() {
+    let (corpus, receiver) = (Corpus::demo(), Receiver::start_tls(&[]));
+    let url = receiver.url();
+    let ca = |name: &str| format!("--otlp.ca={}", Receiver::certificate(name).display());
+    let cases = [
+        (url.clone(), String::new()),
+        (url.clone(), ca("other-ca.pem")),
+        (url, ca("missing.pem")),
+        ("http://trace:hunter2@[::1".to_owned(), String::new()),
+        ("https://trace:hunter2@127.0.0.1:1".to_owned(), ca("ca.pem")),
+        ("trace:hunter2@127.0.0.1:1".to_owned(), String::new()),
+    ];
+    for (endpoint, ca) in cases {
+        let folder = TempDir::new().unwrap();
+        let endpoint = format!("--otlp.endpoint={endpoint}");
+        let mut more = vec!["--trace.level=stage", &endpoint];
+        more.extend((!ca.is_empty()).then_some(&*ca));
+        let (mut node, endpoints) = node(folder.path(), &corpus, &more);
+        let block = corpus.payloads().next().unwrap();
+        send_payload(&mut endpoints.engine(), &block).await.unwrap();
+        tokio::task::block_in_place(|| node.says("trace export fails"));
+        let metrics = node.says("listening port=\"metrics\" address=");
+        assert!(get(&metrics, "/readyz").starts_with("HTTP/1.0 200"), "{endpoint} {ca}");
+        assert!(!node.log().contains("hunter2"), "{}", node.log());
+        assert!(node.terminate().0.success(), "{}", node.log());
+    }
+    assert!(receiver.spans().is_empty());
 }
 
 /// The answer to a GET, head and all.

@@ -10,12 +10,17 @@ use opentelemetry_proto::tonic::{
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    path::PathBuf,
     sync::{Arc, Mutex, mpsc},
     thread,
 };
+use tandem_cluster_tests::repository;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status, transport};
+use tonic::{
+    Request, Response, Status,
+    transport::{self, Identity, ServerTlsConfig},
+};
 
 /// A span as it came.
 #[derive(Clone, Debug)]
@@ -38,29 +43,54 @@ impl Span {
 
 /// What came so far. It listens until the test ends.
 pub struct Receiver {
+    scheme: &'static str,
     address: SocketAddr,
     spans: Arc<Mutex<Vec<Span>>>,
 }
 
 impl Receiver {
     pub fn start() -> Self {
+        Self::start_with("http", transport::Server::builder(), &[])
+    }
+
+    /// Starts one that speaks TLS, with a certificate of `localhost` and 127.0.0.1, and takes spans
+    /// only with these headers.
+    pub fn start_tls(headers: &'static [(&'static str, &'static str)]) -> Self {
+        let file = |name: &str| std::fs::read(Self::certificate(name)).unwrap();
+        let identity = Identity::from_pem(file("server.pem"), file("server.key"));
+        let server = transport::Server::builder();
+        let server = server.tls_config(ServerTlsConfig::new().identity(identity)).unwrap();
+        Self::start_with("https", server, headers)
+    }
+
+    /// Returns a file of the tests' certificates: `ca.pem` vouches for the receiver, `other-ca.pem`
+    /// does not.
+    pub fn certificate(name: &str) -> PathBuf {
+        repository().join("tests/bus/tests/data").join(name)
+    }
+
+    fn start_with(
+        scheme: &'static str,
+        mut server: transport::Server,
+        headers: &'static [(&'static str, &'static str)],
+    ) -> Self {
         let spans = Arc::<Mutex<Vec<Span>>>::default();
-        let service = TraceServiceServer::new(Service(spans.clone()));
+        let service = TraceServiceServer::new(Service { spans: spans.clone(), headers });
         let (sender, address) = mpsc::channel();
         thread::spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_all().build().unwrap().block_on(async {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 sender.send(listener.local_addr().unwrap()).unwrap();
-                let server = transport::Server::builder().add_service(service);
+                let server = server.add_service(service);
                 server.serve_with_incoming(TcpListenerStream::new(listener)).await.unwrap();
             });
         });
-        Self { address: address.recv().unwrap(), spans }
+        Self { scheme, address: address.recv().unwrap(), spans }
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     pub fn spans(&self) -> Vec<Span> {
@@ -81,7 +111,10 @@ impl Receiver {
     }
 }
 
-struct Service(Arc<Mutex<Vec<Span>>>);
+struct Service {
+    spans: Arc<Mutex<Vec<Span>>>,
+    headers: &'static [(&'static str, &'static str)],
+}
 
 #[tonic::async_trait]
 impl TraceService for Service {
@@ -89,10 +122,16 @@ impl TraceService for Service {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        for (name, value) in self.headers {
+            let found = request.metadata().get(*name).map(|found| found.as_bytes());
+            if found != Some(value.as_bytes()) {
+                return Err(Status::unauthenticated(format!("no {name}: {value}")));
+            }
+        }
         for of_resource in request.into_inner().resource_spans {
             let resource = texts(of_resource.resource.unwrap_or_default().attributes);
             let spans = of_resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
-            self.0.lock().unwrap().extend(spans.map(|span| Span {
+            self.spans.lock().unwrap().extend(spans.map(|span| Span {
                 trace: span.trace_id,
                 id: span.span_id,
                 parent: span.parent_span_id,

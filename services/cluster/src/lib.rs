@@ -26,6 +26,7 @@ mod peers;
 mod policies;
 mod public;
 pub mod role;
+mod secret;
 mod start;
 mod traces;
 

@@ -1,7 +1,7 @@
 //! Policies from the key-value bucket of live settings.
 
 use std::str;
-use tandem_bus::{Bus, Entry, WatchedKey};
+use tandem_bus::{Bus, Entry, MissingBucket, WatchedKey};
 use tandem_policy::{LivePolicies, Policies};
 use tandem_proto::event::{POLICIES_KEY, SETTINGS_BUCKET};
 use tracing::{info, warn};
@@ -11,10 +11,10 @@ use tracing::{info, warn};
 /// or once it is deleted, they are those of the beginning. A wrong text changes nothing.
 ///
 /// `tandem_setPolicies` sets the key to all policies as they are then, so they hold in every process that
-/// follows it.
-pub async fn follow_policies(bus: &Bus, live: &LivePolicies) {
+/// follows it. The executor makes the bucket, and the others wait for it.
+pub async fn follow_policies(bus: &Bus, live: &LivePolicies, missing: MissingBucket) {
     let configured = live.load();
-    let mut settings: WatchedKey = bus.watch_key(SETTINGS_BUCKET, POLICIES_KEY);
+    let mut settings: WatchedKey = bus.watch_key(SETTINGS_BUCKET, POLICIES_KEY, missing);
     while let Some(entry) = settings.changed().await {
         match policies(configured, &entry) {
             Ok(policies) => {
@@ -56,7 +56,7 @@ mod tests {
     #[tokio::test]
     async fn a_bus_of_one_process_has_no_live_settings() {
         let live = LivePolicies::default();
-        follow_policies(&Bus::default(), &live).await;
+        follow_policies(&Bus::default(), &live, MissingBucket::Await).await;
         assert_eq!(live.load(), Policies::default());
     }
 }

@@ -3,9 +3,9 @@ use crate::{
     forks::Forks,
     public::PublicReactor,
     role::{Access, Process, engine_router, http_router},
+    secret,
 };
 use std::{io, net::SocketAddr, sync::Arc};
-use tandem_auth::Secret;
 use tandem_blob_validator::BlobValidator;
 use tandem_bus::Bus;
 use tandem_discovery::{Discovery, Network};
@@ -247,16 +247,22 @@ impl Cluster {
         client: ClientInfo,
         telemetry: &Telemetry,
     ) -> Result<(), Error> {
-        let secret = Secret::load_or_create(&ports.jwt_secret)?;
+        let secret = secret::load_or_create(&ports.jwt_secret)?;
         let process = &mut self.process;
         let engine = process.listen("engine", ports.engine).await?;
         let http = process.listen("http", ports.http).await?;
         let proof = match self.proof_address {
-            Some(address) => Some(process.listen("proof", address).await?),
+            Some(address) => {
+                let identity = process.identify(access::MULTIPROOF_WORKER, &self.tls)?;
+                Some((process.listen_grpc("proof", address, &identity).await?, identity))
+            }
             None => None,
         };
         let blobs = match self.blob_address {
-            Some(address) => Some(process.listen("blobs", address).await?),
+            Some(address) => {
+                let identity = process.identify(access::BLOB_VALIDATOR, &self.tls)?;
+                Some((process.listen_grpc("blobs", address, &identity).await?, identity))
+            }
             None => None,
         };
         if let Some(address) = ports.metrics {
@@ -272,17 +278,16 @@ impl Cluster {
         let router = http_router(&handle, client, &self.access);
         process.serve(public.serve(http, router, stopping.clone()));
         process.at_end(move || public.end());
-        if let Some(listener) = proof {
-            let identity = process.identify(access::MULTIPROOF_WORKER, &self.tls)?;
+        if let Some((listener, identity)) = proof {
             let server = grpc::Server::start(self.workers.clone(), process.fatal().clone())?;
             let server = server.offered_as(identity);
             self.proof_address = listener.local_addr().ok();
             process.serve(server.serve(listener, stopping.clone()));
         }
-        if let Some(listener) = blobs {
+        if let Some((listener, identity)) = blobs {
             let blobs = self.blobs.clone();
             let server = tandem_blob_validator::grpc::Server::new(blobs, self.blob_bytes_max);
-            let server = server.offered_as(process.identify(access::BLOB_VALIDATOR, &self.tls)?);
+            let server = server.offered_as(identity);
             self.blob_address = listener.local_addr().ok();
             process.serve(server.serve(listener, stopping));
         }

@@ -6,7 +6,7 @@ mod common;
 use bytes::Bytes;
 use common::{connect, connect_with, connected, hears, listening, login, next};
 use std::{fs, thread, time::Duration};
-use tandem_bus::{Bus, OUTBOX_BYTES, Options};
+use tandem_bus::{Bus, MissingBucket, OUTBOX_BYTES, Options};
 use tandem_bus_tests::{NatsServer, eventually};
 use tokio::{runtime::Handle, task::block_in_place};
 
@@ -46,7 +46,7 @@ async fn without_a_server_nothing_waits_or_fails_and_one_that_comes_late_is_foun
     let Some(mut server) = NatsServer::stopped() else { return };
     let bus = connect_with(&server, &Options::default());
     let mut heard = bus.subscribe("test.never");
-    let settings = bus.watch_key("tandem", "never");
+    let settings = bus.watch_key("tandem", "never", MissingBucket::Make);
     thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0..20_000u32 {

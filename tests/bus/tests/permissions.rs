@@ -3,11 +3,11 @@
 
 mod common;
 
-use async_nats::{Client, ConnectOptions, Subscriber};
+use async_nats::{Client, ConnectOptions, Subscriber, jetstream::kv::Store};
 use common::{connect_with, connected, login};
 use futures_util::StreamExt;
 use std::{collections::BTreeSet, time::Duration};
-use tandem_bus::Entry;
+use tandem_bus::{Entry, MissingBucket};
 use tandem_bus_tests::{DEADLINE, NatsServer};
 use tandem_proto::event::{
     BLOBS_VALIDATED, CHAIN_EXECUTED, CHAIN_HEAD, CHAIN_PERSISTED, PEERS_DISCOVERED, PEERS_TARGET,
@@ -34,22 +34,50 @@ const SUBJECTS: [&str; 9] = [
 
 /// What is subscribed to: all workers at once, too.
 fn heard() -> impl Iterator<Item = &'static str> {
-    SUBJECTS.into_iter().chain([WORKERS_ALIVE, "other"])
+    SUBJECTS.into_iter().chain([WORKERS_ALIVE, "other", POLICIES])
 }
 
 /// The key of the policies, as the server has it.
 const POLICIES: &str = "$KV.tandem.policies";
 
+/// What reads it: the bucket, and the key in it.
+const READ: [&str; 2] =
+    ["$JS.API.STREAM.INFO.KV_tandem", "$JS.API.DIRECT.GET.KV_tandem.$KV.tandem.policies"];
+
+/// What makes the bucket.
+const MAKE: [&str; 2] = ["$JS.API.INFO", "$JS.API.STREAM.CREATE.KV_tandem"];
+
+/// What a service could do harm by: have events said by the server, or lose what is kept.
+const HARM: [&str; 4] = [
+    "$JS.API.CONSUMER.CREATE.KV_tandem.any.$KV.tandem.policies",
+    "$JS.API.CONSUMER.DURABLE.CREATE.KV_tandem.any",
+    "$JS.API.STREAM.DELETE.KV_tandem",
+    "$JS.API.STREAM.PURGE.KV_tandem",
+];
+
 /// User, what he publishes, what he hears: the table in docs/ARCHITECTURE.md.
 const USERS: [(&str, &[&str], &[&str]); 7] = [
     (
         "executor",
-        &[CHAIN_EXECUTED, CHAIN_HEAD, TRACES_SLOW, POLICIES],
-        &[CHAIN_PERSISTED, W1_ALIVE, W2_ALIVE, TRACES_SLOW],
+        &[
+            CHAIN_EXECUTED,
+            CHAIN_HEAD,
+            TRACES_SLOW,
+            POLICIES,
+            MAKE[0],
+            MAKE[1],
+            READ[0],
+            READ[1],
+        ],
+        &[CHAIN_PERSISTED, W1_ALIVE, W2_ALIVE, TRACES_SLOW, POLICIES],
     ),
-    ("multiproof-workers", &[W1_ALIVE, W2_ALIVE], &[CHAIN_PERSISTED, TRACES_SLOW]),
+    (
+        "multiproof-workers",
+        &[W1_ALIVE, W2_ALIVE, READ[0], READ[1]],
+        &[CHAIN_PERSISTED, TRACES_SLOW, POLICIES],
+    ),
     // Of the example in the file.
-    ("worker-w1", &[W1_ALIVE], &[CHAIN_PERSISTED, TRACES_SLOW]),
+    ("worker-w1", &[W1_ALIVE, READ[0], READ[1]], &[CHAIN_PERSISTED, TRACES_SLOW, POLICIES]),
     ("storage-writer", &[CHAIN_PERSISTED], &[TRACES_SLOW]),
     ("blob-validator", &[BLOBS_VALIDATED], &[TRACES_SLOW]),
     ("peer-table", &[PEERS_TARGET], &[PEERS_DISCOVERED, TRACES_SLOW]),
@@ -84,7 +112,8 @@ async fn everyone_publishes_what_is_his_to_say_and_nothing_else() {
     heard_until_last(&operator, "ready", &mut all).await;
     for (user, publishes, _) in USERS {
         let publisher = client(&server, user).await;
-        for subject in SUBJECTS.into_iter().chain(["other", POLICIES]) {
+        let api = READ.into_iter().chain(HARM).chain(MAKE);
+        for subject in SUBJECTS.into_iter().chain(["other", POLICIES]).chain(api) {
             publisher.publish(subject, "said".into()).await.unwrap();
         }
         assert_eq!(
@@ -109,7 +138,10 @@ async fn heard_until_last(
         if message.payload == "last" {
             return heard;
         }
-        heard.insert(message.subject.to_string());
+        // JetStream says of each question that it was asked.
+        if !message.subject.starts_with("$JS.EVENT.") {
+            heard.insert(message.subject.to_string());
+        }
     }
 }
 
@@ -144,33 +176,72 @@ async fn everyone_hears_what_he_needs_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_follows_live_settings_makes_their_bucket_and_people_fill_it() {
+async fn answers_to_one_user_are_heard_by_no_other() {
+    let Some(server) = start() else { return };
+    let operator = client(&server, "operator").await;
+    for (user, publishes, _) in USERS {
+        let mut all = operator.subscribe(publishes[0]).await.unwrap();
+        heard_until_last(&operator, publishes[0], &mut all).await;
+        let listener = client(&server, user).await;
+        let mut subscriptions = vec![listener.subscribe("_INBOX.>").await.unwrap()];
+        for (other, ..) in USERS {
+            let inbox = format!("_INBOX.{other}.>");
+            subscriptions.push(listener.subscribe(inbox).await.unwrap());
+        }
+        heard_until_last(&listener, publishes[0], &mut all).await;
+        for (other, _, hears) in USERS {
+            let asks = hears.contains(&POLICIES);
+            let heard = block_in_place(|| server.subscriptions(&format!("_INBOX.{other}.any")) > 0);
+            assert_eq!(heard, other == user && asks, "{user} hears answers to {other}");
+        }
+        drop((subscriptions, listener));
+        let gone = || (server.subscriptions(&format!("_INBOX.{user}.any")) == 0).then_some(());
+        block_in_place(|| tandem_bus_tests::eventually("the user is gone", gone));
+    }
+}
+
+/// The bucket as people have it, once it is there.
+async fn bucket(server: &NatsServer) -> Store {
+    let people = async_nats::jetstream::new(client(server, "operator").await);
+    let there = async {
+        loop {
+            match people.get_key_value(SETTINGS_BUCKET).await {
+                Ok(bucket) => return bucket,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    timeout(DEADLINE, there).await.expect("the bucket is made")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_executor_makes_the_bucket_of_live_settings_and_people_fill_it() {
     for user in ["executor", "multiproof-workers", "worker-w1"] {
         let Some(server) = start() else { return };
         let folder = tempfile::tempdir().unwrap();
-        let bus = connect_with(&server, &login(&folder, user, user));
-        connected(&bus, true);
-        let mut key = bus.watch_key(SETTINGS_BUCKET, POLICIES_KEY);
-        let people = async_nats::jetstream::new(client(&server, "operator").await);
-        let bucket = async {
-            loop {
-                match people.get_key_value(SETTINGS_BUCKET).await {
-                    Ok(bucket) => return bucket,
-                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-                }
-            }
-        };
-        let bucket = timeout(DEADLINE, bucket).await.expect("the bucket is made");
+        let bus = |user| connect_with(&server, &login(&folder, user, user));
+        let (watcher, maker) = (bus(user), bus("executor"));
+        connected(&watcher, true);
+        let is_executor = user == "executor";
+        let missing = if is_executor { MissingBucket::Make } else { MissingBucket::Await };
+        let mut key = watcher.watch_key(SETTINGS_BUCKET, POLICIES_KEY, missing);
+        let _made = maker.watch_key(SETTINGS_BUCKET, POLICIES_KEY, MissingBucket::Make);
+        let bucket = bucket(&server).await;
         for text in ["chunking=never", "chunking=always"] {
             bucket.put(POLICIES_KEY, text.into()).await.unwrap();
             let entry = timeout(DEADLINE, key.changed()).await.expect("a change").unwrap();
             assert_eq!(entry, Entry::Value(text.into()), "{user}");
         }
         // Of the services, the executor alone sets them: for `tandem_setPolicies`.
-        let set = bus.set_key(SETTINGS_BUCKET, POLICIES_KEY, "chunking=while-idle".into()).await;
-        assert_eq!(set.is_ok(), user == "executor", "{user}: {set:?}");
+        let set = watcher.set_key(SETTINGS_BUCKET, POLICIES_KEY, "chunking=while-idle".into());
+        let set = set.await;
+        assert_eq!(set.is_ok(), is_executor, "{user}: {set:?}");
         let held = bucket.get(POLICIES_KEY).await.unwrap().unwrap();
-        let want = if user == "executor" { "chunking=while-idle" } else { "chunking=always" };
+        let want = if is_executor { "chunking=while-idle" } else { "chunking=always" };
         assert_eq!(held, want, "{user}");
+        if is_executor {
+            let entry = timeout(DEADLINE, key.changed()).await.expect("a change").unwrap();
+            assert_eq!(entry, Entry::Value(want.into()), "it hears of what it set itself");
+        }
     }
 }

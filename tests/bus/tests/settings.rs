@@ -7,7 +7,11 @@ use async_nats::jetstream::{self, kv::Store};
 use bytes::Bytes;
 use common::{connect, connect_with, connected, login};
 use std::{num::NonZeroU32, time::Duration};
-use tandem_bus::{Bus, Entry, VALUE_BYTES_MAX, WatchedKey};
+use tandem_bus::{
+    Bus, Entry,
+    MissingBucket::{Await, Make},
+    VALUE_BYTES_MAX, WatchedKey,
+};
 use tandem_bus_tests::{DEADLINE, NatsServer, eventually};
 use tandem_cluster::follow_policies;
 use tandem_policy::{Batching, Chunking, LivePolicies, Policies};
@@ -47,7 +51,8 @@ fn value(text: &'static str) -> Entry {
 async fn a_key_is_followed_through_changes_deletion_and_restarts() {
     let Some(mut server) = NatsServer::start() else { return };
     let bus = connect(&server);
-    let (mut key, _other) = (bus.watch_key("tandem", "policies"), bus.watch_key("tandem", "other"));
+    let (mut key, _other) =
+        (bus.watch_key("tandem", "policies", Make), bus.watch_key("tandem", "other", Make));
     let people = bucket(&server).await;
     people.put("other", "no concern of it".into()).await.unwrap();
     people.put("policies", "one".into()).await.unwrap();
@@ -59,7 +64,7 @@ async fn a_key_is_followed_through_changes_deletion_and_restarts() {
     assert_eq!(changed(&mut key).await, Entry::Missing);
     people.put("policies", "three".into()).await.unwrap();
     assert_eq!(changed(&mut key).await, value("three"));
-    let mut late = bus.watch_key("tandem", "policies");
+    let mut late = bus.watch_key("tandem", "policies", Make);
     assert_eq!(changed(&mut late).await, value("three"), "who comes late learns what holds");
     // What holds is not a change, also when the server tells it once more after a restart.
     server.kill();
@@ -78,7 +83,7 @@ async fn a_key_is_followed_through_changes_deletion_and_restarts() {
 async fn a_key_that_is_set_here_changes_for_all_who_watch_it() {
     let Some(mut server) = NatsServer::start() else { return };
     let (here, there) = (connect(&server), connect(&server));
-    let mut keys = [&here, &there].map(|bus| bus.watch_key("tandem", "policies"));
+    let mut keys = [&here, &there].map(|bus| bus.watch_key("tandem", "policies", Make));
     let set = async |text: &'static str| here.set_key("tandem", "policies", text.into()).await;
     for text in ["one", "two"] {
         set(text).await.unwrap();
@@ -114,13 +119,13 @@ async fn a_key_that_is_set_here_changes_for_all_who_watch_it() {
 async fn few_permissions_are_enough_to_follow_a_key() {
     let users = r#"authorization { users: [
         { user: executor, password: "right", permissions: {
-            publish: ["$JS.API.>", "$JS.FC.>"], subscribe: ["_INBOX.>"] } }
+            publish: ["$JS.API.>"], subscribe: ["_INBOX.>", "$KV.tandem.policies"] } }
         { user: people, password: "any" }
     ] }"#;
     let Some(server) = NatsServer::start_with(users) else { return };
     let folder = tempfile::tempdir().unwrap();
     let bus = connect_with(&server, &login(&folder, "executor", "right"));
-    let mut key = bus.watch_key("tandem", "policies");
+    let mut key = bus.watch_key("tandem", "policies", Make);
     let people = async_nats::ConnectOptions::with_user_and_password("people".into(), "any".into());
     let people = bucket_of(people.connect(server.url()).await.unwrap()).await;
     people.put("policies", "one".into()).await.unwrap();
@@ -130,12 +135,26 @@ async fn few_permissions_are_enough_to_follow_a_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_makes_no_bucket_waits_for_one() {
+    let Some(server) = NatsServer::start() else { return };
+    let (bus, maker) = (connect(&server), connect(&server));
+    let mut key = bus.watch_key("tandem", "policies", Await);
+    let people = jetstream::new(async_nats::connect(server.url()).await.unwrap());
+    // It has asked, and been told that there is none.
+    let asked = || (server.subscriptions("$KV.tandem.policies") > 0).then_some(());
+    block_in_place(|| eventually("the watch is there", asked));
+    assert!(people.get_key_value("tandem").await.is_err(), "nobody made a bucket");
+    maker.set_key("tandem", "policies", "one".into()).await.unwrap();
+    assert_eq!(changed(&mut key).await, value("one"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_jetstream_nothing_changes_until_there_is_some() {
     let Some(mut server) = NatsServer::start() else { return };
     server.jetstream = false;
     server.restart();
     let bus = connect(&server);
-    let mut key = bus.watch_key("tandem", "policies");
+    let mut key = bus.watch_key("tandem", "policies", Make);
     // The bus as such works.
     let other = connect(&server);
     drop(common::listening(&other, &bus, "test.plain").await);
@@ -153,7 +172,7 @@ async fn policies_follow_the_key_and_a_wrong_value_changes_nothing() {
     let live = LivePolicies::new(configured);
     let following = {
         let (bus, live) = (bus.clone(), live.clone());
-        tokio::spawn(async move { follow_policies(&bus, &live).await })
+        tokio::spawn(async move { follow_policies(&bus, &live, Make).await })
     };
     let people = bucket(&server).await;
     let set = async |text: &'static str, want: Policies| {
@@ -183,6 +202,6 @@ fn holds(live: &LivePolicies, want: Policies) {
 #[tokio::test]
 async fn a_bus_of_one_process_has_no_settings() {
     let bus = Bus::default();
-    assert_eq!(bus.watch_key("tandem", "policies").changed().await, None);
+    assert_eq!(bus.watch_key("tandem", "policies", Make).changed().await, None);
     assert_eq!(bus.set_key("tandem", "policies", "none".into()).await, Ok(()), "nobody is told");
 }

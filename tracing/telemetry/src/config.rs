@@ -1,5 +1,7 @@
 //! Settings of telemetry. The caller reads the environment and the command line; this crate does not.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::process::AskAllocator;
@@ -67,8 +69,12 @@ pub struct Config {
     pub log_format: LogFormat,
     /// Log filter in the syntax of `RUST_LOG`, e.g. `info,tandem_executor=debug`.
     pub log_filter: String,
-    /// OTLP/gRPC endpoint, e.g. `http://127.0.0.1:4317`; spans are exported only if it is given.
+    /// OTLP/gRPC endpoint, e.g. `http://127.0.0.1:4317` or `https://…`; spans are exported only if it
+    /// is given.
     pub otlp_endpoint: Option<String>,
+    /// Certificates (PEM) of the authority that vouches for an `https://…` endpoint, instead of the
+    /// system's.
+    pub otlp_ca: Option<PathBuf>,
     /// Which spans are recorded, and which traces exported.
     pub traces: Traces,
     /// Which process this is.
@@ -89,6 +95,7 @@ impl Default for Config {
             log_format: LogFormat::Text,
             log_filter: "info".to_owned(),
             otlp_endpoint: None,
+            otlp_ca: None,
             traces: Traces::default(),
             resource: Resource::default(),
             export_queue_spans: 16_384,

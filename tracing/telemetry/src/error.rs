@@ -12,14 +12,6 @@ pub enum Error {
         /// What the parser said.
         reason: String,
     },
-    /// The OTLP endpoint is not a usable gRPC address.
-    #[error("set up export to {endpoint:?}: {reason}")]
-    Endpoint {
-        /// The endpoint as given.
-        endpoint: String,
-        /// What the exporter said.
-        reason: String,
-    },
     /// Attributes of the resource are not of the form `key=value`.
     #[error("resource attribute {attribute:?}: want key=value, percent-encoded")]
     Resource {

@@ -7,22 +7,24 @@
 //! deadlock at shutdown when that runtime has one worker.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use opentelemetry::trace as otel;
 use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig};
 use opentelemetry_otlp::{RetryPolicy, SpanExporter, WithExportConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::error::Error;
 use crate::otlp_json::SCOPE;
 use crate::record::{SpanRecord, Value, unix_nanos};
+use crate::redact::redacted;
 use crate::resource::Resource as ProcessResource;
 use crate::telemetry::QUEUE_WAIT_SECONDS;
 
@@ -36,6 +38,8 @@ const BATCH_BYTES_MAX: usize = 512 << 10;
 const ROUND_SPANS_MAX: usize = 8_192;
 /// A failing endpoint is mentioned in the log at most this often.
 const WARN_EVERY: Duration = Duration::from_secs(60);
+/// Pause before another attempt to set up an exporter, such as with a file that was missing.
+const SET_UP_RETRY: Duration = Duration::from_secs(5);
 
 /// What became of the spans offered for export, and what waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,33 +105,80 @@ impl ExportQueue {
     }
 }
 
-/// Sends queued spans to one OTLP endpoint; lives on the telemetry thread.
+/// A receiver of spans.
+#[derive(Clone, Debug)]
+pub(crate) struct Collector {
+    /// Its address, `http://…` or `https://…`.
+    pub endpoint: String,
+    /// Certificates (PEM) of the authority that vouches for it, instead of the system's.
+    pub ca: Option<PathBuf>,
+}
+
+impl Collector {
+    /// Returns how an encrypted connection is made, `None` for one in plain text.
+    fn tls(&self) -> Result<Option<ClientTlsConfig>, String> {
+        if !self.endpoint.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
+            return Ok(None);
+        }
+        let tls = ClientTlsConfig::new();
+        let Some(path) = &self.ca else { return Ok(Some(tls.with_enabled_roots())) };
+        let pem =
+            std::fs::read(path).map_err(|error| format!("read {}: {error}", path.display()))?;
+        Ok(Some(tls.ca_certificate(Certificate::from_pem(pem))))
+    }
+}
+
+/// Sends queued spans to one collector; lives on the telemetry thread.
 pub(crate) struct OtlpExport {
     queue: Arc<ExportQueue>,
-    endpoint: String,
+    collector: Collector,
     process: ProcessResource,
     exporters: BTreeMap<&'static str, Arc<SpanExporter>>,
+    /// Whether the collector's address and certificates were looked at.
+    is_checked: bool,
+    /// When and why no exporter could be set up.
+    broken: Option<(Instant, String)>,
     /// Time of the last warning, and whether the last round failed.
-    warned: Option<std::time::Instant>,
+    warned: Option<Instant>,
     failing: bool,
 }
 
 impl OtlpExport {
-    /// Checks the endpoint by making an exporter for it; connecting comes later, on first use.
-    /// Must be called inside a tokio runtime.
+    /// Returns an export that connects on first use. A collector that cannot be used is a warning in
+    /// the log, as one that does not answer is.
     pub(crate) fn new(
         queue: Arc<ExportQueue>,
-        endpoint: String,
+        collector: Collector,
         process: ProcessResource,
-    ) -> Result<Self, Error> {
-        build_exporter(&endpoint, SCOPE, &process)?;
-        let exporters = BTreeMap::new();
-        Ok(Self { queue, endpoint, process, exporters, warned: None, failing: false })
+    ) -> Self {
+        Self {
+            queue,
+            collector,
+            process,
+            exporters: BTreeMap::new(),
+            is_checked: false,
+            broken: None,
+            warned: None,
+            failing: false,
+        }
+    }
+
+    /// Warns once, before there are spans, if the collector cannot be used.
+    fn check(&mut self) {
+        if self.is_checked {
+            return;
+        }
+        self.is_checked = true;
+        if let Err(reason) = build_exporter(&self.collector, SCOPE, &self.process) {
+            self.report(Some(reason));
+        }
     }
 
     /// Exports what is queued now, all services at once. Returns after at most [`EXPORT_TIMEOUT`].
     /// Says whether something was taken from the queue.
+    /// Must be called inside a tokio runtime.
     pub(crate) async fn round(&mut self) -> bool {
+        self.check();
         let mut services: BTreeMap<&'static str, Vec<Arc<SpanRecord>>> = BTreeMap::new();
         let mut oldest_ns = None;
         for record in self.queue.take(ROUND_SPANS_MAX) {
@@ -138,15 +189,19 @@ impl OtlpExport {
         let waited = Duration::from_nanos(unix_nanos().saturating_sub(oldest_ns));
         metrics::histogram!(QUEUE_WAIT_SECONDS).record(waited);
         let mut calls = JoinSet::new();
+        let mut failure = None;
         for (service, records) in services {
-            let Ok(exporter) = self.exporter(service) else {
-                self.queue.failed.fetch_add(records.len() as u64, Ordering::Relaxed);
-                continue;
+            let exporter = match self.exporter(service) {
+                Ok(exporter) => exporter,
+                Err(reason) => {
+                    self.queue.failed.fetch_add(records.len() as u64, Ordering::Relaxed);
+                    failure = Some(reason);
+                    continue;
+                }
             };
             let queue = Arc::clone(&self.queue);
             calls.spawn(async move { export_service(&exporter, &queue, records).await });
         }
-        let mut failure = None;
         while let Some(done) = calls.join_next().await {
             match done {
                 Ok(Ok(())) => {}
@@ -158,18 +213,33 @@ impl OtlpExport {
         true
     }
 
-    fn exporter(&mut self, service: &'static str) -> Result<Arc<SpanExporter>, Error> {
+    /// Returns the exporter of a service, or why there is none.
+    fn exporter(&mut self, service: &'static str) -> Result<Arc<SpanExporter>, String> {
         if let Some(exporter) = self.exporters.get(service) {
             return Ok(Arc::clone(exporter));
         }
-        let exporter = Arc::new(build_exporter(&self.endpoint, service, &self.process)?);
-        self.exporters.insert(service, Arc::clone(&exporter));
-        Ok(exporter)
+        if let Some((_, reason)) =
+            self.broken.as_ref().filter(|(at, _)| at.elapsed() < SET_UP_RETRY)
+        {
+            return Err(reason.clone());
+        }
+        match build_exporter(&self.collector, service, &self.process) {
+            Ok(exporter) => {
+                self.broken = None;
+                let exporter = Arc::new(exporter);
+                self.exporters.insert(service, Arc::clone(&exporter));
+                Ok(exporter)
+            }
+            Err(reason) => {
+                self.broken = Some((Instant::now(), reason.clone()));
+                Err(reason)
+            }
+        }
     }
 
-    /// Logs the first failure, a reminder now and then, and the recovery.
+    /// Logs the first failure, a reminder now and then, and the recovery. Passwords stay out of it.
     fn report(&mut self, failure: Option<String>) {
-        let endpoint = &self.endpoint;
+        let endpoint = redacted(&self.collector.endpoint);
         match failure {
             None if self.failing => {
                 self.failing = false;
@@ -180,7 +250,8 @@ impl OtlpExport {
             Some(reason) => {
                 self.failing = true;
                 if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
-                    self.warned = Some(std::time::Instant::now());
+                    self.warned = Some(Instant::now());
+                    let reason = reason.replace(&self.collector.endpoint, &endpoint);
                     warn!(%endpoint, %reason, "trace export fails, spans are dropped");
                 }
             }
@@ -189,20 +260,19 @@ impl OtlpExport {
 }
 
 fn build_exporter(
-    endpoint: &str,
+    collector: &Collector,
     service: &'static str,
     process: &ProcessResource,
-) -> Result<SpanExporter, Error> {
+) -> Result<SpanExporter, String> {
     let mut exporter = SpanExporter::builder()
         .with_tonic()
-        .with_endpoint(endpoint)
+        .with_endpoint(&collector.endpoint)
         .with_timeout(EXPORT_TIMEOUT)
-        .with_retry_policy(RetryPolicy::disabled().with_max_retries(1))
-        .build()
-        .map_err(|error| Error::Endpoint {
-            endpoint: endpoint.to_owned(),
-            reason: error.to_string(),
-        })?;
+        .with_retry_policy(RetryPolicy::disabled().with_max_retries(1));
+    if let Some(tls) = collector.tls()? {
+        exporter = exporter.with_tls_config(tls);
+    }
+    let mut exporter = exporter.build().map_err(|error| error.to_string())?;
     let of_process =
         process.attributes().map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned()));
     let resource = Resource::builder_empty()

@@ -210,6 +210,15 @@ fn endpoint_that_refuses_is_harmless() {
 }
 
 #[test]
+fn endpoint_that_is_malformed_is_harmless() {
+    for endpoint in ["not an endpoint", "http://[::1", "://"] {
+        let (telemetry, ..) = record_against(endpoint.to_owned(), 100, 50);
+        assert_eq!(telemetry.export_stats().failed, 50, "{endpoint}");
+        assert_eq!(telemetry.ring().len(), 50, "the ring has them all the same");
+    }
+}
+
+#[test]
 fn endpoint_that_never_answers_fills_the_queue_which_drops_and_never_blocks() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());

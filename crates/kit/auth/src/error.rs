@@ -12,6 +12,14 @@ pub enum Error {
         /// What the operating system said.
         error: io::Error,
     },
+    /// The secret is no regular file, whose end can be read.
+    #[error("JWT secret file {path}: expected a regular file, found {found}")]
+    SecretKind {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
     /// The secret file does not hold 64 hex digits, with or without `0x` before them.
     #[error("JWT secret file {path}: expected 32 bytes as 64 hex digits, found {found}")]
     SecretFormat {
@@ -35,7 +43,7 @@ pub enum Error {
     /// `iat` lies further in the past than the tolerance, or `exp` is over.
     #[error("stale token")]
     Stale,
-    /// `iat` lies further in the future than the tolerance.
+    /// `iat` or `nbf` lies further in the future than the tolerance.
     #[error("future token")]
     Future,
 }

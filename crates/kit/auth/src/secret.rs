@@ -1,6 +1,6 @@
 use crate::Error;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -31,10 +31,15 @@ impl Secret {
     /// Reads a secret file: 64 hex digits, with or without `0x`, white space around them ignored.
     ///
     /// # Errors
-    /// [`Error::SecretFile`] when the file cannot be read, [`Error::SecretFormat`] when it holds
-    /// something else.
+    /// [`Error::SecretFile`] when the file cannot be read, [`Error::SecretKind`] when it is a directory,
+    /// a FIFO or a device, [`Error::SecretFormat`] when it holds something else.
     pub fn load(path: &Path) -> Result<Self, Error> {
-        let text = read(path).map_err(|error| file_error(path, error))?;
+        let file = open(path).map_err(|error| file_error(path, error))?;
+        let kind = file.metadata().map_err(|error| file_error(path, error))?.file_type();
+        if !kind.is_file() {
+            return Err(Error::SecretKind { path: path.into(), found: kind_of(kind) });
+        }
+        let text = read(file).map_err(|error| file_error(path, error))?;
         parse(&text).map_err(|found| Error::SecretFormat { path: path.into(), found })
     }
 
@@ -65,16 +70,19 @@ impl Secret {
     }
 }
 
-/// Whether others than the owner may read this file. Secrets shared through a mounted volume often
-/// are readable, so that is worth a warning but no error.
+/// Whether others than the owner may read this file, which is worth a warning but no error. A file of
+/// another user that is readable by its group is shared with this process on purpose, as a mounted
+/// volume is.
 ///
 /// # Errors
 /// When the file's metadata cannot be read.
 pub fn readable_by_others(path: &Path) -> io::Result<bool> {
     #[cfg(unix)]
     {
-        use std::os::unix::fs::PermissionsExt;
-        Ok(fs::metadata(path)?.permissions().mode() & 0o077 != 0)
+        use std::os::unix::fs::MetadataExt;
+        let metadata = fs::metadata(path)?;
+        let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
+        Ok(metadata.mode() & if is_own { 0o077 } else { 0o007 } != 0)
     }
     #[cfg(not(unix))]
     {
@@ -86,9 +94,35 @@ fn file_error(path: &Path, error: io::Error) -> Error {
     Error::SecretFile { path: path.into(), error }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// Opens a file without waiting: opening a FIFO would take until there is a writer.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    }
+    options.open(path)
+}
+
+fn kind_of(kind: FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if kind.is_fifo() {
+            return "a FIFO";
+        }
+        if kind.is_char_device() || kind.is_block_device() {
+            return "a device";
+        }
+    }
+    if kind.is_dir() { "a directory" } else { "something else" }
+}
+
+fn read(file: File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
     Ok(text)
 }
 
@@ -203,6 +237,33 @@ mod tests {
         ] {
             let error = Secret::load(&TempPath::with(&text).0).unwrap_err().to_string();
             assert!(error.ends_with(found), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_named_at_once() {
+        let fifo = TempPath::new();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo.0, mode).unwrap();
+        let directory = std::env::temp_dir();
+        for (path, found) in [
+            (fifo.0.as_path(), "a FIFO"),
+            (Path::new("/dev/zero"), "a device"),
+            (&directory, "a directory"),
+        ] {
+            let error = Secret::load_or_create(path).unwrap_err().to_string();
+            let want = format!("{}: expected a regular file, found {found}", path.display());
+            assert!(error.ends_with(&want), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_is_noticed() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = TempPath::with("text");
+        for (mode, noticed) in [(0o600, false), (0o400, false), (0o640, true), (0o604, true)] {
+            fs::set_permissions(&path.0, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(readable_by_others(&path.0).unwrap(), noticed, "{mode:o}");
         }
     }
 

@@ -27,6 +27,7 @@ struct Header<'a> {
 struct Claims {
     iat: Option<f64>,
     exp: Option<f64>,
+    nbf: Option<f64>,
 }
 
 /// A token issued at `iat` (seconds since 1970), ready to stand behind `Bearer `.
@@ -38,7 +39,8 @@ pub fn sign(secret: &Secret, iat: u64) -> String {
 }
 
 /// Checks algorithm, signature (in constant time) and age of a token; `now` is in seconds since
-/// 1970. Claims other than `iat` and `exp` are ignored.
+/// 1970. Claims other than `iat`, `exp` and `nbf` are ignored. Clocks may differ by the tolerance,
+/// so a token is valid as long before its `nbf`.
 ///
 /// # Errors
 /// One variant of [`Error`] for each of: shape, algorithm, signature, no `iat`, too old, too new.
@@ -62,7 +64,7 @@ pub fn verify(secret: &Secret, token: &str, now: u64) -> Result<(), Error> {
     if now - iat > tolerance || claims.exp.is_some_and(|exp| exp <= now) {
         return Err(Error::Stale);
     }
-    if iat - now > tolerance {
+    if [Some(iat), claims.nbf].into_iter().flatten().any(|time| time - now > tolerance) {
         return Err(Error::Future);
     }
     Ok(())
@@ -138,6 +140,16 @@ mod tests {
         }
         assert!(matches!(verify(&SECRET, &sign(&SECRET, 0), NOW), Err(Error::Stale)));
         assert!(matches!(verify(&SECRET, &sign(&SECRET, u64::MAX), NOW), Err(Error::Future)));
+    }
+
+    #[test]
+    fn a_token_is_not_valid_before_its_time() {
+        for (nbf, good) in [(0, true), (NOW, true), (NOW + 60, true), (NOW + 61, false)] {
+            let token = hs256(&format!(r#"{{"iat":{NOW},"nbf":{nbf}}}"#));
+            let verified = verify(&SECRET, &token, NOW);
+            assert_eq!(verified.is_ok(), good, "{nbf}: {verified:?}");
+            assert!(good || matches!(verified, Err(Error::Future)), "{verified:?}");
+        }
     }
 
     #[test]

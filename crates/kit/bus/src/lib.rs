@@ -47,7 +47,8 @@ pub use fanout::Subscription;
 pub use message::{Message, subject_token};
 pub use metrics::describe as describe_metrics;
 pub use nats::{
-    Entry, Error, NotSet, OUTBOX_BYTES, OUTBOX_MESSAGES, Options, VALUE_BYTES_MAX, WatchedKey,
+    Entry, Error, MissingBucket, NotSet, OUTBOX_BYTES, OUTBOX_MESSAGES, Options, VALUE_BYTES_MAX,
+    WatchedKey,
 };
 pub use stats::Stats;
 
@@ -144,11 +145,22 @@ impl Bus {
         subscription
     }
 
-    /// Watches one key of a key-value bucket (JetStream), which is made if it is missing. On a bus
-    /// of one process there is none: [`WatchedKey::changed`] says so at once. Never waits.
-    pub fn watch_key(&self, bucket: &'static str, key: &'static str) -> WatchedKey {
+    /// Subscribes to what this process itself publishes on the subject, for a service that passes on
+    /// its own events. The server hears nothing of it, so a user at NATS needs no permission for it.
+    pub fn subscribe_here(&self, subject: &'static str) -> Subscription {
+        self.inner.fanout.topic(subject).subscribe(self.inner.counts.clone())
+    }
+
+    /// Watches one key of a key-value bucket (JetStream). On a bus of one process there is none:
+    /// [`WatchedKey::changed`] says so at once. Never waits.
+    pub fn watch_key(
+        &self,
+        bucket: &'static str,
+        key: &'static str,
+        missing: MissingBucket,
+    ) -> WatchedKey {
         match &self.inner.nats {
-            Some(nats) => nats.watch_key(bucket, key),
+            Some(nats) => nats.watch_key(bucket, key, missing),
             None => WatchedKey::never(),
         }
     }

@@ -64,7 +64,7 @@ pub async fn discovery(
 /// `peers.target` comes back that way. Around a change both ways may bring the same, which does no harm.
 async fn relay_while_apart(direct: Bus, bus: Bus) {
     let (mut discovered, mut target) =
-        (bus.subscribe(PEERS_DISCOVERED), direct.subscribe(PEERS_TARGET));
+        (bus.subscribe_here(PEERS_DISCOVERED), direct.subscribe(PEERS_TARGET));
     let apart = || !bus.is_shared() || !bus.is_connected();
     loop {
         tokio::select! {

@@ -1,7 +1,7 @@
 //! The executor over storage-writer, workers and blob-validator in other processes.
 
 use super::{Process, base::follow_base};
-use crate::{Config, Error, Ports, follow_policies, public::PublicReactor};
+use crate::{Config, Error, Ports, follow_policies, public::PublicReactor, secret};
 use axum::{
     Router,
     extract::Request,
@@ -14,6 +14,7 @@ use std::{
 };
 use tandem_auth::Secret;
 use tandem_blob_validator::grpc as blobs;
+use tandem_bus::MissingBucket;
 use tandem_executor::{
     Deps, Executor, Handle,
     rpc::{self, ClientInfo, Hosts, Limits, Origins},
@@ -64,7 +65,7 @@ pub async fn executor(
 ) -> Result<(), Error> {
     let config = config.agreed();
     let identity = process.identify(access::EXECUTOR, &config.tls)?;
-    let secret = Secret::load_or_create(&ports.jwt_secret)?;
+    let secret = secret::load_or_create(&ports.jwt_secret)?;
     let (engine, http) = (Gate::default(), Gate::default());
     let stopping = process.stopping().clone();
     let listener = process.listen("engine", ports.engine).await?;
@@ -135,7 +136,9 @@ impl Services {
     fn follow(&self, process: &mut Process) {
         let (bus, policies) = (self.deps.bus.clone(), self.deps.policies.clone());
         process.beside(follow_base(self.storage.clone(), bus.clone()));
-        process.beside(async move { follow_policies(&bus, &policies).await });
+        process.beside(async move {
+            follow_policies(&bus, &policies, MissingBucket::Make).await;
+        });
         let (watched, fatal) = (self.storage.clone(), self.deps.fatal.clone());
         process.beside(async move {
             watched.fenced().await;

@@ -164,6 +164,20 @@ impl Process {
         Ok(listener)
     }
 
+    /// Binds a port of gRPC. One that asks callers for no certificate is a warning.
+    pub(crate) async fn listen_grpc(
+        &self,
+        port: &'static str,
+        address: SocketAddr,
+        identity: &Identity,
+    ) -> Result<TcpListener, Error> {
+        let listener = self.listen(port, address).await?;
+        if !identity.is_proven() {
+            warn!(port, "no certificates (`tls.ca`, `tls.cert`, `tls.key`): every caller may call");
+        }
+        Ok(listener)
+    }
+
     /// A server that runs until [`Self::stopping`]; its end before that is the end of the process.
     pub(crate) fn serve(&mut self, server: impl Future<Output = io::Result<()>> + Send + 'static) {
         self.servers.spawn(server);

@@ -19,7 +19,7 @@ pub async fn storage_writer(
     grpc: SocketAddr,
 ) -> Result<(), Error> {
     let identity = process.identify(access::STORAGE_WRITER, &config.tls)?;
-    let listener = process.listen("grpc", grpc).await?;
+    let listener = process.listen_grpc("grpc", grpc, &identity).await?;
     let on_persisted = persisted(process.bus().clone());
     let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
     let storage = blocking(|| Ok(StorageWriter::open(config.storage_writer, deps)?)).await?;
@@ -47,7 +47,7 @@ pub async fn blob_validator(
     grpc: SocketAddr,
 ) -> Result<(), Error> {
     let identity = process.identify(access::BLOB_VALIDATOR, &config.tls)?;
-    let listener = process.listen("grpc", grpc).await?;
+    let listener = process.listen_grpc("grpc", grpc, &identity).await?;
     let deps =
         tandem_blob_validator::Deps { bus: process.bus().clone(), fatal: process.fatal().clone() };
     let bytes_max = config.blob_validator.waiting_bytes_max;
@@ -72,7 +72,7 @@ pub async fn peer_table(
     grpc: SocketAddr,
 ) -> Result<(), Error> {
     let identity = process.identify(access::PEER_TABLE, &config.tls)?;
-    let listener = process.listen("grpc", grpc).await?;
+    let listener = process.listen_grpc("grpc", grpc, &identity).await?;
     let bus = process.bus().clone();
     let deps = tandem_peer_table::Deps { bus: bus.clone(), fatal: process.fatal().clone() };
     let start = move || {

@@ -6,6 +6,7 @@ use std::{
     net::SocketAddr,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+use tandem_bus::MissingBucket;
 use tandem_multiproof_workers::{
     Deps, MultiproofWorkers, grpc,
     membership::{Announcer, Identity, WorkerId},
@@ -64,7 +65,7 @@ pub async fn multiproof_worker(
     let config = config.agreed();
     let runtime = Handle::current();
     let proof = process.identify(access::MULTIPROOF_WORKER, &config.tls)?;
-    let listener = process.listen("grpc", grpc).await?;
+    let listener = process.listen_grpc("grpc", grpc, &proof).await?;
     let address = listener.local_addr().map_err(|error| Error::Listen { address: grpc, error })?;
     let identity = identity.at(address, if proof.is_proven() { "https" } else { "http" })?;
     info!(id = identity.id.as_str(), endpoint = identity.endpoint, "worker");
@@ -83,7 +84,9 @@ pub async fn multiproof_worker(
     process.serve(server.serve(listener, process.stopping().clone()));
     process.beside(follow_base(storage.clone(), bus.clone()));
     let settings = bus.clone();
-    process.beside(async move { follow_policies(&settings, &policies).await });
+    process.beside(async move {
+        follow_policies(&settings, &policies, MissingBucket::Await).await;
+    });
     let announcer = Announcer::start(bus, identity, &runtime);
     process.at_farewell(announcer.leave());
     let connected = storage.clone();

@@ -191,7 +191,7 @@ impl generated::PeerTable for Service {
         let permit = self.0.watchers.clone().try_acquire_owned();
         let permit = permit.map_err(|_| Status::resource_exhausted("too many watch the target"))?;
         // Heard from now on, so that nothing is missed while the table is asked.
-        let target = self.0.bus.subscribe(PEERS_TARGET);
+        let target = self.0.bus.subscribe_here(PEERS_TARGET);
         let (answers, receiver) = mpsc::channel(1);
         let service = self.clone();
         tokio::spawn(async move {

@@ -9,7 +9,7 @@ mod publish;
 mod receive;
 mod watch;
 
-use crate::{Message, fanout::Topic, stats::Counts};
+use crate::{Message, fanout::Topic, stats::Counts, subject_token};
 use async_nats::{Client, ConnectOptions, ServerAddr};
 use bytes::Bytes;
 use events::Events;
@@ -31,7 +31,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info};
 
 pub use error::Error;
-pub use watch::{Entry, NotSet, VALUE_BYTES_MAX, WatchedKey};
+pub use watch::{Entry, MissingBucket, NotSet, VALUE_BYTES_MAX, WatchedKey};
 
 /// Messages that may wait to be sent before the oldest are dropped.
 pub const OUTBOX_MESSAGES: usize = 1024;
@@ -60,7 +60,7 @@ const ARRIVALS: usize = 1024;
 pub struct Options {
     /// What the connection is called in the server's lists.
     pub name: Option<String>,
-    /// The user; goes with `password_file`.
+    /// The user; goes with `password_file`. Answers to it come on `_INBOX.USER.>`.
     pub user: Option<String>,
     /// A file that holds the user's password and nothing else, but for white space around it.
     pub password_file: Option<PathBuf>,
@@ -83,6 +83,8 @@ pub(crate) struct Nats {
     client: channel::Receiver<Option<Client>>,
     /// Rises with each connection.
     generation: channel::Receiver<u64>,
+    /// Rises when a key was set here.
+    sets: channel::Sender<u64>,
     /// Subjects with a task that hears them.
     heard: Mutex<HashSet<&'static str>>,
     runtime: Handle,
@@ -120,11 +122,16 @@ impl Nats {
         if let Some(name) = &options.name {
             connect = connect.name(name);
         }
+        if let Some(user) = &options.user {
+            // Answers come where other users cannot listen.
+            connect = connect.custom_inbox_prefix(format!("_INBOX.{}", subject_token(user)));
+        }
         let nats = Self {
             outbox: outbox.clone(),
             counts: counts.clone(),
             client,
             generation,
+            sets: channel::channel(0).0,
             heard: Mutex::default(),
             runtime: runtime.clone(),
             stop: stop.clone(),
@@ -169,8 +176,18 @@ impl Nats {
         }
     }
 
-    pub fn watch_key(&self, bucket: &'static str, key: &'static str) -> WatchedKey {
-        let (task, watched) = watch::key(self.client.clone(), self.generation.clone(), bucket, key);
+    pub fn watch_key(
+        &self,
+        bucket: &'static str,
+        key: &'static str,
+        missing: MissingBucket,
+    ) -> WatchedKey {
+        let signals = watch::Signals {
+            client: self.client.clone(),
+            generation: self.generation.clone(),
+            sets: self.sets.subscribe(),
+        };
+        let (task, watched) = watch::key(signals, bucket, key, missing);
         self.spawn(task);
         watched
     }
@@ -181,7 +198,9 @@ impl Nats {
         key: &'static str,
         value: Bytes,
     ) -> Result<(), NotSet> {
-        watch::set(&self.client, bucket, key, value).await
+        watch::set(&self.client, bucket, key, value).await?;
+        self.sets.send_modify(|sets| *sets += 1);
+        Ok(())
     }
 
     pub fn is_connected(&self) -> bool {

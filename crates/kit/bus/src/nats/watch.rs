@@ -1,4 +1,7 @@
 //! One key of a key-value bucket, watched and set: live settings.
+//!
+//! A process subscribes to the subject of a key and reads the key when it is set, and every 30 to 60 s.
+//! So its user needs no permission to make consumers, which could deliver to any subject.
 
 use async_nats::{
     Client,
@@ -22,6 +25,21 @@ pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 
 /// Wait before the bucket is asked for again, up to twice as long.
 const RETRY: Duration = Duration::from_secs(3);
+
+/// Between two reads of a key of which nothing is heard, up to twice as long.
+const READ_EVERY: Duration = Duration::from_secs(30);
+
+/// Waits before each read after a message on the subject: subscribers get it before it is stored.
+const STORED_AFTER_MS: [u64; 8] = [0, 5, 10, 20, 50, 100, 300, 500];
+
+/// A choice of what happens while a bucket is missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MissingBucket {
+    /// Make it.
+    Make,
+    /// Wait until another process has made it.
+    Await,
+}
 
 /// What a key holds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -54,75 +72,148 @@ impl WatchedKey {
     }
 }
 
+/// Sources of news for a watch.
+pub struct Signals {
+    /// The connection's handle.
+    pub client: watch::Receiver<Option<Client>>,
+    /// Rises with each connection.
+    pub generation: watch::Receiver<u64>,
+    /// Rises when a key was set by this process, to which the server does not send its own messages.
+    pub sets: watch::Receiver<u64>,
+}
+
 /// A watch, and the task that it needs.
 pub fn key(
-    client: watch::Receiver<Option<Client>>,
-    mut generation: watch::Receiver<u64>,
+    signals: Signals,
     bucket: &'static str,
     key: &'static str,
+    missing: MissingBucket,
 ) -> (impl Future<Output = ()> + Send + 'static, WatchedKey) {
     let (sender, receiver) = watch::channel(Entry::Missing);
     let task = async move {
+        let Signals { client, mut generation, mut sets } = signals;
         let client = super::client(client).await;
-        let mut said = String::new();
+        let subject = format!("$KV.{bucket}.{key}");
+        let Ok(mut told) = client.subscribe(subject).await else { return };
+        let mut reader = Reader {
+            client,
+            bucket,
+            key,
+            missing,
+            store: None,
+            revision: None,
+            sender,
+            said: String::new(),
+        };
         loop {
             if generation.wait_for(|&generation| generation > 0).await.is_err() {
                 return;
             }
             generation.mark_unchanged();
-            let reason = tokio::select! {
-                reason = follow(&client, bucket, key, &sender) => reason,
-                // The watch would come back by itself some time; made anew it is there at once.
-                _ = generation.changed() => continue,
+            let pause = if reader.read().await.is_some() { READ_EVERY } else { RETRY };
+            let ended = tokio::select! {
+                () = sleep(pause.mul_f64(rand::random_range(1.0..2.0))) => false,
+                changed = generation.changed() => changed.is_err(),
+                changed = sets.changed() => changed.is_err(),
+                message = told.next() => match message {
+                    Some(_) => {
+                        reader.read_new().await;
+                        false
+                    }
+                    None => true,
+                },
             };
-            if reason != said {
-                info!(bucket, key, %reason, "key is not watched, trying again");
-                said = reason;
-            }
-            let pause = RETRY.mul_f64(rand::random_range(1.0..2.0));
-            tokio::select! {
-                () = sleep(pause) => {}
-                _ = generation.changed() => {}
+            if ended {
+                return;
             }
         }
     };
     (task, WatchedKey { receiver })
 }
 
-/// Passes on what the key holds, until that is no longer possible: why.
-async fn follow(
-    client: &Client,
+/// A reader of one key, which passes on its changes.
+struct Reader {
+    client: Client,
     bucket: &'static str,
     key: &'static str,
-    sender: &watch::Sender<Entry>,
-) -> String {
-    let store = match open(client, bucket).await {
-        Ok(store) => store,
-        Err(reason) => return reason,
-    };
-    let mut changes = match store.watch_with_history(key).await {
-        Ok(changes) => changes,
-        Err(error) => return error.to_string(),
-    };
-    while let Some(change) = changes.next().await {
-        let entry = match change {
-            Ok(change) if change.operation == Operation::Put => Entry::Value(change.value),
-            Ok(_) => Entry::Missing,
-            Err(error) => return error.to_string(),
+    missing: MissingBucket,
+    /// The bucket, once it was found.
+    store: Option<Store>,
+    /// Revision that was read last.
+    revision: Option<u64>,
+    sender: watch::Sender<Entry>,
+    /// Reason that the log has for the last failure.
+    said: String,
+}
+
+impl Reader {
+    /// Reads the key until it holds something new, for about a second.
+    async fn read_new(&mut self) {
+        for wait in STORED_AFTER_MS.map(Duration::from_millis) {
+            sleep(wait).await;
+            if self.read().await.is_none_or(|is_new| is_new) {
+                return;
+            }
+        }
+    }
+
+    /// Reads the key. Returns whether its revision is new, and `None` if it cannot be read.
+    async fn read(&mut self) -> Option<bool> {
+        match self.entry().await {
+            Ok(entry) => {
+                self.said.clear();
+                let revision = entry.as_ref().map(|entry| entry.revision);
+                let is_new = self.revision != revision;
+                self.revision = revision;
+                if is_new {
+                    self.pass_on(entry);
+                }
+                Some(is_new)
+            }
+            Err(reason) => {
+                self.store = None;
+                if reason != self.said {
+                    let (bucket, key) = (self.bucket, self.key);
+                    info!(bucket, key, %reason, "key is not watched, trying again");
+                    self.said = reason;
+                }
+                None
+            }
+        }
+    }
+
+    async fn entry(&mut self) -> Result<Option<kv::Entry>, String> {
+        let store = match &self.store {
+            Some(store) => store,
+            None => self.store.insert(open(&self.client, self.bucket, self.missing).await?),
+        };
+        let found = store.entry(self.key).await.map_err(|error| error.to_string())?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        // A server without JetStream answers the same, so the bucket is looked up again.
+        let store = self.store.insert(open(&self.client, self.bucket, self.missing).await?);
+        store.entry(self.key).await.map_err(|error| error.to_string())
+    }
+
+    fn pass_on(&self, entry: Option<kv::Entry>) {
+        let entry = match entry {
+            Some(entry) if entry.operation == Operation::Put => Entry::Value(entry.value),
+            _ => Entry::Missing,
         };
         if let Entry::Value(value) = &entry
             && value.len() > VALUE_BYTES_MAX
         {
-            warn!(bucket, key, bytes = value.len(), "value is too long, the one before stays");
-            continue;
+            let (bucket, key, bytes) = (self.bucket, self.key, value.len());
+            warn!(bucket, key, bytes, "value is too long, the one before stays");
+            return;
         }
-        sender.send_if_modified(|held| {
+        self.sender.send_if_modified(|held| {
             let changed = *held != entry;
             *held = entry;
             changed
         });
     }
-    "the watch ended".to_owned()
 }
 
 /// Why a key is not set. Where the answer alone was lost, it may be set after all.
@@ -151,7 +242,7 @@ pub async fn set(
     let connected = client.filter(|client| client.connection_state() == State::Connected);
     let client = connected.ok_or_else(|| not_set("no connection to NATS".to_owned()))?;
     let put = async {
-        let store = open(&client, bucket).await?;
+        let store = open(&client, bucket, MissingBucket::Make).await?;
         store.put(key, value).await.map_err(|error| error.to_string())
     };
     match timeout(super::ANSWER_MAX, put).await {
@@ -161,11 +252,17 @@ pub async fn set(
     }
 }
 
-/// The bucket; made when it is not there, so that people can put something into it.
-async fn open(client: &Client, bucket: &'static str) -> Result<Store, String> {
+/// Returns the bucket, and makes it first if it is missing and that is asked for.
+async fn open(
+    client: &Client,
+    bucket: &'static str,
+    missing: MissingBucket,
+) -> Result<Store, String> {
     let jetstream = jetstream::new(client.clone());
-    if let Ok(store) = jetstream.get_key_value(bucket).await {
-        return Ok(store);
+    match (jetstream.get_key_value(bucket).await, missing) {
+        (Ok(store), _) => return Ok(store),
+        (Err(error), MissingBucket::Await) => return Err(error.to_string()),
+        (Err(_), MissingBucket::Make) => {}
     }
     let config = kv::Config {
         bucket: bucket.to_owned(),
