@@ -253,7 +253,7 @@ fn a_network_of_any_size_that_loses_packets_goes_quiet_too() {
         let minutes = network.minutes(30);
         let mean = minutes.iter().sum::<f64>() / minutes.len() as f64;
         eprintln!("{size} nodes, {loss} lost: {mean:.1} packets a minute, {minutes:.0?}");
-        assert!(mean <= PACKETS_MAX / 2.0 && max(&minutes) <= 2.0 * PACKETS_MAX, "{minutes:?}");
+        assert!(mean <= PACKETS_MAX && max(&minutes) <= 3.0 * PACKETS_MAX, "{minutes:?}");
         assert!(network.alive().iter().all(|alive| alive + 3 >= size));
     }
 }
@@ -309,7 +309,7 @@ fn a_node_that_was_cut_off_is_quiet_and_back_at_once() {
         network.hosts[4].reachable = true;
         let one = network.until(15 * SECOND, |net| net.hosts[4].table.counts().alive > 0);
         let all = network.until(15 * SECOND, |net| net.hosts[4].table.counts().alive == 11);
-        let others = network.until(15 * MINUTE, |network| network.all_know(11));
+        let others = network.until(30 * SECOND, |network| network.all_know(11));
         eprintln!(
             "cut off for {minutes} minutes: {per_minute:.1} packets a minute; one node after \
              {one:?}, all after {all:?} more, known to all after {others:?} more"
@@ -331,12 +331,12 @@ fn reported_sessions_decide_and_do_not_make_it_look_for_ever() {
         network.run(5 * SECOND);
         network.hosts[2].state.counters().lookups - lookups
     };
-    assert!(report(&mut network, 0) >= 3, "no session: it looks at once and often");
+    assert!(report(&mut network, 0) >= 2, "no session: it looks at once and often");
     network.run(5 * MINUTE);
     let before = network.hosts[2].state.counters().lookups;
     network.run(10 * MINUTE);
     let lookups = network.hosts[2].state.counters().lookups - before;
     assert!(lookups <= 11, "{lookups} lookups in ten minutes, as there is no node more");
     assert!(report(&mut network, 50) <= 1, "enough");
-    assert!(report(&mut network, 20) >= 3, "peers were lost");
+    assert!(report(&mut network, 20) >= 2, "peers were lost");
 }

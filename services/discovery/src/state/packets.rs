@@ -99,9 +99,14 @@ impl State {
         if newer {
             endpoint.enr_seq = ping.enr_seq;
         }
+        let is_lost = endpoint.unanswered_questions >= LOST_AFTER;
         if proven && newer {
             // It is there, and its record has changed.
             self.publish(&node, ContactEvent::Answered, ping.enr_seq, None);
+        }
+        if proven && is_lost {
+            // It did not answer for a while, and seems to be back.
+            self.check(&node);
         }
         Ok(())
     }
@@ -194,7 +199,7 @@ impl State {
         if let Some(endpoint) = self.endpoints.get(&key)
             && mem::take(&mut endpoint.unanswered_questions) >= LOST_AFTER
         {
-            self.schedule.find();
+            self.schedule.find_again(now);
         }
         self.recent.hear(now, node);
         self.schedule.hear_node(now);

@@ -30,6 +30,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const SINGLES: u32 = 8;
 /// Doublings after which lookups ask fewer nodes.
 const DOUBLINGS_TO_REST: u32 = 2;
+/// Between two events that make lookups frequent again, other than new nodes: a network that loses
+/// packets loses nodes and finds them again all the time.
+const WAKE_EVERY: Duration = Duration::from_secs(120);
 /// More doublings than any pause needs.
 const DOUBLINGS_MAX: u32 = 16;
 
@@ -72,6 +75,8 @@ pub struct Schedule {
     heard: bool,
     /// No node has answered since the lookup before the last one ended.
     alone: bool,
+    /// When lookups were last made frequent again, other than by new nodes.
+    woken: Option<Duration>,
 }
 
 impl Schedule {
@@ -94,6 +99,7 @@ impl Schedule {
             found: false,
             heard: false,
             alone: false,
+            woken: None,
         }
     }
 
@@ -147,9 +153,11 @@ impl Schedule {
         }
     }
 
-    /// Looks at once, and often from then on.
+    /// Looks at once, and often from then on if it was not woken a moment ago.
     pub fn wake(&mut self, now: Duration) {
-        self.barren = 0;
+        if self.may_wake(now) {
+            self.barren = 0;
+        }
         if self.enrs.is_none() {
             self.timer.next = now;
         }
@@ -160,10 +168,24 @@ impl Schedule {
         self.found = true;
     }
 
+    /// Hears that a node which was lost is back.
+    pub fn find_again(&mut self, now: Duration) {
+        self.found |= self.may_wake(now);
+    }
+
+    fn may_wake(&mut self, now: Duration) -> bool {
+        let may = self.woken.is_none_or(|at| at + WAKE_EVERY <= now);
+        if may {
+            self.woken = Some(now);
+        }
+        may
+    }
+
     /// Hears that a node has answered. The first answer after silence says that the network is back.
     pub fn hear_node(&mut self, now: Duration) {
         self.heard = true;
         if mem::take(&mut self.alone) {
+            self.woken = None;
             self.wake(now);
         }
     }
@@ -275,6 +297,23 @@ mod tests {
         schedule.hear(Duration::from_secs(1_201), 0.1);
         assert_eq!(schedule.next(), Duration::from_secs(1_201));
         assert!(turns(&mut schedule, 1_201, 1_210, true) >= 6);
+    }
+
+    #[test]
+    fn losses_in_a_row_are_looked_after_at_once_but_not_often() {
+        let mut schedule = Schedule::new(&Config::default());
+        schedule.hear(Duration::ZERO, 0.4);
+        turns(&mut schedule, 0, 600, true);
+        // A node is lost every ten seconds, and found again.
+        let mut count = 0;
+        for second in (600..1_200).step_by(10) {
+            schedule.hear(Duration::from_secs(second), 0.3);
+            assert_eq!(schedule.next(), Duration::from_secs(second));
+            schedule.hear(Duration::from_secs(second), 0.4);
+            schedule.find_again(Duration::from_secs(second));
+            count += turns(&mut schedule, second, second + 10, true);
+        }
+        assert!(count <= 120, "{count} turns in ten minutes");
     }
 
     #[test]
