@@ -3,12 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
-    net::SocketAddr,
-    time::Duration,
-};
+use std::{cmp::Reverse, collections::BinaryHeap, net::SocketAddr, time::Duration};
 use tandem_discovery::{
     Config,
     state::{Effect, Input, Now, Question, State},
@@ -207,8 +202,9 @@ impl Network {
         self.counted = self.sent();
         let minute = |_| {
             self.run(MINUTE);
-            let before = std::mem::replace(&mut self.counted, self.sent());
-            (self.counted - before) as f64 / nodes
+            let sent = self.sent();
+            let before = std::mem::replace(&mut self.counted, sent);
+            (sent - before) as f64 / nodes
         };
         (0..count).map(minute).collect()
     }
