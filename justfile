@@ -115,8 +115,28 @@ clippy:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --workspace --no-deps --quiet
 
+# Check the dependencies against deny.toml: licences, bans, sources, and known advisories where their
+# database can be fetched or is there from an earlier day
+deny:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    if ! command -v cargo-deny >/dev/null; then
+        echo "SKIPPED: cargo-deny is not installed, dependencies are not checked" >&2
+        exit 0
+    fi
+    cargo deny --locked check --hide-inclusion-graph licenses bans sources
+    databases="${CARGO_HOME:-$HOME/.cargo}/advisory-dbs"
+    if timeout 120 cargo deny --locked fetch db 2>/dev/null; then
+        cargo deny --locked check --hide-inclusion-graph advisories
+    elif compgen -G "$databases/*/crates" >/dev/null; then
+        echo "the database of advisories cannot be fetched: that of an earlier day is used" >&2
+        cargo deny --locked --offline check --hide-inclusion-graph advisories
+    else
+        echo "SKIPPED: the database of advisories cannot be fetched, known advisories are not looked for" >&2
+    fi
+
 # All that must hold before a change lands
-check: fmt clippy test conformance-sample doc
+check: fmt clippy deny test conformance-sample doc
 
 # Benches: the trie against ethrex-trie, alloy-trie and its hashing, the peer table against scans,
 # reads of the state over layers, newPayload for each corpus (more of them by
@@ -145,6 +165,49 @@ faults *ARGS:
 # once they do, beside the legacy policy (about ten minutes)
 net:
     cargo bench --locked --workspace --bench net
+
+# Start nodes of discovery as processes with default settings on loopback: how soon they know each
+# other, and what each sends in each minute; fails where that is more than 60 packets at the end
+quiet MINUTES="12" NODES="12": build
+    #!/usr/bin/env bash
+    set -euo pipefail
+    tandem={{ target }}/release/tandem folder=$(mktemp -d) nodes={{ NODES }} pids=() boot=() metrics=()
+    trap '[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
+    # What follows a mark in a node's log, once it stands there.
+    says() {
+        until sed -n "s,.*$2\([^ \"]*\).*,\1,p" "$folder/$1.log" | grep -m1 .; do
+            kill -0 "${pids[$1]}"
+            sleep 0.02
+        done
+    }
+    for ((n = 0; n < nodes; n++)); do
+        "$tandem" discovery --datadir "$folder/$n" --discovery.addr 127.0.0.1 --discovery.port 0 \
+            --metrics.port 0 "${boot[@]}" > "$folder/$n.log" 2>&1 &
+        pids+=($!)
+        [ "$n" != 0 ] || boot=(--bootnodes "enode://$(says 0 enode://)")
+    done
+    begin=$EPOCHREALTIME
+    for ((n = 0; n < nodes; n++)); do
+        metrics+=("http://$(says "$n" 'listening port="metrics" address=')/metrics")
+    done
+    # A metric's value on each node, least first.
+    values() { curl -fsS "${metrics[@]}" | awk -v name="$1" '$1 == name { print $2 }' | sort -n; }
+    sent() { values tandem_discovery_packets_sent_total | awk '{ sum += $1 } END { printf "%d", sum }'; }
+    until [ "$(values 'tandem_peer_table_contacts{class="proven"}' | awk 'NR == 1' || true)" = $((nodes - 1)) ] &&
+        [ "$(values 'tandem_peer_table_contacts{class="proven"}' | wc -l)" = "$nodes" ]; do
+        sleep 0.1
+    done
+    awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "all know each other %.1f s after the last start\n", b - a }'
+    before=0
+    for ((minute = 1; minute <= {{ MINUTES }}; minute++)); do
+        sleep "$(awk -v begin="$begin" -v minute="$minute" -v now="$EPOCHREALTIME" \
+            'BEGIN { rest = begin + 60 * minute - now; print (rest > 0 ? rest : 0) }')"
+        now=$(sent)
+        packets=$(awk -v count=$((now - before)) -v nodes="$nodes" 'BEGIN { printf "%.1f", count / nodes }')
+        echo "minute $minute: $packets packets per node"
+        before=$now
+    done
+    awk -v packets="$packets" 'BEGIN { exit packets <= 60 ? 0 : 1 }'
 
 # Memory over 20,000 blocks, and over a million sidecars, must stay flat
 soak:

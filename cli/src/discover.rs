@@ -20,7 +20,7 @@ use std::{
 use tandem_bus::Bus;
 use tandem_cluster::{DiscoveryConfig, Network};
 use tandem_discovery::{Deps, Discovery};
-use tandem_peer_table::PeerTable;
+use tandem_peer_table::{Connected, PeerTable};
 use tandem_proto::{
     discovery::DiscoveryApi,
     event::{PEERS_DISCOVERED, PeersDiscovered},
@@ -116,6 +116,8 @@ impl Crawler {
             contacts_max: 1 << 20,
             subnet_contacts_max: u32::MAX,
             subnet_answer_max: usize::MAX,
+            // However many answer, it looks for more.
+            connected: Connected::Fixed(0),
             ..tandem_peer_table::Config::default()
         };
         let deps = tandem_peer_table::Deps { bus: bus.clone(), fatal: fatal.clone() };
@@ -129,6 +131,9 @@ impl Crawler {
             network: args.network,
             bootnodes: args.bootnodes,
             lookup_fast_ms: LOOKUP_MS,
+            lookup_base_ms: LOOKUP_MS,
+            lookup_maintenance_ms: LOOKUP_MS,
+            maintenance_asked_max: defaults.lookup_asked_max,
             ..defaults
         };
         let (bus, fatal) = (bus.clone(), fatal.clone());

@@ -25,8 +25,9 @@ pub struct TableArgs {
     /// Peers wanted [default: 50]
     #[arg(long = "peers.target", value_name = "N")]
     target_peers: Option<u32>,
-    /// Who counts as a connected peer: those that are reported; proven, every node with a proven
-    /// endpoint; or a number, that many. The last two stand in for sessions [default: reported]
+    /// What counts as a connected peer: reported, the sessions that are reported (until the first
+    /// report nodes that answer stand in for them); proven, every node with a proven endpoint; or a
+    /// number, that many [default: reported]
     #[arg(long = "peers.connected", value_name = "WHO")]
     connected: Option<Connected>,
 }

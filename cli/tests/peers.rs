@@ -30,7 +30,10 @@ fn settings(folder: &Path, address: u8, bootnodes: &[String]) -> Config {
     config.discovery.port = 0;
     config.discovery.tcp_port = 0;
     config.discovery.bootnodes = bootnodes.to_vec();
+    // It looks as often when there is nothing new to find.
     config.discovery.lookup_fast_ms = 100;
+    config.discovery.lookup_base_ms = 100;
+    config.discovery.lookup_maintenance_ms = 100;
     config
 }
 

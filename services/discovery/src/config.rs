@@ -44,17 +44,20 @@ pub struct Config {
     pub expiration_seconds: u64,
     /// How nodes are looked for. The pauses below are those of `kademlia` and `single`.
     pub lookups: Lookups,
-    /// Pause between lookups while peers are scarce, in milliseconds.
+    /// Pause between lookups while peers are scarce, in milliseconds. Each lookup that finds nothing
+    /// new doubles it.
     pub lookup_fast_ms: u64,
-    /// Pause between lookups while some peers are missing, in milliseconds.
+    /// Pause between lookups while some peers are missing, in milliseconds, and the longest one while
+    /// no node answers.
     pub lookup_base_ms: u64,
-    /// Pause between lookups once there are enough peers, in milliseconds.
+    /// Pause between lookups once there are enough peers, in milliseconds, and the longest one while
+    /// nothing new is found.
     pub lookup_maintenance_ms: u64,
     /// Peers are scarce below this share of the wanted ones.
     pub starving_below: f64,
     /// Nodes that a lookup asks at most.
     pub lookup_asked_max: usize,
-    /// Nodes that a lookup asks at most once there are enough peers.
+    /// Nodes that a lookup asks at most once there are enough peers, or nothing new is found.
     pub maintenance_asked_max: usize,
     /// Packets a second that one address (one /64 of IPv6) may make this node look at.
     pub ip_packets_per_second: u32,

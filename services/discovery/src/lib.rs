@@ -16,8 +16,10 @@
 //! Where node lists in DNS are configured (EIP-1459), a third thread reads them while peers are
 //! scarce; nobody asks DNS otherwise.
 //!
-//! One timer alternates lookups of nodes and of records. It is fast while peers are scarce, slow once
-//! there are enough, and wakes at once when peers are lost. Nothing else wakes a node at rest. Nothing else wakes a node at rest.
+//! One timer alternates lookups of nodes and of records. It is fast while peers are scarce and lookups
+//! find nodes, and slow once there are enough or nothing new is found. It wakes at once when peers are
+//! lost, when the own address changes, and when a node answers after silence. Nothing else wakes a
+//! node at rest.
 //!
 //! **Overload.** Packets beyond the rate of their address, or of all strangers together, are dropped
 //! and counted before anything expensive is done. Endpoints without a proof are sent less than they

@@ -11,20 +11,28 @@
 //!
 //! **Overload.** Packets for v4 wait in bounded queues, and are lost where those are full.
 
-use crate::{Config, Error, events::Publisher, metrics::V5_FOUND, service::node_of, udp::Datagram};
+use crate::{
+    Config, Error,
+    events::Publisher,
+    metrics::V5_FOUND,
+    service::node_of,
+    state::{reach::may_tell, schedule::backed_off},
+    udp::Datagram,
+};
 use discv5::{ConfigBuilder, Discv5, Event, ListenConfig};
 use enr::{CombinedKey, NodeId};
 use metrics::counter;
 use std::{
+    collections::HashSet,
     future::Future,
-    io,
+    io, mem,
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 use tandem_bus::{Bus, Subscription};
-use tandem_discv4::{Enr, NodeKey};
+use tandem_discv4::{Enr, NodeKey, PublicKey};
 use tandem_policy::LookupPauses;
 use tandem_proto::event::{Contact, ContactEvent, PEERS_TARGET, PeersTarget};
 use tokio::{
@@ -39,6 +47,8 @@ use tracing::{debug, info};
 const FRAMES: usize = 256;
 /// Lookups do not follow each other faster, whatever is configured.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Nodes remembered as found; all are forgotten when there are more.
+const KNOWN_MAX: usize = 1 << 16;
 /// Between two pings to a node of discv5's own table.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
@@ -52,6 +62,11 @@ pub struct V5 {
     publisher: Publisher,
     bound: IpAddr,
     completion: f64,
+    known: HashSet<PublicKey>,
+    /// A node was found that was not known, since the last lookup ended.
+    found: bool,
+    /// Lookups in a row that found no such node.
+    barren: u32,
     config: Config,
     started: Instant,
 }
@@ -104,6 +119,9 @@ impl V5 {
             publisher: Publisher::new(bus.clone()),
             bound,
             completion: 0.0,
+            known: HashSet::new(),
+            found: false,
+            barren: 0,
             config: config.clone(),
             started: Instant::now(),
         };
@@ -134,6 +152,8 @@ impl V5 {
                 ok = ended(&mut lookup) => {
                     debug!(ok, "lookup over discv5");
                     lookup = None;
+                    self.barren =
+                        if mem::take(&mut self.found) { 0 } else { self.barren.saturating_add(1) };
                     lookup_due = self.started.elapsed() + self.pause();
                 }
                 payload = self.target.next(), if bus_is_there => {
@@ -141,6 +161,9 @@ impl V5 {
                     if let Some(heard) = payload.as_deref().and_then(PeersTarget::decode) {
                         let fell = heard.completion < self.completion;
                         self.completion = heard.completion;
+                        if fell {
+                            self.barren = 0;
+                        }
                         let next = self.started.elapsed() + self.pause();
                         lookup_due = if fell { Duration::ZERO } else { next };
                     }
@@ -163,7 +186,11 @@ impl V5 {
             maintenance: Duration::from_millis(self.config.lookup_maintenance_ms),
             starving_below: self.config.starving_below,
         };
-        self.config.lookups.pause(self.completion, &pauses).max(PAUSE_MIN)
+        let shortest = self.config.lookups.pause(self.completion, &pauses).max(PAUSE_MIN);
+        if self.config.lookups.has_two_timers() {
+            return shortest;
+        }
+        backed_off(shortest, pauses.maintenance, self.barren)
     }
 
     /// Says of the own node what v4 says.
@@ -180,20 +207,27 @@ impl V5 {
             Event::UnrecognizedFrame(frame) => {
                 let _ = self.frames.try_send((frame.src_address, frame.packet));
             }
-            Event::Discovered(enr) | Event::SessionEstablished(enr, _) => {
-                // Another library's record, which ours checks for itself.
-                if let Ok(record) = enr.to_base64().parse() {
-                    self.publish(&record);
-                }
-            }
+            // A node told of it, and the event does not say which one.
+            Event::Discovered(enr) => self.publish(&enr, |bound, ip| may_tell(bound, ip)),
+            Event::SessionEstablished(enr, _) => self.publish(&enr, |_, _| true),
             _ => {}
         }
     }
 
-    fn publish(&mut self, record: &Enr) {
-        // Who is on the consensus layer alone is no peer of this one.
+    /// Publishes a node whose address `is_allowed`, given that of the own socket.
+    fn publish(&mut self, enr: &enr::Enr<CombinedKey>, is_allowed: fn(IpAddr, IpAddr) -> bool) {
+        // Another library's record, which ours checks for itself.
+        let Ok(record) = enr.to_base64().parse::<Enr>() else { return };
+        // A node on the consensus layer alone is no peer of this one.
         let foreign = record.get("eth2").is_some() && record.get("eth").is_none();
-        let Some(node) = node_of(record, self.bound).filter(|_| !foreign) else { return };
+        let Some(node) = node_of(&record, self.bound).filter(|_| !foreign) else { return };
+        if !is_allowed(self.bound, node.endpoint.ip) {
+            return;
+        }
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        self.found |= self.known.insert(node.key);
         counter!(V5_FOUND).increment(1);
         let address: SocketAddr = node.endpoint.udp();
         let contact = Contact {

@@ -1,10 +1,11 @@
 //! The one thread that owns the table.
 
 use crate::{
-    config::{Config, Connected},
+    config::Config,
     metrics,
     snapshot::{self, CONTACTS_MAX},
     table::{Counts, Table},
+    target::Target,
 };
 use ::metrics::{counter, gauge, histogram};
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use tandem_bus::Bus;
 use tandem_primitives::B256;
 use tandem_proto::{
     event::{Contact, PEERS_TARGET, PeersDiscovered, PeersTarget},
-    peer_table::{Stats, completion},
+    peer_table::Stats,
 };
 use tokio::sync::oneshot::Sender;
 use tracing::{debug, info, warn};
@@ -32,6 +33,7 @@ pub(crate) enum Message {
     SampleForEnr(Sender<Option<Contact>>),
     Closest(B256, usize, Sender<Vec<Contact>>),
     Stats(Sender<Stats>),
+    Target(Sender<PeersTarget>),
     SetConnected(u32),
     Stop,
 }
@@ -45,11 +47,7 @@ pub(crate) struct Actor {
     bus: Bus,
     /// Zero of the table's clock.
     start: Instant,
-    connected: u32,
-    simulated: Connected,
-    target: u32,
-    /// The completion last published.
-    published: Option<f64>,
+    target: Target,
     snapshot: Option<PathBuf>,
     snapshot_contacts_max: usize,
     snapshot_interval: Duration,
@@ -79,10 +77,7 @@ impl Actor {
             rng,
             bus,
             start: Instant::now(),
-            connected: if let Connected::Fixed(count) = config.connected { count } else { 0 },
-            simulated: config.connected,
-            target: config.target_peers,
-            published: None,
+            target: Target::new(config),
             snapshot,
             snapshot_contacts_max: config.snapshot_contacts_max.min(CONTACTS_MAX),
             snapshot_interval: Duration::from_secs(config.snapshot_interval_secs.into()),
@@ -140,10 +135,17 @@ impl Actor {
             Message::Stats(reply) => {
                 let _ = reply.send(self.stats());
             }
-            Message::SetConnected(count) if self.simulated == Connected::Reported => {
-                self.set_connected(count);
+            Message::Target(reply) => {
+                let completion = self.target.completion(&self.table.counts());
+                let _ = reply.send(PeersTarget { completion });
             }
-            Message::SetConnected(_) => debug!("peers are simulated, a report of them is ignored"),
+            Message::SetConnected(count) => {
+                if self.target.report(count) {
+                    self.publish_target(&self.table.counts());
+                } else {
+                    debug!("peers are simulated, a report of them is ignored");
+                }
+            }
             Message::Stop => {}
         }
     }
@@ -164,36 +166,30 @@ impl Actor {
         gauge!(metrics::CONTACTS, "class" => "disposed").set(counts.disposed as f64);
         gauge!(metrics::CANDIDATES, "purpose" => "lookup").set(counts.lookup_candidates as f64);
         gauge!(metrics::CANDIDATES, "purpose" => "enr").set(counts.enr_candidates as f64);
-        match self.simulated {
-            Connected::Reported => {}
-            Connected::Proven => {
-                self.set_connected(u32::try_from(counts.proven).unwrap_or(u32::MAX))
-            }
-            // Said once, to a discovery that is there to hear it.
-            Connected::Fixed(count) => self.set_connected(count),
-        }
+        self.publish_target(&counts);
     }
 
-    fn set_connected(&mut self, count: u32) {
-        self.connected = count;
-        gauge!(metrics::CONNECTED).set(f64::from(count));
-        let completion = completion(count, self.target);
-        if self.published != Some(completion) {
-            self.published = Some(completion);
+    /// Says how far the target is reached, if that has changed.
+    fn publish_target(&mut self, counts: &Counts) {
+        gauge!(metrics::CONNECTED).set(f64::from(self.target.connected(counts)));
+        if let Some(completion) = self.target.changed(counts) {
             self.bus.publish(PEERS_TARGET, PeersTarget { completion }.encode());
         }
     }
 
     fn stats(&self) -> Stats {
+        let counts = self.table.counts();
+        let connected = self.target.connected(&counts);
         let Counts {
             unproven,
             proven,
+            alive: _,
             disposed,
             lookup_candidates,
             enr_candidates,
             evicted,
             refused,
-        } = self.table.counts();
+        } = counts;
         Stats {
             contacts: (unproven + proven) as u64,
             proven: proven as u64,
@@ -202,8 +198,8 @@ impl Actor {
             enr_candidates: enr_candidates as u64,
             evicted,
             refused,
-            connected: self.connected,
-            target: self.target,
+            connected,
+            target: self.target.wanted(),
         }
     }
 

@@ -70,12 +70,12 @@ impl Default for Config {
     }
 }
 
-/// Where the number of connected peers comes from. All but the first stand in for sessions, which
-/// do not exist yet.
+/// Where the number of connected peers comes from. All but the first simulate them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Connected {
-    /// It is reported by a call.
+    /// It is reported by a call. Until the first one, contacts with a proven endpoint that still
+    /// answer say how far the target is reached.
     #[default]
     Reported,
     /// Simulated: every contact with a proven endpoint counts as a connected peer.

@@ -3,7 +3,7 @@
 //! **Role.** One table in memory ([`table`]), owned by one thread. **In:** what discovery learned of
 //! nodes, in batches, over the bus or as a call; how many peers are connected. **Out:** a node to
 //! ask for others, a node to ask for its record, the nodes closest to a target; `peers.target` when
-//! the share of the wanted peers changes; the best nodes in a file, for the next start.
+//! the share of the wanted peers changes ([`Target`]); the best nodes in a file, for the next start.
 //!
 //! ```text
 //!  discovery ── peers.discovered ──► bus ──► peer-table-bus ──► mailbox ──► peer-table: table
@@ -31,7 +31,9 @@ mod metrics;
 mod service;
 mod snapshot;
 pub mod table;
+mod target;
 
 pub use config::{Config, Connected, ConnectedError};
 pub use metrics::describe_all as describe_metrics;
 pub use service::{Deps, PeerTable};
+pub use target::Target;

@@ -77,6 +77,27 @@ fn completion_is_published_when_it_changes() {
 }
 
 #[test]
+fn nodes_that_answer_stand_in_for_sessions_until_these_are_reported() {
+    let (folder, bus) = (tempfile::tempdir().unwrap(), Bus::default());
+    let table = start(folder.path(), &bus);
+    let mut target = bus.subscribe(PEERS_TARGET);
+    let failed = |n| Contact { event: ContactEvent::Failed, ..answered(n) };
+    table.apply_batch((1..=3).map(answered).collect()).unwrap();
+    // One question without an answer may be a lost packet, two are not.
+    table.apply_batch(vec![failed(1), failed(2), failed(2)]).unwrap();
+    table.apply_batch(vec![answered(2)]).unwrap();
+    assert_eq!(table.stats().unwrap().connected, 0, "they are no sessions");
+    table.set_connected(1).unwrap();
+    table.apply_batch((4..=20).map(answered).collect()).unwrap();
+    assert_eq!(table.stats().unwrap().connected, 1);
+    let published: Vec<_> = std::iter::from_fn(|| target.try_next())
+        .map(|payload| PeersTarget::decode(&payload).unwrap().completion)
+        .collect();
+    assert_eq!(published, [0.75, 0.5, 0.75, 0.25]);
+    table.stop();
+}
+
+#[test]
 fn the_snapshot_survives_a_restart_and_a_damaged_one_is_no_reason_not_to_start() {
     let (folder, bus) = (tempfile::tempdir().unwrap(), Bus::default());
     let table = start(folder.path(), &bus);

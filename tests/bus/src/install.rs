@@ -26,7 +26,7 @@ fn tools(home: &Path) -> PathBuf {
 fn install() -> Option<PathBuf> {
     let folder = tools(Path::new(&env::var_os("HOME")?));
     let go = Command::new("go")
-        .args(["install", "github.com/nats-io/nats-server/v2@latest"])
+        .args(["install", "github.com/nats-io/nats-server/v2@v2.14.1"])
         .env("GOBIN", &folder)
         .output()
         .ok()?;

@@ -10,6 +10,8 @@ use tandem_primitives::B256;
 pub const PROOF_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 /// How long we rely on the other side holding ours: less, because its clock started earlier.
 const OUR_PROOF_LIFETIME: Duration = Duration::from_secs(11 * 60 * 60);
+/// Questions in a row without an answer after which a node counts as lost.
+pub const LOST_AFTER: u8 = 2;
 /// Endpoints remembered with a proof, and as many without.
 const ENDPOINTS_MAX: usize = 1 << 15;
 /// Questions waiting for their answers.
@@ -35,11 +37,20 @@ pub struct Endpoint {
     pub received: usize,
     /// Hash of the request whose record is waited for.
     pub enr_request: Option<B256>,
+    /// It has sent a record before.
+    pub sent_record: bool,
+    /// Questions in a row that it did not answer.
+    pub unanswered_questions: u8,
     proven_at: Option<Duration>,
     ponged_at: Option<Duration>,
 }
 
 impl Endpoint {
+    /// Whether its endpoint was proven at any time.
+    pub fn was_proven(&self) -> bool {
+        self.proven_at.is_some()
+    }
+
     fn is_proven(&self, now: Duration) -> bool {
         self.proven_at.is_some_and(|at| now < at + PROOF_LIFETIME)
     }
@@ -57,6 +68,12 @@ impl Endpoint {
     /// It does not answer questions: it may have forgotten our proof.
     pub fn forget_our_proof(&mut self) {
         self.ponged_at = None;
+    }
+
+    /// It did not answer. True when it always did until now: a packet may have been lost.
+    pub fn fail(&mut self, now: Duration) -> bool {
+        self.unanswered_questions = self.unanswered_questions.saturating_add(1);
+        self.unanswered_questions < LOST_AFTER && self.is_proven(now)
     }
 }
 

@@ -5,7 +5,7 @@
 //! there, so whoever writes another's address on his packets has to send more than that one gets.
 //! Pings that nobody asked for have an allowance.
 
-use super::{aging::Aging, local::is_near};
+use super::{aging::Aging, reach::is_near};
 use crate::Config;
 use std::{net::IpAddr, time::Duration};
 

@@ -107,30 +107,6 @@ impl Content {
     }
 }
 
-/// Whether an address is one that `from` may tell of: who is far away knows nothing of our own host
-/// and network, and would only make us send packets there.
-pub fn may_tell(from: IpAddr, of: IpAddr) -> bool {
-    if of.is_unspecified() || of.is_multicast() || of == IpAddr::from([255; 4]) {
-        return false;
-    }
-    if of.is_loopback() {
-        return from.is_loopback();
-    }
-    !is_local(of) || is_local(from) || from.is_loopback()
-}
-
-/// An address of this host or a network of its own: packets from elsewhere do not come with it.
-pub fn is_near(ip: IpAddr) -> bool {
-    ip.is_loopback() || is_local(ip)
-}
-
-fn is_local(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.is_private() || ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_unicast_link_local(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,19 +151,5 @@ mod tests {
         let unknown = local("0.0.0.0:9", &[]);
         let towards = unknown.endpoint_towards([8; 4].into());
         assert_eq!((towards.udp(), unknown.external()), ("0.0.0.0:9".parse().unwrap(), None));
-    }
-
-    #[test]
-    fn nobody_far_away_tells_of_local_addresses() {
-        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        let (public, lan, host) = (ip("8.8.8.8"), ip("192.168.1.2"), ip("127.0.0.1"));
-        assert!(may_tell(public, ip("9.9.9.9")));
-        assert!(!may_tell(public, lan) && !may_tell(public, host));
-        assert!(may_tell(lan, lan) && !may_tell(lan, host));
-        assert!(may_tell(host, host) && may_tell(host, lan) && may_tell(host, public));
-        for of in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1"] {
-            assert!(!may_tell(host, ip(of)));
-        }
-        assert!(!may_tell(public, ip("fd00::1")) && !may_tell(public, ip("fe80::1")));
     }
 }

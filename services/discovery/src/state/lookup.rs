@@ -41,16 +41,11 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// A lookup that asks at most `asked_max` nodes. `own` is never asked.
-    pub fn new(
-        target: PublicKey,
-        own: PublicKey,
-        asked_max: usize,
-        deadline: Duration,
-        span: Span,
-    ) -> Self {
+    /// A lookup that asks at most `asked_max` nodes, in no span yet. `own` is never asked.
+    pub fn new(target: PublicKey, own: PublicKey, asked_max: usize, deadline: Duration) -> Self {
         let hash = node_id(&target);
         let candidates = Vec::with_capacity(CANDIDATES_MAX + 1);
+        let span = Span::none();
         Self { target, deadline, span, hash, own, candidates, asked: 0, asked_max, found: 0 }
     }
 
@@ -138,7 +133,7 @@ mod tests {
 
     fn lookup(asked_max: usize) -> Lookup {
         let (target, own) = (B512::repeat_byte(1), B512::repeat_byte(2));
-        Lookup::new(target, own, asked_max, Duration::MAX, Span::none())
+        Lookup::new(target, own, asked_max, Duration::MAX)
     }
 
     /// Everybody knows everybody's neighbours: the lookup ends with the closest of all.

@@ -20,7 +20,9 @@ mod local;
 mod lookup;
 mod packets;
 mod quests;
-mod schedule;
+pub(crate) mod reach;
+mod recent;
+pub(crate) mod schedule;
 
 use crate::Config;
 use endpoints::Endpoints;
@@ -30,16 +32,15 @@ use local::Local;
 use lookup::{K, Lookup};
 use quests::{Quest, Want};
 use rand::{Rng, SeedableRng, rngs::StdRng};
+use recent::Recent;
 use schedule::{Schedule, Turn};
-use std::{collections::VecDeque, mem, net::SocketAddr, time::Duration};
+use std::{mem, net::SocketAddr, time::Duration};
 use tandem_discv4::{Endpoint, Enr, EnrError, ForkId, Node, NodeKey, PublicKey};
 use tandem_policy::Lookups;
 use tandem_primitives::{B256, B512};
 use tandem_proto::event::{Contact, ContactEvent};
 use tracing::{Span, info, info_span};
 
-/// Nodes that answered lately, for when peer-table is not there.
-const RECENT_MAX: usize = 64;
 /// A lookup that takes longer is ended as it stands.
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -190,9 +191,11 @@ pub struct State {
     enr_span: Option<Span>,
     quests: Vec<Quest>,
     bootnodes: Vec<Node>,
+    /// Place of the bootnode that is asked next whether it is there.
+    next_bootnode: usize,
     /// When the node lists may be asked again.
     lists_due: Duration,
-    recent: VecDeque<Node>,
+    recent: Recent,
     rng: StdRng,
     counters: Counters,
     now: Now,
@@ -236,8 +239,9 @@ impl State {
             enr_span: None,
             quests: Vec::new(),
             bootnodes: Vec::new(),
+            next_bootnode: 0,
             lists_due: Duration::ZERO,
-            recent: VecDeque::new(),
+            recent: Recent::default(),
             rng: StdRng::seed_from_u64(seed),
             counters: Counters::default(),
             now: Now { elapsed: Duration::ZERO, unix: 0 },
@@ -262,7 +266,9 @@ impl State {
             Input::Listed(nodes) => self.on_listed(&nodes),
             Input::Target(completion) => self.schedule.hear(now.elapsed, completion),
             Input::ForkId(fork_id) => {
-                self.local.set_fork_id(&self.key, fork_id);
+                if self.local.set_fork_id(&self.key, fork_id) {
+                    self.schedule.wake(now.elapsed);
+                }
             }
             Input::Timer => {}
         }
@@ -327,8 +333,9 @@ impl State {
     /// Asks peer-table for what the turn needs. One that finds the last of its kind still under way
     /// is left out.
     fn begin_turn(&mut self, turn: Turn) {
-        if turn == Turn::Nodes {
-            self.ask_lists();
+        self.ask_lists();
+        if turn == Turn::Enrs {
+            self.check_silent();
         }
         match turn {
             Turn::Nodes if self.lookup.is_none() && !self.seeding => {
@@ -357,8 +364,26 @@ impl State {
         }
     }
 
+    /// Asks the node that has said nothing for the longest time whether it is there. A node that no
+    /// node answers asks its bootnodes, one after the other.
+    fn check_silent(&mut self) {
+        let alone = self.schedule.is_alone() && !self.bootnodes.is_empty();
+        let node = if alone {
+            self.next_bootnode = (self.next_bootnode + 1) % self.bootnodes.len();
+            Some(self.bootnodes[self.next_bootnode])
+        } else {
+            self.recent.next_silent(self.now.elapsed)
+        };
+        if let Some(node) = node {
+            self.check(&node);
+        }
+    }
+
     /// Passes nodes of a list on; lookups will turn to them.
     fn on_listed(&mut self, nodes: &[Node]) {
+        if self.schedule.is_alone() {
+            self.schedule.wake(self.now.elapsed);
+        }
         self.counters.listed += nodes.len() as u64;
         for node in nodes {
             if node.key != *self.key.public() {
@@ -395,24 +420,26 @@ impl State {
         }
         let (asked_max, enough) = match self.config.lookups {
             Lookups::Single | Lookups::Legacy => (1, 1),
-            Lookups::Kademlia if self.schedule.is_satisfied() => {
+            Lookups::Kademlia if self.schedule.is_resting() => {
                 (self.config.maintenance_asked_max, K)
             }
             Lookups::Kademlia => (self.config.lookup_asked_max, K),
         };
-        let span =
-            info_span!("lookup", asked = tracing::field::Empty, found = tracing::field::Empty);
         let deadline = self.now.elapsed + LOOKUP_TIME_MAX;
-        let mut lookup = Lookup::new(target, *self.key.public(), asked_max, deadline, span);
+        let mut lookup = Lookup::new(target, *self.key.public(), asked_max, deadline);
         for node in seeds.iter().filter_map(node) {
             lookup.add(node);
         }
         if seeds.len() < enough {
-            self.bootnodes.iter().chain(&self.recent).for_each(|&node| {
+            self.bootnodes.iter().copied().chain(self.recent.nodes()).for_each(|node| {
                 lookup.add(node);
             });
         }
-        self.counters.lookups += 1;
+        if !lookup.is_finished() {
+            self.counters.lookups += 1;
+            lookup.span =
+                info_span!("lookup", asked = tracing::field::Empty, found = tracing::field::Empty);
+        }
         self.lookup = Some(lookup);
         self.lookup_moved = true;
     }
@@ -430,6 +457,7 @@ impl State {
     fn end_lookup(&mut self) {
         if let Some(lookup) = self.lookup.take() {
             lookup.record();
+            self.schedule.end_lookup();
         }
         self.quests.retain(|quest| quest.want != Want::Nodes);
     }
@@ -470,6 +498,7 @@ impl State {
             self.config.external_ips.iter().any(|ip| ip.to_canonical().is_ipv4() == udp.is_ipv4());
         if !given && self.local.set_udp(&self.key, udp) {
             info!(%udp, seq = self.local.enr.seq(), "external address learned");
+            self.schedule.wake(self.now.elapsed);
         }
     }
 }

@@ -1,10 +1,14 @@
 //! What each packet does.
 
 use super::{
-    Dropped, Effect, Question, State, endpoints::EndpointKey, local::may_tell, lookup::K, node,
+    Dropped, Effect, Question, State,
+    endpoints::{EndpointKey, LOST_AFTER},
+    lookup::K,
+    node,
     quests::Want,
+    reach::may_tell,
 };
-use std::net::SocketAddr;
+use std::{mem, net::SocketAddr};
 use tandem_discv4::{
     Endpoint, EnrResponse, HEADER_BYTES, Message, NEIGHBORS_MAX, Neighbors, Node, PACKET_BYTES_MAX,
     Packet, Ping, Pong, PublicKey, decode, encode, node_id,
@@ -95,9 +99,14 @@ impl State {
         if newer {
             endpoint.enr_seq = ping.enr_seq;
         }
+        let is_lost = endpoint.unanswered_questions >= LOST_AFTER;
         if proven && newer {
             // It is there, and its record has changed.
             self.publish(&node, ContactEvent::Answered, ping.enr_seq, None);
+        }
+        if proven && is_lost {
+            // It did not answer for a while, and seems to be back.
+            self.check(&node);
         }
         Ok(())
     }
@@ -160,11 +169,15 @@ impl State {
             endpoint.enr_seq = pong.enr_seq;
         }
         let (enr_seq, unanswered) = (endpoint.enr_seq, endpoint.unanswered);
+        // A node that came by itself says nothing of what looking for nodes brings.
+        if endpoint.sought && !endpoint.was_proven() {
+            self.schedule.find();
+        }
         let node = Node { key: key.0, endpoint: Endpoint::new(key.1, endpoint.tcp_port) };
         self.endpoints.prove(key, now);
         self.limits.proven(now, key.1.ip());
         self.publish(&node, ContactEvent::Answered, enr_seq, None);
-        self.remember(node);
+        self.hear_node(node);
         let votes_min = self.config.external_votes_min;
         if votes_min > 0 && pong.to.udp_port != 0 && may_tell(key.1.ip(), pong.to.ip) {
             let known = self.external.vote(now, key.1.ip(), pong.to.udp(), votes_min);
@@ -179,12 +192,17 @@ impl State {
         Ok(())
     }
 
-    fn remember(&mut self, node: Node) {
-        self.recent.retain(|other| other.key != node.key);
-        if self.recent.len() == super::RECENT_MAX {
-            self.recent.pop_front();
+    /// A node has answered.
+    fn hear_node(&mut self, node: Node) {
+        let now = self.now.elapsed;
+        let key = (node.key, node.endpoint.udp());
+        if let Some(endpoint) = self.endpoints.get(&key)
+            && mem::take(&mut endpoint.unanswered_questions) >= LOST_AFTER
+        {
+            self.schedule.find_again(now);
         }
-        self.recent.push_back(node);
+        self.recent.hear(now, node);
+        self.schedule.hear_node(now);
     }
 
     fn on_neighbors(&mut self, key: EndpointKey, nodes: &[Node]) -> Result<(), Dropped> {
@@ -214,6 +232,7 @@ impl State {
         if first {
             // A sign of life. peer-table may have forgotten a proof that is remembered here.
             self.publish(&node, ContactEvent::Answered, enr_seq, None);
+            self.hear_node(node);
             self.quest_answered(&key, Want::Nodes);
         }
         self.lookup_moved = true;
@@ -229,9 +248,14 @@ impl State {
         asked.ok_or(Dropped::Unsolicited)?;
         let seq = Some(response.enr.seq());
         endpoint.enr_seq = endpoint.enr_seq.max(seq);
+        // Later ones are changes, which a node may make as often as it likes.
+        if !mem::replace(&mut endpoint.sent_record, true) {
+            self.schedule.find();
+        }
         let node = Node { key: key.0, endpoint: Endpoint::new(key.1, endpoint.tcp_port) };
         self.counters.records += 1;
         self.publish(&node, ContactEvent::EnrReceived, seq, Some(&response.enr));
+        self.hear_node(node);
         self.quest_answered(&key, Want::Enr);
         Ok(())
     }

@@ -139,16 +139,18 @@ impl State {
 
     pub(super) fn on_timeout(&mut self, timeout: &Timeout) {
         let Timeout { key, waiting, .. } = *timeout;
-        let mut endpoint = Endpoint::new(key.1, 0);
+        let mut node = Node { key: key.0, endpoint: Endpoint::new(key.1, 0) };
+        let mut once_more = false;
         if let Some(known) = self.endpoints.get(&key) {
-            endpoint.tcp_port = known.tcp_port;
+            node.endpoint.tcp_port = known.tcp_port;
+            once_more = known.fail(self.now.elapsed);
             if waiting == Waiting::Pong {
                 known.unanswered = None;
             } else {
                 known.forget_our_proof();
             }
         }
-        self.publish(&Node { key: key.0, endpoint }, ContactEvent::Failed, None, None);
+        self.publish(&node, ContactEvent::Failed, None, None);
         match waiting {
             Waiting::Pong => {
                 self.end_quest(&key, Want::Nodes, Stage::Bonding, false);
@@ -156,6 +158,18 @@ impl State {
             }
             Waiting::Neighbors => self.end_quest(&key, Want::Nodes, Stage::Asking, false),
             Waiting::Enr => self.end_quest(&key, Want::Enr, Stage::Asking, false),
+        }
+        if once_more {
+            self.check(&node);
+        }
+    }
+
+    /// Asks a node whether it is there, if it is not being asked already.
+    pub(super) fn check(&mut self, node: &Node) {
+        let key = (node.key, node.endpoint.udp());
+        let asked = self.endpoints.get(&key).is_some_and(|endpoint| endpoint.ping.is_some());
+        if !asked {
+            self.send_ping(node);
         }
     }
 

@@ -1,7 +1,18 @@
-//! When the next lookup is due: often while peers are wanted, hardly ever once there are enough.
+//! When the next lookup is due: often while peers are wanted and lookups find nodes, hardly ever
+//! otherwise.
+//!
+//! Two things slow the timer down. The number of peers, as a share of the wanted one, says how soon
+//! a turn should follow the last one. Lookups that bring nothing new double that pause each time,
+//! as a network of twelve nodes has no thirteenth, however often it is searched.
+//!
+//! ```text
+//!   something new, peers lost, own address changed ──► the shortest pause
+//!   nothing new ──► twice as long ──► … ──► the pause of maintenance
+//!   nobody answers ──► twice as long ──► … ──► the pause of missing peers, until one answers
+//! ```
 
 use crate::Config;
-use std::time::Duration;
+use std::{mem, time::Duration};
 use tandem_policy::{LookupPauses, Lookups};
 
 /// What a turn of the timer is for.
@@ -9,12 +20,21 @@ use tandem_policy::{LookupPauses, Lookups};
 pub enum Turn {
     /// A lookup of a random target.
     Nodes,
-    /// Asking nodes for their records.
+    /// Asking nodes for their records, and one that was silent for long whether it is there.
     Enrs,
 }
 
 /// No configuration makes the timer spin.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// Lookups of one node each that together search as much as one of Kademlia.
+const SINGLES: u32 = 8;
+/// Doublings after which lookups ask fewer nodes.
+const DOUBLINGS_TO_REST: u32 = 2;
+/// Between two events that make lookups frequent again, other than new nodes: a network that loses
+/// packets loses nodes and finds them again all the time.
+const WAKE_EVERY: Duration = Duration::from_secs(120);
+/// More doublings than any pause needs.
+const DOUBLINGS_MAX: u32 = 16;
 
 struct Timer {
     last: Duration,
@@ -31,6 +51,12 @@ impl Timer {
     }
 }
 
+/// The pause after so many doublings, `longest` or the pause itself at most.
+pub(crate) fn backed_off(shortest: Duration, longest: Duration, doublings: u32) -> Duration {
+    let doubled = shortest.saturating_mul(1 << doublings.min(DOUBLINGS_MAX));
+    doubled.min(longest.max(shortest))
+}
+
 /// The timer of all lookups; under the legacy policy two, one for each kind.
 pub struct Schedule {
     lookups: Lookups,
@@ -41,6 +67,16 @@ pub struct Schedule {
     /// That for records, `None` while one timer serves both.
     enrs: Option<Timer>,
     turn: Turn,
+    /// Lookups in a row that brought nothing new.
+    barren: u32,
+    /// Something new was found since the last lookup ended.
+    found: bool,
+    /// A node answered since the last lookup ended.
+    heard: bool,
+    /// No node has answered since the lookup before the last one ended.
+    alone: bool,
+    /// When lookups were last made frequent again, other than by new nodes.
+    woken: Option<Duration>,
 }
 
 impl Schedule {
@@ -59,6 +95,11 @@ impl Schedule {
             timer: timer(),
             enrs: config.lookups.has_two_timers().then(timer),
             turn: Turn::Nodes,
+            barren: 0,
+            found: false,
+            heard: false,
+            alone: false,
+            woken: None,
         }
     }
 
@@ -66,14 +107,20 @@ impl Schedule {
         self.completion
     }
 
-    /// Whether there are enough peers.
-    pub fn is_satisfied(&self) -> bool {
-        self.completion >= 1.0
-    }
-
     /// Whether peers are scarce.
     pub fn is_starving(&self) -> bool {
         self.completion < self.pauses.starving_below
+    }
+
+    /// Whether a lookup asks few nodes: there are enough peers, or the last lookups found nothing
+    /// new.
+    pub fn is_resting(&self) -> bool {
+        self.completion >= 1.0 || self.doublings() >= DOUBLINGS_TO_REST
+    }
+
+    /// Whether no node has answered for a whole lookup, nor since.
+    pub fn is_alone(&self) -> bool {
+        self.alone
     }
 
     pub fn next(&self) -> Duration {
@@ -81,7 +128,17 @@ impl Schedule {
     }
 
     fn pause(&self) -> Duration {
-        self.lookups.pause(self.completion, &self.pauses)
+        let shortest = self.lookups.pause(self.completion, &self.pauses);
+        if self.enrs.is_some() {
+            return shortest;
+        }
+        let longest = if self.alone { self.pauses.base } else { self.pauses.maintenance };
+        backed_off(shortest, longest, self.doublings())
+    }
+
+    fn doublings(&self) -> u32 {
+        let per_doubling = if self.lookups == Lookups::Single { SINGLES } else { 1 };
+        self.barren / per_doubling
     }
 
     /// Hears how far the target is reached. Lost peers are made up for at once; with two timers
@@ -89,8 +146,61 @@ impl Schedule {
     pub fn hear(&mut self, now: Duration, completion: f64) {
         let fell = completion < self.completion;
         self.completion = completion;
+        if fell {
+            self.wake(now);
+        } else {
+            self.pace();
+        }
+    }
+
+    /// Looks at once, and often from then on if it was not woken a moment ago.
+    pub fn wake(&mut self, now: Duration) {
+        if self.may_wake(now) {
+            self.barren = 0;
+        }
         if self.enrs.is_none() {
-            self.timer.next = if fell { now } else { self.timer.last + self.pause() };
+            self.timer.next = now;
+        }
+    }
+
+    /// Hears of something new: lookups are worth while.
+    pub fn find(&mut self) {
+        self.found = true;
+    }
+
+    /// Hears that a node which was lost is back.
+    pub fn find_again(&mut self, now: Duration) {
+        self.found |= self.may_wake(now);
+    }
+
+    fn may_wake(&mut self, now: Duration) -> bool {
+        let may = self.woken.is_none_or(|at| at + WAKE_EVERY <= now);
+        if may {
+            self.woken = Some(now);
+        }
+        may
+    }
+
+    /// Hears that a node has answered. The first answer after silence says that the network is back.
+    pub fn hear_node(&mut self, now: Duration) {
+        self.heard = true;
+        if mem::take(&mut self.alone) {
+            self.woken = None;
+            self.wake(now);
+        }
+    }
+
+    /// Hears that a lookup has ended.
+    pub fn end_lookup(&mut self) {
+        self.alone = !mem::take(&mut self.heard);
+        self.barren = if mem::take(&mut self.found) { 0 } else { self.barren.saturating_add(1) };
+        self.pace();
+    }
+
+    /// Moves the next turn to where the pause of now puts it.
+    fn pace(&mut self) {
+        if self.enrs.is_none() {
+            self.timer.next = self.timer.last + self.pause();
         }
     }
 
@@ -152,5 +262,86 @@ mod tests {
         };
         assert_eq!(turns(0, 1_000), [10, 10]);
         assert_eq!(turns(1_000, 61_000), [100, 100]);
+    }
+
+    /// Turns that come within a time, where each lookup ends at once.
+    fn turns(schedule: &mut Schedule, from: u64, to: u64, answered: bool) -> usize {
+        let (from, to) = (Duration::from_secs(from), Duration::from_secs(to));
+        let (mut now, mut count) = (from.max(schedule.next()), 0);
+        while now < to {
+            if schedule.due(now) == Some(Turn::Nodes) {
+                if answered {
+                    schedule.hear_node(now);
+                }
+                schedule.end_lookup();
+            }
+            count += 1;
+            now = schedule.next();
+        }
+        count
+    }
+
+    #[test]
+    fn lookups_that_find_nothing_new_become_rare_while_peers_are_scarce() {
+        let mut schedule = Schedule::new(&Config::default());
+        assert!(turns(&mut schedule, 0, 60, true) <= 14, "the pauses double");
+        assert!(schedule.is_starving() && schedule.is_resting());
+        assert_eq!(turns(&mut schedule, 120, 720, true), 20, "one in thirty seconds");
+        // The next lookup, which comes within a minute, finds something: the ones after it follow as
+        // at the start.
+        schedule.find();
+        assert!(turns(&mut schedule, 720, 810, true) >= 8);
+        // A lost peer is made up for at once, though there were never enough.
+        schedule.hear(Duration::from_secs(900), 0.2);
+        turns(&mut schedule, 900, 1_200, true);
+        schedule.hear(Duration::from_secs(1_201), 0.1);
+        assert_eq!(schedule.next(), Duration::from_secs(1_201));
+        assert!(turns(&mut schedule, 1_201, 1_210, true) >= 6);
+    }
+
+    #[test]
+    fn losses_in_a_row_are_looked_after_at_once_but_not_often() {
+        let mut schedule = Schedule::new(&Config::default());
+        schedule.hear(Duration::ZERO, 0.4);
+        turns(&mut schedule, 0, 600, true);
+        // A node is lost every ten seconds, and found again.
+        let mut count = 0;
+        for second in (600..1_200).step_by(10) {
+            schedule.hear(Duration::from_secs(second), 0.3);
+            assert_eq!(schedule.next(), Duration::from_secs(second));
+            schedule.hear(Duration::from_secs(second), 0.4);
+            schedule.find_again(Duration::from_secs(second));
+            count += turns(&mut schedule, second, second + 10, true);
+        }
+        assert!(count <= 120, "{count} turns in ten minutes");
+    }
+
+    #[test]
+    fn without_any_answer_the_pause_stays_short_and_the_first_answer_wakes() {
+        let mut schedule = Schedule::new(&Config::default());
+        turns(&mut schedule, 0, 60, true);
+        let silent = turns(&mut schedule, 60, 660, false);
+        assert!((110..=125).contains(&silent), "{silent} in ten minutes, one in five seconds");
+        assert!(schedule.is_alone());
+        let now = Duration::from_secs(661);
+        schedule.hear_node(now);
+        assert_eq!((schedule.next(), schedule.is_alone()), (now, false));
+        // Only the first one says something new.
+        turns(&mut schedule, 661, 760, true);
+        let next = schedule.next();
+        schedule.hear_node(Duration::from_secs(761));
+        assert_eq!(schedule.next(), next);
+    }
+
+    #[test]
+    fn enough_peers_are_slow_at_once_and_lookups_of_one_node_are_given_time() {
+        let mut schedule = Schedule::new(&Config::default());
+        schedule.hear(Duration::ZERO, 1.0);
+        assert!(schedule.is_resting());
+        assert_eq!(turns(&mut schedule, 0, 615, true), 20);
+        let config = Config { lookups: Lookups::Single, ..Config::default() };
+        let mut single = Schedule::new(&config);
+        assert!(turns(&mut single, 0, 8, true) >= 14, "as often as before for eight lookups");
+        assert!(turns(&mut single, 600, 1_200, true) <= 21);
     }
 }

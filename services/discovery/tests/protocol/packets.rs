@@ -205,12 +205,58 @@ fn a_node_that_does_not_answer_failed_and_is_asked_for_a_proof_before_the_next_q
     let (mut bench, peer) = (Bench::new(), peer(1));
     until_enr_request(&mut bench, &peer);
     bench.elapsed += Duration::from_secs(1);
-    bench.step(Input::Timer);
+    // A packet may have been lost: it is asked at once whether it is there.
+    let sent = bench.step(Input::Timer);
+    assert_eq!(bench.published.last().unwrap().event, ContactEvent::Failed);
+    let [(to, ping)] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!(*to, peer.address);
+    assert!(matches!(decode(ping).unwrap().message, Message::Ping(_)));
+    // Once, until something else asks it.
+    bench.published.clear();
+    bench.elapsed += Duration::from_secs(1);
+    assert!(bench.step(Input::Timer).is_empty());
     assert_eq!(bench.published.last().unwrap().event, ContactEvent::Failed);
     let contact = Contact { ip: peer.address.ip(), ..contact(1, ContactEvent::Answered) };
     let question = Question::EnrCandidates;
     let sent = bench.step(Input::Answer { question, contacts: vec![contact] });
     assert!(matches!(decode(&sent[0].1).unwrap().message, Message::Ping(_)));
+}
+
+/// What a neighbours answer names is not asked where it is no address of the internet.
+#[test]
+fn neighbors_make_it_send_to_no_network_of_its_own() {
+    let (mut bench, peer) = (Bench::new(), peer(1));
+    bench.bond(&peer);
+    let special = [
+        "100.64.0.1",
+        "127.0.0.1",
+        "169.254.169.254",
+        "172.20.0.1",
+        "192.0.0.1",
+        "198.18.0.1",
+        "203.0.113.1",
+        "240.0.0.1",
+        "[64:ff9b::a9fe:a9fe]",
+        "[2002:a00:1::1]",
+        "[2001:db8::1]",
+        "[fd00::1]",
+    ];
+    let seed = Contact { ip: peer.address.ip(), ..contact(1, ContactEvent::Answered) };
+    for (index, ip) in (0..).zip(special) {
+        let question = Question::Seeds { target: B512::repeat_byte(index) };
+        let sent = bench.step(Input::Answer { question, contacts: vec![seed.clone()] });
+        assert!(matches!(decode(&sent[0].1).unwrap().message, Message::FindNode(_)));
+        bench.published.clear();
+        let endpoint = Endpoint::new(at(&format!("{ip}:30303")), 1);
+        let node = Node { key: *self::peer(50).key.public(), endpoint };
+        let expiration = bench.expiration();
+        let packet = encode(&peer.key, &Neighbors { nodes: vec![node], expiration }.into());
+        let sent = bench.step(Input::Packet { from: peer.address, bytes: &packet.bytes });
+        assert!(sent.is_empty(), "{ip}: {sent:?}");
+        assert!(bench.published.iter().all(|contact| contact.id == seed.id), "{ip}");
+        bench.elapsed += Duration::from_secs(1);
+        bench.step(Input::Timer);
+    }
 }
 
 #[test]

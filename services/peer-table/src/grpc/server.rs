@@ -100,8 +100,7 @@ type TargetStream = Pin<Box<dyn Stream<Item = Result<v1::WatchTargetResponse, St
 impl Service {
     /// Says how far the target is reached until nobody listens any more.
     async fn watch(&self, mut target: Subscription, answers: &Answers) -> Result<(), Error> {
-        let stats = self.0.table.ask_async(Message::Stats).await?;
-        let mut next = Some(PeersTarget { completion: stats.completion() });
+        let mut next = Some(self.0.table.ask_async(Message::Target).await?);
         loop {
             if let Some(target) = next.take()
                 && answers.send(Ok(target.into())).await.is_err()

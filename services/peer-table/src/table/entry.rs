@@ -63,9 +63,15 @@ pub(super) struct Entry {
     pub(super) record: Option<Record>,
     /// Not to be asked for its record before then.
     pub(super) enr_at: u64,
+    /// It counts as one that is there.
+    pub(super) alive: bool,
 }
 
 const _: () = assert!(std::mem::offset_of!(Entry, record) == 128 && size_of::<Entry>() == 192);
+
+/// Failures in a row after which a contact no longer counts as one that is there. A single failure
+/// may be a lost packet.
+const LOST_AFTER: u8 = 2;
 
 /// After all times.
 pub(super) const NEVER: u64 = u64::MAX;
@@ -85,6 +91,7 @@ impl Entry {
             retry_at: 0,
             ask_at: 0,
             enr_at: 0,
+            alive: false,
             wake_at: NEVER,
             record: None,
         }
@@ -108,6 +115,11 @@ impl Entry {
             enr: None,
             event: if proven { ContactEvent::Answered } else { ContactEvent::Seen },
         }
+    }
+
+    /// Whether its endpoint is proven and it answered lately.
+    pub(super) fn is_alive(&self) -> bool {
+        self.class == Class::Proven && self.failures < LOST_AFTER
     }
 
     /// Whether this is where the contact is.

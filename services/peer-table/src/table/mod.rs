@@ -27,7 +27,7 @@ use entry::{Class, Entry, Record};
 use ids::Ids;
 use queues::Queues;
 use rand::Rng;
-use std::hint::black_box;
+use std::{hint::black_box, mem};
 use subnet::Subnets;
 use tandem_primitives::{B256, keccak256};
 use tandem_proto::{
@@ -74,6 +74,8 @@ pub struct Counts {
     pub unproven: usize,
     /// Contacts with a proven endpoint.
     pub proven: usize,
+    /// Of these, contacts that answered what they were asked last.
+    pub alive: usize,
     /// Contacts given up and remembered.
     pub disposed: usize,
     /// Contacts that a lookup may turn to now.
@@ -439,6 +441,7 @@ impl Table {
         let entry = &mut self.entries[slot as usize];
         let (ip, class) = (entry.ip, entry.class);
         (entry.record, entry.wake_at) = (None, entry::NEVER);
+        self.set_alive(slot, false);
         self.ids.remove(slot, &self.entries);
         self.subnets.remove(self.subnets.of(ip));
         self.unindex(slot, class);
@@ -446,6 +449,15 @@ impl Table {
         self.lookup.set(slot, false);
         self.enr.set(slot, false);
         self.free.push(slot);
+    }
+
+    /// Counts a contact among those that are there, or no longer.
+    fn set_alive(&mut self, slot: u32, alive: bool) {
+        match (mem::replace(&mut self.entries[slot as usize].alive, alive), alive) {
+            (false, true) => self.counts.alive += 1,
+            (true, false) => self.counts.alive -= 1,
+            (false, false) | (true, true) => {}
+        }
     }
 
     /// Moves a contact to another class, as the one seen last there. `false`, and nothing changed,
@@ -486,6 +498,8 @@ impl Table {
 
     /// Brings the candidate sets in line with a contact after any change of it.
     fn refresh(&mut self, slot: u32, now: u64) {
+        let alive = self.entries[slot as usize].is_alive();
+        self.set_alive(slot, alive);
         let entry = &self.entries[slot as usize];
         let wake_at = entry.next_wake(now);
         self.lookup.set(slot, entry.wants_lookup(now));
