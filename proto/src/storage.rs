@@ -4,7 +4,7 @@
 //! by hash. Reads answer from the base alone and say which block it stood at, so that a reader can
 //! check that its own layers reach down to it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tandem_primitives::{
     Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
 };
@@ -45,6 +45,33 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The right to write, granted to one executor at a time. A later grant fences off this one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Epoch(pub u64);
+
+/// Question of an executor for the right to write.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Claim {
+    /// Name of the executor, for logs and for the executors that it keeps out.
+    pub executor: String,
+    /// Time from the grant, and from each sign of life, in which no other executor gets an epoch.
+    pub lease: Duration,
+}
+
+impl Claim {
+    /// Claim of an executor that asks for no lease.
+    pub fn of(executor: &str) -> Self {
+        Self { executor: executor.to_owned(), ..Self::default() }
+    }
+}
+
+/// Executor to which the newest epoch was granted under a lease.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// Number of the epoch.
+    pub epoch: u64,
+    /// Name of the executor.
+    pub executor: String,
+    /// Time from each sign of life in which no other executor gets an epoch.
+    pub lease: Duration,
+}
 
 /// Head, safe and finalized block as the consensus layer last set them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -195,14 +222,32 @@ pub struct BlockRecord {
 pub trait StorageApi: Send + Sync + 'static {
     /// Grants the caller a new epoch and fences off all older ones. Blocks whose state root the
     /// executor before may still have waited for are checked, and dropped if theirs does not hold.
-    /// `executor` names the caller in logs.
-    fn acquire_epoch(&self, executor: &str) -> Result<Epoch>;
+    fn claim_epoch(&self, claim: &Claim) -> Result<Epoch>;
+
+    /// Grants a new epoch without a lease, as [`claim_epoch`](Self::claim_epoch) does. `executor` names
+    /// the caller in logs.
+    fn acquire_epoch(&self, executor: &str) -> Result<Epoch> {
+        self.claim_epoch(&Claim::of(executor))
+    }
 
     /// Says that the executor of this epoch is still there.
     ///
     /// # Errors
     /// [`Error::Fenced`] when another one took over.
     fn keep_epoch(&self, epoch: Epoch) -> Result<()>;
+
+    /// Says that other executors may have the right to write at once.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] when another one took over.
+    fn release_epoch(&self, epoch: Epoch) -> Result<()> {
+        self.keep_epoch(epoch)
+    }
+
+    /// Returns the executor of the newest epoch, `None` where it has no lease or has given it back.
+    fn holder(&self) -> Result<Option<Holder>> {
+        Ok(None)
+    }
 
     /// Where the durable state stands.
     fn checkpoint(&self) -> Result<Checkpoint>;

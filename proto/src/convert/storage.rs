@@ -9,7 +9,7 @@ use crate::{
         CALLER_NAME_BYTES_MAX, LEASE_MS_MAX, READ_ACCOUNTS_MAX, READ_CODES_MAX, READ_SLOTS_MAX,
         STATE_DIFFS_MAX,
     },
-    storage::{Block, BlockRef, Epoch, Forkchoice, KeptBlock, ReadState},
+    storage::{Block, BlockRef, Claim, Epoch, Forkchoice, KeptBlock, ReadState},
     wire::storage_writer::v1::{self, block_ref::By},
 };
 use std::{sync::Arc, time::Duration};
@@ -93,17 +93,15 @@ impl TryFrom<v1::BlockRef> for BlockRef {
 /// An executor asks for the right to write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EpochRequest {
-    /// Its name for logs.
-    pub executor: String,
-    /// For so long from the grant on nobody else gets an epoch.
-    pub lease: Duration,
+    /// Who asks, and for which lease.
+    pub claim: Claim,
     /// The epoch that it has already.
     pub held: Option<Epoch>,
 }
 
 impl From<EpochRequest> for v1::AcquireEpochRequest {
     fn from(request: EpochRequest) -> Self {
-        let EpochRequest { executor, lease, held } = request;
+        let EpochRequest { claim: Claim { executor, lease }, held } = request;
         let held = held.map_or(0, |epoch| epoch.0);
         Self { executor, lease_ms: lease_ms(lease), held }
     }
@@ -116,7 +114,7 @@ impl TryFrom<v1::AcquireEpochRequest> for EpochRequest {
         at_most(CALLER_NAME_BYTES_MAX, wire.executor.len()).at("acquire_epoch.executor")?;
         let lease = lease(wire.lease_ms).at("acquire_epoch.lease_ms")?;
         let held = (wire.held != 0).then_some(Epoch(wire.held));
-        Ok(Self { executor: wire.executor, lease, held })
+        Ok(Self { claim: Claim { executor: wire.executor, lease }, held })
     }
 }
 

@@ -8,7 +8,7 @@ use tandem_proto::{
     convert::{EpochRequest, TrieDiffParts, UpdateParts},
     event::ChainEvent,
     multiproof::StateUpdate,
-    storage::{Block, BlockRef, Epoch, KeptBlock, PendingBlock, ReadState, TransactionPlace},
+    storage::{Block, BlockRef, Claim, Epoch, KeptBlock, PendingBlock, ReadState, TransactionPlace},
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
 
@@ -180,9 +180,10 @@ proptest! {
 
 #[test]
 fn a_name_and_a_lease_survive() {
-    let (executor, lease) = ("executor-1".to_owned(), Duration::from_secs(2));
+    let lease = Duration::from_secs(2);
+    let claim = Claim { executor: "executor-1".to_owned(), lease };
     for held in [None, Some(Epoch(7))] {
-        let request = EpochRequest { executor: executor.clone(), lease, held };
+        let request = EpochRequest { claim: claim.clone(), held };
         let arrived: EpochRequest = sent::<writer::AcquireEpochRequest, _>(request.clone().into());
         assert_eq!(arrived, request);
     }

@@ -16,7 +16,7 @@ use tandem_primitives::{B256, BlockId, Bytes, Shard, StateDiff, TrieDiff, WalkTa
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     storage::{
-        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, KeptBlock,
+        Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Error, Forkchoice, KeptBlock,
         PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode,
         TrieNodes,
     },
@@ -178,7 +178,7 @@ impl StorageApi for Fake {
         Ok(())
     }
 
-    fn acquire_epoch(&self, _: &str) -> Result<Epoch> {
+    fn claim_epoch(&self, _: &Claim) -> Result<Epoch> {
         unused()
     }
 

@@ -20,7 +20,7 @@ use tandem_proto::{
     access::STORAGE_WRITER,
     convert::ERROR_METADATA,
     storage::{
-        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, KeptBlock,
+        Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Error, Forkchoice, KeptBlock,
         PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNodes,
     },
     wire::storage_writer::v1::{self, storage_writer_server::SERVICE_NAME},
@@ -190,11 +190,11 @@ macro_rules! unary {
 }
 
 impl StorageApi for Client {
-    fn acquire_epoch(&self, executor: &str) -> Result<Epoch> {
+    fn claim_epoch(&self, claim: &Claim) -> Result<Epoch> {
         // A grant that is lost on its way would be fenced off by the next: harmless, but whoever
         // took over meanwhile would be too.
         let manner = self.write("acquire_epoch").once();
-        let request = self.tenure.request(executor);
+        let request = self.tenure.request(&claim.executor);
         let answer = self.ask(manner, request, unary!(acquire_epoch, v1::AcquireEpochRequest))?;
         let epoch = answer.into();
         self.tenure.begin(epoch);

@@ -72,9 +72,11 @@ impl Server {
     /// # Errors
     /// The listener's.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+        let holder = self.api.holder().map_err(io::Error::other)?;
+        let lease = Lease::open(holder, Instant::now());
         let service = StorageWriterServer::new(Service {
             lanes: Arc::new(Lanes::new(&self.api, self.unread_max)),
-            lease: Arc::default(),
+            lease: Arc::new(lease),
         })
         .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(STORAGE_MESSAGE_BYTES_MAX);
@@ -170,10 +172,10 @@ impl generated::StorageWriter for Service {
     ) -> Answer<v1::AcquireEpochResponse> {
         let lease = self.lease.clone();
         let call = move |api: &dyn StorageApi, wire| {
-            let request = EpochRequest::try_from(wire)?;
-            lease.admit(&request, Instant::now())?;
-            let epoch = api.acquire_epoch(&request.executor)?;
-            lease.grant(epoch, request, Instant::now());
+            let EpochRequest { claim, held } = EpochRequest::try_from(wire)?;
+            lease.admit(held, Instant::now())?;
+            let epoch = api.claim_epoch(&claim)?;
+            lease.grant(epoch, claim, Instant::now());
             Ok(epoch.into())
         };
         let caller = caller(&request);
@@ -189,7 +191,7 @@ impl generated::StorageWriter for Service {
         let held = self.lease.clone();
         let call = move |api: &dyn StorageApi, wire| {
             let (epoch, lease) = <(Epoch, Duration)>::try_from(wire)?;
-            api.keep_epoch(epoch)?;
+            if lease.is_zero() { api.release_epoch(epoch)? } else { api.keep_epoch(epoch)? };
             held.keep(epoch, lease, Instant::now());
             Ok(v1::KeepEpochResponse {})
         };

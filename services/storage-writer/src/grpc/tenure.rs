@@ -4,7 +4,7 @@ use super::remote::Remote;
 use std::time::Duration;
 use tandem_proto::{
     convert::EpochRequest,
-    storage::{Epoch, Error, Result},
+    storage::{Claim, Epoch, Error, Result},
     wire::storage_writer::v1,
 };
 use tokio::{sync::watch, time::sleep};
@@ -44,7 +44,8 @@ impl Tenure {
             State::Held(epoch) => Some(epoch),
             State::None | State::Fenced => None,
         };
-        EpochRequest { executor: executor.to_owned(), lease: self.lease, held }.into()
+        let claim = Claim { executor: executor.to_owned(), lease: self.lease };
+        EpochRequest { claim, held }.into()
     }
 
     /// The epoch was granted.

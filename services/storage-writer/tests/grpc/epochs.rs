@@ -1,7 +1,7 @@
 //! Who may write: one at a time, the next when the one before is gone.
 
 use crate::{
-    common::{Random, block, new_chain_in_memory},
+    common::{Random, block, new_chain, new_chain_in_memory, small_config},
     host::{Host, patient, wait_until},
     scripted::Scripted,
 };
@@ -11,8 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_primitives::keccak256;
-use tandem_proto::storage::{Block, Epoch, Error, Forkchoice, StorageApi};
-use tandem_storage_writer::grpc::ClientConfig;
+use tandem_proto::{
+    storage::{Block, Epoch, Error, Forkchoice, StorageApi},
+    wire::storage_writer::v1,
+};
+use tandem_storage_writer::{Deps, StorageWriter, grpc::ClientConfig};
 
 fn leased(ms: u64) -> ClientConfig {
     ClientConfig { lease_ms: ms, ..patient() }
@@ -61,6 +64,35 @@ fn an_executor_that_is_silent_for_longer_than_its_lease_is_taken_over_and_learns
         newest.is_some()
     });
     assert_eq!(newest, Some(Epoch(new.0 + 1)));
+}
+
+#[test]
+fn after_a_restart_the_executor_of_the_newest_epoch_is_admitted_first() {
+    let folder = tempfile::tempdir().unwrap();
+    new_chain(folder.path());
+    let open = || StorageWriter::open(small_config(folder.path()), Deps::default()).unwrap();
+    let mut host = Host::start(open());
+    let first = host.client_at(host.address, leased(LONG));
+    let epoch = first.acquire_epoch("first").unwrap();
+    // As when it is killed: nothing is given back.
+    drop(first);
+    host.stop();
+    host.start_again(open());
+    let second = host.client_at(host.address, leased(SHORT));
+    let reason = format!("first has the right to write, epoch {}", epoch.0);
+    assert_eq!(second.acquire_epoch("second"), Err(Error::Unavailable(reason)));
+    let (mut raw, executor) = (host.raw(), "first".to_owned());
+    let request = v1::AcquireEpochRequest { executor, lease_ms: SHORT as u32, held: epoch.0 };
+    let answer = host.runtime.block_on(raw.acquire_epoch(request)).unwrap().into_inner();
+    assert_eq!(answer.epoch, epoch.0 + 1);
+    // Then anyone, once that lease is over.
+    wait_until(|| second.acquire_epoch("second").is_ok());
+    // An epoch that was given back keeps no one out.
+    second.release_epoch();
+    host.stop();
+    host.start_again(open());
+    let third = host.client_at(host.address, leased(SHORT));
+    assert_eq!(third.acquire_epoch("third"), Ok(Epoch(epoch.0 + 3)));
 }
 
 /// The same block with another state root in its header.

@@ -5,7 +5,7 @@ use tandem_primitives::{
     Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
 };
 use tandem_proto::storage::{
-    Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, KeptBlock, PendingBlock,
+    Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Error, Forkchoice, KeptBlock, PendingBlock,
     ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
 };
 
@@ -89,7 +89,7 @@ pub fn unexecuted() -> KeptBlock {
 }
 
 impl StorageApi for Scripted {
-    fn acquire_epoch(&self, _: &str) -> Result<Epoch> {
+    fn claim_epoch(&self, _: &Claim) -> Result<Epoch> {
         self.enter("acquire_epoch")?;
         Ok(Epoch(self.count("acquire_epoch") as u64))
     }
