@@ -4,7 +4,7 @@
 //! by hash. Reads answer from the base alone and say which block it stood at, so that a reader can
 //! check that its own layers reach down to it.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 use tandem_primitives::{
     Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
 };
@@ -19,6 +19,12 @@ pub enum Error {
         held: u64,
         /// The newest epoch granted.
         granted: u64,
+    },
+    /// The caller's epoch is the newest one, and its token is missing or wrong.
+    #[error("epoch {held} was not granted to the caller: its token is missing or wrong")]
+    Unproven {
+        /// The epoch of the caller.
+        held: u64,
     },
     /// No block with this hash is pending or canonical.
     #[error("block {0} is unknown")]
@@ -43,8 +49,32 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The right to write, granted to one executor at a time. A later grant fences off this one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Epoch(pub u64);
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Epoch {
+    /// Rises by one with each grant, so anyone can guess it.
+    pub number: u64,
+    /// Proof that the caller is the executor to which the epoch was granted. `None` where the grant
+    /// came from version 0.1.0, or went to it.
+    pub token: Option<EpochToken>,
+}
+
+impl Epoch {
+    /// Epoch without a token.
+    pub const fn numbered(number: u64) -> Self {
+        Self { number, token: None }
+    }
+}
+
+/// Secret of one epoch: 128 random bits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct EpochToken(pub [u8; 16]);
+
+impl fmt::Debug for EpochToken {
+    /// Leaves out the secret, so that no log has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EpochToken(..)")
+    }
+}
 
 /// Question of an executor for the right to write.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -53,12 +83,14 @@ pub struct Claim {
     pub executor: String,
     /// Time from the grant, and from each sign of life, in which no other executor gets an epoch.
     pub lease: Duration,
+    /// Whether the executor proves the epoch by its token in each call, as all do since version 0.1.0.
+    pub takes_token: bool,
 }
 
 impl Claim {
     /// Claim of an executor that asks for no lease.
     pub fn of(executor: &str) -> Self {
-        Self { executor: executor.to_owned(), ..Self::default() }
+        Self { executor: executor.to_owned(), lease: Duration::ZERO, takes_token: true }
     }
 }
 
@@ -233,7 +265,8 @@ pub trait StorageApi: Send + Sync + 'static {
     /// Says that the executor of this epoch is still there.
     ///
     /// # Errors
-    /// [`Error::Fenced`] when another one took over.
+    /// [`Error::Fenced`] when another one took over, [`Error::Unproven`] as from every call that an
+    /// epoch is needed for.
     fn keep_epoch(&self, epoch: Epoch) -> Result<()>;
 
     /// Says that other executors may have the right to write at once.

@@ -9,9 +9,10 @@ use crate::{
         CALLER_NAME_BYTES_MAX, LEASE_MS_MAX, READ_ACCOUNTS_MAX, READ_CODES_MAX, READ_SLOTS_MAX,
         STATE_DIFFS_MAX,
     },
-    storage::{Block, BlockRef, Claim, Epoch, Forkchoice, KeptBlock, ReadState},
+    storage::{Block, BlockRef, Claim, Epoch, EpochToken, Forkchoice, KeptBlock, ReadState},
     wire::storage_writer::v1::{self, block_ref::By},
 };
+use bytes::Bytes;
 use std::{sync::Arc, time::Duration};
 use tandem_primitives::{B256, BlockId, BlockNumber, Shard, TrieDiff, WalkTarget};
 
@@ -101,9 +102,14 @@ pub struct EpochRequest {
 
 impl From<EpochRequest> for v1::AcquireEpochRequest {
     fn from(request: EpochRequest) -> Self {
-        let EpochRequest { claim: Claim { executor, lease }, held } = request;
-        let held = held.map_or(0, |epoch| epoch.0);
-        Self { executor, lease_ms: lease_ms(lease), held }
+        let EpochRequest { claim: Claim { executor, lease, takes_token }, held } = request;
+        Self {
+            executor,
+            lease_ms: lease_ms(lease),
+            held: held.map_or(0, |epoch| epoch.number),
+            takes_token,
+            held_token: held.map(token_bytes).unwrap_or_default(),
+        }
     }
 }
 
@@ -113,14 +119,16 @@ impl TryFrom<v1::AcquireEpochRequest> for EpochRequest {
     fn try_from(wire: v1::AcquireEpochRequest) -> Result<Self, ConvertError> {
         at_most(CALLER_NAME_BYTES_MAX, wire.executor.len()).at("acquire_epoch.executor")?;
         let lease = lease(wire.lease_ms).at("acquire_epoch.lease_ms")?;
-        let held = (wire.held != 0).then_some(Epoch(wire.held));
-        Ok(Self { claim: Claim { executor: wire.executor, lease }, held })
+        let held = epoch(wire.held, &wire.held_token).at("acquire_epoch.held_token")?;
+        let held = (held.number != 0).then_some(held);
+        let (executor, takes_token) = (wire.executor, wire.takes_token);
+        Ok(Self { claim: Claim { executor, lease, takes_token }, held })
     }
 }
 
 impl From<(Epoch, Duration)> for v1::KeepEpochRequest {
     fn from((epoch, lease): (Epoch, Duration)) -> Self {
-        Self { epoch: epoch.0, lease_ms: lease_ms(lease) }
+        Self { epoch: epoch.number, lease_ms: lease_ms(lease), token: token_bytes(epoch) }
     }
 }
 
@@ -128,8 +136,27 @@ impl TryFrom<v1::KeepEpochRequest> for (Epoch, Duration) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::KeepEpochRequest) -> Result<Self, ConvertError> {
-        Ok((Epoch(wire.epoch), lease(wire.lease_ms).at("keep_epoch.lease_ms")?))
+        let epoch = epoch(wire.epoch, &wire.token).at("keep_epoch.token")?;
+        Ok((epoch, lease(wire.lease_ms).at("keep_epoch.lease_ms")?))
     }
+}
+
+/// An epoch from its number and its token.
+pub(super) fn epoch(number: u64, token: &[u8]) -> Result<Epoch, Reason> {
+    let token = match token {
+        [] => None,
+        bytes => {
+            let got = bytes.len() as u64;
+            let bytes = bytes.try_into().map_err(|_| Reason::Length { expected: 16, got })?;
+            Some(EpochToken(bytes))
+        }
+    };
+    Ok(Epoch { number, token })
+}
+
+/// An epoch's token as a field.
+pub(super) fn token_bytes(epoch: Epoch) -> Bytes {
+    epoch.token.map(|EpochToken(bytes)| Bytes::copy_from_slice(&bytes)).unwrap_or_default()
 }
 
 fn lease_ms(lease: Duration) -> u32 {
@@ -209,7 +236,7 @@ impl TryFrom<v1::WalkTrieRequest> for Vec<WalkTarget> {
 
 impl From<(Epoch, Block)> for v1::CommitRequest {
     fn from((epoch, block): (Epoch, Block)) -> Self {
-        Self { epoch: epoch.0, block: Some(block.into()) }
+        Self { epoch: epoch.number, block: Some(block.into()), token: token_bytes(epoch) }
     }
 }
 
@@ -217,13 +244,14 @@ impl TryFrom<v1::CommitRequest> for (Epoch, Block) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::CommitRequest) -> Result<Self, ConvertError> {
-        Ok((Epoch(wire.epoch), nested(wire.block).at("commit.block")?))
+        let epoch = epoch(wire.epoch, &wire.token).at("commit.token")?;
+        Ok((epoch, nested(wire.block).at("commit.block")?))
     }
 }
 
 impl From<(Epoch, B256)> for v1::DiscardRequest {
     fn from((epoch, block): (Epoch, B256)) -> Self {
-        Self { epoch: epoch.0, block: hash_bytes(block) }
+        Self { epoch: epoch.number, block: hash_bytes(block), token: token_bytes(epoch) }
     }
 }
 
@@ -231,7 +259,8 @@ impl TryFrom<v1::DiscardRequest> for (Epoch, B256) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::DiscardRequest) -> Result<Self, ConvertError> {
-        Ok((Epoch(wire.epoch), hash(&wire.block).at("discard.block")?))
+        let epoch = epoch(wire.epoch, &wire.token).at("discard.token")?;
+        Ok((epoch, hash(&wire.block).at("discard.block")?))
     }
 }
 
@@ -252,7 +281,7 @@ impl TryFrom<v1::GetStateDiffsRequest> for Vec<B256> {
 
 impl From<(Epoch, B256)> for v1::ProveRequest {
     fn from((epoch, block): (Epoch, B256)) -> Self {
-        Self { epoch: epoch.0, block: hash_bytes(block) }
+        Self { epoch: epoch.number, block: hash_bytes(block), token: token_bytes(epoch) }
     }
 }
 
@@ -260,7 +289,8 @@ impl TryFrom<v1::ProveRequest> for (Epoch, B256) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::ProveRequest) -> Result<Self, ConvertError> {
-        Ok((Epoch(wire.epoch), hash(&wire.block).at("prove.block")?))
+        let epoch = epoch(wire.epoch, &wire.token).at("prove.token")?;
+        Ok((epoch, hash(&wire.block).at("prove.block")?))
     }
 }
 
@@ -290,7 +320,7 @@ impl TryFrom<v1::KeptBlock> for KeptBlock {
 
 impl From<(Epoch, KeptBlock)> for v1::KeepRequest {
     fn from((epoch, block): (Epoch, KeptBlock)) -> Self {
-        Self { epoch: epoch.0, block: Some(block.into()) }
+        Self { epoch: epoch.number, block: Some(block.into()), token: token_bytes(epoch) }
     }
 }
 
@@ -298,7 +328,8 @@ impl TryFrom<v1::KeepRequest> for (Epoch, KeptBlock) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::KeepRequest) -> Result<Self, ConvertError> {
-        Ok((Epoch(wire.epoch), nested(wire.block).at("keep.block")?))
+        let epoch = epoch(wire.epoch, &wire.token).at("keep.token")?;
+        Ok((epoch, nested(wire.block).at("keep.block")?))
     }
 }
 
@@ -336,7 +367,11 @@ impl TryFrom<v1::PutTrieDiffRequest> for (B256, Vec<Shard>, TrieDiff) {
 
 impl From<(Epoch, Forkchoice)> for v1::CanonicalizeRequest {
     fn from((epoch, forkchoice): (Epoch, Forkchoice)) -> Self {
-        Self { epoch: epoch.0, forkchoice: Some(forkchoice.into()) }
+        Self {
+            epoch: epoch.number,
+            forkchoice: Some(forkchoice.into()),
+            token: token_bytes(epoch),
+        }
     }
 }
 
@@ -344,19 +379,22 @@ impl TryFrom<v1::CanonicalizeRequest> for (Epoch, Forkchoice) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::CanonicalizeRequest) -> Result<Self, ConvertError> {
-        Ok((Epoch(wire.epoch), nested(wire.forkchoice).at("canonicalize.forkchoice")?))
+        let epoch = epoch(wire.epoch, &wire.token).at("canonicalize.token")?;
+        Ok((epoch, nested(wire.forkchoice).at("canonicalize.forkchoice")?))
     }
 }
 
 impl From<(Epoch, BlockNumber)> for v1::RewindRequest {
     fn from((epoch, to): (Epoch, BlockNumber)) -> Self {
-        Self { epoch: epoch.0, to }
+        Self { epoch: epoch.number, to, token: token_bytes(epoch) }
     }
 }
 
-impl From<v1::RewindRequest> for (Epoch, BlockNumber) {
-    fn from(wire: v1::RewindRequest) -> Self {
-        (Epoch(wire.epoch), wire.to)
+impl TryFrom<v1::RewindRequest> for (Epoch, BlockNumber) {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::RewindRequest) -> Result<Self, ConvertError> {
+        Ok((epoch(wire.epoch, &wire.token).at("rewind.token")?, wire.to))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{
     error::{At, ConvertError},
     field::{count, hash_bytes, nested, range, size},
+    storage::{epoch, token_bytes},
     state::{account_list, accounts, codes, number_list, numbers},
     trie::{existing_node_list, existing_nodes},
 };
@@ -21,13 +22,15 @@ use tandem_primitives::{BlockId, Bytes, StateDiff, TrieDiff};
 
 impl From<Epoch> for v1::AcquireEpochResponse {
     fn from(epoch: Epoch) -> Self {
-        Self { epoch: epoch.0 }
+        Self { epoch: epoch.number, token: token_bytes(epoch) }
     }
 }
 
-impl From<v1::AcquireEpochResponse> for Epoch {
-    fn from(wire: v1::AcquireEpochResponse) -> Self {
-        Self(wire.epoch)
+impl TryFrom<v1::AcquireEpochResponse> for Epoch {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::AcquireEpochResponse) -> Result<Self, ConvertError> {
+        epoch(wire.epoch, &wire.token).at("acquire_epoch.token")
     }
 }
 

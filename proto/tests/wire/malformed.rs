@@ -63,7 +63,7 @@ fn commit() -> writer::CommitRequest {
         diff: Some((&diff()).into()),
         ..Default::default()
     };
-    writer::CommitRequest { epoch: 1, block: Some(block) }
+    writer::CommitRequest { epoch: 1, block: Some(block), ..Default::default() }
 }
 
 fn bad_block(spoil: impl FnOnce(&mut writer::Block)) -> String {
@@ -437,7 +437,7 @@ fn too_many_state_diffs_at_once_are_refused() {
 fn a_long_name_and_a_malformed_status_are_refused() {
     let refused = |executor: &str, lease_ms| {
         let executor = executor.to_owned();
-        let wire = writer::AcquireEpochRequest { executor, lease_ms, held: 0 };
+        let wire = writer::AcquireEpochRequest { executor, lease_ms, ..Default::default() };
         EpochRequest::try_from(wire).unwrap_err().to_string()
     };
     let long = refused(&"x".repeat(257), 0);
@@ -451,6 +451,36 @@ fn a_long_name_and_a_malformed_status_are_refused() {
     assert_eq!(refused(|status| status.shards = 1 << 16), shards);
     let tip = "get_status.tip: expected 32 bytes, got 1";
     assert_eq!(refused(|status| status.tip = Some(vec![1].into())), tip);
+}
+
+#[test]
+fn a_token_of_another_length_is_refused_in_every_call() {
+    let token = Bytes::from_static(&[1; 15]);
+    macro_rules! refused {
+        ($message:ident, $value:ty) => {{
+            let wire = writer::$message { token: token.clone(), ..Default::default() };
+            <$value>::try_from(wire).unwrap_err().to_string()
+        }};
+    }
+    let held_token = token.clone();
+    let wire = writer::AcquireEpochRequest { held_token, ..Default::default() };
+    let refused = [
+        EpochRequest::try_from(wire).unwrap_err().to_string(),
+        refused!(AcquireEpochResponse, Epoch),
+        refused!(KeepEpochRequest, (Epoch, std::time::Duration)),
+        refused!(CommitRequest, (Epoch, Block)),
+        refused!(DiscardRequest, (Epoch, B256)),
+        refused!(ProveRequest, (Epoch, B256)),
+        refused!(KeepRequest, (Epoch, KeptBlock)),
+        refused!(CanonicalizeRequest, (Epoch, Forkchoice)),
+        refused!(RewindRequest, (Epoch, u64)),
+    ];
+    let fields = ["acquire_epoch.held_token", "acquire_epoch.token", "keep_epoch.token"];
+    let writes = ["commit", "discard", "prove", "keep", "canonicalize", "rewind"];
+    let writes = writes.map(|call| format!("{call}.token"));
+    let fields = fields.into_iter().map(str::to_owned).chain(writes);
+    let texts: Vec<_> = fields.map(|it| format!("{it}: expected 16 bytes, got 15")).collect();
+    assert_eq!(refused.to_vec(), texts);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand},
     multiproof::{self, Begin, Foresight, Prefetch, ProofStats, ShardRoots, StateUpdate},
     storage::{
-        self, Block, BlockRecord, BlockRef, Checkpoint, Forkchoice, ReadState, StateValues,
+        self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, EpochToken, Forkchoice, ReadState, StateValues,
         TrieNode, TrieNodes,
     },
 };
@@ -170,10 +170,16 @@ pub fn read() -> impl Strategy<Value = (ReadState, StateValues)> {
     })
 }
 
+pub fn epoch() -> impl Strategy<Value = Epoch> {
+    let token = option::of(any::<[u8; 16]>().prop_map(EpochToken));
+    (any::<u64>(), token).prop_map(|(number, token)| Epoch { number, token })
+}
+
 pub fn storage_error() -> impl Strategy<Value = storage::Error> {
     use storage::Error;
     prop_oneof![
         any::<[u64; 2]>().prop_map(|[held, granted]| Error::Fenced { held, granted }),
+        any::<u64>().prop_map(|held| Error::Unproven { held }),
         hash().prop_map(Error::UnknownBlock),
         any::<[u64; 2]>().prop_map(|[to, oldest]| Error::RewindTooDeep { to, oldest }),
         ".{0,200}".prop_map(Error::Store),

@@ -16,7 +16,7 @@ use tandem_executor::{
 use tandem_multiproof_workers::{MultiproofWorkers, grpc};
 use tandem_peer_table::PeerTable;
 use tandem_policy::LivePolicies;
-use tandem_primitives::BlockId;
+use tandem_primitives::{B256, BlockId};
 use tandem_proto::{
     access,
     blob_validator::BlobApi,
@@ -225,6 +225,12 @@ impl Cluster {
     /// storage-writer, for callers that look at it beside the executor.
     pub fn storage(&self) -> Arc<dyn StorageApi> {
         self.storage.clone()
+    }
+
+    /// Forgets pending blocks as a power cut takes them. No interface: tests of what comes after it.
+    #[doc(hidden)]
+    pub fn lose(&self, blocks: &[B256]) -> tandem_proto::storage::Result<()> {
+        self.storage.lose(blocks)
     }
 
     /// Recomputes the tries from the state and runs the pending blocks up to the head through them

@@ -121,6 +121,12 @@ impl StorageWriter {
         }))
     }
 
+    /// Forgets pending blocks as a power cut takes them. No interface: tests of what comes after it.
+    #[doc(hidden)]
+    pub fn lose(&self, blocks: &[B256]) -> Result<()> {
+        Ok(self.shared.forget(&mut self.shared.state.lock(), blocks, &[])?)
+    }
+
     fn fence(&self, held: Epoch) -> Result<RwLockReadGuard<'_, Grant>> {
         let granted = self.granted.read();
         check(held, &granted)?;
@@ -235,12 +241,16 @@ fn store_error(error: tandem_store::Error) -> storage::Error {
     Error::from(error).into()
 }
 
-/// Refuses an epoch that is not the newest.
+/// Refuses an epoch that is not the newest, or that the caller does not prove.
 fn check(held: Epoch, granted: &Grant) -> Result<()> {
-    if held == granted.epoch() {
-        return Ok(());
+    // Number 0 was never granted.
+    if granted.epoch == 0 || held.number != granted.epoch {
+        return Err(storage::Error::Fenced { held: held.number, granted: granted.epoch });
     }
-    Err(storage::Error::Fenced { held: held.0, granted: granted.epoch })
+    if !granted.is_proven_by(held.token) {
+        return Err(storage::Error::Unproven { held: held.number });
+    }
+    Ok(())
 }
 
 fn stopped() -> storage::Error {
@@ -250,8 +260,7 @@ fn stopped() -> storage::Error {
 impl StorageApi for StorageWriter {
     fn claim_epoch(&self, claim: &Claim) -> Result<Epoch> {
         let mut granted = self.granted.write();
-        let next = granted.next(claim);
-        let epoch = next.epoch();
+        let (next, epoch) = granted.next(claim);
         let mut batch = self.shared.store.batch();
         meta::put_grant(&mut batch, &next)?;
         self.shared.store.write(batch, self.shared.durability()).map_err(store_error)?;
@@ -260,7 +269,7 @@ impl StorageApi for StorageWriter {
         drop(granted);
         let suspects = self.shared.state.lock().chain.unproven();
         drop_unproven(&self.shared, suspects)?;
-        info!(epoch = epoch.0, executor = claim.executor, "epoch granted");
+        info!(epoch = epoch.number, executor = claim.executor, "epoch granted");
         Ok(epoch)
     }
 

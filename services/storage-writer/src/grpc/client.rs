@@ -196,7 +196,7 @@ impl StorageApi for Client {
         let manner = self.write("acquire_epoch").once();
         let request = self.tenure.request(&claim.executor);
         let answer = self.ask(manner, request, unary!(acquire_epoch, v1::AcquireEpochRequest))?;
-        let epoch = answer.into();
+        let epoch = Epoch::try_from(answer)?;
         self.tenure.begin(epoch);
         Ok(epoch)
     }

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
-use tandem_proto::storage::{Claim, Epoch, Error, Holder, Result};
+use tandem_proto::storage::{Claim, Error, Holder, Result};
 
 /// Lease of the executor that has the newest epoch. A restart of storage-writer begins it anew, so the
 /// executor has the time of one lease to give a sign of life before others are admitted.
@@ -22,13 +22,14 @@ impl Lease {
         Self(Mutex::new(held))
     }
 
-    /// Whether an executor that holds this epoch, or none, may be granted another one now.
+    /// Whether an executor that has proven to hold this epoch, or holds none, may be granted another one
+    /// now.
     ///
     /// # Errors
     /// [`Error::Unavailable`] while another one's lease runs.
-    pub fn admit(&self, held: Option<Epoch>, now: Instant) -> Result<()> {
+    pub fn admit(&self, held: Option<u64>, now: Instant) -> Result<()> {
         match self.holder(now) {
-            Some(Holder { epoch, executor, .. }) if held != Some(Epoch(epoch)) => {
+            Some(Holder { epoch, executor, .. }) if held != Some(epoch) => {
                 Err(Error::Unavailable(format!("{executor} has the right to write, epoch {epoch}")))
             }
             _ => Ok(()),
@@ -42,15 +43,15 @@ impl Lease {
     }
 
     /// Notes that this epoch was granted.
-    pub fn grant(&self, Epoch(epoch): Epoch, claim: Claim, now: Instant) {
-        let Claim { executor, lease } = claim;
+    pub fn grant(&self, epoch: u64, claim: Claim, now: Instant) {
+        let Claim { executor, lease, .. } = claim;
         let holder = Holder { epoch, executor, lease };
         *self.0.lock() = Some(Held { until: now + lease, holder });
     }
 
     /// Notes that the executor of this epoch, which is the newest, is there, or lets go by a lease of
     /// zero.
-    pub fn keep(&self, Epoch(epoch): Epoch, lease: Duration, now: Instant) {
+    pub fn keep(&self, epoch: u64, lease: Duration, now: Instant) {
         let mut held = self.0.lock();
         let known = held.take().map(|held| held.holder).filter(|holder| holder.epoch == epoch);
         let executor = known.map_or_else(|| "an executor".to_owned(), |holder| holder.executor);
@@ -66,7 +67,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(2);
 
     fn claim() -> Claim {
-        Claim { executor: "one".to_owned(), lease: LEASE }
+        Claim { lease: LEASE, ..Claim::of("one") }
     }
 
     #[test]
@@ -74,16 +75,16 @@ mod tests {
         let (lease, start) = (Lease::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(lease.admit(None, at(0)), Ok(()), "there is no holder");
-        lease.grant(Epoch(1), claim(), at(0));
+        lease.grant(1, claim(), at(0));
         let refused = Error::Unavailable("one has the right to write, epoch 1".to_owned());
         assert_eq!(lease.admit(None, at(1)), Err(refused.clone()));
-        assert_eq!(lease.admit(Some(Epoch(1)), at(1)), Ok(()), "not in its own way");
-        lease.keep(Epoch(1), LEASE, at(1));
+        assert_eq!(lease.admit(Some(1), at(1)), Ok(()), "not in its own way");
+        lease.keep(1, LEASE, at(1));
         assert_eq!(lease.admit(None, at(2)), Err(refused));
         assert_eq!(lease.admit(None, at(3)), Ok(()), "it fell silent");
-        lease.keep(Epoch(1), LEASE, at(4));
+        lease.keep(1, LEASE, at(4));
         assert!(lease.admit(None, at(5)).is_err(), "it is back before another one took over");
-        lease.keep(Epoch(1), Duration::ZERO, at(5));
+        lease.keep(1, Duration::ZERO, at(5));
         assert_eq!(lease.admit(None, at(5)), Ok(()), "it let go");
     }
 
@@ -95,9 +96,9 @@ mod tests {
         let lease = Lease::open(Some(holder), at(0));
         let refused = Error::Unavailable("one has the right to write, epoch 7".to_owned());
         assert_eq!(lease.admit(None, at(1)), Err(refused.clone()));
-        assert_eq!(lease.admit(Some(Epoch(6)), at(1)), Err(refused.clone()), "an older one");
-        assert_eq!(lease.admit(Some(Epoch(7)), at(1)), Ok(()));
-        lease.keep(Epoch(7), LEASE, at(1));
+        assert_eq!(lease.admit(Some(6), at(1)), Err(refused.clone()), "an older one");
+        assert_eq!(lease.admit(Some(7), at(1)), Ok(()));
+        lease.keep(7, LEASE, at(1));
         assert_eq!(lease.admit(None, at(2)), Err(refused), "it is back, under its name");
         assert_eq!(lease.admit(None, at(3)), Ok(()), "then any executor");
         assert_eq!(Lease::open(None, at(0)).admit(None, at(0)), Ok(()), "a lease was given back");

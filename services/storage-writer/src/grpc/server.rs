@@ -173,9 +173,11 @@ impl generated::StorageWriter for Service {
         let lease = self.lease.clone();
         let call = move |api: &dyn StorageApi, wire| {
             let EpochRequest { claim, held } = EpochRequest::try_from(wire)?;
-            lease.admit(held, Instant::now())?;
+            // Who does not prove its epoch holds none.
+            let held = held.filter(|held| api.keep_epoch(*held).is_ok());
+            lease.admit(held.map(|held| held.number), Instant::now())?;
             let epoch = api.claim_epoch(&claim)?;
-            lease.grant(epoch, claim, Instant::now());
+            lease.grant(epoch.number, claim, Instant::now());
             Ok(epoch.into())
         };
         let caller = caller(&request);
@@ -192,7 +194,7 @@ impl generated::StorageWriter for Service {
         let call = move |api: &dyn StorageApi, wire| {
             let (epoch, lease) = <(Epoch, Duration)>::try_from(wire)?;
             if lease.is_zero() { api.release_epoch(epoch)? } else { api.keep_epoch(epoch)? };
-            held.keep(epoch, lease, Instant::now());
+            held.keep(epoch.number, lease, Instant::now());
             Ok(v1::KeepEpochResponse {})
         };
         let caller = caller(&request);
@@ -333,7 +335,7 @@ impl generated::StorageWriter for Service {
 
     async fn rewind(&self, request: Request<v1::RewindRequest>) -> Answer<v1::RewindResponse> {
         let call = |api: &dyn StorageApi, wire| {
-            let (epoch, to) = <(Epoch, BlockNumber)>::from(wire);
+            let (epoch, to) = <(Epoch, BlockNumber)>::try_from(wire)?;
             api.rewind(epoch, to)?;
             Ok(v1::RewindResponse {})
         };

@@ -44,7 +44,7 @@ impl Tenure {
             State::Held(epoch) => Some(epoch),
             State::None | State::Fenced => None,
         };
-        let claim = Claim { executor: executor.to_owned(), lease: self.lease };
+        let claim = Claim { lease: self.lease, ..Claim::of(executor) };
         EpochRequest { claim, held }.into()
     }
 
@@ -68,7 +68,7 @@ impl Tenure {
                 std::future::pending::<()>().await;
             }
             match self.say(remote, epoch, self.lease).await {
-                Err(Error::Fenced { .. }) => {
+                Err(Error::Fenced { .. } | Error::Unproven { .. }) => {
                     // Unless a newer one was granted to this client meanwhile.
                     self.state.send_if_modified(|state| {
                         let lost = *state == State::Held(epoch);

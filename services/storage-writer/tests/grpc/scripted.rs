@@ -91,7 +91,7 @@ pub fn unexecuted() -> KeptBlock {
 impl StorageApi for Scripted {
     fn claim_epoch(&self, _: &Claim) -> Result<Epoch> {
         self.enter("acquire_epoch")?;
-        Ok(Epoch(self.count("acquire_epoch") as u64))
+        Ok(Epoch::numbered(self.count("acquire_epoch") as u64))
     }
 
     fn keep_epoch(&self, _: Epoch) -> Result<()> {
