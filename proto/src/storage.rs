@@ -4,7 +4,8 @@
 //! by hash. Reads answer from the base alone and say which block it stood at, so that a reader can
 //! check that its own layers reach down to it.
 
-use std::{fmt, sync::Arc, time::Duration};
+use crate::limits::HOST_BYTES_MAX;
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tandem_primitives::{
     Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
 };
@@ -85,13 +86,34 @@ pub struct Claim {
     pub lease: Duration,
     /// Whether the executor proves the epoch by its token in each call, as all do since version 0.1.0.
     pub takes_token: bool,
+    /// Address at which other executors reach it, if they may.
+    pub address: Option<ExecutorAddress>,
 }
 
 impl Claim {
     /// Claim of an executor that asks for no lease.
     pub fn of(executor: &str) -> Self {
-        Self { executor: executor.to_owned(), lease: Duration::ZERO, takes_token: true }
+        let executor = executor.to_owned();
+        Self { executor, lease: Duration::ZERO, takes_token: true, address: None }
     }
+}
+
+/// Where an executor serves, for other executors that pass calls on to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExecutorAddress {
+    /// IP address or name of its host, see [`is_host`].
+    pub host: String,
+    /// Port of the Engine API.
+    pub engine_port: u16,
+    /// Port of JSON-RPC.
+    pub http_port: u16,
+}
+
+/// Whether a text is an IP address, or can be the name of a host.
+pub fn is_host(text: &str) -> bool {
+    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let is_name = (1..=HOST_BYTES_MAX).contains(&text.len()) && text.chars().all(letters);
+    is_name || text.parse::<IpAddr>().is_ok()
 }
 
 /// Executor to which the newest epoch was granted under a lease.
@@ -103,6 +125,8 @@ pub struct Holder {
     pub executor: String,
     /// Time from each sign of life in which no other executor gets an epoch.
     pub lease: Duration,
+    /// Where it serves, if it said so.
+    pub address: Option<ExecutorAddress>,
 }
 
 /// Head, safe and finalized block as the consensus layer last set them.
@@ -277,7 +301,7 @@ pub trait StorageApi: Send + Sync + 'static {
         self.keep_epoch(epoch)
     }
 
-    /// Returns the executor of the newest epoch, `None` where it has no lease or has given it back.
+    /// Returns the executor of the newest epoch, `None` where it has no lease, or has given it back.
     fn holder(&self) -> Result<Option<Holder>> {
         Ok(None)
     }

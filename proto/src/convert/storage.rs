@@ -2,14 +2,19 @@
 
 use super::{
     error::{At, ConvertError, Reason},
-    field::{at_most, hash, hash_bytes, hash_list, items, nested, required, shard_bits, shards},
+    field::{
+        at_most, hash, hash_bytes, hash_list, items, nested, range, required, shard_bits, shards,
+    },
 };
 use crate::{
     limits::{
         CALLER_NAME_BYTES_MAX, LEASE_MS_MAX, READ_ACCOUNTS_MAX, READ_CODES_MAX, READ_SLOTS_MAX,
         STATE_DIFFS_MAX,
     },
-    storage::{Block, BlockRef, Claim, Epoch, EpochToken, Forkchoice, KeptBlock, ReadState},
+    storage::{
+        Block, BlockRef, Claim, Epoch, EpochToken, ExecutorAddress, Forkchoice, KeptBlock,
+        ReadState, is_host,
+    },
     wire::storage_writer::v1::{self, block_ref::By},
 };
 use bytes::Bytes;
@@ -102,8 +107,10 @@ pub struct EpochRequest {
 
 impl From<EpochRequest> for v1::AcquireEpochRequest {
     fn from(request: EpochRequest) -> Self {
-        let EpochRequest { claim: Claim { executor, lease, takes_token }, held } = request;
+        let Claim { executor, lease, takes_token, address } = request.claim;
+        let held = request.held;
         Self {
+            address: address.map(Into::into),
             executor,
             lease_ms: lease_ms(lease),
             held: held.map_or(0, |epoch| epoch.number),
@@ -121,9 +128,36 @@ impl TryFrom<v1::AcquireEpochRequest> for EpochRequest {
         let lease = lease(wire.lease_ms).at("acquire_epoch.lease_ms")?;
         let held = epoch(wire.held, &wire.held_token).at("acquire_epoch.held_token")?;
         let held = (held.number != 0).then_some(held);
+        let address = wire.address.map(ExecutorAddress::try_from).transpose();
+        let address = address.at("acquire_epoch.address")?;
         let (executor, takes_token) = (wire.executor, wire.takes_token);
-        Ok(Self { claim: Claim { executor, lease, takes_token }, held })
+        Ok(Self { claim: Claim { executor, lease, takes_token, address }, held })
     }
+}
+
+impl From<ExecutorAddress> for v1::ExecutorAddress {
+    fn from(address: ExecutorAddress) -> Self {
+        let ExecutorAddress { host, engine_port, http_port } = address;
+        Self { host, engine_port: engine_port.into(), http_port: http_port.into() }
+    }
+}
+
+impl TryFrom<v1::ExecutorAddress> for ExecutorAddress {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ExecutorAddress) -> Result<Self, ConvertError> {
+        if !is_host(&wire.host) {
+            return Err(Reason::NotAHost).at("host");
+        }
+        let engine_port = port(wire.engine_port).at("engine_port")?;
+        let http_port = port(wire.http_port).at("http_port")?;
+        Ok(Self { host: wire.host, engine_port, http_port })
+    }
+}
+
+fn port(number: u32) -> Result<u16, Reason> {
+    range(1, u16::MAX.into(), number)?;
+    Ok(number as u16)
 }
 
 impl From<(Epoch, Duration)> for v1::KeepEpochRequest {
@@ -159,11 +193,11 @@ pub(super) fn token_bytes(epoch: Epoch) -> Bytes {
     epoch.token.map(|EpochToken(bytes)| Bytes::copy_from_slice(&bytes)).unwrap_or_default()
 }
 
-fn lease_ms(lease: Duration) -> u32 {
+pub(super) fn lease_ms(lease: Duration) -> u32 {
     lease.as_millis().min(LEASE_MS_MAX.into()) as u32
 }
 
-fn lease(ms: u32) -> Result<Duration, ConvertError> {
+pub(super) fn lease(ms: u32) -> Result<Duration, ConvertError> {
     at_most(LEASE_MS_MAX as usize, ms as usize)?;
     Ok(Duration::from_millis(ms.into()))
 }
@@ -367,11 +401,7 @@ impl TryFrom<v1::PutTrieDiffRequest> for (B256, Vec<Shard>, TrieDiff) {
 
 impl From<(Epoch, Forkchoice)> for v1::CanonicalizeRequest {
     fn from((epoch, forkchoice): (Epoch, Forkchoice)) -> Self {
-        Self {
-            epoch: epoch.number,
-            forkchoice: Some(forkchoice.into()),
-            token: token_bytes(epoch),
-        }
+        Self { epoch: epoch.number, forkchoice: Some(forkchoice.into()), token: token_bytes(epoch) }
     }
 }
 

@@ -3,18 +3,18 @@
 use super::{
     error::{At, ConvertError},
     field::{count, hash_bytes, nested, range, size},
-    storage::{epoch, token_bytes},
     state::{account_list, accounts, codes, number_list, numbers},
+    storage::{epoch, lease, lease_ms, token_bytes},
     trie::{existing_node_list, existing_nodes},
 };
 use crate::{
     storage::{
-        Block, BlockRecord, Checkpoint, Epoch, KeptBlock, PendingBlock, ReadState, StateValues,
-        TransactionPlace, TrieNodes,
+        Block, BlockRecord, Checkpoint, Epoch, ExecutorAddress, Holder, KeptBlock, PendingBlock,
+        ReadState, StateValues, TransactionPlace, TrieNodes,
     },
     wire::storage_writer::v1::{
         self, get_block_response::Record, get_header_response::Header,
-        get_transaction_response::Place,
+        get_holder_response::Holder as HolderMessage, get_transaction_response::Place,
     },
 };
 use std::sync::Arc;
@@ -31,6 +31,30 @@ impl TryFrom<v1::AcquireEpochResponse> for Epoch {
 
     fn try_from(wire: v1::AcquireEpochResponse) -> Result<Self, ConvertError> {
         epoch(wire.epoch, &wire.token).at("acquire_epoch.token")
+    }
+}
+
+impl From<Option<Holder>> for v1::GetHolderResponse {
+    fn from(holder: Option<Holder>) -> Self {
+        let holder = holder.map(|holder| HolderMessage {
+            executor: holder.executor,
+            epoch: holder.epoch,
+            lease_ms: lease_ms(holder.lease),
+            address: holder.address.map(Into::into),
+        });
+        Self { holder }
+    }
+}
+
+impl TryFrom<v1::GetHolderResponse> for Option<Holder> {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetHolderResponse) -> Result<Self, ConvertError> {
+        let Some(wire) = wire.holder else { return Ok(None) };
+        let lease = lease(wire.lease_ms).at("get_holder.holder.lease_ms")?;
+        let address = wire.address.map(ExecutorAddress::try_from).transpose();
+        let address = address.at("get_holder.holder.address")?;
+        Ok(Some(Holder { epoch: wire.epoch, executor: wire.executor, lease, address }))
     }
 }
 

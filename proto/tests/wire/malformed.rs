@@ -444,6 +444,24 @@ fn a_long_name_and_a_malformed_status_are_refused() {
     assert_eq!(long, "acquire_epoch.executor: 257 are more than 256");
     let ages = refused("", 60_001);
     assert_eq!(ages, "acquire_epoch.lease_ms: 60001 are more than 60000");
+    let valid =
+        writer::ExecutorAddress { host: "10.0.0.7".to_owned(), engine_port: 1, http_port: 65_535 };
+    let refused = |spoil: fn(&mut writer::ExecutorAddress)| {
+        let mut address = valid.clone();
+        spoil(&mut address);
+        let wire = writer::AcquireEpochRequest { address: Some(address), ..Default::default() };
+        EpochRequest::try_from(wire).unwrap_err().to_string()
+    };
+    let no_host = "acquire_epoch.address.host: is neither an IP address nor the name of a host";
+    for host in ["", "a/b", "a:1", "user@a", "a b", &"x".repeat(254)] {
+        let wire = writer::ExecutorAddress { host: host.to_owned(), ..valid.clone() };
+        let wire = writer::AcquireEpochRequest { address: Some(wire), ..Default::default() };
+        assert_eq!(EpochRequest::try_from(wire).unwrap_err().to_string(), no_host, "{host}");
+    }
+    let port = "acquire_epoch.address.engine_port: 0 is not in 1..=65535";
+    assert_eq!(refused(|address| address.engine_port = 0), port);
+    let port = "acquire_epoch.address.http_port: 65536 is not in 1..=65535";
+    assert_eq!(refused(|address| address.http_port = 65_536), port);
     let refused = |spoil: fn(&mut workers::GetStatusResponse)| {
         refusal::<_, multiproof::Status>(&workers::GetStatusResponse::default(), spoil)
     };

@@ -23,7 +23,9 @@ fn messages() -> impl Strategy<Value = Vec<Bytes>> {
             writer::CommitRequest::from((Epoch::numbered(1), block)).encode_to_vec().into(),
             put.encode_to_vec().into(),
             writer::WalkTrieRequest::from(&targets[..]).encode_to_vec().into(),
-            writer::CanonicalizeRequest::from((Epoch::numbered(1), forkchoice)).encode_to_vec().into(),
+            writer::CanonicalizeRequest::from((Epoch::numbered(1), forkchoice))
+                .encode_to_vec()
+                .into(),
             writer::GetCheckpointResponse::from(checkpoint).encode_to_vec().into(),
             writer::ReadStateRequest::from(&request).encode_to_vec().into(),
             writer::ReadStateResponse::from(values).encode_to_vec().into(),

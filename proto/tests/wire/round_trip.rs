@@ -8,7 +8,10 @@ use tandem_proto::{
     convert::{EpochRequest, TrieDiffParts, UpdateParts},
     event::ChainEvent,
     multiproof::StateUpdate,
-    storage::{Block, BlockRef, Claim, Epoch, EpochToken, KeptBlock, PendingBlock, ReadState, TransactionPlace},
+    storage::{
+        Block, BlockRef, Claim, Epoch, EpochToken, ExecutorAddress, Holder, KeptBlock,
+        PendingBlock, ReadState, TransactionPlace,
+    },
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
 
@@ -184,10 +187,24 @@ fn a_name_and_a_lease_survive() {
     let proven = Epoch { number: 7, token: Some(EpochToken([7; 16])) };
     for held in [None, Some(Epoch::numbered(7)), Some(proven)] {
         let takes_token = held != Some(Epoch::numbered(7));
-        let claim = Claim { executor: "executor-1".to_owned(), lease, takes_token };
+        let address = held.map(|_| ExecutorAddress {
+            host: "fd00::7".to_owned(),
+            engine_port: 8551,
+            http_port: 8545,
+        });
+        let claim = Claim { lease, takes_token, address, ..Claim::of("executor-1") };
         let request = EpochRequest { claim, held };
         let arrived: EpochRequest = sent::<writer::AcquireEpochRequest, _>(request.clone().into());
         assert_eq!(arrived, request);
+    }
+    let address = ExecutorAddress { host: "e-1".to_owned(), engine_port: 1, http_port: u16::MAX };
+    for address in [None, Some(address)] {
+        let holder = Holder { epoch: 7, executor: "executor-1".to_owned(), lease, address };
+        for holder in [None, Some(holder)] {
+            let arrived: Option<Holder> =
+                sent::<writer::GetHolderResponse, _>(holder.clone().into());
+            assert_eq!(arrived, holder);
+        }
     }
     let kept = (proven, lease);
     assert_eq!(sent::<writer::KeepEpochRequest, (Epoch, Duration)>(kept.into()), kept);

@@ -276,7 +276,8 @@ impl Cluster {
         process.serve(rpc::serve(engine, router, stopping.clone()));
         let public = PublicReactor::start()?;
         let router = http_router(&handle, client, &self.access);
-        process.serve(public.serve(http, router, stopping.clone()));
+        let leaving = process.leaving().clone();
+        process.serve(public.serve(http, router, leaving, stopping.clone()));
         process.at_end(move || public.end());
         if let Some(listener) = proof {
             let identity = process.identify(access::MULTIPROOF_WORKER, &self.tls)?;

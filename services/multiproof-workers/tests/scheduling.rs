@@ -25,8 +25,8 @@ use tandem_primitives::{
 use tandem_proto::{
     multiproof::{Error, Foresight, Prefetch, ProofApi, ShardRoots},
     storage::{
-        self, Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Forkchoice, KeptBlock, PendingBlock,
-        ReadState, StateValues, StorageApi, TransactionPlace, TrieNodes,
+        self, Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Forkchoice, KeptBlock,
+        PendingBlock, ReadState, StateValues, StorageApi, TransactionPlace, TrieNodes,
     },
 };
 

@@ -5,7 +5,7 @@ use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tandem_primitives::keccak256;
-use tandem_proto::storage::{Claim, Epoch, EpochToken, Holder};
+use tandem_proto::storage::{Claim, Epoch, EpochToken, ExecutorAddress, Holder};
 
 /// Grant of one epoch. Fields that another version of storage-writer wrote are skipped.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -18,6 +18,15 @@ pub struct Grant {
     /// Keccak of the token, so that a reader of the database does not learn it. `None` where the
     /// executor takes no token, or version 0.1.0 granted the epoch.
     token_hash: Option<[u8; 32]>,
+    address: Option<Address>,
+}
+
+/// Where the executor serves.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Address {
+    host: String,
+    engine_port: u16,
+    http_port: u16,
 }
 
 impl Grant {
@@ -35,6 +44,10 @@ impl Grant {
             executor: claim.executor.clone(),
             lease_ms: claim.lease.as_millis() as u64,
             token_hash: token.map(hash),
+            address: claim.address.clone().map(|address| {
+                let ExecutorAddress { host, engine_port, http_port } = address;
+                Address { host, engine_port, http_port }
+            }),
         };
         (grant, Epoch { number, token })
     }
@@ -51,9 +64,15 @@ impl Grant {
 
     /// Returns the executor, if it has a lease.
     pub fn holder(&self) -> Option<Holder> {
-        let Self { epoch, ref executor, lease_ms } = *self;
-        let lease = Duration::from_millis(lease_ms);
-        (lease_ms > 0).then(|| Holder { epoch, executor: executor.clone(), lease })
+        if self.lease_ms == 0 {
+            return None;
+        }
+        let address = self.address.clone().map(|address| {
+            let Address { host, engine_port, http_port } = address;
+            ExecutorAddress { host, engine_port, http_port }
+        });
+        let (epoch, executor) = (self.epoch, self.executor.clone());
+        Some(Holder { epoch, executor, lease: Duration::from_millis(self.lease_ms), address })
     }
 
     /// Returns the bytes of the record.
@@ -85,12 +104,17 @@ mod tests {
     #[test]
     fn a_grant_reads_as_it_was_written_and_skips_what_it_does_not_know() {
         let lease = Duration::from_secs(2);
-        let (grant, _) = Grant::bare(6).next(&Claim { lease, ..Claim::of("one") });
+        let address =
+            ExecutorAddress { host: "one".to_owned(), engine_port: 8551, http_port: 8545 };
+        let address = Some(address);
+        let claim = Claim { lease, address: address.clone(), ..Claim::of("one") };
+        let (grant, _) = Grant::bare(6).next(&claim);
         assert_eq!(Grant::decode(&grant.encode().unwrap()).unwrap(), grant);
-        let newer = br#"{"epoch":7,"executor":"one","lease_ms":2000,"zone":"a"}"#;
+        let newer = br#"{"epoch":7,"executor":"one","lease_ms":2000,"zone":"a","address":
+            {"host":"one","engine_port":8551,"http_port":8545}}"#;
         let newer = Grant::decode(newer).unwrap();
         assert_eq!(newer.holder(), grant.holder());
-        let holder = Holder { epoch: 7, executor: "one".to_owned(), lease };
+        let holder = Holder { epoch: 7, executor: "one".to_owned(), lease, address };
         assert_eq!(grant.holder(), Some(holder));
         assert_eq!(grant.released().holder(), None);
         assert!(Grant::decode(b"{").is_err());

@@ -24,7 +24,8 @@ use tandem_primitives::{
 };
 use tandem_proto::storage::{
     self, Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Forkchoice, Holder, KeptBlock,
-    PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
+    PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode,
+    TrieNodes,
 };
 use tandem_store::{
     Durability, Store,

@@ -44,8 +44,8 @@ impl Lease {
 
     /// Notes that this epoch was granted.
     pub fn grant(&self, epoch: u64, claim: Claim, now: Instant) {
-        let Claim { executor, lease, .. } = claim;
-        let holder = Holder { epoch, executor, lease };
+        let Claim { executor, lease, address, .. } = claim;
+        let holder = Holder { epoch, executor, lease, address };
         *self.0.lock() = Some(Held { until: now + lease, holder });
     }
 
@@ -54,8 +54,10 @@ impl Lease {
     pub fn keep(&self, epoch: u64, lease: Duration, now: Instant) {
         let mut held = self.0.lock();
         let known = held.take().map(|held| held.holder).filter(|holder| holder.epoch == epoch);
-        let executor = known.map_or_else(|| "an executor".to_owned(), |holder| holder.executor);
-        let holder = Holder { epoch, executor, lease };
+        let holder = match known {
+            Some(holder) => Holder { lease, ..holder },
+            None => Holder { epoch, executor: "an executor".to_owned(), lease, address: None },
+        };
         *held = Some(Held { until: now + lease, holder });
     }
 }
@@ -92,7 +94,7 @@ mod tests {
     fn after_a_restart_the_executor_of_the_newest_epoch_has_one_lease_to_come_back() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let holder = Holder { epoch: 7, executor: "one".to_owned(), lease: LEASE };
+        let holder = Holder { epoch: 7, executor: "one".to_owned(), lease: LEASE, address: None };
         let lease = Lease::open(Some(holder), at(0));
         let refused = Error::Unavailable("one has the right to write, epoch 7".to_owned());
         assert_eq!(lease.admit(None, at(1)), Err(refused.clone()));

@@ -193,7 +193,10 @@ impl generated::StorageWriter for Service {
         let held = self.lease.clone();
         let call = move |api: &dyn StorageApi, wire| {
             let (epoch, lease) = <(Epoch, Duration)>::try_from(wire)?;
-            if lease.is_zero() { api.release_epoch(epoch)? } else { api.keep_epoch(epoch)? };
+            match lease.is_zero() {
+                true => api.release_epoch(epoch),
+                false => api.keep_epoch(epoch),
+            }?;
             held.keep(epoch.number, lease, Instant::now());
             Ok(v1::KeepEpochResponse {})
         };
@@ -202,6 +205,10 @@ impl generated::StorageWriter for Service {
         let answer = self.answer(Lane::Grant, request, call).await?;
         self.lanes.has_epoch(&caller);
         Ok(answer)
+    }
+
+    async fn get_holder(&self, _: Request<v1::GetHolderRequest>) -> Answer<v1::GetHolderResponse> {
+        Ok(Response::new(self.lease.holder(Instant::now()).into()))
     }
 
     async fn get_checkpoint(

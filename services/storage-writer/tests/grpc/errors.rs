@@ -123,7 +123,9 @@ fn malformed_requests_are_refused_before_they_reach_the_storage() {
                 .map(|_| ()),
             raw.walk_trie(v1::WalkTrieRequest::from(&many[..])).await.map(|_| ()),
             raw.commit(v1::CommitRequest::default()).await.map(|_| ()),
-            raw.discard(v1::DiscardRequest { block: short.clone(), ..Default::default() }).await.map(|_| ()),
+            raw.discard(v1::DiscardRequest { block: short.clone(), ..Default::default() })
+                .await
+                .map(|_| ()),
             raw.rewind(v1::RewindRequest { token: short.clone(), ..Default::default() })
                 .await
                 .map(|_| ()),

@@ -5,8 +5,9 @@ use tandem_primitives::{
     Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
 };
 use tandem_proto::storage::{
-    Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Error, Forkchoice, KeptBlock, PendingBlock,
-    ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
+    Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Error, Forkchoice, KeptBlock,
+    PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode,
+    TrieNodes,
 };
 
 /// Nodes on the way to each target of a walk.
@@ -101,7 +102,12 @@ impl StorageApi for Scripted {
     fn checkpoint(&self) -> Result<Checkpoint> {
         self.enter("checkpoint")?;
         let forkchoice = Forkchoice { head: base(), safe: None, finalized: Some(base()) };
-        Ok(Checkpoint { genesis: base(), genesis_json: "{}".into(), base: base(), forkchoice })
+        Ok(Checkpoint {
+            genesis: base(),
+            genesis_json: "{}".into(),
+            base: base(),
+            forkchoice,
+        })
     }
 
     fn pending(&self) -> Result<Vec<PendingBlock>> {
