@@ -151,6 +151,8 @@ pub struct Checkpoint {
     pub base: BlockId,
     /// The last forkchoice that was made durable.
     pub forkchoice: Forkchoice,
+    /// Whether the last write to the database failed, as on a full disk.
+    pub writes_fail: bool,
 }
 
 /// One executed block, as the executor hands it over before it answers VALID.

@@ -65,6 +65,7 @@ impl From<Checkpoint> for v1::GetCheckpointResponse {
             genesis_json: checkpoint.genesis_json.as_ref().to_owned(),
             base: Some(checkpoint.base.into()),
             forkchoice: Some(checkpoint.forkchoice.into()),
+            writes_fail: checkpoint.writes_fail,
         }
     }
 }
@@ -78,6 +79,7 @@ impl TryFrom<v1::GetCheckpointResponse> for Checkpoint {
             genesis_json: wire.genesis_json.into(),
             base: nested(wire.base).at("get_checkpoint.base")?,
             forkchoice: nested(wire.forkchoice).at("get_checkpoint.forkchoice")?,
+            writes_fail: wire.writes_fail,
         })
     }
 }

@@ -45,7 +45,7 @@ pub fn account() -> impl Strategy<Value = Account> {
 /// Updates in ascending order, slots too.
 pub fn updates() -> impl Strategy<Value = Vec<AccountUpdate>> {
     let slots = proptest::collection::btree_map(hash(), number(), 0..6);
-    let update = (option::of(account()), slots);
+    let update = (option::of(account()), any::<bool>(), slots);
     proptest::collection::btree_map(hash(), update, 0..8).prop_map(|accounts: BTreeMap<_, _>| {
         let update = |(address_hash, (account, wiped, slots)): (_, (_, _, BTreeMap<_, _>))| {
             let slots = slots.into_iter().map(|(key, value)| SlotUpdate { key, value }).collect();
@@ -146,11 +146,12 @@ pub fn forkchoice() -> impl Strategy<Value = Forkchoice> {
 
 pub fn checkpoint() -> impl Strategy<Value = Checkpoint> {
     (block_id(), ".{0,40}", block_id(), forkchoice(), any::<bool>()).prop_map(
-        |(genesis, genesis_json, base, forkchoice)| Checkpoint {
+        |(genesis, genesis_json, base, forkchoice, writes_fail)| Checkpoint {
             genesis,
             genesis_json: genesis_json.into(),
             base,
             forkchoice,
+            writes_fail,
         },
     )
 }

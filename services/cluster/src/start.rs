@@ -137,9 +137,12 @@ impl Cluster {
         let policies = LivePolicies::new(config.policies);
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
         let storage = open(config.storage_writer, deps)?;
-        let writing = Arc::downgrade(&storage);
+        let (writing, room) = (Arc::downgrade(&storage), Arc::downgrade(&storage));
         process.readiness().require("the database to be writable", move || {
             writing.upgrade().is_none_or(|storage| storage.can_write())
+        });
+        process.readiness().require("room on the volume", move || {
+            room.upgrade().is_none_or(|storage| storage.has_room())
         });
         let api: Arc<dyn StorageApi> = storage.clone();
         // First of those that need the KZG setup: what it loads serves the EVM's precompile too.

@@ -14,7 +14,7 @@ use crate::{
 };
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -100,6 +100,7 @@ impl StorageWriter {
             deps,
             acknowledged,
             state: Mutex::new(state),
+            free_bytes: AtomicU64::new(u64::MAX),
             progress: Condvar::new(),
             replay: Mutex::new(None),
             mended: Mutex::new(None),
@@ -303,6 +304,7 @@ impl StorageApi for StorageWriter {
             genesis_json: self.genesis_json.clone(),
             base: state.chain.base(),
             forkchoice: state.chain.forkchoice(),
+            writes_fail: self.shared.store.is_failing(),
         })
     }
 

@@ -11,7 +11,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, OnceLock,
-        atomic::Ordering::Relaxed,
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -198,7 +198,11 @@ impl Services {
     /// What goes on beside the executor as long as the process does.
     fn follow(&self, process: &mut Process) {
         let (bus, policies) = (self.deps.bus.clone(), self.deps.policies.clone());
-        process.beside(follow_base(self.storage.clone(), bus.clone()));
+        let fails = Arc::<AtomicBool>::default();
+        process.beside(follow_base(self.storage.clone(), bus.clone(), fails.clone()));
+        process
+            .readiness()
+            .require("storage-writer to be able to write", move || !fails.load(Relaxed));
         process.beside(async move { follow_policies(&bus, &policies).await });
         let (watched, fatal) = (self.storage.clone(), self.deps.fatal.clone());
         process.beside(async move {

@@ -123,7 +123,7 @@ impl StorageApi for Fake {
     fn checkpoint(&self) -> Result<Checkpoint> {
         let (genesis, base) = (BlockId::default(), self.base());
         let forkchoice = Forkchoice::default();
-        Ok(Checkpoint { genesis, genesis_json: "{}".into(), base, forkchoice })
+        Ok(Checkpoint { genesis, genesis_json: "{}".into(), base, forkchoice, writes_fail: false })
     }
 
     fn pending(&self) -> Result<Vec<PendingBlock>> {

@@ -107,6 +107,7 @@ impl StorageApi for Scripted {
             genesis_json: "{}".into(),
             base: base(),
             forkchoice,
+            writes_fail: false,
         })
     }
 
