@@ -22,8 +22,8 @@ use tracing::debug;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Asks storage-writer once a second where the base stands, and says so on the bus of this process; never
-/// ends. `writes_fail` is whether writes to the database fail. `chain.persisted` comes over NATS sooner, but may never come: without it layers would
-/// stay and memory grow.
+/// ends. `writes_fail` is whether writes to the database fail. `chain.persisted` comes over NATS sooner, but
+/// may never come: without it layers would stay and memory grow.
 pub async fn follow_base(storage: Arc<dyn StorageApi>, bus: Bus, writes_fail: Arc<AtomicBool>) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
