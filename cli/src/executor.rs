@@ -1,11 +1,13 @@
 //! `tandem executor`: the Engine API and the EVM, in a process of their own.
 
 use crate::{
+    multiproof_worker::reachable_name,
     node::{EngineArgs, PolicyArgs, client_info},
     service::{ServiceArgs, endpoint},
 };
 use std::{path::Path, process::ExitCode};
-use tandem_cluster::role::{self, ExecutorLinks};
+use tandem_cluster::role::{self, ExecutorIdentity, ExecutorLinks};
+use tandem_proto::storage::is_host;
 
 /// Options of `tandem executor`.
 #[derive(clap::Args)]
@@ -22,6 +24,14 @@ pub struct Args {
     /// http://127.0.0.1:9603, https with --tls.ca]
     #[arg(long = "blob-validator", value_name = "URL", value_delimiter = ',')]
     blob_validators: Vec<String>,
+    /// Name of this executor, as logs and other executors know it [default: the host's name]
+    #[arg(long, value_name = "NAME", value_parser = check_name)]
+    executor_id: Option<String>,
+    /// IP address or name of this host at which other executors reach the Engine API and JSON-RPC, on the
+    /// ports where they listen [default: the address of the Engine API, the host's name instead of
+    /// 0.0.0.0]
+    #[arg(long, value_name = "HOST", value_parser = check_host)]
+    advertise: Option<String>,
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
@@ -45,7 +55,27 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         workers: args.workers,
         blob_validators,
     };
+    let identity = ExecutorIdentity {
+        id: args.executor_id,
+        advertise: args.advertise,
+        host: reachable_name(),
+    };
     args.service.run(config, async move |process, config, _| {
-        role::executor(process, config, &ports, &links, client_info()).await
+        role::executor(process, config, &ports, &links, identity, client_info()).await
     })
+}
+
+fn check_name(text: &str) -> Result<String, String> {
+    const CHARACTERS_MAX: usize = 64;
+    let is_name = (1..=CHARACTERS_MAX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_graphic());
+    is_name.then(|| text.to_owned()).ok_or_else(|| {
+        format!("invalid name `{text}`; expected 1 to {CHARACTERS_MAX} characters of visible ASCII")
+    })
+}
+
+fn check_host(text: &str) -> Result<String, String> {
+    is_host(text)
+        .then(|| text.to_owned())
+        .ok_or_else(|| format!("invalid host `{text}`; expected an IP address or a name, no port"))
 }

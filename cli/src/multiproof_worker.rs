@@ -43,7 +43,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn reachable_name() -> String {
+/// The host's name.
+pub fn reachable_name() -> String {
     match host_name() {
         name if name.is_empty() => "localhost".to_owned(),
         name => name,

@@ -220,7 +220,8 @@ impl ServiceArgs {
             () = process.failed() => ExitCode::FAILURE,
         };
         info!("stopping");
-        if timeout(STOP_MAX, process.stop()).await.is_err() {
+        let stop_max = process.stop_time_max();
+        if timeout(stop_max, process.stop()).await.is_err() {
             error!("the service does not end");
             code = ExitCode::FAILURE;
         }

@@ -2,17 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use rustix::process::Signal;
 use serde_json::json;
-use std::{
-    fs,
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, process::Command, time::Instant};
 use tandem_bus_tests::{NatsServer, eventually};
 use tandem_cluster_tests::{
-    Corpus, Process, Running, Six, repository, send_forkchoice, send_head, send_payload, signal,
+    Corpus, Process, Service, Six, init, repository, send_forkchoice, send_head, send_payload,
 };
 use tempfile::TempDir;
 
@@ -287,148 +281,17 @@ fn a_cluster_without_a_database_says_what_is_missing() {
     assert!(error.contains("storage-writer ended") && error.contains("tandem init"), "{error}");
 }
 
-/// A storage-writer, with where it takes calls.
-fn storage_writer(folder: &Path, name: &str) -> (Running, String) {
-    let datadir = folder.join("data");
-    let datadir = datadir.to_str().unwrap();
-    let arguments = ["storage-writer", "--datadir", datadir, "--grpc.port", "0"];
-    let mut running = Running::start(binary(), folder, name, arguments);
-    let address = running.says("listening port=\"grpc\" address=");
-    (running, address)
-}
-
-fn init(folder: &Path) {
-    let status = Command::new(binary())
-        .args(["init", "--genesis"])
-        .arg(Corpus::demo().genesis())
-        .arg("--datadir")
-        .arg(folder.join("data"))
-        .status()
-        .unwrap();
-    assert!(status.success());
-}
-
 #[test]
 fn a_second_storage_writer_on_the_same_directory_is_refused() {
     let folder = TempDir::new().unwrap();
-    init(folder.path());
-    let (mut first, _) = storage_writer(folder.path(), "first");
-    first.says("database opened");
-    let (mut second, _) = storage_writer(folder.path(), "second");
-    assert!(!second.ends().success());
-    let log = second.log();
-    assert!(log.contains("is in use by another process"), "{log}");
-    assert!(first.terminate().0.success());
-}
-
-/// An executor with its status as the metrics port says it.
-struct Executor {
-    running: Running,
-    metrics: String,
-}
-
-impl Executor {
-    fn start(folder: &Path, name: &str, storage_writer: &str) -> Self {
-        let secret = folder.join("jwt.hex");
-        let secret = secret.to_str().unwrap();
-        let url = format!("http://{storage_writer}");
-        let arguments = [
-            ["executor", "--storage-writer", &url, "--authrpc.jwtsecret", secret],
-            [
-                "--authrpc.port=0",
-                "--http.port=0",
-                "--metrics.port=0",
-                "--metrics.addr=127.0.0.1",
-                // Nobody is there, and nothing is asked.
-                "--worker=http://127.0.0.1:9601",
-            ],
-        ];
-        let mut running = Running::start(binary(), folder, name, arguments.concat());
-        let metrics = running.says("listening port=\"metrics\" address=");
-        Self { running, metrics }
-    }
-
-    /// What `/readyz` or `/livez` says: the status line's code, and the text.
-    fn get(&self, path: &str) -> (u16, String) {
-        use std::io::{Read, Write};
-        let mut stream = std::net::TcpStream::connect(&self.metrics).unwrap();
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        (code, answer.split_once("\r\n\r\n").unwrap().1.trim().to_owned())
-    }
-
-    fn becomes_ready(&self) {
-        eventually("the executor is ready", || (self.get("/readyz").0 == 200).then_some(()));
-    }
-}
-
-#[test]
-fn an_executor_that_stands_by_takes_over_when_the_first_is_gone() {
-    let folder = TempDir::new().unwrap();
-    let folder = folder.path();
-    init(folder);
-    let (mut storage, address) = storage_writer(folder, "storage");
-    let mut first = Executor::start(folder, "first", &address);
+    init(binary(), folder.path());
+    let mut first = Service::storage_writer(binary(), folder.path(), "first", 0);
     first.becomes_ready();
-    let second = Executor::start(folder, "second", &address);
-    let waits = || {
-        let (code, text) = second.get("/readyz");
-        (code == 503 && text == "waiting for: the right to write").then_some(())
-    };
-    eventually("the second stands by", waits);
-    assert_eq!(second.get("/livez").0, 200);
-    // For longer than a lease: the first says that it is there.
-    std::thread::sleep(Duration::from_secs(3));
-    assert!(first.get("/readyz").0 == 200 && second.get("/readyz").0 == 503);
-
-    let gone = Instant::now();
-    first.running.kill();
-    second.becomes_ready();
-    eprintln!("took over {:?} after SIGKILL", gone.elapsed());
-
-    let third = Executor::start(folder, "third", &address);
-    let mut second = second;
-    let gone = Instant::now();
-    assert!(second.running.terminate().0.success());
-    third.becomes_ready();
-    eprintln!("took over {:?} after SIGTERM", gone.elapsed());
-
-    // Whoever is not heard for longer than a lease while somebody waits is fenced off, and ends.
-    let fourth = Executor::start(folder, "fourth", &address);
-    let mut third = third;
-    signal(third.running.pid(), Signal::STOP);
-    fourth.becomes_ready();
-    signal(third.running.pid(), Signal::CONT);
-    assert!(!third.running.ends().success());
-    let log = third.running.log();
-    assert!(log.contains("another executor has taken over"), "{log}");
-    assert_eq!(fourth.get("/readyz").0, 200);
-
-    // A storage-writer that comes back finds its executor again.
-    let port = address.rsplit(':').next().unwrap();
-    storage.kill();
-    eventually("the loss is noticed", || (fourth.get("/readyz").0 == 503).then_some(()));
-    let datadir = folder.join("data");
-    let arguments = ["storage-writer", "--datadir", datadir.to_str().unwrap(), "--grpc.port", port];
-    let _again = Running::start(binary(), folder, "again", arguments);
-    fourth.becomes_ready();
-}
-
-#[test]
-fn an_executor_that_stands_by_ends_in_the_midst_of_a_question() {
-    let folder = TempDir::new().unwrap();
-    // Where nobody listens: it waits for a connection when it is told to end.
-    let mut lonely = Executor::start(folder.path(), "lonely", "127.0.0.1:1");
-    let waits = || {
-        let (code, text) = lonely.get("/readyz");
-        (code == 503 && text == "waiting for: storage-writer").then_some(())
-    };
-    eventually("the executor waits", waits);
-    assert!(lonely.running.terminate().0.success());
-    let log = lonely.running.log();
-    assert!(!log.contains("panicked"), "{log}");
+    let mut second = Service::storage_writer(binary(), folder.path(), "second", 0);
+    assert!(!second.running.ends().success());
+    let log = second.running.log();
+    assert!(log.contains("is in use by another process"), "{log}");
+    assert!(first.running.terminate().0.success());
 }
 
 #[test]

@@ -44,10 +44,11 @@ const fn rule(service: &'static str, method: &'static str, roles: &'static [&'st
 }
 
 /// One rule for each method that there is. What has none nobody may call.
-pub const RULES: [Rule; 35] = [
+pub const RULES: [Rule; 36] = [
     // The chain is the executor's: nobody else writes it, or asks for the right to.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
+    rule(STORAGE, "GetHolder", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "Commit", &[EXECUTOR]),
     rule(STORAGE, "Discard", &[EXECUTOR]),
     rule(STORAGE, "Prove", &[EXECUTOR]),

@@ -40,6 +40,9 @@ pub const TRIE_DIFF_PART_BYTES: usize = 4 << 20;
 /// Bytes of the name under which an executor asks for an epoch.
 pub const CALLER_NAME_BYTES_MAX: usize = 256;
 
+/// Bytes of the name of a host (RFC 1035).
+pub const HOST_BYTES_MAX: usize = 253;
+
 /// Milliseconds for which an executor may keep others from taking over without a sign of life.
 pub const LEASE_MS_MAX: u32 = 60_000;
 

@@ -4,7 +4,8 @@
 //! by hash. Reads answer from the base alone and say which block it stood at, so that a reader can
 //! check that its own layers reach down to it.
 
-use std::sync::Arc;
+use crate::limits::HOST_BYTES_MAX;
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tandem_primitives::{
     Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
 };
@@ -19,6 +20,12 @@ pub enum Error {
         held: u64,
         /// The newest epoch granted.
         granted: u64,
+    },
+    /// The caller's epoch is the newest one, and its token is missing or wrong.
+    #[error("epoch {held} was not granted to the caller: its token is missing or wrong")]
+    Unproven {
+        /// The epoch of the caller.
+        held: u64,
     },
     /// No block with this hash is pending or canonical.
     #[error("block {0} is unknown")]
@@ -43,8 +50,84 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The right to write, granted to one executor at a time. A later grant fences off this one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Epoch(pub u64);
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Epoch {
+    /// Rises by one with each grant, so anyone can guess it.
+    pub number: u64,
+    /// Proof that the caller is the executor to which the epoch was granted. `None` where the grant
+    /// came from version 0.1.0, or went to it.
+    pub token: Option<EpochToken>,
+}
+
+impl Epoch {
+    /// Epoch without a token.
+    pub const fn numbered(number: u64) -> Self {
+        Self { number, token: None }
+    }
+}
+
+/// Secret of one epoch: 128 random bits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct EpochToken(pub [u8; 16]);
+
+impl fmt::Debug for EpochToken {
+    /// Leaves out the secret, so that no log has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EpochToken(..)")
+    }
+}
+
+/// Question of an executor for the right to write.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Claim {
+    /// Name of the executor, for logs and for the executors that it keeps out.
+    pub executor: String,
+    /// Time from the grant, and from each sign of life, in which no other executor gets an epoch.
+    pub lease: Duration,
+    /// Whether the executor proves the epoch by its token in each call, as all do since version 0.1.0.
+    pub takes_token: bool,
+    /// Address at which other executors reach it, if they may.
+    pub address: Option<ExecutorAddress>,
+}
+
+impl Claim {
+    /// Claim of an executor that asks for no lease.
+    pub fn of(executor: &str) -> Self {
+        let executor = executor.to_owned();
+        Self { executor, lease: Duration::ZERO, takes_token: true, address: None }
+    }
+}
+
+/// Where an executor serves, for other executors that pass calls on to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExecutorAddress {
+    /// IP address or name of its host, see [`is_host`].
+    pub host: String,
+    /// Port of the Engine API.
+    pub engine_port: u16,
+    /// Port of JSON-RPC.
+    pub http_port: u16,
+}
+
+/// Whether a text is an IP address, or can be the name of a host.
+pub fn is_host(text: &str) -> bool {
+    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let is_name = (1..=HOST_BYTES_MAX).contains(&text.len()) && text.chars().all(letters);
+    is_name || text.parse::<IpAddr>().is_ok()
+}
+
+/// Executor to which the newest epoch was granted under a lease.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// Number of the epoch.
+    pub epoch: u64,
+    /// Name of the executor.
+    pub executor: String,
+    /// Time from each sign of life in which no other executor gets an epoch.
+    pub lease: Duration,
+    /// Where it serves, if it said so.
+    pub address: Option<ExecutorAddress>,
+}
 
 /// Head, safe and finalized block as the consensus layer last set them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -68,6 +151,8 @@ pub struct Checkpoint {
     pub base: BlockId,
     /// The last forkchoice that was made durable.
     pub forkchoice: Forkchoice,
+    /// Whether the last write to the database failed, as on a full disk.
+    pub writes_fail: bool,
 }
 
 /// One executed block, as the executor hands it over before it answers VALID.
@@ -195,14 +280,33 @@ pub struct BlockRecord {
 pub trait StorageApi: Send + Sync + 'static {
     /// Grants the caller a new epoch and fences off all older ones. Blocks whose state root the
     /// executor before may still have waited for are checked, and dropped if theirs does not hold.
-    /// `executor` names the caller in logs.
-    fn acquire_epoch(&self, executor: &str) -> Result<Epoch>;
+    fn claim_epoch(&self, claim: &Claim) -> Result<Epoch>;
+
+    /// Grants a new epoch without a lease, as [`claim_epoch`](Self::claim_epoch) does. `executor` names
+    /// the caller in logs.
+    fn acquire_epoch(&self, executor: &str) -> Result<Epoch> {
+        self.claim_epoch(&Claim::of(executor))
+    }
 
     /// Says that the executor of this epoch is still there.
     ///
     /// # Errors
-    /// [`Error::Fenced`] when another one took over.
+    /// [`Error::Fenced`] when another one took over, [`Error::Unproven`] as from every call that an
+    /// epoch is needed for.
     fn keep_epoch(&self, epoch: Epoch) -> Result<()>;
+
+    /// Says that other executors may have the right to write at once.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] when another one took over.
+    fn release_epoch(&self, epoch: Epoch) -> Result<()> {
+        self.keep_epoch(epoch)
+    }
+
+    /// Returns the executor of the newest epoch, `None` where it has no lease, or has given it back.
+    fn holder(&self) -> Result<Option<Holder>> {
+        Ok(None)
+    }
 
     /// Where the durable state stands.
     fn checkpoint(&self) -> Result<Checkpoint>;

@@ -5,6 +5,7 @@ use crate::environment::variable;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use std::{
+    env,
     fs::{self, OpenOptions},
     io,
     os::unix::process::CommandExt,
@@ -21,6 +22,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 const SETTLED: Duration = Duration::from_secs(10);
 /// Longest wait for a process that was told to end.
 const END_MAX: Duration = Duration::from_secs(11);
+/// The setting for how long an executor keeps its ports open at the end.
+const LINGER: &str = "TANDEM__EXECUTOR__LINGER_SECONDS";
 /// Lines of a log that are shown.
 const LOG_LINES: usize = 15;
 
@@ -129,6 +132,10 @@ fn spawn(role: &Role) -> anyhow::Result<State> {
     }
     for variable in &role.unset {
         command.env_remove(variable);
+    }
+    // There is no other executor that calls could be passed on to at the end.
+    if env::var_os(LINGER).is_none() {
+        command.env(LINGER, "0");
     }
     let parent = rustix::process::getpid();
     let end_with_parent = move || {

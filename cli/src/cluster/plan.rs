@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Flags of the services that are given here, not by the user.
-pub const OURS: [&str; 18] = [
+pub const OURS: [&str; 19] = [
     "datadir",
     "grpc.addr",
     "grpc.port",
@@ -24,6 +24,7 @@ pub const OURS: [&str; 18] = [
     "worker",
     "worker-id",
     "advertise",
+    "executor-id",
     "blob-validator",
     "peer-table",
     "authrpc.port",

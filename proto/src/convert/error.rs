@@ -67,6 +67,9 @@ pub enum Reason {
     /// It names a worker.
     #[error("is not 1 to 64 characters of visible ASCII")]
     NotAName,
+    /// It names a host.
+    #[error("is neither an IP address nor the name of a host")]
+    NotAHost,
     /// A number of variable length starts with a zero byte.
     #[error("starts with a zero byte")]
     LeadingZero,

@@ -29,6 +29,7 @@ impl From<&storage::Error> for storage_writer::v1::Error {
         use storage_wire::{Fenced, Kind, RewindTooDeep};
         let kind = match error {
             &storage::Error::Fenced { held, granted } => Kind::Fenced(Fenced { held, granted }),
+            &storage::Error::Unproven { held } => Kind::Unproven(held),
             &storage::Error::UnknownBlock(hash) => Kind::UnknownBlock(hash_bytes(hash)),
             &storage::Error::RewindTooDeep { to, oldest } => {
                 Kind::RewindTooDeep(RewindTooDeep { to, oldest })
@@ -47,6 +48,7 @@ impl TryFrom<storage_writer::v1::Error> for storage::Error {
         use storage_wire::Kind;
         Ok(match required(wire.kind).at("kind")? {
             Kind::Fenced(fenced) => Self::Fenced { held: fenced.held, granted: fenced.granted },
+            Kind::Unproven(held) => Self::Unproven { held },
             Kind::UnknownBlock(bytes) => Self::UnknownBlock(hash(&bytes).at("unknown_block")?),
             Kind::RewindTooDeep(rewind) => {
                 Self::RewindTooDeep { to: rewind.to, oldest: rewind.oldest }
@@ -209,6 +211,7 @@ impl From<ConvertError> for peers::Error {
 fn storage_code(error: &storage::Error) -> Code {
     match error {
         storage::Error::Fenced { .. } => Code::FailedPrecondition,
+        storage::Error::Unproven { .. } => Code::PermissionDenied,
         storage::Error::UnknownBlock(_) => Code::NotFound,
         storage::Error::RewindTooDeep { .. } => Code::OutOfRange,
         storage::Error::Store(_) => Code::Internal,

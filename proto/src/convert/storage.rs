@@ -2,16 +2,22 @@
 
 use super::{
     error::{At, ConvertError, Reason},
-    field::{at_most, hash, hash_bytes, hash_list, items, nested, required, shard_bits, shards},
+    field::{
+        at_most, hash, hash_bytes, hash_list, items, nested, range, required, shard_bits, shards,
+    },
 };
 use crate::{
     limits::{
         CALLER_NAME_BYTES_MAX, LEASE_MS_MAX, READ_ACCOUNTS_MAX, READ_CODES_MAX, READ_SLOTS_MAX,
         STATE_DIFFS_MAX,
     },
-    storage::{Block, BlockRef, Epoch, Forkchoice, KeptBlock, ReadState},
+    storage::{
+        Block, BlockRef, Claim, Epoch, EpochToken, ExecutorAddress, Forkchoice, KeptBlock,
+        ReadState, is_host,
+    },
     wire::storage_writer::v1::{self, block_ref::By},
 };
+use bytes::Bytes;
 use std::{sync::Arc, time::Duration};
 use tandem_primitives::{B256, BlockId, BlockNumber, Shard, TrieDiff, WalkTarget};
 
@@ -93,19 +99,24 @@ impl TryFrom<v1::BlockRef> for BlockRef {
 /// An executor asks for the right to write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EpochRequest {
-    /// Its name for logs.
-    pub executor: String,
-    /// For so long from the grant on nobody else gets an epoch.
-    pub lease: Duration,
+    /// Who asks, and for which lease.
+    pub claim: Claim,
     /// The epoch that it has already.
     pub held: Option<Epoch>,
 }
 
 impl From<EpochRequest> for v1::AcquireEpochRequest {
     fn from(request: EpochRequest) -> Self {
-        let EpochRequest { executor, lease, held } = request;
-        let held = held.map_or(0, |epoch| epoch.0);
-        Self { executor, lease_ms: lease_ms(lease), held }
+        let Claim { executor, lease, takes_token, address } = request.claim;
+        let held = request.held;
+        Self {
+            address: address.map(Into::into),
+            executor,
+            lease_ms: lease_ms(lease),
+            held: held.map_or(0, |epoch| epoch.number),
+            takes_token,
+            held_token: held.map(token_bytes).unwrap_or_default(),
+        }
     }
 }
 
@@ -115,14 +126,43 @@ impl TryFrom<v1::AcquireEpochRequest> for EpochRequest {
     fn try_from(wire: v1::AcquireEpochRequest) -> Result<Self, ConvertError> {
         at_most(CALLER_NAME_BYTES_MAX, wire.executor.len()).at("acquire_epoch.executor")?;
         let lease = lease(wire.lease_ms).at("acquire_epoch.lease_ms")?;
-        let held = (wire.held != 0).then_some(Epoch(wire.held));
-        Ok(Self { executor: wire.executor, lease, held })
+        let held = epoch(wire.held, &wire.held_token).at("acquire_epoch.held_token")?;
+        let held = (held.number != 0).then_some(held);
+        let address = wire.address.map(ExecutorAddress::try_from).transpose();
+        let address = address.at("acquire_epoch.address")?;
+        let (executor, takes_token) = (wire.executor, wire.takes_token);
+        Ok(Self { claim: Claim { executor, lease, takes_token, address }, held })
     }
+}
+
+impl From<ExecutorAddress> for v1::ExecutorAddress {
+    fn from(address: ExecutorAddress) -> Self {
+        let ExecutorAddress { host, engine_port, http_port } = address;
+        Self { host, engine_port: engine_port.into(), http_port: http_port.into() }
+    }
+}
+
+impl TryFrom<v1::ExecutorAddress> for ExecutorAddress {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ExecutorAddress) -> Result<Self, ConvertError> {
+        if !is_host(&wire.host) {
+            return Err(Reason::NotAHost).at("host");
+        }
+        let engine_port = port(wire.engine_port).at("engine_port")?;
+        let http_port = port(wire.http_port).at("http_port")?;
+        Ok(Self { host: wire.host, engine_port, http_port })
+    }
+}
+
+fn port(number: u32) -> Result<u16, Reason> {
+    range(1, u16::MAX.into(), number)?;
+    Ok(number as u16)
 }
 
 impl From<(Epoch, Duration)> for v1::KeepEpochRequest {
     fn from((epoch, lease): (Epoch, Duration)) -> Self {
-        Self { epoch: epoch.0, lease_ms: lease_ms(lease) }
+        Self { epoch: epoch.number, lease_ms: lease_ms(lease), token: token_bytes(epoch) }
     }
 }
 
@@ -130,15 +170,34 @@ impl TryFrom<v1::KeepEpochRequest> for (Epoch, Duration) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::KeepEpochRequest) -> Result<Self, ConvertError> {
-        Ok((Epoch(wire.epoch), lease(wire.lease_ms).at("keep_epoch.lease_ms")?))
+        let epoch = epoch(wire.epoch, &wire.token).at("keep_epoch.token")?;
+        Ok((epoch, lease(wire.lease_ms).at("keep_epoch.lease_ms")?))
     }
 }
 
-fn lease_ms(lease: Duration) -> u32 {
+/// An epoch from its number and its token.
+pub(super) fn epoch(number: u64, token: &[u8]) -> Result<Epoch, Reason> {
+    let token = match token {
+        [] => None,
+        bytes => {
+            let got = bytes.len() as u64;
+            let bytes = bytes.try_into().map_err(|_| Reason::Length { expected: 16, got })?;
+            Some(EpochToken(bytes))
+        }
+    };
+    Ok(Epoch { number, token })
+}
+
+/// An epoch's token as a field.
+pub(super) fn token_bytes(epoch: Epoch) -> Bytes {
+    epoch.token.map(|EpochToken(bytes)| Bytes::copy_from_slice(&bytes)).unwrap_or_default()
+}
+
+pub(super) fn lease_ms(lease: Duration) -> u32 {
     lease.as_millis().min(LEASE_MS_MAX.into()) as u32
 }
 
-fn lease(ms: u32) -> Result<Duration, ConvertError> {
+pub(super) fn lease(ms: u32) -> Result<Duration, ConvertError> {
     at_most(LEASE_MS_MAX as usize, ms as usize)?;
     Ok(Duration::from_millis(ms.into()))
 }
@@ -211,7 +270,7 @@ impl TryFrom<v1::WalkTrieRequest> for Vec<WalkTarget> {
 
 impl From<(Epoch, Block)> for v1::CommitRequest {
     fn from((epoch, block): (Epoch, Block)) -> Self {
-        Self { epoch: epoch.0, block: Some(block.into()) }
+        Self { epoch: epoch.number, block: Some(block.into()), token: token_bytes(epoch) }
     }
 }
 
@@ -219,13 +278,14 @@ impl TryFrom<v1::CommitRequest> for (Epoch, Block) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::CommitRequest) -> Result<Self, ConvertError> {
-        Ok((Epoch(wire.epoch), nested(wire.block).at("commit.block")?))
+        let epoch = epoch(wire.epoch, &wire.token).at("commit.token")?;
+        Ok((epoch, nested(wire.block).at("commit.block")?))
     }
 }
 
 impl From<(Epoch, B256)> for v1::DiscardRequest {
     fn from((epoch, block): (Epoch, B256)) -> Self {
-        Self { epoch: epoch.0, block: hash_bytes(block) }
+        Self { epoch: epoch.number, block: hash_bytes(block), token: token_bytes(epoch) }
     }
 }
 
@@ -233,7 +293,8 @@ impl TryFrom<v1::DiscardRequest> for (Epoch, B256) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::DiscardRequest) -> Result<Self, ConvertError> {
-        Ok((Epoch(wire.epoch), hash(&wire.block).at("discard.block")?))
+        let epoch = epoch(wire.epoch, &wire.token).at("discard.token")?;
+        Ok((epoch, hash(&wire.block).at("discard.block")?))
     }
 }
 
@@ -254,7 +315,7 @@ impl TryFrom<v1::GetStateDiffsRequest> for Vec<B256> {
 
 impl From<(Epoch, B256)> for v1::ProveRequest {
     fn from((epoch, block): (Epoch, B256)) -> Self {
-        Self { epoch: epoch.0, block: hash_bytes(block) }
+        Self { epoch: epoch.number, block: hash_bytes(block), token: token_bytes(epoch) }
     }
 }
 
@@ -262,7 +323,8 @@ impl TryFrom<v1::ProveRequest> for (Epoch, B256) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::ProveRequest) -> Result<Self, ConvertError> {
-        Ok((Epoch(wire.epoch), hash(&wire.block).at("prove.block")?))
+        let epoch = epoch(wire.epoch, &wire.token).at("prove.token")?;
+        Ok((epoch, hash(&wire.block).at("prove.block")?))
     }
 }
 
@@ -292,7 +354,7 @@ impl TryFrom<v1::KeptBlock> for KeptBlock {
 
 impl From<(Epoch, KeptBlock)> for v1::KeepRequest {
     fn from((epoch, block): (Epoch, KeptBlock)) -> Self {
-        Self { epoch: epoch.0, block: Some(block.into()) }
+        Self { epoch: epoch.number, block: Some(block.into()), token: token_bytes(epoch) }
     }
 }
 
@@ -300,7 +362,8 @@ impl TryFrom<v1::KeepRequest> for (Epoch, KeptBlock) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::KeepRequest) -> Result<Self, ConvertError> {
-        Ok((Epoch(wire.epoch), nested(wire.block).at("keep.block")?))
+        let epoch = epoch(wire.epoch, &wire.token).at("keep.token")?;
+        Ok((epoch, nested(wire.block).at("keep.block")?))
     }
 }
 
@@ -338,7 +401,7 @@ impl TryFrom<v1::PutTrieDiffRequest> for (B256, Vec<Shard>, TrieDiff) {
 
 impl From<(Epoch, Forkchoice)> for v1::CanonicalizeRequest {
     fn from((epoch, forkchoice): (Epoch, Forkchoice)) -> Self {
-        Self { epoch: epoch.0, forkchoice: Some(forkchoice.into()) }
+        Self { epoch: epoch.number, forkchoice: Some(forkchoice.into()), token: token_bytes(epoch) }
     }
 }
 
@@ -346,19 +409,22 @@ impl TryFrom<v1::CanonicalizeRequest> for (Epoch, Forkchoice) {
     type Error = ConvertError;
 
     fn try_from(wire: v1::CanonicalizeRequest) -> Result<Self, ConvertError> {
-        Ok((Epoch(wire.epoch), nested(wire.forkchoice).at("canonicalize.forkchoice")?))
+        let epoch = epoch(wire.epoch, &wire.token).at("canonicalize.token")?;
+        Ok((epoch, nested(wire.forkchoice).at("canonicalize.forkchoice")?))
     }
 }
 
 impl From<(Epoch, BlockNumber)> for v1::RewindRequest {
     fn from((epoch, to): (Epoch, BlockNumber)) -> Self {
-        Self { epoch: epoch.0, to }
+        Self { epoch: epoch.number, to, token: token_bytes(epoch) }
     }
 }
 
-impl From<v1::RewindRequest> for (Epoch, BlockNumber) {
-    fn from(wire: v1::RewindRequest) -> Self {
-        (Epoch(wire.epoch), wire.to)
+impl TryFrom<v1::RewindRequest> for (Epoch, BlockNumber) {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::RewindRequest) -> Result<Self, ConvertError> {
+        Ok((epoch(wire.epoch, &wire.token).at("rewind.token")?, wire.to))
     }
 }
 

@@ -4,16 +4,17 @@ use super::{
     error::{At, ConvertError},
     field::{count, hash_bytes, nested, range, size},
     state::{account_list, accounts, codes, number_list, numbers},
+    storage::{epoch, lease, lease_ms, token_bytes},
     trie::{existing_node_list, existing_nodes},
 };
 use crate::{
     storage::{
-        Block, BlockRecord, Checkpoint, Epoch, KeptBlock, PendingBlock, ReadState, StateValues,
-        TransactionPlace, TrieNodes,
+        Block, BlockRecord, Checkpoint, Epoch, ExecutorAddress, Holder, KeptBlock, PendingBlock,
+        ReadState, StateValues, TransactionPlace, TrieNodes,
     },
     wire::storage_writer::v1::{
         self, get_block_response::Record, get_header_response::Header,
-        get_transaction_response::Place,
+        get_holder_response::Holder as HolderMessage, get_transaction_response::Place,
     },
 };
 use std::sync::Arc;
@@ -21,13 +22,39 @@ use tandem_primitives::{BlockId, Bytes, StateDiff, TrieDiff};
 
 impl From<Epoch> for v1::AcquireEpochResponse {
     fn from(epoch: Epoch) -> Self {
-        Self { epoch: epoch.0 }
+        Self { epoch: epoch.number, token: token_bytes(epoch) }
     }
 }
 
-impl From<v1::AcquireEpochResponse> for Epoch {
-    fn from(wire: v1::AcquireEpochResponse) -> Self {
-        Self(wire.epoch)
+impl TryFrom<v1::AcquireEpochResponse> for Epoch {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::AcquireEpochResponse) -> Result<Self, ConvertError> {
+        epoch(wire.epoch, &wire.token).at("acquire_epoch.token")
+    }
+}
+
+impl From<Option<Holder>> for v1::GetHolderResponse {
+    fn from(holder: Option<Holder>) -> Self {
+        let holder = holder.map(|holder| HolderMessage {
+            executor: holder.executor,
+            epoch: holder.epoch,
+            lease_ms: lease_ms(holder.lease),
+            address: holder.address.map(Into::into),
+        });
+        Self { holder }
+    }
+}
+
+impl TryFrom<v1::GetHolderResponse> for Option<Holder> {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetHolderResponse) -> Result<Self, ConvertError> {
+        let Some(wire) = wire.holder else { return Ok(None) };
+        let lease = lease(wire.lease_ms).at("get_holder.holder.lease_ms")?;
+        let address = wire.address.map(ExecutorAddress::try_from).transpose();
+        let address = address.at("get_holder.holder.address")?;
+        Ok(Some(Holder { epoch: wire.epoch, executor: wire.executor, lease, address }))
     }
 }
 
@@ -38,6 +65,7 @@ impl From<Checkpoint> for v1::GetCheckpointResponse {
             genesis_json: checkpoint.genesis_json.as_ref().to_owned(),
             base: Some(checkpoint.base.into()),
             forkchoice: Some(checkpoint.forkchoice.into()),
+            writes_fail: checkpoint.writes_fail,
         }
     }
 }
@@ -51,6 +79,7 @@ impl TryFrom<v1::GetCheckpointResponse> for Checkpoint {
             genesis_json: wire.genesis_json.into(),
             base: nested(wire.base).at("get_checkpoint.base")?,
             forkchoice: nested(wire.forkchoice).at("get_checkpoint.forkchoice")?,
+            writes_fail: wire.writes_fail,
         })
     }
 }

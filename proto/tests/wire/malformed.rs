@@ -63,7 +63,7 @@ fn commit() -> writer::CommitRequest {
         diff: Some((&diff()).into()),
         ..Default::default()
     };
-    writer::CommitRequest { epoch: 1, block: Some(block) }
+    writer::CommitRequest { epoch: 1, block: Some(block), ..Default::default() }
 }
 
 fn bad_block(spoil: impl FnOnce(&mut writer::Block)) -> String {
@@ -437,13 +437,31 @@ fn too_many_state_diffs_at_once_are_refused() {
 fn a_long_name_and_a_malformed_status_are_refused() {
     let refused = |executor: &str, lease_ms| {
         let executor = executor.to_owned();
-        let wire = writer::AcquireEpochRequest { executor, lease_ms, held: 0 };
+        let wire = writer::AcquireEpochRequest { executor, lease_ms, ..Default::default() };
         EpochRequest::try_from(wire).unwrap_err().to_string()
     };
     let long = refused(&"x".repeat(257), 0);
     assert_eq!(long, "acquire_epoch.executor: 257 are more than 256");
     let ages = refused("", 60_001);
     assert_eq!(ages, "acquire_epoch.lease_ms: 60001 are more than 60000");
+    let valid =
+        writer::ExecutorAddress { host: "10.0.0.7".to_owned(), engine_port: 1, http_port: 65_535 };
+    let refused = |spoil: fn(&mut writer::ExecutorAddress)| {
+        let mut address = valid.clone();
+        spoil(&mut address);
+        let wire = writer::AcquireEpochRequest { address: Some(address), ..Default::default() };
+        EpochRequest::try_from(wire).unwrap_err().to_string()
+    };
+    let no_host = "acquire_epoch.address.host: is neither an IP address nor the name of a host";
+    for host in ["", "a/b", "a:1", "user@a", "a b", &"x".repeat(254)] {
+        let wire = writer::ExecutorAddress { host: host.to_owned(), ..valid.clone() };
+        let wire = writer::AcquireEpochRequest { address: Some(wire), ..Default::default() };
+        assert_eq!(EpochRequest::try_from(wire).unwrap_err().to_string(), no_host, "{host}");
+    }
+    let port = "acquire_epoch.address.engine_port: 0 is not in 1..=65535";
+    assert_eq!(refused(|address| address.engine_port = 0), port);
+    let port = "acquire_epoch.address.http_port: 65536 is not in 1..=65535";
+    assert_eq!(refused(|address| address.http_port = 65_536), port);
     let refused = |spoil: fn(&mut workers::GetStatusResponse)| {
         refusal::<_, multiproof::Status>(&workers::GetStatusResponse::default(), spoil)
     };
@@ -451,6 +469,36 @@ fn a_long_name_and_a_malformed_status_are_refused() {
     assert_eq!(refused(|status| status.shards = 1 << 16), shards);
     let tip = "get_status.tip: expected 32 bytes, got 1";
     assert_eq!(refused(|status| status.tip = Some(vec![1].into())), tip);
+}
+
+#[test]
+fn a_token_of_another_length_is_refused_in_every_call() {
+    let token = Bytes::from_static(&[1; 15]);
+    macro_rules! refused {
+        ($message:ident, $value:ty) => {{
+            let wire = writer::$message { token: token.clone(), ..Default::default() };
+            <$value>::try_from(wire).unwrap_err().to_string()
+        }};
+    }
+    let held_token = token.clone();
+    let wire = writer::AcquireEpochRequest { held_token, ..Default::default() };
+    let refused = [
+        EpochRequest::try_from(wire).unwrap_err().to_string(),
+        refused!(AcquireEpochResponse, Epoch),
+        refused!(KeepEpochRequest, (Epoch, std::time::Duration)),
+        refused!(CommitRequest, (Epoch, Block)),
+        refused!(DiscardRequest, (Epoch, B256)),
+        refused!(ProveRequest, (Epoch, B256)),
+        refused!(KeepRequest, (Epoch, KeptBlock)),
+        refused!(CanonicalizeRequest, (Epoch, Forkchoice)),
+        refused!(RewindRequest, (Epoch, u64)),
+    ];
+    let fields = ["acquire_epoch.held_token", "acquire_epoch.token", "keep_epoch.token"];
+    let writes = ["commit", "discard", "prove", "keep", "canonicalize", "rewind"];
+    let writes = writes.map(|call| format!("{call}.token"));
+    let fields = fields.into_iter().map(str::to_owned).chain(writes);
+    let texts: Vec<_> = fields.map(|it| format!("{it}: expected 16 bytes, got 15")).collect();
+    assert_eq!(refused.to_vec(), texts);
 }
 
 #[test]

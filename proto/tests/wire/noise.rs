@@ -20,10 +20,12 @@ fn messages() -> impl Strategy<Value = Vec<Bytes>> {
         let put: writer::PutTrieDiffRequest =
             (block.parent, &Shard::all().collect::<Vec<_>>()[..], &diff).into();
         vec![
-            writer::CommitRequest::from((Epoch(1), block)).encode_to_vec().into(),
+            writer::CommitRequest::from((Epoch::numbered(1), block)).encode_to_vec().into(),
             put.encode_to_vec().into(),
             writer::WalkTrieRequest::from(&targets[..]).encode_to_vec().into(),
-            writer::CanonicalizeRequest::from((Epoch(1), forkchoice)).encode_to_vec().into(),
+            writer::CanonicalizeRequest::from((Epoch::numbered(1), forkchoice))
+                .encode_to_vec()
+                .into(),
             writer::GetCheckpointResponse::from(checkpoint).encode_to_vec().into(),
             writer::ReadStateRequest::from(&request).encode_to_vec().into(),
             writer::ReadStateResponse::from(values).encode_to_vec().into(),

@@ -8,7 +8,10 @@ use tandem_proto::{
     convert::{EpochRequest, TrieDiffParts, UpdateParts},
     event::ChainEvent,
     multiproof::StateUpdate,
-    storage::{Block, BlockRef, Epoch, KeptBlock, PendingBlock, ReadState, TransactionPlace},
+    storage::{
+        Block, BlockRef, Claim, Epoch, EpochToken, ExecutorAddress, Holder, KeptBlock,
+        PendingBlock, ReadState, TransactionPlace,
+    },
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
 
@@ -25,7 +28,7 @@ fn through<M: Message + Default + From<T>, T: TryFrom<M, Error: Debug>>(value: T
 
 proptest! {
     #[test]
-    fn blocks_survive(block in values::block(), epoch: u64, kept: bool) {
+    fn blocks_survive(block in values::block(), epoch in values::epoch(), kept: bool) {
         let pending = through::<writer::ListPendingResponse, _>(block.clone());
         prop_assert_eq!(&pending, &block);
         let (id, parent, header) = (block.id, block.parent, block.header.clone());
@@ -36,15 +39,15 @@ proptest! {
         let unexecuted = KeptBlock { id, parent, header, body: block.body.clone() };
         let answer = Some(unexecuted.clone());
         prop_assert_eq!(through::<writer::GetKeptResponse, _>(answer.clone()), answer);
-        let call = (Epoch(epoch), unexecuted);
+        let call = (epoch, unexecuted);
         prop_assert_eq!(through::<writer::KeepRequest, _>(call.clone()), call);
-        let call = (Epoch(epoch), block);
+        let call = (epoch, block);
         prop_assert_eq!(through::<writer::CommitRequest, _>(call.clone()), call);
     }
 
     #[test]
     fn names_of_blocks_survive(
-        block in values::block_ref(), hash in values::hash(), epoch: u64, number: u64,
+        block in values::block_ref(), hash in values::hash(), epoch in values::epoch(), number: u64,
     ) {
         prop_assert_eq!(through::<writer::GetBlockRequest, _>(block), block);
         prop_assert_eq!(through::<writer::GetHeaderRequest, BlockRef>(block), block);
@@ -55,10 +58,10 @@ proptest! {
         let hashes = vec![hash, B256::ZERO];
         let request = writer::GetStateDiffsRequest::from(&hashes[..]);
         prop_assert_eq!(sent::<_, Vec<B256>>(request), hashes);
-        prop_assert_eq!(through::<writer::ProveRequest, _>((Epoch(epoch), hash)), (Epoch(epoch), hash));
-        let discard = (Epoch(epoch), hash);
+        prop_assert_eq!(through::<writer::ProveRequest, _>((epoch, hash)), (epoch, hash));
+        let discard = (epoch, hash);
         prop_assert_eq!(through::<writer::DiscardRequest, _>(discard), discard);
-        let rewind = (Epoch(epoch), number);
+        let rewind = (epoch, number);
         prop_assert_eq!(through::<writer::RewindRequest, _>(rewind), rewind);
     }
 
@@ -76,10 +79,10 @@ proptest! {
 
     #[test]
     fn epochs_forkchoices_and_checkpoints_survive(
-        forkchoice in values::forkchoice(), checkpoint in values::checkpoint(), epoch: u64,
+        forkchoice in values::forkchoice(), checkpoint in values::checkpoint(), epoch in values::epoch(),
     ) {
-        prop_assert_eq!(through::<writer::AcquireEpochResponse, _>(Epoch(epoch)), Epoch(epoch));
-        let call = (Epoch(epoch), forkchoice);
+        prop_assert_eq!(through::<writer::AcquireEpochResponse, _>(epoch), epoch);
+        let call = (epoch, forkchoice);
         prop_assert_eq!(through::<writer::CanonicalizeRequest, _>(call), call);
         prop_assert_eq!(through::<writer::GetCheckpointResponse, _>(checkpoint.clone()), checkpoint);
     }
@@ -180,13 +183,30 @@ proptest! {
 
 #[test]
 fn a_name_and_a_lease_survive() {
-    let (executor, lease) = ("executor-1".to_owned(), Duration::from_secs(2));
-    for held in [None, Some(Epoch(7))] {
-        let request = EpochRequest { executor: executor.clone(), lease, held };
+    let lease = Duration::from_secs(2);
+    let proven = Epoch { number: 7, token: Some(EpochToken([7; 16])) };
+    for held in [None, Some(Epoch::numbered(7)), Some(proven)] {
+        let takes_token = held != Some(Epoch::numbered(7));
+        let address = held.map(|_| ExecutorAddress {
+            host: "fd00::7".to_owned(),
+            engine_port: 8551,
+            http_port: 8545,
+        });
+        let claim = Claim { lease, takes_token, address, ..Claim::of("executor-1") };
+        let request = EpochRequest { claim, held };
         let arrived: EpochRequest = sent::<writer::AcquireEpochRequest, _>(request.clone().into());
         assert_eq!(arrived, request);
     }
-    let kept = (Epoch(7), lease);
+    let address = ExecutorAddress { host: "e-1".to_owned(), engine_port: 1, http_port: u16::MAX };
+    for address in [None, Some(address)] {
+        let holder = Holder { epoch: 7, executor: "executor-1".to_owned(), lease, address };
+        for holder in [None, Some(holder)] {
+            let arrived: Option<Holder> =
+                sent::<writer::GetHolderResponse, _>(holder.clone().into());
+            assert_eq!(arrived, holder);
+        }
+    }
+    let kept = (proven, lease);
     assert_eq!(sent::<writer::KeepEpochRequest, (Epoch, Duration)>(kept.into()), kept);
 }
 

@@ -33,6 +33,7 @@ proptest! {
 fn a_code_says_what_any_client_understands() {
     let code = |error: storage::Error| Status::from(error).code();
     assert_eq!(code(storage::Error::Fenced { held: 1, granted: 2 }), Code::FailedPrecondition);
+    assert_eq!(code(storage::Error::Unproven { held: 1 }), Code::PermissionDenied);
     assert_eq!(code(storage::Error::UnknownBlock(Default::default())), Code::NotFound);
     assert_eq!(code(storage::Error::RewindTooDeep { to: 1, oldest: 2 }), Code::OutOfRange);
     assert_eq!(code(storage::Error::Store(String::new())), Code::Internal);

@@ -10,8 +10,8 @@ use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand},
     multiproof::{self, Begin, Foresight, Prefetch, ProofStats, ShardRoots, StateUpdate},
     storage::{
-        self, Block, BlockRecord, BlockRef, Checkpoint, Forkchoice, ReadState, StateValues,
-        TrieNode, TrieNodes,
+        self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, EpochToken, Forkchoice, ReadState,
+        StateValues, TrieNode, TrieNodes,
     },
 };
 
@@ -145,12 +145,13 @@ pub fn forkchoice() -> impl Strategy<Value = Forkchoice> {
 }
 
 pub fn checkpoint() -> impl Strategy<Value = Checkpoint> {
-    (block_id(), ".{0,40}", block_id(), forkchoice()).prop_map(
-        |(genesis, genesis_json, base, forkchoice)| Checkpoint {
+    (block_id(), ".{0,40}", block_id(), forkchoice(), any::<bool>()).prop_map(
+        |(genesis, genesis_json, base, forkchoice, writes_fail)| Checkpoint {
             genesis,
             genesis_json: genesis_json.into(),
             base,
             forkchoice,
+            writes_fail,
         },
     )
 }
@@ -170,10 +171,16 @@ pub fn read() -> impl Strategy<Value = (ReadState, StateValues)> {
     })
 }
 
+pub fn epoch() -> impl Strategy<Value = Epoch> {
+    let token = option::of(any::<[u8; 16]>().prop_map(EpochToken));
+    (any::<u64>(), token).prop_map(|(number, token)| Epoch { number, token })
+}
+
 pub fn storage_error() -> impl Strategy<Value = storage::Error> {
     use storage::Error;
     prop_oneof![
         any::<[u64; 2]>().prop_map(|[held, granted]| Error::Fenced { held, granted }),
+        any::<u64>().prop_map(|held| Error::Unproven { held }),
         hash().prop_map(Error::UnknownBlock),
         any::<[u64; 2]>().prop_map(|[to, oldest]| Error::RewindTooDeep { to, oldest }),
         ".{0,200}".prop_map(Error::Store),

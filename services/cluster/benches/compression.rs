@@ -105,7 +105,7 @@ fn main() {
         let diff = storage.trie_diff(hash).unwrap().unwrap();
         let diff = storage_writer::v1::PutTrieDiffRequest::from((hash, &shards[..], &*diff));
         diffs.messages.push(diff.encode_to_vec());
-        let commit = storage_writer::v1::CommitRequest::from((Epoch(1), block));
+        let commit = storage_writer::v1::CommitRequest::from((Epoch::numbered(1), block));
         commits.messages.push(commit.encode_to_vec());
     }
     say(

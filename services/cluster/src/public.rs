@@ -44,18 +44,21 @@ impl PublicReactor {
         Ok(Self(Some(runtime)))
     }
 
-    /// Serves a port that is bound already, until `stopping`. The future may be awaited anywhere.
+    /// Serves a port that is bound already, until `stopping`; see [`rpc::serve_lingering`]. The future may
+    /// be awaited anywhere.
     pub fn serve(
         &self,
         listener: TcpListener,
         router: Router,
+        leaving: CancellationToken,
         stopping: CancellationToken,
     ) -> impl Future<Output = io::Result<()>> + Send + use<> {
         // A socket belongs to the reactor that it was bound in.
         let listener = listener.into_std();
         let served = self.0.as_ref().map(|runtime| {
             runtime.spawn(async move {
-                rpc::serve(TcpListener::from_std(listener?)?, router, stopping).await
+                let listener = TcpListener::from_std(listener?)?;
+                rpc::serve_lingering(listener, router, leaving, stopping).await
             })
         });
         async move {

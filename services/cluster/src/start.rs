@@ -16,7 +16,7 @@ use tandem_executor::{
 use tandem_multiproof_workers::{MultiproofWorkers, grpc};
 use tandem_peer_table::PeerTable;
 use tandem_policy::LivePolicies;
-use tandem_primitives::BlockId;
+use tandem_primitives::{B256, BlockId};
 use tandem_proto::{
     access,
     blob_validator::BlobApi,
@@ -137,9 +137,12 @@ impl Cluster {
         let policies = LivePolicies::new(config.policies);
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
         let storage = open(config.storage_writer, deps)?;
-        let writing = Arc::downgrade(&storage);
+        let (writing, room) = (Arc::downgrade(&storage), Arc::downgrade(&storage));
         process.readiness().require("the database to be writable", move || {
             writing.upgrade().is_none_or(|storage| storage.can_write())
+        });
+        process.readiness().require("room on the volume", move || {
+            room.upgrade().is_none_or(|storage| storage.has_room())
         });
         let api: Arc<dyn StorageApi> = storage.clone();
         // First of those that need the KZG setup: what it loads serves the EVM's precompile too.
@@ -227,6 +230,12 @@ impl Cluster {
         self.storage.clone()
     }
 
+    /// Forgets pending blocks as a power cut takes them. No interface: tests of what comes after it.
+    #[doc(hidden)]
+    pub fn lose(&self, blocks: &[B256]) -> tandem_proto::storage::Result<()> {
+        self.storage.lose(blocks)
+    }
+
     /// Recomputes the tries from the state and runs the pending blocks up to the head through them
     /// once more, as `tandem verify` does, on what is stored at this moment.
     ///
@@ -276,7 +285,8 @@ impl Cluster {
         process.serve(rpc::serve(engine, router, stopping.clone()));
         let public = PublicReactor::start()?;
         let router = http_router(&handle, client, &self.access);
-        process.serve(public.serve(http, router, stopping.clone()));
+        let leaving = process.leaving().clone();
+        process.serve(public.serve(http, router, leaving, stopping.clone()));
         process.at_end(move || public.end());
         if let Some((listener, identity)) = proof {
             let server = grpc::Server::start(self.workers.clone(), process.fatal().clone())?;

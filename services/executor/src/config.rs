@@ -6,6 +6,9 @@ use std::num::NonZero;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// Name under which the executor asks for the right to write. Given on the command line alone.
+    #[serde(skip)]
+    pub name: String,
     /// Payloads and forkchoice updates that may wait for the engine.
     pub mailbox_capacity: usize,
     /// Blocks that the base stays behind the head. Not a setting of its own: storage-writer's.
@@ -53,6 +56,9 @@ pub struct Config {
     pub log_blocks_max: u64,
     /// Logs that one `eth_getLogs` may return.
     pub log_results_max: usize,
+    /// Seconds for which an executor that is told to end keeps its ports open, passes calls on to its
+    /// successor, and answers 503 where there is none; at most 60. Not for `tandem node`.
+    pub linger_seconds: u64,
     /// Names under which the Engine API may be called, besides IP addresses; `*` for all.
     pub authrpc_vhosts: Vec<String>,
     /// The same of the public port.
@@ -64,6 +70,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            name: "executor".to_owned(),
             mailbox_capacity: 64,
             persist_depth: 16,
             unfinalized_blocks_max: 128,
@@ -84,6 +91,7 @@ impl Default for Config {
             call_queue_max: 256,
             log_blocks_max: 10_000,
             log_results_max: 20_000,
+            linger_seconds: 5,
             authrpc_vhosts: vec!["localhost".to_owned()],
             http_vhosts: vec!["localhost".to_owned()],
             http_corsdomain: Vec::new(),

@@ -144,7 +144,7 @@ impl StorageApi for Database {
         thread::yield_now();
         Ok(values)
     }
-    fn acquire_epoch(&self, _: &str) -> storage::Result<Epoch> {
+    fn claim_epoch(&self, _: &Claim) -> storage::Result<Epoch> {
         unavailable()
     }
     fn keep_epoch(&self, _: Epoch) -> storage::Result<()> {

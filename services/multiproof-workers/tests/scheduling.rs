@@ -25,8 +25,8 @@ use tandem_primitives::{
 use tandem_proto::{
     multiproof::{Error, Foresight, Prefetch, ProofApi, ShardRoots},
     storage::{
-        self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, KeptBlock, PendingBlock,
-        ReadState, StateValues, StorageApi, TransactionPlace, TrieNodes,
+        self, Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Forkchoice, KeptBlock,
+        PendingBlock, ReadState, StateValues, StorageApi, TransactionPlace, TrieNodes,
     },
 };
 
@@ -115,8 +115,8 @@ impl StorageApi for Moody {
         self.inner.put_trie_diff(block, shards, diff)
     }
 
-    fn acquire_epoch(&self, executor: &str) -> storage::Result<Epoch> {
-        self.inner.acquire_epoch(executor)
+    fn claim_epoch(&self, claim: &Claim) -> storage::Result<Epoch> {
+        self.inner.claim_epoch(claim)
     }
 
     fn keep_epoch(&self, epoch: Epoch) -> storage::Result<()> {

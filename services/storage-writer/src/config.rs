@@ -26,6 +26,9 @@ pub struct Config {
     /// Bytes of blocks in the database that wait for their execution. Beyond them the oldest is
     /// dropped.
     pub kept_bytes_max: u64,
+    /// Bytes that the volume must have left for the service to be ready, 0 for any. Looked at every five
+    /// seconds.
+    pub free_bytes_min: u64,
     /// Whether commits and forkchoices wait for the disk. Without it a block answered VALID survives
     /// the death of the process, not a power cut.
     pub sync: bool,
@@ -49,6 +52,7 @@ impl Config {
             pending_memory_bytes_max: 512 << 20,
             side_branch_bytes_max: 4 << 30,
             kept_bytes_max: 1 << 30,
+            free_bytes_min: 32 << 20,
             sync: true,
             accept_lost_blocks: false,
             store: tandem_store::Options::default(),

@@ -1,6 +1,7 @@
 //! How the database fares, for those who ask before they call.
 
 use crate::{Loss, StorageWriter};
+use std::sync::atomic::Ordering::Relaxed;
 
 impl StorageWriter {
     /// What the database had lost when it was opened.
@@ -11,6 +12,11 @@ impl StorageWriter {
     /// Whether the last write to the database went through, which a full disk prevents.
     pub fn can_write(&self) -> bool {
         !self.shared.store.is_failing()
+    }
+
+    /// Whether the volume had room when it was looked at last: at least `free_bytes_min` bytes.
+    pub fn has_room(&self) -> bool {
+        self.shared.free_bytes.load(Relaxed) >= self.shared.config.free_bytes_min
     }
 
     /// Writes to the database that failed since it was opened.

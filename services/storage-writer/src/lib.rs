@@ -39,6 +39,7 @@ mod config;
 mod diff_check;
 mod error;
 mod genesis;
+mod grant;
 pub mod grpc;
 mod heal;
 mod health;

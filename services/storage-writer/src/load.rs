@@ -5,12 +5,12 @@ use crate::{
     Error,
     chain::{Ancestor, Chain, Limits, Pending},
     codec::PendingRecord,
+    grant::Grant,
     meta,
     rewind::block_bytes,
     shared::{Shared, delete_pending},
 };
 use std::{collections::HashSet, sync::Arc};
-use tandem_proto::storage::Epoch;
 use tandem_store::{
     Durability, Store, View,
     tables::{Pending as PendingTable, Proven},
@@ -18,12 +18,12 @@ use tandem_store::{
 use tracing::warn;
 
 /// Reads everything that is kept in memory.
-pub fn load(store: &Store, limits: &Limits) -> Result<(meta::Genesis, Chain, Epoch), Error> {
+pub fn load(store: &Store, limits: &Limits) -> Result<(meta::Genesis, Chain, Grant), Error> {
     let view = store.view();
     let genesis = meta::genesis(&view)?;
     let chain = load_chain(&view, limits)?;
-    let epoch = meta::epoch(&view)?;
-    Ok((genesis, chain, epoch))
+    let grant = meta::grant(&view)?;
+    Ok((genesis, chain, grant))
 }
 
 /// The tree of pending blocks as the database has it. Records stay in memory while there is room.

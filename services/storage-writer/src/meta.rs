@@ -1,8 +1,8 @@
 //! The single records of the meta table.
 
-use crate::{Error, codec};
+use crate::{Error, codec, grant::Grant};
 use tandem_primitives::{B256, BlockId, Bytes};
-use tandem_proto::storage::{Epoch, Forkchoice};
+use tandem_proto::storage::Forkchoice;
 use tandem_store::{Batch, View, tables::Meta};
 
 const GENESIS: &str = "genesis";
@@ -11,6 +11,7 @@ const ALLOC_DIGEST: &str = "alloc_digest";
 const BASE: &str = "base";
 const FORKCHOICE: &str = "forkchoice";
 const EPOCH: &str = "epoch";
+const GRANT: &str = "grant";
 
 fn required<T>(
     view: &View<'_>,
@@ -39,19 +40,24 @@ pub fn put_forkchoice(batch: &mut Batch<'_>, forkchoice: &Forkchoice) {
     batch.put::<Meta>(FORKCHOICE, &codec::encode_forkchoice(forkchoice));
 }
 
-/// The newest epoch granted, 0 before the first.
-pub fn epoch(view: &View<'_>) -> Result<Epoch, Error> {
-    match view.get::<Meta>(EPOCH)? {
-        None => Ok(Epoch(0)),
+/// Returns the newest grant of the right to write.
+pub fn grant(view: &View<'_>) -> Result<Grant, Error> {
+    let epoch = match view.get::<Meta>(EPOCH)? {
+        None => 0,
         Some(bytes) => match bytes.as_ref().try_into() {
-            Ok(bytes) => Ok(Epoch(u64::from_be_bytes(bytes))),
-            Err(_) => Err(Error::Damaged("malformed record epoch".to_owned())),
+            Ok(bytes) => u64::from_be_bytes(bytes),
+            Err(_) => return Err(Error::Damaged("malformed record epoch".to_owned())),
         },
-    }
+    };
+    let grant = view.get::<Meta>(GRANT)?.map(|bytes| Grant::decode(&bytes)).transpose()?;
+    // Version 0.1.0 writes the number alone, and leaves what it does not know.
+    Ok(grant.filter(|grant| grant.epoch == epoch).unwrap_or_else(|| Grant::bare(epoch)))
 }
 
-pub fn put_epoch(batch: &mut Batch<'_>, epoch: Epoch) {
-    batch.put::<Meta>(EPOCH, &epoch.0.to_be_bytes());
+pub fn put_grant(batch: &mut Batch<'_>, grant: &Grant) -> Result<(), Error> {
+    batch.put::<Meta>(EPOCH, &grant.epoch.to_be_bytes());
+    batch.put::<Meta>(GRANT, &grant.encode()?);
+    Ok(())
 }
 
 /// The chain that the database was made for.

@@ -15,6 +15,8 @@ pub const REWIND_SECONDS: &str = "tandem_storage_writer_rewind_seconds";
 pub const READ_STATE_SECONDS: &str = "tandem_storage_writer_read_state_seconds";
 /// Histogram: one batched walk of the tries.
 pub const WALK_TRIE_SECONDS: &str = "tandem_storage_writer_walk_trie_seconds";
+/// Bytes that the volume of the database has left for the process.
+pub const VOLUME_FREE_BYTES: &str = "tandem_storage_writer_volume_free_bytes";
 /// Gauge: number of the block whose state the base holds.
 pub const BASE_BLOCK: &str = "tandem_storage_writer_base_block";
 /// Gauge: blocks that are due to enter the base.
@@ -110,6 +112,7 @@ pub fn describe() {
     for (name, text) in seconds {
         describe_histogram!(name, Unit::Seconds, text);
     }
+    describe_gauge!(VOLUME_FREE_BYTES, Unit::Bytes, "bytes that the volume has left");
     describe_gauge!(BASE_BLOCK, "block whose state the base holds");
     describe_gauge!(BACKLOG_BLOCKS, "blocks that are due to enter the base");
     describe_gauge!(PENDING_BLOCKS, "pending blocks, side branches included");

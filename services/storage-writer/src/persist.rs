@@ -8,7 +8,7 @@ use crate::{
     shared::{Shared, State, record},
 };
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 use tandem_actor::{Inbox, Received};
@@ -119,11 +119,31 @@ impl Persister {
             }
         }
         self.shared.acknowledged.sync();
+        self.look_at_volume();
         match self.shared.store.usage() {
             Ok(Some(usage)) => metrics::publish(&usage),
             // In memory there is nothing to look at.
             Ok(None) => {}
             Err(error) => warn!(%error, "cannot look at what the database takes up"),
+        }
+    }
+
+    fn look_at_volume(&self) {
+        let bytes = match self.shared.store.free_bytes() {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return,
+            Err(error) => {
+                warn!(%error, "cannot look at what the volume has left");
+                return;
+            }
+        };
+        ::metrics::gauge!(metrics::VOLUME_FREE_BYTES).set(bytes as f64);
+        let before = self.shared.free_bytes.swap(bytes, Relaxed);
+        let least = self.shared.config.free_bytes_min;
+        match (before < least, bytes < least) {
+            (false, true) => warn!(bytes, least, "the volume is full"),
+            (true, false) => info!(bytes, "the volume has room again"),
+            _ => {}
         }
     }
 

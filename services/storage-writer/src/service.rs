@@ -4,6 +4,7 @@ use crate::{
     chain::{Pending, shard_bits},
     codec::{PendingRecord, decode_kept, encode_kept},
     config::database_path,
+    grant::Grant,
     kept::Kept,
     load::{drop_unproven, load},
     meta, metrics,
@@ -13,7 +14,7 @@ use crate::{
 };
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -22,8 +23,9 @@ use tandem_primitives::{
     B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, WalkTarget, keccak256,
 };
 use tandem_proto::storage::{
-    self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, KeptBlock, PendingBlock,
-    ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
+    self, Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Forkchoice, Holder, KeptBlock,
+    PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode,
+    TrieNodes,
 };
 use tandem_store::{
     Durability, Store,
@@ -61,7 +63,7 @@ pub struct StorageWriter {
     genesis: BlockId,
     genesis_json: Arc<str>,
     /// Held for reading over each fenced write, so that a grant comes after all older writes.
-    epoch: RwLock<Epoch>,
+    granted: RwLock<Grant>,
     mailbox: Mailbox<Message>,
     thread: Option<JoinHandle<()>>,
 }
@@ -82,7 +84,7 @@ impl StorageWriter {
     /// Loads what a store holds and starts the persist thread.
     pub(crate) fn start(store: Store, config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         metrics::describe();
-        let (genesis, chain, epoch) = load(&store, &config.limits())?;
+        let (genesis, chain, grant) = load(&store, &config.limits())?;
         let kept = Kept::load(&store)?;
         let acknowledged = Acknowledged::open(&store, &chain, &config)?;
         info!(
@@ -98,6 +100,7 @@ impl StorageWriter {
             deps,
             acknowledged,
             state: Mutex::new(state),
+            free_bytes: AtomicU64::new(u64::MAX),
             progress: Condvar::new(),
             replay: Mutex::new(None),
             mended: Mutex::new(None),
@@ -114,18 +117,22 @@ impl StorageWriter {
             shared,
             genesis: genesis.id,
             genesis_json: genesis.json.into(),
-            epoch: RwLock::new(epoch),
+            granted: RwLock::new(grant),
             mailbox,
             thread: Some(thread),
         }))
     }
 
-    fn fence(&self, held: Epoch) -> Result<RwLockReadGuard<'_, Epoch>> {
-        let granted = self.epoch.read();
-        if held == *granted {
-            return Ok(granted);
-        }
-        Err(storage::Error::Fenced { held: held.0, granted: granted.0 })
+    /// Forgets pending blocks as a power cut takes them. No interface: tests of what comes after it.
+    #[doc(hidden)]
+    pub fn lose(&self, blocks: &[B256]) -> Result<()> {
+        Ok(self.shared.forget(&mut self.shared.state.lock(), blocks, &[])?)
+    }
+
+    fn fence(&self, held: Epoch) -> Result<RwLockReadGuard<'_, Grant>> {
+        let granted = self.granted.read();
+        check(held, &granted)?;
+        Ok(granted)
     }
 
     fn rewind_base(&self, to: BlockNumber) -> Result<()> {
@@ -236,28 +243,58 @@ fn store_error(error: tandem_store::Error) -> storage::Error {
     Error::from(error).into()
 }
 
+/// Refuses an epoch that is not the newest, or that the caller does not prove.
+fn check(held: Epoch, granted: &Grant) -> Result<()> {
+    // Number 0 was never granted.
+    if granted.epoch == 0 || held.number != granted.epoch {
+        return Err(storage::Error::Fenced { held: held.number, granted: granted.epoch });
+    }
+    if !granted.is_proven_by(held.token) {
+        return Err(storage::Error::Unproven { held: held.number });
+    }
+    Ok(())
+}
+
 fn stopped() -> storage::Error {
     storage::Error::Unavailable("the persist thread has stopped".to_owned())
 }
 
 impl StorageApi for StorageWriter {
-    fn acquire_epoch(&self, executor: &str) -> Result<Epoch> {
-        let mut granted = self.epoch.write();
-        let next = Epoch(granted.0 + 1);
+    fn claim_epoch(&self, claim: &Claim) -> Result<Epoch> {
+        let mut granted = self.granted.write();
+        let (next, epoch) = granted.next(claim);
         let mut batch = self.shared.store.batch();
-        meta::put_epoch(&mut batch, next);
+        meta::put_grant(&mut batch, &next)?;
         self.shared.store.write(batch, self.shared.durability()).map_err(store_error)?;
         *granted = next;
-        // From here on nobody else commits.
+        // From here on no other executor commits.
         drop(granted);
         let suspects = self.shared.state.lock().chain.unproven();
         drop_unproven(&self.shared, suspects)?;
-        info!(epoch = next.0, executor, "epoch granted");
-        Ok(next)
+        info!(epoch = epoch.number, executor = claim.executor, "epoch granted");
+        Ok(epoch)
     }
 
     fn keep_epoch(&self, epoch: Epoch) -> Result<()> {
         self.fence(epoch).map(|_| ())
+    }
+
+    fn release_epoch(&self, epoch: Epoch) -> Result<()> {
+        let mut granted = self.granted.write();
+        check(epoch, &granted)?;
+        let released = granted.released();
+        let mut batch = self.shared.store.batch();
+        meta::put_grant(&mut batch, &released)?;
+        // When this is lost, the next start waits for the executor for the time of one lease.
+        if let Err(error) = self.shared.store.write(batch, Durability::Process) {
+            debug!(%error, "the end of a lease was not written");
+        }
+        *granted = released;
+        Ok(())
+    }
+
+    fn holder(&self) -> Result<Option<Holder>> {
+        Ok(self.granted.read().holder())
     }
 
     fn checkpoint(&self) -> Result<Checkpoint> {
@@ -267,6 +304,7 @@ impl StorageApi for StorageWriter {
             genesis_json: self.genesis_json.clone(),
             base: state.chain.base(),
             forkchoice: state.chain.forkchoice(),
+            writes_fail: self.shared.store.is_failing(),
         })
     }
 

@@ -18,7 +18,7 @@ use crate::{
     replay::Replay,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 use tandem_primitives::{B256, BlockId, BlockNumber, StateDiff, TrieDiff};
 use tandem_proto::storage;
 use tandem_store::{
@@ -51,6 +51,8 @@ pub struct Shared {
     /// What survives a restart, as the callers were told.
     pub acknowledged: Acknowledged,
     pub state: Mutex<State>,
+    /// Bytes that the volume had left when it was looked at last.
+    pub free_bytes: AtomicU64,
     /// Signalled whenever the persist thread changed [`State`].
     pub progress: Condvar,
     /// Tries of the branch that was replayed last, if the base has not moved since. Locked before

@@ -25,6 +25,14 @@ fn a_full_disk_shows_until_there_is_room_again() {
         block(parent, &world, diff, &mut random)
     };
     assert!(writer.can_write());
+    let waits_for_room = |has_room: bool| {
+        let started = Instant::now();
+        while writer.has_room() != has_room {
+            assert!(started.elapsed() < Duration::from_secs(60), "room is {}", !has_room);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    waits_for_room(true);
     disk.fill();
     // The log may have some room of its own left.
     let mut refused = None;
@@ -40,6 +48,8 @@ fn a_full_disk_shows_until_there_is_room_again() {
     assert!(error.to_string().contains("No space left"), "{error}");
     assert!(!writer.can_write());
     assert!(writer.write_failures() > 0);
+    assert!(writer.checkpoint().unwrap().writes_fail);
+    waits_for_room(false);
     disk.free();
     // No call is made meanwhile: it looks by itself.
     let started = Instant::now();
@@ -47,6 +57,8 @@ fn a_full_disk_shows_until_there_is_room_again() {
         assert!(started.elapsed() < Duration::from_secs(60), "it does not become ready");
         std::thread::sleep(Duration::from_millis(20));
     }
+    waits_for_room(true);
+    assert!(!writer.checkpoint().unwrap().writes_fail);
     writer.commit(epoch, block.clone()).unwrap();
     let forkchoice = Forkchoice { head: block.id, ..Forkchoice::default() };
     writer.canonicalize(epoch, forkchoice).unwrap();

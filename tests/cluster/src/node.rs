@@ -115,6 +115,11 @@ impl Node {
         self.cluster.storage()
     }
 
+    /// Has storage-writer forget these pending blocks, as a power cut takes them.
+    pub fn lose(&self, blocks: &[B256]) {
+        tokio::task::block_in_place(|| self.cluster.lose(blocks)).unwrap();
+    }
+
     /// Stops the node and checks everything that it has written.
     pub async fn stop_and_verify(self) {
         let Self { folder, cluster, .. } = self;

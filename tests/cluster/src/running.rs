@@ -24,12 +24,24 @@ impl Running {
         name: &str,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> Self {
+        Self::start_with(binary, folder, name, arguments, &[])
+    }
+
+    /// The same with these variables of the environment.
+    pub fn start_with(
+        binary: &Path,
+        folder: &Path,
+        name: &str,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let log = folder.join(format!("{name}.log"));
         let file = File::create(&log).unwrap();
         let child = Command::new(binary)
             .args(arguments)
             // Flags stand over them.
             .envs([("RUST_LOG", "info"), ("TANDEM_TRACE_LEVEL", "off")])
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(file.try_clone().unwrap())
             .stderr(file)

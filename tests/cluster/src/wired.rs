@@ -60,7 +60,9 @@ impl Wired {
         let run = |name: &str, flags: &[&str], more: Vec<String>| {
             let words = std::iter::once(&name).chain(flags).map(|&word| word.to_owned());
             let arguments = words.chain(more);
-            Running::start(binary, folder, name, arguments)
+            // No other executor is there that calls could be passed on to at the end.
+            let variables = [("TANDEM__EXECUTOR__LINGER_SECONDS", "0")];
+            Running::start_with(binary, folder, name, arguments, &variables)
         };
         let bus = |address: SocketAddr| vec!["--nats".to_owned(), format!("nats://{address}")];
 

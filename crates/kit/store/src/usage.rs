@@ -6,7 +6,7 @@ use crate::{
     tables,
 };
 use rocksdb::{properties, statistics::Ticker};
-use std::{ffi::CStr, time::Duration};
+use std::{ffi::CStr, io, time::Duration};
 
 /// The property that the library has no name for: bytes of a table's blob files.
 const BLOB_FILES_SIZE: &CStr = c"rocksdb.total-blob-file-size";
@@ -45,6 +45,17 @@ pub struct Usage {
 }
 
 impl Store {
+    /// Returns the bytes that the volume has left for this process. It asks the file system, which may
+    /// wait. `None` for a store in memory.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let Backend::Rocks { db, .. } = &self.backend else { return Ok(None) };
+        let volume = rustix::fs::statvfs(db.path())?;
+        Ok(Some(volume.f_bavail.saturating_mul(volume.f_frsize)))
+    }
+
     /// What the database takes up now. It takes short locks of the database, so it is for every few
     /// seconds, not for every call. `None` for a store in memory.
     ///

@@ -1,6 +1,12 @@
 //! Where the base stands, for a process that has to know it to let go of old layers.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 use tandem_bus::Bus;
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
@@ -15,10 +21,10 @@ use tracing::debug;
 /// How often storage-writer is asked.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Asks storage-writer where the base stands, again and again, and says so on the bus of this process;
-/// never ends. `chain.persisted` comes over NATS sooner, but may never come: without it layers would
-/// stay and memory grow.
-pub async fn follow_base(storage: Arc<dyn StorageApi>, bus: Bus) {
+/// Asks storage-writer once a second where the base stands, and says so on the bus of this process; never
+/// ends. `writes_fail` is whether writes to the database fail. `chain.persisted` comes over NATS sooner, but
+/// may never come: without it layers would stay and memory grow.
+pub async fn follow_base(storage: Arc<dyn StorageApi>, bus: Bus, writes_fail: Arc<AtomicBool>) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -26,6 +32,7 @@ pub async fn follow_base(storage: Arc<dyn StorageApi>, bus: Bus) {
         let storage = storage.clone();
         match spawn_blocking(move || storage.checkpoint()).await {
             Ok(Ok(checkpoint)) => {
+                writes_fail.store(checkpoint.writes_fail, Relaxed);
                 let event = ChainEvent { block: checkpoint.base };
                 bus.publish_here(CHAIN_PERSISTED, event.encode());
             }

@@ -1,15 +1,18 @@
 //! The executor over storage-writer, workers and blob-validator in other processes.
 
-use super::{Process, base::follow_base};
-use crate::{Config, Error, Ports, follow_policies, public::PublicReactor, secret};
-use axum::{
-    Router,
-    extract::Request,
-    http::StatusCode,
-    response::{IntoResponse, Response},
+use super::{
+    Process,
+    base::follow_base,
+    standby::{Gates, Standby},
 };
+use crate::{Config, Error, Ports, follow_policies, public::PublicReactor};
+use axum::Router;
 use std::{
-    sync::{Arc, OnceLock},
+    net::SocketAddr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 use tandem_auth::Secret;
@@ -17,7 +20,7 @@ use tandem_blob_validator::grpc as blobs;
 use tandem_bus::MissingBucket;
 use tandem_executor::{
     Deps, Executor, Handle,
-    rpc::{self, ClientInfo, Hosts, Limits, Origins},
+    rpc::{self, ClientInfo, Gate, Hosts, Limits, Origins},
 };
 use tandem_kzg::Setup;
 use tandem_multiproof_workers::{
@@ -26,18 +29,21 @@ use tandem_multiproof_workers::{
     membership::Listener,
 };
 use tandem_policy::LivePolicies;
-use tandem_proto::{access, multiproof::ProofApi, storage};
+use tandem_proto::{
+    access,
+    multiproof::ProofApi,
+    storage::{ExecutorAddress, is_host},
+};
 use tandem_rpc::Identity;
 use tandem_storage_writer::grpc as storage_writer;
-use tokio::{runtime, task::spawn_blocking, time::sleep};
-use tower::ServiceExt;
+use tokio::{net::TcpListener, runtime, task::spawn_blocking};
 use tracing::{error, info};
 
 /// For how long storage-writer keeps the right to write for an executor that is silent.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// How often an executor that stands by asks for the right to write.
-const ASK_EVERY: Duration = Duration::from_millis(250);
+/// Longest time for which ports stay open at the end.
+const LINGER_SECONDS_MAX: u64 = 60;
 
 /// Whom the executor calls.
 #[derive(Clone, Debug)]
@@ -50,9 +56,39 @@ pub struct ExecutorLinks {
     pub blob_validators: Vec<String>,
 }
 
-/// An executor. Its ports are bound at once and answer HTTP 503 until storage-writer has granted it the
-/// right to write; one that stands by waits for that as long as another one is there. It ends when
-/// another one has taken over.
+/// As what an executor is known to others.
+#[derive(Clone, Debug)]
+pub struct ExecutorIdentity {
+    /// Its name; the host's by default.
+    pub id: Option<String>,
+    /// IP address or name at which other executors reach it. That of its Engine API by default, or the
+    /// host's name where that listens everywhere.
+    pub advertise: Option<String>,
+    /// The host's name.
+    pub host: String,
+}
+
+impl ExecutorIdentity {
+    /// Returns the name, and where the executor serves.
+    fn at(self, engine: SocketAddr, http: SocketAddr) -> (String, ExecutorAddress) {
+        let Self { id, advertise, host } = self;
+        let own = || match engine.ip().is_unspecified() {
+            true if is_host(&host) => host.clone(),
+            true => "localhost".to_owned(),
+            false => engine.ip().to_string(),
+        };
+        let address = ExecutorAddress {
+            host: advertise.unwrap_or_else(own),
+            engine_port: engine.port(),
+            http_port: http.port(),
+        };
+        (id.unwrap_or(host), address)
+    }
+}
+
+/// An executor. Its ports are bound at once. While another executor has the right to write, calls are
+/// passed on to that one, and this one asks for the right until it gets it. It ends when another one has
+/// taken over. When it is told to end, it gives the right back, and its ports stay open for a while.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Secret`], [`Error::Endpoint`], [`Error::Tls`].
@@ -61,36 +97,60 @@ pub async fn executor(
     config: Config,
     ports: &Ports,
     links: &ExecutorLinks,
+    identity: ExecutorIdentity,
     client: ClientInfo,
 ) -> Result<(), Error> {
-    let config = config.agreed();
-    let identity = process.identify(access::EXECUTOR, &config.tls)?;
+    let mut config = config.agreed();
+    let proof = process.identify(access::EXECUTOR, &config.tls)?;
     let secret = secret::load_or_create(&ports.jwt_secret)?;
-    let (engine, http) = (Gate::default(), Gate::default());
-    let stopping = process.stopping().clone();
-    let listener = process.listen("engine", ports.engine).await?;
-    process.serve(rpc::serve(listener, engine.router(), stopping.clone()));
-    let (listener, public) = (process.listen("http", ports.http).await?, PublicReactor::start()?);
-    process.serve(public.serve(listener, http.router(), stopping));
-    process.at_end(move || public.end());
-    let services = Services::connect(process, &config, links, identity)?;
+    let engine = process.listen("engine", ports.engine).await?;
+    let http = process.listen("http", ports.http).await?;
+    let bound = |listener: &TcpListener, address| {
+        listener.local_addr().map_err(|error| Error::Listen { address, error })
+    };
+    let (name, address) = identity.at(bound(&engine, ports.engine)?, bound(&http, ports.http)?);
+    info!(name, host = address.host, "executor");
+    config.executor.name.clone_from(&name);
+    let access = Access::new(&config.executor);
+    let gates = access.gates(&name, secret.clone());
+    serve(process, &gates, engine, http)?;
+    let services = Services::connect(process, &config, links, proof, address.clone())?;
     // What it loads serves the EVM's precompile, which should not have to in the midst of a block.
     spawn_blocking(Setup::load);
+    let standby = Standby::new(gates, services.storage.clone(), address);
     let settings = config.executor.remote();
     let running = Arc::<OnceLock<Executor>>::default();
-    let (seen, deps) = (running.clone(), services.deps.clone());
-    let access = Access::new(&config.executor);
+    let (seen, deps, taking) = (running.clone(), services.deps.clone(), standby.clone());
     process.beside(async move {
-        let Some(executor) = take_over(settings, deps).await else { return };
+        let Some(executor) = taking.take_over(settings, deps).await else { return };
         let handle = executor.handle();
         let _ = seen.set(executor);
-        engine.open(engine_router(&handle, client.clone(), secret, &access));
-        http.open(http_router(&handle, client, &access));
+        let engine = engine_router(&handle, client.clone(), secret, &access);
+        taking.serve(engine, http_router(&handle, client, &access));
         info!("this executor has the right to write");
     });
+    standby.follow(process);
+    let linger = config.executor.linger_seconds.min(LINGER_SECONDS_MAX);
+    standby.linger(process, Duration::from_secs(linger));
     services.follow(process);
-    services.end(process, running);
+    services.end(process, running, &standby);
     process.started();
+    Ok(())
+}
+
+/// Serves the two ports.
+fn serve(
+    process: &mut Process,
+    gates: &Gates,
+    engine: TcpListener,
+    http: TcpListener,
+) -> Result<(), Error> {
+    let (leaving, stopping) = (process.leaving().clone(), process.stopping().clone());
+    let router = gates.engine.router();
+    process.serve(rpc::serve_lingering(engine, router, leaving.clone(), stopping.clone()));
+    let public = PublicReactor::start()?;
+    process.serve(public.serve(http, gates.http.router(), leaving, stopping));
+    process.at_end(move || public.end());
     Ok(())
 }
 
@@ -110,11 +170,15 @@ impl Services {
         config: &Config,
         links: &ExecutorLinks,
         identity: Identity,
+        address: ExecutorAddress,
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
-        let (lease_ms, known) = (LEASE.as_millis() as u64, identity.clone());
-        let settings =
-            storage_writer::ClientConfig { lease_ms, identity: known, ..Default::default() };
+        let settings = storage_writer::ClientConfig {
+            lease_ms: LEASE.as_millis() as u64,
+            identity: identity.clone(),
+            address: Some(address),
+            ..Default::default()
+        };
         let storage = storage_writer::Client::connect(&links.storage_writer, settings, &runtime)?;
         let settings = blobs::ClientConfig { identity: identity.clone(), ..Default::default() };
         let blobs = blobs::Several::connect(&links.blob_validators, settings, &runtime)?;
@@ -135,7 +199,11 @@ impl Services {
     /// What goes on beside the executor as long as the process does.
     fn follow(&self, process: &mut Process) {
         let (bus, policies) = (self.deps.bus.clone(), self.deps.policies.clone());
-        process.beside(follow_base(self.storage.clone(), bus.clone()));
+        let fails = Arc::<AtomicBool>::default();
+        process.beside(follow_base(self.storage.clone(), bus.clone(), fails.clone()));
+        process
+            .readiness()
+            .require("storage-writer to be able to write", move || !fails.load(Relaxed));
         process.beside(async move {
             follow_policies(&bus, &policies, MissingBucket::Make).await;
         });
@@ -148,11 +216,13 @@ impl Services {
     }
 
     /// When the process is ready, and what happens at its end.
-    fn end(self, process: &mut Process, running: Arc<OnceLock<Executor>>) {
+    fn end(self, process: &mut Process, running: Arc<OnceLock<Executor>>, standby: &Standby) {
         let Self { storage, local, deps: _ } = self;
-        let (connected, granted) = (storage.clone(), running.clone());
+        let (connected, granted, reaches) = (storage.clone(), running.clone(), standby.reaches());
         process.readiness().require("storage-writer", move || connected.is_connected());
-        process.readiness().require("the right to write", move || granted.get().is_some());
+        process.readiness().require("the right to write, or the executor that has it", move || {
+            granted.get().is_some() || reaches.load(Relaxed)
+        });
         process.at_end(move || {
             // First, as what still waits for storage-writer would wait beyond the end of the runtime.
             storage.stop();
@@ -192,36 +262,6 @@ fn fleet(
     Ok((Fleet::start(&settings, deps)?, local))
 }
 
-/// Starts the executor as soon as storage-writer is there and lets it. `None` when it cannot start for
-/// another reason, which is fatal.
-async fn take_over(config: tandem_executor::Config, deps: Deps) -> Option<Executor> {
-    let fatal = deps.fatal.clone();
-    let mut told = String::new();
-    loop {
-        let (config, deps) = (config.clone(), deps.clone());
-        match spawn_blocking(move || Executor::start(config, deps)).await {
-            Ok(Ok(executor)) => return Some(executor),
-            Ok(Err(tandem_executor::Error::Storage(storage::Error::Unavailable(reason)))) => {
-                if reason != told {
-                    info!(reason, "standing by");
-                    told = reason;
-                }
-            }
-            Ok(Err(error)) => {
-                error!(%error, "the executor cannot start");
-                fatal.cancel();
-                return None;
-            }
-            Err(error) => {
-                error!(%error, "the executor failed while it started");
-                fatal.cancel();
-                return None;
-            }
-        }
-        sleep(ASK_EVERY).await;
-    }
-}
-
 /// Under which names the two ports may be called, and which web pages may.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
@@ -237,6 +277,16 @@ impl Access {
             http: Hosts::new(&config.http_vhosts),
             origins: Origins::new(&config.http_corsdomain),
         }
+    }
+
+    /// Returns the ports of the executor of this name, as long as it stands by.
+    fn gates(&self, name: &str, secret: Secret) -> Gates {
+        let engine = Limits::engine().with_hosts(self.engine.clone());
+        let http = Limits::public()
+            .with_any_blobs()
+            .with_hosts(self.http.clone())
+            .with_origins(self.origins.clone());
+        Gates { engine: Gate::engine(name, secret, engine), http: Gate::public(name, http) }
     }
 }
 
@@ -260,50 +310,27 @@ pub(crate) fn http_router(handle: &Handle, client: ClientInfo, access: &Access) 
     rpc::public_router(rpc::eth_methods(handle, client), limits)
 }
 
-/// A port whose service comes later: 503 until then.
-#[derive(Clone, Default)]
-struct Gate(Arc<OnceLock<Router>>);
-
-impl Gate {
-    fn router(&self) -> Router {
-        let gate = self.clone();
-        Router::new().fallback(move |request| gate.clone().pass(request))
-    }
-
-    async fn pass(self, request: Request) -> Response {
-        match self.0.get() {
-            Some(router) => {
-                let Ok(response) = router.clone().oneshot(request).await;
-                response
-            }
-            None => {
-                let reason = "this executor has no right to write yet\n";
-                (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
-            }
-        }
-    }
-
-    fn open(&self, router: Router) {
-        // Once only.
-        let _ = self.0.set(router);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::{body::Body, routing::get};
 
-    #[tokio::test]
-    async fn a_port_answers_that_it_is_not_ready_until_its_service_is_there() {
-        let gate = Gate::default();
-        let status = async || {
-            let request = Request::get("/here").body(Body::empty()).unwrap();
-            let Ok(response) = gate.router().oneshot(request).await;
-            response.status()
+    #[test]
+    fn an_executor_is_reached_at_what_is_given_else_where_it_listens_else_at_its_host() {
+        let plain = ExecutorIdentity { id: None, advertise: None, host: "pod-7".to_owned() };
+        let at = |identity: &ExecutorIdentity, engine: &str| {
+            let (engine, http) = (engine.parse().unwrap(), "127.0.0.1:8545".parse().unwrap());
+            let (name, address) = identity.clone().at(engine, http);
+            assert_eq!((address.engine_port, address.http_port), (8551, 8545));
+            (name, address.host)
         };
-        assert_eq!(status().await, StatusCode::SERVICE_UNAVAILABLE);
-        gate.open(Router::new().route("/here", get(|| async { "ok" })));
-        assert_eq!(status().await, StatusCode::OK);
+        let told = |name: &str, host: &str| (name.to_owned(), host.to_owned());
+        assert_eq!(at(&plain, "127.0.0.1:8551"), told("pod-7", "127.0.0.1"));
+        assert_eq!(at(&plain, "[::]:8551"), told("pod-7", "pod-7"));
+        assert_eq!(at(&plain, "[fd00::7]:8551"), told("pod-7", "fd00::7"));
+        let odd = ExecutorIdentity { host: "(none)".to_owned(), ..plain.clone() };
+        assert_eq!(at(&odd, "0.0.0.0:8551"), told("(none)", "localhost"));
+        let (id, advertise) = (Some("one".to_owned()), Some("10.0.0.7".to_owned()));
+        let named = ExecutorIdentity { id, advertise, ..plain };
+        assert_eq!(at(&named, "0.0.0.0:8551"), told("one", "10.0.0.7"));
     }
 }

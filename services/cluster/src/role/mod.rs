@@ -16,11 +16,12 @@ mod discovery;
 mod executor;
 mod process;
 mod services;
+mod standby;
 mod worker;
 
 pub use discovery::discovery;
 pub(crate) use executor::{Access, engine_router, http_router};
-pub use executor::{ExecutorLinks, executor};
+pub use executor::{ExecutorIdentity, ExecutorLinks, executor};
 pub use process::Process;
 pub use services::{blob_validator, peer_table, storage_writer};
 pub use worker::{WorkerIdentity, multiproof_worker};

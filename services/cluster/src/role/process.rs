@@ -16,7 +16,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tandem_bus::Bus;
 use tandem_executor::rpc;
@@ -36,6 +36,12 @@ const DRAIN_MAX: Duration = Duration::from_secs(4);
 /// Longest time that a last word may take.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
+/// Longest time from the signal until requests under way are given up, where nothing lingers for longer.
+const GIVE_UP_MAX: Duration = Duration::from_secs(8);
+
+/// Shortest time that requests under way get.
+const DRAIN_MIN: Duration = Duration::from_secs(1);
+
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A process that runs one service, or several.
@@ -44,12 +50,14 @@ pub struct Process {
     readiness: Readiness,
     started: Arc<AtomicBool>,
     servers: JoinSet<io::Result<()>>,
+    /// Cancelled when the process is told to end: it is not ready any more.
+    leaving: CancellationToken,
     /// Cancelled when nothing new is to be taken.
     stopping: CancellationToken,
     fatal: CancellationToken,
-    /// What is said before the listeners end. Behind a lock, as what follows, so that threads can share
-    /// what holds a process; nobody ever waits for it.
-    farewells: Mutex<Vec<Task>>,
+    /// What is done before the listeners end, and how long it may take. Behind a lock, as what follows, so
+    /// that threads can share what holds a process; no thread ever waits for it.
+    farewells: Mutex<Vec<(Task, Duration)>>,
     /// What is stopped after them, in this order.
     services: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
     /// `/metrics` and its like, the last that ends.
@@ -77,15 +85,16 @@ impl Process {
     /// The same without a port of its own.
     pub(crate) fn unwatched(bus: Bus) -> Self {
         let (readiness, started) = (Readiness::default(), Arc::<AtomicBool>::default());
-        let stopping = CancellationToken::new();
-        let (is_started, is_stopping) = (started.clone(), stopping.clone());
+        let (leaving, stopping) = (CancellationToken::new(), CancellationToken::new());
+        let (is_started, is_leaving) = (started.clone(), leaving.clone());
         readiness.require("the start", move || is_started.load(Relaxed));
-        readiness.require("the end", move || !is_stopping.is_cancelled());
+        readiness.require("the end", move || !is_leaving.is_cancelled());
         Self {
             bus,
             readiness,
             started,
             servers: JoinSet::new(),
+            leaving,
             stopping,
             fatal: CancellationToken::new(),
             farewells: Mutex::default(),
@@ -121,6 +130,11 @@ impl Process {
     /// The bus that the services of this process share.
     pub fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    /// Cancelled when the process is told to end.
+    pub(crate) fn leaving(&self) -> &CancellationToken {
+        &self.leaving
     }
 
     /// Cancelled when the process is to take nothing new.
@@ -197,7 +211,22 @@ impl Process {
 
     /// To be said when the process stops, before the listeners end. A second at most.
     pub(super) fn at_farewell(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.farewells.get_mut().push(Box::pin(task));
+        self.lingers(FAREWELL_MAX, task);
+    }
+
+    /// To be done when the process stops, before the listeners end. No longer than `max`.
+    pub(super) fn lingers(
+        &mut self,
+        max: Duration,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.farewells.get_mut().push((Box::pin(task), max));
+    }
+
+    /// Returns how long [`Self::stop`] may take, unless a service does not end.
+    pub fn stop_time_max(&mut self) -> Duration {
+        let longest = self.farewells.get_mut().iter().map(|(_, max)| *max).max();
+        GIVE_UP_MAX.max(longest.unwrap_or_default() + DRAIN_MIN) + Duration::from_secs(1)
     }
 
     /// To be done when the listeners have ended. May block.
@@ -227,12 +256,14 @@ impl Process {
     /// Stops: not ready any more, nothing new is taken, what is under way is answered, the service
     /// ends and writes what it has to write.
     pub async fn stop(mut self) {
-        for farewell in self.farewells.into_inner() {
-            let _ = timeout(FAREWELL_MAX, farewell).await;
+        let begun = Instant::now();
+        self.leaving.cancel();
+        for (farewell, max) in self.farewells.into_inner() {
+            let _ = timeout(max, farewell).await;
         }
         self.stopping.cancel();
-        let drained =
-            timeout(DRAIN_MAX, async { while self.servers.join_next().await.is_some() {} });
+        let left = GIVE_UP_MAX.saturating_sub(begun.elapsed()).clamp(DRAIN_MIN, DRAIN_MAX);
+        let drained = timeout(left, async { while self.servers.join_next().await.is_some() {} });
         if drained.await.is_err() {
             warn!("requests are given up that are still under way");
             self.servers.shutdown().await;

@@ -25,9 +25,12 @@ pub async fn storage_writer(
     let storage = blocking(|| Ok(StorageWriter::open(config.storage_writer, deps)?)).await?;
     // gRPC's health stays as it is, because executor and workers take it for the sign of life of their
     // connection: reads go on while writes fail.
-    let writing = Arc::downgrade(&storage);
+    let (writing, room) = (Arc::downgrade(&storage), Arc::downgrade(&storage));
     process.readiness().require("the database to be writable", move || {
         writing.upgrade().is_none_or(|storage| storage.can_write())
+    });
+    process.readiness().require("room on the volume", move || {
+        room.upgrade().is_none_or(|storage| storage.has_room())
     });
     let server = tandem_storage_writer::grpc::Server::new(storage.clone()).offered_as(identity);
     process.serve(server.serve(listener, process.stopping().clone()));

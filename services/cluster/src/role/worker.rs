@@ -4,6 +4,7 @@ use super::{Process, base::follow_base};
 use crate::{Config, Error, follow_policies};
 use std::{
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tandem_bus::MissingBucket;
@@ -82,7 +83,7 @@ pub async fn multiproof_worker(
     let workers = MultiproofWorkers::start(&config.multiproof_workers.remote(), &deps)?;
     let server = grpc::Server::start(workers.clone(), process.fatal().clone())?.offered_as(proof);
     process.serve(server.serve(listener, process.stopping().clone()));
-    process.beside(follow_base(storage.clone(), bus.clone()));
+    process.beside(follow_base(storage.clone(), bus.clone(), Arc::default()));
     let settings = bus.clone();
     process.beside(async move {
         follow_policies(&settings, &policies, MissingBucket::Await).await;

@@ -13,7 +13,7 @@ fn asked<T>() -> Result<T> {
 }
 
 impl StorageApi for Nothing {
-    fn acquire_epoch(&self, _: &str) -> Result<Epoch> {
+    fn claim_epoch(&self, _: &Claim) -> Result<Epoch> {
         asked()
     }
     fn keep_epoch(&self, _: Epoch) -> Result<()> {

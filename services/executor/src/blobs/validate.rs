@@ -101,18 +101,28 @@ fn market(spec: &ChainSpec, head: &Header) -> Market {
 /// Bytes of the largest network form that a fork of this chain allows; none on a chain without
 /// blobs.
 pub fn network_form_bytes_max(spec: &ChainSpec) -> usize {
-    // Of the headers of lists and strings, and of the version.
-    const HEADER_BYTES: usize = 4;
-    const POINT_BYTES: usize = 1 + 48;
     let of_fork = |time: u64| {
         let blobs = spec.blob_params_at(time).map_or(0, |params| params.max_blobs_per_tx);
         let blobs = usize::try_from(blobs)
             .map_or(BLOBS_PER_BUNDLE_MAX, |blobs| blobs.min(BLOBS_PER_BUNDLE_MAX));
         let proofs = if spec.fork_at(time) >= Fork::Osaka { CELLS } else { 1 };
-        blobs * (HEADER_BYTES + BLOB_BYTES + (1 + proofs) * POINT_BYTES)
+        network_form_bytes(blobs, proofs)
     };
     let times = spec.fork_points().times;
-    let sidecar = times.into_iter().map(of_fork).max().unwrap_or(0);
+    times.into_iter().map(of_fork).max().unwrap_or(0)
+}
+
+/// The same of any chain.
+pub fn any_network_form_bytes_max() -> usize {
+    network_form_bytes(BLOBS_PER_BUNDLE_MAX, CELLS)
+}
+
+/// Bytes of a network form with so many blobs at most, and so many proofs for each.
+fn network_form_bytes(blobs: usize, proofs: usize) -> usize {
+    // Of the headers of lists and strings, and of the version.
+    const HEADER_BYTES: usize = 4;
+    const POINT_BYTES: usize = 1 + 48;
+    let sidecar = blobs * (HEADER_BYTES + BLOB_BYTES + (1 + proofs) * POINT_BYTES);
     if sidecar == 0 { 0 } else { TRANSACTION_BYTES_MAX + sidecar + 8 * HEADER_BYTES }
 }
 

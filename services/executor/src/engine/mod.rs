@@ -123,7 +123,7 @@ impl Engine {
         // The blobs are the RPC's business: the engine checks versioned hashes alone.
         let Deps { storage, proof, own_proof, blobs: _, bus, policies, fatal } = deps;
         let persisted = bus.subscribe(CHAIN_PERSISTED);
-        let epoch = storage.acquire_epoch("executor")?;
+        let epoch = storage.acquire_epoch(&config.name)?;
         let chain = Arc::new(Chain::open(&config, storage.clone())?);
         let no_thread = |error| Error::Execution(format!("start a thread: {error}"));
         let prewarmers = Prewarmers::start(config.prewarm_threads, &fatal).map_err(no_thread)?;

@@ -73,7 +73,7 @@ pub(super) async fn drain(headers: &HeaderMap, mut body: Body) {
 }
 
 /// The next piece of a body, `None` at its end; trailers are skipped.
-async fn next_data(body: &mut Body) -> Result<Option<Bytes>, axum::Error> {
+pub(super) async fn next_data(body: &mut Body) -> Result<Option<Bytes>, axum::Error> {
     loop {
         match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
             None => return Ok(None),

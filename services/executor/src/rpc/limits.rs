@@ -1,7 +1,7 @@
 //! What a port allows its callers.
 
 use super::access::{Hosts, Origins};
-use crate::blobs::network_form_bytes_max;
+use crate::blobs::{any_network_form_bytes_max, network_form_bytes_max};
 use std::time::Duration;
 use tandem_chain::ChainSpec;
 
@@ -63,11 +63,21 @@ impl Limits {
     /// The same with room for the largest blob transaction that any fork of this chain allows, in
     /// hexadecimal digits.
     #[must_use]
-    pub fn with_blobs(mut self, spec: &ChainSpec) -> Self {
+    pub fn with_blobs(self, spec: &ChainSpec) -> Self {
+        self.with_form(network_form_bytes_max(spec))
+    }
+
+    /// The same with room for the largest blob transaction of any chain.
+    #[must_use]
+    pub fn with_any_blobs(self) -> Self {
+        self.with_form(any_network_form_bytes_max())
+    }
+
+    /// The same with room for a blob transaction of so many bytes, in hexadecimal digits.
+    fn with_form(mut self, bytes: usize) -> Self {
         // Around the digits.
         const ENVELOPE_BYTES: usize = 4 << 10;
-        let request = 2 * network_form_bytes_max(spec) + ENVELOPE_BYTES;
-        self.body_bytes_max = self.body_bytes_max.max(request);
+        self.body_bytes_max = self.body_bytes_max.max(2 * bytes + ENVELOPE_BYTES);
         self
     }
 

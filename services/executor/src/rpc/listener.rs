@@ -50,6 +50,20 @@ pub async fn serve(
     serve_within(listener, router, ConnectionLimits::default(), shutdown).await
 }
 
+/// As [`serve`], in two steps. Once `leaving` is cancelled, connections that were open end, the idle ones
+/// at once; new ones are taken until `shutdown`.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_lingering(
+    listener: TcpListener,
+    router: Router,
+    leaving: CancellationToken,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    run(listener, router, ConnectionLimits::default(), leaving, shutdown).await
+}
+
 /// As [`serve`], within these limits.
 ///
 /// # Errors
@@ -58,6 +72,16 @@ pub async fn serve_within(
     listener: TcpListener,
     router: Router,
     limits: ConnectionLimits,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    run(listener, router, limits, CancellationToken::new(), shutdown).await
+}
+
+async fn run(
+    listener: TcpListener,
+    router: Router,
+    limits: ConnectionLimits,
+    leaving: CancellationToken,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     describe_metrics();
@@ -69,6 +93,7 @@ pub async fn serve_within(
         router,
         connections: JoinSet::new(),
         pause: PAUSE_MIN,
+        leaving,
         shutdown: shutdown.clone(),
     };
     shutdown.run_until_cancelled(server.accept(&listener)).await;
@@ -87,6 +112,7 @@ struct Server {
     router: Router,
     connections: JoinSet<()>,
     pause: Duration,
+    leaving: CancellationToken,
     shutdown: CancellationToken,
 }
 
@@ -135,9 +161,24 @@ impl Server {
             self.router.clone(),
             (self.limits.streams_max, self.limits.look_every()),
             self.refusals.clone(),
-            self.shutdown.clone(),
+            self.ending(),
         );
         self.connections.spawn(served);
+    }
+}
+
+impl Server {
+    /// Ends when a connection that begins now is to end after the answer that is under way.
+    fn ending(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (leaving, shutdown) = (self.leaving.clone(), self.shutdown.clone());
+        // One that begins later is answered first.
+        let lingers = leaving.is_cancelled();
+        async move {
+            tokio::select! {
+                () = leaving.cancelled(), if !lingers => {}
+                () = shutdown.cancelled() => {}
+            }
+        }
     }
 }
 
@@ -154,7 +195,7 @@ async fn serve_connection(
     router: Router,
     (streams_max, look_every): (u32, Duration),
     refusals: Arc<Refusals>,
-    shutdown: CancellationToken,
+    ending: impl Future<Output = ()> + Send,
 ) {
     let connection = &seat.connection;
     let mut builder = Builder::new(TokioExecutor::new());
@@ -164,7 +205,7 @@ async fn serve_connection(
     let mut served = pin!(builder.serve_connection(TokioIo::new(socket), service));
     let (mut evicted, mut closing) =
         (pin!(connection.evicted.notified()), pin!(connection.closing.notified()));
-    let mut stopping = pin!(shutdown.cancelled());
+    let mut stopping = pin!(ending);
     let (mut is_closing, mut kept) = (false, None);
     let mut looks = interval(look_every);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

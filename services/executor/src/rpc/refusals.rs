@@ -38,6 +38,8 @@ pub(super) enum Reason {
     Evicted,
     /// A connection found no room: all others have requests under way.
     Crowded,
+    /// No executor has the right to write that could answer.
+    NoHolder,
     /// No connection can be taken, such as for want of file descriptors.
     Accept,
 }
@@ -60,6 +62,7 @@ impl Reason {
             Self::Reader => "reader",
             Self::Evicted => "evicted",
             Self::Crowded => "crowded",
+            Self::NoHolder => "no_holder",
             Self::Accept => "accept",
         }
     }

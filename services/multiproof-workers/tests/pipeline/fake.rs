@@ -16,7 +16,7 @@ use tandem_primitives::{B256, BlockId, Bytes, Shard, StateDiff, TrieDiff, WalkTa
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     storage::{
-        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, KeptBlock,
+        Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Error, Forkchoice, KeptBlock,
         PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode,
         TrieNodes,
     },
@@ -123,7 +123,7 @@ impl StorageApi for Fake {
     fn checkpoint(&self) -> Result<Checkpoint> {
         let (genesis, base) = (BlockId::default(), self.base());
         let forkchoice = Forkchoice::default();
-        Ok(Checkpoint { genesis, genesis_json: "{}".into(), base, forkchoice })
+        Ok(Checkpoint { genesis, genesis_json: "{}".into(), base, forkchoice, writes_fail: false })
     }
 
     fn pending(&self) -> Result<Vec<PendingBlock>> {
@@ -178,7 +178,7 @@ impl StorageApi for Fake {
         Ok(())
     }
 
-    fn acquire_epoch(&self, _: &str) -> Result<Epoch> {
+    fn claim_epoch(&self, _: &Claim) -> Result<Epoch> {
         unused()
     }
 

@@ -20,8 +20,9 @@ use tandem_proto::{
     access::STORAGE_WRITER,
     convert::ERROR_METADATA,
     storage::{
-        Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, KeptBlock,
-        PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNodes,
+        Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Error, ExecutorAddress, Forkchoice,
+        Holder, KeptBlock, PendingBlock, ReadState, Result, StateValues, StorageApi,
+        TransactionPlace, TrieNodes,
     },
     wire::storage_writer::v1::{self, storage_writer_server::SERVICE_NAME},
 };
@@ -61,6 +62,9 @@ pub struct ClientConfig {
     /// As whom to connect.
     #[serde(skip)]
     pub identity: Identity,
+    /// Where the executor serves that asks for the right to write, for other executors.
+    #[serde(skip)]
+    pub address: Option<ExecutorAddress>,
 }
 
 impl Default for ClientConfig {
@@ -74,8 +78,18 @@ impl Default for ClientConfig {
             diffs_capacity: 64,
             lease_ms: 0,
             identity: Identity::default(),
+            address: None,
         }
     }
+}
+
+/// The call of that name, whose answer is one message.
+macro_rules! unary {
+    ($call:ident, $request:ty) => {
+        |mut calls: Calls, request: Request<$request>| async move {
+            Ok(calls.$call(request).await?.into_inner())
+        }
+    };
 }
 
 /// A client of one [`Server`](super::Server).
@@ -108,7 +122,8 @@ impl Client {
         let (connect, alive) = (config.connect_ms_max, config.keep_alive_ms);
         let peer = Peer::new(endpoint, SERVER, &config.identity, connect, alive)?;
         let (diffs, queue) = task_queue("trie-diffs", config.diffs_capacity);
-        let tenure = Arc::new(Tenure::new(Duration::from_millis(config.lease_ms)));
+        let lease = Duration::from_millis(config.lease_ms);
+        let tenure = Arc::new(Tenure::new(lease, config.address.clone()));
         let remote = Arc::new(Remote { config, links: Links::new(ERROR_METADATA) });
         let held = tenure.clone();
         let stop = CancellationToken::new();
@@ -135,6 +150,28 @@ impl Client {
     /// lease.
     pub async fn fenced(&self) {
         self.tenure.fenced().await;
+    }
+
+    /// Waits until this client has the right to write.
+    pub async fn granted(&self) {
+        self.tenure.granted().await;
+    }
+
+    /// Returns the executor that has the right to write, `None` where no lease runs.
+    ///
+    /// # Errors
+    /// As from every call. A server of version 0.1.0 cannot tell.
+    pub async fn find_holder(&self) -> Result<Option<Holder>> {
+        let send = unary!(get_holder, v1::GetHolderRequest);
+        let request = v1::GetHolderRequest {};
+        let answer = self.remote.ask(self.read("holder"), request, send).await?;
+        Ok(Option::<Holder>::try_from(answer)?)
+    }
+
+    /// Lets others have the right to write at once, and asks for it no more: all later claims are
+    /// [`Error::Unavailable`].
+    pub async fn leave(&self) {
+        self.tenure.leave(&self.remote).await;
     }
 
     /// Lets others have the right to write at once. Waits for the answer, like all calls.
@@ -180,24 +217,22 @@ impl Client {
     }
 }
 
-/// The call of that name, whose answer is one message.
-macro_rules! unary {
-    ($call:ident, $request:ty) => {
-        |mut calls: Calls, request: Request<$request>| async move {
-            Ok(calls.$call(request).await?.into_inner())
-        }
-    };
-}
-
 impl StorageApi for Client {
-    fn acquire_epoch(&self, executor: &str) -> Result<Epoch> {
+    fn claim_epoch(&self, claim: &Claim) -> Result<Epoch> {
         // A grant that is lost on its way would be fenced off by the next: harmless, but whoever
         // took over meanwhile would be too.
+        let stopping = || Error::Unavailable("stopping".to_owned());
+        if self.tenure.has_left() {
+            return Err(stopping());
+        }
         let manner = self.write("acquire_epoch").once();
-        let request = self.tenure.request(executor);
+        let request = self.tenure.request(&claim.executor);
         let answer = self.ask(manner, request, unary!(acquire_epoch, v1::AcquireEpochRequest))?;
-        let epoch = answer.into();
-        self.tenure.begin(epoch);
+        let epoch = Epoch::try_from(answer)?;
+        if !self.tenure.begin(epoch) {
+            self.runtime.block_on(self.tenure.give_back(&self.remote, epoch));
+            return Err(stopping());
+        }
         Ok(epoch)
     }
 
@@ -205,6 +240,15 @@ impl StorageApi for Client {
         let request = (epoch, self.tenure.lease());
         let send = unary!(keep_epoch, v1::KeepEpochRequest);
         self.ask(self.read("keep_epoch"), request, send).map(|_| ())
+    }
+
+    fn release_epoch(&self, epoch: Epoch) -> Result<()> {
+        let send = unary!(keep_epoch, v1::KeepEpochRequest);
+        self.ask(self.read("keep_epoch"), (epoch, Duration::ZERO), send).map(|_| ())
+    }
+
+    fn holder(&self) -> Result<Option<Holder>> {
+        self.runtime.block_on(self.find_holder())
     }
 
     fn checkpoint(&self) -> Result<Checkpoint> {

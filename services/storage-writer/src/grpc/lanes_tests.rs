@@ -29,7 +29,8 @@ async fn run(
 async fn hold_rewind(storage: &Scripted, lanes: &Arc<Lanes>) -> JoinHandle<Result<(), Status>> {
     storage.hold(Some("rewind"));
     let lanes = lanes.clone();
-    let rewind = async move { run(&lanes, Lane::Write, |api| api.rewind(Epoch(1), 1)).await };
+    let rewind =
+        async move { run(&lanes, Lane::Write, |api| api.rewind(Epoch::numbered(1), 1)).await };
     let rewind = tokio::spawn(rewind);
     let end = Instant::now() + Duration::from_secs(60);
     while storage.begun().is_empty() {
@@ -43,11 +44,14 @@ async fn hold_rewind(storage: &Scripted, lanes: &Arc<Lanes>) -> JoinHandle<Resul
 async fn writes_are_made_in_their_order_and_none_whose_caller_went_away() {
     let (storage, _api, lanes) = lanes();
     let first = hold_rewind(&storage, &lanes).await;
-    let mut gone = Box::pin(run(&lanes, Lane::Write, |api| api.discard(Epoch(1), B256::ZERO)));
-    let forkchoice =
-        |api: &dyn StorageApi| api.canonicalize(Epoch(1), Forkchoice::default()).map(|_| ());
+    let mut gone =
+        Box::pin(run(&lanes, Lane::Write, |api| api.discard(Epoch::numbered(1), B256::ZERO)));
+    let forkchoice = |api: &dyn StorageApi| {
+        api.canonicalize(Epoch::numbered(1), Forkchoice::default()).map(|_| ())
+    };
     let mut second = Box::pin(run(&lanes, Lane::Write, forkchoice));
-    let mut third = Box::pin(run(&lanes, Lane::Write, |api| api.commit(Epoch(1), block(1))));
+    let mut third =
+        Box::pin(run(&lanes, Lane::Write, |api| api.commit(Epoch::numbered(1), block(1))));
     for waiting in [&mut gone, &mut second, &mut third] {
         assert!(timeout(Duration::ZERO, waiting).await.is_err(), "it waits");
     }
@@ -75,7 +79,7 @@ async fn a_call_that_panics_fails_alone() {
     let (storage, api, lanes) = lanes();
     let panics = run(&lanes, Lane::Write, |_| panic!("a defect"));
     assert_eq!(panics.await.unwrap_err().code(), Code::Internal);
-    assert!(run(&lanes, Lane::Write, |api| api.rewind(Epoch(1), 1)).await.is_ok());
+    assert!(run(&lanes, Lane::Write, |api| api.rewind(Epoch::numbered(1), 1)).await.is_ok());
     drop((storage, api));
     let gone = run(&lanes, Lane::Short, |api| api.checkpoint().map(drop)).await;
     assert_eq!(Error::from(gone.unwrap_err()), Error::Unavailable("stopping".into()));

@@ -1,49 +1,64 @@
-//! Which executor has the right to write, and until when nobody else gets it.
+//! Which executor has the right to write, and until when no other one gets it.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
-use tandem_proto::{
-    convert::EpochRequest,
-    storage::{Epoch, Error, Result},
-};
+use tandem_proto::storage::{Claim, Error, Holder, Result};
 
-/// The lease of the executor that has the newest epoch. Nothing of it survives a restart: its holder
-/// says within a fraction of it that it is there, and one that is slower is fenced off.
+/// Lease of the executor that has the newest epoch. A restart of storage-writer begins it anew, so the
+/// executor has the time of one lease to give a sign of life before others are admitted.
 #[derive(Default)]
 pub struct Lease(Mutex<Option<Held>>);
 
 struct Held {
-    epoch: Epoch,
-    executor: String,
+    holder: Holder,
     until: Instant,
 }
 
 impl Lease {
-    /// Whether an executor may be granted an epoch now.
+    /// Lease as a server finds it that starts now: that of the executor to which the database says
+    /// that the newest epoch was granted.
+    pub fn open(holder: Option<Holder>, now: Instant) -> Self {
+        let held = holder.map(|holder| Held { until: now + holder.lease, holder });
+        Self(Mutex::new(held))
+    }
+
+    /// Whether an executor that has proven to hold this epoch, or holds none, may be granted another one
+    /// now.
     ///
     /// # Errors
     /// [`Error::Unavailable`] while another one's lease runs.
-    pub fn admit(&self, request: &EpochRequest, now: Instant) -> Result<()> {
-        let held = self.0.lock();
-        match held.as_ref().filter(|held| held.until > now && request.held != Some(held.epoch)) {
-            Some(Held { epoch: Epoch(epoch), executor, .. }) => {
+    pub fn admit(&self, held: Option<u64>, now: Instant) -> Result<()> {
+        match self.holder(now) {
+            Some(Holder { epoch, executor, .. }) if held != Some(epoch) => {
                 Err(Error::Unavailable(format!("{executor} has the right to write, epoch {epoch}")))
             }
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 
-    /// This epoch was granted.
-    pub fn grant(&self, epoch: Epoch, request: EpochRequest, now: Instant) {
-        let EpochRequest { executor, lease, .. } = request;
-        *self.0.lock() = Some(Held { epoch, executor, until: now + lease });
+    /// Returns the executor whose lease runs.
+    pub fn holder(&self, now: Instant) -> Option<Holder> {
+        let held = self.0.lock();
+        held.as_ref().filter(|held| held.until > now).map(|held| held.holder.clone())
     }
 
-    /// The executor of this epoch, which is the newest, is there, or lets go by a lease of zero.
-    pub fn keep(&self, epoch: Epoch, lease: Duration, now: Instant) {
+    /// Notes that this epoch was granted.
+    pub fn grant(&self, epoch: u64, claim: Claim, now: Instant) {
+        let Claim { executor, lease, address, .. } = claim;
+        let holder = Holder { epoch, executor, lease, address };
+        *self.0.lock() = Some(Held { until: now + lease, holder });
+    }
+
+    /// Notes that the executor of this epoch, which is the newest, is there, or lets go by a lease of
+    /// zero.
+    pub fn keep(&self, epoch: u64, lease: Duration, now: Instant) {
         let mut held = self.0.lock();
-        let executor = held.take().map_or_else(|| "an executor".to_owned(), |held| held.executor);
-        *held = Some(Held { epoch, executor, until: now + lease });
+        let known = held.take().map(|held| held.holder).filter(|holder| holder.epoch == epoch);
+        let holder = match known {
+            Some(holder) => Holder { lease, ..holder },
+            None => Holder { epoch, executor: "an executor".to_owned(), lease, address: None },
+        };
+        *held = Some(Held { until: now + lease, holder });
     }
 }
 
@@ -51,26 +66,43 @@ impl Lease {
 mod tests {
     use super::*;
 
-    fn asks(held: Option<u64>) -> EpochRequest {
-        let lease = Duration::from_secs(2);
-        EpochRequest { executor: "one".to_owned(), lease, held: held.map(Epoch) }
+    const LEASE: Duration = Duration::from_secs(2);
+
+    fn claim() -> Claim {
+        Claim { lease: LEASE, ..Claim::of("one") }
     }
 
     #[test]
-    fn nobody_else_gets_in_while_a_lease_runs() {
+    fn no_other_executor_is_admitted_while_a_lease_runs() {
         let (lease, start) = (Lease::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(lease.admit(&asks(None), at(0)), Ok(()), "nobody has it");
-        lease.grant(Epoch(1), asks(None), at(0));
+        assert_eq!(lease.admit(None, at(0)), Ok(()), "there is no holder");
+        lease.grant(1, claim(), at(0));
         let refused = Error::Unavailable("one has the right to write, epoch 1".to_owned());
-        assert_eq!(lease.admit(&asks(None), at(1)), Err(refused.clone()));
-        assert_eq!(lease.admit(&asks(Some(1)), at(1)), Ok(()), "it does not stand in its own way");
-        lease.keep(Epoch(1), Duration::from_secs(2), at(1));
-        assert_eq!(lease.admit(&asks(None), at(2)), Err(refused));
-        assert_eq!(lease.admit(&asks(None), at(3)), Ok(()), "it fell silent");
-        lease.keep(Epoch(1), Duration::from_secs(2), at(4));
-        assert!(lease.admit(&asks(None), at(5)).is_err(), "it is back before anybody took over");
-        lease.keep(Epoch(1), Duration::ZERO, at(5));
-        assert_eq!(lease.admit(&asks(None), at(5)), Ok(()), "it let go");
+        assert_eq!(lease.admit(None, at(1)), Err(refused.clone()));
+        assert_eq!(lease.admit(Some(1), at(1)), Ok(()), "not in its own way");
+        lease.keep(1, LEASE, at(1));
+        assert_eq!(lease.admit(None, at(2)), Err(refused));
+        assert_eq!(lease.admit(None, at(3)), Ok(()), "it fell silent");
+        lease.keep(1, LEASE, at(4));
+        assert!(lease.admit(None, at(5)).is_err(), "it is back before another one took over");
+        lease.keep(1, Duration::ZERO, at(5));
+        assert_eq!(lease.admit(None, at(5)), Ok(()), "it let go");
+    }
+
+    #[test]
+    fn after_a_restart_the_executor_of_the_newest_epoch_has_one_lease_to_come_back() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let holder = Holder { epoch: 7, executor: "one".to_owned(), lease: LEASE, address: None };
+        let lease = Lease::open(Some(holder), at(0));
+        let refused = Error::Unavailable("one has the right to write, epoch 7".to_owned());
+        assert_eq!(lease.admit(None, at(1)), Err(refused.clone()));
+        assert_eq!(lease.admit(Some(6), at(1)), Err(refused.clone()), "an older one");
+        assert_eq!(lease.admit(Some(7), at(1)), Ok(()));
+        lease.keep(7, LEASE, at(1));
+        assert_eq!(lease.admit(None, at(2)), Err(refused), "it is back, under its name");
+        assert_eq!(lease.admit(None, at(3)), Ok(()), "then any executor");
+        assert_eq!(Lease::open(None, at(0)).admit(None, at(0)), Ok(()), "a lease was given back");
     }
 }

@@ -28,7 +28,9 @@
 //!
 //! **The right to write.** A client with [`ClientConfig::lease_ms`] that was granted an epoch says again
 //! and again that it is there; so long the server grants none to others, who ask until they get one.
-//! Who falls silent is fenced off by the next one ([`Client::fenced`]).
+//! Who falls silent is fenced off by the next one ([`Client::fenced`]). A restart of the server begins the
+//! lease of the newest epoch anew, so its executor has the time of one lease to come back. An epoch is
+//! proven by a random token, of which the database has the hash.
 //!
 //! **Loss.** A call that was under way when the connection went is made once more over the next one,
 //! if there is time; what had been done already is not done twice. Only an epoch is never asked for

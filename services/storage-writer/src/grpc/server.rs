@@ -72,9 +72,11 @@ impl Server {
     /// # Errors
     /// The listener's.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+        let holder = self.api.holder().map_err(io::Error::other)?;
+        let lease = Lease::open(holder, Instant::now());
         let service = StorageWriterServer::new(Service {
             lanes: Arc::new(Lanes::new(&self.api, self.unread_max)),
-            lease: Arc::default(),
+            lease: Arc::new(lease),
         })
         .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(STORAGE_MESSAGE_BYTES_MAX);
@@ -170,10 +172,12 @@ impl generated::StorageWriter for Service {
     ) -> Answer<v1::AcquireEpochResponse> {
         let lease = self.lease.clone();
         let call = move |api: &dyn StorageApi, wire| {
-            let request = EpochRequest::try_from(wire)?;
-            lease.admit(&request, Instant::now())?;
-            let epoch = api.acquire_epoch(&request.executor)?;
-            lease.grant(epoch, request, Instant::now());
+            let EpochRequest { claim, held } = EpochRequest::try_from(wire)?;
+            // Who does not prove its epoch holds none.
+            let held = held.filter(|held| api.keep_epoch(*held).is_ok());
+            lease.admit(held.map(|held| held.number), Instant::now())?;
+            let epoch = api.claim_epoch(&claim)?;
+            lease.grant(epoch.number, claim, Instant::now());
             Ok(epoch.into())
         };
         let caller = caller(&request);
@@ -189,8 +193,11 @@ impl generated::StorageWriter for Service {
         let held = self.lease.clone();
         let call = move |api: &dyn StorageApi, wire| {
             let (epoch, lease) = <(Epoch, Duration)>::try_from(wire)?;
-            api.keep_epoch(epoch)?;
-            held.keep(epoch, lease, Instant::now());
+            match lease.is_zero() {
+                true => api.release_epoch(epoch),
+                false => api.keep_epoch(epoch),
+            }?;
+            held.keep(epoch.number, lease, Instant::now());
             Ok(v1::KeepEpochResponse {})
         };
         let caller = caller(&request);
@@ -198,6 +205,10 @@ impl generated::StorageWriter for Service {
         let answer = self.answer(Lane::Grant, request, call).await?;
         self.lanes.has_epoch(&caller);
         Ok(answer)
+    }
+
+    async fn get_holder(&self, _: Request<v1::GetHolderRequest>) -> Answer<v1::GetHolderResponse> {
+        Ok(Response::new(self.lease.holder(Instant::now()).into()))
     }
 
     async fn get_checkpoint(
@@ -331,7 +342,7 @@ impl generated::StorageWriter for Service {
 
     async fn rewind(&self, request: Request<v1::RewindRequest>) -> Answer<v1::RewindResponse> {
         let call = |api: &dyn StorageApi, wire| {
-            let (epoch, to) = <(Epoch, BlockNumber)>::from(wire);
+            let (epoch, to) = <(Epoch, BlockNumber)>::try_from(wire)?;
             api.rewind(epoch, to)?;
             Ok(v1::RewindResponse {})
         };

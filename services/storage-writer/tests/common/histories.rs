@@ -75,7 +75,7 @@ impl<F: Front> Model<F> {
             random: Random(seed),
             datadir,
             writer,
-            epoch: Epoch(0),
+            epoch: Epoch::numbered(0),
             genesis,
             blocks: BTreeMap::new(),
             genesis_world,
@@ -120,7 +120,7 @@ impl<F: Front> Model<F> {
         }
         self.api = Some(self.front.open(self.writer.as_ref().unwrap()));
         let epoch = self.api().acquire_epoch("test").unwrap();
-        assert!(epoch > self.epoch);
+        assert!(epoch.number > self.epoch.number);
         self.epoch = epoch;
     }
 
@@ -154,7 +154,7 @@ impl<F: Front> Model<F> {
             if self.random.one_in(3) {
                 self.api().commit(self.epoch, block.clone()).unwrap();
             }
-            let stale = Epoch(self.epoch.0 - 1);
+            let stale = Epoch::numbered(self.epoch.number - 1);
             let fenced = self.api().commit(stale, block.clone());
             assert!(matches!(fenced, Err(Error::Fenced { .. })));
             parent = block.id;

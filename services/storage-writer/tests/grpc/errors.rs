@@ -20,6 +20,7 @@ fn every_error_arrives_as_it_is_from_every_call() {
     let hash = B256::repeat_byte(3);
     let errors = [
         (Error::Fenced { held: 1, granted: 2 }, Code::FailedPrecondition),
+        (Error::Unproven { held: 1 }, Code::PermissionDenied),
         (Error::UnknownBlock(hash), Code::NotFound),
         (Error::RewindTooDeep { to: 1, oldest: 2 }, Code::OutOfRange),
         (Error::Store("corrupt".into()), Code::Internal),
@@ -38,14 +39,14 @@ fn every_error_arrives_as_it_is_from_every_call() {
             client.trie_diff(hash).map(|_| ()),
             client.read_state(&ReadState::default()).map(|_| ()),
             client.walk_trie(&[]).map(|_| ()),
-            client.commit(Epoch(1), crate::scripted::block(1)),
-            client.discard(Epoch(1), hash),
-            client.canonicalize(Epoch(1), Forkchoice::default()).map(|_| ()),
+            client.commit(Epoch::numbered(1), crate::scripted::block(1)),
+            client.discard(Epoch::numbered(1), hash),
+            client.canonicalize(Epoch::numbered(1), Forkchoice::default()).map(|_| ()),
             client.state_diffs(&[hash]).map(|_| ()),
-            client.prove(Epoch(1), hash),
-            client.keep(Epoch(1), crate::scripted::unexecuted()),
+            client.prove(Epoch::numbered(1), hash),
+            client.keep(Epoch::numbered(1), crate::scripted::unexecuted()),
             client.kept(hash).map(|_| ()),
-            client.rewind(Epoch(1), 1),
+            client.rewind(Epoch::numbered(1), 1),
             client.block(BlockRef::Number(1)).map(|_| ()),
             client.header(BlockRef::Hash(hash)).map(|_| ()),
             client.transaction(hash).map(|_| ()),
@@ -88,7 +89,7 @@ fn an_executor_that_was_taken_over_is_fenced_off_over_the_wire() {
     old.commit(first, one.clone()).unwrap();
 
     let second = new.acquire_epoch("new").unwrap();
-    let fenced = Error::Fenced { held: first.0, granted: second.0 };
+    let fenced = Error::Fenced { held: first.number, granted: second.number };
     let head = Forkchoice { head: one.id, ..Forkchoice::default() };
     assert_eq!(old.commit(first, two.clone()), Err(fenced.clone()));
     assert_eq!(old.discard(first, one.id.hash), Err(fenced.clone()));
@@ -122,7 +123,12 @@ fn malformed_requests_are_refused_before_they_reach_the_storage() {
                 .map(|_| ()),
             raw.walk_trie(v1::WalkTrieRequest::from(&many[..])).await.map(|_| ()),
             raw.commit(v1::CommitRequest::default()).await.map(|_| ()),
-            raw.discard(v1::DiscardRequest { block: short.clone(), epoch: 1 }).await.map(|_| ()),
+            raw.discard(v1::DiscardRequest { block: short.clone(), ..Default::default() })
+                .await
+                .map(|_| ()),
+            raw.rewind(v1::RewindRequest { token: short.clone(), ..Default::default() })
+                .await
+                .map(|_| ()),
             raw.get_trie_diff(v1::GetTrieDiffRequest { block: short }).await.map(|_| ()),
             raw.canonicalize(v1::CanonicalizeRequest::default()).await.map(|_| ()),
             raw.get_block(v1::GetBlockRequest::default()).await.map(|_| ()),
@@ -132,7 +138,7 @@ fn malformed_requests_are_refused_before_they_reach_the_storage() {
         ]
         .map(|answer| answer.unwrap_err().code())
     });
-    assert_eq!(codes, [Code::InvalidArgument; 8]);
+    assert_eq!(codes, [Code::InvalidArgument; 9]);
     assert_eq!(storage.begun(), [""; 0]);
     assert_eq!(host.client().checkpoint().unwrap().base, base());
 }

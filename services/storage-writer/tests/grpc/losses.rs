@@ -20,14 +20,14 @@ fn call(api: &dyn StorageApi, name: &str) -> Result<()> {
         "trie_diff" => api.trie_diff(hash).map(|_| ()),
         "read_state" => api.read_state(&ReadState::default()).map(|_| ()),
         "walk_trie" => api.walk_trie(&[]).map(|_| ()),
-        "commit" => api.commit(Epoch(1), block(9)),
+        "commit" => api.commit(Epoch::numbered(1), block(9)),
         "state_diffs" => api.state_diffs(&[]).map(|_| ()),
-        "prove" => api.prove(Epoch(1), hash),
-        "keep" => api.keep(Epoch(1), unexecuted()),
+        "prove" => api.prove(Epoch::numbered(1), hash),
+        "keep" => api.keep(Epoch::numbered(1), unexecuted()),
         "kept" => api.kept(hash).map(|_| ()),
-        "discard" => api.discard(Epoch(1), hash),
-        "canonicalize" => api.canonicalize(Epoch(1), Forkchoice::default()).map(|_| ()),
-        "rewind" => api.rewind(Epoch(1), 1),
+        "discard" => api.discard(Epoch::numbered(1), hash),
+        "canonicalize" => api.canonicalize(Epoch::numbered(1), Forkchoice::default()).map(|_| ()),
+        "rewind" => api.rewind(Epoch::numbered(1), 1),
         "block" => api.block(BlockRef::Number(1)).map(|_| ()),
         "header" => api.header(BlockRef::Number(1)).map(|_| ()),
         "transaction" => api.transaction(hash).map(|_| ()),
@@ -95,7 +95,7 @@ fn an_epoch_is_never_asked_for_twice() {
     let lost = lose(&storage, &network, &client, "acquire_epoch");
     assert!(matches!(lost.answer, Err(Error::Unavailable(_))));
     assert_eq!(lost.made, 1);
-    assert_eq!(client.acquire_epoch("again"), Ok(Epoch(2)));
+    assert_eq!(client.acquire_epoch("again"), Ok(Epoch::numbered(2)));
 }
 
 #[test]

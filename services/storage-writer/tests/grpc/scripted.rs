@@ -5,8 +5,9 @@ use tandem_primitives::{
     Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
 };
 use tandem_proto::storage::{
-    Block, BlockRecord, BlockRef, Checkpoint, Epoch, Error, Forkchoice, KeptBlock, PendingBlock,
-    ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode, TrieNodes,
+    Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Error, Forkchoice, KeptBlock,
+    PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode,
+    TrieNodes,
 };
 
 /// Nodes on the way to each target of a walk.
@@ -89,9 +90,9 @@ pub fn unexecuted() -> KeptBlock {
 }
 
 impl StorageApi for Scripted {
-    fn acquire_epoch(&self, _: &str) -> Result<Epoch> {
+    fn claim_epoch(&self, _: &Claim) -> Result<Epoch> {
         self.enter("acquire_epoch")?;
-        Ok(Epoch(self.count("acquire_epoch") as u64))
+        Ok(Epoch::numbered(self.count("acquire_epoch") as u64))
     }
 
     fn keep_epoch(&self, _: Epoch) -> Result<()> {
@@ -101,7 +102,13 @@ impl StorageApi for Scripted {
     fn checkpoint(&self) -> Result<Checkpoint> {
         self.enter("checkpoint")?;
         let forkchoice = Forkchoice { head: base(), safe: None, finalized: Some(base()) };
-        Ok(Checkpoint { genesis: base(), genesis_json: "{}".into(), base: base(), forkchoice })
+        Ok(Checkpoint {
+            genesis: base(),
+            genesis_json: "{}".into(),
+            base: base(),
+            forkchoice,
+            writes_fail: false,
+        })
     }
 
     fn pending(&self) -> Result<Vec<PendingBlock>> {

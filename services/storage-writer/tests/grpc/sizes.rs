@@ -59,11 +59,11 @@ fn a_block_of_the_largest_size_is_taken_and_listed_and_what_is_larger_is_refused
     let host = Host::start(storage.clone());
     let client = host.client();
     let large = block(STORAGE_MESSAGE_BYTES_MAX - 1024);
-    client.commit(Epoch(1), large.clone()).unwrap();
-    client.commit(Epoch(1), block(10)).unwrap();
+    client.commit(Epoch::numbered(1), large.clone()).unwrap();
+    client.commit(Epoch::numbered(1), block(10)).unwrap();
     let listed = client.pending().unwrap();
     assert_eq!(listed.iter().map(|block| block.id).collect::<Vec<_>>(), [large.id, block(10).id]);
-    let error = client.commit(Epoch(1), block(STORAGE_MESSAGE_BYTES_MAX)).unwrap_err();
+    let error = client.commit(Epoch::numbered(1), block(STORAGE_MESSAGE_BYTES_MAX)).unwrap_err();
     assert!(
         matches!(&error, Error::Store(text) if text.contains("too large for a message")),
         "{error}"

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tandem_chain::Fork;
 use tandem_cluster::Config;
 use tandem_cluster_tests::{Builder, Built, Contents, Forks, Node, new_payload, reseal};
-use tandem_proto::storage::{BlockRef, Epoch};
+use tandem_proto::storage::BlockRef;
 
 const TRANSACTIONS: Contents = Contents::Random(4);
 
@@ -234,14 +234,11 @@ async fn blocks_that_storage_writer_lost_are_committed_again() {
     for built in &chain[1..5] {
         node.import(built).await;
     }
-    let (storage, lost) = (node.storage(), [4, 3, 2].map(|at| chain[at].hash));
-    let lose = move || {
-        for hash in lost {
-            storage.discard(Epoch(1), hash).unwrap();
-            assert_eq!(storage.header(BlockRef::Hash(hash)).unwrap(), None);
-        }
-    };
-    tokio::task::spawn_blocking(lose).await.unwrap();
+    let lost = [4, 3, 2].map(|at| chain[at].hash);
+    node.lose(&lost);
+    let storage = node.storage();
+    let gone = move || lost.map(|hash| storage.header(BlockRef::Hash(hash)).unwrap());
+    assert_eq!(tokio::task::spawn_blocking(gone).await.unwrap(), [const { None }; 3]);
     node.extend(&chain[5]).await;
     node.assert_head(&chain[5]).await;
     let storage = node.storage();

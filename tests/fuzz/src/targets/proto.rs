@@ -71,7 +71,7 @@ fn seeds() -> Vec<Vec<u8>> {
         let choice = common::RECEIVERS.iter().position(|(known, _)| *known == name).unwrap();
         seeds.push([&[choice as u8], &message[..]].concat());
     };
-    let epoch = tandem_proto::storage::Epoch(1);
+    let epoch = tandem_proto::storage::Epoch::numbered(1);
     for block in sample(values::block()) {
         add("CommitRequest", writer::CommitRequest::from((epoch, block)).encode_to_vec());
     }

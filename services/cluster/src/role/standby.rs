@@ -1,0 +1,227 @@
+//! The time in which another executor has the right to write: calls go there, and this one asks for the
+//! right until it gets it. The same at the end of an executor that has a successor.
+
+use super::Process;
+use axum::Router;
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tandem_executor::{
+    Deps, Executor,
+    rpc::{Gate, Target},
+};
+use tandem_proto::storage::{self, ExecutorAddress, Holder};
+use tandem_storage_writer::grpc::Client;
+use tokio::{
+    net::lookup_host,
+    task::spawn_blocking,
+    time::{Instant, sleep, timeout},
+};
+use tracing::{debug, error, info};
+
+/// How often an executor that stands by asks for the right to write.
+const ASK_EVERY: Duration = Duration::from_millis(250);
+
+/// How often an executor that ends looks for its successor.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How often the executor that has the right to write is asked whether it serves.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// Longest time until the name of a host is resolved, or storage-writer says who has the right.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// Longest time that calls under way get before the right to write is given back.
+const FINISH_MAX: Duration = Duration::from_millis(500);
+
+/// Longest time from the signal that calls under way get where a successor can take them.
+const CUT_MAX: Duration = Duration::from_millis(1500);
+
+/// The same where there is no successor.
+const CUT_ALONE_MAX: Duration = Duration::from_secs(4);
+
+/// The two ports of an executor.
+#[derive(Clone)]
+pub struct Gates {
+    pub engine: Gate,
+    pub http: Gate,
+}
+
+impl Gates {
+    fn close(&self, reason: &'static str) {
+        self.engine.close(reason);
+        self.http.close(reason);
+    }
+}
+
+/// An executor beside another one. Cheap to clone.
+#[derive(Clone)]
+pub struct Standby {
+    gates: Gates,
+    storage: Arc<Client>,
+    /// Where this executor serves.
+    own: ExecutorAddress,
+    /// Whether the executor that has the right to write is reached.
+    reaches: Arc<AtomicBool>,
+}
+
+impl Standby {
+    pub fn new(gates: Gates, storage: Arc<Client>, own: ExecutorAddress) -> Self {
+        Self { gates, storage, own, reaches: Arc::default() }
+    }
+
+    /// Whether the executor that has the right to write is reached, at any time.
+    pub fn reaches(&self) -> Arc<AtomicBool> {
+        self.reaches.clone()
+    }
+
+    /// Starts the executor as soon as storage-writer is there and lets it. `None` when it cannot start for
+    /// another reason, which is fatal, or when the process ends.
+    pub async fn take_over(&self, config: tandem_executor::Config, deps: Deps) -> Option<Executor> {
+        let leaving = self.gates.engine.leaving();
+        leaving.run_until_cancelled(self.ask(config, deps)).await.flatten()
+    }
+
+    async fn ask(&self, config: tandem_executor::Config, deps: Deps) -> Option<Executor> {
+        let fatal = deps.fatal.clone();
+        let mut told = String::new();
+        loop {
+            let (config, deps) = (config.clone(), deps.clone());
+            match spawn_blocking(move || Executor::start(config, deps)).await {
+                Ok(Ok(executor)) => return Some(executor),
+                Ok(Err(tandem_executor::Error::Storage(storage::Error::Unavailable(reason)))) => {
+                    if reason != told {
+                        info!(reason, "standing by");
+                        told = reason;
+                    }
+                }
+                Ok(Err(error)) => {
+                    error!(%error, "the executor cannot start");
+                    fatal.cancel();
+                    return None;
+                }
+                Err(error) => {
+                    error!(%error, "the executor failed while it started");
+                    fatal.cancel();
+                    return None;
+                }
+            }
+            self.look("no executor has the right to write").await;
+            sleep(ASK_EVERY).await;
+        }
+    }
+
+    /// From now on this executor answers.
+    pub fn serve(&self, engine: Router, http: Router) {
+        self.gates.engine.open(engine);
+        self.gates.http.open(http);
+    }
+
+    /// Sets where calls go, as storage-writer says who has the right to write; nowhere, for this reason,
+    /// where that is no other executor. True where it is one.
+    async fn look(&self, alone: &'static str) -> bool {
+        let holder = match timeout(ANSWER_MAX, self.storage.find_holder()).await {
+            Ok(Ok(holder)) => holder,
+            // The holder may well be there.
+            Ok(Err(error)) => {
+                debug!(%error, "it is not known which executor has the right to write");
+                return false;
+            }
+            Err(_) => return false,
+        };
+        let Some(holder) = holder.filter(|holder| holder.address.as_ref() != Some(&self.own))
+        else {
+            self.gates.close(alone);
+            return false;
+        };
+        let Some(address) = &holder.address else {
+            let reason = "the executor that has the right to write does not say where it serves";
+            self.gates.close(reason);
+            return false;
+        };
+        let Some(ip) = resolve(address).await else {
+            self.gates.close("the host of the executor that has the right to write is not found");
+            return false;
+        };
+        self.pass_on(&holder, ip, address);
+        true
+    }
+
+    fn pass_on(&self, holder: &Holder, ip: IpAddr, address: &ExecutorAddress) {
+        let target =
+            |port| Target { executor: holder.executor.clone(), address: SocketAddr::new(ip, port) };
+        self.gates.engine.pass_on(target(address.engine_port));
+        self.gates.http.pass_on(target(address.http_port));
+    }
+
+    /// What goes on beside: the executor that has the right to write is asked whether it serves, and none
+    /// is called any more once this one has the right.
+    pub fn follow(&self, process: &mut Process) {
+        let (gate, reaches) = (self.gates.engine.clone(), self.reaches.clone());
+        process.beside(async move {
+            loop {
+                reaches.store(gate.reaches().await, Relaxed);
+                let _ = timeout(PROBE_EVERY, gate.moved()).await;
+            }
+        });
+        let (gates, storage) = (self.gates.clone(), self.storage.clone());
+        process.beside(async move {
+            storage.granted().await;
+            gates.close("this executor takes over and loads the chain");
+        });
+    }
+
+    /// What happens when the process is told to end: the right to write is given back, and for so long the
+    /// ports pass calls on to the successor.
+    pub fn linger(&self, process: &mut Process, time: Duration) {
+        let standby = self.clone();
+        let most = time.max(FINISH_MAX + ANSWER_MAX) + Duration::from_millis(100);
+        process.lingers(most, async move { standby.leave(time).await });
+    }
+
+    async fn leave(&self, time: Duration) {
+        const ALONE: &str = "this executor is stopping, and no other one has the right to write";
+        let begun = Instant::now();
+        // One that has answered no call has none to pass on.
+        let was_of_use = !self.gates.engine.is_closed();
+        self.gates.engine.leave(ALONE);
+        self.gates.http.leave(ALONE);
+        let _ = timeout(FINISH_MAX, self.gates.engine.drained()).await;
+        let _ = timeout(ANSWER_MAX, self.storage.leave()).await;
+        let mut succeeded = false;
+        while was_of_use && begun.elapsed() < time {
+            let found = self.look(ALONE).await;
+            if found && !succeeded {
+                info!("calls are passed on to the successor");
+            }
+            succeeded |= found;
+            if begun.elapsed() >= if succeeded { CUT_MAX } else { CUT_ALONE_MAX } {
+                self.gates.engine.cut();
+                self.gates.http.cut();
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// The first address of a host.
+async fn resolve(address: &ExecutorAddress) -> Option<IpAddr> {
+    let host = address.host.as_str();
+    if let Ok(ip) = host.parse() {
+        return Some(ip);
+    }
+    let found = timeout(ANSWER_MAX, lookup_host((host, address.engine_port))).await;
+    match found {
+        Ok(Ok(mut addresses)) => addresses.next().map(|address| address.ip()),
+        Ok(Err(error)) => {
+            debug!(host, %error, "host not found");
+            None
+        }
+        Err(_) => None,
+    }
+}

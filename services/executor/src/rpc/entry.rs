@@ -1,0 +1,202 @@
+//! What a request of a port has to pass before anything is done for it: token, host, a body within
+//! bounds, a place.
+
+use super::access::is_json;
+use super::body::{BodyError, content_length, drain, read_body};
+use super::budget::{Budget, Reservation};
+use super::connection::Connection;
+use super::limits::Limits;
+use super::methods::INLINE_BYTES_MAX;
+use super::places::{Place, Places};
+use super::refusals::{Reason, Refusals};
+use super::server::json_response;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tandem_auth::Secret;
+use tokio::time::timeout;
+
+/// A status and the reason.
+pub(super) type Refusal = (StatusCode, String);
+
+/// A request that may be answered.
+pub(super) struct Admitted {
+    pub(super) head: Parts,
+    pub(super) body: Bytes,
+    /// Counts the body as long as it is worked on.
+    pub(super) reserved: Reservation,
+    pub(super) place: Place,
+}
+
+/// The limits of a port, and what its requests have taken of them.
+pub(super) struct Entry {
+    pub(super) limits: Limits,
+    secret: Option<Secret>,
+    bodies: Arc<Budget>,
+    places: Places,
+    refusals: Refusals,
+}
+
+impl Entry {
+    pub(super) fn new(secret: Option<Secret>, limits: Limits) -> Self {
+        Self {
+            bodies: Budget::new(limits.bodies_bytes_max),
+            places: Places::new(limits.requests_in_flight_max, limits.answers_bytes_max),
+            refusals: Refusals::new(if secret.is_some() { "engine" } else { "http" }),
+            limits,
+            secret,
+        }
+    }
+
+    /// Whether callers show a token.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.secret.is_some()
+    }
+
+    /// Takes in a request, or answers why it is refused.
+    pub(super) async fn take(&self, request: Request) -> Result<Admitted, Box<Response>> {
+        let (head, body) = request.into_parts();
+        let connection = head.extensions.get::<Arc<Connection>>();
+        if let Err(refusal) = self.admit(&head) {
+            drop(body);
+            // The connection ends with it: nothing of the body is read.
+            if let Some(connection) = connection {
+                connection.close_unread();
+            }
+            let refusal = ([(header::CONNECTION, "close")], refusal).into_response();
+            return Err(Box::new(refusal));
+        }
+        if self.is_trusted()
+            && let Some(connection) = connection
+        {
+            connection.trust();
+        }
+        let refused = match self.read(&head, body).await {
+            Ok((body, reserved)) => match self.places.take(connection) {
+                Some(place) => return Ok(Admitted { head, body, reserved, place }),
+                None => self.refuse(Reason::Overload, "too many requests at once"),
+            },
+            Err(refusal) => refusal,
+        };
+        Err(Box::new(self.grant(&head.headers, refused.into_response())))
+    }
+
+    /// Answers a browser that asks whether a page may call.
+    pub(super) fn preflight(&self, head: &Parts) -> Response {
+        match self.refuse_host(head) {
+            Some(refusal) => refusal.into_response(),
+            None => (StatusCode::NO_CONTENT, self.limits.origins.preflight(&head.headers))
+                .into_response(),
+        }
+    }
+
+    /// Returns the answer with what it says to the browser of a page that may read it.
+    pub(super) fn grant(&self, request: &HeaderMap, mut response: Response) -> Response {
+        self.limits.origins.grant(request, response.headers_mut());
+        response
+    }
+
+    /// Looks at the head of a request, before anything is spent on it.
+    fn admit(&self, head: &Parts) -> Result<(), Refusal> {
+        if let Some(secret) = &self.secret
+            && let Err(reason) = authenticate(secret, &head.headers)
+        {
+            return Err(self.refuse(Reason::Token, reason));
+        }
+        if let Some(refusal) = self.refuse_host(head) {
+            return Err(refusal);
+        }
+        if !is_json(&head.headers) {
+            let text = "invalid content type; expected application/json";
+            return Err(self.refuse(Reason::ContentType, text));
+        }
+        Ok(())
+    }
+
+    fn refuse_host(&self, head: &Parts) -> Option<Refusal> {
+        let host = self.limits.hosts.refused(head)?;
+        let flag = if self.secret.is_some() { "--authrpc.vhosts" } else { "--http.vhosts" };
+        let text = format!("invalid host `{host}`; expected an IP address or a name of {flag}");
+        Some(self.refuse(Reason::Host, text))
+    }
+
+    /// Reads a body, with the bytes that it is counted with.
+    async fn read(&self, head: &Parts, body: Body) -> Result<(Bytes, Reservation), Refusal> {
+        let limits = &self.limits;
+        let announced = content_length(&head.headers);
+        // Only a caller that is known gets memory for what it announces.
+        let room_max = if self.secret.is_some() { limits.body_bytes_max } else { INLINE_BYTES_MAX };
+        let mut reserved = self.bodies.reserve();
+        let read = read_body(body, announced, limits.body_bytes_max, room_max, &mut reserved);
+        match timeout(limits.body_time_max, read).await {
+            Ok(Ok(body)) => Ok((body, reserved)),
+            Ok(Err(BodyError::TooLarge(rest))) => {
+                drop(reserved);
+                drain(&head.headers, rest).await;
+                let text = format!("request body over {} bytes", limits.body_bytes_max);
+                Err(self.refuse(Reason::BodySize, text))
+            }
+            Ok(Err(BodyError::TooMany(rest))) => {
+                drop(reserved);
+                drain(&head.headers, rest).await;
+                Err(self.refuse(Reason::Bodies, "too many bytes of request bodies at once"))
+            }
+            Ok(Err(BodyError::Broken)) => {
+                Err(self.refuse(Reason::BodyBroken, "broken request body"))
+            }
+            Err(_) => Err(self.refuse(Reason::BodyTime, "request body too slow")),
+        }
+    }
+
+    pub(super) fn refuse(&self, reason: Reason, text: impl Display) -> Refusal {
+        let status = match reason {
+            Reason::Token => StatusCode::UNAUTHORIZED,
+            Reason::Host => StatusCode::FORBIDDEN,
+            Reason::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Reason::BodySize => StatusCode::PAYLOAD_TOO_LARGE,
+            Reason::BodyTime => StatusCode::REQUEST_TIMEOUT,
+            Reason::BodyBroken => StatusCode::BAD_REQUEST,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        self.refusals.count(reason, &text);
+        (status, format!("{text}\n"))
+    }
+
+    /// The answer as a response, unless too many wait to be taken.
+    pub(super) fn send(&self, json: Vec<u8>, mut place: Place) -> Response {
+        match place.grow_to(json.len()) {
+            true => json_response(place.send(json)),
+            false => self.refuse_answer().into_response(),
+        }
+    }
+
+    pub(super) fn refuse_answer(&self) -> Refusal {
+        self.refuse(Reason::Answers, "too many bytes of answers that callers have not taken yet")
+    }
+}
+
+/// Checks the bearer token of a request against the wall clock.
+fn authenticate(secret: &Secret, headers: &HeaderMap) -> Result<(), AuthError> {
+    let value = headers.get(header::AUTHORIZATION).ok_or(AuthError::Missing)?;
+    let value = value.to_str().map_err(|_| AuthError::Missing)?;
+    let (scheme, token) = value.split_once(' ').ok_or(AuthError::Missing)?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(AuthError::Missing);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    Ok(tandem_auth::verify(secret, token.trim(), now)?)
+}
+
+#[derive(Debug, thiserror::Error)]
+enum AuthError {
+    #[error("missing token")]
+    Missing,
+    #[error(transparent)]
+    Token(#[from] tandem_auth::Error),
+}

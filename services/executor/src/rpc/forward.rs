@@ -1,0 +1,188 @@
+//! Calls passed on to the executor that has the right to write.
+
+use super::body::next_data;
+use super::places::Place;
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::uri::InvalidUri;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, header};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::fmt::{self, Display};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Header of a call that an executor has passed on, with the name of that executor. A call that has it
+/// is passed on no further, so no two executors send one back and forth.
+pub(super) const FORWARDED_BY: HeaderName = HeaderName::from_static("tandem-forwarded-by");
+
+/// Headers of a call that go with it. The others are of the connection, or of a browser, which this
+/// executor answers.
+const PASSED: [HeaderName; 3] =
+    [header::CONTENT_TYPE, header::AUTHORIZATION, HeaderName::from_static("traceparent")];
+
+/// Longest time until a connection stands.
+const CONNECT_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// Longest time until the whole answer is there.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Longest time until an executor says whether it serves.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// A kept connection without a call is closed after this time, long before the other side does it.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Kept connections without a call.
+const IDLE_MAX: usize = 16;
+
+/// Executor that calls are passed on to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its name.
+    pub executor: String,
+    /// The port of the same kind as the one that was called.
+    pub address: SocketAddr,
+}
+
+impl Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "executor {} at {}", self.executor, self.address)
+    }
+}
+
+/// Answer of another executor.
+pub(super) struct Forwarded {
+    pub(super) status: StatusCode,
+    pub(super) content_type: Option<HeaderValue>,
+    pub(super) body: Vec<u8>,
+}
+
+/// Why there is no answer.
+pub(super) enum Failure {
+    /// No connection came to be: the call was not sent.
+    Unreachable(String),
+    /// The call was sent, and may have been done.
+    Broken(String),
+    /// Too many bytes of answers wait for callers already.
+    NoRoom,
+}
+
+/// Connections to other executors.
+pub(super) struct Forwarder {
+    client: Client<HttpConnector, Body>,
+    name: HeaderValue,
+}
+
+impl Forwarder {
+    /// Forwarder of the executor of this name.
+    pub(super) fn new(name: &str) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_TIME_MAX));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIME_MAX)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .build(connector);
+        let name = HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("executor"));
+        Self { client, name }
+    }
+
+    /// Passes a call on and returns the answer, whose bytes count with the place.
+    pub(super) async fn send(
+        &self,
+        target: &Target,
+        head: &Parts,
+        body: Body,
+        place: &mut Place,
+    ) -> Result<Forwarded, Failure> {
+        let request = self.request(target, head, body).map_err(broken)?;
+        let answer = async {
+            let response = self.client.request(request).await;
+            let response = response.map_err(|error| {
+                let text = with_sources(&error);
+                if error.is_connect() { Failure::Unreachable(text) } else { Failure::Broken(text) }
+            })?;
+            let (status, headers) = (response.status(), response.headers());
+            let content_type = headers.get(header::CONTENT_TYPE).cloned();
+            let body = collect(response.into_body(), place).await?;
+            Ok(Forwarded { status, content_type, body })
+        };
+        let late = |_| Err(Failure::Broken(format!("no answer within {ANSWER_TIME_MAX:?}")));
+        timeout(ANSWER_TIME_MAX, answer).await.unwrap_or_else(late)
+    }
+
+    /// Whether an executor serves. One that does refuses a GET with 405, one that does not with 503.
+    pub(super) async fn reaches(&self, target: &Target) -> bool {
+        let Ok(uri) = uri(target) else { return false };
+        let request = Request::get(uri).header(FORWARDED_BY, &self.name).body(Body::empty());
+        let Ok(request) = request else { return false };
+        let answer = timeout(PROBE_TIME_MAX, self.client.request(request)).await;
+        answer.is_ok_and(|answer| {
+            answer.is_ok_and(|answer| answer.status() == StatusCode::METHOD_NOT_ALLOWED)
+        })
+    }
+
+    fn request(&self, target: &Target, head: &Parts, body: Body) -> Result<Request<Body>, String> {
+        let mut request = Request::new(body);
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = uri(target).map_err(|error| error.to_string())?;
+        let headers = request.headers_mut();
+        for name in &PASSED {
+            if let Some(value) = head.headers.get(name) {
+                headers.insert(name, value.clone());
+            }
+        }
+        // As the caller named it: both executors have the same settings, and this one allows it.
+        if let Some(host) = host(head) {
+            headers.insert(header::HOST, host);
+        }
+        headers.insert(FORWARDED_BY, self.name.clone());
+        Ok(request)
+    }
+}
+
+/// Whether an executor has passed this call on.
+pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
+    headers.contains_key(FORWARDED_BY)
+}
+
+fn uri(target: &Target) -> Result<Uri, InvalidUri> {
+    format!("http://{}/", target.address).parse()
+}
+
+fn host(head: &Parts) -> Option<HeaderValue> {
+    match head.uri.authority() {
+        Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
+        None => head.headers.get(header::HOST).cloned(),
+    }
+}
+
+async fn collect(body: Incoming, place: &mut Place) -> Result<Vec<u8>, Failure> {
+    let (mut body, mut whole) = (Body::new(body), Vec::new());
+    while let Some(data) = next_data(&mut body).await.map_err(broken)? {
+        if !place.grow_to(whole.len() + data.len()) {
+            return Err(Failure::NoRoom);
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole)
+}
+
+fn broken(error: impl Display) -> Failure {
+    Failure::Broken(error.to_string())
+}
+
+/// The error with its causes: the first one alone says "client error".
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text += &format!(": {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,343 @@
+//! A port of an executor that may stand by: its calls are answered here, passed on to the executor that
+//! has the right to write, or refused with the reason.
+//!
+//! ```text
+//!              ┌ Here ──► the routes of this executor
+//! call ──► Gate┼ Away ──► entry (token, host, body, place) ──► Forwarder ──► the same port there
+//!              └ Closed ► entry ──► waits a moment for another route ──► 503
+//! ```
+//!
+//! **Waiting.** A call that finds no executor waits for one, for a moment, because a take-over needs less.
+//! A call that was passed on is sent again where its executor loses the right to write meanwhile: what the
+//! ports offer may be done twice. Bodies are read whole for that.
+//!
+//! **Limits.** Those of the port hold for calls that are passed on too: an unauthenticated caller is refused
+//! here, and slow callers take no connection to the other executor.
+
+use super::connection::Connection;
+use super::entry::{Admitted, Entry};
+use super::forward::{Failure, Forwarded, Forwarder, Target, is_forwarded};
+use super::limits::Limits;
+use super::metrics::{FORWARD_SECONDS, FORWARDED_TOTAL, RIGHT_TO_WRITE, describe_metrics};
+use super::places::Place;
+use super::refusals::Reason;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, StatusCode, Version, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tandem_auth::Secret;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+/// Longest wait of a call for an executor that can answer it.
+const WAIT_MAX: Duration = Duration::from_millis(1500);
+
+/// Where the calls of a port go.
+#[derive(Clone)]
+enum Route {
+    /// Nowhere, for this reason.
+    Closed(&'static str),
+    /// To another executor.
+    Away(Arc<Target>),
+    /// To these routes.
+    Here(Router),
+}
+
+impl Route {
+    fn leads_to(&self, target: &Target) -> bool {
+        matches!(self, Self::Away(current) if **current == *target)
+    }
+}
+
+/// A port of an executor. Cheap to clone.
+#[derive(Clone)]
+pub struct Gate(Arc<Shared>);
+
+struct Shared {
+    port: &'static str,
+    entry: Entry,
+    forwarder: Forwarder,
+    route: watch::Sender<Route>,
+    /// Calls that are answered here.
+    under_way: TaskTracker,
+    /// Cancelled when the process is to end: connections end after their answer.
+    leaving: CancellationToken,
+    /// Cancelled when calls are given up that are still answered here.
+    cut: CancellationToken,
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("port", &self.0.port).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    /// Gate of the Engine API of the executor of this name: every request has a token signed with
+    /// `secret`.
+    pub fn engine(name: &str, secret: Secret, limits: Limits) -> Self {
+        Self::new("engine", name, Some(secret), limits)
+    }
+
+    /// Gate of the public port.
+    pub fn public(name: &str, limits: Limits) -> Self {
+        Self::new("http", name, None, limits)
+    }
+
+    fn new(port: &'static str, name: &str, secret: Option<Secret>, limits: Limits) -> Self {
+        describe_metrics();
+        let under_way = TaskTracker::new();
+        under_way.close();
+        let gate = Self(Arc::new(Shared {
+            port,
+            entry: Entry::new(secret, limits),
+            forwarder: Forwarder::new(name),
+            route: watch::Sender::new(Route::Closed("this executor is starting")),
+            under_way,
+            leaving: CancellationToken::new(),
+            cut: CancellationToken::new(),
+        }));
+        gate.0.tell(false);
+        gate
+    }
+
+    /// The routes of the port.
+    pub fn router(&self) -> Router {
+        let gate = self.clone();
+        Router::new().fallback(move |request| gate.clone().pass(request))
+    }
+
+    /// From now on these routes answer, until the process is to end.
+    pub fn open(&self, router: Router) {
+        self.0.route.send_if_modified(|route| {
+            let opens = !self.0.leaving.is_cancelled();
+            if opens {
+                *route = Route::Here(router);
+                self.0.tell(true);
+            }
+            opens
+        });
+    }
+
+    /// From now on no executor answers, for this reason, unless this one does.
+    pub fn close(&self, reason: &'static str) {
+        self.0.route.send_if_modified(|route| {
+            let closes = !matches!(route, Route::Here(_));
+            if closes {
+                *route = Route::Closed(reason);
+            }
+            closes
+        });
+    }
+
+    /// From now on that executor answers, unless this one does.
+    pub fn pass_on(&self, target: Target) {
+        self.0.route.send_if_modified(|route| {
+            let moves = !matches!(route, Route::Here(_)) && !route.leads_to(&target);
+            if moves {
+                *route = Route::Away(Arc::new(target));
+            }
+            moves
+        });
+    }
+
+    /// Whether no executor answers.
+    pub fn is_closed(&self) -> bool {
+        matches!(*self.0.route.borrow(), Route::Closed(_))
+    }
+
+    /// Waits until the executor that answers is another one, or is not.
+    pub async fn moved(&self) {
+        // An error cannot be: the sender is here.
+        let _ = self.0.route.subscribe().changed().await;
+    }
+
+    /// Whether calls are passed on to an executor that is reached and serves.
+    pub async fn reaches(&self) -> bool {
+        let route = self.0.route.borrow().clone();
+        match route {
+            Route::Away(target) => self.0.forwarder.reaches(&target).await,
+            Route::Closed(_) | Route::Here(_) => false,
+        }
+    }
+
+    /// The process is to end: this executor answers no new call, for this reason, and each connection ends
+    /// after the answer that is under way. Calls that were passed on still are.
+    pub fn leave(&self, reason: &'static str) {
+        self.0.leaving.cancel();
+        self.0.route.send_if_modified(|route| {
+            let ends = matches!(route, Route::Here(_));
+            if ends {
+                *route = Route::Closed(reason);
+                self.0.tell(false);
+            }
+            ends
+        });
+    }
+
+    /// Cancelled by [`Self::leave`].
+    pub fn leaving(&self) -> &CancellationToken {
+        &self.0.leaving
+    }
+
+    /// Waits until no call is answered here any more.
+    pub async fn drained(&self) {
+        self.0.under_way.wait().await;
+    }
+
+    /// Gives up the calls that are still answered here, with HTTP 503.
+    pub fn cut(&self) {
+        self.0.cut.cancel();
+    }
+
+    async fn pass(self, request: Request) -> Response {
+        let shared = &*self.0;
+        let version = request.version();
+        let route = shared.route.borrow().clone();
+        let mut response = match route {
+            Route::Here(router) => shared.serve(router, request).await,
+            Route::Closed(_) | Route::Away(_) => shared.answer(request).await,
+        };
+        // HTTP/2 has no such header.
+        if shared.leaving.is_cancelled() && version < Version::HTTP_2 {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+impl Shared {
+    /// Says whether this executor has the right to write.
+    fn tell(&self, has_right: bool) {
+        if self.entry.is_trusted() {
+            metrics::gauge!(RIGHT_TO_WRITE).set(f64::from(u8::from(has_right)));
+        }
+    }
+
+    /// Has a call answered here.
+    async fn serve(&self, router: Router, request: Request) -> Response {
+        let _under_way = self.under_way.token();
+        tokio::select! {
+            Ok(response) = router.oneshot(request) => response,
+            () = self.cut.cancelled() => unavailable("this executor is stopping"),
+        }
+    }
+
+    /// Answers a call while this executor does not have the right to write.
+    async fn answer(&self, request: Request) -> Response {
+        let is_call = request.method() == Method::POST && request.uri().path() == "/";
+        if request.method() == Method::OPTIONS && !self.entry.limits.origins.is_empty() {
+            return self.entry.preflight(&request.into_parts().0);
+        }
+        if !is_call {
+            return unavailable("this executor does not have the right to write");
+        }
+        let started = Instant::now();
+        let Admitted { head, body, reserved: _reserved, place } =
+            match self.entry.take(request).await {
+                Ok(admitted) => admitted,
+                Err(refusal) => return *refusal,
+            };
+        let (outcome, response) = self.deliver(&head, body, place).await;
+        let port = self.port;
+        metrics::counter!(FORWARDED_TOTAL, "port" => port, "outcome" => outcome).increment(1);
+        metrics::histogram!(FORWARD_SECONDS, "port" => port).record(started.elapsed());
+        response
+    }
+
+    /// Brings a call to an executor that answers, or says why there is none.
+    async fn deliver(
+        &self,
+        head: &Parts,
+        body: Bytes,
+        mut place: Place,
+    ) -> (&'static str, Response) {
+        let until = Instant::now() + WAIT_MAX;
+        let mut routes = self.route.subscribe();
+        loop {
+            let route = routes.borrow_and_update().clone();
+            let (outcome, reason) = match route {
+                Route::Here(router) => {
+                    drop(place);
+                    return ("here", self.serve(router, again(head, body)).await);
+                }
+                Route::Closed(reason) => ("no_holder", reason.to_owned()),
+                Route::Away(target) if is_forwarded(&head.headers) => {
+                    let text =
+                        "does not have the right to write, and the call was passed on already";
+                    ("passed_on", format!("this executor {text}: that right has {target}"))
+                }
+                Route::Away(target) => {
+                    let sent = self.forwarder.send(&target, head, body.clone().into(), &mut place);
+                    let moved = async {
+                        let _ = routes.wait_for(|route| !route.leads_to(&target)).await;
+                    };
+                    let failure = tokio::select! {
+                        sent = sent => match sent {
+                            Ok(answer) => {
+                                return ("answered", self.give(head, answer, place));
+                            }
+                            Err(failure) => failure,
+                        },
+                        () = moved => continue,
+                    };
+                    match failure {
+                        Failure::Unreachable(why) => {
+                            ("unreachable", format!("{target} cannot be reached: {why}"))
+                        }
+                        Failure::Broken(why) => {
+                            let text = format!("{target} gave no answer: {why}");
+                            return ("broken", unavailable(&text));
+                        }
+                        Failure::NoRoom => {
+                            return ("no_room", self.entry.refuse_answer().into_response());
+                        }
+                    }
+                }
+            };
+            if !matches!(timeout_at(until, routes.changed()).await, Ok(Ok(()))) {
+                let refusal = self.entry.refuse(Reason::NoHolder, reason);
+                return (outcome, self.entry.grant(&head.headers, refusal.into_response()));
+            }
+        }
+    }
+
+    /// Gives the caller what another executor answered.
+    fn give(&self, head: &Parts, answer: Forwarded, place: Place) -> Response {
+        let Forwarded { status, content_type, body } = answer;
+        let mut response = (status, place.send(body)).into_response();
+        if let Some(value) = content_type {
+            response.headers_mut().insert(header::CONTENT_TYPE, value);
+        }
+        self.entry.grant(&head.headers, response)
+    }
+}
+
+/// The call as it came, with its body in memory.
+fn again(head: &Parts, body: Bytes) -> Request {
+    let mut request = Request::new(Body::from(body));
+    *request.method_mut() = head.method.clone();
+    *request.uri_mut() = head.uri.clone();
+    *request.headers_mut() = head.headers.clone();
+    if let Some(connection) = head.extensions.get::<Arc<Connection>>() {
+        request.extensions_mut().insert(connection.clone());
+    }
+    request
+}
+
+fn unavailable(reason: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response()
+}
+
+#[cfg(test)]
+#[path = "gate_tests.rs"]
+mod tests;
