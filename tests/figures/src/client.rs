@@ -104,6 +104,18 @@ impl Client {
     }
 }
 
+/// Asks a path over a connection of its own and returns status and body.
+///
+/// # Errors
+/// When there is no answer within the time.
+pub fn get(address: SocketAddr, path: &str, time_max: Duration) -> anyhow::Result<(u16, String)> {
+    let mut connection = Client::public(address, time_max).connect()?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    connection.get_mut().write_all(request.as_bytes()).context("send")?;
+    let (status, body, _) = read_answer(&mut connection)?;
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+}
+
 /// The body of a call.
 pub fn request(method: &str, params: &Value) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
