@@ -66,7 +66,6 @@ const STATES: [(&str, State); 10] = [
 
 /// Measures the figures: alerts that fire in each state.
 pub fn measure(options: &Options, report: &mut Report) {
-    report.say(&format!("alerts: `for` of each rule is shortened to {FOR}"));
     let mut stage = None;
     report.measure("alerts: all is well", || {
         let stage = get(&mut stage, options)?;
@@ -78,7 +77,11 @@ pub fn measure(options: &Options, report: &mut Report) {
             std::thread::sleep(Duration::from_secs(1));
         }
         let names = names(&seen);
-        let note = format!("{} targets; {}", stage.prometheus.targets()?, names.join(", "));
+        let note = format!(
+            "`for` is {FOR}, {} targets; {}",
+            stage.prometheus.targets()?,
+            names.join(", ")
+        );
         let name = "alerts: firing while all is well";
         Ok(vec![Figure::new(name, names.len() as f64, Limit::Exactly(0.0)).note(note)])
     });
@@ -196,10 +199,11 @@ fn watch(
     before: &BTreeSet<Alert>,
 ) -> anyhow::Result<(BTreeSet<Alert>, Option<Duration>)> {
     let begun = Instant::now();
+    let is_silent = matches!(state, State::Silence);
+    let time_max = if is_silent { SILENCE_TIME_MAX } else { FIRE_TIME_MAX };
     let mut fired = BTreeSet::new();
     let mut first: Option<Duration> = None;
-    while first.map_or(begun.elapsed() < FIRE_TIME_MAX, |first| begun.elapsed() < first + MORE_TIME)
-    {
+    while first.map_or(begun.elapsed() < time_max, |first| begun.elapsed() < first + MORE_TIME) {
         if matches!(state, State::WrongSecret) {
             stage.call_with_a_wrong_secret()?;
         }

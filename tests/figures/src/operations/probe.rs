@@ -99,16 +99,23 @@ pub fn call_all(targets: &[Target]) -> anyhow::Result<Vec<Tried>> {
     Ok(tried)
 }
 
-/// Returns the count of calls that went through and a note that names them.
+/// Returns the count of calls that went through and a note that names them, with the first answer of
+/// each sort.
 pub fn summary(tried: &[Tried]) -> (usize, String) {
-    let through: Vec<_> = tried
-        .iter()
-        .filter(|one| one.is_through)
-        .map(|one| format!("{}: {:.40}", one.what, one.said))
-        .collect();
-    let first = tried.iter().find(|one| !one.is_through);
-    let refused = first.map_or(String::new(), |one| format!("; refused as `{:.60}`", one.said));
-    (through.len(), format!("of {}: {}{refused}", tried.len(), through.join(", ")))
+    let said = |is_through: bool| {
+        let first = tried.iter().find(|one| one.is_through == is_through);
+        first.map_or(String::new(), |one| format!("{}: `{:.80}`", one.what, one.said.trim()))
+    };
+    let names = tried.iter().filter(|one| one.is_through).map(|one| one.what.as_str());
+    let names: Vec<_> = names.collect();
+    let mut note = format!("of {}", tried.len());
+    if !names.is_empty() {
+        note += &format!(": {}; answered {}", names.join(", "), said(true));
+    }
+    if names.len() < tried.len() {
+        note += &format!("; refused {}", said(false));
+    }
+    (names.len(), note)
 }
 
 /// Calls each method of a service that changes something, with an empty message.

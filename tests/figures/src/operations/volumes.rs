@@ -15,8 +15,9 @@ use std::{
 
 /// Claim of storage-writer.
 const CLAIM: &str = "data-tandem-storage-writer-0";
-/// Longest time until readiness says that the volume is full, and until the chain goes on when it is not.
-const TURN_SECONDS_MAX: f64 = 30.0;
+/// Longest time from the first call that fails until readiness says so, and from the moment when there is
+/// room again until blocks flow.
+const TURN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Measures the figures.
 pub fn measure(options: &Options, report: &mut Report) {
@@ -69,45 +70,42 @@ fn full(options: &Options) -> anyhow::Result<Vec<Figure>> {
     release.expose()?;
     release.wait_until_ready()?;
     let load = release.load()?;
-    let storage = || -> anyhow::Result<(u16, String)> {
-        let pods = release.kube.pods_of("storage-writer")?;
-        release.readiness(pods.first().context("no pod of storage-writer")?)
+    let of = |role: &str| -> anyhow::Result<Option<String>> {
+        let pods = release.kube.pods_of(role)?;
+        let pod = pods.first().with_context(|| format!("no pod of {role}"))?;
+        let (status, text) = release.readiness(pod)?;
+        Ok((status == 503).then(|| text.trim().to_owned()))
     };
     let begun = Instant::now();
     hook(program, &["fill", namespace, CLAIM])?;
-    let full = wait("readiness to turn false", READY_TIME_MAX, || {
-        let (status, text) = storage()?;
-        Ok((status == 503).then_some(text))
+    let calls_fail = || Ok((!load.since(begun).failed.is_empty()).then_some(()));
+    wait("calls to fail", READY_TIME_MAX, calls_fail)?;
+    let failing = Instant::now();
+    let turns = ["storage-writer", "executor"].map(|role| {
+        let said = wait("readiness to turn false", TURN_TIME_MAX * 2, || of(role));
+        (role, failing.elapsed().as_secs_f64(), said)
     });
-    let turned = begun.elapsed().as_secs_f64();
-    let executor = release.kube.pods_of("executor")?;
-    let executor = executor.first().context("no pod of executor")?;
-    let of_executor = release.readiness(executor).map(|(status, text)| format!("{status} {text}"));
-    let begun = Instant::now();
     hook(program, &["free", namespace, CLAIM])?;
+    let freed = Instant::now();
     let calm = Duration::from_secs(2);
     wait("blocks", READY_TIME_MAX, || Ok(load.is_flowing(calm).then_some(())))?;
-    let recovered = begun.elapsed().as_secs_f64() - calm.as_secs_f64();
+    let recovered = (freed.elapsed() - calm).as_secs_f64();
     release.wait_until_ready()?;
-    let (value, note) = match full {
-        Ok(text) => (turned, format!("{}; executor: {of_executor:?}", text.trim())),
-        Err(error) => (f64::INFINITY, format!("{error:#}; executor: {of_executor:?}")),
-    };
+    let limit = Limit::AtMost(TURN_TIME_MAX.as_secs_f64());
+    let mut figures: Vec<_> = turns
+        .into_iter()
+        .map(|(role, seconds, said)| {
+            let name = format!("full volume: {role} not ready after, seconds");
+            match said {
+                Ok(text) => Figure::new(name, seconds, limit).note(text),
+                Err(error) => Figure::new(name, f64::INFINITY, limit).note(format!("{error:#}")),
+            }
+        })
+        .collect();
     let lost = load.all().lost as f64;
-    Ok(vec![
-        Figure::new(
-            "full volume: not ready after, seconds",
-            value,
-            Limit::AtMost(TURN_SECONDS_MAX),
-        )
-        .note(note),
-        Figure::new(
-            "full volume: blocks flow again after, seconds",
-            recovered,
-            Limit::AtMost(TURN_SECONDS_MAX),
-        ),
-        Figure::new("full volume: blocks lost", lost, Limit::Exactly(0.0)),
-    ])
+    figures.push(Figure::new("full volume: blocks flow again after, seconds", recovered, limit));
+    figures.push(Figure::new("full volume: blocks lost", lost, Limit::Exactly(0.0)));
+    Ok(figures)
 }
 
 /// A volume that is given back at the end.
