@@ -61,9 +61,10 @@ discv5:
     cargo build --release --locked -p tandem --features discv5
 
 # Measure a topic's figures against their limits (docs/figures.md), such as `./dev figures repairs --quick`.
-# TANDEM_CORPORA names a folder with more corpora
-figures TOPIC *ARGS: build before
+# TANDEM_CORPORA names a folder with more corpora, KUBECONFIG the cluster of `./dev figures operations`
+figures TOPIC *ARGS: build
     cargo build --release --locked -p tandem-figures
+    [ "{{ TOPIC }}" = operations ] || {{ just_executable() }} before
     ulimit -n 16384 && {{ target }}/release/figures {{ TOPIC }} --tandem {{ target }}/release/tandem \
         --before {{ before }}/tandem {{ ARGS }}
 

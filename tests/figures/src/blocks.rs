@@ -50,6 +50,11 @@ pub fn write_genesis(path: &Path) -> anyhow::Result<()> {
     Ok(fs::write(path, genesis.to_string())?)
 }
 
+/// The slot of a block with this time, 0 for the genesis.
+pub fn slot_of(time: u64) -> u64 {
+    time.saturating_sub(GENESIS_TIME) / SLOT_SECONDS
+}
+
 /// Makes the empty child of a block on a branch in the slot `slot`: the block, and the request that
 /// gives it to a node. Branches differ by their extra data.
 pub fn child(parent: Tip, state_root: B256, slot: u64, branch: u16) -> (Tip, String) {

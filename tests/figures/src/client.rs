@@ -104,19 +104,16 @@ impl Client {
     }
 }
 
-/// Returns the body of a GET request's answer, over a connection of its own.
+/// Asks a path over a connection of its own and returns status and body.
 ///
 /// # Errors
-/// When there is no answer with status 200.
-pub fn get(address: SocketAddr, path: &str, time_max: Duration) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, time_max).context("connect")?;
-    stream.set_read_timeout(Some(time_max))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
-    let (status, body, _) = read_answer(&mut BufReader::new(stream))?;
-    if status != 200 {
-        bail!("{path}: HTTP {status}");
-    }
-    String::from_utf8(body).context("read the text")
+/// When there is no answer within the time.
+pub fn get(address: SocketAddr, path: &str, time_max: Duration) -> anyhow::Result<(u16, String)> {
+    let mut connection = Client::public(address, time_max).connect()?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    connection.get_mut().write_all(request.as_bytes()).context("send")?;
+    let (status, body, _) = read_answer(&mut connection)?;
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
 /// The body of a call.

@@ -8,6 +8,8 @@ use tandem_overlap::stats::Estimate;
 pub enum Limit {
     /// Not above this.
     AtMost(f64),
+    /// Not below this.
+    AtLeast(f64),
     /// Exactly this, for counts.
     Exactly(f64),
     /// From one to the other.
@@ -20,6 +22,7 @@ impl Limit {
     fn holds(self, value: f64) -> bool {
         match self {
             Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
             Self::Exactly(want) => value == want,
             Self::Between(low, high) => (low..=high).contains(&value),
             Self::None => true,
@@ -29,6 +32,7 @@ impl Limit {
     fn text(self) -> String {
         match self {
             Self::AtMost(limit) => format!("<= {}", number(limit)),
+            Self::AtLeast(limit) => format!(">= {}", number(limit)),
             Self::Exactly(want) => format!("= {}", number(want)),
             Self::Between(low, high) => format!("{low:.2} to {high:.2}"),
             Self::None => "none".to_owned(),
@@ -157,6 +161,7 @@ mod tests {
     fn a_value_at_its_limit_is_kept_and_one_beyond_is_short() {
         for (limit, good, bad) in [
             (Limit::AtMost(1.5), 1.5, 1.501),
+            (Limit::AtLeast(1.0), 1.0, 0.0),
             (Limit::Exactly(16.0), 16.0, 15.0),
             (Limit::Between(0.97, 1.03), 0.97, 1.04),
         ] {

@@ -9,6 +9,7 @@ mod client;
 mod corpus;
 mod figure;
 mod node;
+mod operations;
 mod repairs;
 
 use anyhow::Context as _;
@@ -43,12 +44,22 @@ struct Arguments {
     /// Only the figures whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    #[command(flatten)]
+    operations: operations::Options,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum Topic {
     /// The chain goes on, nothing is lost, nobody stops it
     Repairs,
+    /// It is installed, upgraded, drained, rolled back and secured by the book
+    Operations,
+    /// What another user of the machine does, started by `operations`
+    #[value(hide = true)]
+    NeighbourCalls,
+    /// Nodes in a network namespace of their own, started by `operations`
+    #[value(hide = true)]
+    QuietNodes,
 }
 
 /// What the figures of any topic are measured with.
@@ -72,13 +83,24 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { topic, tandem, before, corpora, demo, seed, quick, only } = arguments;
+    let Arguments { topic, tandem, before, corpora, demo, seed, quick, only, operations } =
+        arguments;
     let tandem = tandem.canonicalize().with_context(|| format!("find {}", tandem.display()))?;
     let setting = Setting { tandem, before, corpora, demo, seed, quick };
     let mut report = Report::new(only);
-    report.head(seed, quick);
     match topic {
-        Topic::Repairs => repairs::measure(&setting, &mut report),
+        Topic::NeighbourCalls => return operations::neighbour::calls().map(|()| ExitCode::SUCCESS),
+        Topic::QuietNodes => {
+            return operations::quiet::nodes(&setting.tandem, quick).map(|()| ExitCode::SUCCESS);
+        }
+        Topic::Repairs => {
+            report.head(seed, quick);
+            repairs::measure(&setting, &mut report);
+        }
+        Topic::Operations => {
+            report.head(seed, quick);
+            operations::measure(&setting, &operations, &mut report);
+        }
     }
     Ok(report.end())
 }

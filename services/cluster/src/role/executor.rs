@@ -5,7 +5,7 @@ use super::{
     base::follow_base,
     standby::{Gates, Standby},
 };
-use crate::{Config, Error, Ports, follow_policies, public::PublicReactor};
+use crate::{Config, Error, Ports, follow_policies, public::PublicReactor, secret};
 use axum::Router;
 use std::{
     net::SocketAddr,
