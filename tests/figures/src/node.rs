@@ -1,7 +1,7 @@
 //! A `tandem node` as a process of its own, in a folder of its own, on free loopback ports.
 
 use crate::client::{self, Client};
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use std::{
     fs::{self, File},
@@ -132,7 +132,8 @@ impl Node {
     /// # Errors
     /// When the node does not answer, or has no such metric.
     pub fn metric(&self, name: &str) -> anyhow::Result<f64> {
-        let text = client::get(self.ports[2], "/metrics", CALL_TIME_MAX)?;
+        let (status, text) = client::get(self.ports[2], "/metrics", CALL_TIME_MAX)?;
+        ensure!(status == 200, "/metrics: HTTP {status}");
         sum(&text, name).with_context(|| format!("no metric {name}"))
     }
 
