@@ -45,7 +45,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         workers: args.workers,
         blob_validators,
     };
-    args.service.run(config, async move |process, config, _| {
+    let calls = [&links.storage_writer].into_iter().chain(&links.workers);
+    let calls: Vec<_> = calls.chain(&links.blob_validators).cloned().collect();
+    args.service.calling(calls).run(config, async move |process, config, _| {
         role::executor(process, config, &ports, &links, client_info()).await
     })
 }
