@@ -103,7 +103,7 @@ fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {
 }
 
 /// Copies at most `bytes_max` bytes, and gives their SHA-256.
-fn copy(from: &mut impl Read, mut to: File, bytes_max: u64) -> anyhow::Result<[u8; 32]> {
+pub fn copy(from: &mut impl Read, mut to: impl Write, bytes_max: u64) -> anyhow::Result<[u8; 32]> {
     let (mut hasher, mut total) = (Sha256::new(), 0u64);
     let mut buffer = vec![0; 1 << 16];
     loop {

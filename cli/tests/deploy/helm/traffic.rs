@@ -245,7 +245,7 @@ fn discovery_sends_to_the_internet_alone() {
             continue;
         };
         let rules = list(&policy["spec"]["egress"]);
-        let udp = rules.filter(|rule| !rule["ports"][0]["endPort"].is_null()).next_back().unwrap();
+        let udp = rules.filter(|rule| !rule["ports"][0]["endPort"].is_null()).last().unwrap();
         let except = udp["to"][0]["ipBlock"]["except"].to_string();
         for network in [
             "10.0.0.0/8",
