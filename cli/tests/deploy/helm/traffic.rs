@@ -94,7 +94,8 @@ fn policies_allow_every_address_that_a_container_is_told() {
     for (case, objects) in rendered() {
         let edges = allowed(&objects, "egress");
         let mut told = 0;
-        for workload in objects.workloads() {
+        // The check before an upgrade is told the same as the services, and calls none of it.
+        for workload in objects.workloads().filter(|it| it.component() != "check") {
             let words = workload.containers().flat_map(|container| {
                 let values = list(&container["env"]).filter_map(|it| it["value"].as_str());
                 list(&container["args"]).map(text).chain(values)
