@@ -125,7 +125,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.discovery.apply(&mut config.discovery);
     let fork_id = config.discovery.network.and_then(current_fork_id);
     let elsewhere = args.peer_table;
-    args.service.run(config, async move |process, config, _| {
+    let service = args.service.calling(elsewhere.clone());
+    service.run(config, async move |process, config, _| {
         role::discovery(process, config, elsewhere, fork_id).await
     })
 }

@@ -16,7 +16,7 @@ const SERVICES: [&str; 8] = [
 
 /// Flags that say what is to be done this time, and `--policy`, whose values have commas: it is a setting
 /// too, `TANDEM__POLICIES__…`.
-const NEVER: [&str; 4] = ["help", "version", "print-config", "policy"];
+const NEVER: [&str; 5] = ["help", "version", "print-config", "check", "policy"];
 
 /// Lets the flag `--a.b-c` of a command that runs services be given as `TANDEM_A_B_C` too. A flag that
 /// has a variable of its own keeps that.

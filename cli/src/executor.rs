@@ -60,7 +60,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         advertise: args.advertise,
         host: reachable_name(),
     };
-    args.service.run(config, async move |process, config, _| {
+    let calls = [&links.storage_writer].into_iter().chain(&links.workers);
+    let calls: Vec<_> = calls.chain(&links.blob_validators).cloned().collect();
+    args.service.calling(calls).run(config, async move |process, config, _| {
         role::executor(process, config, &ports, &links, identity, client_info()).await
     })
 }

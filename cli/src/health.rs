@@ -1,8 +1,9 @@
-//! `tandem health`: asks a service whether it is ready, for container runtimes whose images have no
+//! `tandem health`: asks services whether they are ready, for container runtimes whose images have no
 //! other program to ask with.
 
 use crate::http_client::get_within;
 use anyhow::Context;
+use bytes::Bytes;
 use std::{
     process::ExitCode,
     time::{Duration, Instant},
@@ -12,10 +13,10 @@ use tokio::{runtime::Builder, time::sleep};
 /// Options of `tandem health`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to ask, such as http://127.0.0.1:9100/livez [default: /readyz on the metrics port of
-    /// this machine]
+    /// What to ask, such as http://127.0.0.1:9100/livez; several are asked one after the other [default:
+    /// /readyz on the metrics port of this machine]
     #[arg(value_name = "URL")]
-    url: Option<String>,
+    urls: Vec<String>,
     /// The metrics port, where no URL is given
     #[arg(
         long = "metrics.port",
@@ -35,23 +36,30 @@ pub struct Args {
 /// Between two questions.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Asks, once or until time is up. Anything but an answer with a status of success fails.
+/// Asks all of them, each once or until time is up. Any answer except one of success fails.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let ready = || format!("http://127.0.0.1:{}/readyz", args.metrics_port);
-    let url = args.url.unwrap_or_else(ready);
+    let mut urls = args.urls;
+    if urls.is_empty() {
+        urls.push(format!("http://127.0.0.1:{}/readyz", args.metrics_port));
+    }
     let reactor =
         Builder::new_current_thread().enable_all().build().context("start the reactor")?;
     let end = Instant::now() + Duration::from_secs(args.wait);
-    let asked = async {
-        loop {
-            let answer = get_within(&url, Duration::from_secs(args.timeout)).await;
-            if answer.is_ok() || Instant::now() + AGAIN_AFTER > end {
-                return answer;
-            }
-            sleep(AGAIN_AFTER).await;
-        }
-    };
-    let answer = reactor.block_on(asked)?;
-    eprintln!("{url}: {:.100}", String::from_utf8_lossy(&answer).trim());
+    for url in urls {
+        let asked = ask(&url, Duration::from_secs(args.timeout), end);
+        let answer = reactor.block_on(asked)?;
+        eprintln!("{url}: {:.100}", String::from_utf8_lossy(&answer).trim());
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Asks until the answer is one of success or the end has come; gives the last answer.
+async fn ask(url: &str, time_max: Duration, end: Instant) -> anyhow::Result<Bytes> {
+    loop {
+        let answer = get_within(url, time_max).await;
+        if answer.is_ok() || Instant::now() + AGAIN_AFTER > end {
+            return answer;
+        }
+        sleep(AGAIN_AFTER).await;
+    }
 }

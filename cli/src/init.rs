@@ -1,22 +1,39 @@
 //! `tandem init`: a genesis into an empty data directory.
 
-use anyhow::{Context, ensure};
+use crate::download::{Remote, copy, same};
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use sha2::{Digest, Sha256};
 use std::{
-    fs::File,
-    io::Read,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
-use tandem_storage_writer::Progress;
+use tandem_storage_writer::{Progress, has_database};
+
+/// A downloaded genesis, in the data directory until the database is made from it.
+const DOWNLOAD: &str = "genesis.download";
 
 /// Options of `tandem init`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Genesis in geth's format, .json or .json.gz
-    #[arg(long, value_name = "FILE")]
-    genesis: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "genesis_url")]
+    genesis: Option<PathBuf>,
+    /// Address of the genesis instead, http:// or https://. It is fetched into a directory without a
+    /// database alone; with one nothing is done
+    #[arg(long, value_name = "URL", conflicts_with = "genesis")]
+    genesis_url: Option<String>,
+    /// Certificates (PEM) of the authorities that may vouch for that address [default: the public ones]
+    #[arg(long, value_name = "FILE", requires = "genesis_url")]
+    genesis_ca: Option<PathBuf>,
+    /// Most bytes that are fetched
+    #[arg(long, value_name = "N", default_value_t = 16 << 30, requires = "genesis_url")]
+    genesis_bytes_max: u64,
+    /// Longest time of the download
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, requires = "genesis_url")]
+    genesis_seconds_max: u64,
     /// Directory to write the database to; made when missing
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
@@ -35,10 +52,18 @@ fn digest(text: &str) -> Result<[u8; 32], String> {
 
 /// Writes the genesis.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if let Some(want) = &args.sha256 {
-        check(&args.genesis, want)?;
-    }
-    match write(&args.genesis, &args.datadir) {
+    let written = match (&args.genesis, &args.genesis_url) {
+        (Some(genesis), _) => {
+            if let Some(want) = &args.sha256 {
+                check(genesis, want)?;
+            }
+            write(genesis, &args.datadir)
+        }
+        (None, Some(url)) => fetch(args, url),
+        // The flags say that one of them is there.
+        (None, None) => Ok(()),
+    };
+    match written {
         Err(error) if args.unless_in_use && is_in_use(&error) => {
             eprintln!("{}: the database is in use, nothing was done", args.datadir.display());
         }
@@ -47,27 +72,30 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Writes the genesis that is at an address, where there is no database yet.
+fn fetch(args: &Args, url: &str) -> anyhow::Result<()> {
+    let datadir = &args.datadir;
+    if has_database(datadir) {
+        eprintln!("{}: the database is there already, {url} is not asked", datadir.display());
+        return Ok(());
+    }
+    fs::create_dir_all(datadir).with_context(|| format!("create {}", datadir.display()))?;
+    let remote = Remote {
+        url,
+        ca: args.genesis_ca.as_deref(),
+        bytes_max: args.genesis_bytes_max,
+        time_max: Duration::from_secs(args.genesis_seconds_max),
+    };
+    let downloaded = remote.fetch(&datadir.join(DOWNLOAD), args.sha256.as_ref())?;
+    write(downloaded.path(), datadir)
+}
+
 /// Refuses a file that is another one.
 fn check(file: &Path, want: &[u8; 32]) -> anyhow::Result<()> {
     let context = || format!("read {}", file.display());
     let mut reader = File::open(file).with_context(context)?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match reader.read(&mut buffer).with_context(context)? {
-            0 => break,
-            read => hasher.update(&buffer[..read]),
-        }
-    }
-    let have: [u8; 32] = hasher.finalize().into();
-    ensure!(
-        have == *want,
-        "{}: its SHA-256 is {}, not {}",
-        file.display(),
-        const_hex::encode(have),
-        const_hex::encode(want)
-    );
-    Ok(())
+    let have = copy(&mut reader, io::sink(), u64::MAX).with_context(context)?;
+    same(&file.display().to_string(), &have, want)
 }
 
 fn is_in_use(error: &anyhow::Error) -> bool {

@@ -9,6 +9,7 @@ mod conformance;
 mod demo;
 mod discover;
 mod discovery;
+mod download;
 mod enr;
 mod environment;
 mod execute_witness;

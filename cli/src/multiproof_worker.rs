@@ -38,7 +38,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let storage_writer = endpoint(args.storage_writer, 9600, &config.tls);
     let identity =
         WorkerIdentity { id: args.worker_id, advertise: args.advertise, host: reachable_name() };
-    args.service.run(config, async move |process, config, _| {
+    let service = args.service.calling([storage_writer.clone()]);
+    service.run(config, async move |process, config, _| {
         role::multiproof_worker(process, config, grpc, &storage_writer, identity).await
     })
 }

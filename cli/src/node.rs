@@ -101,9 +101,14 @@ impl Args {
         Ok(config)
     }
 
-    /// Prints the settings if that is asked for, and nothing else is to be done then.
+    /// Prints or checks the settings if that is asked for, and nothing else is to be done then.
     pub fn prints(&self) -> anyhow::Result<bool> {
-        self.operations.prints(&self.settings()?)
+        let settings = self.settings()?;
+        if self.operations.checks() {
+            tandem_cluster::check(&settings, &[])?;
+            return Ok(true);
+        }
+        self.operations.prints(&settings)
     }
 
     /// Returns the directory in which certificates are made: `None` if the settings name some, or if the

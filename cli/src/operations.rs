@@ -26,6 +26,10 @@ pub struct OperationsArgs {
     /// Print the settings as they hold, those of file, environment and flags, as TOML, and end
     #[arg(long)]
     print_config: bool,
+    /// Look whether the service would start with these settings and flags, and end: 0 if it would. Opens
+    /// no port, connects to nothing, and reads no file except that of the settings
+    #[arg(long)]
+    check: bool,
 }
 
 impl OperationsArgs {
@@ -51,6 +55,11 @@ impl OperationsArgs {
     /// The same for this data directory.
     pub fn settings(&self, datadir: &Path) -> anyhow::Result<Config> {
         Ok(self.load()?.at(datadir))
+    }
+
+    /// Whether the settings are to be checked, and nothing else is to be done then.
+    pub fn checks(&self) -> bool {
+        self.check
     }
 
     /// Prints the settings if that is asked for, and nothing else is to be done then.

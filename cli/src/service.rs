@@ -68,6 +68,9 @@ pub struct ServiceArgs {
     operations: OperationsArgs,
     #[command(flatten)]
     telemetry: TelemetryArgs,
+    /// Endpoints of the services that this one calls.
+    #[arg(skip)]
+    calls: Vec<String>,
 }
 
 /// The event bus between processes.
@@ -98,6 +101,14 @@ pub struct BusArgs {
 }
 
 impl BusArgs {
+    /// Looks at the addresses of the servers; connects to none.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.nats.is_empty() {
+            return Ok(());
+        }
+        tandem_bus::check_servers(&self.nats).context("--nats")
+    }
+
     /// The bus, that of one process without a server. Needs a running reactor.
     fn connect(self) -> anyhow::Result<Bus> {
         if self.nats.is_empty() {
@@ -185,8 +196,25 @@ impl ServiceArgs {
         Ok(self.load()?.at(datadir))
     }
 
+    /// Says which services this one calls, for `--check`.
+    #[must_use]
+    pub fn calling(mut self, endpoints: impl IntoIterator<Item = String>) -> Self {
+        self.calls.extend(endpoints);
+        self
+    }
+
+    /// Says whether the service would start, without a start.
+    async fn check(self, config: &Config) -> anyhow::Result<ExitCode> {
+        tandem_cluster::check(config, &self.calls)?;
+        self.bus.check()?;
+        // A filter of logs or an endpoint of traces that cannot be used. No trace is sent.
+        self.telemetry.start("info", &config.traces)?;
+        info!("settings and flags are good");
+        Ok(ExitCode::SUCCESS)
+    }
+
     /// Runs a service until SIGINT or SIGTERM, or until it fails. `start` gets the settings, which are
-    /// printed instead where that is asked for.
+    /// printed or checked instead where that is asked for.
     pub fn run(
         self,
         config: Config,
@@ -196,7 +224,10 @@ impl ServiceArgs {
             return Ok(ExitCode::SUCCESS);
         }
         let runtime = reactor()?;
-        let code = runtime.block_on(self.serve(config, start));
+        let code = match self.operations.checks() {
+            true => runtime.block_on(self.check(&config)),
+            false => runtime.block_on(self.serve(config, start)),
+        };
         runtime.shutdown_timeout(THREADS_END_MAX);
         code
     }

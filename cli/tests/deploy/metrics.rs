@@ -193,15 +193,52 @@ fn prometheus_asks_every_service_on_the_port_of_the_image() {
 
 /// An alert is of use to someone who is told what to do about it.
 #[test]
-fn every_alert_is_explained() {
-    let manual = text("docs/operations.md");
+fn every_alert_has_a_runbook() {
+    let manual = text("docs/runbooks.md");
+    let sections: BTreeMap<_, _> = manual
+        .split("\n## ")
+        .filter(|section| section.starts_with("Tandem"))
+        .map(|section| section.split_once('\n').unwrap())
+        .collect();
     let rules = yaml("deploy/rules.yml");
     let groups = rules["groups"].as_array().unwrap().iter();
     let rules = groups.flat_map(|group| group["rules"].as_array().unwrap());
-    let alerts: BTreeSet<_> = rules.filter_map(|rule| rule["alert"].as_str()).collect();
-    let rows = manual.lines().filter_map(|line| line.strip_prefix("| `Tandem")?.split_once('`'));
-    let explained: BTreeSet<_> = rows.map(|(name, _)| format!("Tandem{name}")).collect();
-    assert_eq!(explained.iter().map(String::as_str).collect::<BTreeSet<_>>(), alerts);
+    let mut alerts = BTreeSet::new();
+    for rule in rules.filter(|rule| rule["alert"].is_string()) {
+        let name = rule["alert"].as_str().unwrap();
+        assert!(alerts.insert(name), "{name} is there twice");
+        let runbook = format!("docs/runbooks.md#{}", name.to_lowercase());
+        assert_eq!(rule["annotations"]["runbook"], runbook, "{name}");
+        let section = sections.get(name).unwrap_or_else(|| panic!("{name} has no runbook"));
+        for part in ["**Means.** ", "**Look at.** ", "**Do.** "] {
+            assert!(section.contains(part), "{name} has no {part}");
+        }
+    }
+    assert_eq!(sections.keys().copied().collect::<BTreeSet<_>>(), alerts);
+}
+
+/// Each alert fires in an example, and is silent in another one.
+#[test]
+fn every_alert_has_an_example() {
+    let examples = yaml("deploy/rules-test.yml");
+    let tests = examples["tests"].as_array().unwrap().iter();
+    let checks = tests.flat_map(|test| test["alert_rule_test"].as_array().unwrap());
+    let (mut fires, mut silent) = (BTreeSet::new(), BTreeSet::new());
+    for check in checks {
+        let name = check["alertname"].as_str().unwrap();
+        let expected = check["exp_alerts"].as_array().unwrap();
+        if expected.is_empty() {
+            silent.insert(name)
+        } else {
+            fires.insert(name)
+        };
+    }
+    let manual = text("docs/runbooks.md");
+    for alert in manual.lines().filter_map(|line| line.strip_prefix("## Tandem")) {
+        let alert = format!("Tandem{alert}");
+        assert!(fires.contains(alert.as_str()), "no example says when {alert} fires");
+        assert!(silent.contains(alert.as_str()), "no example says when {alert} is silent");
+    }
 }
 
 /// Prometheus' own opinion: files are well formed, and alerts fire when rules-test.yml says so.

@@ -19,7 +19,7 @@ app.kubernetes.io/component: {{ .name }}
 {{- end -}}
 
 {{/*
-Labels of an object, but for pods: a new version of the chart that changes nothing of a pod must
+Labels of an object that is no pod: a new version of the chart that changes nothing of a pod must
 not start it anew. (dict "root" $ "name" NAME)
 */}}
 {{- define "tandem.labels" -}}
@@ -43,23 +43,65 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{- define "tandem.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-fsGroupChangePolicy: OnRootMismatch
-seccompProfile: { type: RuntimeDefault }
+{{/*
+Settings of a pod as YAML: `defaults`, and over them its own: (dict "root" $ "own" SETTINGS).
+*/}}
+{{- define "tandem.settingsOf" -}}
+{{- mergeOverwrite (deepCopy .root.Values.defaults) (deepCopy (default dict .own)) | toYaml -}}
 {{- end -}}
 
-{{- define "tandem.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: { drop: [ALL] }
+{{/*
+Fields of a pod that say where it runs and with which rights. An empty one is left out.
+(dict "root" $ "settings" SETTINGS)
+*/}}
+{{- define "tandem.placement" -}}
+automountServiceAccountToken: false
+# Variables of other services would be taken for flags: TANDEM_NATS_PORT, for instance.
+enableServiceLinks: false
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .settings.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .settings.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .settings.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .settings.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels or annotations of a pod beside the chart's own: (dict "settings" SETTINGS "field" NAME). */}}
+{{- define "tandem.more" -}}
+{{- with index .settings .field }}{{ toYaml . }}{{ end -}}
 {{- end -}}
 
 {{/* http or https, for calls between services. */}}
 {{- define "tandem.scheme" -}}{{ if .Values.tls.enabled }}https{{ else }}http{{ end }}{{- end -}}
+
+{{/*
+Where certificates come from: "cert-manager", "secrets" of the operator, or "generated" by the chart.
+Nothing without TLS.
+*/}}
+{{- define "tandem.certificatesFrom" -}}
+{{- if .Values.tls.enabled -}}
+{{- if .Values.tls.certManager.enabled -}}cert-manager{{- else if .Values.tls.secrets -}}secrets{{- else -}}generated{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The names of what has a certificate, with commas between them. */}}
+{{- define "tandem.certified" -}}
+{{- $names := list -}}
+{{- range $name, $role := include "tandem.roles" . | fromYaml -}}
+{{- if include "tandem.runs" (dict "root" $ "name" $name) }}{{- $names = append $names $name }}{{- end -}}
+{{- end -}}
+{{- if .Values.nats.enabled }}{{- $names = append $names "nats" }}{{- end -}}
+{{- join "," $names -}}
+{{- end -}}
 
 {{/* Name of the certificate's secret: (dict "root" $ "name" NAME). */}}
 {{- define "tandem.tlsSecret" -}}
@@ -136,6 +178,22 @@ written as JSON, of which they are a part that TOML reads the same way. */}}
 {{- end -}}
 {{- end -}}
 
+{{/* Names under which the executor's ports are called within the cluster, with commas between them. */}}
+{{- define "tandem.executorNames" -}}
+{{- $names := list "localhost" -}}
+{{- range $suffix := list "" "-http" "-pods" -}}
+{{- $service := printf "%s-executor%s" (include "tandem.fullname" $) $suffix -}}
+{{- $inside := printf "%s.%s" $service $.Release.Namespace -}}
+{{- $names = concat $names (list $service $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside)) -}}
+{{- end -}}
+{{- join "," $names -}}
+{{- end -}}
+
+{{/* Address of /readyz of a service: (dict "root" $ "name" NAME). */}}
+{{- define "tandem.readyUrl" -}}
+http://{{ include "tandem.fullname" .root }}-{{ .name }}-metrics:{{ include "tandem.metricsPort" .root }}/readyz
+{{- end -}}
+
 {{/* Whom `helm test` asks, and on which ports: the executor where there are payloads to send, else
 every service that runs. */}}
 {{- define "tandem.testCalls" -}}
@@ -148,4 +206,43 @@ executor: [metrics, engine]
 {{- end }}
 {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/*
+Number of a Deployment's pods. With autoscaling it is what the autoscaler has chosen, where the cluster
+can be asked, and at first the fewest: without a number Kubernetes would take 1.
+(dict "root" $ "name" NAME "role" ROLE "service" SETTINGS)
+*/}}
+{{- define "tandem.replicas" -}}
+{{- if and .role.scalable .service.autoscaling.enabled -}}
+{{- $name := printf "%s-%s" (include "tandem.fullname" .root) .name -}}
+{{- $now := dig "spec" "replicas" 0 (lookup "apps/v1" "Deployment" .root.Release.Namespace $name) | int -}}
+{{- min (int .service.autoscaling.maxReplicas) (max (int .service.autoscaling.minReplicas) $now) -}}
+{{- else -}}
+{{ .service.replicas }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Template of the claim `data` of a StatefulSet. It cannot be changed later, so an existing set keeps its
+own: docs/operations.md, "Grow a volume".
+(dict "root" $ "set" NAME "scope" SCOPE "persistence" SETTINGS)
+*/}}
+{{- define "tandem.claimTemplate" -}}
+{{- $have := dig "spec" "volumeClaimTemplates" list (lookup "apps/v1" "StatefulSet" .root.Release.Namespace .set) -}}
+{{- $spec := dict "accessModes" .persistence.accessModes "resources" (dict "requests" (dict "storage" .persistence.size)) -}}
+{{- with .persistence.storageClass }}{{- $_ := set $spec "storageClassName" . }}{{- end -}}
+{{- $metadata := dict "name" "data" "labels" (include "tandem.selector" .scope | fromYaml) -}}
+{{- with .persistence.annotations }}{{- $_ := set $metadata "annotations" . }}{{- end -}}
+{{- with first $have -}}
+{{- $spec = .spec -}}
+{{- $metadata = pick .metadata "name" "labels" "annotations" -}}
+{{- end -}}
+{{- list (dict "metadata" $metadata "spec" $spec) | toYaml -}}
+{{- end -}}
+
+{{/* Name of the claim that holds the chain. */}}
+{{- define "tandem.chainClaim" -}}
+{{- $given := (index .Values.services "storage-writer").persistence.existingClaim -}}
+{{- default (printf "data-%s-storage-writer-0" (include "tandem.fullname" .)) $given -}}
 {{- end -}}

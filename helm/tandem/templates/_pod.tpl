@@ -25,21 +25,16 @@ metadata:
     {{- end }}
 spec:
   serviceAccountName: {{ $full }}-{{ $name }}
-  automountServiceAccountToken: false
-  # The variables of other services would be taken for flags: TANDEM_NATS_PORT, for instance.
-  enableServiceLinks: false
   terminationGracePeriodSeconds: {{ .service.terminationGracePeriodSeconds }}
-  {{- with .service.priorityClassName }}
-  priorityClassName: {{ . }}
-  {{- end }}
-  {{- with $root.Values.imagePullSecrets }}
-  imagePullSecrets: {{- toYaml . | nindent 4 }}
-  {{- end }}
-  securityContext: {{- include "tandem.podSecurity" $root | nindent 4 }}
+  {{- include "tandem.placement" (dict "root" $root "settings" .service) | nindent 2 }}
+  {{- $before := "" }}
   {{- if eq $name "storage-writer" }}
-  {{- with include "tandem.genesisContainers" (dict "root" $root "service" .service) | trim }}
-  initContainers: {{- . | nindent 4 }}
+  {{- $before = include "tandem.genesisContainers" (dict "root" $root "service" .service) | trim }}
   {{- end }}
+  {{- if or $before .service.initContainers }}
+  initContainers:
+    {{- with $before }}{{ . | nindent 4 }}{{ end }}
+    {{- with .service.initContainers }}{{ toYaml . | nindent 4 }}{{ end }}
   {{- end }}
   containers:
     - name: {{ $name }}
@@ -61,8 +56,7 @@ spec:
           hostPort: {{ $port }}
           {{- end }}
         {{- end }}
-      # Alive as soon as it listens, ready when it can do its work: an executor that stands by for
-      # another one is the one and not the other.
+      # Alive as soon as it listens; ready when it can do its work, or take over that of another one.
       startupProbe:
         httpGet: { path: /livez, port: metrics }
         periodSeconds: 2
@@ -80,15 +74,14 @@ spec:
       {{- with .service.resources }}
       resources: {{- toYaml . | nindent 8 }}
       {{- end }}
-      securityContext: {{- include "tandem.containerSecurity" $root | nindent 8 }}
+      {{- with .service.securityContext }}
+      securityContext: {{- toYaml . | nindent 8 }}
+      {{- end }}
       volumeMounts: {{- include "tandem.mounts" . | nindent 8 }}
+    {{- with .service.sidecars }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   volumes: {{- include "tandem.volumes" . | nindent 4 }}
-  {{- with .service.nodeSelector }}
-  nodeSelector: {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with .service.tolerations }}
-  tolerations: {{- toYaml . | nindent 4 }}
-  {{- end }}
   affinity:
     {{- if .service.affinity }}
     {{- toYaml .service.affinity | nindent 4 }}
@@ -140,16 +133,22 @@ spec:
 - { name: TANDEM_AUTHRPC_JWTSECRET, value: /etc/tandem/engine/jwt.hex }
 - { name: TANDEM_HTTP_ADDR, value: {{ $bind | quote }} }
 - { name: TANDEM_HTTP_PORT, value: {{ .role.ports.http | quote }} }
-{{- /* The names of the service, unless the settings have others. */}}
-{{- $service := printf "%s-%s" $full $name }}
-{{- $inside := printf "%s.%s" $service $root.Release.Namespace }}
-{{- $names := list "localhost" $service $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside) | join "," }}
+# Another executor passes calls on to this one while this one has the right to write.
+- name: POD_IP
+  valueFrom: { fieldRef: { fieldPath: status.podIP } }
+- { name: TANDEM_ADVERTISE, value: "$(POD_IP)" }
+- name: TANDEM_EXECUTOR_ID
+  valueFrom: { fieldRef: { fieldPath: metadata.name } }
+{{- /* The names of the services, and of an Ingress, unless the settings have others. */}}
+{{- $names := include "tandem.executorNames" $root }}
 {{- $settings := default dict $root.Values.config.executor }}
 {{- if not (hasKey $settings "authrpc_vhosts") }}
 - { name: TANDEM_AUTHRPC_VHOSTS, value: {{ $names | quote }} }
 {{- end }}
 {{- if not (hasKey $settings "http_vhosts") }}
-- { name: TANDEM_HTTP_VHOSTS, value: {{ $names | quote }} }
+{{- $public := list }}
+{{- if .service.ingress.enabled }}{{- range .service.ingress.hosts }}{{- $public = append $public .host }}{{- end }}{{- end }}
+- { name: TANDEM_HTTP_VHOSTS, value: {{ prepend $public $names | join "," | quote }} }
 {{- end }}
 {{- end }}
 {{- if eq $name "discovery" }}
@@ -199,6 +198,13 @@ spec:
 {{- end }}
 {{- with include "tandem.otlp" $root }}
 - { name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }} }
+{{- with $root.Values.tracing.headersSecret.name }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom: { secretKeyRef: { name: {{ . }}, key: {{ $root.Values.tracing.headersSecret.key }} } }
+{{- end }}
+{{- if $root.Values.tracing.caSecret.name }}
+- { name: OTEL_EXPORTER_OTLP_CERTIFICATE, value: /etc/tandem/otlp/ca.crt }
+{{- end }}
 {{- end }}
 # Whose spans they are.
 - name: POD_NAME
@@ -235,7 +241,8 @@ spec:
 {{- if and (include "tandem.natsTls" $root) (not $root.Values.nats.enabled) }}{{- $mounts = append $mounts (dict "name" "nats-tls" "mountPath" "/etc/tandem/nats-tls" "readOnly" true) }}{{- end }}
 {{- if $root.Values.tls.enabled }}{{- $mounts = append $mounts (dict "name" "tls" "mountPath" "/etc/tandem/tls" "readOnly" true) }}{{- end }}
 {{- if eq .name "executor" }}{{- $mounts = append $mounts (dict "name" "engine" "mountPath" "/etc/tandem/engine" "readOnly" true) }}{{- end }}
-{{- toYaml $mounts }}
+{{- if $root.Values.tracing.caSecret.name }}{{- $mounts = append $mounts (dict "name" "otlp-ca" "mountPath" "/etc/tandem/otlp" "readOnly" true) }}{{- end }}
+{{- concat $mounts (default list .service.extraVolumeMounts) | toYaml }}
 {{- end -}}
 
 {{- define "tandem.volumes" -}}
@@ -246,7 +253,7 @@ spec:
 {{- $volumes = append $volumes (dict "name" "config" "configMap" (dict "name" (printf "%s-config" $full))) }}
 {{- end }}
 {{- if $root.Values.nats.auth.enabled }}
-{{- /* Of the secret with all passwords a service sees its own alone. */}}
+{{- /* A service sees its own password alone. */}}
 {{- $items := list (dict "key" .name "path" "password") }}
 {{- $volumes = append $volumes (dict "name" "nats-password" "secret" (dict "secretName" (include "tandem.natsSecret" $root) "defaultMode" 288 "items" $items)) }}
 {{- end }}
@@ -260,16 +267,25 @@ spec:
 {{- $items := list (dict "key" $root.Values.engine.key "path" "jwt.hex") }}
 {{- $volumes = append $volumes (dict "name" "engine" "secret" (dict "secretName" (include "tandem.engineSecret" $root) "defaultMode" 288 "items" $items)) }}
 {{- end }}
+{{- if $root.Values.tracing.caSecret.name }}
+{{- $items := list (dict "key" $root.Values.tracing.caSecret.key "path" "ca.crt") }}
+{{- $volumes = append $volumes (dict "name" "otlp-ca" "secret" (dict "secretName" $root.Values.tracing.caSecret.name "defaultMode" 288 "items" $items)) }}
+{{- end }}
 {{- if eq .name "storage-writer" }}
 {{- with include "tandem.genesisVolumes" $root | trim }}
 {{- range (fromYamlArray .) }}{{- $volumes = append $volumes . }}{{- end }}
 {{- end }}
+{{- with .service.persistence.existingClaim }}
+{{- $volumes = append $volumes (dict "name" "data" "persistentVolumeClaim" (dict "claimName" .)) }}
+{{- end }}
 {{- else if .role.data }}
-{{- if .service.persistence.enabled }}
+{{- if .service.persistence.existingClaim }}
+{{- $volumes = append $volumes (dict "name" "data" "persistentVolumeClaim" (dict "claimName" .service.persistence.existingClaim)) }}
+{{- else if .service.persistence.enabled }}
 {{- $volumes = append $volumes (dict "name" "data" "persistentVolumeClaim" (dict "claimName" (printf "%s-%s" $full .name))) }}
 {{- else }}
 {{- $volumes = append $volumes (dict "name" "data" "emptyDir" (dict "sizeLimit" "64Mi")) }}
 {{- end }}
 {{- end }}
-{{- toYaml $volumes }}
+{{- concat $volumes (default list .service.extraVolumes) | toYaml }}
 {{- end -}}

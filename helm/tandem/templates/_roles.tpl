@@ -1,5 +1,5 @@
 {{/*
-What the binary and the design fix of the six services; values.yaml has what an operator chooses.
+What the binary and the design fix for the six services; values.yaml has what an operator chooses.
 
   command  the subcommand of the binary
   kind     what runs it; with a directory of its own (data) it may have a volume claim

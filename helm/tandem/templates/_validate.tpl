@@ -52,7 +52,7 @@
 {{- fail "nats.auth.existingSecret is empty: only you know the passwords of a NATS that is not the chart's (or set nats.auth.enabled to false)" }}
 {{- end }}
 {{- if and .Values.nats.enabled (not .Values.nats.auth.enabled) }}
-{{- fail "nats.auth.enabled is false, but nats.enabled is true: the chart's NATS lets nobody in without a password" }}
+{{- fail "nats.auth.enabled is false, but nats.enabled is true: the chart's NATS wants a password of every client" }}
 {{- end }}
 {{- if and .Values.jaeger.enabled .Values.tracing.endpoint }}
 {{- fail (printf "tracing.endpoint is %s, but jaeger.enabled is true: traces go to one place" .Values.tracing.endpoint) }}
@@ -61,12 +61,30 @@
 {{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuerName) }}
 {{- fail "tls.certManager.issuerName is empty: who is to sign the certificates?" }}
 {{- end }}
-{{- if not .Values.tls.certManager.enabled }}
-{{- range $name := concat (include "tandem.roles" . | fromYaml | keys | sortAlpha) (ternary (list "nats") list $.Values.nats.enabled) }}
-{{- if and (or (eq $name "nats") (include "tandem.runs" (dict "root" $ "name" $name))) (not (index $.Values.tls.secrets $name)) }}
-{{- fail (printf "tls.secrets.%s is empty: without cert-manager (tls.certManager.enabled) each service needs the name of a secret with ca.crt, tls.crt and tls.key" $name) }}
+{{- if eq (include "tandem.certificatesFrom" .) "secrets" }}
+{{- range $name := splitList "," (include "tandem.certified" .) }}
+{{- if not (index $.Values.tls.secrets $name) }}
+{{- fail (printf "tls.secrets.%s is empty, but tls.secrets names others: with secrets of yours each service needs one with ca.crt, tls.crt and tls.key (or name none, and the chart makes all of them)" $name) }}
 {{- end }}
 {{- end }}
 {{- end }}
+{{- if ge (int .Values.tls.generated.renewBeforeDays) (int .Values.tls.generated.days) }}
+{{- fail (printf "tls.generated.renewBeforeDays is %d, which is not less than tls.generated.days, %d: certificates would be made anew by each upgrade" (int .Values.tls.generated.renewBeforeDays) (int .Values.tls.generated.days)) }}
+{{- end }}
+{{- end }}
+{{- $ingress := $services.executor.ingress }}
+{{- if and $ingress.enabled (not $ingress.hosts) }}
+{{- fail "services.executor.ingress.hosts is empty, but services.executor.ingress.enabled is true: JSON-RPC answers to names that it knows" }}
+{{- end }}
+{{- if and $ingress.enabled .Values.networkPolicies.enabled (not .Values.networkPolicies.httpFrom) }}
+{{- fail "networkPolicies.httpFrom is empty, but services.executor.ingress.enabled is true: name the pods of the ingress controller, which could not reach JSON-RPC otherwise" }}
+{{- end }}
+{{- if and .Values.tracing.headersSecret.name .Values.jaeger.enabled }}
+{{- fail (printf "tracing.headersSecret.name is %s, but jaeger.enabled is true: headers are for tracing.endpoint" .Values.tracing.headersSecret.name) }}
+{{- end }}
+{{- $have := include "tandem.genesisInUse" . }}
+{{- $want := include "tandem.genesisIdentity" . }}
+{{- if and $have $want (ne $have $want) (not $genesis.acceptAnother) }}
+{{- fail (printf "genesis.source is %s (%s), but the volume claim %s holds the chain of: %s. Pass the values of the release again (--reset-then-reuse-values, or all files). For another chain delete that claim first; where both are the same genesis set genesis.acceptAnother" $genesis.source $want (include "tandem.chainClaim" .) $have) }}
 {{- end }}
 {{- end -}}

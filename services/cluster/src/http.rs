@@ -4,7 +4,7 @@ use axum::{Router, http::StatusCode, routing::get};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use tandem_executor::rpc::reports_router;
-use tandem_telemetry::Telemetry;
+use tandem_telemetry::{Telemetry, publish_ready};
 
 /// What must hold for a service to be of use, for `/readyz`.
 #[derive(Clone, Default)]
@@ -35,12 +35,16 @@ impl Readiness {
 /// other port for HTTP. `/readyz` is 503 with the reason while a condition does not hold. It and
 /// `/livez` answer at once, whatever else is asked for.
 pub fn operations_router(telemetry: Telemetry, readiness: Readiness) -> Router {
-    let ready = async move || match readiness.missing() {
+    let asked = readiness.clone();
+    let ready = async move || match asked.missing() {
         None => (StatusCode::OK, "ok\n".to_owned()),
         Some(name) => (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {name}\n")),
     };
     let ring = telemetry.clone();
-    let metrics = Arc::new(move || telemetry.render_metrics());
+    let metrics = Arc::new(move || {
+        publish_ready(readiness.missing().is_none());
+        telemetry.render_metrics()
+    });
     let traces = Arc::new(move |count| ring.traces_json(count));
     reports_router(metrics, traces)
         .route("/livez", get(|| async { "ok\n" }))

@@ -18,6 +18,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod check;
 mod config;
 mod forks;
 mod http;
@@ -30,6 +31,7 @@ mod secret;
 mod start;
 mod traces;
 
+pub use check::check;
 pub use config::{Config, ConfigError, Ports};
 pub use import::{BlockFile, ImportError, Imported, import};
 pub use peers::Peers;

@@ -52,4 +52,4 @@ pub use config::Config;
 pub use error::Error;
 pub use metrics::describe as describe_metrics;
 pub use network::Network;
-pub use service::{Deps, Discovery};
+pub use service::{Deps, Discovery, check};

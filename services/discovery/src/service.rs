@@ -57,6 +57,22 @@ pub struct Discovery {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// Looks whether discovery could start with these settings. Binds nothing and reads no file.
+///
+/// # Errors
+/// [`Error::NoDiscv5`], [`Error::Bootnode`], [`Error::NodeList`].
+pub fn check(config: &Config) -> Result<(), Error> {
+    read(config).map(drop)
+}
+
+/// The bootnodes and node lists that the settings name.
+fn read(config: &Config) -> Result<(Vec<Node>, Option<ListWalk>), Error> {
+    if config.discv5 && cfg!(not(feature = "discv5")) {
+        return Err(Error::NoDiscv5);
+    }
+    Ok((bootnodes(config)?, dns::lists(config)?))
+}
+
 impl Discovery {
     /// Binds the socket, loads or makes the node key, and starts. Does not wait for anybody.
     ///
@@ -64,12 +80,8 @@ impl Discovery {
     /// See [`Error`].
     pub fn start(config: &Config, deps: Deps) -> Result<Arc<Self>, Error> {
         metrics::describe();
-        if config.discv5 && cfg!(not(feature = "discv5")) {
-            return Err(Error::NoDiscv5);
-        }
+        let (bootnodes, lists) = read(config)?;
         let key = key::load_or_create(&config.datadir)?;
-        let bootnodes = bootnodes(config)?;
-        let lists = dns::lists(config)?;
         let address = SocketAddr::new(config.addr, config.port);
         let what = || Error::io(format!("bind discovery to udp {address}"));
         let socket = UdpSocket::bind(address).map_err(what())?;

@@ -75,6 +75,14 @@ pub struct Initialized {
     pub slots: u64,
 }
 
+/// Whether a data directory holds a database. One that is there is complete, as [`init`] gives it its name
+/// at the very end. Opens nothing.
+#[must_use]
+pub fn has_database(datadir: &Path) -> bool {
+    // The file by which RocksDB finds everything else.
+    database_path(datadir).join("CURRENT").is_file()
+}
+
 /// Makes the database of a data directory from geth's genesis file (JSON, or JSON in gzip), in
 /// memory that does not grow with the file. A second call with the same genesis, however it is
 /// spelled, does nothing.

@@ -39,6 +39,8 @@ pub const TRIES_REBUILT: &str = "tandem_storage_writer_tries_rebuilt_total";
 pub const LOST_WRITES: &str = "tandem_storage_writer_lost_writes";
 /// Gauge: heights whose blocks the database had lost when it was opened.
 pub const LOST_BLOCKS: &str = "tandem_storage_writer_lost_blocks";
+/// Counter: times that the right to write was granted.
+pub const EPOCHS_GRANTED: &str = "tandem_storage_writer_epochs_granted_total";
 /// Gauge: whether there was no record of what was acknowledged when the database was opened.
 pub const MARK_MISSING: &str = "tandem_storage_writer_acknowledged_record_missing";
 
@@ -123,6 +125,9 @@ pub fn describe() {
     describe_counter!(TRIE_DIFFS_RECOMPUTED, "trie diffs computed by storage-writer itself");
     describe_counter!(TRIE_DIFFS_REFUSED, "trie diffs handed over with a wrong root or node");
     describe_counter!(TRIES_REBUILT, "damaged parts of the tries rebuilt from the flat state");
+    describe_counter!(EPOCHS_GRANTED, "times that the right to write was granted to an executor");
+    // From the first one on it is seen to rise.
+    counter!(EPOCHS_GRANTED).increment(0);
     describe_gauge!(LOST_WRITES, "acknowledged writes that were gone at the start");
     describe_gauge!(LOST_BLOCKS, "heights whose blocks were gone at the start");
     let text = "whether the record of what was acknowledged was missing at the start";

@@ -271,6 +271,7 @@ impl StorageApi for StorageWriter {
         drop(granted);
         let suspects = self.shared.state.lock().chain.unproven();
         drop_unproven(&self.shared, suspects)?;
+        ::metrics::counter!(metrics::EPOCHS_GRANTED).increment(1);
         info!(epoch = epoch.number, executor = claim.executor, "epoch granted");
         Ok(epoch)
     }

@@ -49,7 +49,7 @@ pub use config::{Config, LogFormat, TraceLevel, Traces};
 pub use context::{SpanContext, add_link, mark_ready, set_remote_parent, traceparent};
 pub use error::Error;
 pub use export::ExportStats;
-pub use process::{Allocator, AskAllocator};
+pub use process::{Allocator, AskAllocator, publish_ready};
 pub use record::{Link, SpanRecord, Thread, Value, service_of_target, unix_nanos};
 pub use recorder::Recorder;
 pub use redact::redacted;

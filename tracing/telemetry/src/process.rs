@@ -14,6 +14,9 @@ const CPU_MILLISECONDS: &str = "tandem_process_cpu_milliseconds_total";
 /// Gauge: memory that is not swapped out.
 const RESIDENT_BYTES: &str = "tandem_process_resident_bytes";
 
+/// Gauge: whether the process is ready.
+const READY: &str = "tandem_process_ready";
+
 /// Gauge: what the allocator holds, by kind.
 const ALLOCATOR_BYTES: &str = "tandem_process_allocator_bytes";
 
@@ -27,9 +30,15 @@ pub(crate) fn describe() {
     let text = "Processor time, by kind of thread";
     describe_counter!(CPU_MILLISECONDS, Unit::Milliseconds, text);
     describe_gauge!(RESIDENT_BYTES, Unit::Bytes, "Memory that is not swapped out");
+    describe_gauge!(READY, Unit::Count, "1 while the process is ready, as `/readyz` says it");
     let text = "What the allocator holds, by kind: allocated by the program, active (pages of that), \
         metadata, resident, mapped, retained (address space without memory)";
     describe_gauge!(ALLOCATOR_BYTES, Unit::Bytes, text);
+}
+
+/// Says in the metrics whether the process is ready.
+pub fn publish_ready(ready: bool) {
+    gauge!(READY).set(f64::from(u8::from(ready)));
 }
 
 /// What an allocator holds, in bytes, with the meaning of jemalloc's `stats.*`.

@@ -18,7 +18,7 @@ const KUBERNETES: [&str; 3] = ["1.27", "1.32", "1.37"];
 const GROUPS_OF_OTHERS: [&str; 2] = ["monitoring.coreos.com/", "cert-manager.io/"];
 
 /// What kube-score says is wrong and is meant so.
-const MEANT: [&str; 7] = [
+const MEANT: [&str; 8] = [
     // How many there are is the operator's choice; one is all that peer-table and discovery can be.
     "deployment-replicas",
     "horizontalpodautoscaler-replicas",
@@ -26,6 +26,9 @@ const MEANT: [&str; 7] = [
     "deployment-strategy",
     // Discovery is reached from outside in the way that was chosen.
     "service-type",
+    // The number is the autoscaler's own, as the cluster has it. Without one, Kubernetes would go to a
+    // single pod where autoscaling is switched on.
+    "deployment-targeted-by-hpa-does-not-have-replicas-configured",
     // Of volumes and layers, which are bounded each by itself.
     "container-ephemeral-storage-request-and-limit",
     // A tag, the same as the chart's version, is pulled where it is missing.

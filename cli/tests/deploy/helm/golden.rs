@@ -2,7 +2,11 @@
 
 use super::{CASES, FOR, KEPT, MADE, chart, helm, is_up_to_date, run, template, values};
 use sha2::{Digest, Sha256};
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// Longer lines are kept as their digest.
 const LINE_MAX: usize = 2000;
@@ -16,6 +20,10 @@ pub fn kept(case: &str) -> String {
     fs::read_to_string(path(case)).unwrap()
 }
 
+/// Annotations that say when a certificate was made.
+const TIMES: [&str; 3] =
+    ["tandem/certificate", "tandem/certificate-made", "tandem/certificate-due"];
+
 /// Without what is made anew each time, and without files that stand in the repository anyway.
 fn normalized(rendered: &str) -> String {
     let mut out = String::new();
@@ -28,6 +36,7 @@ fn normalized(rendered: &str) -> String {
                 Some((key, _)) if is_secret && in_data => {
                     out += &format!("{key}: {MADE:?}");
                 }
+                Some((key, _)) if TIMES.contains(&key.trim()) => out += &format!("{key}: {MADE:?}"),
                 Some((key, value)) if line.len() > LINE_MAX => {
                     let digest = const_hex::encode(Sha256::digest(value));
                     out += &format!("{key}: \"{} bytes, SHA-256 {digest}\"", value.len());
@@ -60,7 +69,34 @@ fn helm_finds_nothing_to_complain_of() {
     }
 }
 
-/// A packaged chart has no links that lead out of it.
+/// Files that the chart shares with the rest of the repository are copies, so that it can be taken alone.
+#[test]
+fn files_of_the_chart_are_those_of_deploy() {
+    let mut pairs = vec![("deploy/nats.conf".into(), "nats.conf".to_owned())];
+    pairs.push(("deploy/rules.yml".into(), "rules.yml".to_owned()));
+    for board in crate::files("deploy/grafana/dashboards") {
+        let name = format!("dashboards/{}", board.file_name().unwrap().to_string_lossy());
+        pairs.push((board, name));
+    }
+    for (original, copy) in &pairs {
+        is_up_to_date(&chart().join("files").join(copy), &crate::text(original));
+    }
+    let boards = fs::read_dir(chart().join("files/dashboards")).unwrap().count();
+    assert_eq!(boards + 2, pairs.len(), "a copy has no original");
+    fn no_links(folder: &Path) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let kind = entry.file_type().unwrap();
+            assert!(!kind.is_symlink(), "{} leads out of the chart", entry.path().display());
+            if kind.is_dir() {
+                no_links(&entry.path());
+            }
+        }
+    }
+    no_links(&chart());
+}
+
+/// A packaged chart renders what the folder does.
 #[test]
 fn a_packaged_chart_renders_the_same() {
     let Some(helm) = helm() else { return };
@@ -80,9 +116,10 @@ fn a_packaged_chart_renders_the_same() {
 fn secrets_and_long_lines_are_not_kept() {
     let long = "x".repeat(LINE_MAX);
     let rendered = format!(
-        "kind: Secret\ndata:\n  a: b\nother: c\n---\nkind: ConfigMap\ndata:\n  a: {long}\n"
+        "kind: Secret\ndata:\n  a: b\nother: c\n  tandem/certificate-due: \"1\"\n---\nkind: ConfigMap\ndata:\n  a: {long}\n"
     );
     let kept = normalized(&rendered);
-    assert!(kept.contains("  a: \"made at the install\"\nother: c\n---\n"), "{kept}");
+    assert!(kept.contains("  a: \"made at the install\"\nother: c\n"), "{kept}");
+    assert!(kept.contains("  tandem/certificate-due: \"made at the install\"\n---\n"), "{kept}");
     assert!(kept.contains("  a: \"2000 bytes, SHA-256 "), "{kept}");
 }

@@ -101,7 +101,7 @@ impl Local {
     }
 
     /// Contents of a ConfigMap or Secret.
-    fn files(&self, kind: &str, name: &str) -> Files {
+    pub fn files(&self, kind: &str, name: &str) -> Files {
         if let Some(given) = self.given.get(name) {
             return given.clone();
         }

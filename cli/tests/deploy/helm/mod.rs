@@ -14,6 +14,7 @@ mod rules;
 mod sizes;
 mod start;
 mod traffic;
+mod upgrades;
 
 use crate::{compose::SERVICES, program, skipped};
 use serde_json::Value;
@@ -102,11 +103,11 @@ impl Objects {
         self.of_kind(kind).find(|object| object["metadata"]["name"] == name)
     }
 
-    /// Everything with pods, and the template of those: Deployments, StatefulSets, and pods alone.
+    /// Everything with pods, and the template of those: Deployments, StatefulSets, Jobs, and pods alone.
     fn workloads(&self) -> impl Iterator<Item = Workload<'_>> {
         self.0.iter().filter_map(|object| {
             let template = match object["kind"].as_str()? {
-                "Deployment" | "StatefulSet" => &object["spec"]["template"],
+                "Deployment" | "StatefulSet" | "Job" => &object["spec"]["template"],
                 "Pod" => object,
                 _ => return None,
             };

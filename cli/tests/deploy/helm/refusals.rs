@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[test]
 fn wrong_values_are_refused_by_name() {
     let Some(helm) = helm() else { return };
-    let cases: [(&[&str], &[&str]); 20] = [
+    let cases: [(&[&str], &[&str]); 24] = [
         (&["services.executor.replcas=2"], &["services.executor", "replcas"]),
         (&["servcies.executor.replicas=2"], &["servcies"]),
         (&["config.executor.prewarm_thread=2"], &["config.executor", "prewarm_thread"]),
@@ -29,8 +29,21 @@ fn wrong_values_are_refused_by_name() {
         (&["nats.enabled=false"], &["nats.url is empty"]),
         (&["nats.auth.enabled=false"], &["nats.auth.enabled is false"]),
         (&["nats.url=nats://other:4222"], &["nats.url is nats://other:4222"]),
-        (&["tls.enabled=true"], &["tls.secrets.blob-validator is empty"]),
-        (&["tls.enabled=true", "tls.certManager.enabled=true"], &["tls.certManager.issuerName"]),
+        (&["tls.secrets.executor=mine"], &["tls.secrets.blob-validator is empty"]),
+        (&["tls.certManager.enabled=true"], &["tls.certManager.issuerName"]),
+        (&["tls.generated.renewBeforeDays=1825"], &["renewBeforeDays is 1825", "1825"]),
+        (
+            &["services.executor.ingress.enabled=true"],
+            &["services.executor.ingress.hosts is empty"],
+        ),
+        (
+            &[
+                "services.executor.ingress.enabled=true",
+                "services.executor.ingress.hosts[0].host=a",
+            ],
+            &["networkPolicies.httpFrom is empty"],
+        ),
+        (&["tracing.headersSecret.name=a"], &["tracing.headersSecret.name is a", "jaeger"]),
         (&["services.peer-table.enabled=false"], &["services.peer-table.enabled is false"]),
         (&["services.discovery.expose.type=NodePort"], &["services.discovery.expose.nodePort"]),
     ];

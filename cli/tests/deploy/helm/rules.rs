@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// Names that stand for what somebody else brings, in the values of `ci/`.
-const FROM_ELSEWHERE: [&str; 17] = [
+const FROM_ELSEWHERE: [&str; 21] = [
     "registry",
     "engine-jwt",
     "nats-passwords",
@@ -24,6 +24,10 @@ const FROM_ELSEWHERE: [&str; 17] = [
     "nats-tls",
     "chain-ca",
     "prometheus",
+    "collector-headers",
+    "collector-ca",
+    "genesis-ca",
+    "more-files",
 ];
 
 #[test]
@@ -80,16 +84,19 @@ fn services_are_probed_on_ports_that_they_open() {
                 assert_eq!(get["path"], path, "{case}: {} {probe}", workload.name());
                 assert!(ports.contains(text(&get["port"])), "{case}: {ports:?}");
             }
-            // Services end within ten seconds, said docs/cluster.md.
+            // Services end within ten seconds, and an executor answers for some seconds before that.
             let grace = workload.spec()["terminationGracePeriodSeconds"].as_u64().unwrap();
-            assert!(grace > 10, "{case}: {} has {grace} s to end", workload.name());
+            assert!(grace >= 20, "{case}: {} has {grace} s to end", workload.name());
         }
     }
 }
 
-/// Whether the binary need not read it, as other variables are put together from it.
+/// Whether the binary's help need not name it: other variables are put together from it, or the exporter
+/// of traces reads it by itself.
 fn is_part(variable: &str) -> bool {
-    ["POD_IP", "POD_NAME", "POD_NAMESPACE", "NODE_NAME"].contains(&variable)
+    let parts = ["POD_IP", "POD_NAME", "POD_NAMESPACE", "NODE_NAME"];
+    let exporter = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
+    parts.contains(&variable) || exporter.contains(&variable)
 }
 
 #[test]
@@ -138,7 +145,9 @@ fn what_is_named_is_there() {
         for scaler in objects.of_kind("HorizontalPodAutoscaler") {
             let target = &scaler["spec"]["scaleTargetRef"];
             let target = objects.get(text(&target["kind"]), text(&target["name"])).unwrap();
-            assert!(target["spec"]["replicas"].is_null(), "{case}: two say how many there are");
+            // At first the fewest: without a number Kubernetes would take one pod.
+            let (replicas, fewest) = (&target["spec"]["replicas"], &scaler["spec"]["minReplicas"]);
+            assert_eq!(replicas, fewest, "{case}: {}", scaler["metadata"]["name"]);
         }
         for set in objects.of_kind("StatefulSet") {
             has("Service", &set["spec"]["serviceName"]);
@@ -215,13 +224,211 @@ fn storage_writer_keeps_its_data_and_the_others_need_none() {
         }
         let writer = objects.workload("storage-writer").object;
         assert_eq!(writer["spec"]["replicas"], 1, "{case}");
-        // None of the others is without a pod while it is replaced, but an executor's successor
-        // cannot be ready before its predecessor has gone.
-        let executor = &objects.workload("executor").object["spec"]["strategy"];
-        assert_eq!(executor["rollingUpdate"]["maxUnavailable"], "100%", "{case}");
-        let workers = &objects.workload("multiproof-workers").object["spec"]["strategy"];
-        assert_eq!(workers["rollingUpdate"]["maxUnavailable"], 0, "{case}");
     }
+}
+
+/// A pod that works goes when its successor is ready, and not before; where a claim or a host's port is for
+/// one pod at a time, the check before the upgrade has looked at image and settings.
+#[test]
+fn an_upgrade_replaces_no_pod_before_another_one_is_ready() {
+    for (case, objects) in rendered() {
+        for deployment in objects.of_kind("Deployment") {
+            let (name, spec) = (text(&deployment["metadata"]["name"]), &deployment["spec"]);
+            if name.ends_with("-jaeger") {
+                continue;
+            }
+            let limit = spec["progressDeadlineSeconds"].as_u64();
+            assert!(limit.is_some_and(|limit| limit <= 600), "{case}: {name} has no deadline");
+            match text(&spec["strategy"]["type"]) {
+                "RollingUpdate" => {
+                    let rolling = json!({"maxSurge": 1, "maxUnavailable": 0});
+                    assert_eq!(spec["strategy"]["rollingUpdate"], rolling, "{case}: {name}");
+                }
+                other => {
+                    assert_eq!(other, "Recreate", "{case}: {name}");
+                    assert!(["discovery", "peer-table"].iter().any(|it| name.ends_with(it)));
+                }
+            }
+        }
+        // A rollback replaces a pod that never became ready, instead of waiting for it.
+        for set in objects.of_kind("StatefulSet") {
+            assert_eq!(set["spec"]["podManagementPolicy"], "Parallel", "{case}");
+        }
+    }
+}
+
+/// With all pods of a service ready, its budget lets one of them go, whatever their number is.
+#[test]
+fn every_node_can_be_drained() {
+    for (case, objects) in rendered() {
+        let mut budgets = 0;
+        for budget in objects.of_kind("PodDisruptionBudget") {
+            assert_eq!(budget["spec"]["maxUnavailable"], 1, "{case}: {budget}");
+            assert!(budget["spec"]["minAvailable"].is_null(), "{case}: {budget}");
+            assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow", "{case}");
+            budgets += 1;
+        }
+        assert!(budgets >= 4, "{case}: {budgets}");
+        // An executor that stands by can tell where it is reached, and its name is that of its pod.
+        let executor = objects.workload("executor");
+        let variables = list(&executor.spec()["containers"][0]["env"]);
+        let variables: std::collections::BTreeMap<_, _> =
+            variables.map(|variable| (text(&variable["name"]), variable)).collect();
+        assert_eq!(variables["TANDEM_ADVERTISE"]["value"], "$(POD_IP)", "{case}");
+        let name = &variables["TANDEM_EXECUTOR_ID"]["valueFrom"]["fieldRef"]["fieldPath"];
+        assert_eq!(name, "metadata.name", "{case}");
+    }
+}
+
+/// Before anything is replaced, each service's new image reads its new settings. The Job that does so needs
+/// nothing of the release, as it comes before it.
+#[test]
+fn settings_are_checked_before_anything_is_replaced() {
+    for (case, objects) in rendered() {
+        let check = objects.workload("check");
+        let hook = |object: &Value| object["metadata"]["annotations"]["helm.sh/hook"].clone();
+        assert_eq!(hook(check.object), "pre-install,pre-upgrade", "{case}");
+        assert_eq!(check.object["spec"]["backoffLimit"], 0, "{case}");
+        let limit = check.object["spec"]["activeDeadlineSeconds"].as_u64().unwrap();
+        assert!(
+            limit < 300,
+            "{case}: helm waits for five minutes by default, the check for {limit} s"
+        );
+        let account = objects.get("ServiceAccount", text(&check.spec()["serviceAccountName"]));
+        assert_eq!(hook(account.unwrap()), "pre-install,pre-upgrade", "{case}");
+        for volume in list(&check.spec()["volumes"]) {
+            let map = objects.get("ConfigMap", text(&volume["configMap"]["name"])).unwrap();
+            assert_eq!(hook(map), "pre-install,pre-upgrade", "{case}");
+        }
+        let containers: Vec<_> = check.containers().collect();
+        let services = objects.workloads().filter(|workload| workload.is_ours());
+        for service in services {
+            let (name, own) = (service.component(), &service.spec()["containers"][0]);
+            let checked = containers.iter().find(|container| container["name"] == name);
+            let checked = checked.unwrap_or_else(|| panic!("{case}: {name} is not checked"));
+            for field in ["image", "env"] {
+                assert_eq!(checked[field], own[field], "{case}: {name}");
+            }
+            let mut arguments: Vec<_> = list(&own["args"]).cloned().collect();
+            arguments.insert(1, json!("--check"));
+            assert_eq!(checked["args"], json!(arguments), "{case}: {name}");
+        }
+        assert_eq!(containers.len(), objects.workloads().filter(|it| it.is_ours()).count());
+    }
+}
+
+/// Chain, node key and live settings outlive the release.
+#[test]
+fn claims_stay_when_the_release_goes() {
+    for (case, objects) in rendered() {
+        for claim in objects.of_kind("PersistentVolumeClaim") {
+            let kept = &claim["metadata"]["annotations"]["helm.sh/resource-policy"];
+            assert_eq!(kept, "keep", "{case}: {}", claim["metadata"]["name"]);
+        }
+        for set in objects.of_kind("StatefulSet") {
+            let spec = &set["spec"];
+            if spec["volumeClaimTemplates"].is_null() {
+                continue;
+            }
+            let retain = json!({"whenDeleted": "Retain", "whenScaled": "Retain"});
+            assert_eq!(spec["persistentVolumeClaimRetentionPolicy"], retain, "{case}");
+        }
+    }
+    let production = &rendered()["production"];
+    assert_eq!(production.of_kind("PersistentVolumeClaim").count(), 2);
+}
+
+/// One Service for each audience: what is published of one shows nothing of another.
+#[test]
+fn a_service_has_one_audience() {
+    for (case, objects) in rendered() {
+        for service in objects.of_kind("Service") {
+            let name = text(&service["metadata"]["name"]);
+            let ports: Vec<_> =
+                list(&service["spec"]["ports"]).map(|port| text(&port["name"])).collect();
+            // The addresses of pods, for clients within the cluster.
+            if name.ends_with("-pods") {
+                assert_eq!(service["spec"]["clusterIP"], "None", "{case}: {name}");
+                assert!(!ports.contains(&"metrics"), "{case}: {name}");
+                continue;
+            }
+            assert_eq!(
+                ports.len(),
+                1.max(2 * usize::from(name.ends_with("-jaeger"))),
+                "{case}: {name}"
+            );
+            if ports == ["metrics"] {
+                assert_eq!(service["spec"]["type"], "ClusterIP", "{case}: {name}");
+            }
+        }
+    }
+}
+
+/// `helm test --logs` asks for the log of each object of the test, which works for a pod of one container.
+#[test]
+fn the_log_of_the_test_can_be_read() {
+    for (case, objects) in rendered() {
+        let is_test = |object: &&Value| object["metadata"]["annotations"]["helm.sh/hook"] == "test";
+        let tests: Vec<_> = objects.0.iter().filter(is_test).collect();
+        assert_eq!(tests.len(), 1, "{case}");
+        for test in tests {
+            assert_eq!(test["kind"], "Pod", "{case}");
+            assert_eq!(list(&test["spec"]["containers"]).count(), 1, "{case}");
+            let policy = &test["metadata"]["annotations"]["helm.sh/hook-delete-policy"];
+            assert_eq!(policy, "before-hook-creation", "{case}");
+        }
+    }
+}
+
+/// What a cluster asks for of pods reaches every pod, those of NATS, Jaeger, test and check too.
+#[test]
+fn placement_and_rights_hold_for_every_pod() {
+    let Some(helm) = super::helm() else { return };
+    let set = [
+        "defaults.nodeSelector.pool=chain",
+        "defaults.tolerations[0].key=dedicated",
+        "defaults.priorityClassName=chain",
+        "defaults.podSecurityContext.runAsUser=null",
+        "defaults.podSecurityContext.fsGroup=null",
+        "defaults.securityContext.readOnlyRootFilesystem=false",
+        "nats.priorityClassName=bus",
+    ];
+    let objects = Objects::parse(&super::template(&helm, "minimal", &set).unwrap());
+    assert_eq!(objects.workloads().count(), 10, "six services, nats, jaeger, test, check");
+    for workload in objects.workloads() {
+        let (name, spec) = (workload.component(), workload.spec());
+        assert_eq!(spec["nodeSelector"], json!({"pool": "chain"}), "{name}");
+        assert_eq!(spec["tolerations"], json!([{"key": "dedicated"}]), "{name}");
+        let class = if name == "nats" { "bus" } else { "chain" };
+        assert_eq!(spec["priorityClassName"], class, "{name}");
+        let rights = &spec["securityContext"];
+        assert!(rights["runAsUser"].is_null() && rights["fsGroup"].is_null(), "{name}: {rights}");
+        assert_eq!(rights["runAsNonRoot"], true, "{name}");
+        for container in workload.containers() {
+            let own = &container["securityContext"];
+            assert_eq!(own["readOnlyRootFilesystem"], false, "{name}");
+        }
+    }
+}
+
+/// A claim of the operator's takes the place of the chart's own.
+#[test]
+fn existing_claims_are_used() {
+    let Some(helm) = super::helm() else { return };
+    let set = [
+        "services.storage-writer.persistence.existingClaim=mine",
+        "services.discovery.persistence.existingClaim=key",
+        "nats.persistence.existingClaim=bus",
+    ];
+    let objects = Objects::parse(&super::template(&helm, "minimal", &set).unwrap());
+    for (component, want) in [("storage-writer", "mine"), ("discovery", "key"), ("nats", "bus")] {
+        let workload = objects.workload(component);
+        assert!(workload.object["spec"]["volumeClaimTemplates"].is_null(), "{component}");
+        let mut volumes = list(&workload.spec()["volumes"]);
+        let data = volumes.find(|volume| volume["name"] == "data").unwrap();
+        assert_eq!(data["persistentVolumeClaim"]["claimName"], want, "{component}");
+    }
+    assert_eq!(objects.of_kind("PersistentVolumeClaim").count(), 0);
 }
 
 /// Rules and dashboards are those of `deploy/`, and images those of the compose file.

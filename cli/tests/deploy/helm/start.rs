@@ -18,6 +18,10 @@ use std::{
 };
 use tandem_bus_tests::nats_server;
 use tandem_cluster_tests::{Corpus, Process, repository};
+use tandem_proto::wire::storage_writer::v1::{
+    AcquireEpochRequest, GetCheckpointRequest, storage_writer_client::StorageWriterClient,
+};
+use tonic::{Code, transport::Endpoint};
 
 fn unpacked(file: &Path) -> Vec<u8> {
     let mut text = Vec::new();
@@ -41,7 +45,10 @@ fn demo() -> BTreeMap<String, Files> {
 /// Starts every container, waits for its probes, sends the payloads of `helm test`, and ends it.
 fn becomes_ready_and_finds_the_demo_corpus_valid(local: &Local, nats_server: PathBuf) {
     let programs = Programs { tandem: env!("CARGO_BIN_EXE_tandem").into(), nats_server };
-    // Callers first: nobody has to be there before anybody else.
+    // What comes before an install: each service says whether it would start.
+    let said = run_to_end(local, &programs, local.objects.workload("check"));
+    assert_eq!(said.matches("settings and flags are good").count(), SERVICES.len(), "{said}");
+    // Callers first: no service has to be there before another one.
     let mut order = SERVICES;
     order.sort_by_key(|name| ["discovery", "executor", "multiproof-workers"].contains(name));
     order.reverse();
@@ -61,6 +68,7 @@ fn becomes_ready_and_finds_the_demo_corpus_valid(local: &Local, nats_server: Pat
         pod.becomes("readinessProbe");
         assert!(pod.probe("livenessProbe"), "{} is ready and not alive", pod.name);
     }
+    a_neighbour_without_a_certificate_writes_nothing(local);
     let said = run_to_end(local, &programs, local.objects.workload("test"));
     assert!(said.contains("64 blocks VALID"), "{said}");
 
@@ -87,19 +95,51 @@ fn becomes_ready_and_finds_the_demo_corpus_valid(local: &Local, nats_server: Pat
     assert!(status.success(), "{status}\n{text}");
 }
 
+/// The services know each other by the certificates that the chart has made; without Helm, by those of
+/// `tandem certificates`.
 #[test]
 fn the_commands_of_the_chart_become_ready_and_find_the_demo_corpus_valid() {
     let Some(nats_server) = nats_server() else { return skipped("no nats-server") };
-    let text = match helm() {
-        Some(helm) => template(&helm, "minimal", &[]).unwrap(),
-        None => golden::kept("minimal"),
+    let Some(openssl) = program("openssl") else { return skipped("openssl is not installed") };
+    let made = tempfile::tempdir().unwrap();
+    let local = match helm() {
+        Some(helm) => {
+            let text = template(&helm, "minimal", &[]).unwrap();
+            let mut local = Local::new(Objects::parse(&text), demo());
+            for (file, contents) in local.files("Secret", "tandem-authority") {
+                fs::write(made.path().join(file), contents).unwrap();
+            }
+            give_nats(&mut local, "tandem-nats-tls", &openssl, made.path());
+            local
+        }
+        None => {
+            let mut local = Local::new(Objects::parse(&golden::kept("minimal")), demo());
+            give_certificates(&mut local, "tandem-", &openssl, made.path());
+            local
+        }
     };
-    let local = Local::new(Objects::parse(&text), demo());
     becomes_ready_and_finds_the_demo_corpus_valid(&local, nats_server);
 }
 
-/// The secret of a NATS server, signed by the authority in a folder of `tandem certificates`. Clients look
-/// at its address, which no certificate of theirs has.
+/// Puts certificates of `tandem certificates` in the place of those that the manifests name.
+fn give_certificates(local: &mut Local, prefix: &str, openssl: &Path, folder: &Path) {
+    succeeds(tandem().arg("certificates").arg(folder));
+    for component in SERVICES {
+        let arguments = &local.objects.workload(component).spec()["containers"][0]["args"];
+        let role = folder.join(arguments[0].as_str().unwrap());
+        local.give(&format!("{prefix}{component}-tls"), secret(&role));
+    }
+    give_nats(local, &format!("{prefix}nats-tls"), openssl, folder);
+}
+
+/// Gives NATS a certificate of the authority in a folder, for the address that it has here.
+fn give_nats(local: &mut Local, name: &str, openssl: &Path, authority: &Path) {
+    let nats = server_certificate(openssl, authority, local.first("nats"));
+    local.give(name, nats);
+}
+
+/// The secret of a NATS server, signed by the authority in a folder. Clients look at its address, which no
+/// certificate of theirs has.
 fn server_certificate(openssl: &Path, authority: &Path, ip: Ipv4Addr) -> Files {
     let folder = authority.join("nats");
     fs::create_dir(&folder).unwrap();
@@ -124,6 +164,21 @@ fn secret(folder: &Path) -> Files {
     Files::from(["ca.crt", "tls.crt", "tls.key"].map(file))
 }
 
+/// Another pod that reaches storage-writer's port gets no call through.
+fn a_neighbour_without_a_certificate_writes_nothing(local: &Local) {
+    let url = format!("http://{}:9600", local.first("storage-writer"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let channel = Endpoint::from_shared(url).unwrap().connect_lazy();
+        let mut calls = StorageWriterClient::new(channel);
+        let request = AcquireEpochRequest { executor: "stranger".to_owned(), ..Default::default() };
+        let status = calls.acquire_epoch(request).await.unwrap_err();
+        assert_ne!(status.code(), Code::FailedPrecondition, "the call came through: {status}");
+        let checkpoint = calls.get_checkpoint(GetCheckpointRequest::default()).await;
+        checkpoint.unwrap_err();
+    });
+}
+
 #[test]
 fn so_do_those_of_a_chart_with_certificates_and_settings() {
     let Some(nats_server) = nats_server() else { return skipped("no nats-server") };
@@ -132,13 +187,6 @@ fn so_do_those_of_a_chart_with_certificates_and_settings() {
     let text = template(&helm, "tls", &["config.executor.prewarm_threads=1"]).unwrap();
     let mut local = Local::new(Objects::parse(&text), demo());
     let made = tempfile::tempdir().unwrap();
-    succeeds(tandem().arg("certificates").arg(made.path()));
-    for component in SERVICES {
-        let arguments = &local.objects.workload(component).spec()["containers"][0]["args"];
-        let role = made.path().join(arguments[0].as_str().unwrap());
-        local.give(&format!("{component}-tls"), secret(&role));
-    }
-    let nats = server_certificate(&openssl, made.path(), local.first("nats"));
-    local.give("nats-tls", nats);
+    give_certificates(&mut local, "", &openssl, made.path());
     becomes_ready_and_finds_the_demo_corpus_valid(&local, nats_server);
 }

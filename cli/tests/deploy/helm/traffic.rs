@@ -4,13 +4,16 @@ use super::{Objects, SERVICES, helm, list, rendered, selects, template, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Who calls whom over gRPC, and on which port: docs/ARCHITECTURE.md.
-const CALLS: [(&str, &str, u64); 5] = [
+/// Which service calls which, and on which port: docs/ARCHITECTURE.md.
+const CALLS: [(&str, &str, u64); 7] = [
     ("executor", "storage-writer", 9600),
     ("executor", "multiproof-workers", 9601),
     ("executor", "blob-validator", 9603),
     ("multiproof-workers", "storage-writer", 9600),
     ("discovery", "peer-table", 9602),
+    // One that stands by passes calls on to the one with the right to write.
+    ("executor", "executor", 8551),
+    ("executor", "executor", 8545),
 ];
 
 /// Components by the selectors of rules; other peers (namespaces, addresses) are left out.
@@ -91,7 +94,8 @@ fn policies_allow_every_address_that_a_container_is_told() {
     for (case, objects) in rendered() {
         let edges = allowed(&objects, "egress");
         let mut told = 0;
-        for workload in objects.workloads() {
+        // The check before an upgrade is told the same as the services, and calls none of it.
+        for workload in objects.workloads().filter(|it| it.component() != "check") {
             let words = workload.containers().flat_map(|container| {
                 let values = list(&container["env"]).filter_map(|it| it["value"].as_str());
                 list(&container["args"]).map(text).chain(values)
@@ -169,10 +173,97 @@ fn the_ports_of_what_is_elsewhere_are_those_of_its_addresses() {
     assert_eq!(ports(&without), BTreeSet::from([53, 4222, 4317]));
     let given = ["networkPolicies.natsPorts={14222}", "networkPolicies.tracesPorts={14317}"];
     assert_eq!(ports(&given), BTreeSet::from([53, 14222, 14317]));
+}
+
+/// The genesis is fetched from its own address and port, and from no other; storage-writer's own policy
+/// knows nothing of it.
+#[test]
+fn the_genesis_is_fetched_from_its_own_address() {
+    let Some(helm) = helm() else { return };
     let digest = format!("genesis.url.sha256={}", "0".repeat(64));
-    for (address, own) in [("https://c/g.json", 443), ("http://c:8080/g.json", 8080)] {
+    let egress = |set: &[&str]| -> Vec<Value> {
+        let set = [&["genesis.source=url", digest.as_str()][..], set].concat();
+        let objects = Objects::parse(&template(&helm, "minimal", &set).unwrap());
+        let own = objects.get("NetworkPolicy", "tandem-storage-writer").unwrap();
+        let ports = list(&own["spec"]["egress"]).flat_map(|rule| list(&rule["ports"]));
+        let ports: BTreeSet<_> = ports.map(|port| port["port"].as_u64().unwrap()).collect();
+        assert_eq!(ports, BTreeSet::from([53, 4222, 4317]));
+        let policy = objects.get("NetworkPolicy", "tandem-genesis").unwrap();
+        list(&policy["spec"]["egress"]).cloned().collect()
+    };
+    for (address, own) in
+        [("https://c/g.json", 443), ("http://c/g.json", 80), ("http://c:8080/g.json", 8080)]
+    {
         let address = format!("genesis.url.address={address}");
-        let found = ports_of("storage-writer", &["genesis.source=url", &address, &digest]);
-        assert_eq!(found, BTreeSet::from([53, 80, own, 4222, 4317]), "{address}");
+        let rules = egress(&[&address]);
+        assert_eq!(rules.len(), 1, "{address}");
+        assert_eq!(rules[0]["ports"], serde_json::json!([{"port": own}]), "{address}");
+        let except = rules[0]["to"][0]["ipBlock"]["except"].to_string();
+        for network in ["10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "127.0.0.0/8"] {
+            assert!(except.contains(network), "{network} in {except}");
+        }
+        let given = ["genesis.url.to[0].ipBlock.cidr=192.0.2.7/32", "genesis.url.ports={8443}"];
+        let rules = egress(&[&address, given[0], given[1]]);
+        let want = serde_json::json!([{
+            "to": [{"ipBlock": {"cidr": "192.0.2.7/32"}}], "ports": [{"port": 8443}]
+        }]);
+        assert_eq!(Value::from(rules), want, "{address}");
     }
+    let address = "genesis.url.address=https://c/g.json";
+    let set = ["genesis.source=url", &digest, address, "genesis.url.egress=never"];
+    let objects = Objects::parse(&template(&helm, "minimal", &set).unwrap());
+    assert!(objects.get("NetworkPolicy", "tandem-genesis").is_none());
+}
+
+/// With default values a pod of another namespace reaches nothing, except discovery's port.
+#[test]
+fn strangers_reach_nothing() {
+    let all = rendered();
+    for policy in all["minimal"].of_kind("NetworkPolicy") {
+        for rule in list(&policy["spec"]["ingress"]) {
+            for peer in list(&rule["from"]) {
+                let own = peer["podSelector"].is_object() && peer["namespaceSelector"].is_null();
+                assert!(own, "{}: {peer}", policy["metadata"]["name"]);
+            }
+        }
+    }
+    let Some(helm) = helm() else { return };
+    let set = ["networkPolicies.prometheusFrom[0].namespaceSelector.matchLabels.name=monitoring"];
+    let objects = Objects::parse(&template(&helm, "minimal", &set).unwrap());
+    let executor = objects.get("NetworkPolicy", "tandem-executor").unwrap();
+    let rule = &executor["spec"]["ingress"][0];
+    assert_eq!(rule["ports"], serde_json::json!([{"port": "metrics"}]));
+    assert_eq!(rule["from"][1]["namespaceSelector"]["matchLabels"]["name"], "monitoring");
+}
+
+/// discovery sends to no network that is never a stranger's.
+#[test]
+fn discovery_sends_to_the_internet_alone() {
+    for (case, objects) in rendered() {
+        let Some(policy) = objects.get("NetworkPolicy", &format!("{}-discovery", prefix(case)))
+        else {
+            assert_eq!(case, "no-discovery");
+            continue;
+        };
+        let rules = list(&policy["spec"]["egress"]);
+        let udp = rules.filter(|rule| !rule["ports"][0]["endPort"].is_null()).last().unwrap();
+        let except = udp["to"][0]["ipBlock"]["except"].to_string();
+        for network in [
+            "10.0.0.0/8",
+            "100.64.0.0/10",
+            "127.0.0.0/8",
+            "169.254.0.0/16",
+            "172.16.0.0/12",
+            "192.168.0.0/16",
+            "198.18.0.0/15",
+            "240.0.0.0/4",
+        ] {
+            assert!(except.contains(network), "{case}: {network} in {except}");
+        }
+    }
+}
+
+/// How the names of a case begin.
+fn prefix(case: &str) -> &'static str {
+    if case == "ipv6" { "tandem-chain" } else { "tandem" }
 }

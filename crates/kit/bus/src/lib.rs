@@ -75,6 +75,14 @@ struct Inner {
     nats: Option<Nats>,
 }
 
+/// Looks whether these are addresses of NATS servers. Connects to none.
+///
+/// # Errors
+/// [`Error::NoServer`], [`Error::Server`], [`Error::PasswordInAddress`].
+pub fn check_servers(servers: &[String]) -> Result<(), Error> {
+    nats::addresses(servers).map(drop)
+}
+
 impl Bus {
     /// A bus over these NATS servers, which belong to one cluster: `nats://10.0.0.7:4222`, `tls://…`,
     /// or `10.0.0.7:4222`. It connects in the background, on `runtime`; that nobody is there is no

@@ -51,7 +51,7 @@ pub use host::{DRAIN_MAX, Host, Limits};
 pub use identity::Identity;
 pub use links::{Failure, Links, Terms};
 pub use metrics::describe_all as describe_metrics;
-pub use peer::{EndpointError, Peer, Server};
+pub use peer::{EndpointError, Peer, Server, check_endpoint};
 pub use seldom::Seldom;
 pub use socket::{Caller, EVENT_INTERVAL};
 pub use tls::{TlsConfig, TlsError};

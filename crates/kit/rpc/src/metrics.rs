@@ -1,6 +1,6 @@
 //! Names of the metrics, and their descriptions.
 
-use metrics::{Unit, describe_counter, describe_gauge};
+use metrics::{Unit, counter, describe_counter, describe_gauge};
 
 /// Counter: bytes on the sockets between services, by who sent them and to whom. Counted by the client,
 /// who knows both.
@@ -15,6 +15,8 @@ pub const CONNECTIONS: &str = "tandem_rpc_connections";
 pub const ACCEPT_ERRORS: &str = "tandem_rpc_accept_errors_total";
 /// Counter: changes of the files of certificates, by outcome.
 pub const RELOADS: &str = "tandem_rpc_certificate_reloads_total";
+/// Gauge: when the certificate in use ends, in seconds of Unix.
+pub const EXPIRES: &str = "tandem_rpc_certificate_expires_timestamp_seconds";
 
 pub fn describe_client() {
     let text = "Bytes on the sockets between services, by sender and receiver";
@@ -26,6 +28,12 @@ pub fn describe_tls() {
     describe_counter!(REFUSED_CALLS, Unit::Count, text);
     let text = "Changed files of certificates, by outcome: renewed, broken";
     describe_counter!(RELOADS, Unit::Count, text);
+    // From the first one on they are seen to rise.
+    for outcome in ["renewed", "broken"] {
+        counter!(RELOADS, "outcome" => outcome).increment(0);
+    }
+    let text = "When the certificate in use ends, in seconds since 1970";
+    describe_gauge!(EXPIRES, Unit::Seconds, text);
 }
 
 pub fn describe_server() {

@@ -33,6 +33,33 @@ pub enum EndpointError {
     NoTls(String),
 }
 
+/// Looks whether a client with certificates (`proven`), or one without, could connect to this endpoint.
+/// Nothing is connected.
+///
+/// # Errors
+/// [`EndpointError`].
+pub fn check_endpoint(endpoint: &str, proven: bool) -> Result<(), EndpointError> {
+    parse(endpoint, proven).map(drop)
+}
+
+/// The address as it was given, and as tonic connects to it.
+fn parse(endpoint: &str, proven: bool) -> Result<(Uri, Endpoint), EndpointError> {
+    let malformed = |error| EndpointError::Malformed { endpoint: endpoint.to_owned(), error };
+    let given = Endpoint::from_shared(endpoint.to_owned()).map_err(malformed)?;
+    let uri = given.uri().clone();
+    let endpoint = match (proven, endpoint.strip_prefix("https://")) {
+        // To tonic it is one without TLS: what encrypts it is the connector.
+        (true, Some(rest)) => {
+            let plain = Endpoint::from_shared(format!("http://{rest}")).map_err(malformed)?;
+            plain.origin(uri.clone())
+        }
+        (true, None) => return Err(EndpointError::Plaintext(endpoint.to_owned())),
+        (false, Some(_)) => return Err(EndpointError::NoTls(endpoint.to_owned())),
+        (false, None) => given,
+    };
+    Ok((uri, endpoint))
+}
+
 /// What kind of server a client connects to.
 #[derive(Clone, Copy, Debug)]
 pub struct Server {
@@ -75,19 +102,7 @@ impl Peer {
     ) -> Result<Self, EndpointError> {
         let connect_max = Duration::from_millis(connect_ms_max);
         let keep_alive = Duration::from_millis(keep_alive_ms);
-        let malformed = |error| EndpointError::Malformed { endpoint: endpoint.to_owned(), error };
-        let given = Endpoint::from_shared(endpoint.to_owned()).map_err(malformed)?;
-        let uri = given.uri().clone();
-        let endpoint = match (identity.is_proven(), endpoint.strip_prefix("https://")) {
-            // To tonic it is one without TLS: what encrypts it is the connector.
-            (true, Some(rest)) => {
-                let plain = Endpoint::from_shared(format!("http://{rest}")).map_err(malformed)?;
-                plain.origin(uri.clone())
-            }
-            (true, None) => return Err(EndpointError::Plaintext(endpoint.to_owned())),
-            (false, Some(_)) => return Err(EndpointError::NoTls(endpoint.to_owned())),
-            (false, None) => given,
-        };
+        let (uri, endpoint) = parse(endpoint, identity.is_proven())?;
         let dial = Dial::new(uri.clone(), server.name, identity.clone(), connect_max);
         let endpoint = endpoint
             .http2_keep_alive_interval(keep_alive)

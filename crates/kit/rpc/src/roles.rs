@@ -1,4 +1,5 @@
-//! The roles that a certificate names: the path of its URI names, `spiffe://DOMAIN/tandem/ROLE`.
+//! The roles that a certificate names: the path of its URI names, `spiffe://DOMAIN/tandem/ROLE`, or the
+//! first label of its DNS names `ROLE.role.tandem.internal`, for authorities that sign no URIs.
 //!
 //! A server is known by its role and not by its host: the authority vouches for services, which move
 //! from host to host, and a service that was broken into cannot pose as another one by its address.
@@ -16,10 +17,14 @@ use rustls::{
 use std::sync::Arc;
 use webpki::EndEntityCert;
 
+/// Ending of a DNS name that stands for a role. Names under `internal` are never given to hosts.
+const DNS_ENDING: &str = ".role.tandem.internal";
+
 /// The roles that a certificate names; none where it is malformed.
 pub fn roles_of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(parsed) = EndEntityCert::try_from(certificate) else { return Vec::new() };
-    parsed.valid_uri_names().filter_map(role_of).map(str::to_owned).collect()
+    let uris = parsed.valid_uri_names().filter_map(role_of);
+    uris.chain(parsed.valid_dns_names().filter_map(role_of_host)).map(str::to_owned).collect()
 }
 
 /// The name by which a certificate says that its owner has this role.
@@ -30,8 +35,15 @@ pub fn name_of(domain: &str, role: &str) -> String {
 fn role_of(uri: &str) -> Option<&str> {
     let (domain, path) = uri.strip_prefix("spiffe://")?.split_once('/')?;
     let role = path.strip_prefix("tandem/")?;
-    let plain = |c: char| c.is_ascii_lowercase() || c == '-';
-    (!domain.is_empty() && !role.is_empty() && role.chars().all(plain)).then_some(role)
+    (!domain.is_empty() && is_plain(role)).then_some(role)
+}
+
+fn role_of_host(name: &str) -> Option<&str> {
+    name.strip_suffix(DNS_ENDING).filter(|role| is_plain(role))
+}
+
+fn is_plain(role: &str) -> bool {
+    !role.is_empty() && role.chars().all(|c: char| c.is_ascii_lowercase() || c == '-')
 }
 
 /// Roles as a log line or an error names them.
@@ -133,6 +145,23 @@ mod tests {
             "executor",
         ] {
             assert_eq!(role_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_role_is_the_first_label_of_a_name_for_roles() {
+        let role = role_of_host("storage-writer.role.tandem.internal");
+        assert_eq!(role, Some("storage-writer"));
+        for other in [
+            "role.tandem.internal",
+            ".role.tandem.internal",
+            "*.role.tandem.internal",
+            "a.executor.role.tandem.internal",
+            "executor.role.tandem.internal.example",
+            "executor.tandem.internal",
+            "executor",
+        ] {
+            assert_eq!(role_of_host(other), None, "{other}");
         }
     }
 

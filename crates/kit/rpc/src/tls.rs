@@ -5,7 +5,7 @@ use crate::{
     roles::{ServerOfRole, list, roles_of, verify_chain},
 };
 use arc_swap::ArcSwap;
-use metrics::counter;
+use metrics::{counter, gauge};
 use rustls::{
     ClientConfig, Error, RootCertStore, ServerConfig,
     client::Resumption,
@@ -23,6 +23,7 @@ use std::{
 };
 use tokio::{task::spawn_blocking, time::sleep};
 use tracing::{info, warn};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// What is spoken within TLS.
 const HTTP2: &[u8] = b"h2";
@@ -53,6 +54,14 @@ impl TlsConfig {
     /// Whether any file is named, so that connections are to be encrypted.
     pub fn is_on(&self) -> bool {
         self.ca.is_some() || self.cert.is_some() || self.key.is_some()
+    }
+
+    /// Looks whether all three files are named, or none, without reading one.
+    ///
+    /// # Errors
+    /// [`TlsError::Incomplete`].
+    pub fn check(&self) -> Result<(), TlsError> {
+        self.files().map(drop)
     }
 
     fn files(&self) -> Result<Option<Files>, TlsError> {
@@ -145,6 +154,8 @@ struct Material {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     server: Arc<ServerConfig>,
+    /// When the first certificate of the chain to end does so, in seconds since 1970.
+    expires: i64,
 }
 
 /// What was seen when the files were looked at last.
@@ -180,6 +191,7 @@ impl Tls {
         names::describe_tls();
         let contents = files.read()?;
         let material = Material::new(role, &files, &contents)?;
+        material.announce();
         let seen = Seen { contents: Some(contents), trouble: None };
         Ok(Some(Self {
             role,
@@ -231,6 +243,7 @@ impl Tls {
         });
         match renewed {
             Ok(material) => {
+                material.announce();
                 self.current.store(Arc::new(material));
                 seen.trouble = None;
                 Some(Ok(()))
@@ -304,6 +317,12 @@ fn private_key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, TlsE
     })
 }
 
+/// When a certificate ends, in seconds since 1970; `None` where it is malformed.
+fn end_of(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
+}
+
 impl Material {
     fn new(role: &'static str, files: &Files, contents: &Contents) -> Result<Self, TlsError> {
         let invalid = |path: &Path| {
@@ -339,6 +358,12 @@ impl Material {
         // another would not be asked for its certificate again.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
-        Ok(Self { provider, roots, chain, key, server: Arc::new(server) })
+        let expires = chain.iter().filter_map(end_of).min().unwrap_or(i64::MAX);
+        Ok(Self { provider, roots, chain, key, server: Arc::new(server), expires })
+    }
+
+    /// Says in the metrics when it ends.
+    fn announce(&self) {
+        gauge!(names::EXPIRES).set(self.expires as f64);
     }
 }

@@ -231,7 +231,8 @@ fn backoff(attempts: usize) -> Duration {
     (BACKOFF_MIN * (1 << doublings)).min(BACKOFF_MAX).mul_f64(rand::random_range(0.5..1.0))
 }
 
-fn addresses(servers: &[String]) -> Result<Vec<ServerAddr>, Error> {
+/// The addresses of these servers.
+pub fn addresses(servers: &[String]) -> Result<Vec<ServerAddr>, Error> {
     if servers.is_empty() {
         return Err(Error::NoServer);
     }
