@@ -12,7 +12,7 @@ use crate::{http_client, scrape::Scrape};
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use figures::{Figures, Sample};
-use ratatui::termion::{event::Key, input::TermRead};
+use ratatui_termion::termion::{event::Key, input::TermRead};
 use std::{
     collections::VecDeque,
     io::{ErrorKind, IsTerminal, Write},

@@ -106,7 +106,8 @@ impl PeersDiscovered {
     }
 }
 
-/// How far the number of connected peers is from what it shall be.
+/// How far the number of connected peers is from what it shall be. Until sessions are reported, nodes
+/// that answer stand in for them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PeersTarget {
     /// Connected by wanted, 0 to 1: 1 when there are enough.

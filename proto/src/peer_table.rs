@@ -46,7 +46,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// How far the target is reached, 0 to 1.
+    /// How far the reported peers reach the target, 0 to 1.
     pub fn completion(&self) -> f64 {
         completion(self.connected, self.target)
     }

@@ -1,9 +1,9 @@
 //! The terminal, which is as it was before when this is dropped.
 
 use super::{figures::Figures, view};
-use ratatui::{
-    Terminal,
-    backend::TermionBackend,
+use ratatui_core::terminal::Terminal;
+use ratatui_termion::{
+    TermionBackend,
     termion::{
         cursor,
         raw::{IntoRawMode, RawTerminal},

@@ -1,7 +1,7 @@
 //! The screen: figures in, cells out.
 
 use super::figures::{Block, Figures};
-use ratatui::{
+use ratatui_core::{
     buffer::Buffer,
     layout::Rect,
     style::{Color, Modifier, Style},
@@ -248,7 +248,7 @@ fn scaled(value: Option<f64>) -> String {
 mod tests {
     use super::*;
     use crate::top::figures::{Caches, Payloads, ProcessFigures, Workers};
-    use ratatui::{Terminal, backend::TestBackend};
+    use ratatui_core::{backend::TestBackend, terminal::Terminal};
 
     fn block(number: u64, verdict: Option<Verdict>, parts_ns: [u64; 4]) -> Block {
         let overlap = verdict.map(|_| 0.5);
