@@ -253,7 +253,7 @@ impl Prometheus {
         let child = command.spawn().with_context(|| {
             format!("start Prometheus, {} of --prometheus", options.prometheus.display())
         })?;
-        let mut prometheus = Self { child, address, folder: folder };
+        let mut prometheus = Self { child, address, folder };
         wait("Prometheus to find the pods", READY_TIME_MAX, || {
             if let Some(status) = prometheus.child.try_wait()? {
                 bail!("Prometheus ended with {status}: {}", log_of(prometheus.folder.path()));
