@@ -3,7 +3,7 @@
 use super::{Objects, SERVICES, Workload, list, rendered, selects, text};
 use crate::{succeeds, tandem, yaml};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names that stand for what somebody else brings, in the values of `ci/`.
 const FROM_ELSEWHERE: [&str; 21] = [
@@ -270,10 +270,7 @@ fn every_node_can_be_drained() {
         }
         assert!(budgets >= 4, "{case}: {budgets}");
         // An executor that stands by can tell where it is reached, and its name is that of its pod.
-        let executor = objects.workload("executor");
-        let variables = list(&executor.spec()["containers"][0]["env"]);
-        let variables: std::collections::BTreeMap<_, _> =
-            variables.map(|variable| (text(&variable["name"]), variable)).collect();
+        let variables = variables(&objects, "executor");
         assert_eq!(variables["TANDEM_ADVERTISE"]["value"], "$(POD_IP)", "{case}");
         let name = &variables["TANDEM_EXECUTOR_ID"]["valueFrom"]["fieldRef"]["fieldPath"];
         assert_eq!(name, "metadata.name", "{case}");
@@ -496,5 +493,50 @@ fn settings_arrive_as_they_were_chosen() {
     let said = succeeds(command.args(["executor", "--print-config", "--config"]).arg(file.path()));
     for line in ["sync = true", "cache_bytes_max = 4294967296", "cache_slots = 20000000"] {
         assert!(said.lines().any(|it| it == line), "{line} in\n{said}");
+    }
+}
+
+/// The variables of a service's container by name.
+fn variables<'a>(objects: &'a Objects, component: &str) -> BTreeMap<&'a str, &'a Value> {
+    let workload = objects.workload(component);
+    let variables = list(&workload.spec()["containers"][0]["env"]);
+    variables.map(|variable| (text(&variable["name"]), variable)).collect()
+}
+
+/// An Ingress leads to JSON-RPC alone, which answers to its name.
+#[test]
+fn an_ingress_shows_json_rpc_and_nothing_else() {
+    let all = rendered();
+    let production = &all["production"];
+    let ingresses: Vec<_> = production.of_kind("Ingress").collect();
+    assert_eq!(ingresses.len(), 1);
+    let rules: Vec<_> = list(&ingresses[0]["spec"]["rules"]).collect();
+    assert_eq!(rules.len(), 1);
+    let paths = &rules[0]["http"]["paths"];
+    let backend = json!({"service": {"name": "tandem-executor-http", "port": {"name": "http"}}});
+    assert_eq!(*paths, json!([{"path": "/", "pathType": "Prefix", "backend": backend}]));
+    let host = text(&rules[0]["host"]);
+    let variables = variables(production, "executor");
+    let knows = |name: &str| text(&variables[name]["value"]).split(',').any(|it| it == host);
+    assert!(knows("TANDEM_HTTP_VHOSTS"), "{host}");
+    assert!(!knows("TANDEM_AUTHRPC_VHOSTS"), "{host}");
+}
+
+/// Headers for a collector come from a secret, and stand in no manifest.
+#[test]
+fn traces_go_over_tls_with_headers_from_a_secret() {
+    let all = rendered();
+    let Some(external) = all.get("external") else { return };
+    for workload in external.workloads().filter(|workload| workload.is_ours()) {
+        let name = workload.component();
+        let variables = variables(external, name);
+        let endpoint = text(&variables["OTEL_EXPORTER_OTLP_ENDPOINT"]["value"]);
+        assert!(endpoint.starts_with("https://"), "{name}: {endpoint}");
+        let headers = &variables["OTEL_EXPORTER_OTLP_HEADERS"]["valueFrom"]["secretKeyRef"];
+        assert_eq!(*headers, json!({"name": "collector-headers", "key": "headers"}), "{name}");
+        let file = text(&variables["OTEL_EXPORTER_OTLP_CERTIFICATE"]["value"]);
+        let mut mounts = list(&workload.spec()["containers"][0]["volumeMounts"]);
+        let mounted = mounts.find(|mount| file.starts_with(text(&mount["mountPath"])));
+        assert_eq!(mounted.unwrap()["name"], "otlp-ca", "{name}");
     }
 }

@@ -367,3 +367,20 @@ impl Material {
         gauge!(names::EXPIRES).set(self.expires as f64);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificates::{Authority, Pem};
+    use std::time::SystemTime;
+
+    #[test]
+    fn the_end_of_a_certificate_is_known() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let Pem { key, .. } = Authority::make(now, 2).unwrap();
+        let issued = Authority::of_key(&key).unwrap().issue(&["executor"], now, 1).unwrap();
+        let der = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
+        assert_eq!(end_of(&der), Some(1_700_086_400));
+        assert_eq!(end_of(&CertificateDer::from(b"no certificate".to_vec())), None);
+    }
+}
