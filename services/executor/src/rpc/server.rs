@@ -41,7 +41,7 @@ fn rpc_router(methods: Methods, secret: Option<Secret>, limits: Limits) -> Route
     if !limits.origins.is_empty() {
         routes = routes.options(serve_preflight);
     }
-    let endpoint = Endpoint { methods, entry: Entry::new(secret, limits) };
+    let endpoint = Endpoint::new(methods, secret, limits);
     Router::new().route("/", routes).with_state(Arc::new(endpoint))
 }
 
@@ -62,6 +62,10 @@ async fn serve_rpc(State(endpoint): State<Arc<Endpoint>>, request: Request) -> R
 }
 
 impl Endpoint {
+    fn new(methods: Methods, secret: Option<Secret>, limits: Limits) -> Self {
+        Self { methods, entry: Entry::new(secret, limits) }
+    }
+
     /// The span of a request that belongs to a trace. A caller is believed that it does once it has
     /// shown a token: others could crowd the payloads out of the recent traces.
     fn span(&self, headers: &HeaderMap) -> Span {
