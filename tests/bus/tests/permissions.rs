@@ -59,16 +59,7 @@ const HARM: [&str; 4] = [
 const USERS: [(&str, &[&str], &[&str]); 7] = [
     (
         "executor",
-        &[
-            CHAIN_EXECUTED,
-            CHAIN_HEAD,
-            TRACES_SLOW,
-            POLICIES,
-            MAKE[0],
-            MAKE[1],
-            READ[0],
-            READ[1],
-        ],
+        &[CHAIN_EXECUTED, CHAIN_HEAD, TRACES_SLOW, POLICIES, MAKE[0], MAKE[1], READ[0], READ[1]],
         &[CHAIN_PERSISTED, W1_ALIVE, W2_ALIVE, TRACES_SLOW, POLICIES],
     ),
     (
