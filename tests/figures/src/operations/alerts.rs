@@ -350,8 +350,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_time_that_a_rule_has_to_hold_is_shortened() {
-        let rules = "  - alert: A\n    expr: increase(a[10m]) > 0\n    for: 10m\n";
-        assert_eq!(shortened(rules), "  - alert: A\n    expr: increase(a[10m]) > 0\n    for: 5s");
+    fn only_the_time_that_a_rule_has_to_hold_or_looks_back_is_shortened() {
+        let rules = "  - alert: A\n    expr: increase(a[10m]) > b offset 15m\n    for: 10m\n";
+        let short = "  - alert: A\n    expr: increase(a[10m]) > b offset 1m\n    for: 5s";
+        assert_eq!(shortened(rules), short);
     }
 }
