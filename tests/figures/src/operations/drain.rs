@@ -1,14 +1,13 @@
 //! Each node is drained of the release's pods while payloads flow.
 
-use super::{
-    Options,
-    release::{RELEASE, Stage},
-};
+use super::{Options, release::Stage};
 use crate::figure::{Figure, Limit, Report};
 use anyhow::Context as _;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
+/// Label of the pods that are evicted: no others of the cluster are.
+const LABEL: &str = "tandem-figures";
 /// Longest time of a drain.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(90);
 /// Longest gap of blocks: storage-writer and the executor move to another node.
@@ -16,7 +15,8 @@ const GAP_MAX: f64 = 30.0;
 
 /// Measures the figures, with a standby.
 pub fn measure(options: &Options, report: &mut Report) {
-    let two = json!({"services": {"executor": {"replicas": 2}}});
+    let two = json!({"services": {"executor": {"replicas": 2}},
+        "defaults": {"podLabels": {(LABEL): "drain"}}});
     let mut stage = Stage::new(options, "drain", two);
     for which in ["the executor without storage-writer", "storage-writer"] {
         let name = format!("drain of the node of {which}");
@@ -39,7 +39,7 @@ fn drain(stage: &mut Stage<'_>, name: &str, of_storage: bool) -> anyhow::Result<
     let node = if of_storage { storage } else { release.active_executor()?.node };
     let from = Instant::now();
     let seconds = format!("{}s", DRAIN_TIME_MAX.as_secs());
-    let selector = format!("app.kubernetes.io/instance={RELEASE}");
+    let selector = format!("{LABEL}=drain");
     let arguments = ["drain", &node, "--pod-selector", &selector, "--delete-emptydir-data"];
     let more = ["--ignore-daemonsets", "--timeout", &seconds];
     let drained = release.kube.kubectl_for(&[&arguments[..], &more].concat(), DRAIN_TIME_MAX * 2);

@@ -61,10 +61,10 @@ fn restart(options: &Options) -> anyhow::Result<Vec<Figure>> {
     let begun = Instant::now();
     release.kube.kubectl_for(&["delete", "pod", &pod.name, "--wait=true"], READY_TIME_MAX)?;
     let ready = release.wait_until_ready().map(|()| begun.elapsed().as_secs_f64());
-    let note = ready.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
+    let note = ready.as_ref().err().map_or_else(String::new, |error| format!("; {error:#}"));
     let name = "genesis by URL: restart with its server gone, seconds";
     let seconds = ready.unwrap_or(f64::INFINITY);
-    let note = format!("{requests} requests at the first start; {note}");
+    let note = format!("{requests} requests at the first start{note}");
     Ok(vec![Figure::new(name, seconds, Limit::AtMost(RESTART_SECONDS_MAX)).note(note)])
 }
 

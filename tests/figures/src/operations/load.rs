@@ -219,7 +219,7 @@ fn status(answer: &Value) -> String {
 fn reason(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     let text = text.split(" (os error").next().unwrap_or_default();
-    format!("{text:.80}")
+    format!("{:.80}", text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 fn window<'a>(calls: impl Iterator<Item = &'a Call>, from: Instant, to: Instant) -> Window {

@@ -132,8 +132,9 @@ fn pods(options: &Options) -> anyhow::Result<Vec<Figure>> {
         }
         said.push(stranger.last_words());
     }
-    let note = format!("{}; they say: {}", taken.join(", "), said.join("; "));
-    Ok(vec![Figure::new(name, taken.len() as f64, Limit::Exactly(0.0)).note(note)])
+    let note = taken.into_iter().chain(said).collect::<Vec<_>>();
+    let (count, note) = (note.len() - roles.len(), note.join("; "));
+    Ok(vec![Figure::new(name, count as f64, Limit::Exactly(0.0)).note(note)])
 }
 
 fn pod(options: &Options, role: &str, arguments: &[String]) -> Value {

@@ -53,7 +53,7 @@ fn reinstall(options: &Options) -> anyhow::Result<Vec<Figure>> {
     drop(release.load()?);
     Ok(vec![
         Figure::new("uninstall: claims deleted", gone.len() as f64, Limit::Exactly(0.0))
-            .note(format!("of {}: {}", before.len(), gone.join(", "))),
+            .note(format!("of {} {}", before.len(), gone.join(", "))),
         Figure::new("reinstall on kept volumes: the head is the same", same, Limit::Exactly(1.0))
             .note(format!("{head}, ready after {:.1} s", took.as_secs_f64())),
     ])
