@@ -54,7 +54,7 @@ enum Topic {
     Repairs,
     /// It is installed, upgraded, drained, rolled back and secured by the book
     Operations,
-    /// What another user of the machine does, started by `operations`
+    /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
     NeighbourCalls,
     /// Nodes in a network namespace of their own, started by `operations`

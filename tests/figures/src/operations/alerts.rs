@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 /// Claim of storage-writer.
 const CLAIM: &str = "data-tandem-storage-writer-0";
-/// What the `for` of each rule is shortened to.
+/// Time to which the `for` of each rule is shortened.
 const FOR: &str = "5s";
 /// Time in which no alert may fire while all is well.
 const CALM: Duration = Duration::from_secs(45);
@@ -183,7 +183,7 @@ impl<'a> Watched<'a> {
 fn in_state(stage: &Watched<'_>, name: &str, state: State) -> anyhow::Result<Vec<Figure>> {
     let before = stage.prometheus.firing()?;
     let seen = stage.enter(state).and_then(|()| watch(stage, state, &before));
-    // Whatever went wrong, the next state begins with all well.
+    // The next state begins with all well, also after an error.
     stage.leave(state)?;
     let (fired, first) = seen?;
     let names = names(&fired);

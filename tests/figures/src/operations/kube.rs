@@ -208,7 +208,7 @@ impl Proxy {
         Ok(Self { child, address })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -239,7 +239,7 @@ impl Drop for Proxy {
 
 impl Drop for Kube {
     fn drop(&mut self) {
-        // Whatever fails here is removed by the next run.
+        // The next run removes what is left after an error.
         let _ = self.kubectl(&[
             "delete",
             "namespace",

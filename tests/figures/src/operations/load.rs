@@ -54,7 +54,7 @@ struct Call {
     answer: String,
 }
 
-/// What the client saw from one moment on.
+/// Calls and blocks that the client saw from one moment on.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     /// Blocks found VALID.

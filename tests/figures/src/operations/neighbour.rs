@@ -23,14 +23,14 @@ use std::{
     time::Duration,
 };
 
-/// User and group of the neighbour: nobody's.
+/// User and group of the neighbour: those of the user `nobody`.
 const NEIGHBOUR: u32 = 65_534;
 /// Longest time until the cluster is ready.
 const READY_TIME_MAX: Duration = Duration::from_secs(120);
 /// Longest time of the neighbour's calls.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// What the neighbour is told: what anybody on the machine can find out.
+/// Task of the neighbour: it is told what every user of the machine can find out.
 #[derive(Serialize, Deserialize)]
 struct Task {
     targets: Vec<Target>,
@@ -39,7 +39,7 @@ struct Task {
     processes: Vec<u32>,
 }
 
-/// What the neighbour reached.
+/// Calls, files and passwords that the neighbour reached.
 #[derive(Serialize, Deserialize)]
 struct Reached {
     tried: Vec<Tried>,

@@ -48,7 +48,7 @@ pub struct Target {
     pub address: SocketAddr,
 }
 
-/// What is behind a port.
+/// Service behind a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// A gRPC service, by the end of its full name.
@@ -64,11 +64,11 @@ pub enum Kind {
 /// A call, and whether the service took it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tried {
-    /// What was called.
+    /// Name of the call.
     pub what: String,
     /// Whether the service's own code answered, whatever it said.
     pub is_through: bool,
-    /// What was answered.
+    /// Answer or error.
     pub said: String,
 }
 

@@ -31,7 +31,7 @@ const START_TIME_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What was counted after the nodes had had their time.
+/// Counts after the nodes had had their time.
 #[derive(Serialize, Deserialize, Debug)]
 struct Counted {
     minutes: f64,

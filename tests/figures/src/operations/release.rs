@@ -39,7 +39,7 @@ pub const ROLES: [&str; 7] = [
     "nats",
 ];
 
-/// What is told to the cluster's JWT secret: any 32 bytes.
+/// Secret of the Engine API: any 32 bytes.
 const SECRET: &str = "5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5";
 
 /// A release that runs, and how it is reached.
@@ -138,7 +138,7 @@ impl<'a> Release<'a> {
                 "ports": [{"name": "engine", "port": 8551, "targetPort": "engine"}]}}))
     }
 
-    /// Where the Engine API is reached, by the first node that is not `avoided`.
+    /// Returns the address of the Engine API, by the first node that is not `avoided`.
     ///
     /// # Errors
     /// When the Service or a node is missing.
@@ -149,7 +149,7 @@ impl<'a> Release<'a> {
         format!("{address}:{port}").parse().context("parse a node's address")
     }
 
-    /// Address of the first node that is not `avoided`.
+    /// Returns the address of the first node that is not `avoided`.
     ///
     /// # Errors
     /// When there is none.
@@ -167,7 +167,7 @@ impl<'a> Release<'a> {
         Ok(internal.next().context("no node with an internal address")?.to_owned())
     }
 
-    /// File with the secret of the Engine API.
+    /// Returns the file with the secret of the Engine API.
     pub fn secret(&self) -> PathBuf {
         self.folder.path().join("jwt.hex")
     }
