@@ -35,6 +35,8 @@ const FIRE_TIME_MAX: Duration = Duration::from_secs(150);
 const SILENCE_TIME_MAX: Duration = Duration::from_secs(420);
 /// After the first alert of a state others may follow for so long.
 const MORE_TIME: Duration = Duration::from_secs(20);
+/// Time that Prometheus watches the pods before the first state.
+const HISTORY_MIN: Duration = Duration::from_secs(90);
 /// Longest wait for an answer of Prometheus.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -181,6 +183,8 @@ impl<'a> Watched<'a> {
 
 /// Brings a state about, waits for alerts that were not firing before, and ends the state.
 fn in_state(stage: &Watched<'_>, name: &str, state: State) -> anyhow::Result<Vec<Figure>> {
+    // Rules that compare with a minute ago see the pods then.
+    std::thread::sleep(HISTORY_MIN.saturating_sub(stage.prometheus.started.elapsed()));
     let before = stage.prometheus.firing()?;
     let seen = stage.enter(state).and_then(|()| watch(stage, state, &before));
     // The next state begins with all well, also after an error.
@@ -231,6 +235,7 @@ type Alert = (String, String);
 struct Prometheus {
     child: Child,
     address: SocketAddr,
+    started: Instant,
     /// Keeps its configuration and its data.
     folder: TempDir,
 }
@@ -253,7 +258,7 @@ impl Prometheus {
         let child = command.spawn().with_context(|| {
             format!("start Prometheus, {} of --prometheus", options.prometheus.display())
         })?;
-        let mut prometheus = Self { child, address, folder };
+        let mut prometheus = Self { child, address, started: Instant::now(), folder };
         wait("Prometheus to find the pods", READY_TIME_MAX, || {
             if let Some(status) = prometheus.child.try_wait()? {
                 bail!("Prometheus ended with {status}: {}", log_of(prometheus.folder.path()));
