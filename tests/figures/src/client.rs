@@ -116,6 +116,18 @@ pub fn get(address: SocketAddr, path: &str, time_max: Duration) -> anyhow::Resul
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
+/// Returns the sum of a metric over its labels in Prometheus' text format, `None` where it has no sample.
+pub fn sum_of(text: &str, name: &str) -> Option<f64> {
+    let values = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let rest = rest
+            .strip_prefix('{')
+            .map_or(Some(rest), |labels| labels.rsplit_once('}').map(|(_, value)| value))?;
+        rest.strip_prefix(' ')?.split(' ').next()?.parse::<f64>().ok()
+    });
+    values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
+}
+
 /// The body of a call.
 pub fn request(method: &str, params: &Value) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
@@ -177,5 +189,20 @@ mod tests {
         assert_eq!(read_answer(&mut chunks.as_bytes()).unwrap(), (503, b"{} ".to_vec(), false));
         assert!(read_answer(&mut "".as_bytes()).is_err());
         assert!(read_answer(&mut &plain.as_bytes()[..plain.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn the_samples_of_one_metric_are_summed() {
+        let text = "# TYPE a gauge\na{x=\"1\"} 2\na{x=\"2\"} 3.5\na_total 7\nb 1\n";
+        assert_eq!(sum_of(text, "a"), Some(5.5));
+        assert_eq!(sum_of(text, "b"), Some(1.0));
+        assert_eq!(sum_of(text, "c"), None);
+    }
+
+    #[test]
+    fn a_metric_is_summed_over_its_labels_and_not_taken_for_a_longer_name() {
+        let text = "# TYPE a counter\na{x=\"1 }\"} 2\na{x=\"2\"} 3\na_count 9\na 1\n";
+        assert_eq!(sum_of(text, "a"), Some(6.0));
+        assert_eq!(sum_of(text, "a_count"), Some(9.0));
     }
 }

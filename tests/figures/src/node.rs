@@ -134,7 +134,7 @@ impl Node {
     pub fn metric(&self, name: &str) -> anyhow::Result<f64> {
         let (status, text) = client::get(self.ports[2], "/metrics", CALL_TIME_MAX)?;
         ensure!(status == 200, "/metrics: HTTP {status}");
-        sum(&text, name).with_context(|| format!("no metric {name}"))
+        client::sum_of(&text, name).with_context(|| format!("no metric {name}"))
     }
 
     /// Ends it with SIGKILL.
@@ -199,32 +199,10 @@ impl Drop for Node {
     }
 }
 
-/// Sums the samples of a metric in Prometheus' text format.
-fn sum(text: &str, name: &str) -> Option<f64> {
-    let values = text.lines().filter_map(|line| {
-        let rest = line.strip_prefix(name)?;
-        (rest.starts_with(['{', ' '])).then(|| rest.rsplit(' ').next()?.parse::<f64>().ok())?
-    });
-    values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
-}
-
 /// Three ports that nobody listens on now.
 fn free_ports() -> anyhow::Result<[SocketAddr; 3]> {
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listeners = [bind()?, bind()?, bind()?];
     let [first, second, third] = &listeners;
     Ok([first.local_addr()?, second.local_addr()?, third.local_addr()?])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::sum;
-
-    #[test]
-    fn the_samples_of_one_metric_are_summed() {
-        let text = "# TYPE a gauge\na{x=\"1\"} 2\na{x=\"2\"} 3.5\na_total 7\nb 1\n";
-        assert_eq!(sum(text, "a"), Some(5.5));
-        assert_eq!(sum(text, "b"), Some(1.0));
-        assert_eq!(sum(text, "c"), None);
-    }
 }

@@ -1,9 +1,6 @@
 //! Twelve nodes with default settings on loopback: packets that each sends once all know each other.
 
-use super::{
-    kube::{run, wait},
-    release::sum_of,
-};
+use super::kube::{run, wait};
 use crate::{
     Setting, client,
     figure::{Figure, Limit, Report},
@@ -201,7 +198,7 @@ impl Node {
     fn metric(&self, name: &str) -> anyhow::Result<f64> {
         let (status, text) = client::get(self.metrics, "/metrics", ANSWER_TIME_MAX)?;
         ensure!(status == 200, "metrics answer {status}");
-        Ok(sum_of(&text, name))
+        Ok(client::sum_of(&text, name).unwrap_or(0.0))
     }
 }
 

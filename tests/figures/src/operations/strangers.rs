@@ -7,7 +7,10 @@ use super::{
     probe::{Kind, Target, call_all, summary},
     release::{RELEASE, Release},
 };
-use crate::figure::{Figure, Limit, Report};
+use crate::{
+    client::sum_of,
+    figure::{Figure, Limit, Report},
+};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -174,7 +177,7 @@ impl Stranger<'_> {
     }
 
     fn metric(&self, name: &str) -> f64 {
-        self.ask("/metrics").map_or(0.0, |(_, text)| super::release::sum_of(&text, name))
+        self.ask("/metrics").ok().and_then(|(_, text)| sum_of(&text, name)).unwrap_or(0.0)
     }
 
     /// The state that it is in, or the end of its log.
