@@ -30,6 +30,8 @@ const STOP_EVERY: usize = 400;
 const KILL_EVERY: usize = 400;
 /// Longest time in which a head that was chosen has to be executed.
 const SYNC_TIME_MAX: Duration = Duration::from_secs(60);
+/// In what time a node has measured its database after it was asked.
+const MEASURE_TIME: Duration = Duration::from_secs(2);
 /// Longest wait for a stop.
 const STOP_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -137,7 +139,10 @@ fn status(of: &Value, answer: &Value) -> String {
 /// Memory of a node, in bytes.
 #[derive(Clone, Copy, Default)]
 struct Memory {
+    /// What the process holds of the machine, with pages that the allocator returns later.
     resident: f64,
+    /// What the node asked the allocator for and has not freed.
+    allocated: f64,
     /// The database's memtables and block cache, whose size is a setting whatever the chain is.
     database: f64,
     /// Records and trie diffs of pending blocks.
@@ -145,26 +150,39 @@ struct Memory {
 }
 
 impl Memory {
+    /// Asks twice: the node measures its database when it is asked, and says so the next time.
     fn of(node: &Node) -> anyhow::Result<Self> {
+        Self::read(node)?;
+        std::thread::sleep(MEASURE_TIME);
+        Self::read(node)
+    }
+
+    fn read(node: &Node) -> anyhow::Result<Self> {
         let metric = |name: &str| node.metric(&format!("tandem_storage_writer_{name}"));
         Ok(Self {
             resident: node.resident_bytes()? as f64,
+            allocated: node.metric("tandem_process_allocator_bytes{kind=\"allocated\"}")?,
             database: metric("database_memtable_bytes")? + metric("database_cache_bytes")?,
             pending: metric("pending_bytes{place=\"memory\"}")?,
         })
     }
 
-    /// Returns what is resident beside the database's buffers.
+    /// Returns what is allocated beside the database's buffers.
     fn other(&self) -> f64 {
-        self.resident - self.database
+        self.allocated - self.database
     }
 }
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [resident, database, pending] =
-            [self.resident, self.database, self.pending].map(|bytes| bytes / f64::from(1 << 20));
-        write!(f, "{resident:.0} MiB with {database:.0} of the database, {pending:.0} of blocks")
+        let [resident, allocated, database, pending] =
+            [self.resident, self.allocated, self.database, self.pending]
+                .map(|bytes| bytes / f64::from(1 << 20));
+        write!(
+            f,
+            "{allocated:.0} MiB with {database:.0} of the database and {pending:.0} of blocks \
+             ({resident:.0} resident)"
+        )
     }
 }
 
