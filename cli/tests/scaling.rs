@@ -67,11 +67,14 @@ impl Scaled {
         Self { folder, settings, nats, six, engine, chain, blocks: 0, workers, read, dealt }
     }
 
-    /// One more process.
+    /// Starts one more worker, with the certificate that `tandem cluster` made for workers.
     fn join(&mut self) {
         let name = format!("newcomer-{}", self.workers.len() + 1);
-        let storage = format!("http://127.0.0.1:{}", self.six.port("storage-writer", "grpc"));
+        let storage = format!("https://127.0.0.1:{}", self.six.port("storage-writer", "grpc"));
         let (url, settings) = (self.nats.url(), self.settings.to_str().unwrap());
+        let certificates = self.folder.path().join("data/certificates/multiproof-worker");
+        let [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"]
+            .map(|name| certificates.join(name).display().to_string());
         let arguments = [
             "multiproof-worker",
             "--grpc.port=0",
@@ -83,6 +86,12 @@ impl Scaled {
             &url,
             "--config",
             settings,
+            "--tls.ca",
+            &ca,
+            "--tls.cert",
+            &cert,
+            "--tls.key",
+            &key,
         ];
         let running = Running::start(binary(), self.folder.path(), &name, arguments);
         self.workers.insert(name, running);
@@ -125,7 +134,9 @@ impl Scaled {
             }
         }
         let (dealt, log) = (&self.dealt, last_lines(self.folder.path()));
-        panic!("{what}: not within {BLOCKS_MAX} blocks, but {dealt:?}\n{log}");
+        let newcomers: Vec<_> = self.workers.values().map(Running::log).collect();
+        let newcomers = newcomers.join("\n");
+        panic!("{what}: not within {BLOCKS_MAX} blocks, but {dealt:?}\n{log}\n{newcomers}");
     }
 
     /// Newcomers until there are so many workers, and blocks until each of them has had its shards. Who
