@@ -363,5 +363,4 @@ fn queue_of(form: Form) -> usize {
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;

@@ -1,4 +1,3 @@
-use crate::speculate::default_threads;
 use serde::{Deserialize, Serialize};
 use std::num::NonZero;
 
@@ -74,7 +73,7 @@ impl Default for Config {
             mailbox_capacity: 64,
             persist_depth: 16,
             unfinalized_blocks_max: 128,
-            prewarm_threads: default_threads(),
+            prewarm_threads: prewarm_threads(),
             predict_reads: false,
             remote_predict_reads: true,
             cache_accounts: 500_000,
@@ -97,6 +96,15 @@ impl Default for Config {
             http_corsdomain: Vec::new(),
         }
     }
+}
+
+/// More threads that execute ahead find too little to do.
+const PREWARM_THREADS_MAX: usize = 16;
+
+/// Returns half of the cores, beside the engine and the tries, and none where there is one core.
+fn prewarm_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    (cores / 2).min(PREWARM_THREADS_MAX)
 }
 
 /// All cores but one.

@@ -1,14 +1,15 @@
 //! The executor as its callers see it.
 
 use crate::{
+    ahead::{read_ahead::Prefetcher, senders::Senders},
     blobs::{BlobPool, Contents},
-    build::{BuiltPayload, PayloadAttributes, PayloadId},
+    block::build::{BuiltPayload, PayloadAttributes, PayloadId},
     chain::Chain,
     engine::Message,
     error::Error,
     metrics as names,
+    queries::Queries,
     rpc::{CallPools, Prices},
-    senders::Senders,
     status::{ForkchoiceState, PayloadStatus, Status},
 };
 use metrics::histogram;
@@ -26,6 +27,8 @@ use tracing::{Instrument, Span, field::Empty, info_span};
 pub struct Handle {
     engine: Mailbox<Message>,
     chain: Arc<Chain>,
+    queries: Arc<Queries>,
+    prefetcher: Arc<Prefetcher>,
     policies: LivePolicies,
     bus: Bus,
     blobs: Arc<BlobPool>,
@@ -33,21 +36,50 @@ pub struct Handle {
     prices: Arc<Prices>,
 }
 
+/// Everything a [`Handle`] is made of.
+pub struct Parts {
+    /// The engine's mailbox.
+    pub engine: Mailbox<Message>,
+    /// The chain, for reading.
+    pub chain: Arc<Chain>,
+    /// Calls, proofs and their limits.
+    pub queries: Arc<Queries>,
+    /// Reads ahead for payloads.
+    pub prefetcher: Arc<Prefetcher>,
+    /// The policies of the blocks to come.
+    pub policies: LivePolicies,
+    /// The cluster's bus.
+    pub bus: Bus,
+    /// The blob transactions that were sent.
+    pub blobs: Arc<BlobPool>,
+    /// The threads that serve users.
+    pub pools: Arc<CallPools>,
+}
+
 impl Handle {
-    pub(crate) fn new(
-        engine: Mailbox<Message>,
-        chain: Arc<Chain>,
-        policies: LivePolicies,
-        bus: Bus,
-        blobs: Arc<BlobPool>,
-        pools: Arc<CallPools>,
-    ) -> Self {
-        Self { engine, chain, policies, bus, blobs, pools, prices: Arc::default() }
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { engine, chain, queries, prefetcher, policies, bus, blobs, pools } = parts;
+        Self {
+            engine,
+            chain,
+            queries,
+            prefetcher,
+            policies,
+            bus,
+            blobs,
+            pools,
+            prices: Arc::default(),
+        }
     }
 
     /// The threads that serve users.
     pub(crate) fn pools(&self) -> &Arc<CallPools> {
         &self.pools
+    }
+
+    /// Calls and proofs of users.
+    pub(crate) fn queries(&self) -> &Arc<Queries> {
+        &self.queries
     }
 
     /// Gas prices of the newest blocks.
@@ -107,7 +139,7 @@ impl Handle {
         payload: Payload,
         sidecar: PayloadSidecar,
     ) -> Result<PayloadStatus, Error> {
-        let (chain, engine) = (self.chain.clone(), self.engine.clone());
+        let (prefetcher, engine) = (self.prefetcher.clone(), self.engine.clone());
         let given = on_cpu(move || {
             let block =
                 info_span!("decode_payload").in_scope(|| Block::from_payload(payload, &sidecar))?;
@@ -120,7 +152,7 @@ impl Handle {
             let ask = |reply| Message::NewPayload { block: given, senders, reply };
             let status = engine.ask(ask);
             shared.recover();
-            chain.start_read_ahead(&block, shared);
+            prefetcher.start(&block, shared);
             Ok::<_, BlockError>((id, parent, contents, status))
         });
         match given.await? {

@@ -21,61 +21,41 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod ancestors;
+mod ahead;
 mod blobs;
-mod budget;
-mod build;
-mod cache;
-mod call;
+mod block;
 mod chain;
-mod code;
-mod collision;
 mod config;
-mod constantinople;
-mod dao;
 mod engine;
 mod error;
-mod evm;
-mod execute;
-mod flush;
 mod handle;
-mod layers;
 mod metrics;
-mod predict;
-mod proof;
-mod read_ahead;
-mod receipts;
-mod recent;
-mod requests;
+mod queries;
 pub mod rpc;
-mod senders;
 mod service;
-mod speculate;
 mod state;
 pub mod stateless;
 mod status;
-mod tree;
-mod view;
 
 /// What the benches measure. No interface: it changes with what is behind it.
 #[doc(hidden)]
 pub mod internals {
-    pub use crate::{
-        cache::BaseCache, layers::Layers, recent::Recent, state::StateReader, view::StateView,
+    pub use crate::state::{
+        StateReader, cache::BaseCache, layers::Layers, recent::Recent, view::StateView,
     };
 }
 
 pub use blobs::{BlobPool, SendError};
-pub use budget::{Cut, Limits as CallLimits, Running, Usage};
-pub use build::{BuiltPayload, PayloadAttributes, PayloadId};
-pub use call::{AccessListOutcome, CallOutcome, CallRequest, GasEstimate};
+pub use block::build::{BuiltPayload, PayloadAttributes, PayloadId};
+pub use block::execute::broken_rule;
 pub use chain::{BlockTag, Chain};
 pub use config::Config;
 pub use engine::Deps;
 pub use error::Error;
-pub use execute::broken_rule;
 pub use handle::Handle;
 pub use metrics::describe_all as describe_metrics;
-pub use proof::{AccountProof, SlotProof};
+pub use queries::budget::{Cut, Limits as CallLimits, Running, Usage};
+pub use queries::call::{AccessListOutcome, CallOutcome, CallRequest, GasEstimate};
+pub use queries::proof::{AccountProof, SlotProof};
 pub use service::Executor;
 pub use status::{ForkchoiceState, PayloadStatus, Status};

@@ -1,12 +1,14 @@
 //! Wiring: the engine's thread, and those for users.
 
 use crate::{
+    ahead::read_ahead::Prefetcher,
     blobs::BlobPool,
     config::Config,
     engine::{Deps, Engine, Message},
     error::Error,
-    handle::Handle,
+    handle::{Handle, Parts},
     metrics,
+    queries::Queries,
     rpc::CallPools,
 };
 use std::{
@@ -34,12 +36,24 @@ impl Executor {
         let (fatal, policies) = (deps.fatal.clone(), deps.policies.clone());
         let (pool_config, blobs, bus) = (config.clone(), deps.blobs.clone(), deps.bus.clone());
         let (mailbox, inbox) = mailbox("engine", config.mailbox_capacity);
-        let (engine, chain) = Engine::open(config, deps)?;
+        let storage = deps.storage.clone();
+        let predictor = config.predict_reads.then(Arc::default);
+        let (engine, chain) = Engine::open(config, deps, predictor.clone())?;
         let thread = spawn("engine", fatal, move || engine.run(&inbox))
             .map_err(|error| Error::Execution(format!("start engine thread: {error}")))?;
         let blobs = Arc::new(BlobPool::new(&pool_config, chain.clone(), blobs));
         let pools = Arc::new(CallPools::start(&pool_config)?);
-        let handle = Handle::new(mailbox.clone(), chain, policies, bus, blobs, pools);
+        let recent = chain.recent.clone();
+        let handle = Handle::new(Parts {
+            engine: mailbox.clone(),
+            queries: Arc::new(Queries::new(&pool_config, &chain)),
+            prefetcher: Arc::new(Prefetcher { recent, storage, predictor }),
+            chain,
+            policies,
+            bus,
+            blobs,
+            pools,
+        });
         Ok(Self { mailbox, thread: Mutex::new(Some(thread)), handle })
     }
 

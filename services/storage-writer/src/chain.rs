@@ -463,5 +463,4 @@ impl Chain {
 }
 
 #[cfg(test)]
-#[path = "chain_tests.rs"]
 mod tests;

@@ -220,5 +220,4 @@ fn add_unchanged<'o>(
 }
 
 #[cfg(test)]
-#[path = "diff_check_tests.rs"]
 mod tests;

@@ -34,5 +34,4 @@ impl Backoff {
 }
 
 #[cfg(test)]
-#[path = "backoff_tests.rs"]
 mod tests;

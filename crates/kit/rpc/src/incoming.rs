@@ -215,5 +215,4 @@ impl Pause {
 }
 
 #[cfg(test)]
-#[path = "incoming_tests.rs"]
 mod tests;

@@ -340,5 +340,4 @@ impl Pool {
 }
 
 #[cfg(test)]
-#[path = "pool_tests.rs"]
 mod tests;

@@ -2,10 +2,9 @@
 
 use super::{error::SendError, pool::Entry, rank::Market};
 use crate::{
+    block::{evm::evm_env, execute::broken_rule},
     chain::{BlockTag, Chain},
-    constantinople::evm_env,
     error::Error,
-    execute::broken_rule,
     state::{BlockState, StateReader},
 };
 use alloy_consensus::{Header, Transaction as _, transaction::SignerRecoverable};

@@ -2,7 +2,7 @@
 //! a branch that forks off below it.
 
 use super::Engine;
-use crate::{error::Error, layers::Layers};
+use crate::{error::Error, state::layers::Layers};
 use alloy_consensus::Header;
 use alloy_rlp::Decodable;
 use std::sync::Arc;

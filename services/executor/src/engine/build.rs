@@ -10,10 +10,12 @@
 
 use super::{Engine, base::Standing, payload::root};
 use crate::{
-    build::{BuiltPayload, PayloadAttributes, PayloadId},
+    ahead::senders::Senders,
+    block::{
+        build::{BuiltPayload, PayloadAttributes, PayloadId},
+        execute::{Executed, Failure},
+    },
     error::Error,
-    execute::{Executed, Failure},
-    senders::Senders,
 };
 use std::{collections::VecDeque, sync::Arc};
 use tandem_chain::{Block, Fork, Payload, Template, validate_body, validate_header};

@@ -7,9 +7,9 @@
 
 use super::{Engine, Verdict};
 use crate::{
+    ahead::senders::Senders,
     engine::base::Standing,
     error::Error,
-    senders::Senders,
     status::{PayloadStatus, Status},
 };
 use alloy_primitives::map::B256Map;

@@ -12,13 +12,14 @@ mod post_state;
 mod premerge;
 
 use crate::{
-    build::{BuiltPayload, PayloadAttributes, PayloadId},
+    ahead::{predict::Predictor, senders::Senders, speculate::Prewarmers},
+    block::{
+        build::{BuiltPayload, PayloadAttributes, PayloadId},
+        receipts::ReceiptsThread,
+    },
     chain::Chain,
     config::Config,
     error::Error,
-    receipts::ReceiptsThread,
-    senders::Senders,
-    speculate::Prewarmers,
     status::{ForkchoiceState, PayloadStatus},
 };
 use alloy_primitives::map::B256Map;
@@ -94,6 +95,7 @@ pub struct Engine {
     persisted: Subscription,
     epoch: Epoch,
     prewarmers: Prewarmers,
+    predictor: Option<Arc<Predictor>>,
     invalid: Invalid,
     builds: Builds,
     policies: LivePolicies,
@@ -119,7 +121,11 @@ pub struct Engine {
 
 impl Engine {
     /// Takes the right to write and loads what storage-writer knows.
-    pub fn open(config: Config, deps: Deps) -> Result<(Self, Arc<Chain>), Error> {
+    pub fn open(
+        config: Config,
+        deps: Deps,
+        predictor: Option<Arc<Predictor>>,
+    ) -> Result<(Self, Arc<Chain>), Error> {
         // The blobs are the RPC's business: the engine checks versioned hashes alone.
         let Deps { storage, proof, own_proof, blobs: _, bus, policies, fatal } = deps;
         let persisted = bus.subscribe(CHAIN_PERSISTED);
@@ -138,6 +144,7 @@ impl Engine {
             persisted,
             epoch,
             prewarmers,
+            predictor,
             invalid,
             builds: Builds::default(),
             policies,

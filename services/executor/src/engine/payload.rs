@@ -2,15 +2,21 @@
 
 use super::{Engine, Verdict, base::Standing};
 use crate::{
+    ahead::{
+        senders::Senders,
+        speculate::{Advice, Ahead},
+    },
+    block::{
+        execute::{Executed, Failure, execute},
+        receipts::ReceiptsRooter,
+    },
     error::Error,
-    execute::{Executed, Failure, execute},
     metrics as names,
-    receipts::ReceiptsRooter,
-    senders::Senders,
-    speculate::{Advice, Ahead},
-    state::BlockState,
+    state::{
+        BlockState,
+        view::{ReadCounts, StateView},
+    },
     status::PayloadStatus,
-    view::{ReadCounts, StateView},
 };
 use alloy_consensus::Header;
 use metrics::{counter, histogram};
@@ -253,7 +259,7 @@ impl Engine {
             parent: view,
             block_hashes,
             advice: Some(advice),
-            predictor: self.chain.predictor.clone(),
+            predictor: self.predictor.clone(),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use super::Engine;
 use crate::{
+    block::receipts::{ReceiptsRooter, ReceiptsThread},
     metrics as names,
-    receipts::{ReceiptsRooter, ReceiptsThread},
 };
 use alloy_consensus::Header;
 use metrics::{Label, gauge};

@@ -1,7 +1,7 @@
 //! The state roots in receipts from before Byzantium.
 
 use super::{Engine, payload::root};
-use crate::execute::Failure;
+use crate::block::execute::Failure;
 use std::sync::Arc;
 use tandem_chain::Receipt;
 use tandem_primitives::{BlockId, keccak256};

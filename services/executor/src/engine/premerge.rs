@@ -1,7 +1,7 @@
 //! Blocks from before the merge: their ommers, and where proof of work ends.
 
 use super::Engine;
-use crate::{chain::BlockTag, error::Error, execute::Failure};
+use crate::{block::execute::Failure, chain::BlockTag, error::Error};
 use alloy_consensus::{EMPTY_OMMER_ROOT_HASH, Header};
 use alloy_primitives::map::B256Map;
 use std::{collections::VecDeque, sync::Arc};

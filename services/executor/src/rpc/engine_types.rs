@@ -347,5 +347,4 @@ pub(super) fn decode_new_payload(
 }
 
 #[cfg(test)]
-#[path = "engine_types_tests.rs"]
 mod tests;

@@ -339,5 +339,4 @@ fn unavailable(reason: &str) -> Response {
 }
 
 #[cfg(test)]
-#[path = "gate_tests.rs"]
 mod tests;

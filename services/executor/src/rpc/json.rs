@@ -368,5 +368,4 @@ impl<'a> ReceiptJson<'a> {
 }
 
 #[cfg(test)]
-#[path = "json_tests.rs"]
 mod tests;

@@ -3,7 +3,7 @@
 use super::error::{RpcError, code};
 use super::metrics::RPC_SECONDS;
 use super::pieces::Pieces;
-use crate::budget::Usage;
+use crate::queries::budget::Usage;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, SeqAccess, Visitor};

@@ -9,7 +9,7 @@
 
 use super::error::{RpcError, code};
 use super::metrics::{CALL_WAIT_SECONDS, CALLS_TOTAL, CALLS_WAITING};
-use crate::budget::{Cut, Limits, Running, Usage};
+use crate::queries::budget::{Cut, Limits, Running, Usage};
 use crate::{Config, Error};
 use metrics::{Gauge, Histogram, counter, gauge, histogram};
 use parking_lot::{Condvar, Mutex};
@@ -338,5 +338,4 @@ impl CallPools {
 }
 
 #[cfg(test)]
-#[path = "pool_tests.rs"]
 mod tests;

@@ -8,7 +8,7 @@ use super::error::{RpcError, code};
 use super::limits::Limits;
 use super::methods::{INLINE_BYTES_MAX, Methods, Output, Params, off_reactor};
 use super::places::Place;
-use crate::budget::Usage;
+use crate::queries::budget::Usage;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -193,5 +193,4 @@ pub(super) fn json_response(body: Body) -> Response {
 }
 
 #[cfg(test)]
-#[path = "server_tests.rs"]
 mod tests;

@@ -3,7 +3,10 @@
 use super::{BlockState, Entry, Slot, StateReader};
 use crate::{
     error::Error,
-    speculate::{Position, Published, Reads, Source, Sources},
+    state::{
+        published::{Position, Published},
+        reads::{Reads, Source, Sources},
+    },
 };
 use alloy_primitives::map::HashMap;
 use revm::{

@@ -23,11 +23,12 @@ pub use json::{Input, InputError, decode_block};
 pub use reader::Reads;
 
 use crate::{
-    code,
-    execute::{Executed, Failure, execute},
-    receipts::ReceiptsRooter,
-    senders::Senders,
-    state::BlockState,
+    ahead::senders::Senders,
+    block::{
+        execute::{Executed, Failure, execute},
+        receipts::ReceiptsRooter,
+    },
+    state::{BlockState, code},
 };
 use alloy_primitives::map::B256Map;
 use ancestors::Lineage;

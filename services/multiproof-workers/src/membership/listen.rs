@@ -146,5 +146,4 @@ impl Ear {
 }
 
 #[cfg(test)]
-#[path = "listen_tests.rs"]
 mod tests;

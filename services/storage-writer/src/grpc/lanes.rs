@@ -220,5 +220,4 @@ impl Drop for Counted {
 }
 
 #[cfg(test)]
-#[path = "lanes_tests.rs"]
 mod tests;

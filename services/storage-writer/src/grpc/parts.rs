@@ -89,5 +89,4 @@ fn moved() -> Error {
 }
 
 #[cfg(test)]
-#[path = "parts_tests.rs"]
 mod tests;

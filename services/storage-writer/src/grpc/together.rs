@@ -180,5 +180,4 @@ fn answer_all(waiting: Vec<Waiting>, call: impl Fn(&ReadState) -> Result<StateVa
 }
 
 #[cfg(test)]
-#[path = "together_tests.rs"]
 mod tests;

@@ -4,7 +4,7 @@ use super::super::hex::{BlockParam, Hex, Quantity};
 use super::super::methods::{Answer, Methods, required, to_result};
 use super::super::revert::revert_error;
 use super::{RpcError, Source, add_calling, pin, read_error};
-use crate::budget::Running;
+use crate::queries::budget::Running;
 use crate::{BlockTag, CallOutcome, CallRequest, GasEstimate};
 use alloy_eips::{eip2930::AccessList, eip7702::SignedAuthorization};
 use alloy_primitives::{Address, B256, Bytes, U256};
@@ -97,7 +97,7 @@ fn read(
 
 fn call(source: &Source, running: &Running<'_>, params: CallParams) -> Answer {
     let (tag, request) = read(source, params)?;
-    match source.chain.call(tag, request, running).map_err(read_error)? {
+    match source.queries.calls.call(tag, request, running).map_err(read_error)? {
         CallOutcome::Return(output) => to_result(&output),
         CallOutcome::Revert(output) => Err(revert_error(&output)),
         CallOutcome::Halt(reason) => Err(RpcError::server(reason)),
@@ -106,7 +106,7 @@ fn call(source: &Source, running: &Running<'_>, params: CallParams) -> Answer {
 
 fn estimate_gas(source: &Source, running: &Running<'_>, params: CallParams) -> Answer {
     let (tag, request) = read(source, params)?;
-    match source.chain.estimate_gas(tag, request, running).map_err(read_error)? {
+    match source.queries.calls.estimate_gas(tag, request, running).map_err(read_error)? {
         GasEstimate::Gas(gas) => to_result(&Quantity(gas)),
         GasEstimate::Revert(output) => Err(revert_error(&output)),
         GasEstimate::Halt(reason) => Err(RpcError::server(reason)),
@@ -125,7 +125,8 @@ struct AccessListJson {
 
 fn create_access_list(source: &Source, running: &Running<'_>, params: CallParams) -> Answer {
     let (tag, request) = read(source, params)?;
-    let found = source.chain.create_access_list(tag, request, running).map_err(read_error)?;
+    let found =
+        source.queries.calls.create_access_list(tag, request, running).map_err(read_error)?;
     to_result(&AccessListJson {
         access_list: found.access_list,
         error: found.error,

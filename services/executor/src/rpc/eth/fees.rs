@@ -5,7 +5,7 @@ use super::super::methods::{Answer, Methods, Params, required, to_result};
 use super::super::prices::{Sampled, Suggestion, Tips};
 use super::transactions::sender;
 use super::{NoParams, RpcError, Source, add_calling, add_reading, cut_error, known, read_error};
-use crate::budget::Running;
+use crate::queries::budget::Running;
 use crate::{BlockTag, Error};
 use alloy_consensus::{Header, Transaction as _, TxReceipt};
 use alloy_eips::eip1559::{BaseFeeParams, INITIAL_BASE_FEE};

@@ -7,7 +7,7 @@ use super::super::json::{BlockContext, LogJson, LogPlace};
 use super::super::methods::{Answer, Methods, required, to_result};
 use super::{RpcError, Source, add_calling, cut_error, known};
 use crate::BlockTag;
-use crate::budget::Running;
+use crate::queries::budget::Running;
 use alloy_consensus::{Header, TxReceipt};
 use alloy_primitives::{Address, B256, Bloom, BloomInput, Log};
 use serde::de::{SeqAccess, Visitor, value::StrDeserializer};
@@ -216,7 +216,7 @@ fn range(
     if last > head {
         return Err(RpcError::invalid_params("block range extends beyond current head block"));
     }
-    let limit = source.chain.log_blocks_max;
+    let limit = source.queries.log_blocks_max;
     if last - first >= limit {
         return Err(RpcError::invalid_params(format_args!("exceed maximum block range {limit}")));
     }
@@ -237,7 +237,7 @@ fn collect(
     let stored = known(source.chain.block_and_receipts(BlockTag::Hash(id.hash)))?;
     let Some((block, receipts)) = stored else { return Ok(()) };
     let context = BlockContext::new(id, header);
-    let results_max = source.chain.log_results_max;
+    let results_max = source.queries.log_results_max;
     let mut log_index = 0;
     for (index, receipt) in receipts.iter().enumerate() {
         for log in receipt.logs() {

@@ -16,7 +16,10 @@ use super::hex::BlockParam;
 use super::methods::{Answer, Methods, Params, Positional};
 use super::pool::{CallPools, Lane, cut_error};
 use super::prices::Prices;
-use crate::budget::{Cut, Running};
+use crate::queries::{
+    Queries,
+    budget::{Cut, Running},
+};
 use crate::{BlobPool, BlockTag, Chain, Error, Handle};
 use std::sync::Arc;
 use tandem_chain::ChainSpec;
@@ -26,6 +29,7 @@ use tracing::warn;
 /// What the methods read from.
 struct Source {
     chain: Arc<Chain>,
+    queries: Arc<Queries>,
     spec: ChainSpec,
     client: ClientInfo,
     blobs: Arc<BlobPool>,
@@ -62,6 +66,7 @@ pub fn eth_methods(engine: &Handle, client: ClientInfo) -> Methods {
 pub(super) fn eth_methods_of(engine: &Handle, client: ClientInfo, lane: Lane) -> Methods {
     let source = Arc::new(Source {
         chain: engine.chain().clone(),
+        queries: engine.queries().clone(),
         spec: engine.spec().clone(),
         client,
         blobs: engine.blobs().clone(),

@@ -4,7 +4,7 @@ use super::super::error::code;
 use super::super::hex::{BlockParam, Hex, Quantity, parse_storage_key};
 use super::super::methods::{Answer, Methods, required, to_result};
 use super::{RpcError, Source, add_calling, add_reading, cut_error, pin, read_error};
-use crate::budget::Running;
+use crate::queries::budget::Running;
 use crate::{AccountProof, BlockTag};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use serde::Serialize;
@@ -131,7 +131,7 @@ fn proof(source: &Source, _: &Running<'_>, (address, keys, block): ProofParams) 
     let slots: Result<Vec<U256>, _> = keys.iter().map(|key| parse_storage_key(key)).collect();
     let slots = slots.map_err(RpcError::invalid_params)?;
     let id = pin(source, block)?;
-    let found = source.chain.proof(id, address, &slots).map_err(read_error)?;
+    let found = source.queries.proofs.account(id, address, &slots).map_err(read_error)?;
     let AccountProof { account, account_proof, storage_root, slots: proofs } = found;
     let storage_proof = keys.iter().zip(slots).zip(proofs).map(|((text, slot), found)| {
         let digits = text.trim_start_matches("0x").trim_start_matches("0X").len();

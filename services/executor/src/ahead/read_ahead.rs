@@ -1,0 +1,246 @@
+//! What a block will read, read in a few calls of storage-writer before it executes.
+//!
+//! Who is called and what stands in access lists is known once the payload is decoded. What of it
+//! is neither in the layers nor in the cache is read beside the recovery of senders: a call for
+//! accounts and slots, and one for the code of those that are called, which is analyzed on the way.
+//! Usually there is nothing to read. Then it costs a look-up for each key, on a thread that is not
+//! the engine's.
+//!
+//! Senders, and what their calls are expected to read ([`crate::ahead::predict`]), follow in groups of
+//! transactions, in the block's order.
+
+use crate::{
+    ahead::{predict::Predictor, senders::SharedSenders},
+    error::Error,
+    metrics as names,
+    state::recent::Recent,
+    state::view::{ReadAhead, StateView},
+};
+use alloy_consensus::Transaction as _;
+use alloy_eips::{
+    eip2935::HISTORY_STORAGE_ADDRESS, eip4788::BEACON_ROOTS_ADDRESS,
+    eip7002::WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
+    eip7251::CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
+};
+use alloy_primitives::map::{B256Set, HashSet};
+use metrics::counter;
+use std::{ops::Range, sync::Arc};
+use tandem_chain::Block;
+use tandem_primitives::{Address, B256, keccak256};
+use tandem_proto::storage::StorageApi;
+use tracing::{Span, debug, field::Empty, info_span};
+
+/// Keys read ahead for one block at most: as many accounts, and as many slots.
+const KEYS_MAX: usize = 8_192;
+
+/// What a block names, hashed; nothing twice.
+#[derive(Default, Debug)]
+struct Named {
+    accounts: B256Set,
+    slots: HashSet<(B256, B256)>,
+    /// Accounts whose code runs if they have any.
+    called: B256Set,
+}
+
+impl Named {
+    fn of(block: &Block) -> Self {
+        let mut named = Self::default();
+        for address in [
+            BEACON_ROOTS_ADDRESS,
+            HISTORY_STORAGE_ADDRESS,
+            WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
+            CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
+        ] {
+            named.call(address);
+        }
+        named.account(block.header.beneficiary);
+        for withdrawal in block.withdrawals.iter().flatten() {
+            named.account(withdrawal.address);
+        }
+        for transaction in &block.transactions {
+            if let Some(to) = transaction.to() {
+                named.call(to);
+            }
+            for item in transaction.access_list().into_iter().flat_map(|list| list.iter()) {
+                let account = named.account(item.address);
+                for key in &item.storage_keys {
+                    if named.slots.len() < KEYS_MAX {
+                        named.slots.insert((account, keccak256(key)));
+                    }
+                }
+            }
+            for authorization in transaction.authorization_list().into_iter().flatten() {
+                named.call(authorization.address);
+            }
+        }
+        named
+    }
+
+    /// Who sends these transactions, and what they are expected to read.
+    fn foretold(
+        block: &Block,
+        transactions: Range<usize>,
+        predictor: &Predictor,
+        senders: &SharedSenders,
+    ) -> Self {
+        let mut named = Self::default();
+        for index in transactions {
+            let Some(sender) = senders.get(index) else { continue };
+            named.account(sender);
+            let transaction = &block.transactions[index];
+            if transaction.to().is_none() {
+                // Where there must be nobody yet (EIP-7610).
+                named.account(sender.create(transaction.nonce()));
+            }
+            let keys = predictor.predict(transaction, sender);
+            for account in keys.accounts {
+                named.call(account);
+            }
+            let mut hashed: Option<(Address, B256)> = None;
+            for (address, slot) in keys.slots {
+                // Mostly several in a row are one contract's.
+                let account = match hashed {
+                    Some((last, hash)) if last == address => hash,
+                    _ => keccak256(address),
+                };
+                hashed = Some((address, account));
+                if named.slots.len() < KEYS_MAX {
+                    named.slots.insert((account, keccak256(slot.to_be_bytes::<32>())));
+                }
+            }
+        }
+        named
+    }
+
+    fn account(&mut self, address: Address) -> B256 {
+        let hash = keccak256(address);
+        if self.accounts.len() < KEYS_MAX {
+            self.accounts.insert(hash);
+        }
+        hash
+    }
+
+    fn call(&mut self, address: Address) {
+        let hash = self.account(address);
+        self.called.insert(hash);
+    }
+}
+
+/// Transactions whose senders and predicted keys are read together. The first ones are soon
+/// executed.
+fn group(begin: usize) -> usize {
+    begin.clamp(16, 128)
+}
+
+/// Reads what a payload's block will read, beside the recovery of its senders.
+pub struct Prefetcher {
+    /// The newest states, with the cache that is filled.
+    pub recent: Arc<Recent>,
+    /// Source of what the cache lacks.
+    pub storage: Arc<dyn StorageApi>,
+    /// Expectations of what calls read; `None` reads what the block names alone.
+    pub predictor: Option<Arc<Predictor>>,
+}
+
+impl Prefetcher {
+    /// Starts to read ahead what the block names and its calls are expected to read, on the rayon
+    /// pool. Advice: when the parent is not executed yet, or storage-writer does not answer, nothing
+    /// is read, and the block reads for itself.
+    pub fn start(&self, block: &Arc<Block>, senders: SharedSenders) {
+        let (block, parent, predictor) = (block.clone(), Span::current(), self.predictor.clone());
+        let (recent, storage) = (self.recent.clone(), self.storage.clone());
+        rayon::spawn(move || {
+            let span = info_span!(
+                parent: &parent, "read_ahead",
+                accounts = Empty, slots = Empty, codes = Empty, calls = Empty,
+            );
+            let _entered = span.enter();
+            let view = StateView::passing(block.header.parent_hash, recent, storage);
+            let read = match &predictor {
+                Some(predictor) => read_all(&view, &block, predictor, &senders),
+                None => read(&view, &Named::of(&block)),
+            };
+            match read {
+                Ok(read) => count(read, view.counts().storage),
+                Err(error) => debug!(%error, "nothing read ahead"),
+            }
+        });
+    }
+}
+
+fn read_all(
+    view: &StateView,
+    block: &Block,
+    predictor: &Predictor,
+    senders: &SharedSenders,
+) -> Result<ReadAhead, Error> {
+    predictor.begin_block();
+    let mut sum = read(view, &Named::of(block))?;
+    let (mut begin, count) = (0, block.transactions.len());
+    while begin < count {
+        let end = count.min(begin + group(begin));
+        let more = read(view, &Named::foretold(block, begin..end, predictor, senders))?;
+        sum.accounts += more.accounts;
+        sum.slots += more.slots;
+        sum.codes += more.codes;
+        begin = end;
+    }
+    Ok(sum)
+}
+
+fn read(view: &StateView, named: &Named) -> Result<ReadAhead, Error> {
+    view.read_ahead(&named.accounts, &named.slots, &named.called)
+}
+
+fn count(read: ReadAhead, calls: u64) {
+    let ReadAhead { accounts, slots, codes } = read;
+    let span = Span::current();
+    span.record("calls", calls);
+    for (kind, count) in [("accounts", accounts), ("slots", slots), ("codes", codes)] {
+        span.record(kind, count);
+        counter!(names::READ_AHEAD, "kind" => kind).increment(count as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_consensus::{SignableTransaction as _, TxEip1559, TxEip7702};
+    use alloy_eips::{
+        eip2718::Encodable2718 as _,
+        eip2930::{AccessList, AccessListItem},
+        eip7702::{Authorization, SignedAuthorization},
+    };
+    use alloy_primitives::{Signature, U256};
+    use tandem_chain::{Header, Transaction};
+
+    fn address(n: u8) -> Address {
+        Address::repeat_byte(n)
+    }
+
+    #[test]
+    fn a_block_names_whom_it_calls_and_what_stands_in_access_lists() {
+        let item = AccessListItem { address: address(2), storage_keys: vec![B256::ZERO; 2] };
+        let access_list = AccessList(vec![item]);
+        let signature = Signature::new(U256::from(1), U256::from(1), false);
+        let plain = TxEip1559 { to: address(1).into(), access_list, ..TxEip1559::default() };
+        let inner = Authorization { chain_id: U256::ZERO, address: address(4), nonce: 0 };
+        let authorization = SignedAuthorization::new_unchecked(inner, 0, U256::ZERO, U256::ZERO);
+        let authorization_list = vec![authorization];
+        let set_code = TxEip7702 { to: address(3), authorization_list, ..TxEip7702::default() };
+        let raw = [
+            Transaction::from(plain.into_signed(signature)).encoded_2718().into(),
+            Transaction::from(set_code.into_signed(signature)).encoded_2718().into(),
+        ];
+        let header = Header { beneficiary: address(5), ..Header::default() };
+        let named = Named::of(&Block::seal(header, &raw, None).unwrap());
+        for (n, called) in [(1, true), (2, false), (3, true), (4, true), (5, false)] {
+            let hash = keccak256(address(n));
+            assert!(named.accounts.contains(&hash), "account {n}");
+            assert_eq!(named.called.contains(&hash), called, "account {n}");
+        }
+        assert_eq!(named.accounts.len(), 5 + 4, "and four system contracts");
+        let slot = (keccak256(address(2)), keccak256(B256::ZERO));
+        assert_eq!(named.slots.into_iter().collect::<Vec<_>>(), [slot]);
+    }
+}

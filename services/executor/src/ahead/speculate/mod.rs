@@ -1,0 +1,155 @@
+//! Transactions executed ahead of their turn, on the prewarm threads, whose results are committed
+//! as they are where everything that went into them still holds.
+//!
+//! ```text
+//!  engine ── turn 0: executes ── turn 1: result there ─► reads hold? ─► commit ── turn 2: under way
+//!               │                    ▲                      │ no          │          │ elsewhere
+//!             commits                │                   executes        writes      ▼
+//!               ▼                 result                                  │    executes a later one
+//!           published ──────►  prewarm threads  ◄────────────────────────┘
+//!               ▲                    │ take the next open transaction
+//!               └── writes of results┘
+//! ```
+//!
+//! A result is right exactly if every value it was made from is the one that the transaction would
+//! read at its turn. So it does not matter on what state it was executed: the engine compares all
+//! accounts and slots that were read with the block's state, by value, and executes the transaction
+//! itself where one differs. Verdicts, receipts and the order of updates to the workers are those
+//! of execution in order.
+//!
+//! * Results read what those before them in the block wrote, committed or not: a sender's second
+//!   transaction can follow its first one.
+//! * The fee to the beneficiary is added at the commit ([`crate::block::evm::Unrewarded`]).
+//! * Calls of a contract whose results keep failing to hold are left to the engine, and what is
+//!   executed for nothing is bounded by gas.
+//! * Errors are never taken from a result: the engine executes the transaction and finds its own.
+
+mod advice;
+mod job;
+mod pool;
+#[cfg(test)]
+mod tests;
+
+pub use advice::Advice;
+pub use job::position;
+pub use pool::Prewarmers;
+
+use crate::{
+    ahead::{predict::Predictor, senders::Senders},
+    metrics as names,
+    state::{
+        StateReader,
+        published::Published,
+        reads::{SharedBlockHashes, Sources},
+    },
+};
+use alloy_evm::EvmEnv;
+use job::{Claim, Job, Runner, Speculation, Turn};
+use metrics::counter;
+use pool::Posted;
+use std::sync::{Arc, atomic::Ordering::SeqCst};
+use tandem_chain::Block;
+use tracing::Span;
+
+/// Blocks with fewer transactions are executed in order.
+const TRANSACTIONS_MIN: usize = 5;
+
+/// What execution ahead needs beside the block: threads, and the state from any thread.
+pub struct Ahead<'a> {
+    /// The threads.
+    pub threads: &'a Prewarmers,
+    /// The parent's state.
+    pub parent: Arc<dyn StateReader + Send + Sync>,
+    /// For the BLOCKHASH instruction.
+    pub block_hashes: SharedBlockHashes,
+    /// Who is told which keys results change.
+    pub advice: Option<Advice>,
+    /// Who learns from what was read.
+    pub predictor: Option<Arc<Predictor>>,
+}
+
+impl<'a> Ahead<'a> {
+    /// Begins to execute the block's transactions ahead, if that is worth it. The engine's thread
+    /// calls this, once the block's state has what comes before all transactions.
+    pub fn start(&self, block: &Arc<Block>, senders: &Senders, env: EvmEnv) -> Option<Turns<'a>> {
+        if self.threads.is_empty() || block.transactions.len() < TRANSACTIONS_MIN {
+            return None;
+        }
+        let (parent, block_hashes) = (self.parent.clone(), self.block_hashes.clone());
+        let sources = Sources { published: Published::new(), parent, block_hashes };
+        let told = (self.advice.clone(), self.predictor.clone());
+        let job = Job::new(block.clone(), senders.share(), env, Arc::new(sources), told);
+        let posted = self.threads.post(Arc::new(job));
+        Some(Turns { posted, runner: Runner::default() })
+    }
+}
+
+/// The engine's side of one block. When it is dropped, nothing new is begun.
+pub struct Turns<'a> {
+    posted: Posted<'a>,
+    /// For what the engine executes ahead itself.
+    runner: Runner,
+}
+
+#[cfg(test)]
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        let counts = &self.job().counts;
+        let counts = [&counts.speculated, &counts.committed, &counts.conflicts];
+        tests::COUNTS.set(counts.map(|count| count.load(SeqCst)));
+    }
+}
+
+impl Turns<'_> {
+    /// What the block's state publishes to.
+    pub fn sources(&self) -> &Arc<Sources> {
+        &self.job().sources
+    }
+
+    /// Says in the current span and in the metrics what came of it.
+    pub fn record(&self) {
+        let (span, counts) = (Span::current(), &self.job().counts);
+        for (name, outcome, count) in [
+            ("speculated", "executed", &counts.speculated),
+            ("committed", "committed", &counts.committed),
+            ("conflicts", "conflict", &counts.conflicts),
+        ] {
+            let count = count.load(SeqCst);
+            span.record(name, count);
+            counter!(names::SPECULATED, "outcome" => outcome).increment(count);
+        }
+    }
+
+    fn job(&self) -> &Job {
+        &self.posted.job
+    }
+
+    /// The result of a transaction whose turn it is, `None` when it is to be executed. While
+    /// another thread is at it, the engine executes a later one.
+    pub fn take(&mut self, index: usize) -> Option<Box<Speculation>> {
+        let job = &self.posted.job;
+        loop {
+            match job.turn(index) {
+                Turn::Ahead(result) => return Some(result),
+                Turn::Execute => return None,
+                Turn::Running => match job.claim() {
+                    Claim::Run(later) => job.run(&mut self.runner, later),
+                    Claim::Recover(later) => {
+                        job.senders.get(later);
+                    }
+                    Claim::Later | Claim::Nothing => job.wait(index),
+                },
+            }
+        }
+    }
+
+    /// Whether the result that was taken is committed.
+    pub fn judge(&self, index: usize, speculation: &Speculation, holds: bool) {
+        self.job().judge(index, speculation, holds);
+    }
+
+    /// A transaction is committed, in whichever way.
+    pub fn committed(&self, index: usize) {
+        self.job().committed(index);
+    }
+}

@@ -1,0 +1,113 @@
+//! The prewarm threads: started once, asleep between blocks.
+
+use super::job::Job;
+use parking_lot::{Condvar, Mutex};
+use std::{io, sync::Arc, thread::JoinHandle};
+use tandem_actor::spawn_in_background;
+use tokio_util::sync::CancellationToken;
+use tracing::{Span, info_span};
+
+/// The threads.
+pub struct Prewarmers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    posted: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The block to work on.
+    job: Option<(Arc<Job>, Span)>,
+    /// Blocks posted so far.
+    number: u64,
+    stopped: bool,
+}
+
+/// A block that is worked on until this is dropped.
+pub struct Posted<'a> {
+    pub job: Arc<Job>,
+    shared: &'a Shared,
+}
+
+impl Prewarmers {
+    /// Starts so many threads.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no thread to give.
+    pub fn start(threads: usize, fatal: &CancellationToken) -> io::Result<Self> {
+        let mut prewarmers = Self { shared: Arc::default(), threads: Vec::new() };
+        for n in 0..threads {
+            let shared = prewarmers.shared.clone();
+            let thread =
+                spawn_in_background(&format!("prewarm-{n}"), fatal.clone(), move || shared.run())?;
+            prewarmers.threads.push(thread);
+        }
+        Ok(prewarmers)
+    }
+
+    /// Whether there is no thread.
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty()
+    }
+
+    /// Lets the threads work on a block.
+    pub fn post(&self, job: Arc<Job>) -> Posted<'_> {
+        {
+            let mut state = self.shared.posted.lock();
+            state.job = Some((job.clone(), Span::current()));
+            state.number += 1;
+        }
+        self.shared.changed.notify_all();
+        Posted { job, shared: &self.shared }
+    }
+}
+
+impl Drop for Posted<'_> {
+    fn drop(&mut self) {
+        self.shared.posted.lock().job = None;
+        self.job.close();
+    }
+}
+
+impl Drop for Prewarmers {
+    fn drop(&mut self) {
+        self.shared.posted.lock().stopped = true;
+        self.shared.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut seen = 0;
+        while let Some((job, parent)) = self.next(&mut seen) {
+            let span = info_span!(parent: &parent, "prewarm");
+            // The block's span must not stay open for as long as this one.
+            drop(parent);
+            span.in_scope(|| job.work());
+        }
+    }
+
+    fn next(&self, seen: &mut u64) -> Option<(Arc<Job>, Span)> {
+        let mut state = self.posted.lock();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            if let Some(posted) = state.job.clone()
+                && *seen != state.number
+            {
+                *seen = state.number;
+                return Some(posted);
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A state in memory whose reads go as chance will have it.
+
+use super::Random;
+use crate::{Error, state::StateReader};
+use alloy_primitives::map::B256Map;
+use revm::state::Bytecode;
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+use tandem_primitives::{Account, Address, B256, Bytes, EMPTY_CODE_HASH, U256, keccak256};
+
+/// A state by hashed keys.
+#[derive(Default)]
+pub struct Memory {
+    accounts: B256Map<(Account, B256Map<U256>)>,
+    codes: B256Map<Bytecode>,
+    chance: Option<Chance>,
+}
+
+/// What now and then happens to a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// It takes longer, a little.
+    Delay,
+    /// It takes longer than the engine has patience.
+    Hang,
+    /// It fails.
+    Error,
+    /// It panics.
+    Panic,
+}
+
+struct Chance {
+    trouble: Trouble,
+    seed: u64,
+    reads: AtomicU64,
+}
+
+impl Chance {
+    fn read(&self) -> Result<(), Error> {
+        let read = self.reads.fetch_add(1, Relaxed);
+        let sleep = |micros| std::thread::sleep(Duration::from_micros(micros));
+        match (Random(self.seed.wrapping_mul(0x9e37_79b9) ^ read).below(96), self.trouble) {
+            (0, Trouble::Hang) => sleep(8_000),
+            (0, Trouble::Error) => {
+                return Err(Error::Execution("a read failed, as it was to".into()));
+            }
+            (0, Trouble::Panic) => panic!("a read panicked, as it was to"),
+            (1..5, _) => sleep(30),
+            (5..16, _) => std::thread::yield_now(),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Memory {
+    /// The same, with trouble.
+    pub fn with(&self, trouble: Trouble, seed: u64) -> Self {
+        let (accounts, codes) = (self.accounts.clone(), self.codes.clone());
+        let chance = Some(Chance { trouble, seed, reads: AtomicU64::new(0) });
+        Self { accounts, codes, chance }
+    }
+
+    pub fn insert(&mut self, address: Address, nonce: u64, balance: u64, code: &[u8]) {
+        let code_hash = match code {
+            [] => EMPTY_CODE_HASH,
+            code => {
+                let bytecode = crate::state::code::analyze(Bytes::copy_from_slice(code));
+                let hash = keccak256(code);
+                self.codes.insert(hash, bytecode);
+                hash
+            }
+        };
+        let account = Account { nonce, balance: U256::from(balance), code_hash };
+        self.accounts.insert(keccak256(address), (account, B256Map::default()));
+    }
+
+    pub fn set_slot(&mut self, address: Address, key: u64, value: u64) {
+        let key = keccak256(U256::from(key).to_be_bytes::<32>());
+        let slots = &mut self.accounts.entry(keccak256(address)).or_default().1;
+        slots.insert(key, U256::from(value));
+    }
+}
+
+impl StateReader for Memory {
+    fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error> {
+        self.chance.as_ref().map_or(Ok(()), Chance::read)?;
+        Ok(self.accounts.get(address_hash).map(|(account, _)| *account))
+    }
+
+    fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error> {
+        self.chance.as_ref().map_or(Ok(()), Chance::read)?;
+        let slots = self.accounts.get(address_hash).map(|(_, slots)| slots);
+        Ok(slots.and_then(|slots| slots.get(slot)).copied().unwrap_or_default())
+    }
+
+    fn has_storage(&self, address_hash: &B256) -> Result<bool, Error> {
+        self.chance.as_ref().map_or(Ok(()), Chance::read)?;
+        let slots = self.accounts.get(address_hash).map(|(_, slots)| slots);
+        Ok(slots.is_some_and(|slots| slots.values().any(|value| !value.is_zero())))
+    }
+
+    fn code(&self, code_hash: &B256) -> Result<Bytecode, Error> {
+        self.codes.get(code_hash).cloned().ok_or(Error::MissingCode(*code_hash))
+    }
+}

@@ -1,0 +1,258 @@
+//! One block through the EVM, its state changes streamed to the workers as each transaction
+//! commits.
+
+use crate::{
+    ahead::{
+        senders::Senders,
+        speculate::{Ahead, Turns, position},
+    },
+    block::{
+        dao::apply_dao_fork,
+        evm::{BlockEvm, Unrewarded, evm_env},
+        receipts::ReceiptsRooter,
+        requests::{check_deposits, missing_contract},
+    },
+    error::Error,
+    state::{BlockState, StateReader, published::Position},
+};
+use alloy_consensus::{Transaction as _, transaction::Recovered};
+use alloy_eips::eip7685::Requests;
+use alloy_evm::{
+    Evm,
+    block::{
+        BlockExecutionError, BlockExecutionResult, BlockExecutor, BlockValidationError, GasOutput,
+    },
+    eth::{EthBlockExecutionCtx, EthBlockExecutor, EthTxResult},
+};
+use revm::context::result::InvalidTransaction;
+use std::{borrow::Cow, sync::Arc};
+use tandem_chain::{
+    Block, BlockError, BlockRules, ChainSpec, Fork, Receipt, ReceiptBuilder, Transaction,
+    TransactionRule,
+};
+use tandem_proto::multiproof::StateUpdate;
+
+/// What execution gives beside the state changes.
+#[derive(Debug)]
+pub struct Executed {
+    /// In block order.
+    pub receipts: Vec<Receipt>,
+    /// Of the whole block.
+    pub gas_used: u64,
+    /// Of the whole block (EIP-4844).
+    pub blob_gas_used: u64,
+    /// Requests to the consensus layer (EIP-7685).
+    pub requests: Requests,
+    /// The changes of each transaction, where its receipt holds the root of the state after it:
+    /// before Byzantium. Whoever knows the tries sets [`Receipt::post_state`]. Empty otherwise.
+    pub steps: Vec<Arc<StateUpdate>>,
+}
+
+/// Why a block has no result.
+#[derive(Debug)]
+pub enum Failure {
+    /// The block breaks a rule.
+    Invalid(BlockError),
+    /// Something else than the block is to blame.
+    Internal(Error),
+}
+
+/// Executes a block whose header and body rules hold already. The changes are in `state` afterwards
+/// and went to its session on the way; the receipts went to `rooter` as they came. With `ahead`,
+/// other threads execute transactions ahead of their turn; what comes out is the same.
+///
+/// # Errors
+/// [`Failure`].
+pub fn execute<R: StateReader>(
+    spec: &ChainSpec,
+    block: &Arc<Block>,
+    senders: &Senders,
+    state: &mut BlockState<'_, R>,
+    rooter: &mut ReceiptsRooter,
+    ahead: Option<&Ahead<'_>>,
+) -> Result<Executed, Failure> {
+    let mut steps = Vec::new();
+    let result = run(spec, block, senders, state, rooter, ahead, &mut steps);
+    state.flush();
+    if let Some(error) = state.take_error() {
+        return Err(Failure::Internal(error));
+    }
+    let BlockExecutionResult { receipts, requests, gas_used, blob_gas_used } = result?;
+    Ok(Executed { receipts, gas_used, blob_gas_used, requests, steps })
+}
+
+fn run<R: StateReader>(
+    spec: &ChainSpec,
+    block: &Arc<Block>,
+    senders: &Senders,
+    state: &mut BlockState<'_, R>,
+    rooter: &mut ReceiptsRooter,
+    ahead: Option<&Ahead<'_>>,
+    steps: &mut Vec<Arc<StateUpdate>>,
+) -> Result<BlockExecutionResult<Receipt>, Failure> {
+    let header = &block.header;
+    let fork = spec.fork_of(header);
+    if fork < Fork::Byzantium {
+        state.keep_steps();
+    }
+    if fork < Fork::Paris {
+        apply_dao_fork(spec, header.number, state).map_err(Failure::Internal)?;
+    }
+    let (rules, env) = (spec.rules(header), evm_env(spec, header));
+    let context = EthBlockExecutionCtx {
+        parent_hash: header.parent_hash,
+        parent_beacon_block_root: header.parent_beacon_block_root,
+        ommers: &block.ommers,
+        withdrawals: block.withdrawals.as_deref().map(Cow::Borrowed),
+        extra_data: header.extra_data.clone(),
+        tx_count_hint: Some(block.transactions.len()),
+        slot_number: None,
+    };
+    let evm = match fork {
+        Fork::Constantinople => BlockEvm::constantinople(state, env),
+        _ => BlockEvm::new(state, env),
+    };
+    let mut executor = EthBlockExecutor::new(evm, context, rules, ReceiptBuilder);
+    // Only after the merge: a step's root before Byzantium, Constantinople's EVM and the rules about
+    // empty accounts before EIP-161 are not for execution ahead.
+    let ahead = ahead.filter(|_| fork >= Fork::Paris);
+    let mut turns = ahead.and_then(|ahead| ahead.start(block, senders, evm_env(spec, header)));
+    publish_next(&mut executor, turns.as_ref(), 0);
+    executor.apply_pre_execution_changes().map_err(system_call)?;
+    executor.evm_mut().db_mut().flush();
+    for (index, transaction) in block.transactions.iter().enumerate() {
+        let sender = senders.get(index).ok_or(Failure::Invalid(BlockError::Signature { index }))?;
+        let ahead = match &mut turns {
+            Some(turns) => commit_ahead(&mut executor, turns, index, transaction)?,
+            None => None,
+        };
+        let gas = match ahead {
+            Some(gas) => gas,
+            None => {
+                publish_next(&mut executor, turns.as_ref(), position(index));
+                let environment = senders.environment(index, sender);
+                let transaction = Recovered::new_unchecked(transaction, sender);
+                executor.execute_transaction((environment, transaction)).map_err(|error| {
+                    failure(error, |error| {
+                        let (rule, reason) = (transaction_rule(error), error.to_string());
+                        BlockError::Transaction { index, sender, rule, reason }
+                    })
+                })?
+            }
+        };
+        if let Some(turns) = &turns {
+            turns.committed(index);
+        }
+        let state = executor.evm_mut().db_mut();
+        state.end_transaction(gas.tx_gas_used());
+        steps.extend(state.take_step());
+        rooter.follow(executor.receipts());
+    }
+    if let Some(turns) = turns {
+        executor.evm_mut().db_mut().publish(None);
+        turns.record();
+    }
+    if fork >= Fork::Prague {
+        check_deposits(spec.deposit_contract(), executor.receipts()).map_err(Failure::Invalid)?;
+        let missing = missing_contract(executor.evm_mut().db_mut()).map_err(Failure::Internal)?;
+        if let Some(address) = missing {
+            return Err(Failure::Invalid(BlockError::SystemContractMissing { address }));
+        }
+    }
+    let (_, result) = executor.finish().map_err(system_call)?;
+    Ok(result)
+}
+
+type Executor<'b, 's, 'a, R> =
+    EthBlockExecutor<'b, BlockEvm<&'s mut BlockState<'a, R>>, BlockRules<'s>, ReceiptBuilder>;
+
+/// Whoever executes ahead learns what the next commits change.
+fn publish_next<R: StateReader>(
+    executor: &mut Executor<'_, '_, '_, R>,
+    turns: Option<&Turns<'_>>,
+    position: Position,
+) {
+    if let Some(turns) = turns {
+        executor.evm_mut().db_mut().publish(Some((turns.sources(), position)));
+    }
+}
+
+/// Commits what was executed ahead of its turn. `None` when there is nothing that could be
+/// committed: the transaction is to be executed.
+fn commit_ahead<R: StateReader>(
+    executor: &mut Executor<'_, '_, '_, R>,
+    turns: &mut Turns<'_>,
+    index: usize,
+    transaction: &Transaction,
+) -> Result<Option<GasOutput>, Failure> {
+    let Some(mut speculation) = turns.take(index) else { return Ok(None) };
+    let block = executor.evm().block();
+    let (beneficiary, gas_limit) = (block.beneficiary, block.gas_limit);
+    // A transaction with more gas than the block has left has its error from its execution.
+    let fits = transaction.gas_limit() <= gas_limit.saturating_sub(executor.cumulative_tx_gas_used);
+    let state = executor.evm_mut().db_mut();
+    let holds = fits && state.holds(&speculation.reads);
+    turns.judge(index, &speculation, holds);
+    if !holds {
+        return Ok(None);
+    }
+    // It is published already.
+    state.publish(None);
+    let Unrewarded { result, reward } = &mut speculation.outcome;
+    if let Some(reward) = reward {
+        state.reward(&mut result.state, beneficiary, *reward).map_err(Failure::Internal)?;
+    }
+    Ok(Some(executor.commit_transaction(EthTxResult {
+        result: speculation.outcome.result,
+        blob_gas_used: transaction.blob_gas_used().unwrap_or_default(),
+        tx_type: transaction.tx_type(),
+    })))
+}
+
+fn system_call(error: BlockExecutionError) -> Failure {
+    failure(error, |error| BlockError::SystemCall { reason: error.to_string() })
+}
+
+fn failure(
+    error: BlockExecutionError,
+    rule: impl FnOnce(&BlockValidationError) -> BlockError,
+) -> Failure {
+    match error {
+        BlockExecutionError::Validation(error) => Failure::Invalid(rule(&error)),
+        BlockExecutionError::Internal(error) => {
+            Failure::Internal(Error::Execution(error.to_string()))
+        }
+    }
+}
+
+/// The rule in what alloy-evm or revm say.
+fn transaction_rule(error: &BlockValidationError) -> TransactionRule {
+    let invalid = match error {
+        BlockValidationError::TransactionGasLimitMoreThanAvailableBlockGas { .. } => {
+            return TransactionRule::BlockGasLeft;
+        }
+        BlockValidationError::InvalidTx { error, .. } => error.as_invalid_tx_err(),
+        _ => None,
+    };
+    invalid.map_or(TransactionRule::Other, broken_rule)
+}
+
+/// The rule that a transaction breaks for which revm gives this reason.
+pub fn broken_rule(invalid: &InvalidTransaction) -> TransactionRule {
+    match invalid {
+        InvalidTransaction::NonceTooLow { .. } => TransactionRule::NonceTooLow,
+        InvalidTransaction::NonceTooHigh { .. } => TransactionRule::NonceTooHigh,
+        InvalidTransaction::NonceOverflowInTransaction => TransactionRule::NonceMax,
+        InvalidTransaction::RejectCallerWithCode => TransactionRule::SenderHasCode,
+        InvalidTransaction::LackOfFundForMaxFee { .. } => TransactionRule::InsufficientFunds,
+        InvalidTransaction::OverflowPaymentInTransaction => TransactionRule::CostOverflow,
+        InvalidTransaction::GasPriceLessThanBasefee => TransactionRule::FeeCapBelowBaseFee,
+        InvalidTransaction::PriorityFeeGreaterThanMaxFee => TransactionRule::TipAboveFeeCap,
+        InvalidTransaction::BlobGasPriceGreaterThanMax { .. } => TransactionRule::BlobFeeCapTooLow,
+        InvalidTransaction::CallGasCostMoreThanGasLimit { .. } => TransactionRule::IntrinsicGas,
+        InvalidTransaction::GasFloorMoreThanGasLimit { .. } => TransactionRule::FloorGas,
+        InvalidTransaction::CreateInitCodeSizeLimit => TransactionRule::InitcodeSize,
+        InvalidTransaction::CallerGasLimitMoreThanBlock => TransactionRule::BlockGasLeft,
+        _ => TransactionRule::Other,
+    }
+}

@@ -1,0 +1,351 @@
+//! The state while one block executes: what the block read and wrote so far, over its parent's
+//! state.
+
+mod ahead;
+pub mod cache;
+pub mod code;
+pub mod flush;
+pub mod layers;
+pub mod published;
+pub mod reads;
+pub mod recent;
+pub mod view;
+
+use crate::{block::collision::StorageOccupancy, error::Error, state::flush::Flusher};
+use ahead::Publisher;
+use alloy_primitives::map::{AddressMap, B256Map, HashMap};
+use revm::{
+    Database, DatabaseCommit,
+    state::{Account as EvmAccount, AccountInfo, Bytecode},
+};
+use std::{collections::hash_map::Entry as MapEntry, fmt, sync::Arc};
+use tandem_policy::TransitionFlush;
+use tandem_primitives::{
+    Account, AccountUpdate, Address, B256, EMPTY_CODE_HASH, SlotUpdate, StateDiff, U256, keccak256,
+};
+use tandem_proto::multiproof::{ProofSession, StateUpdate};
+
+/// The state that a block executes on: the cluster's, or a partial trie. All keys are hashed.
+pub trait StateReader {
+    /// An account by `keccak256(address)`, `None` when there is none.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error>;
+
+    /// A storage slot by `keccak256(address)` and `keccak256(slot)`, zero when it is not set.
+    ///
+    /// # Errors
+    /// As [`StateReader::account`].
+    fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error>;
+
+    /// Whether a storage slot of an account is set, for an account that has neither code nor nonce
+    /// (EIP-7610).
+    ///
+    /// # Errors
+    /// As [`StateReader::account`].
+    fn has_storage(&self, address_hash: &B256) -> Result<bool, Error>;
+
+    /// Code by its hash.
+    ///
+    /// # Errors
+    /// As [`StateReader::account`], and when nobody has this code.
+    fn code(&self, code_hash: &B256) -> Result<Bytecode, Error>;
+}
+
+/// What a commit leaves of an account that a transaction touched; `None` when it is gone.
+pub fn state_after(evm: &EvmAccount) -> Option<Account> {
+    // Before EIP-161 a touched account without anything in it exists: revm marks it as created.
+    let gone = evm.is_selfdestructed() || (evm.is_empty() && !evm.is_created());
+    (!gone).then_some(Account {
+        nonce: evm.info.nonce,
+        balance: evm.info.balance,
+        code_hash: evm.info.code_hash,
+    })
+}
+
+/// An account as the EVM takes it, its code to be asked for.
+pub fn evm_info(account: Account) -> AccountInfo {
+    AccountInfo {
+        balance: account.balance,
+        nonce: account.nonce,
+        code_hash: account.code_hash,
+        account_id: None,
+        code: (account.code_hash == EMPTY_CODE_HASH).then(Bytecode::default),
+    }
+}
+
+/// Hash of the block at a height, for the BLOCKHASH instruction.
+pub type BlockHashes<'a> = Box<dyn Fn(u64) -> Result<B256, Error> + 'a>;
+
+/// Database of the EVM for one block. Every commit (a transaction, a system call, the withdrawals)
+/// goes to the workers as one update, unless the policy merges those of several transactions.
+pub struct BlockState<'a, R> {
+    reader: &'a R,
+    block_hashes: BlockHashes<'a>,
+    flusher: Option<Flusher<'a>>,
+    accounts: AddressMap<Entry>,
+    codes: B256Map<Bytecode>,
+    /// The updates since the last step, where they are kept.
+    steps: Option<Vec<AccountUpdate>>,
+    publisher: Option<Publisher>,
+    error: Option<Error>,
+}
+
+struct Entry {
+    hash: B256,
+    account: Option<Account>,
+    /// The block wrote to it.
+    changed: bool,
+    /// Its storage below the block is void.
+    wiped: bool,
+    slots: HashMap<U256, Slot>,
+}
+
+struct Slot {
+    hash: B256,
+    value: U256,
+    changed: bool,
+}
+
+impl<R> fmt::Debug for BlockState<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockState").field("accounts", &self.accounts.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a, R: StateReader> BlockState<'a, R> {
+    /// A block on top of the state that `reader` gives. Without a session (calls, tests) nobody computes a root.
+    pub fn new(
+        reader: &'a R,
+        block_hashes: BlockHashes<'a>,
+        session: Option<&'a mut dyn ProofSession>,
+    ) -> Self {
+        let (accounts, codes) = (AddressMap::default(), B256Map::default());
+        let flusher = session.map(Flusher::new);
+        let (steps, publisher, error) = (None, None, None);
+        Self { reader, block_hashes, flusher, accounts, codes, steps, publisher, error }
+    }
+
+    /// The same, with another number of transactions in an update.
+    #[must_use]
+    pub fn flushed_by(mut self, policy: TransitionFlush) -> Self {
+        self.flusher = self.flusher.map(|flusher| flusher.with_policy(policy));
+        self
+    }
+
+    /// A transaction is committed: its changes are sent if they are due.
+    pub fn end_transaction(&mut self, gas_used: u64) {
+        if let Some(flusher) = &mut self.flusher {
+            flusher.end_transaction(gas_used);
+        }
+    }
+
+    /// Sends what is held back.
+    pub fn flush(&mut self) {
+        if let Some(flusher) = &mut self.flusher {
+            flusher.flush();
+        }
+    }
+
+    /// From now on updates are kept for [`BlockState::take_step`].
+    pub fn keep_steps(&mut self) {
+        self.steps.get_or_insert_default();
+    }
+
+    /// What was committed since the last call, `None` where it is not kept.
+    pub fn take_step(&mut self) -> Option<Arc<StateUpdate>> {
+        let accounts = std::mem::take(self.steps.as_mut()?);
+        Some(Arc::new(StateUpdate { accounts }))
+    }
+
+    /// The error that made the EVM stop, if it was one of reading.
+    pub fn take_error(&mut self) -> Option<Error> {
+        self.error.take()
+    }
+
+    /// Everything that the block changed.
+    pub fn into_diff(self) -> StateDiff {
+        let mut accounts: Vec<AccountUpdate> = self
+            .accounts
+            .into_values()
+            .filter(|entry| entry.changed)
+            .map(|entry| {
+                let changed = entry.slots.into_values().filter(|slot| slot.changed);
+                let mut slots: Vec<_> =
+                    changed.map(|slot| SlotUpdate { key: slot.hash, value: slot.value }).collect();
+                slots.sort_unstable_by_key(|slot| slot.key);
+                let (account, wiped) = (entry.account, entry.wiped);
+                AccountUpdate { address_hash: entry.hash, account, wiped, slots }
+            })
+            .collect();
+        accounts.sort_unstable_by_key(|update| update.address_hash);
+        let mut codes: Vec<_> =
+            self.codes.into_iter().map(|(hash, code)| (hash, code.original_bytes())).collect();
+        codes.sort_unstable_by_key(|(hash, _)| *hash);
+        StateDiff { accounts, codes }
+    }
+
+    fn entry(&mut self, address: Address) -> Result<&mut Entry, Error> {
+        match self.accounts.entry(address) {
+            MapEntry::Occupied(entry) => Ok(entry.into_mut()),
+            MapEntry::Vacant(vacant) => {
+                let hash = keccak256(address);
+                let account = self.reader.account(&hash).inspect_err(|error| {
+                    self.error.get_or_insert_with(|| error.clone());
+                })?;
+                let slots = HashMap::default();
+                Ok(vacant.insert(Entry { hash, account, changed: false, wiped: false, slots }))
+            }
+        }
+    }
+
+    /// Writes one account of a commit, `None` when nothing changed.
+    fn commit_account(
+        &mut self,
+        address: Address,
+        evm: EvmAccount,
+    ) -> Result<Option<AccountUpdate>, Error> {
+        if !evm.is_touched() {
+            return Ok(None);
+        }
+        let after = state_after(&evm);
+        let gone = after.is_none();
+        if let (Some(after), Some(code)) = (after, evm.info.code.clone())
+            && after.code_hash != EMPTY_CODE_HASH
+            && self.entry(address)?.account.map(|before| before.code_hash) != Some(after.code_hash)
+        {
+            if let Some(publisher) = &self.publisher {
+                publisher.place().0.add_code(after.code_hash, code.clone());
+            }
+            self.codes.insert(after.code_hash, code);
+        }
+        let entry = self.entry(address)?;
+        let mut update = AccountUpdate {
+            address_hash: entry.hash,
+            account: after,
+            wiped: false,
+            slots: Vec::new(),
+        };
+        if gone {
+            // An account that was not there and is not there: nothing happened.
+            if entry.account.is_none() {
+                return Ok(None);
+            }
+            update.wiped = true;
+            entry.wiped = true;
+            entry.slots.clear();
+        } else {
+            for (key, value) in evm.changed_storage_slots() {
+                let value = value.present_value();
+                match entry.slots.entry(*key) {
+                    MapEntry::Occupied(slot) if slot.get().value == value => {}
+                    MapEntry::Occupied(mut slot) => {
+                        let slot = slot.get_mut();
+                        (slot.value, slot.changed) = (value, true);
+                        update.slots.push(SlotUpdate { key: slot.hash, value });
+                    }
+                    MapEntry::Vacant(vacant) => {
+                        let hash = keccak256(key.to_be_bytes::<32>());
+                        vacant.insert(Slot { hash, value, changed: true });
+                        update.slots.push(SlotUpdate { key: hash, value });
+                    }
+                }
+            }
+            if update.slots.is_empty() && entry.account == after {
+                return Ok(None);
+            }
+        }
+        (entry.account, entry.changed) = (after, true);
+        if let Some(publisher) = &self.publisher {
+            let (published, position) = publisher.place();
+            let slots = evm.changed_storage_slots();
+            let slots = slots.map(|(key, slot)| (*key, slot.present_value()));
+            published.write(position, address, after, update.wiped, slots);
+        }
+        Ok(Some(update))
+    }
+}
+
+impl<R: StateReader> Database for BlockState<'_, R> {
+    type Error = Error;
+
+    fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, Error> {
+        let account = self.entry(address)?.account;
+        Ok(account.map(evm_info))
+    }
+
+    fn code_by_hash(&mut self, code_hash: B256) -> Result<Bytecode, Error> {
+        if code_hash == EMPTY_CODE_HASH {
+            return Ok(Bytecode::default());
+        }
+        if let Some(code) = self.codes.get(&code_hash) {
+            return Ok(code.clone());
+        }
+        self.reader.code(&code_hash).inspect_err(|error| {
+            self.error.get_or_insert_with(|| error.clone());
+        })
+    }
+
+    fn storage(&mut self, address: Address, index: U256) -> Result<U256, Error> {
+        let reader = self.reader;
+        let entry = self.entry(address)?;
+        if let Some(slot) = entry.slots.get(&index) {
+            return Ok(slot.value);
+        }
+        if entry.wiped || entry.account.is_none() {
+            return Ok(U256::ZERO);
+        }
+        let hash = keccak256(index.to_be_bytes::<32>());
+        match reader.slot(&entry.hash, &hash) {
+            Ok(value) => {
+                entry.slots.insert(index, Slot { hash, value, changed: false });
+                Ok(value)
+            }
+            Err(error) => {
+                self.error.get_or_insert_with(|| error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    fn block_hash(&mut self, number: u64) -> Result<B256, Error> {
+        (self.block_hashes)(number).inspect_err(|error| {
+            self.error.get_or_insert_with(|| error.clone());
+        })
+    }
+}
+
+impl<R: StateReader> StorageOccupancy for BlockState<'_, R> {
+    fn has_storage(&mut self, address: Address) -> Result<bool, Error> {
+        let reader = self.reader;
+        let entry = self.entry(address)?;
+        if entry.account.is_none() || entry.wiped {
+            return Ok(false);
+        }
+        if entry.slots.values().any(|slot| !slot.value.is_zero()) {
+            return Ok(true);
+        }
+        reader.has_storage(&entry.hash).inspect_err(|error| {
+            self.error.get_or_insert_with(|| error.clone());
+        })
+    }
+}
+
+impl<R: StateReader> DatabaseCommit for BlockState<'_, R> {
+    fn commit(&mut self, changes: AddressMap<EvmAccount>) {
+        let mut update = StateUpdate { accounts: Vec::with_capacity(changes.len()) };
+        for (address, account) in changes {
+            // The error is kept in `self.error` and ends the block.
+            if let Ok(Some(change)) = self.commit_account(address, account) {
+                update.accounts.push(change);
+            }
+        }
+        if let Some(steps) = &mut self.steps {
+            steps.extend_from_slice(&update.accounts);
+        }
+        if let Some(flusher) = &mut self.flusher {
+            flusher.push(update);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The database of the EVM for transactions that are executed ahead of their turn. It notes what
+//! they read.
+
+use super::published::{Position, Published};
+use crate::{block::collision::StorageOccupancy, error::Error, state::StateReader};
+use alloy_primitives::map::{AddressMap, HashMap};
+use revm::{
+    Database,
+    state::{AccountInfo, Bytecode},
+};
+use std::{collections::hash_map::Entry as MapEntry, fmt, sync::Arc};
+use tandem_primitives::{Account, Address, B256, EMPTY_CODE_HASH, U256, keccak256};
+
+/// Hashes of blocks by their height, for any thread.
+pub type SharedBlockHashes = Arc<dyn Fn(u64) -> Result<B256, Error> + Send + Sync>;
+
+/// What all that is executed ahead of its turn in one block reads from.
+pub struct Sources {
+    /// What the block wrote so far.
+    pub published: Published,
+    /// The parent's state.
+    pub parent: Arc<dyn StateReader + Send + Sync>,
+    /// For the BLOCKHASH instruction.
+    pub block_hashes: SharedBlockHashes,
+}
+
+/// Where a value came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// The parent's state has it. It is the block's too, unless the block wrote to the key, whose
+    /// hash is this.
+    Parent(B256),
+    /// It follows from what was published of the block itself, which may have changed since.
+    Block,
+}
+
+/// An account that was read.
+#[derive(Clone, Copy, Debug)]
+pub struct AccountRead {
+    pub address: Address,
+    pub account: Option<Account>,
+    pub source: Source,
+}
+
+/// A slot that was read.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotRead {
+    pub address: Address,
+    pub key: U256,
+    pub value: U256,
+    pub source: Source,
+}
+
+/// Everything that a result depends on beside the transaction and the block's environment. Code
+/// is not in it: the code's hash is in the account. Neither are the hashes of blocks.
+#[derive(Default, Debug)]
+pub struct Reads {
+    /// Each account before its slots.
+    pub accounts: Vec<AccountRead>,
+    pub slots: Vec<SlotRead>,
+    /// A creation met storage in the parent's state (EIP-7610), which the block may have wiped since.
+    /// No value above says so, and it is too rare to be compared: the result is not used.
+    pub met_storage: bool,
+}
+
+/// The database of one thread.
+pub struct Recorder {
+    sources: Arc<Sources>,
+    position: Position,
+    reads: Reads,
+    /// What this thread read of the parent's state.
+    parent: AddressMap<Known>,
+}
+
+struct Known {
+    hash: B256,
+    account: Option<Account>,
+    slots: HashMap<U256, (B256, U256)>,
+}
+
+impl Recorder {
+    pub fn new(sources: Arc<Sources>) -> Self {
+        Self { sources, position: 0, reads: Reads::default(), parent: AddressMap::default() }
+    }
+
+    /// From now on a transaction at this position reads.
+    pub fn begin(&mut self, position: Position) {
+        self.position = position;
+        self.reads = Reads::default();
+    }
+
+    /// What was read since it began.
+    pub fn take_reads(&mut self) -> Reads {
+        std::mem::take(&mut self.reads)
+    }
+
+    /// `keccak256(address)` of an account whose parent's state was read.
+    pub fn hash_of(&self, address: &Address) -> Option<B256> {
+        self.parent.get(address).map(|known| known.hash)
+    }
+
+    fn account(&mut self, address: Address) -> Result<(Option<Account>, Source), Error> {
+        if let Some(account) = self.sources.published.account(&address, self.position) {
+            return Ok((account, Source::Block));
+        }
+        let known = known(&mut self.parent, &self.sources, address)?;
+        Ok((known.account, Source::Parent(known.hash)))
+    }
+
+    fn slot(&mut self, address: Address, key: U256) -> Result<(U256, Source), Error> {
+        if let Some(value) = self.sources.published.slot(&address, &key, self.position) {
+            return Ok((value, Source::Block));
+        }
+        let known = known(&mut self.parent, &self.sources, address)?;
+        if known.account.is_none() {
+            return Ok((U256::ZERO, Source::Block));
+        }
+        let (hash, value) = match known.slots.entry(key) {
+            MapEntry::Occupied(slot) => *slot.get(),
+            MapEntry::Vacant(vacant) => {
+                let hash = keccak256(key.to_be_bytes::<32>());
+                *vacant.insert((hash, self.sources.parent.slot(&known.hash, &hash)?))
+            }
+        };
+        Ok((value, Source::Parent(hash)))
+    }
+}
+
+fn known<'a>(
+    parent: &'a mut AddressMap<Known>,
+    sources: &Sources,
+    address: Address,
+) -> Result<&'a mut Known, Error> {
+    match parent.entry(address) {
+        MapEntry::Occupied(known) => Ok(known.into_mut()),
+        MapEntry::Vacant(vacant) => {
+            let hash = keccak256(address);
+            let account = sources.parent.account(&hash)?;
+            Ok(vacant.insert(Known { hash, account, slots: HashMap::default() }))
+        }
+    }
+}
+
+impl StorageOccupancy for Recorder {
+    /// Where the parent's state has no storage the block adds none, as the account read has no nonce.
+    fn has_storage(&mut self, address: Address) -> Result<bool, Error> {
+        let known = known(&mut self.parent, &self.sources, address)?;
+        let has_storage =
+            known.account.is_some() && self.sources.parent.has_storage(&known.hash)?;
+        self.reads.met_storage |= has_storage;
+        Ok(has_storage)
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("position", &self.position).finish_non_exhaustive()
+    }
+}
+
+impl Database for Recorder {
+    type Error = Error;
+
+    fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, Error> {
+        let (account, source) = self.account(address)?;
+        self.reads.accounts.push(AccountRead { address, account, source });
+        Ok(account.map(crate::state::evm_info))
+    }
+
+    fn code_by_hash(&mut self, code_hash: B256) -> Result<Bytecode, Error> {
+        if code_hash == EMPTY_CODE_HASH {
+            return Ok(Bytecode::default());
+        }
+        match self.sources.published.code(&code_hash) {
+            Some(code) => Ok(code),
+            None => self.sources.parent.code(&code_hash),
+        }
+    }
+
+    fn storage(&mut self, address: Address, key: U256) -> Result<U256, Error> {
+        let (value, source) = self.slot(address, key)?;
+        self.reads.slots.push(SlotRead { address, key, value, source });
+        Ok(value)
+    }
+
+    fn block_hash(&mut self, number: u64) -> Result<B256, Error> {
+        (self.sources.block_hashes)(number)
+    }
+}

@@ -1,0 +1,344 @@
+//! The state as of one block: its layers, under them the cache of base values, under that
+//! storage-writer.
+
+use crate::{
+    error::Error,
+    state::{
+        StateReader,
+        cache::{Epoch, Generation},
+        code,
+        layers::{Branch, Layers},
+        recent::Recent,
+    },
+};
+use alloy_primitives::map::{B256Set, HashSet};
+use crossbeam_utils::CachePadded;
+use revm::state::Bytecode;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256, WalkTarget};
+use tandem_proto::storage::{ReadState, StateValues, StorageApi};
+
+/// Where reads are answered.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Layers,
+    Cache,
+    Storage,
+}
+
+/// What reads found where, for traces.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ReadCounts {
+    /// Keys answered by the layers.
+    pub layers: u64,
+    /// Keys answered by the cache.
+    pub cache: u64,
+    /// Calls of storage-writer.
+    pub storage: u64,
+}
+
+/// Counters of one view, a set for each thread as far as there are enough: threads that count on
+/// one would take its line from each other with every read.
+#[derive(Default)]
+struct Counters([CachePadded<[AtomicU64; 3]>; Counters::SETS]);
+
+impl Counters {
+    const SETS: usize = 8;
+
+    fn count(&self, place: Place) {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local!(static SET: usize = THREADS.fetch_add(1, Relaxed) % Counters::SETS);
+        self.0[SET.with(|set| *set)][place as usize].fetch_add(1, Relaxed);
+    }
+
+    fn sum(&self) -> ReadCounts {
+        let sum = |place| self.0.iter().map(|set| set[place as usize].load(Relaxed)).sum();
+        let (layers, cache) = (sum(Place::Layers), sum(Place::Cache));
+        ReadCounts { layers, cache, storage: sum(Place::Storage) }
+    }
+}
+
+/// How much was read ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ReadAhead {
+    /// Accounts asked for.
+    pub accounts: usize,
+    /// Slots asked for.
+    pub slots: usize,
+    /// Codes asked for.
+    pub codes: usize,
+}
+
+/// What layers and cache say.
+enum Found<T> {
+    /// The value.
+    Here(T),
+    /// It is unchanged above this base, and may be added to the cache in this epoch.
+    Below(B256, Epoch),
+}
+
+/// What has to be read.
+struct Missing {
+    base: B256,
+    epoch: Epoch,
+    values: ReadState,
+    /// Of the slots in `values`.
+    generations: Vec<Generation>,
+    codes: B256Set,
+}
+
+/// The state as of one block, for any number of threads.
+pub struct StateView {
+    branch: Branch,
+    recent: Arc<Recent>,
+    /// The layers as they were when the view was made, and whether the branch reaches their base:
+    /// see [`Recent`].
+    pinned: Option<(Arc<Layers>, bool)>,
+    /// [`Layers::resets`] when the branch was made.
+    resets: u64,
+    storage: Arc<dyn StorageApi>,
+    counters: Counters,
+}
+
+impl StateView {
+    /// A view for the execution of a block on top of `block`. It keeps the layers as they are, so
+    /// it must not outlive the execution, and it leaves what it reads in the cache.
+    pub fn pinned(block: B256, recent: Arc<Recent>, storage: Arc<dyn StorageApi>) -> Self {
+        let layers = recent.pin();
+        let branch = layers.branch(block);
+        let reaches = branch.reaches(&layers.base().hash);
+        let (resets, pinned) = (layers.resets(), Some((layers, reaches)));
+        Self { branch, recent, pinned, resets, storage, counters: Counters::default() }
+    }
+
+    /// A view that may live long. What it reads does not get into the cache: that is for what
+    /// blocks need.
+    pub fn passing(block: B256, recent: Arc<Recent>, storage: Arc<dyn StorageApi>) -> Self {
+        let (branch, resets) = recent.read(|layers| (layers.branch(block), layers.resets()));
+        Self { branch, recent, pinned: None, resets, storage, counters: Counters::default() }
+    }
+
+    /// The layers that the view reads through.
+    pub fn branch(&self) -> &Branch {
+        &self.branch
+    }
+
+    /// Where the reads were answered so far.
+    pub fn counts(&self) -> ReadCounts {
+        self.counters.sum()
+    }
+
+    /// A value from the layers or the cache, or what has to be known to read it elsewhere when it
+    /// is in neither.
+    fn find<T>(
+        &self,
+        layer: impl FnOnce(&Layers) -> Option<T>,
+        cached: impl FnOnce(Epoch) -> Option<T>,
+    ) -> Result<Found<T>, Error> {
+        let look = |layers: &Layers, reaches: bool| {
+            if let Some(value) = layer(layers) {
+                self.counters.count(Place::Layers);
+                return Ok(Found::Here(value));
+            }
+            // Cached values are those of the base: they serve this view only while its layers
+            // reach it.
+            if !reaches {
+                let (block, base) = (self.branch.block(), layers.base());
+                return Err(Error::BaseMoved { block, base });
+            }
+            let Some(value) = cached(layers.epoch()) else {
+                return Ok(Found::Below(layers.base().hash, layers.epoch()));
+            };
+            self.counters.count(Place::Cache);
+            Ok(Found::Here(value))
+        };
+        match &self.pinned {
+            Some((layers, reaches)) => look(layers, *reaches),
+            None => self.recent.read(|layers| {
+                if layers.resets() != self.resets {
+                    return Err(Error::BaseMoved {
+                        block: self.branch.block(),
+                        base: layers.base(),
+                    });
+                }
+                look(layers, self.branch.reaches(&layers.base().hash))
+            }),
+        }
+    }
+
+    /// Reads into the cache what of these keys is in neither layers nor cache: accounts and slots
+    /// in one call, then in another the code of those accounts that are `called`. Nothing is read
+    /// where the layers do not reach the base.
+    ///
+    /// The layers are looked at under the read lock and not held: whoever changes them then waits a
+    /// moment, and need not copy them.
+    ///
+    /// # Errors
+    /// As those of [`StateReader`]; what was read until then is in the cache.
+    pub fn read_ahead(
+        &self,
+        accounts: &B256Set,
+        slots: &HashSet<(B256, B256)>,
+        called: &B256Set,
+    ) -> Result<ReadAhead, Error> {
+        let cache = self.recent.cache();
+        let missing = self.recent.read(|layers| self.missing(layers, accounts, slots, called));
+        let Some(Missing { base, epoch, values, generations, mut codes }) = missing else {
+            return Ok(ReadAhead::default());
+        };
+        if !values.accounts.is_empty() || !values.slots.is_empty() {
+            let read = self.read(&base, &values)?;
+            for (hash, account) in values.accounts.iter().zip(read.accounts) {
+                cache.add_account(epoch, *hash, account);
+                if let Some(account) = account.filter(|_| called.contains(hash)) {
+                    codes.insert(account.code_hash);
+                }
+            }
+            for ((key, generation), value) in values.slots.iter().zip(generations).zip(read.slots) {
+                cache.add_slot(epoch, *key, generation, value);
+            }
+        }
+        codes.retain(|hash| *hash != EMPTY_CODE_HASH && cache.code(hash).is_none());
+        let request = ReadState { codes: codes.into_iter().collect(), ..ReadState::default() };
+        if !request.codes.is_empty() {
+            let read = self.read(&base, &request)?.codes;
+            for (hash, code) in request.codes.iter().zip(read) {
+                if let Some(code) = code {
+                    cache.add_code(*hash, code::analyze(code));
+                }
+            }
+        }
+        let (accounts, slots) = (values.accounts.len(), values.slots.len());
+        Ok(ReadAhead { accounts, slots, codes: request.codes.len() })
+    }
+
+    /// What of these keys is in neither layers nor cache; `None` where the layers do not reach the
+    /// base.
+    fn missing(
+        &self,
+        layers: &Layers,
+        accounts: &B256Set,
+        slots: &HashSet<(B256, B256)>,
+        called: &B256Set,
+    ) -> Option<Missing> {
+        let (cache, branch, epoch) = (self.recent.cache(), &self.branch, layers.epoch());
+        let base = layers.base().hash;
+        if layers.resets() != self.resets || !branch.reaches(&base) {
+            return None;
+        }
+        let mut values = ReadState::default();
+        let mut codes = B256Set::default();
+        for hash in accounts {
+            let known = layers.account(branch, hash);
+            match known.or_else(|| cache.account(epoch, hash)) {
+                None => values.accounts.push(*hash),
+                Some(Some(account)) if called.contains(hash) => {
+                    codes.insert(account.code_hash);
+                }
+                Some(_) => {}
+            }
+        }
+        let mut generations = Vec::new();
+        for (hash, slot) in slots {
+            let known = layers.slot(branch, hash, slot);
+            if known.or_else(|| cache.slot(epoch, hash, slot)).is_none() {
+                generations.push(cache.generation(hash));
+                values.slots.push((*hash, *slot));
+            }
+        }
+        codes.retain(|hash| cache.code(hash).is_none() && layers.code(branch, hash).is_none());
+        Some(Missing { base, epoch, values, generations, codes })
+    }
+
+    /// Reads from storage-writer what was not found in the layers above the base `from`.
+    fn read(&self, from: &B256, request: &ReadState) -> Result<StateValues, Error> {
+        self.counters.count(Place::Storage);
+        let values = self.storage.read_state(request)?;
+        if !self.branch.reaches_from(from, &values.base.hash) {
+            return Err(Error::BaseMoved { block: self.branch.block(), base: values.base });
+        }
+        Ok(values)
+    }
+}
+
+/// Errors: [`Error::BaseMoved`] when the base cannot answer for this block, [`Error::Storage`],
+/// [`Error::MissingCode`] when an account names code that nobody has.
+impl StateReader for StateView {
+    fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error> {
+        let cache = self.recent.cache();
+        let found = self.find(
+            |layers| layers.account(&self.branch, address_hash),
+            |epoch| cache.account(epoch, address_hash),
+        )?;
+        let (base, epoch) = match found {
+            Found::Here(account) => return Ok(account),
+            Found::Below(base, epoch) => (base, epoch),
+        };
+        let request = ReadState { accounts: vec![*address_hash], ..ReadState::default() };
+        let account = self.read(&base, &request)?.accounts.first().copied().flatten();
+        if self.pinned.is_some() {
+            cache.add_account(epoch, *address_hash, account);
+        }
+        Ok(account)
+    }
+
+    fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error> {
+        let cache = self.recent.cache();
+        let found = self.find(
+            |layers| layers.slot(&self.branch, address_hash, slot),
+            |epoch| cache.slot(epoch, address_hash, slot),
+        )?;
+        let (base, epoch) = match found {
+            Found::Here(value) => return Ok(value),
+            Found::Below(base, epoch) => (base, epoch),
+        };
+        let (key, generation) = ((*address_hash, *slot), cache.generation(address_hash));
+        let request = ReadState { slots: vec![key], ..ReadState::default() };
+        let value = self.read(&base, &request)?.slots.first().copied().unwrap_or_default();
+        if self.pinned.is_some() {
+            cache.add_slot(epoch, key, generation, value);
+        }
+        Ok(value)
+    }
+
+    /// Layers only matter where they wipe: since EIP-161 an account with slots of its own has a nonce,
+    /// and before that no address is created twice. Nothing is cached, as only creations at an address
+    /// that has an account already ask.
+    fn has_storage(&self, address_hash: &B256) -> Result<bool, Error> {
+        let wiped = |layers: &Layers| layers.is_wiped(&self.branch, address_hash).then_some(false);
+        let base = match self.find(wiped, |_| None)? {
+            Found::Here(has_storage) => return Ok(has_storage),
+            Found::Below(base, _) => base,
+        };
+        self.counters.count(Place::Storage);
+        // A trie without any node is empty.
+        let root = WalkTarget { owner: Some(*address_hash), key: B256::ZERO, from_depth: 0 };
+        let found = self.storage.walk_trie(&[root])?;
+        if !self.branch.reaches_from(&base, &found.base.hash) {
+            return Err(Error::BaseMoved { block: self.branch.block(), base: found.base });
+        }
+        Ok(!found.nodes.is_empty())
+    }
+
+    fn code(&self, code_hash: &B256) -> Result<Bytecode, Error> {
+        let cache = self.recent.cache();
+        if let Some(code) = cache.code(code_hash) {
+            return Ok(code);
+        }
+        let deployed = self.find(|layers| layers.code(&self.branch, code_hash), |_| None)?;
+        let code = match deployed {
+            Found::Here(code) => code,
+            Found::Below(base, _) => {
+                let request = ReadState { codes: vec![*code_hash], ..ReadState::default() };
+                let found = self.read(&base, &request)?.codes.into_iter().next().flatten();
+                found.ok_or(Error::MissingCode(*code_hash))?
+            }
+        };
+        let code = code::analyze(code);
+        cache.add_code(*code_hash, code.clone());
+        Ok(code)
+    }
+}
