@@ -1,9 +1,9 @@
-//! The blocks below the one that executes: their hashes (BLOCKHASH), without a read of the database
-//! on a block's way.
+//! Hashes of the blocks below the one that executes (BLOCKHASH), without a database read during
+//! execution.
 //!
-//! The tree of recent blocks is the header cache: every executed block is in it, of all branches,
-//! down to 256 blocks below the base. After a start, and after a step back of the base, what it lacks
-//! of those is read once.
+//! The tree of recent blocks is the header cache. It holds every executed block of every branch,
+//! down to 256 blocks below the base. After a start, and after the base steps back, missing headers
+//! are read once.
 
 use crate::{chain::Chain, error::Error, tree::BELOW_BASE};
 use parking_lot::Mutex;
@@ -11,21 +11,22 @@ use std::{collections::VecDeque, sync::Arc};
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::storage::BlockRef;
 
-/// How far back BLOCKHASH looks (yellow paper, H.2).
+/// Number of blocks that BLOCKHASH looks back (yellow paper, H.2).
 const BLOCK_HASHES: usize = 256;
 
-/// Parents whose ancestors are remembered: the one of the block that executes, and some of calls.
+/// Number of parents whose ancestors are remembered: the executing block's, and those of a few
+/// calls.
 const WINDOWS_MAX: usize = 4;
 
-/// Hashes of the blocks up to a parent, for the last few parents that were asked for.
+/// Hashes of the blocks up to a parent, for the last few requested parents.
 ///
-/// A contract may ask in a loop for the oldest hash at 20 gas a time: each answer is a look-up, not
-/// a walk down the chain.
+/// A contract may ask for the oldest hash in a loop, at 20 gas each. Each answer is therefore a
+/// lookup, not a walk down the chain.
 #[derive(Default)]
 pub struct Windows(Mutex<VecDeque<Arc<[B256]>>>);
 
 impl Windows {
-    /// The window of a parent: its own hash, its parent's, and so on.
+    /// Returns the window of a parent: its own hash, its parent's hash, and so on.
     fn get(
         &self,
         parent: B256,
@@ -37,7 +38,7 @@ impl Windows {
         if let Some(window) = known(&self.0.lock()) {
             return Ok(window);
         }
-        // Not under the lock: headers may have to be read.
+        // Runs without the lock, because `make` may have to read headers.
         let window: Arc<[B256]> = make()?.into();
         let mut windows = self.0.lock();
         if known(&windows).is_none() {
@@ -48,8 +49,8 @@ impl Windows {
     }
 }
 
-/// Hashes from the block downwards, 256 or as many as the chain has. `parent_of` gives a block's
-/// parent, `None` for blocks that nobody knows.
+/// Returns up to 256 hashes, from the block downwards. `parent_of` returns a block's parent, or
+/// `None` for an unknown block.
 fn window(
     block: BlockId,
     parent_of: impl Fn(&B256) -> Result<Option<B256>, Error>,
@@ -65,7 +66,8 @@ fn window(
 }
 
 impl Chain {
-    /// Hash of the block at a height below `parent`'s child (BLOCKHASH), zero when there is none.
+    /// Returns the hash of an ancestor (BLOCKHASH) of a child of `parent`, or zero if there is
+    /// none.
     ///
     /// # Errors
     /// [`Error::Storage`], [`Error::Record`].
@@ -84,11 +86,11 @@ impl Chain {
         Ok(behind.and_then(|behind| window.get(behind).copied()).unwrap_or_default())
     }
 
-    /// Whether a block was executed, without asking storage-writer where that is not needed: above
-    /// the base every executed block is in the tree.
+    /// Returns whether a block was executed. Above the base every executed block is in the tree, so
+    /// storage-writer is asked only about lower blocks.
     ///
     /// # Errors
-    /// As [`Chain::block_hash`].
+    /// Same as [`Chain::block_hash`].
     pub(crate) fn knows(&self, block: BlockId) -> Result<bool, Error> {
         if self.tree.read().get(&block.hash).is_some() {
             return Ok(true);
@@ -96,11 +98,11 @@ impl Chain {
         Ok(block.number <= self.base().number && self.header_by_hash(block.hash)?.is_some())
     }
 
-    /// Reads the base's header and those below it into the tree, as far as it keeps them and lacks
-    /// them.
+    /// Reads the headers of the base and the blocks below it into the tree, as far down as the tree
+    /// keeps them. Skips headers that the tree already has.
     ///
     /// # Errors
-    /// As [`Chain::block_hash`].
+    /// Same as [`Chain::block_hash`].
     pub(crate) fn load_below(&self, base: BlockId) -> Result<(), Error> {
         let oldest = base.number.saturating_sub(BELOW_BASE);
         let mut id = base;
@@ -128,7 +130,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Blocks 400 to 420 on branch 0, of which branch 1 forks off after block 410.
+    /// Returns block `number`, 400 to 420, of branch 0 or 1. Branch 1 forks off after block 410.
     fn id(number: u64, branch: u8) -> BlockId {
         let mut hash = B256::from(alloy_primitives::U256::from(number));
         hash[0] = branch;

@@ -1,12 +1,12 @@
-//! What a block will read, read in a few calls of storage-writer before it executes.
+//! Reads a block's expected keys in a few calls of storage-writer, before the block executes.
 //!
-//! Who is called and what stands in access lists is known once the payload is decoded. What of it
-//! is neither in the layers nor in the cache is read beside the recovery of senders: a call for
-//! accounts and slots, and one for the code of those that are called, which is analyzed on the way.
-//! Usually there is nothing to read. Then it costs a look-up for each key, on a thread that is not
-//! the engine's.
+//! The called accounts and the access lists are known once the payload is decoded. Keys in neither
+//! the layers nor the cache are read while senders are recovered. One call reads accounts and
+//! slots. Another call reads the code of the called accounts, which is analyzed on arrival. Usually
+//! there is nothing to read. Then the cost is a lookup for each key, on a thread other than the
+//! engine's.
 //!
-//! Senders, and what their calls are expected to read ([`crate::predict`]), follow in groups of
+//! Senders, and the expected reads of their calls ([`crate::predict`]), follow in groups of
 //! transactions, in the block's order.
 
 use crate::{
@@ -30,10 +30,10 @@ use tandem_chain::Block;
 use tandem_primitives::{Address, B256, keccak256};
 use tracing::{Span, debug, field::Empty, info_span};
 
-/// Keys read ahead for one block at most: as many accounts, and as many slots.
+/// Maximum number of keys read ahead for one block. Applies to accounts and to slots separately.
 const KEYS_MAX: usize = 8_192;
 
-/// What a block names, hashed; nothing twice.
+/// Keys that a block names, hashed and without duplicates.
 #[derive(Default, Debug)]
 struct Named {
     accounts: B256Set,
@@ -76,7 +76,7 @@ impl Named {
         named
     }
 
-    /// Who sends these transactions, and what they are expected to read.
+    /// Returns the senders of these transactions and the keys they are expected to read.
     fn foretold(
         block: &Block,
         transactions: Range<usize>,
@@ -89,7 +89,7 @@ impl Named {
             named.account(sender);
             let transaction = &block.transactions[index];
             if transaction.to().is_none() {
-                // Where there must be nobody yet (EIP-7610).
+                // The new contract's address, which must be unused (EIP-7610).
                 named.account(sender.create(transaction.nonce()));
             }
             let keys = predictor.predict(transaction, sender);
@@ -98,7 +98,7 @@ impl Named {
             }
             let mut hashed: Option<(Address, B256)> = None;
             for (address, slot) in keys.slots {
-                // Mostly several in a row are one contract's.
+                // Slots of one contract mostly follow each other.
                 let account = match hashed {
                     Some((last, hash)) if last == address => hash,
                     _ => keccak256(address),
@@ -126,16 +126,16 @@ impl Named {
     }
 }
 
-/// Transactions whose senders and predicted keys are read together. The first ones are soon
-/// executed.
+/// Returns the number of transactions whose senders and predicted keys are read together. Groups
+/// begin small, because the first transactions execute soon.
 fn group(begin: usize) -> usize {
     begin.clamp(16, 128)
 }
 
 impl Chain {
-    /// Starts to read ahead what the block names and its calls are expected to read, on the rayon
-    /// pool. Advice: when the parent is not executed yet, or storage-writer does not answer, nothing
-    /// is read, and the block reads for itself.
+    /// Starts to read ahead the block's named keys and its calls' expected reads, on the rayon
+    /// pool. This is only advice. If the parent is not executed yet, or storage-writer does not
+    /// answer, nothing is read ahead, and the block reads for itself.
     pub(crate) fn start_read_ahead(self: &Arc<Self>, block: &Arc<Block>, senders: SharedSenders) {
         let (chain, block, parent) = (self.clone(), block.clone(), Span::current());
         rayon::spawn(move || {

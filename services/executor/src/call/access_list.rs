@@ -1,4 +1,4 @@
-//! The access list that a message would profit from (EIP-2930).
+//! Access list that a message would profit from (EIP-2930).
 
 use super::{CallOutcome, CallRequest, Message, invalid_call};
 use crate::{
@@ -25,27 +25,29 @@ use revm::{
 use std::collections::{BTreeMap, BTreeSet};
 use tandem_primitives::{Address, B256, U256};
 
-/// A list changes what later instructions cost, and so may change what is touched. Each run only
-/// adds to the list; one that still grows after this many runs is given up.
+/// Maximum number of runs. A list changes the cost of later instructions, and so may change which
+/// keys are touched. Each run only adds to the list. A list that still grows after this many runs
+/// is an error.
 const RUNS_MAX: usize = 16;
 
-/// An access list, and how the message ends with it.
+/// Access list, and the message's result with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessListOutcome {
-    /// Ascending by address and by slot.
+    /// List sorted by address and by slot.
     pub access_list: AccessList,
     /// Gas used by the message with this list.
     pub gas_used: u64,
-    /// Why the message fails, if it does. The list holds what it touched all the same.
+    /// Reason why the message fails, if it does. The list is complete even then.
     pub error: Option<String>,
 }
 
 impl Chain {
-    /// Finds what a message touches on the state after a block. Caller, callee, precompiles and
-    /// signers of authorizations are warm anyway and are not listed, but their slots are.
+    /// Finds the keys that a message touches on the state after a block. Caller, callee,
+    /// precompiles and signers of authorizations are always warm and not listed, but their slots
+    /// are.
     ///
     /// # Errors
-    /// As [`Chain::call`].
+    /// Same as [`Chain::call`].
     pub fn create_access_list(
         &self,
         tag: BlockTag,
@@ -61,7 +63,7 @@ impl Chain {
             let before = touched.slots.clone();
             let access_list = touched.list();
             let mut transaction = message.transaction.clone();
-            // A list makes a transaction one of type 1; the later types have it anyway.
+            // A list requires transaction type 1. Later types support lists anyway.
             transaction.tx_type = transaction.tx_type.max(1);
             transaction.access_list = access_list.clone();
             let result = message.run(transaction, Some(&mut touched))?.map_err(invalid_call)?;
@@ -80,7 +82,7 @@ impl Chain {
 }
 
 impl Message<'_> {
-    /// Addresses that cost nothing extra without any list.
+    /// Returns the addresses that are warm without any list.
     fn warm(&self, authorizations: &[SignedAuthorization]) -> AddressSet {
         let precompiles = Precompiles::new(PrecompileSpecId::from_spec_id(self.env.cfg_env.spec));
         let mut warm: AddressSet = precompiles.addresses().copied().collect();

@@ -1,5 +1,5 @@
-//! Transactions executed ahead of their turn, on the prewarm threads, whose results are committed
-//! as they are where everything that went into them still holds.
+//! Execution of transactions ahead of their turn, on the prewarm threads. A result is committed
+//! unchanged if all its inputs still hold.
 //!
 //! ```text
 //!  engine ── turn 0: executes ── turn 1: result there ─► reads hold? ─► commit ── turn 2: under way
@@ -11,17 +11,17 @@
 //!               └── writes of results┘
 //! ```
 //!
-//! A result is right exactly if every value it was made from is the one that the transaction would
-//! read at its turn. So it does not matter on what state it was executed: the engine compares all
-//! accounts and slots that were read with the block's state, by value, and executes the transaction
-//! itself where one differs. Verdicts, receipts and the order of updates to the workers are those
-//! of execution in order.
+//! A result is right exactly if all its input values are those that the transaction would read at
+//! its turn. The state of its execution therefore does not matter. The engine compares all accounts
+//! and slots that were read with the block's state, by value. If one differs, it executes the
+//! transaction itself. Verdicts, receipts and the order of updates to the workers equal those of
+//! execution in order.
 //!
-//! * Results read what those before them in the block wrote, committed or not: a sender's second
-//!   transaction can follow its first one.
+//! * Results read the writes of earlier transactions in the block, committed or not: a sender's
+//!   second transaction can follow its first one.
 //! * The fee to the beneficiary is added at the commit ([`crate::evm::Unrewarded`]).
-//! * Calls of a contract whose results keep failing to hold are left to the engine, and what is
-//!   executed for nothing is bounded by gas.
+//! * Contracts with results that repeatedly fail to hold are left to the engine. Gas bounds the
+//!   wasted execution.
 //! * Errors are never taken from a result: the engine executes the transaction and finds its own.
 
 mod advice;
@@ -49,26 +49,26 @@ use std::sync::{Arc, atomic::Ordering::SeqCst};
 use tandem_chain::Block;
 use tracing::Span;
 
-/// Blocks with fewer transactions are executed in order.
+/// Minimum number of transactions for execution ahead. Smaller blocks are executed in order.
 const TRANSACTIONS_MIN: usize = 5;
 
-/// What execution ahead needs beside the block: threads, and the state from any thread.
+/// Inputs of execution ahead besides the block: threads, and the state from any thread.
 pub struct Ahead<'a> {
     /// The threads.
     pub threads: &'a Prewarmers,
-    /// The parent's state.
+    /// State of the parent.
     pub parent: Arc<dyn StateReader + Send + Sync>,
-    /// For the BLOCKHASH instruction.
+    /// Block hashes for the BLOCKHASH instruction.
     pub block_hashes: SharedBlockHashes,
-    /// Who is told which keys results change.
+    /// Receiver of the keys that results change.
     pub advice: Option<Advice>,
-    /// Who learns from what was read.
+    /// Predictor that learns from the reads.
     pub predictor: Option<Arc<Predictor>>,
 }
 
 impl<'a> Ahead<'a> {
-    /// Begins to execute the block's transactions ahead, if that is worth it. The engine's thread
-    /// calls this, once the block's state has what comes before all transactions.
+    /// Begins to execute the block's transactions ahead, if that is worthwhile. The engine's thread
+    /// calls this, once the block's state includes everything before the first transaction.
     pub fn start(&self, block: &Arc<Block>, senders: &Senders, env: EvmEnv) -> Option<Turns<'a>> {
         if self.threads.is_empty() || block.transactions.len() < TRANSACTIONS_MIN {
             return None;
@@ -82,10 +82,10 @@ impl<'a> Ahead<'a> {
     }
 }
 
-/// The engine's side of one block. When it is dropped, nothing new is begun.
+/// The engine's side of one block. Once it is dropped, no further work begins.
 pub struct Turns<'a> {
     posted: Posted<'a>,
-    /// For what the engine executes ahead itself.
+    /// Runner for transactions that the engine itself executes ahead.
     runner: Runner,
 }
 
@@ -99,12 +99,12 @@ impl Drop for Turns<'_> {
 }
 
 impl Turns<'_> {
-    /// What the block's state publishes to.
+    /// Returns the sources to which the block's state publishes.
     pub fn sources(&self) -> &Arc<Sources> {
         &self.job().sources
     }
 
-    /// Says in the current span and in the metrics what came of it.
+    /// Records the outcome in the current span and in the metrics.
     pub fn record(&self) {
         let (span, counts) = (Span::current(), &self.job().counts);
         for (name, outcome, count) in [
@@ -122,8 +122,8 @@ impl Turns<'_> {
         &self.posted.job
     }
 
-    /// The result of a transaction whose turn it is, `None` when it is to be executed. While
-    /// another thread is at it, the engine executes a later one.
+    /// Returns the result of a transaction whose turn it is, or `None` if it must be executed.
+    /// While another thread executes it, the engine executes a later one.
     pub fn take(&mut self, index: usize) -> Option<Box<Speculation>> {
         let job = &self.posted.job;
         loop {
@@ -141,12 +141,12 @@ impl Turns<'_> {
         }
     }
 
-    /// Whether the result that was taken is committed.
+    /// Notes whether the taken result is committed.
     pub fn judge(&self, index: usize, speculation: &Speculation, holds: bool) {
         self.job().judge(index, speculation, holds);
     }
 
-    /// A transaction is committed, in whichever way.
+    /// Notes that a transaction was committed, in either way.
     pub fn committed(&self, index: usize) {
         self.job().committed(index);
     }

@@ -1,4 +1,4 @@
-//! The prewarm threads: started once, asleep between blocks.
+//! Prewarm threads: started once, asleep between blocks.
 
 use super::job::Job;
 use parking_lot::{Condvar, Mutex};
@@ -7,10 +7,10 @@ use tandem_actor::spawn_in_background;
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, info_span};
 
-/// More threads than this find too little to do.
+/// Maximum number of threads by default. More find too little to do.
 const DEFAULT_MAX: usize = 16;
 
-/// The threads.
+/// The prewarm threads.
 pub struct Prewarmers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -24,30 +24,30 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The block to work on.
+    /// Block to work on.
     job: Option<(Arc<Job>, Span)>,
-    /// Blocks posted so far.
+    /// Number of blocks posted so far.
     number: u64,
     stopped: bool,
 }
 
-/// A block that is worked on until this is dropped.
+/// Block that the threads work on until this is dropped.
 pub struct Posted<'a> {
     pub job: Arc<Job>,
     shared: &'a Shared,
 }
 
-/// Half of the cores, beside the engine and the tries, and none where there is but one.
+/// Returns half of the cores, as the engine and the tries need the others; 0 with a single core.
 pub fn default_threads() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     (cores / 2).min(DEFAULT_MAX)
 }
 
 impl Prewarmers {
-    /// Starts so many threads.
+    /// Starts this many threads.
     ///
     /// # Errors
-    /// The operating system's, when it has no thread to give.
+    /// Returns the operating system's error if it cannot start a thread.
     pub fn start(threads: usize, fatal: &CancellationToken) -> io::Result<Self> {
         let mut prewarmers = Self { shared: Arc::default(), threads: Vec::new() };
         for n in 0..threads {
@@ -59,7 +59,7 @@ impl Prewarmers {
         Ok(prewarmers)
     }
 
-    /// Whether there is no thread.
+    /// Returns whether there is no thread.
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty()
     }
@@ -98,7 +98,7 @@ impl Shared {
         let mut seen = 0;
         while let Some((job, parent)) = self.next(&mut seen) {
             let span = info_span!(parent: &parent, "prewarm");
-            // The block's span must not stay open for as long as this one.
+            // The block's span must not stay open as long as this one.
             drop(parent);
             span.in_scope(|| job.work());
         }
