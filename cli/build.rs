@@ -1,5 +1,5 @@
-//! Tells the binary which commit it was made from, for `engine_getClientVersionV1`,
-//! `web3_clientVersion` and `--version`, and in which profile.
+//! Tells the binary its commit and its profile, for `engine_getClientVersionV1`,
+//! `web3_clientVersion` and `--version`.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ fn main() {
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
-    // Who builds outside the repository may know the commit (40 hex digits) all the same.
+    // A build outside the repository may still be told the commit (40 hex digits).
     let told = || std::env::var("TANDEM_REVISION").ok().filter(|revision| is_commit(revision));
     let commit = git(&["rev-parse", "--short=8", "HEAD"]).or_else(told);
     let commit = commit.as_deref().and_then(|commit| commit.get(..8)).unwrap_or("00000000");

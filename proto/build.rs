@@ -14,10 +14,10 @@ const FILES: [&str; 5] = [
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=tandem");
     let descriptors = protox::compile(FILES, ["."]).map_err(io::Error::other)?;
-    // What gRPC's reflection answers with.
+    // Descriptors for gRPC's reflection.
     let out = env::var("OUT_DIR")?;
     fs::write(Path::new(&out).join("descriptors.bin"), descriptors.encode_to_vec())?;
-    // All of `bytes` as reference-counted slices of the received message.
+    // All `bytes` fields become reference-counted slices of the received message.
     tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
     Ok(())
 }

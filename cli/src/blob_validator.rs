@@ -1,4 +1,4 @@
-//! `tandem blob-validator`: KZG, in a process of its own.
+//! `tandem blob-validator`: runs KZG verification in its own process.
 
 use crate::service::{GrpcArgs, ServiceArgs};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `tandem certificates`: what the services of a cluster show each other over gRPC to be known.
+//! `tandem certificates`: makes the certificates by which services identify each other over gRPC.
 
 use crate::secrets::replace;
 use anyhow::Context;
@@ -11,27 +11,28 @@ use std::{
 use tandem_cluster::certificates::{Authority, Pem};
 use tandem_proto::access::ROLES;
 
-/// Authorities are replaced by hand, in all services at once: not often.
+/// Validity of the authority in days. Long, because it must be replaced by hand, in all services at
+/// once.
 const AUTHORITY_DAYS: u32 = 3650;
 
 /// Options of `tandem certificates`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Directory to write to; made when missing. It holds the authority, `ca.crt` and `ca.key`, and in
-    /// a directory for each role, such as `executor`, the files `ca.crt`, `tls.crt` and `tls.key`.
-    /// `ca.key` is for no service
+    /// Directory to write to; created if missing. It holds the authority, `ca.crt` and `ca.key`,
+    /// and a directory for each role, such as `executor`, with `ca.crt`, `tls.crt` and `tls.key`.
+    /// No service may have `ca.key`
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Days for which the certificates of the roles are valid
     #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
-    /// Replace those that are there, by the same authority. Services that run take the new ones by
-    /// themselves
+    /// Replace existing certificates by new ones of the same authority. Running services load them
+    /// by themselves
     #[arg(long)]
     renew: bool,
 }
 
-/// Writes what is missing, all but the authority with `--renew`.
+/// Writes missing files; with `--renew`, all except the authority.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let made = write(&args.folder, args.days, args.renew)?;
     let folder = args.folder.display();
@@ -39,18 +40,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The files of one role.
+/// Files of one role.
 pub struct Files {
-    /// Those of the authority that vouches for everybody.
+    /// Certificates of the authority that vouches for all services.
     pub ca: PathBuf,
-    /// Its own certificate.
+    /// Certificate of the role.
     pub cert: PathBuf,
-    /// The private key of that.
+    /// Private key of that certificate.
     pub key: PathBuf,
 }
 
 impl Files {
-    /// Where [`write()`] puts them.
+    /// Returns the paths to which [`write()`] writes them.
     pub fn of(folder: &Path, role: &str) -> Self {
         let file = |name| folder.join(role).join(name);
         Self { ca: file("ca.crt"), cert: file("tls.crt"), key: file("tls.key") }
@@ -61,7 +62,7 @@ impl Files {
     }
 }
 
-/// Writes what is missing, all but the authority if `renew`, and returns how many certificates were
+/// Writes missing files, or all except the authority if `renew`. Returns how many certificates were
 /// made.
 pub fn write(folder: &Path, days: u32, renew: bool) -> anyhow::Result<u32> {
     let (issuer, is_new) = Issuer::open(folder)?;
@@ -76,8 +77,8 @@ pub fn write(folder: &Path, days: u32, renew: bool) -> anyhow::Result<u32> {
     Ok(made)
 }
 
-/// Makes a certificate of several roles anew, in the directory of this name, and what is missing of
-/// the others; returns its files.
+/// Makes a new certificate of several roles in the directory of this name, and what is missing for
+/// the other roles. Returns the files of the new certificate.
 pub fn write_for(name: &str, roles: &[&str], folder: &Path) -> anyhow::Result<Files> {
     write(folder, AUTHORITY_DAYS, false)?;
     let files = Files::of(folder, name);
@@ -85,15 +86,15 @@ pub fn write_for(name: &str, roles: &[&str], folder: &Path) -> anyhow::Result<Fi
     Ok(files)
 }
 
-/// The authority of a directory.
+/// Authority of a directory.
 struct Issuer {
     authority: Authority,
-    /// What others trust it by.
+    /// Certificates by which others trust the authority.
     certificates: String,
 }
 
 impl Issuer {
-    /// Reads the authority, or makes it when there is none; says whether it was made.
+    /// Reads the authority, or makes it if there is none. Returns whether it was made.
     fn open(folder: &Path) -> anyhow::Result<(Self, bool)> {
         let (ca, ca_key) = (folder.join("ca.crt"), folder.join("ca.key"));
         let is_new = !ca_key.exists();
@@ -112,7 +113,7 @@ impl Issuer {
 
     fn issue(&self, files: &Files, roles: &[&str], days: u32) -> anyhow::Result<()> {
         let Pem { certificate, key } = self.authority.issue(roles, SystemTime::now(), days)?;
-        // Who reads them in between finds a key that is not of its certificate, and looks again.
+        // A reader in between finds a key that does not match its certificate, and reads again.
         replace(&files.ca, &self.certificates)?;
         replace(&files.key, &key)?;
         replace(&files.cert, &certificate)

@@ -1,5 +1,5 @@
-//! `tandem cluster`: the six services as processes on this machine, with a NATS server where there is
-//! one, under one command.
+//! `tandem cluster`: runs the six services as processes on this machine under one command, with a
+//! NATS server if there is one.
 
 mod child;
 mod flags;
@@ -27,25 +27,25 @@ use tokio::{
 use traffic::Traffic;
 use usage::Usage;
 
-/// Between two looks at the processes.
+/// Interval between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// For longer than a cluster runs.
+/// Validity of certificates in days: longer than a cluster runs.
 const CERTIFICATE_DAYS: u32 = 3650;
 
-/// Options of `tandem cluster`: those of `tandem node`, and these.
+/// Options of `tandem cluster`: those of `tandem node`, and more.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     node: node::Args,
-    /// Processes of multiproof-worker
+    /// Number of multiproof-worker processes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     workers: u16,
     /// Directory of the log files, one for each process [default: logs in the data directory]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// NATS server of the event bus that runs already, or none for no bus [default: one is started,
-    /// where there is a nats-server]
+    /// URL of a running NATS server for the event bus, or none for no bus [default: one is started
+    /// if there is a nats-server]
     #[arg(long, value_name = "URL|none", conflicts_with = "nats_server")]
     nats: Option<String>,
     /// The nats-server to start [default: the one on the PATH]
@@ -54,14 +54,14 @@ pub struct Args {
 }
 
 impl Args {
-    /// Returns the directory in which the certificates of the services are made, if they are.
+    /// Returns the directory in which the certificates of the services are made, if any are made.
     fn certificates(&self) -> anyhow::Result<Option<PathBuf>> {
         self.node.certificates(&self.node.settings()?.tls)
     }
 }
 
-/// Runs until SIGINT or SIGTERM. `matches` are those that the options were made from, `program` knows
-/// the commands of the services.
+/// Runs until SIGINT or SIGTERM. The options were made from `matches`. `program` knows the commands
+/// of the services.
 pub fn run(args: &Args, program: &clap::Command, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if args.node.prints()? {
         return Ok(ExitCode::SUCCESS);
@@ -77,7 +77,7 @@ pub fn run(args: &Args, program: &clap::Command, matches: &ArgMatches) -> anyhow
         certificates::write(&folder, CERTIFICATE_DAYS, true)?;
     }
     let plan = Plan::new(args, program, matches, &logs)?;
-    // One thread: a process that is to end with this one ends with the thread that started it.
+    // A single thread, because a child bound to this process ends with the thread that started it.
     let reactor = runtime::Builder::new_current_thread().enable_all().build()?;
     reactor.block_on(supervise(plan))
 }
@@ -121,7 +121,7 @@ async fn supervise(plan: Plan) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// What runs where.
+/// Returns a table of the processes and their ports.
 fn table(children: &[Child]) -> String {
     let mut text = format!("{:<20} {:>8}  {:<44} log\n", "process", "pid", "where");
     for child in children {

@@ -1,4 +1,4 @@
-//! `tandem conformance`: the test vectors that Ethereum clients share.
+//! `tandem conformance`: runs the test vectors that Ethereum clients share.
 
 use anyhow::Context as _;
 use std::{fs, num::NonZeroUsize, path::PathBuf, process::ExitCode, thread};
@@ -7,34 +7,34 @@ use tandem_conformance::{Filter, Options, Sample};
 /// Options of `tandem conformance`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Fixture files, and folders with such; each file goes to the suite whose format it has
+    /// Fixture files, or folders of them; the format of a file selects its suite
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Write every case, its outcome and its time to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Only cases whose name or path contains this
+    /// Run only cases whose name or path contains this text
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// The filter is the whole name of a case
+    /// Match the filter against the whole name of a case
     #[arg(long, requires = "filter")]
     exact: bool,
-    /// Name the cases, run none
+    /// List the cases without running them
     #[arg(long)]
     list: bool,
-    /// Only N of M cases, chosen by the hash of their names: always the same ones
+    /// Run only N of M cases, chosen by the hash of their names: always the same ones
     #[arg(long, value_name = "N/M")]
     sample: Option<Sample>,
-    /// Another seed chooses another sample
+    /// Seed of the sample; another seed chooses another sample
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "sample")]
     seed: u64,
-    /// Cases that run at once [default: the machine's cores]
+    /// Number of cases to run at once [default: the machine's cores]
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
 }
 
-/// Runs them and prints the table. Exit code 0 when something passed and nothing failed, 2 when
-/// a path cannot be read.
+/// Runs the cases and prints the table. Exit code 0 if something passed and nothing failed, 2 if a
+/// path cannot be read.
 #[allow(clippy::print_stdout)] // the answer of the command
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);

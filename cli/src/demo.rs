@@ -1,4 +1,5 @@
-//! `tandem demo`: a node, a corpus, the latencies, the verdict on overlap and a timeline.
+//! `tandem demo`: runs a node on a corpus and shows latencies, the verdict on overlap and a
+//! timeline.
 
 use crate::{
     init,
@@ -22,7 +23,7 @@ pub struct Args {
     /// Corpus directory
     #[arg(long, value_name = "DIR", default_value = "corpora/demo")]
     corpus: PathBuf,
-    /// Where the timeline goes
+    /// File to write the timeline to
     #[arg(long, value_name = "FILE", default_value = "tandem-demo.html")]
     html: PathBuf,
     /// Keep the database here instead of removing it at the end; must not exist yet
@@ -34,7 +35,7 @@ pub struct Args {
     telemetry: TelemetryArgs,
 }
 
-/// Exit code 0 when every payload was VALID and the database verifies.
+/// Runs the demo. Exit code 0 if every payload was VALID and the database verifies.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (datadir, kept) = match &args.datadir {
         Some(datadir) => (datadir.clone(), true),

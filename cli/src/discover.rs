@@ -1,5 +1,5 @@
-//! `tandem discover`: who is out there? A crawler for people: it looks for nodes until it finds no
-//! more, and says how many of which fork and client there are.
+//! `tandem discover`: a crawler for people. It looks for nodes until it finds no more, and counts
+//! them by fork and client.
 
 mod census;
 mod networks;
@@ -43,13 +43,13 @@ pub struct Args {
     /// UDP port to listen on, 0 for a free one
     #[arg(long = "discovery.port", value_name = "PORT", default_value_t = 0)]
     port: u16,
-    /// End after so many seconds
+    /// End after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     time_limit: u64,
-    /// End before that when nothing new was found for so many seconds
+    /// End earlier if nothing new was found for this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     idle: u64,
-    /// Write every node found as a line of JSON; - for standard output, which gets no table then
+    /// Write each node found as a line of JSON; - for standard output, without the table then
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Count only nodes that answered
@@ -57,9 +57,9 @@ pub struct Args {
     answered: bool,
 }
 
-/// Between two turns of the search: as hard as a guest may look.
+/// Interval between two lookups, in ms. A guest in the network must not look harder.
 const LOOKUP_MS: u64 = 50;
-/// How often the progress is shown: on a terminal, and where it becomes lines.
+/// Intervals at which progress is shown: redrawn on a terminal, and printed as lines elsewhere.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
@@ -69,7 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         args.network.is_some() || !args.bootnodes.is_empty(),
         "nobody to ask: give --network or --bootnodes"
     );
-    // Before the crawl, which takes long.
+    // Opened before the crawl, which takes long.
     let json = args.json.as_deref().map(open).transpose()?;
     let (json_here, answered) = (args.json.as_deref() == Some(Path::new("-")), args.answered);
     let census = reactor()?.block_on(crawl(args))?;
@@ -88,7 +88,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     {
         return Err(error).context("write the table");
     }
-    // Found nobody but those given: the answer is no.
+    // No node answered: the answer of the command is no.
     Ok(if census.answered() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -100,11 +100,11 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn Write>> {
     Ok(Box::new(BufWriter::new(file)))
 }
 
-/// What runs while it crawls.
+/// Services that run during the crawl.
 struct Crawler {
     discovery: Arc<Discovery>,
     table: Arc<PeerTable>,
-    /// Holds a node key for as long as it crawls: nobody shall know it again.
+    /// Holds the node key during the crawl, so that no other node recognises it later.
     _datadir: tempfile::TempDir,
 }
 
@@ -112,11 +112,11 @@ impl Crawler {
     fn start(args: Args, bus: &Bus, fatal: &CancellationToken) -> anyhow::Result<Self> {
         let datadir = tempfile::tempdir().context("make a folder for the node key")?;
         let settings = tandem_peer_table::Config {
-            // Everybody is counted, wherever they are.
+            // Every node is counted, whatever its address.
             contacts_max: 1 << 20,
             subnet_contacts_max: u32::MAX,
             subnet_answer_max: usize::MAX,
-            // However many answer, it looks for more.
+            // The search goes on, however many nodes answer.
             connected: Connected::Fixed(0),
             ..tandem_peer_table::Config::default()
         };
@@ -190,7 +190,7 @@ async fn crawl(args: Args) -> anyhow::Result<Census> {
     Ok(census)
 }
 
-/// Shown on standard error: a line that changes, or where that is no terminal, lines.
+/// Progress on standard error: a changing line on a terminal, otherwise separate lines.
 struct Progress(Option<ProgressBar>);
 
 impl Progress {

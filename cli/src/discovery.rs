@@ -1,4 +1,4 @@
-//! `tandem discovery`: discovery and peer-table without the rest of a node.
+//! `tandem discovery`: runs discovery and peer-table without the rest of a node.
 
 use crate::{peer_table::TableArgs, service::ServiceArgs};
 use anyhow::ensure;
@@ -18,7 +18,7 @@ use tandem_primitives::B256;
 /// Options of `tandem discovery`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Directory of the node key and the known nodes; made when missing
+    /// Directory of the node key and the known nodes; created if missing
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub struct DiscoveryArgs {
     /// Find nodes over discv5 too, on the same port (in builds with the feature discv5)
     #[arg(long)]
     discv5: bool,
-    /// Public network to find nodes of: mainnet, sepolia, holesky or hoodi [default: none]
+    /// Public network whose nodes to find: mainnet, sepolia, holesky or hoodi [default: none]
     #[arg(long, value_name = "NAME")]
     pub network: Option<Network>,
     /// Nodes to begin with, enode:// or enr: [default: the network's]
@@ -53,23 +53,23 @@ pub struct DiscoveryArgs {
     /// Node lists in DNS, enrtree://KEY@DOMAIN, or none [default: the network's]
     #[arg(long = "discovery.dns", value_name = "URL", value_delimiter = ',')]
     dns: Vec<String>,
-    /// How others reach this node: extip:IP, or extip:IP,IP for one of each family; any, the
-    /// addresses that they see; none
+    /// Address at which other nodes reach this one: extip:IP, or extip:IP,IP for one of each
+    /// family; any, the addresses that they see; none
     #[arg(long, value_name = "HOW")]
     nat: Option<Nat>,
-    /// How nodes are looked for: kademlia, single or legacy (see docs/configuration.md)
+    /// Policy of lookups: kademlia, single or legacy (see docs/configuration.md)
     #[arg(long = "discovery.lookups", value_name = "POLICY")]
     lookups: Option<Lookups>,
 }
 
-/// Where the own address comes from.
+/// Source of the node's own address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Nat {
-    /// What others see.
+    /// Addresses that other nodes see.
     Any,
-    /// The address that is listened on, if it is one.
+    /// Address that the node listens on, if it is a specific one.
     None,
-    /// These, at most one of each family.
+    /// Given addresses, at most one of each family.
     External(Vec<IpAddr>),
 }
 
@@ -91,7 +91,7 @@ impl FromStr for Nat {
 }
 
 impl DiscoveryArgs {
-    /// Sets what was given, over what the configuration says.
+    /// Overrides the configuration by the flags that were given.
     pub fn apply(self, config: &mut tandem_cluster::DiscoveryConfig) {
         config.addr = self.addr.unwrap_or(config.addr);
         config.port = self.port.unwrap_or(config.port);
@@ -109,7 +109,7 @@ impl DiscoveryArgs {
             None => {}
         }
         config.discv5 |= self.discv5;
-        // Peers cannot connect yet: nothing to announce.
+        // Peers cannot connect yet, so there is no port to announce.
         config.tcp_port = 0;
     }
 }
@@ -131,8 +131,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What a node of this network says that follows it. Nobody here follows the chain, so the clock
-/// has to say which forks have passed.
+/// Returns the fork id that a node following this network announces. This process does not follow
+/// the chain, so the clock decides which forks have passed.
 fn current_fork_id(network: Network) -> Option<ForkId> {
     let spec = ChainSpec::for_chain_id(network.chain_id())?;
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
@@ -142,7 +142,7 @@ fn current_fork_id(network: Network) -> Option<ForkId> {
 pub fn fork_id_at(spec: &ChainSpec, genesis: B256, unix: u64) -> ForkId {
     let points = spec.fork_points();
     let genesis_time = spec.genesis_header(B256::ZERO).timestamp;
-    // All forks by number lie before the merge, which all public networks have behind them.
+    // All forks by block number lie before the merge, which all public networks have passed.
     fork_id((genesis, genesis_time), &points.blocks, &points.times, (u64::MAX, unix))
 }
 
@@ -150,7 +150,7 @@ pub fn fork_id_at(spec: &ChainSpec, genesis: B256, unix: u64) -> ForkId {
 mod tests {
     use super::*;
 
-    /// Against the ids that geth's own tests expect (core/forkid/forkid_test.go).
+    /// Compares with the ids that geth's own tests expect (core/forkid/forkid_test.go).
     #[test]
     fn networks_announce_the_fork_of_the_time() {
         let cases = [

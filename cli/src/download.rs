@@ -1,5 +1,5 @@
-//! A genesis from an address, for `tandem init --genesis-url`: bounded in size and time, and compared with
-//! the digest that was given.
+//! Downloads a genesis for `tandem init --genesis-url`, bounded in size and time, and compares it
+//! with the given digest.
 
 use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
@@ -16,26 +16,27 @@ use ureq::{
 
 /// Longest wait for a connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
-/// Addresses that an answer may lead on to, one after the other.
+/// Maximum number of redirects in a row.
 const REDIRECTS_MAX: u32 = 5;
 
-/// A file somewhere else.
+/// A remote file.
 pub struct Remote<'a> {
-    /// Its address, `http://` or `https://`. The latter leads on to no address of the former kind.
+    /// Its address, `http://` or `https://`. The latter never redirects to the former.
     pub url: &'a str,
-    /// Certificates (PEM) of the authorities that may vouch for the server, instead of the public ones.
+    /// Certificates (PEM) of the authorities that may vouch for the server, instead of the public
+    /// ones.
     pub ca: Option<&'a Path>,
-    /// Most bytes that are taken.
+    /// Maximum size, in bytes.
     pub bytes_max: u64,
     /// Longest time from the first connection to the last byte.
     pub time_max: Duration,
 }
 
-/// A file that is gone when this is dropped.
+/// A downloaded file, which is removed when this value is dropped.
 pub struct Downloaded(PathBuf);
 
 impl Downloaded {
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -43,17 +44,17 @@ impl Downloaded {
 
 impl Drop for Downloaded {
     fn drop(&mut self) {
-        // What is left of it is overwritten by the next download.
+        // A file that could not be removed is overwritten by the next download.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 impl Remote<'_> {
-    /// Writes the file to a path, in place of what is there.
+    /// Downloads the file to a path and replaces the file there.
     ///
     /// # Errors
-    /// No answer of success in time, more bytes than are allowed, a file that cannot be written, or another
-    /// digest than `sha256`.
+    /// Returns an error if there is no successful answer in time, or if there are too many bytes.
+    /// Also fails if the file cannot be written, or if its digest is not `sha256`.
     pub fn fetch(&self, to: &Path, sha256: Option<&[u8; 32]>) -> anyhow::Result<Downloaded> {
         let response = self.agent()?.get(self.url).call();
         let response = response.with_context(|| format!("get {}", self.url))?;
@@ -102,7 +103,7 @@ fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {
     Ok(found)
 }
 
-/// Copies at most `bytes_max` bytes, and gives their SHA-256.
+/// Copies at most `bytes_max` bytes and returns their SHA-256.
 pub fn copy(from: &mut impl Read, mut to: impl Write, bytes_max: u64) -> anyhow::Result<[u8; 32]> {
     let (mut hasher, mut total) = (Sha256::new(), 0u64);
     let mut buffer = vec![0; 1 << 16];
@@ -121,7 +122,7 @@ pub fn copy(from: &mut impl Read, mut to: impl Write, bytes_max: u64) -> anyhow:
     Ok(hasher.finalize().into())
 }
 
-/// Refuses a file that is another one.
+/// Returns an error if the digest of a file is not the expected one.
 pub fn same(what: &str, have: &[u8; 32], want: &[u8; 32]) -> anyhow::Result<()> {
     let (have, want) = (const_hex::encode(have), const_hex::encode(want));
     ensure!(have == want, "{what}: its SHA-256 is {have}, not {want}");
@@ -137,7 +138,8 @@ mod tests {
         thread,
     };
 
-    /// A server that gives each connection the next of these answers, and ends. `None` is silence.
+    /// Starts a server that gives each connection the next of these answers, then ends. `None` is
+    /// silence.
     fn server(answers: Vec<Option<String>>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -152,7 +154,7 @@ mod tests {
                 }
                 match answer {
                     Some(answer) => {
-                        // The client may have heard enough.
+                        // The client may have stopped reading.
                         let _ = lines.get_mut().write_all(answer.as_bytes());
                     }
                     None => silent.push(lines),
@@ -204,7 +206,7 @@ mod tests {
         remote(&url).fetch(&folder.path().join("genesis"), Some(&abc())).unwrap();
     }
 
-    /// Says what is refused, and looks that nothing is left.
+    /// Returns the error of a download and checks that no file remains.
     fn refusal(remote: &Remote<'_>, sha256: Option<&[u8; 32]>) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("genesis");

@@ -1,4 +1,4 @@
-//! `tandem enr`: node records (EIP-778) for people.
+//! `tandem enr`: decodes and encodes node records (EIP-778) for people.
 
 mod entries;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use std::{
 };
 use tandem_discv4::{Client, Endpoint, Enr, EnrBuilder, ForkId, Node, NodeKey, NodeUrl};
 
-/// Texts of records read from standard input at most.
+/// Maximum size of records read from standard input.
 const INPUT_BYTES_MAX: u64 = 64 << 20;
 
 /// Options of `tandem enr`.
@@ -29,7 +29,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Say what is in records whose signatures are right; those of others are refused
+    /// Decode records; records with an invalid signature are refused
     Decode(DecodeArgs),
     /// Make and sign a record
     Encode(EncodeArgs),
@@ -37,7 +37,7 @@ enum Command {
 
 #[derive(clap::Args)]
 struct DecodeArgs {
-    /// Records, as enr:… or 0x and the RLP in hex; - reads them from standard input, one a line
+    /// Records, as enr:… or 0x and the RLP in hex; - reads them from standard input, one per line
     #[arg(value_name = "RECORD", required = true)]
     records: Vec<String>,
     /// Write JSON, one line per record
@@ -50,7 +50,7 @@ struct EncodeArgs {
     /// File with the node key, 64 hex digits, such as the file nodekey of a data directory
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// Sequence number: the greater, the newer
+    /// Sequence number; a greater one is newer
     #[arg(long, value_name = "N", default_value_t = 1)]
     seq: u64,
     /// IPv4 address
@@ -65,13 +65,13 @@ struct EncodeArgs {
     /// IPv6 address
     #[arg(long, value_name = "IP")]
     ip6: Option<Ipv6Addr>,
-    /// UDP port for IPv6, where it is another one
+    /// UDP port for IPv6, if different
     #[arg(long, value_name = "PORT")]
     udp6: Option<u16>,
-    /// TCP port for IPv6, where it is another one
+    /// TCP port for IPv6, if different
     #[arg(long, value_name = "PORT")]
     tcp6: Option<u16>,
-    /// Fork id (EIP-2124): the hash in hex, and the next fork where one is known
+    /// Fork id (EIP-2124): the hash in hex, and the next fork if one is known
     #[arg(long, value_name = "HASH[,NEXT]", value_parser = fork_id)]
     eth: Option<ForkId>,
     /// Software of the node (EIP-7636)
@@ -110,7 +110,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Encode(args) => encode(args, &mut out),
     };
     match done {
-        // Whoever read the output has seen enough.
+        // The reader of the output has seen enough.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         done => done.map(|()| ExitCode::SUCCESS),
     }
@@ -152,7 +152,7 @@ fn stdin() -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Enough of a text to find it again, with nothing in it that a terminal would obey.
+/// Returns the start of a text, enough to find it, with control characters escaped.
 fn shortened(text: &str) -> String {
     let start: String = text.chars().take(40).collect();
     let more = if start.len() < text.len() { "…" } else { "" };
@@ -166,7 +166,7 @@ fn parse(text: &str) -> anyhow::Result<Enr> {
     }
 }
 
-/// Where the node is, as a node URL; `None` when the record has no address or no port for it.
+/// Returns the node URL of a record, or `None` if the record has no address or no port for it.
 pub fn node_url(record: &Enr) -> Option<NodeUrl> {
     let (ip, udp_port, tcp_port) = match record.ip4() {
         Some(ip) => (IpAddr::from(ip), record.udp4(), record.tcp4()),
@@ -241,7 +241,7 @@ fn build(args: &EncodeArgs) -> anyhow::Result<Enr> {
         builder = builder.set(&entry.name, entry);
     }
     let record = builder.sign(&key)?;
-    // As anybody else will: entries given as RLP may still be such as nobody reads.
+    // Decoded as a reader would: entries given as RLP may still be unreadable.
     Enr::decode(record.rlp()).context("the entries make no record")?;
     Ok(record)
 }

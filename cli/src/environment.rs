@@ -1,8 +1,8 @@
-//! Flags from the environment.
+//! Reads flags from environment variables.
 
 use clap::{Arg, Command};
 
-/// Commands that run services: their flags may come from the environment.
+/// Commands that run services. Their flags may come from the environment.
 const SERVICES: [&str; 8] = [
     "node",
     "cluster",
@@ -14,19 +14,19 @@ const SERVICES: [&str; 8] = [
     "executor",
 ];
 
-/// Flags that say what is to be done this time, and `--policy`, whose values have commas: it is a setting
-/// too, `TANDEM__POLICIES__…`.
+/// Flags that apply to a single run, and `--policy`, whose values have commas. Policies have
+/// variables of their own, `TANDEM__POLICIES__…`.
 const NEVER: [&str; 5] = ["help", "version", "print-config", "check", "policy"];
 
-/// Lets the flag `--a.b-c` of a command that runs services be given as `TANDEM_A_B_C` too. A flag that
-/// has a variable of its own keeps that.
+/// Lets each flag `--a.b-c` of a command that runs services be given as `TANDEM_A_B_C` too. A flag
+/// that has its own variable keeps it.
 pub fn with_variables(command: Command) -> Command {
     SERVICES.into_iter().fold(command, |command, name| {
         command.mut_subcommand(name, |service| service.mut_args(with_variable))
     })
 }
 
-/// The variable of a flag.
+/// Returns the variable of a flag.
 pub fn variable(flag: &str) -> String {
     format!("TANDEM_{}", flag.to_uppercase().replace(['.', '-'], "_"))
 }
@@ -37,6 +37,6 @@ fn with_variable(flag: Arg) -> Arg {
         return flag;
     }
     let name = variable(long);
-    // Once for each flag, for as long as the process lives.
+    // Leaked once per flag, for as long as the process lives.
     flag.env(&*name.leak())
 }

@@ -1,4 +1,4 @@
-//! `tandem execute-witness`: real blocks, each with the part of the state that it needs.
+//! `tandem execute-witness`: executes real blocks, each with the part of the state that it needs.
 
 use anyhow::{Context, bail};
 use flate2::read::MultiGzDecoder;
@@ -18,40 +18,40 @@ use tandem_executor::stateless::{
 /// Arguments of `tandem execute-witness`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Files with a block and its witness as JSON, also compressed with gzip
+    /// Files with a block and its witness as JSON, plain or compressed with gzip
     ///
-    /// Either an object of `chainId`, `block` (RLP) or `engine` (`method`, `params`), and `witness`
-    /// (`state`, `codes`, `headers`), or the answer of `debug_executionWitness`.
+    /// Either an object with `chainId`, `block` (RLP) or `engine` (`method`, `params`), and
+    /// `witness` (`state`, `codes`, `headers`), or the answer of `debug_executionWitness`.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Write the results as JSON, to standard output instead of the table when no file is given
+    /// Write the results as JSON; without a file, to standard output instead of the table
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     json: Option<Option<PathBuf>>,
     /// Genesis file of the chain, for chains other than mainnet, Sepolia, Holesky and Hoodi
     #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
-    /// The chain, where the witness does not say [default: mainnet]
+    /// Chain of a witness that does not name one [default: mainnet]
     #[arg(long, value_name = "ID", conflicts_with = "genesis")]
     chain_id: Option<u64>,
-    /// The block as debug_getRawBlock gives it, for a witness without one; one FILE only
+    /// The block as debug_getRawBlock returns it, for a witness without one; one FILE only
     #[arg(long, value_name = "FILE")]
     block: Option<PathBuf>,
-    /// Execute each block N times and give the median times
+    /// Execute each block N times and report the median times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
     /// Demand proof of everything
     ///
-    /// Without this, an account of which the witness proves neither presence nor absence is taken
-    /// not to exist, since older versions of geth leave proofs of absence out, and a file with
-    /// `syntheticParent` is believed the state that the block starts from. The result lists what
-    /// was believed (`valid*`). Whoever makes both block and witness could abuse that: an account
-    /// that is left out reads as empty.
+    /// Without this, an account is taken not to exist if the witness proves neither its presence
+    /// nor its absence: older versions of geth omit proofs of absence. A file with
+    /// `syntheticParent` is trusted for the state that the block starts from. The result lists what
+    /// was trusted (`valid*`). An author of both block and witness could abuse that: an omitted
+    /// account reads as empty.
     #[arg(long)]
     strict: bool,
 }
 
-/// One file's result. Hashes, roots and gas are those of the header; where execution gave others,
-/// `error` says which.
+/// Result of one file. Hashes, roots and gas are those of the header; if execution computed others,
+/// `error` names them.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
@@ -61,12 +61,12 @@ struct Row {
     valid: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     computed: Option<Computed>,
-    /// The rule that the block breaks, or why it could not be executed.
+    /// Rule that the block breaks, or reason why it could not be executed.
     error: Option<String>,
-    /// Accounts that were taken not to exist, though the witness does not prove it.
+    /// Accounts that were taken not to exist although the witness does not prove it.
     assumed_absent: Vec<Absent>,
-    /// The state that the block starts from is what the file claims: no header of the parent
-    /// binds it to the block.
+    /// Whether the file only claims the state that the block starts from. No header of the parent
+    /// binds that state to the block.
     parent_claimed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     times: Option<Times>,
@@ -89,11 +89,11 @@ struct BlockInfo {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Absent {
-    /// `keccak256(address)`: the account's place in the trie.
+    /// `keccak256(address)`: the position of the account in the trie.
     address_hash: String,
-    /// Where the way to it ends, a digit a nibble.
+    /// Path at which the proof of the account ends, one digit per nibble.
     path: String,
-    /// Hash of the node there, which the witness lacks.
+    /// Hash of the node at that path, which the witness lacks.
     missing_node: String,
 }
 
@@ -105,13 +105,13 @@ impl From<&AssumedAbsent> for Absent {
 }
 
 impl Row {
-    /// Whether it was executed on nothing but what is proved.
+    /// Returns whether the block was executed on proved state only.
     fn is_proved(&self) -> bool {
         self.assumed_absent.is_empty() && !self.parent_claimed
     }
 }
 
-/// What execution gave.
+/// Results of execution.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Computed {
@@ -121,7 +121,7 @@ struct Computed {
     requests_hash: Option<String>,
 }
 
-/// In milliseconds; medians where the block was executed several times.
+/// Times in milliseconds; medians if the block was executed several times.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Times {
@@ -131,7 +131,7 @@ struct Times {
     load_ms: f64,
     /// Rules, EVM, receipts.
     execute_ms: f64,
-    /// From the changes to the state root.
+    /// Computing the state root from the changes.
     root_ms: f64,
     runs: u32,
 }
@@ -146,14 +146,14 @@ struct Counts {
     code_reads: u64,
 }
 
-/// What `valid*` means.
+/// Explanation of `valid*`.
 const BELIEVED: &str = "valid* holds only if what the lines marked * say is true, which the witness \
     does not prove (--strict refuses such blocks).";
 
-/// The command: 0 when every block is what its header says, else 1.
+/// Runs the command. Exit code 0 if every block is what its header says, otherwise 1.
 ///
 /// # Errors
-/// When nothing could be tried, or the JSON cannot be written.
+/// Returns an error if nothing could be tried, or if the JSON cannot be written.
 #[allow(clippy::print_stdout)] // the answer of the command
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.block.is_some() && args.files.len() > 1 {
@@ -190,7 +190,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One file. Whatever goes wrong stands in the row, and the next file comes.
+/// Executes one file. Errors go into the row, and the next file follows.
 fn execute(file: &Path, args: &Args, spec: Option<&ChainSpec>) -> Row {
     let mut row = Row { file: file.display().to_string(), ..Row::default() };
     if let Err(error) = try_execute(file, args, spec, &mut row) {
@@ -285,7 +285,7 @@ fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// A file's bytes, decompressed where they are gzip.
+/// Returns the bytes of a file, decompressed if they are gzip.
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
     if !bytes.starts_with(&[0x1f, 0x8b]) {

@@ -1,4 +1,4 @@
-//! `tandem executor`: the Engine API and the EVM, in a process of their own.
+//! `tandem executor`: runs the Engine API and the EVM in their own process.
 
 use crate::{
     multiproof_worker::reachable_name,
@@ -12,16 +12,17 @@ use tandem_proto::storage::is_host;
 /// Options of `tandem executor`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The storage-writer that keeps the chain [default: http://127.0.0.1:9600, https with --tls.ca]
+    /// The storage-writer that holds the chain [default: http://127.0.0.1:9600, https with
+    /// --tls.ca]
     #[arg(long, value_name = "URL")]
     storage_writer: Option<String>,
     /// A worker that computes state roots; may be given several times, or with commas between them
-    /// [default: those that are heard of over NATS]
+    /// [default: workers announced over NATS]
     #[arg(long = "worker", value_name = "URL", value_delimiter = ',')]
     workers: Vec<String>,
-    /// A blob-validator that verifies blobs; may be given several times, or with commas between them. A
-    /// name with several addresses stands for as many, which share the work [default:
-    /// http://127.0.0.1:9603, https with --tls.ca]
+    /// A blob-validator that verifies blobs; may be given several times, or with commas between
+    /// them. A name with several addresses stands for several validators, which share the work
+    /// [default: http://127.0.0.1:9603, https with --tls.ca]
     #[arg(long = "blob-validator", value_name = "URL", value_delimiter = ',')]
     blob_validators: Vec<String>,
     /// Name of this executor, as logs and other executors know it [default: the host's name]

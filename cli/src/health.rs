@@ -1,5 +1,5 @@
-//! `tandem health`: asks services whether they are ready, for container runtimes whose images have no
-//! other program to ask with.
+//! `tandem health`: asks services whether they are ready, for container images without any other
+//! program that can ask.
 
 use crate::http_client::get_within;
 use anyhow::Context;
@@ -13,11 +13,11 @@ use tokio::{runtime::Builder, time::sleep};
 /// Options of `tandem health`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to ask, such as http://127.0.0.1:9100/livez; several are asked one after the other [default:
-    /// /readyz on the metrics port of this machine]
+    /// URL to ask, such as http://127.0.0.1:9100/livez; several are asked in turn [default: /readyz
+    /// on the metrics port of this machine]
     #[arg(value_name = "URL")]
     urls: Vec<String>,
-    /// The metrics port, where no URL is given
+    /// The metrics port, if no URL is given
     #[arg(
         long = "metrics.port",
         value_name = "PORT",
@@ -28,15 +28,15 @@ pub struct Args {
     /// Longest wait for an answer
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     timeout: u64,
-    /// Ask again, for so long, until the answer is one of success
+    /// Retry for this long, until the answer is a success
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     wait: u64,
 }
 
-/// Between two questions.
+/// Pause between two attempts.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Asks all of them, each once or until time is up. Any answer except one of success fails.
+/// Asks all URLs, each once or until time is up. Any answer except a success fails.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut urls = args.urls;
     if urls.is_empty() {
@@ -53,7 +53,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks until the answer is one of success or the end has come; gives the last answer.
+/// Retries until the answer is a success or the time is up. Returns the last answer.
 async fn ask(url: &str, time_max: Duration, end: Instant) -> anyhow::Result<Bytes> {
     loop {
         let answer = get_within(url, time_max).await;

@@ -1,4 +1,4 @@
-//! A JSON-RPC caller over one persistent HTTP/1.1 connection, made for measuring: connecting and
+//! JSON-RPC caller over one persistent HTTP/1.1 connection, made for measuring. Connecting and
 //! encoding happen before the clock starts, and nothing is pipelined or pooled.
 
 use anyhow::{Context, bail};
@@ -17,14 +17,14 @@ use tracing::debug;
 /// Longest wait for a connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// An answer, and how long it took from the send of the request to the last byte.
+/// An answer, and the time from sending the request to the last byte.
 #[derive(Debug)]
 pub struct Answer {
     /// HTTP status.
     pub status: StatusCode,
     /// The whole body.
     pub body: Bytes,
-    /// The time it took.
+    /// Time from sending the request to the last byte.
     pub elapsed: Duration,
 }
 
@@ -40,11 +40,11 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// A client of the endpoint at `url` (`http` only), not connected yet. With a secret every
-    /// request carries a fresh token; a call that takes longer than `call_time_max` fails.
+    /// Returns a client of the endpoint at `url` (`http` only), not connected yet. With a secret,
+    /// every request carries a fresh token. A call that takes longer than `call_time_max` fails.
     ///
     /// # Errors
-    /// When the URL cannot be used.
+    /// Returns an error if the URL cannot be used.
     pub fn new(url: &str, secret: Option<Secret>, call_time_max: Duration) -> anyhow::Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("parse URL {url}"))?;
         if uri.scheme_str() != Some("http") {
@@ -55,16 +55,16 @@ impl HttpClient {
         Ok(Self { uri, authority, secret, call_time_max, traceparent: None, connection: None })
     }
 
-    /// Says which trace the requests from now on belong to, as a W3C `traceparent`; `None` for none.
+    /// Sets the trace of all later requests, as a W3C `traceparent`; `None` for no trace.
     pub fn trace(&mut self, traceparent: Option<String>) {
         self.traceparent = traceparent;
     }
 
     /// Sends one request body and waits for the whole answer. A connection that was closed while
-    /// idle is opened again before the clock starts.
+    /// idle is reopened before the clock starts.
     ///
     /// # Errors
-    /// When there is no connection, it breaks, or the call takes too long.
+    /// Returns an error if there is no connection, if it breaks, or if the call takes too long.
     pub async fn post(&mut self, body: Bytes) -> anyhow::Result<Answer> {
         let time_max = self.call_time_max;
         let request = self.request(body)?;
@@ -77,7 +77,7 @@ impl HttpClient {
             Ok::<_, anyhow::Error>(Answer { status, body, elapsed: started.elapsed() })
         };
         let answer = timeout(time_max, exchange).await;
-        // What is left of a failed exchange must not be taken for the next answer.
+        // The rest of a failed exchange must not be taken for the next answer.
         if !matches!(&answer, Ok(Ok(_))) {
             self.connection = None;
         }
@@ -128,18 +128,18 @@ impl HttpClient {
     }
 }
 
-/// The body of `GET url` (`http` only), within a minute.
+/// Returns the body of `GET url` (`http` only), within a minute.
 ///
 /// # Errors
-/// When there is no answer, or its status is not a success; the message names the URL.
+/// Returns an error that names the URL if there is no answer, or its status is not a success.
 pub async fn get(url: &str) -> anyhow::Result<Bytes> {
     get_within(url, Duration::from_secs(60)).await
 }
 
-/// As [`get`], within `time_max`.
+/// Returns the body of `GET url` like [`get`], within `time_max`.
 ///
 /// # Errors
-/// As those of [`get`].
+/// Returns the errors of [`get`].
 pub async fn get_within(url: &str, time_max: Duration) -> anyhow::Result<Bytes> {
     let client = HttpClient::new(url, None, time_max)?;
     let path = client.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -166,10 +166,10 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// The result of a single call, or what was answered instead of one.
+/// Returns the result of a single call.
 ///
 /// # Errors
-/// The error object, or the whole body where it is no JSON-RPC answer.
+/// Returns the error object, or the whole body if it is not a JSON-RPC answer.
 pub fn result(answer: &Answer) -> Result<&RawValue, String> {
     let whole = || {
         let text = String::from_utf8_lossy(&answer.body);

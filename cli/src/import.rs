@@ -1,4 +1,4 @@
-//! `tandem import`: blocks from files.
+//! `tandem import`: imports blocks from files.
 
 use crate::{init, node::reactor};
 use anyhow::Context;
@@ -12,23 +12,23 @@ use tandem_cluster::{BlockFile, Cluster, Config, Imported, import};
 
 /// Options of `tandem import`.
 ///
-/// A file holds the RLP of one block after the other, as geth's export writes it; gzip is
-/// recognised. Blocks that are known are skipped. The last block becomes the head. Everything is
-/// checked but the seal of proof of work.
+/// A file holds the RLP of the blocks in sequence, as geth's export writes it; gzip is recognised.
+/// Known blocks are skipped. The last block becomes the head. Everything is checked except the seal
+/// of proof of work.
 #[derive(clap::Args)]
 pub struct Args {
     /// Files with blocks, in order
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Directory with the database, of a node that is stopped
+    /// Directory with the database of a stopped node
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
-    /// Genesis in geth's format, written first when the directory is empty
+    /// Genesis in geth's format, written first if the directory is empty
     #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
 }
 
-/// Exit code 0 when every block was valid.
+/// Imports the files. Exit code 0 if every block was valid.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(genesis) = &args.genesis {
         init::write(genesis, &args.datadir)?;
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 async fn import_file(cluster: &Cluster, path: &Path) -> anyhow::Result<()> {
     let packed = path.extension().is_some_and(|extension| extension == "gz");
     let length = fs::metadata(path).context("open")?.len();
-    // How long a packed file is unpacked, nobody knows before.
+    // The unpacked length of a packed file is not known in advance.
     let bar = ProgressBar::with_draw_target(
         (!packed).then_some(length),
         ProgressDrawTarget::stderr_with_hz(5),

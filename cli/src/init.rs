@@ -1,4 +1,4 @@
-//! `tandem init`: a genesis into an empty data directory.
+//! `tandem init`: writes a genesis into an empty data directory.
 
 use crate::download::{Remote, copy, same};
 use anyhow::Context;
@@ -12,7 +12,7 @@ use std::{
 };
 use tandem_storage_writer::{Progress, has_database};
 
-/// A downloaded genesis, in the data directory until the database is made from it.
+/// Name of a downloaded genesis in the data directory, until the database is made from it.
 const DOWNLOAD: &str = "genesis.download";
 
 /// Options of `tandem init`.
@@ -21,27 +21,27 @@ pub struct Args {
     /// Genesis in geth's format, .json or .json.gz
     #[arg(long, value_name = "FILE", required_unless_present = "genesis_url")]
     genesis: Option<PathBuf>,
-    /// Address of the genesis instead, http:// or https://. It is fetched into a directory without a
-    /// database alone; with one nothing is done
+    /// Address of the genesis instead, http:// or https://. It is fetched only if the directory has
+    /// no database; otherwise nothing is done
     #[arg(long, value_name = "URL", conflicts_with = "genesis")]
     genesis_url: Option<String>,
     /// Certificates (PEM) of the authorities that may vouch for that address [default: the public ones]
     #[arg(long, value_name = "FILE", requires = "genesis_url")]
     genesis_ca: Option<PathBuf>,
-    /// Most bytes that are fetched
+    /// Maximum number of bytes to fetch
     #[arg(long, value_name = "N", default_value_t = 16 << 30, requires = "genesis_url")]
     genesis_bytes_max: u64,
-    /// Longest time of the download
+    /// Longest time for the download
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, requires = "genesis_url")]
     genesis_seconds_max: u64,
-    /// Directory to write the database to; made when missing
+    /// Directory to write the database to; created if missing
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
-    /// Leave a database alone that a running service has open, and succeed, without looking which
-    /// genesis it is of: for a step before the start that may come again while the service runs
+    /// Succeed without any change if a running service has the database open, whatever its genesis.
+    /// For a step before the start that may be repeated while the service runs
     #[arg(long)]
     unless_in_use: bool,
-    /// What the genesis file must be, its SHA-256 in hex: for one that was downloaded
+    /// Expected SHA-256 of the genesis file in hex, for one that was downloaded
     #[arg(long, value_name = "HEX", value_parser = digest)]
     sha256: Option<[u8; 32]>,
 }
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             write(genesis, &args.datadir)
         }
         (None, Some(url)) => fetch(args, url),
-        // The flags say that one of them is there.
+        // Unreachable: the flags require one of them.
         (None, None) => Ok(()),
     };
     match written {
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the genesis that is at an address, where there is no database yet.
+/// Downloads the genesis and writes it, if there is no database yet.
 fn fetch(args: &Args, url: &str) -> anyhow::Result<()> {
     let datadir = &args.datadir;
     if has_database(datadir) {
@@ -90,7 +90,7 @@ fn fetch(args: &Args, url: &str) -> anyhow::Result<()> {
     write(downloaded.path(), datadir)
 }
 
-/// Refuses a file that is another one.
+/// Returns an error if the file has another digest.
 fn check(file: &Path, want: &[u8; 32]) -> anyhow::Result<()> {
     let context = || format!("read {}", file.display());
     let mut reader = File::open(file).with_context(context)?;
@@ -102,8 +102,8 @@ fn is_in_use(error: &anyhow::Error) -> bool {
     error.downcast_ref::<tandem_storage_writer::Error>().is_some_and(|error| error.is_in_use())
 }
 
-/// Writes the genesis, or checks that the directory was made from it. Progress goes to standard
-/// error when that is a terminal.
+/// Writes the genesis, or checks that the directory was made from it. Shows progress on standard
+/// error if that is a terminal.
 pub fn write(genesis: &Path, datadir: &Path) -> anyhow::Result<()> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
     if let Ok(style) = ProgressStyle::with_template("{msg:9} {bar:32} {percent}%  {elapsed}") {

@@ -1,4 +1,4 @@
-//! `tandem lab`: configurations on the same payloads, interleaved block by block.
+//! `tandem lab`: compares configurations on the same payloads, interleaved block by block.
 //!
 //! ```text
 //! experiment.toml ─► setups: base, base again, variants
@@ -6,9 +6,9 @@
 //!                                          └──► times, traces, metrics, CPU ─► report
 //! ```
 //!
-//! Times of one machine differ from minute to minute by more than most changes are worth. So what
-//! is compared is the same block at about the same time, and the base is compared with itself
-//! beside the variants: a difference no larger than that is none.
+//! Times on one machine vary from minute to minute by more than most changes are worth. The
+//! comparison therefore uses the same block at about the same time. The base is also compared with
+//! itself, beside the variants: a difference no larger than that is noise.
 
 mod child;
 mod experiment;
@@ -41,26 +41,27 @@ pub struct Args {
     /// Experiment file (TOML, see lab/README.md)
     #[arg(value_name = "EXPERIMENT")]
     experiment: PathBuf,
-    /// Corpus directory to run on, instead of the experiment's; can be given again
+    /// Corpus directory to run on, instead of the experiment's; may be given several times
     #[arg(long, value_name = "DIR")]
     corpus: Vec<PathBuf>,
-    /// Blocks to measure of each corpus at most, after the warm-up [default: the experiment's]
+    /// Maximum number of blocks to measure per corpus, after the warm-up [default: the
+    /// experiment's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     blocks: Option<u64>,
-    /// First blocks of a round, not measured [default: the experiment's]
+    /// First blocks of a round, which are not measured [default: the experiment's]
     #[arg(long, value_name = "N")]
     warmup: Option<u64>,
-    /// Times that everything is run from the genesis [default: the experiment's]
+    /// Number of times to run everything from the genesis [default: the experiment's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: Option<u32>,
-    /// Write the report, every block included, as JSON
+    /// Write the report, including every block, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Give up on a call after this long
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
         value_parser = clap::value_parser!(u64).range(1..=3_600))]
     call_timeout: u64,
-    /// End early when everything takes longer than this; what was measured is reported
+    /// End early if everything takes longer than this; blocks measured so far are reported
     #[arg(long, value_name = "SECONDS", default_value_t = 3_600,
         value_parser = clap::value_parser!(u64).range(1..=604_800))]
     time_limit: u64,
@@ -76,7 +77,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    // Outlives the reactor: a thread of it may still write there when a signal comes.
+    // Outlives the reactor: one of its threads may still write there when a signal comes.
     let folder = tempfile::Builder::new().prefix("tandem-lab-").tempdir();
     let folder = folder.context("make a temporary folder")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -88,7 +89,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
         let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
         let mut hangup = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
-        // What is dropped takes its processes with it.
+        // Dropping the future ends its processes.
         tokio::select! {
             report = carry_out(&experiment, &corpora, folder.path(), &limits) => report,
             _ = interrupt.recv() => anyhow::bail!("interrupted"),
@@ -107,7 +108,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The experiment as the command line changes it, and its corpora.
+/// Returns the experiment as changed by the command line, and its corpora.
 fn usable(args: &Args) -> anyhow::Result<(Experiment, Vec<Corpus>)> {
     let mut experiment = Experiment::load(&args.experiment)?;
     experiment.blocks = args.blocks.or(experiment.blocks);

@@ -1,4 +1,4 @@
-//! `tandem`: the client, and the tools around it.
+//! `tandem`: the client and its tools.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -37,7 +37,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use rustix::fs::Mode;
 use std::process::ExitCode;
 
-/// RocksDB and Rust share one allocator; the system's fragments under the tries' load.
+/// RocksDB and Rust share one allocator. The system's allocator fragments under the load of the
+/// tries.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -66,7 +67,7 @@ struct Cli {
 enum Command {
     /// Write a genesis into an empty data directory
     Init(init::Args),
-    /// Take in blocks from files that geth's export wrote, those from before the merge too
+    /// Import blocks from files that geth's export wrote, including those from before the merge
     Import(import::Args),
     /// Run all six services in this process
     Node(node::Args),
@@ -74,7 +75,7 @@ enum Command {
     Cluster(cluster::Args),
     /// Run the database in a process of its own
     StorageWriter(storage_writer::Args),
-    /// Run the tries that give state roots in a process of their own
+    /// Run the tries that compute state roots in a process of their own
     MultiproofWorker(multiproof_worker::Args),
     /// Run the verification of blobs in a process of its own
     BlobValidator(blob_validator::Args),
@@ -86,7 +87,7 @@ enum Command {
     Executor(executor::Args),
     /// Ask a service on this machine whether it is ready
     Health(health::Args),
-    /// Make the secrets that the services of a deployment need, where they are missing
+    /// Make the missing secrets that the services of a deployment need
     Secrets(secrets::Args),
     /// Make the certificates by which the services of a cluster know each other
     Certificates(certificates::Args),
@@ -96,7 +97,7 @@ enum Command {
     Enr(enr::Args),
     /// Send a corpus of payloads to an Engine API and measure the answers
     Replay(replay::ReplayArgs),
-    /// Say from traces whether execution and state-root work overlapped
+    /// Tell from traces whether execution and state-root work overlapped
     Overlap(overlap::Args),
     /// Watch a node or a cluster: payloads, overlap, workers, caches, processors
     Top(top::Args),
@@ -113,8 +114,8 @@ enum Command {
 }
 
 impl Command {
-    /// Returns whether files that this command makes are for their owner alone: databases, keys and
-    /// logs are, reports are not.
+    /// Returns whether the files that this command makes are for their owner alone. Databases, keys
+    /// and logs are, reports are not.
     fn keeps_secrets(&self) -> bool {
         match self {
             Self::Init(_)
@@ -145,8 +146,8 @@ impl Command {
 }
 
 fn main() -> ExitCode {
-    // Named, so that traces and profilers show what they do. An error would mean that the pool is
-    // there already.
+    // Named threads tell traces and profilers their purpose. An error would mean that the pool
+    // exists already.
     let _ = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("rayon-{n}")).build_global();
     let program = environment::with_variables(Cli::command());
     let matches = program.clone().get_matches();
@@ -159,7 +160,7 @@ fn main() -> ExitCode {
         Command::Import(args) => import::run(&args),
         Command::Node(args) => node::run(args),
         Command::Cluster(args) => {
-            // Those of the command itself: the flags that were given, and from where.
+            // Matches of the command itself: the flags that were given, and their sources.
             let given = matches.subcommand().map_or(&matches, |(_, given)| given);
             cluster::run(&args, &program, given)
         }
@@ -189,8 +190,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Returns an error with its causes. Some errors name their cause in their own text, which is then not
-/// repeated.
+/// Returns an error with its causes. A cause that the text already ends with is not repeated.
 fn explain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

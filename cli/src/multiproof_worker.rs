@@ -1,4 +1,4 @@
-//! `tandem multiproof-worker`: tries, in a process of their own.
+//! `tandem multiproof-worker`: runs the tries in their own process.
 
 use crate::{
     node::PolicyArgs,
@@ -15,11 +15,12 @@ pub struct Args {
     /// The storage-writer to read from [default: http://127.0.0.1:9600, https with --tls.ca]
     #[arg(long, value_name = "URL")]
     storage_writer: Option<String>,
-    /// Name of this worker; one that keeps it keeps its shards [default: the host's name and the port]
+    /// Name of this worker; a worker keeps its shards with its name [default: the host's name and
+    /// the port]
     #[arg(long, value_name = "NAME")]
     worker_id: Option<WorkerId>,
-    /// Where executors reach this worker, as the bus tells them [default: the address and port of its
-    /// calls, the host's name instead of 0.0.0.0]
+    /// URL at which executors reach this worker, as announced on the bus [default: the address and
+    /// port of its calls, the host's name instead of 0.0.0.0]
     #[arg(long, value_name = "URL")]
     advertise: Option<String>,
     #[command(flatten)]
@@ -44,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The host's name.
+/// Returns the host's name, or `localhost` if it is unknown.
 pub fn reachable_name() -> String {
     match host_name() {
         name if name.is_empty() => "localhost".to_owned(),

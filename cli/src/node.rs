@@ -1,4 +1,4 @@
-//! `tandem node`: all services in this process.
+//! `tandem node`: runs all services in this process.
 
 use crate::{
     certificates,
@@ -26,16 +26,16 @@ pub struct Args {
     /// Directory with the database; see `tandem init`
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
-    /// Genesis to write first when the data directory is empty (geth's format, .json or .json.gz)
+    /// Genesis to write first if the data directory is empty (geth's format, .json or .json.gz)
     #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
-    /// Start although the database has lost acknowledged blocks; they have to be sent again
+    /// Start although the database has lost acknowledged blocks, which must be sent again
     #[arg(long)]
     accept_lost_blocks: bool,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Serve gRPC to other processes in plain text and to every caller [default: encrypted, and to
-    /// those with a certificate of the authority in the data directory's `certificates`]
+    /// Serve gRPC to other processes in plain text and to every caller [default: encrypted, and
+    /// only to callers with a certificate of the authority in the data directory's `certificates`]
     #[arg(long)]
     insecure: bool,
     /// Do not look for peers
@@ -54,45 +54,45 @@ pub struct Args {
 }
 
 impl Args {
-    /// The data directory.
+    /// Returns the data directory.
     pub fn datadir(&self) -> &Path {
         &self.datadir
     }
 
-    /// The genesis to write first.
+    /// Returns the genesis to write first.
     pub fn genesis(&self) -> Option<&Path> {
         self.genesis.as_deref()
     }
 
-    /// Where the node is to be reached.
+    /// Returns the addresses to listen on.
     pub fn ports(&self) -> Ports {
         let metrics = self.operations.metrics().unwrap_or(self.operations.default_metrics());
         self.engine.ports(&self.datadir, Some(metrics))
     }
 
-    /// The metrics port that was given as a flag.
+    /// Returns the metrics address if its port was given as a flag.
     pub fn asks_for_metrics(&self) -> Option<SocketAddr> {
         self.operations.metrics()
     }
 
-    /// Whether peers are not looked for.
+    /// Returns whether discovery is disabled.
     pub fn disables_discovery(&self) -> bool {
         self.disable_discovery
     }
 
-    /// Whether discovery's port was given as a flag.
+    /// Returns whether discovery's port was given as a flag.
     pub fn asks_for_discovery_port(&self) -> bool {
         self.discovery.port.is_some()
     }
 
-    /// The settings as they hold, with those of the flags.
+    /// Returns the effective settings, including the flags.
     pub fn settings(&self) -> anyhow::Result<Config> {
         let mut config = self.operations.settings(&self.datadir)?;
         config.storage_writer.accept_lost_blocks = self.accept_lost_blocks;
         self.policies.apply(&mut config.policies)?;
         self.engine.apply(&mut config.executor);
         config.with_discovery = !self.disable_discovery;
-        // Several nodes on one machine are no mistake; a port asked for and taken is.
+        // Several nodes on one machine are legitimate; a requested port that is in use is an error.
         config.discovery_port_moves = self.discovery.port.is_none();
         config.metrics_port_moves = self.operations.metrics().is_none();
         self.discovery.clone().apply(&mut config.discovery);
@@ -101,7 +101,8 @@ impl Args {
         Ok(config)
     }
 
-    /// Prints or checks the settings if that is asked for, and nothing else is to be done then.
+    /// Prints or checks the settings on request. Returns whether that was requested, and nothing
+    /// else is to be done.
     pub fn prints(&self) -> anyhow::Result<bool> {
         let settings = self.settings()?;
         if self.operations.checks() {
@@ -111,11 +112,11 @@ impl Args {
         self.operations.prints(&settings)
     }
 
-    /// Returns the directory in which certificates are made: `None` if the settings name some, or if the
-    /// user wants none.
+    /// Returns the directory in which certificates are made, or `None` if the settings name some or
+    /// the user wants none.
     ///
     /// # Errors
-    /// The user wants none, and the settings name some.
+    /// Returns an error if the user wants none although the settings name some.
     pub fn certificates(&self, tls: &TlsConfig) -> anyhow::Result<Option<PathBuf>> {
         ensure!(
             !(self.insecure && tls.is_on()),
@@ -126,7 +127,7 @@ impl Args {
     }
 }
 
-/// Makes the certificate by which this process is known to callers of its gRPC ports, if it has any.
+/// Makes the certificate that identifies this process to callers of its gRPC ports, if it has any.
 fn certify(config: &mut Config, folder: Option<PathBuf>) -> anyhow::Result<()> {
     let ports = [
         (config.multiproof_workers.grpc_addr, MULTIPROOF_WORKER),
@@ -141,7 +142,7 @@ fn certify(config: &mut Config, folder: Option<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the Engine API and JSON-RPC are, shared by the commands that run an executor.
+/// Addresses of the Engine API and JSON-RPC, shared by the commands that run an executor.
 #[derive(clap::Args)]
 pub struct EngineArgs {
     /// Address of the Engine API
@@ -150,8 +151,8 @@ pub struct EngineArgs {
     /// Port of the Engine API, 0 for a free one
     #[arg(long = "authrpc.port", value_name = "PORT", default_value_t = 8551)]
     authrpc_port: u16,
-    /// File with the secret of the Engine API's tokens, made when missing [default: jwt.hex in
-    /// the data directory, or in the working directory of a process that has none]
+    /// File with the secret of the Engine API's tokens, created if missing [default: jwt.hex in the
+    /// data directory, or in the working directory of a process that has none]
     #[arg(long = "authrpc.jwtsecret", value_name = "FILE")]
     authrpc_jwtsecret: Option<PathBuf>,
     /// Address of the JSON-RPC port
@@ -175,7 +176,7 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Sets what was given, over what the configuration says.
+    /// Overrides the configuration by the flags that were given.
     pub fn apply(&self, config: &mut tandem_cluster::ExecutorConfig) {
         for (given, set) in [
             (&self.authrpc_vhosts, &mut config.authrpc_vhosts),
@@ -188,7 +189,7 @@ impl EngineArgs {
         }
     }
 
-    /// The ports, the secret by default in this directory.
+    /// Returns the ports; the secret defaults to a file in this directory.
     pub fn ports(&self, datadir: &Path, metrics: Option<SocketAddr>) -> Ports {
         let secret = || datadir.join("jwt.hex");
         Ports {
@@ -203,9 +204,9 @@ impl EngineArgs {
 /// Options that choose policies, shared by the commands that run services.
 #[derive(clap::Args)]
 pub struct PolicyArgs {
-    /// How the proof pipeline works, such as --policy chunking=while-idle; may be given several times.
-    /// Keys and values are those of the table policies in docs/configuration.md; shells want braces quoted:
-    /// --policy 'batching=fixed{16,500}'
+    /// Setting of the proof pipeline, such as --policy chunking=while-idle; may be given several
+    /// times. Keys and values are those of the table policies in docs/configuration.md. Shells need
+    /// quotes around braces: --policy 'batching=fixed{16,500}'
     #[arg(long = "policy", value_name = "KEY=VALUE", value_parser = check_policy)]
     policies: Vec<String>,
 }
@@ -216,7 +217,7 @@ fn check_policy(text: &str) -> Result<String, tandem_policy::Error> {
 }
 
 impl PolicyArgs {
-    /// Sets what was given, over what the configuration says.
+    /// Overrides the configuration by the flags that were given.
     pub fn apply(&self, policies: &mut tandem_policy::Policies) -> anyhow::Result<()> {
         for text in &self.policies {
             policies.assign(text)?;
@@ -225,16 +226,16 @@ impl PolicyArgs {
     }
 }
 
-/// How this build names itself to consensus clients.
+/// Returns the identity of this build for consensus clients.
 pub fn client_info() -> ClientInfo {
     let commit = u32::from_str_radix(env!("TANDEM_COMMIT"), 16).unwrap_or(0).to_be_bytes();
     ClientInfo { version: env!("CARGO_PKG_VERSION").to_owned(), commit }
 }
 
-/// A reactor for the listeners; the work itself runs on threads of its own.
+/// Returns a reactor for the listeners; the work itself runs on other threads.
 pub fn reactor() -> anyhow::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    // Two on two cores would wake each other more than they help.
+    // Two threads on two cores would wake each other more than they help.
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     builder
         .worker_threads((cores / 2).clamp(1, 2))
@@ -251,7 +252,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let runtime = reactor()?;
     let code = runtime.block_on(serve(args));
-    // A thread that is still busy is not waited for.
+    // A thread that is still busy after this time is not awaited.
     runtime.shutdown_timeout(THREADS_END_MAX);
     code
 }
@@ -273,7 +274,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let started = tokio::select! {
         started = &mut start => started,
         () = signals.any() => {
-            // A database that is being opened is closed again, if that does not take long.
+            // A database that is being opened is closed again, unless that takes too long.
             match timeout(STOP_MAX / 2, start).await {
                 Ok(Ok(Ok(cluster))) => return Ok(stop(cluster, ExitCode::SUCCESS).await),
                 _ => return Ok(ExitCode::SUCCESS),
@@ -291,7 +292,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// Stops the services. A service that does not end in time ends with the process.
+/// Stops the services. A service that does not stop in time ends with the process.
 async fn stop(cluster: Cluster, code: ExitCode) -> ExitCode {
     tracing::info!("stopping");
     if timeout(STOP_MAX, cluster.stop()).await.is_err() {

@@ -1,4 +1,4 @@
-//! `tandem overlap`: did execution and state-root work really run at the same time?
+//! `tandem overlap`: tells whether execution and state-root work really ran at the same time.
 
 mod compare;
 mod select;
@@ -16,7 +16,7 @@ use select::SelectArgs;
 use source::{Source, parse_url};
 use tandem_overlap::{Options, Report};
 
-/// Where a node serves its recent traces when nothing else is said.
+/// Default address of a node that serves its recent traces.
 const DEFAULT_NODE: &str = "http://127.0.0.1:9100";
 
 /// Arguments of `tandem overlap`.
@@ -25,8 +25,8 @@ const DEFAULT_NODE: &str = "http://127.0.0.1:9100";
 pub struct Args {
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// File with traces: OTLP as JSON or protobuf, or Jaeger's JSON, also compressed with gzip; - for
-    /// standard input
+    /// File with traces: OTLP as JSON or protobuf, or Jaeger's JSON, plain or compressed with
+    /// gzip; - for standard input
     #[arg(long, value_name = "FILE")]
     pub otlp: Vec<PathBuf>,
     /// Metrics port of a node whose recent traces to read [default without any source: http://127.0.0.1:9100]
@@ -35,7 +35,7 @@ pub struct Args {
     /// Jaeger whose query API to read, such as http://127.0.0.1:16686
     #[arg(long, value_name = "URL", value_parser = parse_url)]
     pub jaeger: Vec<String>,
-    /// Where Jaeger shows traces, for the pages of the worst ones [default: the first --jaeger]
+    /// URL of the Jaeger that shows the pages of the worst traces [default: the first --jaeger]
     #[arg(long, value_name = "URL", value_parser = parse_page)]
     pub jaeger_ui: Option<String>,
     /// Write the timeline as one self-contained HTML file
@@ -54,7 +54,7 @@ pub struct Args {
 const EXIT_CODES: &str = "Exit codes: 0; 1 when the median overlap is under --fail-under, there is \
     nothing to analyse, or a source cannot be read; 2 for wrong usage.";
 
-/// What else there is to do with traces.
+/// Further commands on traces.
 #[derive(clap::Subcommand, Debug, Clone)]
 pub enum Command {
     /// Say whether a change made newPayload faster or slower, and moved the overlap, beyond noise
@@ -68,7 +68,7 @@ fn parse_share(text: &str) -> Result<f64, &'static str> {
     text.parse().ok().filter(in_range).ok_or("expected a number from 0 to 1")
 }
 
-/// The address of a page, which is only named.
+/// Parses the URL of a page that is only named, not fetched.
 pub fn parse_page(text: &str) -> Result<String, &'static str> {
     let usable = ["http://", "https://"]
         .iter()
@@ -76,13 +76,13 @@ pub fn parse_page(text: &str) -> Result<String, &'static str> {
     usable.then(|| text.to_owned()).ok_or("expected a URL that begins with http:// or https://")
 }
 
-/// The command: reads the traces, prints the report, writes the files. Exit code 0; 1 when the
-/// median overlap is under `--fail-under` or there is nothing to analyse; those of `compare` are its
-/// own.
+/// Runs the command: reads the traces, prints the report and writes the files. Exit code 0; 1 if
+/// the median overlap is under `--fail-under` or there is nothing to analyse. `compare` has its own
+/// exit codes.
 ///
 /// # Errors
-/// When a source cannot be read or a file cannot be written. Damaged traces are no error: they
-/// make a partial report that says so.
+/// Returns an error if a source cannot be read or a file cannot be written. Damaged traces are not
+/// an error: the report is then partial and says so.
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(Command::Compare(args)) = &args.command {
         return compare::main(args);
@@ -98,7 +98,7 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Args {
-    /// The given sources, or the default node if there is none.
+    /// Returns the given sources, or the default node if there is none.
     fn sources(&self) -> Vec<Source> {
         let files = self.otlp.iter().cloned().map(Source::File);
         let nodes = self.node.iter().cloned().map(Source::Node);
@@ -111,7 +111,7 @@ impl Args {
     }
 }
 
-/// Nanoseconds of Unix time.
+/// Returns the current Unix time in nanoseconds.
 fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
@@ -135,7 +135,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
-/// Writes to standard output; a reader that went away, like `head`, is fine.
+/// Writes to standard output. A reader that stops early, like `head`, is fine.
 fn print(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("print"),
@@ -212,7 +212,7 @@ pub(crate) mod tests {
         assert_eq!(selection.root.to_string(), "block");
     }
 
-    /// Runs the command on a trace of 40 ns of both in 50 and 60 ns of either.
+    /// Runs the command on a trace whose sides take 50 and 60 ns, with 40 ns in common.
     fn run(more: &str) -> (ExitCode, tempfile::TempDir) {
         let span = |id: u64, name: &str, start: u64, end: u64| {
             serde_json::json!({

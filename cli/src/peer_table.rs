@@ -1,4 +1,4 @@
-//! `tandem peer-table`: the table of peers in a process of its own.
+//! `tandem peer-table`: runs the table of peers in its own process.
 
 use crate::service::{GrpcArgs, ServiceArgs};
 use std::{path::PathBuf, process::ExitCode};
@@ -8,7 +8,7 @@ use tandem_peer_table::Connected;
 /// Options of `tandem peer-table`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Directory of the snapshot of the best nodes; made when missing
+    /// Directory of the snapshot of the best nodes; created if missing
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
     #[command(flatten)]
@@ -22,23 +22,23 @@ pub struct Args {
 /// Options of peer-table, shared by the commands that run it.
 #[derive(clap::Args)]
 pub struct TableArgs {
-    /// Peers wanted [default: 50]
+    /// Number of peers wanted [default: 50]
     #[arg(long = "peers.target", value_name = "N")]
     target_peers: Option<u32>,
-    /// What counts as a connected peer: reported, the sessions that are reported (until the first
-    /// report nodes that answer stand in for them); proven, every node with a proven endpoint; or a
-    /// number, that many [default: reported]
+    /// Meaning of a connected peer: reported, a session that is reported (until the first report,
+    /// nodes that answer stand in for them); proven, a node with a proven endpoint; or a number,
+    /// that many [default: reported]
     #[arg(long = "peers.connected", value_name = "WHO")]
     connected: Option<Connected>,
 }
 
 impl TableArgs {
-    /// Whether there is anything to set.
+    /// Returns whether any flag was given.
     pub fn is_given(&self) -> bool {
         self.target_peers.is_some() || self.connected.is_some()
     }
 
-    /// Sets what was given, over what the configuration says.
+    /// Overrides the configuration by the flags that were given.
     pub fn apply(&self, config: &mut tandem_peer_table::Config) {
         config.target_peers = self.target_peers.unwrap_or(config.target_peers);
         config.connected = self.connected.unwrap_or(config.connected);

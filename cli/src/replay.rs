@@ -1,4 +1,5 @@
-//! `tandem replay`: gives a file of payloads to an Engine API, any client's, and measures.
+//! `tandem replay`: sends a file of payloads to the Engine API of any client and measures the
+//! answers.
 
 mod corpus;
 mod report;
@@ -41,19 +42,21 @@ pub struct ReplayArgs {
     /// Write the report as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// How many blocks the safe and the finalized block stay behind the head
+    /// Distance of the safe and the finalized block from the head, in blocks
     #[arg(long, value_name = "SAFE,FINALIZED", default_value = "32,64")]
     pub finality: Finality,
     /// Send payloads only, no forkchoice updates
     #[arg(long)]
     pub no_forkchoice: bool,
-    /// Rest before every block after the first, in milliseconds: a chain leaves time to persist
+    /// Pause before every block after the first, in milliseconds: a real chain leaves time to
+    /// persist
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub gap_ms: u64,
     /// Give up on a call after this long
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub call_timeout: u64,
-    /// Where Jaeger shows traces: give each payload a trace of its own, and name the slowest ones' pages
+    /// URL at which Jaeger shows traces; gives each payload a trace of its own and names the pages
+    /// of the slowest
     #[arg(long, value_name = "URL", value_parser = crate::overlap::parse_page)]
     pub jaeger_ui: Option<String>,
 }
@@ -61,9 +64,9 @@ pub struct ReplayArgs {
 /// Distances of the safe and the finalized block from the head; 0 for never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finality {
-    /// Blocks from the head to the safe one.
+    /// Blocks from the head to the safe block.
     pub safe: usize,
-    /// Blocks from the head to the finalized one.
+    /// Blocks from the head to the finalized block.
     pub finalized: usize,
 }
 
@@ -82,7 +85,7 @@ impl std::str::FromStr for Finality {
     }
 }
 
-/// Arguments that cannot be used: the command was called wrongly (exit code 2).
+/// Error of invalid arguments: the command was called wrongly (exit code 2).
 #[derive(Debug)]
 pub struct UsageError(anyhow::Error);
 
@@ -98,11 +101,11 @@ fn usage(error: impl Into<anyhow::Error>) -> anyhow::Error {
     UsageError(error.into()).into()
 }
 
-/// The command: replays and prints the table. Exit code 0 when every payload was VALID, 1 when
-/// one was not, 2 for arguments that cannot be used.
+/// Runs the command: replays and prints the table. Exit code 0 if every payload was VALID, 1 if one
+/// was not, 2 for invalid arguments.
 ///
 /// # Errors
-/// Those of [`run`] but for [`UsageError`].
+/// Returns the errors of [`run`] except [`UsageError`].
 #[allow(clippy::print_stdout)]
 pub fn main(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -119,13 +122,13 @@ pub fn main(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Replays a corpus, with a progress bar on stderr when that is a terminal, and writes the JSON
-/// report where one is asked for. An answer that is not VALID ends the replay and stands in the
-/// report; it is no error of this function.
+/// Replays a corpus and writes the JSON report on request. Shows a progress bar on stderr if that
+/// is a terminal. An answer that is not VALID ends the replay and is in the report; it is not an
+/// error of this function.
 ///
 /// # Errors
-/// [`UsageError`] for arguments that cannot be used; others when the engine cannot be reached or
-/// the corpus cannot be read.
+/// [`UsageError`] for invalid arguments; others if the engine cannot be reached or the corpus
+/// cannot be read.
 pub async fn run(args: ReplayArgs) -> anyhow::Result<ReplayReport> {
     let secret = Secret::load(&args.jwtsecret).map_err(usage)?;
     let corpus = Corpus::open(&args.corpus).map_err(usage)?;
@@ -182,13 +185,13 @@ pub async fn run(args: ReplayArgs) -> anyhow::Result<ReplayReport> {
 }
 
 fn progress_bar(args: &ReplayArgs, corpus_len: Option<u64>) -> ProgressBar {
-    // Block 1 is a corpus' first.
+    // The first block of a corpus is block 1.
     let len = corpus_len.map(|len| len.min(args.to).saturating_sub(args.from.max(1) - 1));
     let template = match len {
         Some(_) => "{bar:32} {pos}/{len} blocks  {elapsed} elapsed, {eta} left  {msg}",
         None => "{spinner} {pos} blocks  {elapsed} elapsed  {msg}",
     };
-    // The target hides itself where stderr is no terminal.
+    // The target hides itself if stderr is not a terminal.
     let bar = ProgressBar::with_draw_target(len, ProgressDrawTarget::stderr_with_hz(5));
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),

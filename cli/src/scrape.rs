@@ -1,4 +1,4 @@
-//! `/metrics` read back (Prometheus' text format 0.0.4).
+//! Parses `/metrics` (Prometheus' text format 0.0.4).
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default)]
 pub struct Scrape {
     series: Vec<Series>,
-    /// Types as the `# TYPE` lines say them.
+    /// Types from the `# TYPE` lines.
     types: BTreeMap<String, String>,
 }
 
@@ -21,7 +21,7 @@ struct Series {
 pub type Labels = BTreeMap<String, String>;
 
 impl Scrape {
-    /// Reads the text; lines that are no series are passed over.
+    /// Parses the text. Lines that are not series are skipped.
     pub fn parse(text: &str) -> Self {
         let mut scrape = Self::default();
         for line in text.lines() {
@@ -36,18 +36,18 @@ impl Scrape {
         scrape
     }
 
-    /// `counter`, `gauge` or `histogram`, if the text says it of this metric.
+    /// Returns `counter`, `gauge` or `histogram`, if the text gives the type of this metric.
     pub fn kind(&self, name: &str) -> Option<&str> {
         self.types.get(name).map(String::as_str)
     }
 
-    /// Sum of the series with this name and these labels, `None` when there is none.
+    /// Returns the sum of the series with this name and these labels, or `None` if there is none.
     pub fn sum(&self, name: &str, labels: &Labels) -> Option<f64> {
         let found = self.found(name, labels).map(|series| series.value);
         found.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
     }
 
-    /// The same for each value of one label.
+    /// Returns the sum of the series with this name, for each value of one label.
     pub fn by_label(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
         let mut sums = BTreeMap::new();
         for series in self.found(name, &Labels::new()) {
@@ -65,7 +65,8 @@ impl Scrape {
         })
     }
 
-    /// Upper bounds of a histogram's buckets with the number of values up to each, in order.
+    /// Returns the upper bounds of a histogram's buckets with the number of values up to each, in
+    /// order.
     pub fn buckets(&self, name: &str, labels: &Labels) -> Vec<(f64, f64)> {
         let mut buckets: Vec<(f64, f64)> = Vec::new();
         for series in self.found(&format!("{name}_bucket"), labels) {
@@ -100,7 +101,7 @@ fn parse_series(line: &str) -> Option<Series> {
     if let Some(inside) = rest.strip_prefix('{') {
         rest = parse_labels(inside, &mut labels)?;
     }
-    // A time stamp may follow the value.
+    // A timestamp may follow the value.
     let value = parse_value(rest.split_whitespace().next()?)?;
     Some(Series { name, labels, value })
 }

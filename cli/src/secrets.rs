@@ -1,4 +1,4 @@
-//! `tandem secrets`: what the services of a deployment show each other to be let in.
+//! `tandem secrets`: makes the secrets by which the services of a deployment log in to each other.
 
 use anyhow::{Context, bail};
 use std::{
@@ -11,7 +11,7 @@ use std::{
 };
 use tandem_auth::{Secret, create_private};
 
-/// Whoever logs in at NATS: the six services, and people.
+/// Users of NATS: the six services, and people.
 const NATS_USERS: [&str; 7] = [
     "discovery",
     "peer-table",
@@ -22,31 +22,32 @@ const NATS_USERS: [&str; 7] = [
     "operator",
 ];
 
-/// The secret of the Engine API's tokens.
+/// Secret of the Engine API's tokens.
 const JWT: &str = "engine/jwt.hex";
 
-/// The password of Grafana's administrator.
+/// Password of Grafana's administrator.
 const GRAFANA: &str = "grafana/admin-password";
 
 /// Options of `tandem secrets`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Directory to write to; made when missing. It holds `engine/jwt.hex`, the secret of the Engine
-    /// API's tokens, `USER/nats-password` for each user of deploy/nats.conf, `nats/passwords.conf`,
-    /// which that file includes, and `grafana/admin-password`, which the group may read too
+    /// Directory to write to; created if missing. It holds `engine/jwt.hex`, the secret of the
+    /// Engine API's tokens, `USER/nats-password` for each user of deploy/nats.conf,
+    /// `nats/passwords.conf`, which that file includes, and `grafana/admin-password`, which the
+    /// group may read too
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// A worker with a NATS user of its own, `worker-NAME`, whose password is made too; may be given
-    /// several times. deploy/nats.conf says how it is bound to the worker's subject
+    /// A worker with its own NATS user, `worker-NAME`, whose password is made too; may be given
+    /// several times. deploy/nats.conf says how to bind the user to the worker's subject
     #[arg(long = "worker", value_name = "NAME", value_parser = worker_name)]
     workers: Vec<String>,
-    /// A secret to replace by a new one, named by its directory: `engine`, `grafana`, or a user at
-    /// NATS, such as `executor` or `worker-NAME`; may be given several times
+    /// A secret to replace by a new one, named by its directory: `engine`, `grafana`, or a NATS
+    /// user, such as `executor` or `worker-NAME`; may be given several times
     #[arg(long, value_name = "NAME")]
     renew: Vec<String>,
 }
 
-/// A name that is the same as a subject, a folder and, but for `-`, a variable.
+/// Checks a name that serves as a subject, as a folder and, except for `-`, as a variable.
 fn worker_name(name: &str) -> Result<String, String> {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if (1..=48).contains(&name.len()) && name.bytes().all(fits) {
@@ -56,7 +57,7 @@ fn worker_name(name: &str) -> Result<String, String> {
     }
 }
 
-/// Writes what is missing; secrets that are there stay.
+/// Writes missing secrets; existing ones stay.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for name in &args.renew {
         remove(&args.folder, name, &args.workers)?;
@@ -66,7 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes the secret of this directory, if there is one.
+/// Removes the secret of this name, if there is one.
 fn remove(folder: &Path, name: &str, workers: &[String]) -> anyhow::Result<()> {
     let is_worker = || workers.iter().any(|worker| name == format!("worker-{worker}"));
     let path = match name {
@@ -87,7 +88,7 @@ fn remove(folder: &Path, name: &str, workers: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// Writes what is missing, and returns how many secrets were made.
+/// Writes missing secrets, and returns how many were made.
 fn write(folder: &Path, workers: &[String]) -> anyhow::Result<u32> {
     let jwt = folder.join(JWT);
     let is_new = !jwt.exists();
@@ -97,13 +98,13 @@ fn write(folder: &Path, workers: &[String]) -> anyhow::Result<u32> {
     replace(&folder.join("nats/passwords.conf"), &nats.variables)?;
     let grafana = folder.join(GRAFANA);
     let has_made = make_password(&grafana)?;
-    // Grafana's image has a user of its own, which is let into the group.
+    // Grafana's image runs as a user of its own, which is added to the group.
     fs::set_permissions(&grafana, Permissions::from_mode(0o640))
         .with_context(|| format!("set the mode of {}", grafana.display()))?;
     Ok(u32::from(is_new) + nats.made + u32::from(has_made))
 }
 
-/// Writes a random password, if there is none. Says whether there was none.
+/// Writes a random password if there is none. Returns whether it was written.
 fn make_password(path: &Path) -> anyhow::Result<bool> {
     make_folder(path)?;
     let password = const_hex::encode(rand::random::<[u8; 32]>());
@@ -114,20 +115,20 @@ fn make_password(path: &Path) -> anyhow::Result<bool> {
     }
 }
 
-/// The passwords of the users at NATS.
+/// Passwords of the NATS users.
 pub struct NatsPasswords {
-    /// How many were made.
+    /// Number of passwords that were made.
     pub made: u32,
-    /// All of them, as variables of a configuration file of nats-server.
+    /// All passwords, as variables of a configuration file of nats-server.
     pub variables: String,
 }
 
-/// Returns the file with the password of a user at NATS.
+/// Returns the file with the password of a NATS user.
 pub fn nats_password(folder: &Path, user: &str) -> PathBuf {
     folder.join(user).join("nats-password")
 }
 
-/// Writes the passwords at NATS that are missing.
+/// Writes missing NATS passwords.
 pub fn write_nats(folder: &Path, workers: &[String]) -> anyhow::Result<NatsPasswords> {
     let (mut made, mut variables) = (0, String::new());
     let workers = workers.iter().map(|worker| format!("worker-{worker}"));
@@ -142,7 +143,7 @@ pub fn write_nats(folder: &Path, workers: &[String]) -> anyhow::Result<NatsPassw
     Ok(NatsPasswords { made, variables })
 }
 
-/// In place of the file that was there, whole or not at all.
+/// Replaces a file as a whole or not at all.
 pub fn replace(path: &Path, contents: &str) -> anyhow::Result<()> {
     make_folder(path)?;
     let part = path.with_extension("part");

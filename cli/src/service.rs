@@ -1,4 +1,4 @@
-//! What the commands have in common that run one service.
+//! Code that the commands for a single service share.
 
 use crate::{node::reactor, operations::OperationsArgs, telemetry::TelemetryArgs};
 use anyhow::Context;
@@ -18,23 +18,23 @@ use tokio::{
 };
 use tracing::{error, info};
 
-/// Longest time from the signal to the end of the process, but for a second.
+/// Longest time for the services to stop after the signal. The process ends at most a second later.
 pub const STOP_MAX: Duration = Duration::from_secs(9);
 
-/// Longest time that threads of the reactor get to end, which still wait for a service that is gone.
+/// Longest wait for reactor threads that still wait for a service that is gone.
 pub const THREADS_END_MAX: Duration = Duration::from_millis(100);
 
-/// Longest time that traces may take to be handed on at the end.
+/// Longest time for the export of traces at the end.
 const TELEMETRY_END_MAX: Duration = Duration::from_millis(500);
 
-/// The signals that end a process.
+/// Signals that end a process.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    /// From now on they do not kill the process.
+    /// Starts to listen. From now on the signals do not kill the process.
     pub fn listen() -> anyhow::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
@@ -42,7 +42,7 @@ impl Signals {
         })
     }
 
-    /// Waits for one of them.
+    /// Waits for either signal.
     pub async fn any(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -51,7 +51,7 @@ impl Signals {
     }
 }
 
-/// Hands the last traces on. Traces that are not taken in time are given up.
+/// Exports the last traces. Traces that are not accepted in time are dropped.
 pub async fn end_telemetry(telemetry: Telemetry) {
     let end = tokio::task::spawn_blocking(move || telemetry.shutdown());
     let _ = timeout(TELEMETRY_END_MAX, end).await;
@@ -80,7 +80,7 @@ pub struct BusArgs {
     /// [default: no bus between processes]
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     nats: Vec<String>,
-    /// User at NATS
+    /// NATS user
     #[arg(long = "nats.user", value_name = "NAME")]
     user: Option<String>,
     /// File with the user's password
@@ -101,7 +101,7 @@ pub struct BusArgs {
 }
 
 impl BusArgs {
-    /// Looks at the addresses of the servers; connects to none.
+    /// Checks the addresses of the servers without connecting.
     fn check(&self) -> anyhow::Result<()> {
         if self.nats.is_empty() {
             return Ok(());
@@ -109,7 +109,7 @@ impl BusArgs {
         tandem_bus::check_servers(&self.nats).context("--nats")
     }
 
-    /// The bus, that of one process without a server. Needs a running reactor.
+    /// Returns the bus; without a server, it spans this process only. Needs a running reactor.
     fn connect(self) -> anyhow::Result<Bus> {
         if self.nats.is_empty() {
             return Ok(Bus::default());
@@ -127,7 +127,7 @@ impl BusArgs {
     }
 }
 
-/// The certificates by which services know each other.
+/// Certificates by which services identify each other.
 #[derive(clap::Args)]
 pub struct TlsArgs {
     /// Certificates (PEM) of the authority that vouches for all services; encrypts all calls between
@@ -143,7 +143,7 @@ pub struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// Sets what was given, over what the configuration says.
+    /// Overrides the configuration by the flags that were given.
     fn apply(&self, config: &mut TlsConfig) {
         for (given, set) in [
             (&self.ca, &mut config.ca),
@@ -157,33 +157,33 @@ impl TlsArgs {
     }
 }
 
-/// Where a service is that is called: as given, else at this port of this machine.
+/// Returns the URL of a service to call: the given one, or this port of this machine.
 pub fn endpoint(given: Option<String>, port: u16, tls: &TlsConfig) -> String {
     let scheme = if tls.is_on() { "https" } else { "http" };
     given.unwrap_or_else(|| format!("{scheme}://127.0.0.1:{port}"))
 }
 
-/// Where a service takes calls.
+/// Address on which a service accepts calls.
 #[derive(clap::Args)]
 pub struct GrpcArgs {
-    /// Address that calls come to
+    /// Address to accept calls on
     #[arg(long = "grpc.addr", value_name = "IP", default_value = "127.0.0.1")]
     grpc_addr: IpAddr,
-    /// Port that calls come to, 0 for a free one [default: 9600 storage-writer, 9601
+    /// Port to accept calls on, 0 for a free one [default: 9600 storage-writer, 9601
     /// multiproof-worker, 9602 peer-table, 9603 blob-validator]
     #[arg(long = "grpc.port", value_name = "PORT")]
     grpc_port: Option<u16>,
 }
 
 impl GrpcArgs {
-    /// Where that is; the port is this one if none is given.
+    /// Returns the address, with this port if none is given.
     pub fn address(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.grpc_addr, self.grpc_port.unwrap_or(port))
     }
 }
 
 impl ServiceArgs {
-    /// The settings of file, environment and flags, without a data directory.
+    /// Returns the settings from file, environment and flags, without a data directory.
     pub fn load(&self) -> anyhow::Result<Config> {
         let mut config = self.operations.load()?;
         self.tls.apply(&mut config.tls);
@@ -191,30 +191,30 @@ impl ServiceArgs {
         Ok(config)
     }
 
-    /// The same for this data directory.
+    /// Returns the settings with this data directory.
     pub fn settings(&self, datadir: &Path) -> anyhow::Result<Config> {
         Ok(self.load()?.at(datadir))
     }
 
-    /// Says which services this one calls, for `--check`.
+    /// Sets the services that this one calls, for `--check`.
     #[must_use]
     pub fn calling(mut self, endpoints: impl IntoIterator<Item = String>) -> Self {
         self.calls.extend(endpoints);
         self
     }
 
-    /// Says whether the service would start, without a start.
+    /// Checks whether the service would start, without starting it.
     async fn check(self, config: &Config) -> anyhow::Result<ExitCode> {
         tandem_cluster::check(config, &self.calls)?;
         self.bus.check()?;
-        // A filter of logs or an endpoint of traces that cannot be used. No trace is sent.
+        // Fails for an invalid log filter or trace endpoint. No trace is sent.
         self.telemetry.start("info", &config.traces)?;
         info!("settings and flags are good");
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Runs a service until SIGINT or SIGTERM, or until it fails. `start` gets the settings, which are
-    /// printed or checked instead where that is asked for.
+    /// Runs a service until SIGINT or SIGTERM, or until it fails. `start` receives the settings. On
+    /// request they are printed or checked instead.
     pub fn run(
         self,
         config: Config,
@@ -243,7 +243,7 @@ impl ServiceArgs {
         let mut process = Process::new(bus, self.operations.metrics(), &telemetry).await?;
         tokio::select! {
             started = start(&mut process, config, &telemetry) => started?,
-            // There is nothing yet that would have to be brought to an end.
+            // Nothing runs yet that has to be stopped.
             () = signals.any() => return Ok(ExitCode::SUCCESS),
         }
         let mut code = tokio::select! {

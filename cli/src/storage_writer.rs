@@ -1,4 +1,4 @@
-//! `tandem storage-writer`: the database, in a process of its own.
+//! `tandem storage-writer`: runs the database in its own process.
 
 use crate::service::{GrpcArgs, ServiceArgs};
 use std::{path::PathBuf, process::ExitCode};
@@ -10,7 +10,7 @@ pub struct Args {
     /// Directory with the database; see `tandem init`
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
-    /// Start although the database has lost acknowledged blocks; they have to be sent again
+    /// Start although the database has lost acknowledged blocks, which must be sent again
     #[arg(long)]
     accept_lost_blocks: bool,
     #[command(flatten)]

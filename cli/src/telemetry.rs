@@ -8,7 +8,7 @@ use tandem_telemetry::{Allocator, LogFormat, Resource, Sampling, Telemetry, Trac
 /// Options of logs and traces, shared by the commands that run services.
 #[derive(clap::Args)]
 pub struct TelemetryArgs {
-    /// How log lines look
+    /// Format of log lines
     #[arg(long = "log.format", value_enum, default_value_t = Format::Text)]
     log_format: Format,
     /// Which log lines are written, in the syntax of RUST_LOG
@@ -17,9 +17,9 @@ pub struct TelemetryArgs {
     /// Which spans are recorded [default: stage]
     #[arg(long = "trace.level", value_enum)]
     trace_level: Option<Level>,
-    /// Where traces go (OTLP over gRPC), such as http://127.0.0.1:4317, or https://… for a connection
-    /// that is encrypted. The variable OTEL_EXPORTER_OTLP_HEADERS has headers to send along, such as
-    /// authorization=Bearer%20TOKEN
+    /// Receiver of traces (OTLP over gRPC), such as http://127.0.0.1:4317, or https://… for an
+    /// encrypted connection. The variable OTEL_EXPORTER_OTLP_HEADERS has headers to send along,
+    /// such as authorization=Bearer%20TOKEN
     #[arg(
         long = "otlp.endpoint",
         value_name = "URL",
@@ -27,16 +27,16 @@ pub struct TelemetryArgs {
         hide_env_values = true
     )]
     otlp_endpoint: Option<String>,
-    /// Certificates (PEM) of the authority that vouches for an https://… endpoint [default: those of
-    /// the system]
+    /// Certificates (PEM) of the authority that vouches for an https://… endpoint [default: those
+    /// of the system]
     #[arg(long = "otlp.ca", value_name = "FILE", env = "OTEL_EXPORTER_OTLP_CERTIFICATE")]
     otlp_ca: Option<PathBuf>,
-    /// Which traces go there: always, ratio{SHARE}, or slow{MILLISECONDS}: those of payloads that took so
-    /// long or longer; shells want braces quoted [default: always]
+    /// Which traces are exported: always, ratio{SHARE}, or slow{MILLISECONDS} for payloads that
+    /// took this long or longer; shells need quotes around braces [default: always]
     #[arg(long = "trace.sampling", value_name = "WHICH")]
     sampling: Option<Sampling>,
-    /// What is said of this process besides in exported traces: KEY=VALUE, several with commas between
-    /// them, percent-encoded. host.name and service.instance.id are known
+    /// Further attributes of this process in exported traces: KEY=VALUE, several with commas
+    /// between them, percent-encoded. host.name and service.instance.id are known
     #[arg(long = "otlp.resource", value_name = "ATTRIBUTES", env = "OTEL_RESOURCE_ATTRIBUTES")]
     resource: Option<String>,
 }
@@ -49,7 +49,7 @@ enum Format {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Level {
-    /// None
+    /// No spans
     Off,
     /// The stages of a block
     Stage,
@@ -58,7 +58,7 @@ enum Level {
 }
 
 impl TelemetryArgs {
-    /// Sets what was given, over what the configuration says.
+    /// Overrides the configuration by the flags that were given.
     pub fn apply(&self, traces: &mut Traces) {
         if let Some(level) = self.trace_level {
             traces.level = match level {
@@ -94,10 +94,10 @@ impl TelemetryArgs {
     }
 }
 
-/// What jemalloc holds, which is the allocator of RocksDB too.
+/// Returns the memory statistics of jemalloc, which is the allocator of RocksDB too.
 fn ask_jemalloc() -> Option<Allocator> {
     use tikv_jemalloc_ctl::{epoch, stats};
-    // The numbers are those of the last time that this was asked for.
+    // The statistics are those of the last advance.
     epoch::advance().ok()?;
     Some(Allocator {
         allocated: stats::allocated::read().ok()? as u64,
@@ -109,7 +109,7 @@ fn ask_jemalloc() -> Option<Allocator> {
     })
 }
 
-/// The host's name as the kernel has it; empty where that cannot be asked.
+/// Returns the host's name from the kernel, or an empty text if it cannot be read.
 pub fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()

@@ -1,4 +1,4 @@
-//! `tandem top`: a node or a cluster at a glance, in a terminal.
+//! `tandem top`: shows a node or a cluster at a glance, in a terminal.
 //!
 //! ```text
 //!  /metrics, /debug/traces of every process ──► look ──► Figures ──► view ──► terminal, or text
@@ -25,13 +25,13 @@ use std::{
 use tandem_overlap::{Analyzer, Options, Preset, Selection};
 use tokio::{task::JoinSet, time::sleep};
 
-/// Longest wait for an answer of a process.
+/// Longest wait for the answer of a process.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// Seconds that rates and quantiles are over, once there are so many.
+/// Window of rates and quantiles in seconds, once the samples span it.
 const WINDOW_SECONDS: f64 = 30.0;
-/// How often it is drawn at least.
+/// Longest time between two draws.
 const REDRAW_EVERY: Duration = Duration::from_millis(500);
-/// Columns of the text of `--once`.
+/// Width of the text of `--once`, in columns.
 const TEXT_WIDTH: u16 = 100;
 
 /// Options of `tandem top`.
@@ -42,7 +42,7 @@ const TEXT_WIDTH: u16 = 100;
 )]
 pub struct Args {
     /// Metrics port of a process, such as http://127.0.0.1:9100; several for a cluster, with commas
-    /// between them. executor=http://… also says which service all its processor time is of
+    /// between them. executor=http://… assigns all its processor time to that service
     #[arg(
         long,
         value_name = "[SERVICE=]URL",
@@ -54,10 +54,10 @@ pub struct Args {
     /// processor time every five seconds
     #[arg(long, value_name = "SECONDS", value_parser = parse_interval)]
     interval: Option<Duration>,
-    /// Payloads shown at most
+    /// Maximum number of payloads shown
     #[arg(long, value_name = "N", default_value_t = 50)]
     blocks: usize,
-    /// Print what there is to see after two looks, as text, and end
+    /// Print the figures after two looks as text, and exit
     #[arg(long)]
     once: bool,
 }
@@ -65,9 +65,9 @@ pub struct Args {
 /// A process to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
-    /// The service that it is, if that was said.
+    /// Service that the process runs, if given.
     service: Option<String>,
-    /// Without a path.
+    /// URL without a path.
     url: String,
 }
 
@@ -90,7 +90,7 @@ impl FromStr for Target {
 }
 
 impl Target {
-    /// What it is called, and whether that is a service.
+    /// Returns the name to show, and whether it is that of a service.
     fn name(&self) -> (String, bool) {
         match &self.service {
             Some(service) => (service.clone(), true),
@@ -104,7 +104,7 @@ fn parse_interval(text: &str) -> Result<Duration, &'static str> {
     seconds.map(Duration::from_secs_f64).ok_or("expected seconds, from 0.2 to 3600")
 }
 
-/// Runs until `q`, or once.
+/// Runs until `q`, or once with `--once`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.once { once(args) } else { watch(args) }
 }
@@ -126,13 +126,13 @@ fn once(args: &Args) -> anyhow::Result<ExitCode> {
     let urls: Vec<_> = args.metrics.iter().map(|target| &*target.url).collect();
     ensure!(answers, "no answer from {}", urls.join(", "));
     match std::io::stdout().lock().write_all(view::text(&figures, TEXT_WIDTH).as_bytes()) {
-        // A reader that went away, like `head`, is fine.
+        // A reader that stops early, like `head`, is fine.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("print"),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// Looks and listens on threads of their own, so that a slow answer delays no key.
+/// Looks and listens on separate threads, so that a slow answer does not delay a key.
 fn watch(args: &Args) -> anyhow::Result<ExitCode> {
     ensure!(std::io::stdout().is_terminal(), "there is no terminal; --once prints text");
     let interval = args.interval.unwrap_or(Duration::from_secs(2));
@@ -147,13 +147,13 @@ fn watch(args: &Args) -> anyhow::Result<ExitCode> {
     show(&mut screen, &happened, &mut Watch::new(args)).map(|()| ExitCode::SUCCESS)
 }
 
-/// What makes the screen change.
+/// Event that changes the screen.
 enum Happened {
     Looked(Look),
     Pressed(Key),
 }
 
-/// Until the other end is gone.
+/// Looks at the processes at this interval, until the receiver is gone.
 async fn look_again_and_again(
     targets: &[Target],
     interval: Duration,
@@ -169,7 +169,7 @@ async fn look_again_and_again(
     }
 }
 
-/// Until there are no more keys, or the other end is gone.
+/// Sends keys, until there are no more or the receiver is gone.
 fn listen(events: &SyncSender<Happened>) {
     for key in std::io::stdin().keys().map_while(Result::ok) {
         if events.send(Happened::Pressed(key)).is_err() {
@@ -190,7 +190,7 @@ fn show(
         match happened.recv_timeout(REDRAW_EVERY) {
             Ok(Happened::Looked(look)) => figures = watch.take(look),
             Ok(Happened::Pressed(key)) if quits(key) => return Ok(()),
-            // The terminal may have got another size.
+            // The terminal may have been resized.
             Ok(Happened::Pressed(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => anyhow::bail!("nobody looks any more"),
         }
@@ -201,10 +201,10 @@ fn quits(key: Key) -> bool {
     matches!(key, Key::Char('q' | 'Q') | Key::Esc | Key::Ctrl('c'))
 }
 
-/// What all processes said at one moment.
+/// Answers of all processes at one moment.
 struct Look {
     sample: Sample,
-    /// Their recent traces, of those that answered.
+    /// Recent traces of the processes that answered.
     traces: Vec<Bytes>,
 }
 
@@ -232,12 +232,12 @@ async fn ask(url: &str) -> (Option<Scrape>, Option<Bytes>) {
         return (None, None);
     };
     let scrape = Scrape::parse(&String::from_utf8_lossy(&metrics));
-    // All that the ring has: many traces are no payloads.
+    // Requests the whole ring, because many traces are not payloads.
     let traces = format!("{url}/debug/traces?n=10000");
     (Some(scrape), http_client::get_within(&traces, ANSWER_MAX).await.ok())
 }
 
-/// The looks of the last half minute.
+/// Looks of the last half minute.
 struct Watch {
     names: Vec<(String, bool)>,
     blocks_max: usize,
@@ -250,11 +250,11 @@ impl Watch {
         Self { names, blocks_max: args.blocks, samples: VecDeque::new() }
     }
 
-    /// What there is to see with one more look.
+    /// Adds a look and returns the figures to show.
     fn take(&mut self, look: Look) -> Figures {
         let now = look.sample.at;
         self.samples.push_back(look.sample);
-        // The last one that is old enough stays: from there on it is the whole window.
+        // The last sample that is old enough stays: the window starts there.
         while self.samples.get(1).is_some_and(|second| now - second.at >= WINDOW_SECONDS) {
             self.samples.pop_front();
         }
@@ -275,7 +275,8 @@ impl Watch {
         }
         let mut options = Options::new(Selection::from(Preset::Tandem), usize::MAX);
         options.timeline = false;
-        // The spans of one payload are with several processes, so all are held until the end.
+        // The spans of one payload are spread over several processes, so all are held until the
+        // end.
         let mut analyzer = Analyzer::new(options, None);
         for bytes in traces {
             let mut add = |input| analyzer.add(input);
@@ -334,7 +335,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_there_is_no_answer() {
-        // Port 1 of the loopback answers with a reset.
+        // Port 1 of the loopback interface answers with a reset.
         let targets = ["http://127.0.0.1:1".parse().unwrap()];
         let look = look(&targets, Instant::now()).await;
         assert!(look.sample.scrapes[0].is_none() && look.traces.is_empty());

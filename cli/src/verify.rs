@@ -1,4 +1,4 @@
-//! `tandem verify`: is the database what its headers say?
+//! `tandem verify`: checks the database against its headers.
 
 use std::{path::PathBuf, process::ExitCode};
 use tandem_storage_writer::Report;
@@ -6,16 +6,16 @@ use tandem_storage_writer::Report;
 /// Options of `tandem verify`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Directory with the database, of a node that is stopped
+    /// Directory with the database of a stopped node
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
-    /// Make again what the rest of the database says: trie nodes from the flat state, the indices of
-    /// blocks and transactions from the bodies; then look once more
+    /// Rebuild what follows from the rest of the database: trie nodes from the flat state, the
+    /// indices of blocks and transactions from the bodies; then verify again
     #[arg(long)]
     repair: bool,
 }
 
-/// Prints what was compared, or the first difference.
+/// Verifies the database and prints what was compared, or the first difference.
 #[allow(clippy::print_stdout)] // the answer of the command
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let report = if args.repair {
@@ -29,7 +29,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The report as text for people.
+/// Returns the report as text for people.
 pub fn render(report: &Report) -> String {
     let Report { base, head, accounts, slots, .. } = report;
     let looked_at = format!(

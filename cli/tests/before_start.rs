@@ -1,4 +1,5 @@
-//! What happens before a service starts: a genesis from an address, and the check of settings.
+//! Tests of the steps before a service starts: a genesis from an address, and the check of
+//! settings.
 #![allow(clippy::unwrap_used)]
 
 use sha2::{Digest, Sha256};
@@ -23,7 +24,7 @@ fn tandem(arguments: &[&str]) -> Output {
     command.args(arguments).env_remove("TANDEM_CONFIG").output().unwrap()
 }
 
-/// What a command says; it must succeed, or fail with status 1.
+/// Returns the output of a command, which must succeed, or fail with status 1.
 fn said(output: &Output, succeeds: bool) -> String {
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -69,7 +70,7 @@ fn answer(stream: TcpStream) {
     }
     let body = fs::read(genesis()).unwrap();
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-    // The client may have heard enough.
+    // The client may have stopped reading.
     let _ = lines.get_mut().write_all(&[head.as_bytes(), &body].concat());
 }
 
@@ -89,13 +90,13 @@ fn a_genesis_is_fetched_into_an_empty_directory_alone() {
     let left: Vec<_> = fs::read_dir(&datadir).unwrap().map(|it| it.unwrap().file_name()).collect();
     assert_eq!(left, ["db"], "the download is gone");
 
-    // Now the server need not be there: nothing listens on this port.
+    // The server is not needed now: nothing listens on this port.
     let gone = ["--genesis-url", "http://127.0.0.1:1/genesis.json", "--sha256", &digest];
     let text = said(&init(&datadir, &gone), true);
     assert!(text.contains("is there already"), "{text}");
     said(&init(&datadir, &url), true);
     assert_eq!(server.asked.load(Relaxed), 1);
-    // It is the same database that the file makes.
+    // The file makes the same database.
     let text = said(&init(&datadir, &["--genesis", genesis().to_str().unwrap()]), true);
     assert!(text.contains("is there already"), "{text}");
 }
@@ -120,7 +121,7 @@ fn a_genesis_that_is_another_one_or_too_large_leaves_nothing() {
     assert_eq!(init(folder.path(), &[]).status.code(), Some(2));
 }
 
-/// A server with a certificate, which is ended when this is dropped.
+/// A server with a certificate, which is stopped when this is dropped.
 struct Secure(Child);
 
 impl Drop for Secure {
@@ -130,7 +131,7 @@ impl Drop for Secure {
     }
 }
 
-/// An authority, and a certificate of it for this machine, in files of a folder.
+/// Makes an authority, and its certificate for this machine, in files of a folder.
 fn certificates(folder: &Path) {
     fs::write(folder.join("extensions"), "subjectAltName=IP:127.0.0.1\n").unwrap();
     for line in [
@@ -171,7 +172,7 @@ fn a_genesis_comes_over_https_from_a_server_that_an_authority_vouches_for() {
     eventually("the server", || TcpStream::connect(address).ok().map(drop));
     let url = format!("https://{address}/genesis.json");
     let datadir = folder.path().join("data");
-    // Without that authority the public ones count.
+    // Without that authority, the public ones count.
     let text = said(&init(&datadir, &["--genesis-url", &url]), false);
     assert!(text.contains(&url), "{text}");
     assert!(!datadir.join("db").exists());
@@ -182,7 +183,7 @@ fn a_genesis_comes_over_https_from_a_server_that_an_authority_vouches_for() {
     assert!(datadir.join("db").exists());
 }
 
-/// Commands that run services, with the flags that they ask for.
+/// Commands that run services, with their required flags.
 const SERVICES: [&[&str]; 6] = [
     &["storage-writer", "--datadir", "/nowhere"],
     &["multiproof-worker"],
@@ -196,7 +197,7 @@ const SERVICES: [&[&str]; 6] = [
 fn a_check_touches_nothing() {
     let tls = ["--tls.ca", "/nowhere", "--tls.cert", "/nowhere", "--tls.key", "/nowhere"];
     let nats = ["--nats", "nats://127.0.0.1:1", "--nats.password-file", "/nowhere"];
-    // A port that is taken would be an error of a start.
+    // A port in use would be an error of a start.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     for service in SERVICES {

@@ -1,5 +1,5 @@
-//! The `tandem` process dies at any moment: no block that was answered VALID is lost, and the
-//! database is one that `tandem verify` finds nothing wrong with.
+//! Kills the `tandem` process at any moment: no block that was answered VALID is lost, and `tandem
+//! verify` finds no fault in the database.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const KILLS: usize = 10;
 const SEED: u64 = 20_001;
 
-/// Makes a block the head; `Err` when the node died over it.
+/// Makes a block the head. Returns `Err` if the node died meanwhile.
 async fn set_head(client: &mut Client, head: B256) -> Result<(), String> {
     let state = json!({
         "headBlockHash": head, "safeBlockHash": B256::ZERO, "finalizedBlockHash": B256::ZERO,
@@ -27,7 +27,7 @@ async fn set_head(client: &mut Client, head: B256) -> Result<(), String> {
     Ok(())
 }
 
-/// Sends a block; `Err` when the node died over it.
+/// Sends a block. Returns `Err` if the node died meanwhile.
 async fn send(client: &mut Client, block: &Recorded) -> Result<(), String> {
     let answer: Result<Value, _> = client.try_call(&block.method, block.params.clone()).await?;
     let status = decode_status(answer.unwrap());
@@ -42,7 +42,8 @@ async fn no_valid_block_is_lost_when_the_process_is_killed() {
     let blocks: Vec<_> = corpus.payloads().collect();
     let folder = TempDir::new().unwrap();
     let mut rng = StdRng::seed_from_u64(SEED);
-    // Blocks answered VALID so far: everything after a restart builds on the last of them.
+    // Number of blocks answered VALID so far. Everything after a restart builds on the last of
+    // them.
     let mut valid = 0;
     for kill in 0..KILLS {
         let mut process = Process::start(binary, folder.path(), &corpus.genesis()).await;
@@ -59,7 +60,7 @@ async fn no_valid_block_is_lost_when_the_process_is_killed() {
                 set_head(&mut client, block.hash).await.unwrap();
             }
         }
-        // One more block and a new head, somewhere within which the process dies.
+        // The process dies at some moment within one more block and a new head.
         let last = blocks[valid].clone();
         let work = tokio::spawn(async move {
             let answered = send(&mut client, &last).await.is_ok();
@@ -87,8 +88,8 @@ async fn no_valid_block_is_lost_when_the_process_is_killed() {
     assert!(status.success(), "{status}, seed {SEED}\n{text}");
 }
 
-/// The head jumps between two branches that part far below the base, and the process dies while
-/// the base steps back, while blocks move into it, or in between.
+/// Moves the head between two branches that part far below the base. The process dies while the
+/// base steps back, while blocks move into it, or in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_killed_while_it_reorganises_comes_back_on_one_of_the_branches() {
     let binary = Path::new(env!("CARGO_BIN_EXE_tandem"));

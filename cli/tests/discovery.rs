@@ -1,7 +1,7 @@
-//! `tandem discovery` as a process, and geth's tools against it.
+//! Tests `tandem discovery` as a process, and geth's tools against it.
 //!
-//! The tools come from `go install github.com/ethereum/go-ethereum/cmd/devp2p@v1.17.8`; without them
-//! their part is skipped, visibly.
+//! The tools come from `go install github.com/ethereum/go-ethereum/cmd/devp2p@v1.17.8`. Without
+//! them, their part is skipped with a message.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::{
@@ -19,7 +19,7 @@ struct Running {
     child: Child,
     enode: String,
     enr: String,
-    /// Kept, so that its output has somewhere to go.
+    /// Kept, so that the output has a receiver.
     lines: mpsc::Receiver<String>,
 }
 
@@ -41,7 +41,7 @@ impl Running {
         for output in outputs {
             let sender = sender.clone();
             std::thread::spawn(move || {
-                // The pipe is read to its end, so that nobody waits for a reader.
+                // The pipe is read to its end, so that the process never blocks on a full pipe.
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
                     let _ = sender.send(line);
                 }
@@ -58,7 +58,7 @@ impl Running {
         panic!("no enode and ENR in the first five lines");
     }
 
-    /// Ends it as an operator would.
+    /// Ends the process as an operator would.
     fn stop(mut self) {
         let kill = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         assert!(kill.success());
@@ -73,7 +73,7 @@ impl Drop for Running {
     }
 }
 
-/// The word of a line that begins so, without the quotes of log fields.
+/// Returns the word of a line that begins with `start`, without the quotes of log fields.
 fn word(line: &str, start: &str) -> Option<String> {
     let rest = &line[line.find(start)?..];
     let end = rest.find(|c: char| c.is_whitespace() || c == '"' || c == '\u{1b}');
@@ -89,7 +89,7 @@ fn devp2p() -> Option<PathBuf> {
     Some(path)
 }
 
-/// What the tool printed, on both channels, and whether it was content.
+/// Returns whether the tool succeeded, and what it printed on both channels.
 fn run(devp2p: &Path, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(devp2p).args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -149,7 +149,7 @@ fn wrong_options_end_it_with_a_reason() {
     }
 }
 
-/// The suite waits 300 ms for an answer, which a machine busy with other tests may not keep.
+/// The suite waits 300 ms for an answer, which a busy machine may exceed.
 const ATTEMPTS: usize = 3;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Processes whose volume is full say that they are not ready, live on, and are ready again by themselves.
+//! Processes with a full volume report that they are not ready, live on, and become ready again by
+//! themselves.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +26,7 @@ async fn a_full_volume_turns_readiness_false_until_there_is_room() {
     let services = [&storage, &executor.service];
     block_in_place(|| services.iter().for_each(|service| service.becomes_ready()));
 
-    // Less room than is wanted, though blocks may still fit.
+    // Less room than the limit, although blocks may still fit.
     disk.fill();
     let mut engine = executor.endpoints.engine();
     let mut refused = None;

@@ -1,4 +1,4 @@
-//! `tandem lab` with real nodes: what it reports, and that nothing of it stays.
+//! Tests `tandem lab` with real nodes: its report, and that nothing of it remains.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,7 +33,7 @@ show = ["p50", "max", "count"]
 name = "tandem_no_such_metric"
 "#;
 
-/// A folder with an experiment and an empty folder for temporary files.
+/// Returns a folder with an experiment and an empty folder for temporary files.
 fn folder(experiment: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
@@ -58,12 +58,12 @@ fn demo() -> String {
     repository().join("corpora/demo").display().to_string()
 }
 
-/// Processes whose command line names this folder.
+/// Returns the processes whose command line names this folder.
 fn processes(folder: &Path) -> BTreeSet<u32> {
     processes_with(folder, "")
 }
 
-/// Of these, those whose command line also has this part.
+/// Returns the processes whose command line names this folder and also has this part.
 fn processes_with(folder: &Path, part: &str) -> BTreeSet<u32> {
     let folder = folder.display().to_string();
     let pids = fs::read_dir("/proc").unwrap().flatten();
@@ -76,7 +76,7 @@ fn processes_with(folder: &Path, part: &str) -> BTreeSet<u32> {
     .collect()
 }
 
-/// Neither a process nor a file is left.
+/// Asserts that neither a process nor a file is left.
 fn nothing_is_left(folder: &Path) {
     assert_eq!(processes(folder), BTreeSet::new());
     assert_eq!(fs::read_dir(folder.join("tmp")).unwrap().count(), 0);
@@ -117,7 +117,7 @@ fn two_configurations_are_compared_over_two_rounds() {
         assert_eq!(node["traces"]["found"], 18, "every block's trace was there");
         let threads = if index == 2 { 2 } else { 1 };
         assert_eq!(node["config"]["multiproof_workers"]["threads"], threads);
-        // The node's own clock saw the same nine blocks twice, and no other.
+        // The node's own clock saw these nine blocks twice, and no others.
         let figures = &run["metrics"][0]["readings"][index]["histogram"];
         assert_eq!(figures[2]["up_to"], 1.0, "{figures}");
         assert_eq!(run["metrics"][1]["readings"][index], "nothing");
@@ -185,7 +185,7 @@ fn a_node_that_dies_is_named_and_the_others_are_stopped() {
     let output = lab.wait_with_output().unwrap();
     let (text, errors) = texts(&output);
     assert_eq!(output.status.code(), Some(1), "{text}\n{errors}");
-    // On standard error when it had not listened yet.
+    // The message is on standard error if the node had not listened yet.
     let said = text + &errors;
     assert!(said.contains("\"two workers\"") && said.contains("signal: 9"), "{said}");
     nothing_is_left(folder.path());
@@ -221,7 +221,8 @@ fn every_experiment_of_the_project_can_be_used() {
         }
         found += 1;
         let folder = folder(&fs::read_to_string(&path).unwrap());
-        // Without a corpus it goes no further than the experiment; a relative one is not there.
+        // Without a corpus, the command only reads the experiment. A relative corpus does not exist
+        // here.
         let output = command(folder.path(), &[]).output().unwrap();
         let (_, errors) = texts(&output);
         assert_eq!(output.status.code(), Some(2), "{}", path.display());

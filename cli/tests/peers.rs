@@ -1,4 +1,4 @@
-//! The services that find peers, in processes of their own, and the tools for people.
+//! Tests the services that find peers in their own processes, and the tools for people.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +30,7 @@ fn settings(folder: &Path, address: u8, bootnodes: &[String]) -> Config {
     config.discovery.port = 0;
     config.discovery.tcp_port = 0;
     config.discovery.bootnodes = bootnodes.to_vec();
-    // It looks as often when there is nothing new to find.
+    // Lookups are as frequent when there is nothing new to find.
     config.discovery.lookup_fast_ms = 100;
     config.discovery.lookup_base_ms = 100;
     config.discovery.lookup_maintenance_ms = 100;
@@ -67,7 +67,8 @@ fn contacts(table: &dyn PeerTableApi) -> u64 {
     table.stats().map_or(0, |stats| stats.contacts)
 }
 
-/// Contacts that answered once, in numbers that a snapshot shows; nobody is there.
+/// Returns contacts that answered once, enough to show in a snapshot. No node is at their
+/// addresses.
 fn filler() -> Vec<Contact> {
     let contact = |n: u16| {
         let [high, low] = n.to_be_bytes();
@@ -102,7 +103,7 @@ fn a_killed_peer_table_comes_back_with_its_snapshot_while_discovery_goes_on() {
     eventually("the snapshot", written);
 
     table.kill();
-    // A batch that is on its way when the connection goes may be lost; what is found later is not.
+    // A batch in transit when the connection breaks may be lost. Later finds are not.
     eventually("the loss is noticed", || {
         subject.table().stats().err().filter(|error| error.to_string().contains("no connection"))
     });
@@ -117,7 +118,8 @@ fn a_killed_peer_table_comes_back_with_its_snapshot_while_discovery_goes_on() {
     let port = address.rsplit(':').next().unwrap();
     let (_table, again) = table_process(folder, "table-again", port);
     assert_eq!(again, address);
-    // Not all of them: nobody is there, so discovery gives up one after the other.
+    // Not all contacts: no node is at their addresses, so discovery gives them up one after the
+    // other.
     let back = || Some(contacts(&*watcher)).filter(|&n| n >= before / 2);
     let back = eventually("the snapshot is back", back);
     eprintln!("{back} of {before} contacts back {:?} after the start", begin.elapsed());
@@ -132,7 +134,8 @@ fn a_killed_peer_table_comes_back_with_its_snapshot_while_discovery_goes_on() {
     }
 }
 
-/// Three nodes of ours, one of them a process over a table in another, and geth's where it is.
+/// Crawls three nodes of this project, one of them a process over a table in another, and geth's if
+/// it is installed.
 #[test]
 fn a_crawl_finds_everybody_and_their_records() {
     let runtime = Runtime::new().unwrap();

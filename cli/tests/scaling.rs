@@ -1,4 +1,4 @@
-//! Processes of multiproof-worker that come and go while payloads flow.
+//! Processes of multiproof-worker join and leave while payloads flow.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,8 +14,8 @@ use tandem_cluster_tests::{
 };
 use tempfile::TempDir;
 
-/// Two processors are few for sixteen workers: one may wait for its turn, and one that was late is
-/// tried again soon.
+/// Two processors are few for sixteen workers, so a worker may wait for its turn. A worker that was
+/// late is tried again soon.
 const SETTINGS: &str = "\
 [multiproof_workers]
 threads = 1
@@ -26,16 +26,16 @@ suspend_ms_min = 100
 suspend_ms_max = 1000
 ";
 
-/// Transactions of a block: enough to reach most shards.
+/// Transactions per block: enough to reach most shards.
 const TRANSACTIONS: usize = 30;
-/// More blocks than anything here takes, on the slowest machine.
+/// Upper bound of the blocks that any test takes, on the slowest machine.
 const BLOCKS_MAX: usize = 2_000;
 
 fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_tandem"))
 }
 
-/// A cluster with one worker of its own, and those that come beside it.
+/// A cluster with one worker of its own, and workers that join it.
 struct Scaled {
     folder: TempDir,
     settings: PathBuf,
@@ -44,11 +44,11 @@ struct Scaled {
     engine: Client,
     chain: Endless,
     blocks: usize,
-    /// By name.
+    /// Workers that joined, by name.
     workers: BTreeMap<String, Running>,
     /// Bytes of the executor's log that were read.
     read: usize,
-    /// Who answers for the shards now, by the executor's log.
+    /// Workers that answer for the shards now, from the executor's log.
     dealt: BTreeSet<String>,
 }
 
@@ -97,7 +97,8 @@ impl Scaled {
         self.workers.insert(name, running);
     }
 
-    /// The next block, VALID at once: whoever comes or goes meanwhile, nobody has to send it again.
+    /// Sends the next block, which is VALID at once: workers that join or leave meanwhile cause no
+    /// retry.
     async fn extend(&mut self) {
         let block = self.chain.next_block(TRANSACTIONS);
         let label = format!("block {}", block.number);
@@ -113,7 +114,7 @@ impl Scaled {
     /// Reads on in the executor's log.
     fn see_deals(&mut self) {
         let log = fs::read_to_string(self.folder.path().join("data/logs/executor.log")).unwrap();
-        // Up to the last whole line.
+        // The log is read up to the last whole line.
         let end = log.rfind('\n').map_or(0, |at| at + 1);
         for line in log[self.read..end].lines().filter(|line| line.contains("shards move ")) {
             let names = line.split_once("workers=[").and_then(|(_, rest)| rest.split_once(']'));
@@ -124,7 +125,7 @@ impl Scaled {
         self.read = end;
     }
 
-    /// Blocks until a condition holds for those who answer.
+    /// Sends blocks until a condition holds for the workers that answer.
     async fn extend_until(&mut self, what: &str, mut holds: impl FnMut(&BTreeSet<String>) -> bool) {
         for _ in 0..BLOCKS_MAX {
             self.extend().await;
@@ -139,9 +140,9 @@ impl Scaled {
         panic!("{what}: not within {BLOCKS_MAX} blocks, but {dealt:?}\n{log}\n{newcomers}");
     }
 
-    /// Newcomers until there are so many workers, and blocks until each of them has had its shards. Who
-    /// gets some has been in time with a block before. Not all need have them at the same time: on a
-    /// busy machine somebody is late now and then.
+    /// Starts workers until there are `count`, and sends blocks until each of them has had shards.
+    /// A worker that gets shards was in time with a block before. The workers need not have shards
+    /// at the same time: on a busy machine, one is late from time to time.
     async fn grow(&mut self, count: usize) {
         while self.workers.len() + 1 < count {
             self.join();
@@ -155,7 +156,7 @@ impl Scaled {
         .await;
     }
 
-    /// Newcomers leave until there are so many workers, while blocks go on.
+    /// Stops workers until `count` are left, while blocks go on.
     async fn shrink(&mut self, count: usize) {
         let mut leaving = Vec::new();
         while self.workers.len() + 1 > count {

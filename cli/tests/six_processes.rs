@@ -1,4 +1,4 @@
-//! The six services as processes of their own, with gRPC and NATS between them.
+//! Tests the six services as separate processes, with gRPC and NATS between them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,13 +14,13 @@ fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_tandem"))
 }
 
-/// The sum of a counter over its labels.
+/// Returns the sum of a counter over its labels.
 fn counter(metrics: &str, name: &str) -> f64 {
     let values = metrics.lines().filter(|line| line.starts_with(name));
     values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Every metric of a process stands in docs/metrics.md, as what it is.
+/// Asserts that docs/metrics.md has every metric of a process, with its type.
 fn assert_catalogued(process: &str, metrics: &str) {
     let catalogue = include_str!("../../docs/metrics.md");
     let kinds = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
@@ -34,10 +34,10 @@ fn assert_catalogued(process: &str, metrics: &str) {
     assert!(metrics.contains("# TYPE tandem_"), "{process} has no metrics");
 }
 
-/// Every payload of a corpus, the head after each; what is read, and what is written, is right then.
+/// Sends every payload of a corpus with the head after each, then checks reads and the database.
 async fn replay(corpus: &Corpus) {
     let folder = TempDir::new().unwrap();
-    // Without a server there is a line that says so, and everything goes without.
+    // Without a server, a line says so, and the test runs without a bus.
     let nats = NatsServer::start();
     let url = nats.as_ref().map_or("none".to_owned(), NatsServer::url);
     let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &["--nats", &url]);
@@ -50,7 +50,7 @@ async fn replay(corpus: &Corpus) {
     let head = http.call("eth_getBlockByNumber", json!(["latest", false])).await.unwrap();
     assert_eq!(head["hash"], json!(corpus.head_hash));
     assert_eq!(head["stateRoot"], json!(corpus.head_state_root));
-    // Calls of the JSON-RPC read over the wire too.
+    // JSON-RPC calls read over the wire too.
     let logs = json!([{"fromBlock": "latest", "toBlock": "latest"}]);
     assert!(http.call("eth_getLogs", logs).await.unwrap().is_array());
 
@@ -79,7 +79,7 @@ async fn replay(corpus: &Corpus) {
     assert!(status.success(), "{status}\n{text}");
 }
 
-/// Bytes that `name` says went from one service to another.
+/// Returns the bytes from one service to another in the metrics of `name`.
 fn bytes(six: &Six, name: &str, from: &str, to: &str) -> f64 {
     let labels = format!("{{from=\"{from}\",to=\"{to}\"}}");
     counter(&six.metrics(name), &format!("tandem_rpc_bytes_total{labels}"))
@@ -100,7 +100,7 @@ async fn the_demo_corpus_is_valid_where_services_know_each_other_by_certificates
         let list = block.params[0]["transactions"].as_array().unwrap();
         transactions += list.iter().map(|hex| hex.as_str().unwrap().len() / 2 - 1).sum::<usize>();
     }
-    // Each block's body goes to storage-writer, and its changes to the workers.
+    // Each block's body goes to storage-writer, and its changes go to the workers.
     let sent = bytes(&six, "executor", "executor", "storage-writer");
     assert!(sent > transactions as f64, "{sent} bytes, {transactions} of transactions");
     for (name, to) in [
@@ -112,7 +112,7 @@ async fn the_demo_corpus_is_valid_where_services_know_each_other_by_certificates
         assert!(bytes(&six, name, name, to) > 0.0, "{name} to {to}");
         assert!(bytes(&six, name, to, name) > 0.0, "{to} to {name}");
     }
-    // What one service has is no use to another.
+    // The certificate of one service is of no use to another.
     let files = folder.path().join("data/certificates");
     let mut worker = Command::new(binary());
     worker.args(["multiproof-worker", "--grpc.port", "0"]);
@@ -135,7 +135,7 @@ async fn the_demo_corpus_is_valid_where_services_know_each_other_by_certificates
     let row = row.unwrap_or_else(|| panic!("bytes a block in\n{log}"));
     let a_block: f64 = row.split_whitespace().last().unwrap().parse().unwrap();
     assert!(a_block * corpus.payloads().count() as f64 > transactions as f64, "{row}");
-    // Executing them took processor time, and memory.
+    // Executing them took processor time and memory.
     let (_, used) = log.split_once("CPU ms a block").expect("what the processes used");
     let mut rows = used.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let row = rows.find(|row| row.first() == Some(&"executor")).expect("the executor");
@@ -149,8 +149,8 @@ async fn the_demo_corpus_is_valid_through_six_processes() {
     replay(&Corpus::demo()).await;
 }
 
-/// Those that are too large for the repository lie beside it on some machines, or where `TANDEM_CORPORA`
-/// says (folder:folder):
+/// Some corpora are too large for the repository. They lie beside it on some machines, or in the
+/// folders of `TANDEM_CORPORA` (folder:folder):
 ///
 /// ```text
 /// cargo test --release --locked --workspace --test six_processes -- --ignored --nocapture
@@ -176,7 +176,7 @@ async fn all_corpora_are_valid_through_six_processes() {
     }
 }
 
-/// How many jobs the workers cut so many dispatches into: dispatches, jobs.
+/// Returns the number of dispatches, and of the jobs that the workers cut them into.
 fn dispatches(six: &Six, workers: [&str; 2]) -> [f64; 2] {
     let metrics = workers.map(|worker| six.metrics(worker));
     ["count", "sum"].map(|of| {
@@ -191,7 +191,7 @@ async fn policies_set_at_the_executor_hold_in_the_workers_processes() {
     let Some(mut nats) = NatsServer::start() else { return };
     let (corpus, folder, url) = (Corpus::demo(), TempDir::new().unwrap(), nats.url());
     let file = folder.path().join("tandem.toml");
-    // So that chunks of a few keys are made here, too.
+    // So that chunks of a few keys are made here too.
     fs::write(&file, "[multiproof_workers]\nremote_chunk_targets_min = 1\n").unwrap();
     let more = ["--nats", &url, "--workers", "2", "--config", file.to_str().unwrap()];
     let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &more);
@@ -226,11 +226,11 @@ async fn policies_set_at_the_executor_hold_in_the_workers_processes() {
     assert!(more_whole > whole, "no dispatches");
     assert_eq!(more_cut - cut, more_whole - whole, "none of them is cut");
 
-    // One that comes back learns of it.
+    // A restarted worker learns of it.
     six.kill("multiproof-worker");
     let told_again = || WORKERS.iter().any(|worker| told(worker) == 2).then_some(());
     eventually("one that comes back is told", told_again);
-    // What the workers cannot be told does not hold here either.
+    // A policy that the workers cannot be told is not applied here either.
     nats.kill();
     let unheard = || {
         let metrics = six.metrics("executor");
@@ -276,7 +276,8 @@ fn a_cluster_without_a_database_says_what_is_missing() {
     };
     let error = start(&folder.path().join("nowhere"));
     assert!(error.contains("run `tandem init` first"), "{error}");
-    // The directory is there, the database is not: the log of who noticed is shown.
+    // The directory exists, but the database does not: the log of the service that noticed is
+    // shown.
     let error = start(folder.path());
     assert!(error.contains("storage-writer ended") && error.contains("tandem init"), "{error}");
 }
@@ -326,7 +327,7 @@ fn settings_come_from_flag_environment_file_and_default_in_that_order() {
     assert!(text.contains("target_peers = 20\n"), "{text}");
     let (_, text) = print(&["peer-table", "--peers.target", "30"], &variables);
     assert!(text.contains("target_peers = 30\n"), "{text}");
-    // What was printed is a file that gives the same.
+    // The printed text is a file that gives the same output.
     let again = folder.path().join("again.toml");
     fs::write(&again, &text).unwrap();
     let (good, same) = print(&["executor", "--config", again.to_str().unwrap()], &[]);

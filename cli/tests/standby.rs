@@ -1,4 +1,4 @@
-//! Two executors on one storage-writer: the one that stands by is of use, and takes over.
+//! Tests two executors on one storage-writer: the one on standby answers calls, and takes over.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use tandem_cluster_tests::{
 use tempfile::TempDir;
 use tokio::task::block_in_place;
 
-/// What a consensus client waits for an answer.
+/// Time that a consensus client waits for an answer.
 const CALL_MAX: Duration = Duration::from_secs(8);
 
 fn binary() -> &'static Path {
@@ -50,7 +50,7 @@ impl House {
         SingleExecutor::start_with(binary(), self.folder.path(), name, &more, &variables)
     }
 
-    /// One that has the right to write, and one that stands by.
+    /// Returns an executor that has the right to write, and one on standby.
     fn pair(&self) -> (SingleExecutor, SingleExecutor) {
         let first = self.executor("first");
         first.service.becomes_ready();
@@ -67,7 +67,7 @@ impl House {
     }
 }
 
-/// Sends a block and makes it the head, until that works; gives the longest time that a call took.
+/// Sends a block and makes it the head, with retries. Returns the longest time of a call.
 async fn send(engine: &mut Client, block: &Recorded) -> Duration {
     let end = Instant::now() + Duration::from_secs(60);
     let mut longest = Duration::ZERO;
@@ -93,7 +93,7 @@ async fn one_that_stands_by_is_ready_and_answers_and_takes_over() {
     let (mut first, second) = block_in_place(|| house.pair());
     let mut blocks = Corpus::demo().payloads();
     let (mut direct, mut through) = (first.endpoints.engine(), second.endpoints.engine());
-    // The one that stands by answers VALID, for blocks of which it executes nothing.
+    // The executor on standby answers VALID for blocks of which it executes nothing.
     let mut times = [Vec::new(), Vec::new()];
     for (index, block) in blocks.by_ref().take(20).enumerate() {
         let engine = if index % 2 == 0 { &mut direct } else { &mut through };
@@ -129,7 +129,7 @@ async fn one_that_stands_by_is_ready_and_answers_and_takes_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_one_passes_calls_on_to_its_successor_for_a_while() {
-    // Longer than what is asked of it takes on a busy machine.
+    // Longer than the calls of this test take on a busy machine.
     let house = House { linger: "15", ..House::start() };
     let (mut first, second) = block_in_place(|| house.pair());
     let mut blocks = Corpus::demo().payloads();
@@ -139,7 +139,7 @@ async fn a_stopped_one_passes_calls_on_to_its_successor_for_a_while() {
 
     let begun = Instant::now();
     signal(first.service.running.pid(), Signal::TERM);
-    // Over a new connection, as that of a client that is led there still.
+    // Over a new connection, like that of a client that is still routed there.
     let mut new = first.endpoints.engine();
     let mut longest = send(&mut new, &blocks.next().unwrap()).await;
     eprintln!("VALID {:?} after SIGTERM, longest call {longest:?}", begun.elapsed());
@@ -147,7 +147,7 @@ async fn a_stopped_one_passes_calls_on_to_its_successor_for_a_while() {
     assert!(!kept.is_connected().await, "idle connections end");
     assert_eq!(first.service.get("/readyz"), (503, "waiting for: the end".to_owned()));
     assert_eq!(first.service.get("/livez").0, 200);
-    // The old one still answers while the new one does.
+    // The old executor still answers while the new one does.
     longest = longest.max(send(&mut new, &blocks.next().unwrap()).await);
     longest = longest.max(send(&mut second.endpoints.engine(), &blocks.next().unwrap()).await);
     longest = longest.max(send(&mut first.endpoints.engine(), &blocks.next().unwrap()).await);
@@ -187,7 +187,7 @@ async fn a_killed_storage_writer_comes_back_to_the_executor_that_it_had() {
     let mut blocks = Corpus::demo().payloads();
     for round in 0..4 {
         block_in_place(|| house.restart_storage(&format!("storage-{round}")));
-        // Both ask at once; the other one answers by way of the holder.
+        // Both ask at once; the other executor answers through the holder.
         let block = blocks.next().unwrap();
         send(&mut second.endpoints.engine(), &block).await;
         assert!(first.has_right() && !second.has_right(), "{round}");
@@ -204,7 +204,7 @@ async fn a_killed_storage_writer_comes_back_to_the_executor_that_it_had() {
 fn an_executor_that_stands_by_takes_over_when_the_first_is_gone() {
     let mut house = House::start();
     let (mut first, mut second) = house.pair();
-    // For longer than a lease: the first says that it is there.
+    // Longer than a lease: the first executor renews it.
     std::thread::sleep(Duration::from_secs(3));
     assert!(first.has_right() && !second.has_right());
 
@@ -221,7 +221,8 @@ fn an_executor_that_stands_by_takes_over_when_the_first_is_gone() {
     eprintln!("took over {:?} after SIGTERM", gone.elapsed());
     assert!(second.service.running.ends().success());
 
-    // One that is not heard for longer than a lease while another one waits is fenced off, and ends.
+    // An executor that is silent for longer than a lease, while another one waits, is fenced and
+    // ends.
     let fourth = house.executor("fourth");
     fourth.service.becomes_ready();
     signal(third.service.running.pid(), Signal::STOP);
@@ -232,7 +233,7 @@ fn an_executor_that_stands_by_takes_over_when_the_first_is_gone() {
     assert!(log.contains("another executor has taken over"), "{log}");
     assert!(fourth.has_right());
 
-    // A storage-writer that comes back finds its executor again.
+    // A restarted storage-writer finds its executor again.
     house.storage.running.kill();
     fourth.service.waits_for("storage-writer");
     let (port, folder) = (house.storage.address.port(), house.folder.path());
@@ -248,7 +249,8 @@ fn one_that_does_not_reach_the_executor_with_the_right_is_not_ready() {
     first.service.becomes_ready();
     let second = house.executor("second");
     second.service.becomes_ready();
-    // It stands still, and keeps no promise. Before its lease is over no one else has the right.
+    // The executor stands still and keeps no promise. Before its lease ends, no other one has the
+    // right.
     signal(first.service.running.pid(), Signal::STOP);
     let gone = || {
         let (code, text) = second.service.get("/readyz");
@@ -264,7 +266,7 @@ fn one_that_does_not_reach_the_executor_with_the_right_is_not_ready() {
 #[test]
 fn an_executor_that_stands_by_ends_in_the_midst_of_a_question() {
     let folder = TempDir::new().unwrap();
-    // Where nobody listens: it waits for a connection when it is told to end.
+    // No service listens there: the executor waits for a connection when it is told to end.
     let nowhere = ["--storage-writer=http://127.0.0.1:1", "--worker=http://127.0.0.1:1"];
     let mut lonely = SingleExecutor::start(binary(), folder.path(), "lonely", &nowhere);
     lonely.service.waits_for("storage-writer");

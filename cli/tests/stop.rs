@@ -18,10 +18,10 @@ use tokio::task::JoinSet;
 
 const CALLERS: usize = 120;
 
-/// Hashes 64 KiB for as long as there is gas: half a second.
+/// Code that hashes 64 KiB for as long as there is gas: half a second.
 const SLOW: &str = "0x5b61ffff5f20505f56";
 
-/// Docker and Kubernetes kill what takes longer than ten; other tests run beside this one.
+/// Docker and Kubernetes kill a container after ten seconds. Other tests run beside this one.
 const END_MAX: Duration = Duration::from_secs(25);
 
 fn start(folder: &TempDir) -> Running {
@@ -58,7 +58,7 @@ async fn a_node_ends_in_time_while_calls_are_under_way() {
         let answered = answered.clone();
         callers.spawn(async move {
             let mut client = Client::new(address, None);
-            // Until the node has gone.
+            // Until the node is gone.
             while client.try_call("eth_call", slow_call()).await.is_ok() {
                 answered.fetch_add(1, Relaxed);
             }

@@ -1,36 +1,36 @@
-//! Who may call what. Where the services prove to each other who they are (mutual TLS), a
-//! certificate names roles, and [`RULES`] says for each method which roles may call it. This is the
-//! only place: servers ask [`permits`] and know no roles themselves.
+//! Permissions of the callers. When the services authenticate each other by mutual TLS, a
+//! certificate names roles. [`RULES`] lists the roles that may call each method. This is the only
+//! place: servers ask [`permits`] and know no roles themselves.
 //!
-//! gRPC's health and reflection services are for everybody with a certificate and not in here.
+//! gRPC's health and reflection services are open to every certificate and are not listed here.
 
-/// The Engine API and the EVM.
+/// Role of the service with the Engine API and the EVM.
 pub const EXECUTOR: &str = "executor";
-/// Tries that give state roots.
+/// Role of the service with the tries that give state roots.
 pub const MULTIPROOF_WORKER: &str = "multiproof-worker";
-/// The database.
+/// Role of the service with the database.
 pub const STORAGE_WRITER: &str = "storage-writer";
-/// KZG.
+/// Role of the service that verifies KZG proofs.
 pub const BLOB_VALIDATOR: &str = "blob-validator";
-/// The table of peers.
+/// Role of the service with the table of peers.
 pub const PEER_TABLE: &str = "peer-table";
-/// The UDP socket.
+/// Role of the service with the UDP socket.
 pub const DISCOVERY: &str = "discovery";
-/// People with a gRPC tool. They may look, and not change the chain.
+/// Role of people with a gRPC tool. They may look, but not change the chain.
 pub const OPERATOR: &str = "operator";
 
 /// Every role that a certificate may name.
 pub const ROLES: [&str; 7] =
     [EXECUTOR, MULTIPROOF_WORKER, STORAGE_WRITER, BLOB_VALIDATOR, PEER_TABLE, DISCOVERY, OPERATOR];
 
-/// A method and who may call it.
+/// Method with the roles that may call it.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// The service with its package.
+    /// Service, including its package.
     pub service: &'static str,
-    /// The method, as the `.proto` file names it.
+    /// Method, as named in the `.proto` file.
     pub method: &'static str,
-    /// Whose certificates may.
+    /// Roles that may call the method.
     pub roles: &'static [&'static str],
 }
 
@@ -43,9 +43,9 @@ const fn rule(service: &'static str, method: &'static str, roles: &'static [&'st
     Rule { service, method, roles }
 }
 
-/// One rule for each method that there is. What has none nobody may call.
+/// Rules for all methods, one each. A method without a rule cannot be called.
 pub const RULES: [Rule; 36] = [
-    // The chain is the executor's: nobody else writes it, or asks for the right to.
+    // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
     rule(STORAGE, "GetHolder", &[EXECUTOR, OPERATOR]),
@@ -57,8 +57,8 @@ pub const RULES: [Rule; 36] = [
     rule(STORAGE, "GetStateDiffs", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "Canonicalize", &[EXECUTOR]),
     rule(STORAGE, "Rewind", &[EXECUTOR]),
-    // Workers read tries, and hand over what they computed: what does not lead to the root in the
-    // block's header is refused, whoever says it. An executor has workers of its own.
+    // Workers read tries and hand over computed nodes. Nodes that do not lead to the root in the
+    // block's header are refused, whoever sends them. An executor has workers of its own.
     rule(STORAGE, "GetCheckpoint", &[EXECUTOR, MULTIPROOF_WORKER, OPERATOR]),
     rule(STORAGE, "ListPending", &[EXECUTOR, MULTIPROOF_WORKER, OPERATOR]),
     rule(STORAGE, "GetTrieDiff", &[EXECUTOR, MULTIPROOF_WORKER]),
@@ -68,7 +68,7 @@ pub const RULES: [Rule; 36] = [
     rule(STORAGE, "GetBlock", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "GetHeader", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "GetTransaction", &[EXECUTOR, OPERATOR]),
-    // Blocks go to workers from the executor alone.
+    // Only the executor sends blocks to workers.
     rule(WORKERS, "ProcessBlock", &[EXECUTOR]),
     rule(WORKERS, "Discard", &[EXECUTOR]),
     rule(WORKERS, "GetStatus", &[EXECUTOR, OPERATOR]),
@@ -78,7 +78,7 @@ pub const RULES: [Rule; 36] = [
     rule(BLOBS, "GetBlobs", &[EXECUTOR]),
     rule(BLOBS, "Forget", &[EXECUTOR]),
     rule(BLOBS, "GetStatus", &[EXECUTOR, OPERATOR]),
-    // What is known of peers comes from who speaks with them.
+    // Only discovery speaks with peers, so it alone reports what is known of them.
     rule(PEERS, "ApplyBatch", &[DISCOVERY]),
     rule(PEERS, "SampleForLookup", &[DISCOVERY]),
     rule(PEERS, "SampleForEnr", &[DISCOVERY]),
@@ -88,7 +88,7 @@ pub const RULES: [Rule; 36] = [
     rule(PEERS, "WatchTarget", &[DISCOVERY, OPERATOR]),
 ];
 
-/// Whether a certificate of this role may call this method of this service. What does not exist
+/// Returns whether a certificate of this role may call this method of this service. Unknown methods
 /// may not be called.
 pub fn permits(role: &str, service: &str, method: &str) -> bool {
     let rule = RULES.iter().find(|rule| rule.service == service && rule.method == method);

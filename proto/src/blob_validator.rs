@@ -1,25 +1,25 @@
-//! blob-validator: every blob verified once, by content.
+//! Contract of blob-validator, which verifies every blob once, by content.
 //!
-//! A sidecar comes in one of two forms ([`Form`]); the caller says which one the fork at the head
-//! demands ([`Rule`]), because this service does not follow the chain. What is wrong with a sidecar
-//! is a [`Verdict`]; an [`Error`] means that there is none.
+//! A sidecar has one of two forms ([`Form`]). The caller states which one the fork at the head
+//! requires ([`Rule`]), because this service does not follow the chain. A [`Verdict`] says whether
+//! a sidecar is valid; an [`Error`] means that there is no verdict.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 use tandem_primitives::{B256, Bytes};
 
-/// Bytes of a blob: 4096 field elements of 32 bytes (EIP-4844).
+/// Number of bytes in a blob: 4096 field elements of 32 bytes (EIP-4844).
 pub const BLOB_BYTES: usize = 131_072;
 
-/// Cells of an extended blob, and proofs of a blob in [`Form::CellProofs`] (EIP-7594).
+/// Number of cells in an extended blob, and of proofs of a blob in [`Form::CellProofs`] (EIP-7594).
 pub const CELLS: usize = 128;
 
-/// A commitment to a blob: a compressed point of BLS12-381's G1, not checked.
+/// Commitment to a blob: a compressed point of BLS12-381's G1, unchecked.
 pub type Commitment = [u8; 48];
 
-/// A proof: a compressed point of BLS12-381's G1, not checked.
+/// Proof: a compressed point of BLS12-381's G1, unchecked.
 pub type Proof = [u8; 48];
 
-/// What the proofs of a sidecar prove.
+/// Form of the proofs in a sidecar.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Form {
     /// EIP-4844: one proof for each blob.
@@ -29,7 +29,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Proofs that belong to one blob.
+    /// Returns the number of proofs that belong to one blob.
     pub fn proofs_per_blob(self) -> usize {
         match self {
             Self::BlobProofs => 1,
@@ -38,51 +38,53 @@ impl Form {
     }
 }
 
-/// What the fork at the head demands of a sidecar.
+/// Requirements of the fork at the head for a sidecar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// The form: [`Form::CellProofs`] from Osaka on (EIP-7594).
+    /// Required form: [`Form::CellProofs`] from Osaka on (EIP-7594).
     pub form: Form,
-    /// Most blobs in one transaction: 6 from Osaka on (EIP-7594), before that as many as in a block.
+    /// Maximum number of blobs in one transaction: 6 from Osaka on (EIP-7594), before that the
+    /// limit of a block.
     pub blobs_max: u32,
 }
 
-/// The sidecar of one blob transaction as it came: nothing about it is checked.
+/// Sidecar of one blob transaction as received: nothing in it is checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bundle {
-    /// The form it came in.
+    /// Form of the sidecar.
     pub form: Form,
-    /// The blobs, [`BLOB_BYTES`] each if they are valid.
+    /// Blobs, of [`BLOB_BYTES`] each if they are valid.
     pub blobs: Vec<Bytes>,
-    /// One for each blob.
+    /// Commitments, one for each blob.
     pub commitments: Vec<Commitment>,
-    /// [`Form::proofs_per_blob`] for each blob, in the order of the blobs and cells.
+    /// Proofs, [`Form::proofs_per_blob`] for each blob, in the order of the blobs and cells.
     pub proofs: Vec<Proof>,
-    /// As the transaction names the blobs, one for each.
+    /// Versioned hashes from the transaction, one for each blob.
     pub versioned_hashes: Vec<B256>,
-    /// What it is measured by.
+    /// Rule that the sidecar must meet.
     pub rule: Rule,
 }
 
-/// Whether a sidecar is valid.
+/// Judgment of a sidecar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Every blob belongs to its commitment, and every commitment to its versioned hash.
     Valid,
-    /// Something is wrong; of several faults the one of the first blob.
+    /// The sidecar is invalid, for this reason. With several faults, the fault of the first blob
+    /// counts.
     Invalid(Refusal),
 }
 
-/// Why a sidecar is not valid.
+/// Reason for refusing a sidecar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// Position of the blob, `None` where the sidecar as a whole is refused.
+    /// Position of the blob, `None` when the sidecar as a whole is refused.
     pub blob: Option<u32>,
-    /// What is wrong.
+    /// Fault that was found.
     pub reason: Reason,
 }
 
-/// A list of a sidecar.
+/// List of a sidecar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Part {
     /// [`Bundle::commitments`].
@@ -96,56 +98,56 @@ pub enum Part {
     VersionedHashes,
 }
 
-/// What is wrong with a point of the curve.
+/// Fault of a point of the curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PointFault {
-    /// Its bytes encode no coordinate.
+    /// The bytes do not encode a coordinate.
     #[error("is no encoding of a point")]
     Encoding,
     /// No point has this coordinate.
     #[error("is not on the curve")]
     NotOnCurve,
-    /// It is on the curve and outside G1.
+    /// The point is on the curve but outside G1.
     #[error("is not in the subgroup")]
     NotInSubgroup,
 }
 
-/// What is wrong with a sidecar, or with one blob of it.
+/// Fault of a sidecar, or of one blob in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Reason {
-    /// A blob transaction has at least one blob (EIP-4844).
+    /// The transaction has no blobs; it needs at least one (EIP-4844).
     #[error("no blobs")]
     NoBlobs,
-    /// More blobs than the rule allows.
+    /// The sidecar has more blobs than the rule allows.
     #[error("{got} blobs are more than {max}")]
     TooManyBlobs {
-        /// The limit.
+        /// Maximum number of blobs.
         max: u32,
-        /// Blobs there are.
+        /// Number of blobs received.
         got: u32,
     },
-    /// The lists do not fit together.
+    /// The lengths of the lists do not match.
     #[error("expected {expected} {part}, got {got}")]
     Count {
-        /// Which list.
+        /// List with the wrong length.
         part: Part,
-        /// Items there should be.
+        /// Expected number of items.
         expected: u32,
-        /// Items there are.
+        /// Number of items received.
         got: u32,
     },
-    /// The fork demands the other form.
+    /// The fork requires the other form.
     #[error("expected {expected:?}, got {got:?}")]
     WrongForm {
-        /// The form that the rule demands.
+        /// Form that the rule requires.
         expected: Form,
-        /// The form it came in.
+        /// Form of the sidecar.
         got: Form,
     },
-    /// A blob has [`BLOB_BYTES`].
+    /// The blob does not have [`BLOB_BYTES`] bytes.
     #[error("the blob has {got} bytes")]
     BlobLength {
-        /// Bytes it has.
+        /// Number of bytes received.
         got: u64,
     },
     /// The commitment does not hash to the versioned hash.
@@ -154,145 +156,149 @@ pub enum Reason {
     /// A field element is not below the modulus.
     #[error("field element {element} is not canonical")]
     NotCanonical {
-        /// Its position, 0 to 4095.
+        /// Position of the field element, 0 to 4095.
         element: u32,
     },
-    /// The commitment is no point of G1.
+    /// The commitment is not a point of G1.
     #[error("the commitment {0}")]
     Commitment(PointFault),
-    /// A proof is no point of G1.
+    /// A proof is not a point of G1.
     #[error("proof {proof} {fault}")]
     Proof {
-        /// Its position among the proofs of the blob.
+        /// Position of the proof among the proofs of the blob.
         proof: u32,
-        /// What is wrong with it.
+        /// Fault of the point.
         fault: PointFault,
     },
-    /// Blob, commitment and proofs are well-formed and do not belong together.
+    /// Blob, commitment and proofs are well-formed but do not belong together.
     #[error("the proof is not valid")]
     ProofInvalid,
 }
 
-/// Why there is no verdict.
+/// Reason why there is no verdict.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// The queue is full, and nothing of the request was taken.
+    /// The queue is full, and no part of the request was accepted.
     #[error("overloaded, retry after {retry_after:?}")]
     Overloaded {
-        /// When to try again at the earliest.
+        /// Minimum time to wait before a retry.
         retry_after: Duration,
     },
-    /// There was no verdict in time.
+    /// The deadline passed without a verdict.
     #[error("no verdict before the deadline")]
     DeadlineExceeded,
-    /// The KZG library failed, which says nothing about the blobs.
+    /// The KZG library failed. This error says nothing about the blobs.
     #[error("kzg library: {0}")]
     Library(String),
-    /// The service is stopping or cannot be reached.
+    /// The service is stopping or unreachable.
     #[error("blob-validator is not available: {0}")]
     Unavailable(String),
 }
 
-/// Answer of every call.
+/// Answer to every call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An answer to wait for.
+/// Future answer to a call.
 pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
-/// A validated blob.
+/// Validated blob.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredBlob {
-    /// [`BLOB_BYTES`].
+    /// Blob of [`BLOB_BYTES`].
     pub blob: Bytes,
-    /// Its commitment.
+    /// Commitment to the blob.
     pub commitment: Commitment,
-    /// `None` when it never came in [`Form::BlobProofs`].
+    /// Proof of the whole blob, `None` when the blob never arrived in [`Form::BlobProofs`].
     pub proof: Option<Proof>,
-    /// [`CELLS`] of them; `None` when it never came in [`Form::CellProofs`].
+    /// Proofs of the [`CELLS`] cells, `None` when the blob never arrived in [`Form::CellProofs`].
     pub cell_proofs: Option<Box<[Proof]>>,
 }
 
-/// The blobs of one sidecar by their content: enough to know a valid one again.
+/// Content of one sidecar by its keys: enough to recognize a valid one again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Content {
-    /// The form it came in.
+    /// Form of the sidecar.
     pub form: Form,
-    /// One for each blob: a hash over all that its verdict depends on, the blob's bytes included.
+    /// Keys, one for each blob: a hash over everything that its verdict depends on, including the
+    /// bytes of the blob.
     pub keys: Vec<B256>,
-    /// As the transaction names the blobs, one for each key.
+    /// Versioned hashes from the transaction, one for each key.
     pub versioned_hashes: Vec<B256>,
 }
 
-/// What the service has done since it started, and what it holds.
+/// Counters of the service since it started, and what it holds now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     /// Whether the trusted setup is loaded; requests wait until it is.
     pub ready: bool,
-    /// Blobs verified.
+    /// Number of blobs verified.
     pub verified: u64,
-    /// Calls of the KZG library's batch verification.
+    /// Number of calls to the KZG library's batch verification.
     pub batches: u64,
-    /// Blobs that shared the verification of another request.
+    /// Number of blobs that shared the verification of another request.
     pub shared: u64,
-    /// Blobs whose verdict was known.
+    /// Number of blobs with a known verdict.
     pub hits: u64,
-    /// Requests refused because a queue was full.
+    /// Number of requests refused because a queue was full.
     pub overloaded: u64,
-    /// Requests without a verdict in time.
+    /// Number of requests that missed their deadline.
     pub expired: u64,
-    /// Requests whose caller went away before a thread took their blobs.
+    /// Number of requests whose caller went away before a thread took their blobs.
     pub abandoned: u64,
-    /// Blobs that wait for a thread.
+    /// Number of blobs that wait for a thread.
     pub queued: u64,
-    /// Verdicts remembered.
+    /// Number of remembered verdicts.
     pub verdicts: u64,
-    /// Validated blobs kept.
+    /// Number of validated blobs kept.
     pub stored_blobs: u64,
-    /// Bytes that they occupy, about.
+    /// Approximate number of bytes that the kept blobs occupy.
     pub stored_bytes: u64,
 }
 
-/// The calls of blob-validator.
+/// Calls of blob-validator.
 pub trait BlobApi: Send + Sync + 'static {
-    /// Verifies a sidecar; the answer is there after `timeout` at the latest. To be awaited in async
-    /// code: neither the call nor the future does any work of note on the caller's thread. Dropping
-    /// the future gives up the request: what nobody else waits for is not verified any more.
+    /// Verifies a sidecar. The answer arrives after `timeout` at the latest. Await it in async
+    /// code: neither the call nor the future does significant work on the caller's thread. Dropping
+    /// the future gives up the request. Blobs that no other request waits for are then not
+    /// verified.
     ///
     /// # Errors
-    /// [`Error`]; the future's.
+    /// [`Error`], from the future.
     fn validate(&self, bundle: Arc<Bundle>, timeout: Duration) -> Pending<Verdict>;
 
-    /// The same for a thread that may wait; never in async code.
+    /// Verifies a sidecar like [`Self::validate`], for threads that may block. Must not be called
+    /// in async code.
     ///
     /// # Errors
     /// [`Error`].
     fn validate_blocking(&self, bundle: Arc<Bundle>, timeout: Duration) -> Result<Verdict>;
 
-    /// Refuses a sidecar of so many blobs before it is read, where the queue has no room for them;
-    /// `None` where it may come. Never waits, so any thread may call it.
+    /// Refuses a sidecar of `blobs` blobs before it is read, if the queue has no room for them.
+    /// Returns `None` when the sidecar may be sent. Never blocks, so any thread may call it.
     fn refuse(&self, blobs: usize) -> Option<Error>;
 
-    /// Whether all blobs of this content are known to be valid and are kept, as after
-    /// [`Verdict::Valid`]. `false` says nothing about them. Nothing is verified.
+    /// Returns whether all blobs of this content are known to be valid and are kept, as after
+    /// [`Verdict::Valid`]. `false` says nothing about them. This call verifies nothing.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]; the future's.
+    /// [`Error::Unavailable`], from the future.
     fn recall(&self, content: Content) -> Pending<bool>;
 
-    /// Blobs of valid sidecars by versioned hash, `None` where there is none (any more). In the
-    /// order of the request.
+    /// Returns blobs of valid sidecars by versioned hash, in the order of the request. `None`
+    /// stands for a blob that is not kept (any more).
     ///
     /// # Errors
-    /// [`Error::Unavailable`]; the future's.
+    /// [`Error::Unavailable`], from the future.
     fn get_blobs(&self, versioned_hashes: &[B256]) -> Pending<Vec<Option<Arc<StoredBlob>>>>;
 
-    /// These blobs are in a block: they need not be kept any longer. Never waits, so any thread may
-    /// call it. It is advice: lost on its way, the blobs leave with age.
+    /// Reports that these blobs are in a block, so they need not be kept any longer. Never blocks,
+    /// so any thread may call it. The call is advisory: if it is lost, the blobs are evicted by
+    /// age.
     fn forget(&self, versioned_hashes: &[B256]);
 
-    /// What the service has done and holds.
+    /// Returns the counters of the service and what it holds.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]; the future's.
+    /// [`Error::Unavailable`], from the future.
     fn status(&self) -> Pending<Status>;
 }

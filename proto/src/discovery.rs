@@ -1,36 +1,37 @@
-//! discovery: finds nodes. What it finds goes over the bus ([`crate::event::PeersDiscovered`]);
-//! what it may be asked is how it is doing.
+//! Contract of discovery, which finds nodes. It sends the nodes over the bus
+//! ([`crate::event::PeersDiscovered`]); its only call returns its status.
 
 use std::net::SocketAddr;
 use tandem_primitives::B512;
 
-/// What discovery is doing, for people and dashboards.
+/// Status of discovery, for people and dashboards.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
     /// Own uncompressed public key without the leading 0x04.
     pub id: B512,
-    /// Where the UDP socket is bound.
+    /// Address that the UDP socket is bound to.
     pub bound: SocketAddr,
-    /// The address that others see, as far as it is known (configured, or predicted from pongs).
+    /// Address that other nodes see, as far as it is known (configured, or predicted from pongs).
     pub external: Option<SocketAddr>,
     /// Own node URL: `enode://…`.
     pub enode: String,
     /// Own record in text form: `enr:…`.
     pub enr: String,
-    /// Nodes whose endpoint is proven at this moment.
+    /// Number of nodes whose endpoint is proven at this moment.
     pub bonded: u32,
-    /// The share of the wanted peers last heard of, in parts per thousand.
+    /// Last known share of the wanted peers, in parts per thousand.
     pub completion_permille: u16,
-    /// Packets received since the start, those dropped included.
+    /// Number of packets received since the start, including dropped ones.
     pub packets_received: u64,
-    /// Packets sent since the start.
+    /// Number of packets sent since the start.
     pub packets_sent: u64,
-    /// Packets dropped since the start: malformed, expired, unsolicited, or over a rate limit.
+    /// Number of packets dropped since the start: malformed, expired, unsolicited, or over a rate
+    /// limit.
     pub packets_dropped: u64,
 }
 
-/// The calls of discovery. They answer from memory and do not wait.
+/// Calls of discovery. They answer from memory and do not block.
 pub trait DiscoveryApi: Send + Sync + 'static {
-    /// What it is doing, as it was when it last fell asleep.
+    /// Returns the status of discovery as it was when it last went idle.
     fn status(&self) -> Status;
 }

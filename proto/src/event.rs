@@ -1,5 +1,5 @@
-//! Events on the bus: what happened, never the truth itself. A consumer that misses one is slower
-//! at worst, and seeing one twice changes nothing.
+//! Events on the bus. They are notifications, never the source of truth. A consumer that misses one
+//! is slower at worst, and seeing one twice changes nothing.
 
 use crate::wire::event::v1;
 use bytes::Bytes;
@@ -8,119 +8,122 @@ use std::net::IpAddr;
 use tandem_membership::Heartbeat;
 use tandem_primitives::{B256, B512, BlockId, Bytes as Rlp};
 
-/// A block was executed and found valid.
+/// Subject of the event that a block was executed and found valid.
 pub const CHAIN_EXECUTED: &str = "chain.executed";
-/// The head of the canonical chain changed.
+/// Subject of the event that the head of the canonical chain changed.
 pub const CHAIN_HEAD: &str = "chain.head";
-/// The durable base moved to another block.
+/// Subject of the event that the durable base moved to another block.
 pub const CHAIN_PERSISTED: &str = "chain.persisted";
-/// Discovery learned something of nodes: [`PeersDiscovered`].
+/// Subject of the news about nodes from discovery: [`PeersDiscovered`].
 pub const PEERS_DISCOVERED: &str = "peers.discovered";
-/// The number of connected peers, as a share of the wanted one, changed: [`PeersTarget`].
+/// Subject of changes to the share of wanted peers that are connected: [`PeersTarget`].
 pub const PEERS_TARGET: &str = "peers.target";
-/// Sidecars were found valid; their blobs can be had of blob-validator: [`BlobsValidated`].
+/// Subject of sidecars that were found valid: [`BlobsValidated`]. blob-validator serves their
+/// blobs.
 pub const BLOBS_VALIDATED: &str = "blobs.validated";
-/// A worker is there: [`WorkerAlive`]. Each has a subject of its own, which ends in its name, so that a
-/// NATS user may be bound to one worker.
+/// Subjects of the heartbeats of workers: [`WorkerAlive`]. Each worker has its own subject, which
+/// ends in its name, so that a NATS user can be restricted to one worker.
 pub const WORKERS_ALIVE: &str = "workers.alive.*";
 
-/// Traces that whoever has spans of them is to keep: [`TracesSlow`].
+/// Subject of traces to keep: [`TracesSlow`]. Every process with spans of such a trace keeps them.
 pub const TRACES_SLOW: &str = "traces.slow";
 
-/// The key-value bucket of live settings.
+/// Key-value bucket of live settings.
 pub const SETTINGS_BUCKET: &str = "tandem";
-/// The key of the policies in it; what it holds is a text for `tandem_policy::Policies::with_text`.
+/// Key of the policies in the bucket. Its value is a text for `tandem_policy::Policies::with_text`.
 pub const POLICIES_KEY: &str = "policies";
 
-/// What happened to the chain; the subject says which of the three it was.
+/// Change of the chain. The subject distinguishes the three kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChainEvent {
-    /// The block it happened to.
+    /// Block that the event is about.
     pub block: BlockId,
 }
 
 impl ChainEvent {
-    /// Reads an event's payload, `None` when it is malformed.
+    /// Reads the payload of an event, `None` when it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         v1::ChainEvent::decode(payload).ok()?.try_into().ok()
     }
 
-    /// The payload: `tandem.event.v1.ChainEvent`.
+    /// Returns the payload: `tandem.event.v1.ChainEvent`.
     pub fn encode(&self) -> Bytes {
         v1::ChainEvent::from(*self).encode_to_vec().into()
     }
 }
 
-/// What discovery learned of nodes: one batch, in the order it happened.
+/// News about nodes from discovery: one batch, in the order of occurrence.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PeersDiscovered {
-    /// At most [`crate::limits::DISCOVERED_CONTACTS_MAX`]; the same node may be there several times.
+    /// Contacts, at most [`crate::limits::DISCOVERED_CONTACTS_MAX`]. A node may occur several
+    /// times.
     pub contacts: Vec<Contact>,
 }
 
-/// A node and what happened to it.
+/// Node with an event about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contact {
-    /// Its uncompressed public key without the leading 0x04.
+    /// Uncompressed public key of the node without the leading 0x04.
     pub id: B512,
-    /// Where it is. An IPv4-mapped IPv6 address arrives as the IPv4 address.
+    /// IP address of the node. An IPv4-mapped IPv6 address arrives as the IPv4 address.
     pub ip: IpAddr,
-    /// Its discovery port.
+    /// Discovery port of the node.
     pub udp_port: u16,
-    /// Its RLPx port, 0 when it takes no connections or the port is not known.
+    /// RLPx port of the node, 0 when it takes no connections or the port is unknown.
     pub tcp_port: u16,
-    /// Sequence number of its newest record as far as it is known.
+    /// Sequence number of the newest known record of the node.
     pub enr_seq: Option<u64>,
-    /// Its record's RLP (EIP-778), signature checked, at most
+    /// RLP of the node's record (EIP-778), signature checked, at most
     /// [`crate::limits::ENR_BYTES_MAX`] bytes.
     pub enr: Option<Rlp>,
-    /// What happened.
+    /// Event about the node.
     pub event: ContactEvent,
 }
 
-/// What happened to a [`Contact`].
+/// Event about a [`Contact`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ContactEvent {
-    /// Another node named it in a neighbors packet (or the configuration does): unproven.
+    /// Another node named the contact in a neighbors packet (or the configuration names it):
+    /// unproven.
     Seen,
-    /// It answered a ping, or a find node later: its endpoint is proven.
+    /// The contact answered a ping, or later a find node: its endpoint is proven.
     Answered,
-    /// It did not answer in time.
+    /// The contact did not answer in time.
     Failed,
-    /// It was sent a find node packet.
+    /// A find node packet was sent to the contact.
     Asked,
-    /// Its record came: [`Contact::enr`] and [`Contact::enr_seq`] are set.
+    /// The record of the contact arrived: [`Contact::enr`] and [`Contact::enr_seq`] are set.
     EnrReceived,
 }
 
 impl PeersDiscovered {
-    /// Reads an event's payload, `None` when it is malformed.
+    /// Reads the payload of an event, `None` when it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         v1::PeersDiscovered::decode(payload).ok()?.try_into().ok()
     }
 
-    /// The payload: `tandem.event.v1.PeersDiscovered`. The publisher keeps to the limits of
-    /// [`Self::contacts`] and [`Contact::enr`]; a receiver refuses what exceeds them.
+    /// Returns the payload: `tandem.event.v1.PeersDiscovered`. The publisher must observe the
+    /// limits of [`Self::contacts`] and [`Contact::enr`], because a receiver refuses larger events.
     pub fn encode(&self) -> Bytes {
         v1::PeersDiscovered::from(self).encode_to_vec().into()
     }
 }
 
-/// How far the number of connected peers is from what it shall be. Until sessions are reported, nodes
-/// that answer stand in for them.
+/// Share of the wanted peers that are connected. Until sessions are reported, nodes that answer
+/// count instead.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PeersTarget {
-    /// Connected by wanted, 0 to 1: 1 when there are enough.
+    /// Connected peers divided by wanted peers, 0 to 1: 1 when there are enough.
     pub completion: f64,
 }
 
 impl PeersTarget {
-    /// Reads an event's payload, `None` when it is malformed.
+    /// Reads the payload of an event, `None` when it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         v1::PeersTarget::decode(payload).ok()?.try_into().ok()
     }
 
-    /// The payload: `tandem.event.v1.PeersTarget`.
+    /// Returns the payload: `tandem.event.v1.PeersTarget`.
     pub fn encode(&self) -> Bytes {
         v1::PeersTarget::from(*self).encode_to_vec().into()
     }
@@ -129,55 +132,55 @@ impl PeersTarget {
 /// Blobs of one sidecar that were found valid.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BlobsValidated {
-    /// In the order of the sidecar.
+    /// Versioned hashes in the order of the sidecar.
     pub versioned_hashes: Vec<B256>,
 }
 
 impl BlobsValidated {
-    /// Reads an event's payload, `None` when it is malformed.
+    /// Reads the payload of an event, `None` when it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         v1::BlobsValidated::decode(payload).ok()?.try_into().ok()
     }
 
-    /// The payload: `tandem.event.v1.BlobsValidated`.
+    /// Returns the payload: `tandem.event.v1.BlobsValidated`.
     pub fn encode(&self) -> Bytes {
         v1::BlobsValidated::from(self).encode_to_vec().into()
     }
 }
 
-/// Traces with a payload that was slow, which is known to the process that answered it alone.
+/// Traces with a slow payload. Only the process that answered the payload knows that it was slow.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TracesSlow {
-    /// At most [`crate::limits::SLOW_TRACES_MAX`], none of them 0.
+    /// Trace ids, at most [`crate::limits::SLOW_TRACES_MAX`], none of them 0.
     pub trace_ids: Vec<u128>,
 }
 
 impl TracesSlow {
-    /// Reads an event's payload, `None` when it is malformed.
+    /// Reads the payload of an event, `None` when it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         v1::TracesSlow::decode(payload).ok()?.try_into().ok()
     }
 
-    /// The payload: `tandem.event.v1.TracesSlow`. The publisher keeps to the limits of
-    /// [`Self::trace_ids`]; a receiver refuses what exceeds them.
+    /// Returns the payload: `tandem.event.v1.TracesSlow`. The publisher must observe the limits of
+    /// [`Self::trace_ids`], because a receiver refuses larger events.
     pub fn encode(&self) -> Bytes {
         v1::TracesSlow::from(self).encode_to_vec().into()
     }
 }
 
-/// A worker's heartbeat.
+/// Heartbeat of a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkerAlive(pub Heartbeat);
 
 impl WorkerAlive {
-    /// Reads an event's payload, `None` when it is malformed.
+    /// Reads the payload of an event, `None` when it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         v1::WorkerAlive::decode(payload).ok()?.try_into().ok()
     }
 
-    /// The payload: `tandem.event.v1.WorkerAlive`. The publisher keeps to
-    /// [`crate::limits::ENDPOINT_BYTES_MAX`] and [`crate::limits::HEARTBEAT_MS`]; a receiver refuses
-    /// what exceeds them.
+    /// Returns the payload: `tandem.event.v1.WorkerAlive`. The publisher must observe
+    /// [`crate::limits::ENDPOINT_BYTES_MAX`] and [`crate::limits::HEARTBEAT_MS`], because a
+    /// receiver refuses other values.
     pub fn encode(&self) -> Bytes {
         v1::WorkerAlive::from(self).encode_to_vec().into()
     }

@@ -1,10 +1,10 @@
-//! The contracts between the services: what a caller may ask, in domain types, and the events on
-//! the bus. No logic lives here.
+//! Contracts between the services: the calls, in domain types, and the events on the bus. No logic
+//! lives here.
 //!
-//! Each synchronous contract is a trait that the owning service implements: [`storage::StorageApi`],
-//! [`multiproof::ProofApi`]. In one process the caller holds the service itself behind that trait;
-//! across processes it holds a gRPC client behind the same trait. Everything that crosses is
-//! coarse, batched and bounded.
+//! Each synchronous contract is a trait that the owning service implements:
+//! [`storage::StorageApi`], [`multiproof::ProofApi`]. In one process, the caller holds the service
+//! itself behind that trait. Across processes, it holds a gRPC client behind the same trait.
+//! Everything that crosses is coarse, batched and bounded.
 //!
 //! ```text
 //!   domain types ──From──► wire messages ══ bytes ══► wire messages ──TryFrom──► domain types
@@ -12,8 +12,9 @@
 //!                                                                     checks once
 //! ```
 //!
-//! The `.proto` files under `tandem/` say the same to other languages; `README.md` has the rules
-//! for changing them. How much one message may hold is in [`limits`], who may call what in [`access`].
+//! The `.proto` files under `tandem/` define the same contracts for other languages; `README.md`
+//! has the rules for changing them. [`limits`] bounds the size of messages, and [`access`] defines
+//! which roles may call which methods.
 
 pub mod access;
 pub mod blob_validator;

@@ -1,147 +1,149 @@
-//! multiproof-workers: the state root, computed while the block executes.
+//! Contract of multiproof-workers, which compute the state root while the block executes.
 //!
-//! One stream in per block, sixteen subtrie roots out (or those of some shards): [`ProofApi::begin`] opens the block,
-//! [`ProofSession::update`] feeds it while transactions execute, [`ProofSession::finish`] asks for
-//! the roots and [`ProofSession::roots`] waits for them.
+//! A block takes one stream of updates and yields sixteen subtrie roots (or those of some shards).
+//! [`ProofApi::begin`] opens the block, and [`ProofSession::update`] feeds it while transactions
+//! execute. [`ProofSession::finish`] asks for the roots, and [`ProofSession::roots`] waits for
+//! them.
 
 use std::{sync::Arc, time::Duration};
 use tandem_primitives::{AccountUpdate, B256, BlockId, Shard, ShardSet, SubtrieRoot};
 
-/// Why there are no subtrie roots.
+/// Reason why there are no subtrie roots.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// No layers reach from the base to the parent's state: the base is on another branch, or has
-    /// moved past the parent. The block may be begun again once the base is below its parent.
+    /// No layers reach from the base to the parent's state: the base is on another branch or has
+    /// moved past the parent. The caller may retry the block once the base is below its parent.
     #[error("the state of parent {parent} cannot be reached from the base at block {base}")]
     ParentUnreachable {
-        /// The parent of the block to be processed.
+        /// Parent of the block to process.
         parent: B256,
-        /// The block that the base stands at.
+        /// Block at which the base stands.
         base: BlockId,
     },
     /// storage-writer did not answer.
     #[error(transparent)]
     Storage(#[from] crate::storage::Error),
-    /// A trie node contradicts the one above it, or cannot be decoded: the tries were dropped.
+    /// A trie node contradicts the node above it or cannot be decoded. The workers have dropped
+    /// their tries.
     #[error("trie node: {0}")]
     Trie(String),
-    /// The service is stopping, or cannot be reached.
+    /// The service is stopping or unreachable.
     #[error("multiproof-workers are not available")]
     Unavailable,
 }
 
-/// What a block starts from.
+/// Request to open a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Begin {
-    /// The block to be processed.
+    /// Block to process.
     pub block: BlockId,
     /// Hash of its parent, whose state the updates change.
     pub parent: B256,
-    /// The shards whose roots are wanted. Updates and advice about others are passed over.
+    /// Shards whose roots are wanted. Updates and advice about other shards are ignored.
     pub shards: ShardSet,
 }
 
 impl Begin {
-    /// All shards of a block.
+    /// Creates the request for all shards of a block.
     pub fn new(block: BlockId, parent: B256) -> Self {
         Self { block, parent, shards: ShardSet::ALL }
     }
 
-    /// The same block for these shards alone.
+    /// Restricts the request to these shards.
     #[must_use]
     pub fn of_shards(self, shards: ShardSet) -> Self {
         Self { shards, ..self }
     }
 }
 
-/// What one transaction (or system call) did to the state, or several one after the other: the last
-/// value of everything they touched. Sent in the order of execution.
+/// Changes of the state by one or more consecutive transactions (or system calls): the last value
+/// of everything they touched. Sent in the order of execution.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StateUpdate {
-    /// Accounts touched, in any order, each at most once.
+    /// Touched accounts, in any order, each at most once.
     pub accounts: Vec<AccountUpdate>,
 }
 
-/// Keys that the open block will probably read or write: advice, so that their paths are in memory
-/// by the time its updates come. Nothing depends on it.
+/// Keys that the open block will probably read or write. This is advice, so that their paths are in
+/// memory before its updates arrive. Correctness does not depend on it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Prefetch {
     /// `keccak256(address)` of accounts, each with `keccak256(slot)` of its slots, in any order.
     pub accounts: Vec<(B256, Vec<B256>)>,
 }
 
-/// What updates of the open block will probably say, so that it is written and hashed by the time
-/// they come. Nothing depends on it: an update wins, whichever comes first, and what none confirms
-/// is taken back.
+/// Probable content of the open block's updates, so that it is written and hashed before they
+/// arrive. Correctness does not depend on it: an update overrides it, whichever comes first. Values
+/// that no update confirms are reverted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Foresight {
-    /// The parent's state. Accounts in any order, each at most once; one that is `None` says that
-    /// only its slots are foreseen.
+    /// State of the parent. Accounts in any order, each at most once. For an account that is
+    /// `None`, only its slots are predicted.
     pub before: Vec<AccountUpdate>,
-    /// The same accounts and slots in the same order, as the block will leave them.
+    /// State after the block, with the accounts and slots of `before` in the same order.
     pub after: Vec<AccountUpdate>,
 }
 
-/// The answer for one block.
+/// Answer for one block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShardRoots {
-    /// The shards that this is about: those of [`Begin::shards`].
+    /// Shards that the answer covers: those of [`Begin::shards`].
     pub shards: ShardSet,
-    /// Top node of each shard's subtrie, by [`Shard::index`]; `None` for shards that it is not
-    /// about.
+    /// Top node of each shard's subtrie, by [`Shard::index`]; `None` for shards that the answer
+    /// does not cover.
     pub roots: [SubtrieRoot; Shard::COUNT],
-    /// What the workers did for it.
+    /// Work of the workers for this block.
     pub stats: ProofStats,
 }
 
 /// Counts over all workers, for metrics and traces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProofStats {
-    /// State updates received.
+    /// Number of state updates received.
     pub updates: u64,
-    /// Trie walks requested (keys).
+    /// Number of trie walks requested (keys).
     pub targets: u64,
-    /// Calls to storage-writer.
+    /// Number of calls to storage-writer.
     pub walks: u64,
-    /// Nodes changed.
+    /// Number of changed nodes.
     pub nodes: u64,
-    /// Time that worker threads were busy, summed.
+    /// Total busy time of the worker threads.
     pub busy: Duration,
 }
 
-/// What the workers hold, for people and dashboards.
+/// Status of the workers, for people and dashboards.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Status {
-    /// Worker threads.
+    /// Number of worker threads.
     pub threads: u32,
-    /// The shards whose tries they hold, as of `tip`.
+    /// Shards whose tries the workers hold, as of `tip`.
     pub shards: ShardSet,
-    /// Bytes that the revealed tries occupy, about.
+    /// Approximate number of bytes that the revealed tries occupy.
     pub trie_bytes: u64,
     /// Hash of the block whose state the tries hold, `None` while they hold none.
     pub tip: Option<B256>,
 }
 
-/// One block being processed.
+/// Session of one block in processing.
 pub trait ProofSession: Send {
-    /// Feeds the changes of one transaction, or of several. Waits only when the bounded queue to the workers is
-    /// full; an error shows up in [`ProofSession::roots`].
+    /// Feeds the changes of one or more transactions. Blocks only when the bounded queue to the
+    /// workers is full. [`ProofSession::roots`] reports errors.
     fn update(&mut self, update: Arc<StateUpdate>);
 
-    /// No more updates come: the workers start on the roots. Does not wait for them.
+    /// Ends the updates, so that the workers start on the roots. Does not wait for them.
     fn finish(&mut self);
 
     /// Waits for the roots, after [`ProofSession::finish`].
     ///
     /// # Errors
-    /// See [`Error`]; the workers have dropped what they had of this block.
+    /// See [`Error`]; the workers have then dropped their data about this block.
     fn roots(self: Box<Self>) -> Result<ShardRoots, Error>;
 }
 
-/// The calls of multiproof-workers.
+/// Calls of multiproof-workers.
 ///
-/// Dropping a session without [`ProofSession::roots`] cancels the block. One block is open at a
-/// time: beginning another gives up the one before, whose session then gets
+/// Dropping a session without [`ProofSession::roots`] cancels the block. Only one block is open at
+/// a time. Beginning another gives up the previous one, whose session then gets
 /// [`Error::Unavailable`].
 pub trait ProofApi: Send + Sync + 'static {
     /// Opens a block.
@@ -150,20 +152,21 @@ pub trait ProofApi: Send + Sync + 'static {
     /// [`Error::Unavailable`] while the service is stopping.
     fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error>;
 
-    /// The block was refused, although its root could be computed: its changes leave the tries.
+    /// Removes the changes of a block from the tries. The block was refused although its root could
+    /// be computed.
     fn discard(&self, block: B256);
 
-    /// What the workers hold now.
+    /// Returns the current status of the workers.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when they cannot be reached.
+    /// [`Error::Unavailable`] when the workers are unreachable.
     fn status(&self) -> Result<Status, Error>;
 
-    /// Advice for the open block `block`: see [`Prefetch`]. May be called by any thread, beside the
-    /// session. Never waits: advice is dropped where the queue is well filled, where another block
-    /// is open, or none.
+    /// Sends advice for the open block `block`; see [`Prefetch`]. Any thread may call it, alongside
+    /// the session. Never blocks: advice is dropped when the queue is nearly full, or `block` is
+    /// not the open block.
     fn prefetch(&self, block: B256, keys: Arc<Prefetch>);
 
-    /// Foresight for the open block `block`, as [`ProofApi::prefetch`] gives advice.
+    /// Sends foresight for the open block `block`, in the manner of [`ProofApi::prefetch`].
     fn foresee(&self, block: B256, foresight: Arc<Foresight>);
 }

@@ -1,89 +1,92 @@
-//! peer-table: the nodes that are known, and which of them to turn to next.
+//! Contract of peer-table, which holds the known nodes and selects the next ones to contact.
 //!
-//! All of it is in memory and none of it is the truth: what is forgotten is found again. What a
-//! contact that is given out may be trusted for is its [`crate::event::Contact::event`]:
-//! [`crate::event::ContactEvent::Answered`] when its endpoint is proven, else
+//! All of it is in memory and none of it is the source of truth: a forgotten node can be found
+//! again. The [`crate::event::Contact::event`] of a returned contact shows how far to trust it. It
+//! is [`crate::event::ContactEvent::Answered`] when the endpoint is proven, else
 //! [`crate::event::ContactEvent::Seen`].
 
 use crate::event::Contact;
 use tandem_primitives::B256;
 
-/// What peer-table answers instead of a result.
+/// Error of a call to peer-table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// The mailbox is full: the caller may try again later, or do without.
+    /// The mailbox is full. The caller may retry later or do without the answer.
     #[error("peer-table is overloaded")]
     Overloaded,
-    /// The service is stopping or cannot be reached.
+    /// The service is stopping or unreachable.
     #[error("peer-table is not available: {0}")]
     Unavailable(String),
 }
 
-/// Answer of every call.
+/// Answer to every call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// How much is known, for people and dashboards.
+/// Counts of the table, for people and dashboards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Nodes known, those given up not counted.
+    /// Number of known nodes, except those given up.
     pub contacts: u64,
-    /// Of these, nodes with a proven endpoint.
+    /// Number of known nodes with a proven endpoint.
     pub proven: u64,
-    /// Nodes given up, remembered for a while so that hearsay does not bring them back.
+    /// Number of nodes given up, remembered for a while so that hearsay does not bring them back.
     pub disposed: u64,
-    /// Nodes that a lookup may turn to now.
+    /// Number of nodes that a lookup may use now.
     pub lookup_candidates: u64,
-    /// Nodes whose record is wanted now.
+    /// Number of nodes whose record is wanted now.
     pub enr_candidates: u64,
-    /// Nodes that made room for others since the start.
+    /// Number of nodes evicted since the start to make room for others.
     pub evicted: u64,
-    /// Nodes that were not taken in since the start: table or subnet full, or no usable address.
+    /// Number of nodes refused since the start: table or subnet full, or no usable address.
     pub refused: u64,
-    /// Peers connected, as last reported.
+    /// Number of connected peers, as last reported.
     pub connected: u32,
-    /// Peers wanted.
+    /// Number of wanted peers.
     pub target: u32,
 }
 
 impl Stats {
-    /// How far the reported peers reach the target, 0 to 1.
+    /// Returns the reported peers as a share of the target, 0 to 1.
     pub fn completion(&self) -> f64 {
         completion(self.connected, self.target)
     }
 }
 
-/// Connected by wanted peers, 0 to 1; 1 when none are wanted.
+/// Returns connected divided by wanted peers, 0 to 1; 1 when none are wanted.
 pub fn completion(connected: u32, target: u32) -> f64 {
     if target == 0 { 1.0 } else { (f64::from(connected) / f64::from(target)).min(1.0) }
 }
 
-/// The calls of peer-table. All but [`Self::apply_batch`] wait for the answer of its thread, or of
-/// the network, so they belong on threads that may wait, never on the async reactor. None waits
-/// for room in a full mailbox: that is [`Error::Overloaded`].
+/// Calls of peer-table. All except [`Self::apply_batch`] wait for the answer of its thread, or of
+/// the network. They belong on threads that may block, never on the async reactor. A full mailbox
+/// never blocks a call; it causes [`Error::Overloaded`].
 pub trait PeerTableApi: Send + Sync + 'static {
-    /// Takes in what was learned of nodes, in the order it happened; at most
-    /// [`crate::limits::DISCOVERED_CONTACTS_MAX`] at once. The same is heard on the bus as
-    /// [`crate::event::PEERS_DISCOVERED`]: a caller uses one of both, or failures count twice.
+    /// Processes news about nodes in the order of occurrence, at most
+    /// [`crate::limits::DISCOVERED_CONTACTS_MAX`] at once. The bus carries the same news as
+    /// [`crate::event::PEERS_DISCOVERED`]. A caller uses only one of the two, because failures
+    /// would count twice.
     fn apply_batch(&self, contacts: Vec<Contact>) -> Result<()>;
 
-    /// A node to send a find node packet to, drawn uniformly from all that are not backing off
-    /// after a failure and were not asked lately; `None` when there is none. It stays a candidate
-    /// until its [`crate::event::ContactEvent::Asked`] comes back. Without [`Contact::enr`].
+    /// Returns a node to send a find node packet to, or `None` when there is none. The node is
+    /// drawn uniformly from all that are neither backing off after a failure nor recently asked. It
+    /// stays a candidate until its [`crate::event::ContactEvent::Asked`] arrives. Omits
+    /// [`Contact::enr`].
     fn sample_for_lookup(&self) -> Result<Option<Contact>>;
 
-    /// A node with a proven endpoint whose record is missing or older than it says, drawn
-    /// uniformly; `None` when there is none. Without [`Contact::enr`].
+    /// Returns a node with a proven endpoint whose record is missing or outdated, or `None` when
+    /// there is none. The node is drawn uniformly. Omits [`Contact::enr`].
     fn sample_for_enr(&self) -> Result<Option<Contact>>;
 
-    /// The nodes closest to `target` (keccak256 of a public key) by XOR distance, at most `count`,
-    /// itself at most [`crate::limits::CLOSEST_CONTACTS_MAX`]: first those with a proven endpoint by
-    /// distance, then, where they are too few, others by distance. Few are of one subnet.
+    /// Returns the nodes closest to `target` (keccak256 of a public key) by XOR distance. Returns
+    /// at most `count`, which is limited to [`crate::limits::CLOSEST_CONTACTS_MAX`]. Nodes with a
+    /// proven endpoint come first, by distance; if they are too few, others follow, by distance.
+    /// Only few are from one subnet.
     fn closest(&self, target: B256, count: usize) -> Result<Vec<Contact>>;
 
-    /// How much is known.
+    /// Returns the counts of the table.
     fn stats(&self) -> Result<Stats>;
 
-    /// Reports how many peers are connected. When that changes how far the target is reached,
-    /// [`crate::event::PEERS_TARGET`] says so.
+    /// Reports the number of connected peers. If that changes the share of the target,
+    /// [`crate::event::PEERS_TARGET`] announces it.
     fn set_connected(&self, count: u32) -> Result<()>;
 }

@@ -1,8 +1,8 @@
-//! storage-writer: the only durable state.
+//! Contract of storage-writer, which holds the only durable state.
 //!
-//! The **base** is the state at one canonical block P; every executed block after P is **pending**,
-//! by hash. Reads answer from the base alone and say which block it stood at, so that a reader can
-//! check that its own layers reach down to it.
+//! The **base** is the state at one canonical block P. Every executed block after P is **pending**,
+//! by hash. Reads answer from the base alone and name the block at which it stood. A reader can
+//! thus check that its own layers reach down to the base.
 
 use crate::limits::HOST_BYTES_MAX;
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
@@ -10,57 +10,57 @@ use tandem_primitives::{
     Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
 };
 
-/// What storage-writer answers instead of a result.
+/// Error of a call to storage-writer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// The caller's epoch is older than the newest one granted: another executor took over.
+    /// The caller's epoch is stale: a newer one was granted, so another executor took over.
     #[error("epoch {held} is fenced off by epoch {granted}")]
     Fenced {
-        /// The epoch of the caller.
+        /// Epoch of the caller.
         held: u64,
-        /// The newest epoch granted.
+        /// Newest granted epoch.
         granted: u64,
     },
-    /// The caller's epoch is the newest one, and its token is missing or wrong.
+    /// The caller's epoch is the newest one, but its token is missing or wrong.
     #[error("epoch {held} was not granted to the caller: its token is missing or wrong")]
     Unproven {
-        /// The epoch of the caller.
+        /// Epoch of the caller.
         held: u64,
     },
     /// No block with this hash is pending or canonical.
     #[error("block {0} is unknown")]
     UnknownBlock(B256),
-    /// The base cannot step back that far: its reverse diffs are pruned.
+    /// The base cannot rewind that far, because its reverse diffs are pruned.
     #[error("cannot rewind to block {to}: reverse diffs reach back to block {oldest}")]
     RewindTooDeep {
-        /// The block asked for.
+        /// Requested block.
         to: BlockNumber,
-        /// The oldest block that the base can step back to.
+        /// Oldest block to which the base can rewind.
         oldest: BlockNumber,
     },
-    /// The database failed, or holds what it must not. The text says where.
+    /// The database failed or contains invalid data. The text says where.
     #[error("{0}")]
     Store(String),
-    /// The service is stopping, cannot be reached, or another executor has the right to write.
+    /// The service is stopping or unreachable, or another executor has the right to write.
     #[error("storage-writer is not available: {0}")]
     Unavailable(String),
 }
 
-/// Answer of every call.
+/// Answer to every call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The right to write, granted to one executor at a time. A later grant fences off this one.
+/// Right to write, granted to one executor at a time. A later grant fences off this one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Epoch {
-    /// Rises by one with each grant, so anyone can guess it.
+    /// Number of the epoch. It rises by one with each grant, so anyone can guess it.
     pub number: u64,
-    /// Proof that the caller is the executor to which the epoch was granted. `None` where the grant
-    /// came from version 0.1.0, or went to it.
+    /// Proof that the epoch was granted to the caller. `None` when the grant came from version
+    /// 0.1.0 or went to it.
     pub token: Option<EpochToken>,
 }
 
 impl Epoch {
-    /// Epoch without a token.
+    /// Creates an epoch without a token.
     pub const fn numbered(number: u64) -> Self {
         Self { number, token: None }
     }
@@ -71,37 +71,38 @@ impl Epoch {
 pub struct EpochToken(pub [u8; 16]);
 
 impl fmt::Debug for EpochToken {
-    /// Leaves out the secret, so that no log has it.
+    /// Omits the secret, so that it appears in no log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("EpochToken(..)")
     }
 }
 
-/// Question of an executor for the right to write.
+/// Request of an executor for the right to write.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Claim {
     /// Name of the executor, for logs and for the executors that it keeps out.
     pub executor: String,
-    /// Time from the grant, and from each sign of life, in which no other executor gets an epoch.
+    /// Time after the grant and after each renewal during which no other executor gets an epoch.
     pub lease: Duration,
-    /// Whether the executor proves the epoch by its token in each call, as all do since version 0.1.0.
+    /// Whether the executor proves the epoch by its token in each call, as all do since version
+    /// 0.1.0.
     pub takes_token: bool,
-    /// Address at which other executors reach it, if they may.
+    /// Address at which other executors may reach this one, if any.
     pub address: Option<ExecutorAddress>,
 }
 
 impl Claim {
-    /// Claim of an executor that asks for no lease.
+    /// Creates the claim of an executor that asks for no lease.
     pub fn of(executor: &str) -> Self {
         let executor = executor.to_owned();
         Self { executor, lease: Duration::ZERO, takes_token: true, address: None }
     }
 }
 
-/// Where an executor serves, for other executors that pass calls on to it.
+/// Address at which an executor serves, for other executors that pass calls on to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExecutorAddress {
-    /// IP address or name of its host, see [`is_host`].
+    /// IP address or host name, see [`is_host`].
     pub host: String,
     /// Port of the Engine API.
     pub engine_port: u16,
@@ -109,23 +110,23 @@ pub struct ExecutorAddress {
     pub http_port: u16,
 }
 
-/// Whether a text is an IP address, or can be the name of a host.
+/// Returns whether a text is an IP address or can be a host name.
 pub fn is_host(text: &str) -> bool {
     let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let is_name = (1..=HOST_BYTES_MAX).contains(&text.len()) && text.chars().all(letters);
     is_name || text.parse::<IpAddr>().is_ok()
 }
 
-/// Executor to which the newest epoch was granted under a lease.
+/// Executor that holds the newest epoch under a lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
     /// Number of the epoch.
     pub epoch: u64,
     /// Name of the executor.
     pub executor: String,
-    /// Time from each sign of life in which no other executor gets an epoch.
+    /// Time after each renewal during which no other executor gets an epoch.
     pub lease: Duration,
-    /// Where it serves, if it said so.
+    /// Address at which the executor serves, if it gave one.
     pub address: Option<ExecutorAddress>,
 }
 
@@ -140,125 +141,125 @@ pub struct Forkchoice {
     pub finalized: Option<BlockId>,
 }
 
-/// Where the durable state stands.
+/// Position of the durable state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checkpoint {
-    /// The genesis block.
+    /// Genesis block.
     pub genesis: BlockId,
     /// Geth's genesis file without its `alloc`: chain configuration and header fields, as JSON.
     pub genesis_json: Arc<str>,
-    /// The block whose state the base holds.
+    /// Block whose state the base holds.
     pub base: BlockId,
-    /// The last forkchoice that was made durable.
+    /// Last forkchoice that was made durable.
     pub forkchoice: Forkchoice,
     /// Whether the last write to the database failed, as on a full disk.
     pub writes_fail: bool,
 }
 
-/// One executed block, as the executor hands it over before it answers VALID.
+/// Executed block, as the executor hands it over before it answers VALID.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Block {
     /// Number and hash.
     pub id: BlockId,
     /// Hash of the parent.
     pub parent: B256,
-    /// The header's RLP.
+    /// RLP of the header.
     pub header: Bytes,
-    /// The body's RLP: transactions (wrapped as in a block), ommers, withdrawals.
+    /// RLP of the body: transactions (wrapped as in a block), ommers, withdrawals.
     pub body: Bytes,
-    /// The receipts as the executor encodes them; opaque here.
+    /// Receipts as the executor encodes them; opaque here.
     pub receipts: Bytes,
     /// Hashes of the transactions in block order, for the index by hash.
     pub transaction_hashes: Arc<[B256]>,
-    /// What the block did to the state.
+    /// Changes of the state by the block.
     pub diff: Arc<StateDiff>,
 }
 
-/// A block beyond the base, without what it holds.
+/// Block beyond the base, without its content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PendingBlock {
     /// Number and hash.
     pub id: BlockId,
     /// Hash of the parent.
     pub parent: B256,
-    /// The header's RLP.
+    /// RLP of the header.
     pub header: Bytes,
     /// Whether the block waits for its execution ([`StorageApi::keep`]).
     pub kept: bool,
 }
 
-/// A block that cannot be executed yet: its parent is unknown, or the parent's state is out of reach.
+/// Block that cannot be executed yet: its parent is unknown, or the parent's state is out of reach.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptBlock {
     /// Number and hash.
     pub id: BlockId,
     /// Hash of the parent.
     pub parent: B256,
-    /// The header's RLP.
+    /// RLP of the header.
     pub header: Bytes,
-    /// The body's RLP: transactions (wrapped as in a block), ommers, withdrawals.
+    /// RLP of the body: transactions (wrapped as in a block), ommers, withdrawals.
     pub body: Bytes,
 }
 
-/// A batched read of the base.
+/// Batched read of the base.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReadState {
-    /// Hashed addresses.
+    /// Hashed addresses of the accounts.
     pub accounts: Vec<B256>,
-    /// Hashed address and hashed slot.
+    /// Hashed address and hashed slot of each slot.
     pub slots: Vec<(B256, B256)>,
     /// Code hashes.
     pub codes: Vec<B256>,
 }
 
-/// Answers in the order of the request.
+/// Values in the order of the request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StateValues {
-    /// The block that the base stood at when all of this was read (one snapshot).
+    /// Block at which the base stood during the read (one snapshot).
     pub base: BlockId,
-    /// `None` where no such account exists.
+    /// Accounts, `None` for each that does not exist.
     pub accounts: Vec<Option<Account>>,
-    /// Zero where the slot is not set.
+    /// Values of the slots, zero for each that is not set.
     pub slots: Vec<U256>,
-    /// `None` where the code is not known.
+    /// Codes, `None` for each that is unknown.
     pub codes: Vec<Option<Bytes>>,
 }
 
-/// One trie node of the base.
+/// Trie node of the base.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TrieNode {
-    /// Hashed address of the account whose storage trie it is in, `None` for the account trie.
+    /// Hashed address of the account that owns the storage trie, `None` for the account trie.
     pub owner: Option<B256>,
-    /// Path from the root, one nibble a byte.
+    /// Path from the root, one nibble per byte.
     pub path: Bytes,
-    /// The node's RLP.
+    /// RLP of the node.
     pub rlp: Bytes,
 }
 
-/// The nodes on the way to the targets of a walk, each once, parents before children.
+/// Nodes on the paths to the targets of a walk, each once, parents before children.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TrieNodes {
-    /// The block that the base stood at when all of this was read (one snapshot).
+    /// Block at which the base stood during the read (one snapshot).
     pub base: BlockId,
-    /// The nodes found. A trie without any node is empty.
+    /// Nodes found. A trie without any node is empty.
     pub nodes: Vec<TrieNode>,
 }
 
-/// A block by number or by hash.
+/// Reference to a block by number or by hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockRef {
-    /// The canonical block at this height.
+    /// Canonical block at this height.
     Number(BlockNumber),
-    /// The block with this hash, canonical or pending.
+    /// Block with this hash, canonical or pending.
     Hash(B256),
 }
 
-/// Where a transaction stands in the canonical chain.
+/// Position of a transaction in the canonical chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransactionPlace {
-    /// Its block.
+    /// Block that contains the transaction.
     pub block: BlockId,
-    /// Its position in the block, from 0.
+    /// Position in the block, from 0.
     pub index: u32,
 }
 
@@ -267,104 +268,105 @@ pub struct TransactionPlace {
 pub struct BlockRecord {
     /// Number and hash.
     pub id: BlockId,
-    /// The header's RLP.
+    /// RLP of the header.
     pub header: Bytes,
-    /// The body's RLP.
+    /// RLP of the body.
     pub body: Bytes,
-    /// The receipts.
+    /// Receipts of the block.
     pub receipts: Bytes,
 }
 
-/// The calls of storage-writer. They block on the database (or the network), so they belong on
-/// threads that may wait, never on the async reactor.
+/// Calls of storage-writer. They block on the database (or the network), so they belong on threads
+/// that may block, never on the async reactor.
 pub trait StorageApi: Send + Sync + 'static {
-    /// Grants the caller a new epoch and fences off all older ones. Blocks whose state root the
-    /// executor before may still have waited for are checked, and dropped if theirs does not hold.
+    /// Grants the caller a new epoch and fences off all older ones. Checks blocks whose state root
+    /// the previous executor may still have been waiting for, and drops those with a wrong root.
     fn claim_epoch(&self, claim: &Claim) -> Result<Epoch>;
 
-    /// Grants a new epoch without a lease, as [`claim_epoch`](Self::claim_epoch) does. `executor` names
-    /// the caller in logs.
+    /// Grants a new epoch without a lease, like [`claim_epoch`](Self::claim_epoch). `executor`
+    /// names the caller in logs.
     fn acquire_epoch(&self, executor: &str) -> Result<Epoch> {
         self.claim_epoch(&Claim::of(executor))
     }
 
-    /// Says that the executor of this epoch is still there.
+    /// Renews the lease of the executor of this epoch.
     ///
     /// # Errors
-    /// [`Error::Fenced`] when another one took over, [`Error::Unproven`] as from every call that an
-    /// epoch is needed for.
+    /// [`Error::Fenced`] when another executor took over, [`Error::Unproven`] as from every call
+    /// that needs an epoch.
     fn keep_epoch(&self, epoch: Epoch) -> Result<()>;
 
-    /// Says that other executors may have the right to write at once.
+    /// Gives up the lease, so that other executors may acquire the right to write at once.
     ///
     /// # Errors
-    /// [`Error::Fenced`] when another one took over.
+    /// [`Error::Fenced`] when another executor took over.
     fn release_epoch(&self, epoch: Epoch) -> Result<()> {
         self.keep_epoch(epoch)
     }
 
-    /// Returns the executor of the newest epoch, `None` where it has no lease, or has given it back.
+    /// Returns the executor of the newest epoch, `None` when it has no lease or has given it up.
     fn holder(&self) -> Result<Option<Holder>> {
         Ok(None)
     }
 
-    /// Where the durable state stands.
+    /// Returns the position of the durable state.
     fn checkpoint(&self) -> Result<Checkpoint>;
 
-    /// Every pending block, parents before children, and every kept one after those.
+    /// Returns every pending block, parents before children, followed by every kept block.
     fn pending(&self) -> Result<Vec<PendingBlock>>;
 
-    /// What these blocks did to the state, in the order of the request; `None` where a block is not
-    /// pending. At most [`STATE_DIFFS_MAX`](crate::limits::STATE_DIFFS_MAX) blocks.
+    /// Returns the state diffs of these blocks, in the order of the request, with `None` for a
+    /// block that is not pending. At most [`STATE_DIFFS_MAX`](crate::limits::STATE_DIFFS_MAX)
+    /// blocks.
     fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>>;
 
-    /// The trie diff of one pending block, all shards, `None` when the block is not pending: when
-    /// it has entered the base, a [`checkpoint`](Self::checkpoint) asked for afterwards says so.
-    /// A diff that was never sent is recomputed from the state diff.
+    /// Returns the trie diff of one pending block, for all shards, or `None` when the block is not
+    /// pending. If it has entered the base, a later [`checkpoint`](Self::checkpoint) shows that. A
+    /// diff that was never sent is recomputed from the state diff.
     fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>>;
 
     /// Reads accounts, slots and code of the base.
     fn read_state(&self, request: &ReadState) -> Result<StateValues>;
 
-    /// Reads the nodes of the base on the way to each target.
+    /// Reads the nodes of the base on the path to each target.
     fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes>;
 
-    /// Makes a block durable as pending; it is in the write-ahead log when this returns. Repeating
-    /// it changes nothing.
+    /// Makes a block durable as pending; it is in the write-ahead log when the call returns.
+    /// Repeating the call changes nothing.
     fn commit(&self, epoch: Epoch, block: Block) -> Result<()>;
 
     /// Forgets a pending or kept block that turned out invalid.
     fn discard(&self, epoch: Epoch, block: B256) -> Result<()>;
 
-    /// Says that the state root of a pending block was checked, so that a restart need not compute
-    /// it again. A block that becomes canonical needs no such word.
+    /// Records that the state root of a pending block was checked, so that a restart need not
+    /// compute it again. A block that becomes canonical needs no such record.
     fn prove(&self, epoch: Epoch, block: B256) -> Result<()>;
 
-    /// Makes a block durable that cannot be executed yet. The oldest ones give way to newer ones
-    /// when there are too many. Repeating it changes nothing.
+    /// Makes a block durable that cannot be executed yet. Newer ones evict the oldest when there
+    /// are too many. Repeating the call changes nothing.
     fn keep(&self, epoch: Epoch, block: KeptBlock) -> Result<()>;
 
-    /// A block that is kept, `None` when there is none of this hash.
+    /// Returns a kept block, `None` when there is none with this hash.
     fn kept(&self, block: B256) -> Result<Option<KeptBlock>>;
 
-    /// Hands over the changed trie nodes of a pending block for some shards. Advisory: what never
-    /// comes is recomputed.
+    /// Hands over the changed trie nodes of a pending block for some shards. The call is advisory:
+    /// nodes that never arrive are recomputed.
     fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()>;
 
     /// Makes this forkchoice durable, then moves the base towards the head in the background.
-    /// Returns the height up to which it moves until the next forkchoice.
+    /// Returns the height to which the base moves until the next forkchoice.
     fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber>;
 
-    /// Steps the base back to the canonical block at height `to` (a no-op when it stands there or
-    /// below); the blocks above become pending again.
+    /// Rewinds the base to the canonical block at height `to`; the blocks above become pending
+    /// again. Does nothing when the base is at that height or below.
     fn rewind(&self, epoch: Epoch, to: BlockNumber) -> Result<()>;
 
-    /// A block's record, `None` when it is unknown.
+    /// Returns the record of a block, `None` when it is unknown.
     fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>>;
 
-    /// A header's RLP with its block's number and hash, `None` when it is unknown.
+    /// Returns the RLP of a header with its block's number and hash, `None` when it is unknown.
     fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>>;
 
-    /// Where a transaction stands in the canonical chain.
+    /// Returns the position of a transaction in the canonical chain.
     fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>>;
 }

@@ -1,5 +1,5 @@
-//! Messages, clients and servers generated from `tandem/**/*.proto`, by package. Nothing outside
-//! this crate and the services' gRPC modules works with them: see [`crate::convert`].
+//! Messages, clients and servers generated from `tandem/**/*.proto`, by package. Only this crate
+//! and the gRPC modules of the services use them: see [`crate::convert`].
 #![allow(missing_docs, clippy::all)]
 
 /// All `.proto` files as an encoded `FileDescriptorSet`, for gRPC's reflection.

@@ -1,4 +1,4 @@
-//! The table of who may call what, against the methods that there are.
+//! Table of permissions, checked against the existing methods.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use prost::Message;
@@ -11,7 +11,7 @@ use tandem_proto::{
     },
 };
 
-/// The methods of the `.proto` files, by what stands in their descriptors.
+/// Returns the methods of the `.proto` files, from their descriptors.
 fn methods() -> BTreeSet<(String, String)> {
     let files = FileSet::decode(DESCRIPTORS).unwrap().files;
     let services = files.into_iter().flat_map(|file| {
@@ -25,7 +25,7 @@ fn methods() -> BTreeSet<(String, String)> {
     methods.collect()
 }
 
-// What is needed of google/protobuf/descriptor.proto.
+// Required part of google/protobuf/descriptor.proto.
 #[derive(Clone, PartialEq, prost::Message)]
 struct FileSet {
     #[prost(message, repeated, tag = "1")]

@@ -1,4 +1,4 @@
-//! What a message costs its receiver, whatever is in it.
+//! Memory that a message costs its receiver, whatever it contains.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -19,7 +19,7 @@ use tandem_proto::{
 #[global_allocator]
 static ALLOCATOR: Counting<System> = Counting(System);
 
-/// What any message may take, for the text of an error and the first step of each list.
+/// Bytes that any message may take, for the text of an error and the first step of each list.
 const SLACK: usize = 8 * 1024;
 
 fn check(name: &str, receive: common::Receiver, message: &Bytes) {
@@ -43,7 +43,7 @@ fn nested(field: u8, inner: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The cheapest ways to say a lot: many empty items, many zeros, many ones.
+/// Returns the cheapest payloads with many items: many empty items, many zeros, many ones.
 fn payloads() -> Vec<Vec<u8>> {
     const BYTES: usize = 2048;
     let mut payloads = Vec::new();
@@ -60,7 +60,7 @@ fn payloads() -> Vec<Vec<u8>> {
 fn repetition_takes_no_more_than_the_bound() {
     for payload in payloads() {
         let mut layer = vec![payload];
-        // The deepest column stands five messages down: a balance of an account of a diff of a block.
+        // The deepest column is five messages down: a balance of an account of a diff of a block.
         for _depth in 0..5 {
             for message in &layer {
                 let message = Bytes::from(message.clone());
@@ -78,7 +78,7 @@ fn receiver(wanted: &str) -> common::Receiver {
     RECEIVERS.iter().find(|(name, _)| *name == wanted).unwrap().1
 }
 
-/// Valid messages with as little as possible behind each item.
+/// Valid messages with the smallest possible items.
 #[test]
 fn the_smallest_items_take_no_more_than_the_bound() {
     const ITEMS: usize = 5000;

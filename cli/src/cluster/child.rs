@@ -1,4 +1,4 @@
-//! One process of a cluster: started, watched, started again, stopped.
+//! A process of a cluster: starts it, watches it, restarts it and stops it.
 
 use super::plan::{OURS, Role};
 use crate::environment::variable;
@@ -14,20 +14,20 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// Pause before a process that has ended is started again; doubles each time.
+/// Pause before the first restart of a process; doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// A process that lived longer is started again as after the first time.
+/// Run time after which the pause before a restart is the shortest again.
 const SETTLED: Duration = Duration::from_secs(10);
 /// Longest wait for a process that was told to end.
 const END_MAX: Duration = Duration::from_secs(11);
-/// The setting for how long an executor keeps its ports open at the end.
+/// Name of the setting for how long an executor keeps its ports open at the end.
 const LINGER: &str = "TANDEM__EXECUTOR__LINGER_SECONDS";
-/// Lines of a log that are shown.
+/// Number of log lines that are shown.
 const LOG_LINES: usize = 15;
 
-/// A process and what it is.
+/// A process and its role.
 pub struct Child {
     pub role: Role,
     state: State,
@@ -40,14 +40,14 @@ enum State {
 }
 
 impl Child {
-    /// Starts it, with a new log.
+    /// Starts the process with an empty log.
     pub fn start(role: Role) -> anyhow::Result<Self> {
         fs::write(&role.log, "").with_context(|| format!("write {}", role.log.display()))?;
         let state = spawn(&role)?;
         Ok(Self { role, state, pause: PAUSE_MIN })
     }
 
-    /// Its process id, 0 while it does not run.
+    /// Returns the process id, or 0 while the process does not run.
     pub fn pid(&self) -> u32 {
         match &self.state {
             State::Runs { process, .. } => process.id(),
@@ -55,8 +55,8 @@ impl Child {
         }
     }
 
-    /// Starts it again if it has ended and the pause is over. While the cluster has not been ready yet
-    /// there is no again: false, and a word about why it ended.
+    /// Restarts the process if it has ended and the pause is over. A process that ends before the
+    /// cluster was ready is not restarted: prints the reason and returns false.
     pub fn look(&mut self, ready: bool) -> anyhow::Result<bool> {
         match &mut self.state {
             State::Runs { process, since } => {
@@ -92,7 +92,7 @@ impl Child {
 
     fn tell(&self, signal: Signal) {
         if let State::Runs { process, .. } = &self.state {
-            // An error means that it has ended.
+            // An error means that the process has ended.
             let _ = kill_process(Pid::from_child(process), signal);
         }
     }
@@ -108,7 +108,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if let State::Runs { process, .. } = &mut self.state {
-            // Errors mean that it has ended.
+            // Errors mean that the process has ended.
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -124,23 +124,23 @@ fn spawn(role: &Role) -> anyhow::Result<State> {
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
-        // The terminal's SIGINT is for this process, which stops the others in their order.
+        // The terminal's SIGINT is for this process, which stops the others in order.
         .process_group(0);
-    // What is set for this process under the names of their flags is not meant for them.
+    // Variables with the names of these flags are meant for this process, not for the services.
     for flag in OURS {
         command.env_remove(variable(flag));
     }
     for variable in &role.unset {
         command.env_remove(variable);
     }
-    // There is no other executor that calls could be passed on to at the end.
+    // There is no other executor that could take over calls at the end.
     if env::var_os(LINGER).is_none() {
         command.env(LINGER, "0");
     }
     let parent = rustix::process::getpid();
     let end_with_parent = move || {
         set_parent_process_death_signal(Some(Signal::TERM))?;
-        // It may have died just before.
+        // The parent may have died just before.
         match getppid() == Some(parent) {
             true => Ok(()),
             false => Err(io::ErrorKind::NotFound.into()),
@@ -152,8 +152,8 @@ fn spawn(role: &Role) -> anyhow::Result<State> {
     Ok(State::Runs { process, since: Instant::now() })
 }
 
-/// Ends them, those first that call others: in the reverse order of their start, services that do not
-/// call each other together.
+/// Stops processes in the reverse order of their start, so that callers end first. Services that do
+/// not call each other end together.
 pub async fn stop_all(mut children: Vec<Child>) {
     while let Some(stage) = children.last().map(|child| child.role.stage) {
         let first = children.iter().position(|child| child.role.stage == stage).unwrap_or(0);

@@ -1,14 +1,14 @@
-//! Flags that go on to the processes.
+//! Forwards flags to the processes.
 
 use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
 use std::ffi::OsString;
 
-/// Flags that go on by the environment alone if they were given there: their values may be secret, and
-/// other users of the machine see command lines.
+/// Flags that are passed on through the environment only if they were given there: their values may
+/// be secret, and other users of the machine see command lines.
 const INHERITED: [&str; 1] = ["otlp.endpoint"];
 
-/// What was given, on the command line or in the environment, of the flags that the command of a service
-/// has too, but for these.
+/// Returns the given flags, from the command line or the environment, that the command of a service
+/// has too. Flags in `but` are excepted.
 pub fn forwarded(service: &Command, matches: &ArgMatches, but: &[&str]) -> Vec<OsString> {
     let mut flags = Vec::new();
     for flag in service.get_arguments() {

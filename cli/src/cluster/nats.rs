@@ -10,18 +10,19 @@ use std::{
 
 pub use secrets::nats_password as password_file;
 
-/// Where the event bus is.
+/// Location of the event bus.
 pub enum Nats {
-    /// There is none.
+    /// No bus.
     None,
-    /// It runs already.
+    /// A server that runs already.
     Elsewhere(String),
-    /// To be started.
+    /// A server to start.
     Own(PathBuf),
 }
 
 impl Nats {
-    /// What the options say, else a server of our own where there is one.
+    /// Returns the choice of the options, otherwise a server to start if a nats-server is on the
+    /// PATH.
     pub fn choose(args: &Args) -> anyhow::Result<Self> {
         if let Some(binary) = &args.nats_server {
             ensure!(binary.is_file(), "{} is no file", binary.display());
@@ -50,7 +51,7 @@ pub const LOGIN: [&str; 6] = [
     "nats.tls-key-file",
 ];
 
-/// Returns the user as which a command logs in.
+/// Returns the NATS user of a command.
 pub fn user(command: &str) -> &str {
     match command {
         "multiproof-worker" => "multiproof-workers",
@@ -58,11 +59,11 @@ pub fn user(command: &str) -> &str {
     }
 }
 
-/// The users of a deployment and what each may publish and hear.
+/// Users of a deployment, and the subjects that each may publish and subscribe to.
 const DEPLOYED: &str = include_str!("../../../deploy/nats.conf");
 
-/// Plans a server with JetStream, its store below the data directory, that lets in the users of
-/// deploy/nats.conf alone. Their passwords are made in `passwords`, where they are missing.
+/// Plans a server with JetStream, with its store below the data directory. It admits only the users
+/// of deploy/nats.conf. Their passwords are made in `passwords` if they are missing.
 pub fn role(
     binary: PathBuf,
     port: u16,

@@ -1,4 +1,4 @@
-//! Which processes there are to be, and with which flags.
+//! Plans the processes and their flags.
 
 use super::{Args, flags::forwarded, nats, nats::Nats};
 use crate::{certificates::Files, environment::variable};
@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Flags of the services that are given here, not by the user.
+/// Flags of the services that this command sets, not the user.
 pub const OURS: [&str; 19] = [
     "datadir",
     "grpc.addr",
@@ -35,36 +35,36 @@ pub const OURS: [&str; 19] = [
     "tls.key",
 ];
 
-/// Ports are taken from here: outside the range from which the system takes those of connections, so
-/// that a process that is started again finds its port free.
+/// Range from which ports are taken. It lies outside the range of the system's connections, so that
+/// a restarted process finds its port free.
 const PORTS: std::ops::Range<u16> = 10_000..30_000;
 
-/// One process.
+/// Plan of one process.
 pub struct Role {
-    /// What it is called: its log is named after it.
+    /// Name of the process and of its log.
     pub name: String,
     pub binary: PathBuf,
     pub arguments: Vec<OsString>,
-    /// Where it listens, on loopback if not told otherwise.
+    /// Ports on which it listens, on loopback by default.
     pub ports: Vec<(&'static str, u16)>,
-    /// Which of them says whether it is ready.
+    /// Port that reports whether it is ready.
     pub metrics: Option<u16>,
     pub log: PathBuf,
-    /// Processes of a later stage call those of earlier ones.
+    /// Stage of the start. Processes of a later stage call those of earlier ones.
     pub stage: u8,
-    /// Variables of the environment that are not meant for it.
+    /// Environment variables that are not passed on to it.
     pub unset: Vec<String>,
 }
 
 /// All processes, in the order in which they start.
 pub struct Plan {
     pub roles: Vec<Role>,
-    /// What the user calls.
+    /// Addresses that the user calls.
     pub summary: String,
 }
 
 impl Plan {
-    /// What these options ask for.
+    /// Returns the plan for these options.
     pub fn new(
         args: &Args,
         program: &Command,
@@ -96,12 +96,12 @@ struct Planner<'a> {
     matches: &'a ArgMatches,
     logs: &'a Path,
     binary: PathBuf,
-    /// Where those of each service are, if they are made here.
+    /// Directory with the certificates of each service, if they are made here.
     certificates: Option<PathBuf>,
-    /// How services are called.
+    /// Scheme of the services' URLs.
     scheme: &'static str,
     nats: Option<String>,
-    /// Where the password of each user is, if the NATS server is started here.
+    /// Directory with the password of each user, if the NATS server is started here.
     nats_passwords: Option<PathBuf>,
     taken: HashSet<u16>,
     roles: Vec<Role>,
@@ -147,7 +147,8 @@ impl Planner<'_> {
             let mut own = [&datadir[..], &["--peer-table".into(), at(table)]].concat();
             let settings = args.node.settings()?.discovery;
             let (ip, port) = (settings.addr, settings.port);
-            // Several nodes on one machine are no mistake; a port asked for and taken is.
+            // Several nodes on one machine are legitimate; a requested port that is in use is an
+            // error.
             if !args.node.asks_for_discovery_port() && UdpSocket::bind((ip, port)).is_err() {
                 own.extend(["--discovery.port".into(), "0".into()]);
             }
@@ -176,7 +177,7 @@ impl Planner<'_> {
         ))
     }
 
-    /// Adds a service that takes calls; gives the port where.
+    /// Adds a service that accepts calls, and returns its port.
     fn service(
         &mut self,
         command: &str,
@@ -191,7 +192,7 @@ impl Planner<'_> {
         Ok(port)
     }
 
-    /// Adds a process with flags of its own, those of the user that it knows, and the bus.
+    /// Adds a process with its own flags, the flags of the user that it knows, and the bus.
     fn add(
         &mut self,
         command: &str,
@@ -221,7 +222,7 @@ impl Planner<'_> {
                 arguments.extend([flag.into(), file.into_os_string()]);
             }
         }
-        // The executor's may have been chosen.
+        // The metrics port of the executor may have been chosen.
         let given = own.iter().position(|flag| flag == "--metrics.port");
         let given = given.and_then(|at| own.get(at + 1)?.to_str()?.parse().ok());
         let metrics = match given {
@@ -241,7 +242,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// A port that is free at this moment.
+    /// Returns a port that is free at this moment.
     fn free_port(&mut self) -> anyhow::Result<u16> {
         for _ in 0..1000 {
             let port = rand::random_range(PORTS);

@@ -1,4 +1,4 @@
-//! Whether processes are of use, as they say themselves.
+//! Asks processes whether they are ready.
 
 use super::child::Child;
 use std::{net::Ipv4Addr, time::Duration};
@@ -11,7 +11,7 @@ use tokio::{
 /// Longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
-/// Whether all that can be asked say so.
+/// Returns whether all processes with a metrics port report that they are ready.
 pub async fn all(children: &[Child]) -> bool {
     for port in children.iter().filter_map(|child| child.role.metrics) {
         if !timeout(ANSWER_MAX, is_ready(port)).await.unwrap_or(false) {

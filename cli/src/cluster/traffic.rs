@@ -1,31 +1,31 @@
-//! What went over the wire between the services, for each block, as their own metrics say.
+//! Measures the bytes between the services for each block, from their own metrics.
 
 use super::child::Child;
 use crate::http_client::get_within;
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-/// Bytes, by who sent them and to whom.
+/// Counter of bytes by sender and receiver.
 const BYTES: &str = "tandem_rpc_bytes_total{";
-/// Payloads that the executor found valid.
+/// Counter of payloads that the executor found valid.
 const VALID: &str = "tandem_executor_new_payload_seconds_count{status=\"VALID\"}";
 /// Longest wait for one process.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// What the processes have counted, and of how many blocks.
+/// Counters of the processes, and the number of blocks they cover.
 #[derive(Default)]
 pub struct Traffic {
     bytes: BTreeMap<(String, String), f64>,
-    /// Payloads that were found valid.
+    /// Payloads that the executor found valid.
     pub blocks: f64,
 }
 
 impl Traffic {
-    /// That of processes that still run. What one counted before it was started again is not in it.
+    /// Reads the counters of the running processes. Counts from before a restart are lost.
     pub async fn of(children: &[Child]) -> Self {
         let mut traffic = Self::default();
         for port in children.iter().filter_map(|child| child.role.metrics) {
             let url = format!("http://127.0.0.1:{port}/metrics");
-            // Who does not answer is left out.
+            // A process that does not answer is left out.
             if let Ok(text) = get_within(&url, ANSWER_MAX).await {
                 traffic.add(&String::from_utf8_lossy(&text));
             }
@@ -33,7 +33,7 @@ impl Traffic {
         traffic
     }
 
-    /// What one process says.
+    /// Adds the metrics of one process.
     fn add(&mut self, metrics: &str) {
         for line in metrics.lines() {
             let Some((series, value)) = line.rsplit_once(' ') else { continue };
@@ -48,7 +48,7 @@ impl Traffic {
         }
     }
 
-    /// For people; empty where there was no block.
+    /// Returns a table for people; empty if there was no block.
     pub fn table(&self) -> String {
         if self.blocks == 0.0 || self.bytes.is_empty() {
             return String::new();
@@ -62,7 +62,7 @@ impl Traffic {
     }
 }
 
-/// Of `from="executor",to="storage-writer"}` and its like.
+/// Returns the value of a label in a text such as `from="executor",to="storage-writer"}`.
 fn label(labels: &str, name: &str) -> Option<String> {
     let mut pairs = labels.trim_end_matches('}').split(',');
     let value = pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\""))?;

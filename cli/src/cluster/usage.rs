@@ -1,5 +1,5 @@
-//! What the processes took of the machine, as the kernel counts it: processor time for each block, and
-//! the most memory. Elsewhere than on Linux there is nothing to read.
+//! Measures what the processes use, as the kernel counts it: processor time for each block, and
+//! peak memory. Systems other than Linux have nothing to read.
 
 use super::child::Child;
 use std::{
@@ -9,22 +9,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One tick of the times in `stat`: the kernel's interface has a hundred a second everywhere.
+/// Length of a tick of the times in `stat`: the kernel's interface has a hundred a second
+/// everywhere.
 const TICK_MILLISECONDS: f64 = 10.0;
 
 /// Ticks that processes had used at some moment, by process id.
 #[derive(Default)]
 pub struct Usage(BTreeMap<u32, u64>);
 
-/// A process, as its files in `/proc` say.
+/// Usage of a process, from its files in `/proc`.
 struct Taken {
     ticks: u64,
-    /// The most that was resident at once.
+    /// Largest resident memory.
     peak_bytes: u64,
 }
 
 impl Usage {
-    /// What they have used up to now.
+    /// Reads what the processes have used up to now.
     pub fn of(children: &[Child]) -> Self {
         let used = children.iter().filter_map(|child| {
             let pid = child.pid();
@@ -33,8 +34,8 @@ impl Usage {
         Self(used.collect())
     }
 
-    /// What they have used since, shared out over so many blocks; empty where there was none. Of a
-    /// process that was started again it is what the last one used.
+    /// Returns a table of the usage since then, divided by this many blocks; empty if there were
+    /// none. For a restarted process, only the usage of its last run counts.
     pub fn table(&self, children: &[Child], blocks: f64) -> String {
         let rows = children.iter().filter_map(|child| {
             let pid = child.pid();
@@ -63,11 +64,11 @@ fn folder(pid: u32) -> PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
-/// `None` where there is no such process.
+/// Reads the usage from a folder of `/proc`; `None` if there is no such process.
 fn taken(folder: &Path) -> Option<Taken> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
-    // The name stands in parentheses and may hold any character; times of user and system are the
-    // fields 14 and 15.
+    // The name is in parentheses and may hold any character. Fields 14 and 15 are the times of user
+    // and system.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut times = fields.split(' ').skip(11).map(str::parse::<u64>);
     let ticks = times.next()?.ok()? + times.next()?.ok()?;
@@ -86,7 +87,7 @@ mod tests {
         let before = Usage([(7, 100)].into());
         let rows = || {
             let taken = |ticks, peak_bytes| Taken { ticks, peak_bytes };
-            // The second was started again: its id was not there before.
+            // The second process was restarted: its id was not there before.
             [("executor", 7, taken(340, 300 << 20)), ("peer-table", 9, taken(6, 1 << 20))]
                 .into_iter()
         };
@@ -103,7 +104,7 @@ mod tests {
     fn a_process_that_runs_has_memory_and_one_that_does_not_has_nothing() {
         let own = taken(&folder(std::process::id())).expect("this process");
         assert!(own.peak_bytes > 1 << 20, "{} bytes", own.peak_bytes);
-        // While a process is started again its id is 0.
+        // The id of a process is 0 while it is restarted.
         assert!(taken(&folder(0)).is_none());
     }
 

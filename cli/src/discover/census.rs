@@ -1,4 +1,4 @@
-//! Everybody who was found, and the tables of it.
+//! All nodes that were found, and tables of them.
 
 use super::networks::network_of;
 use serde_json::{Value, json};
@@ -11,13 +11,13 @@ use tandem_discv4::{Endpoint, Enr, ForkId, Node, NodeUrl};
 use tandem_primitives::B512;
 use tandem_proto::event::{Contact, ContactEvent};
 
-/// Who was found.
+/// Nodes that were found.
 #[derive(Default)]
 pub struct Census {
     nodes: BTreeMap<B512, Found>,
 }
 
-/// What is known of one node.
+/// Facts known about one node.
 struct Found {
     endpoint: Endpoint,
     answered: bool,
@@ -25,7 +25,7 @@ struct Found {
 }
 
 impl Census {
-    /// Takes in what discovery learned. Whether any of it is new.
+    /// Adds what discovery learned. Returns whether any of it is new.
     pub fn learn(&mut self, contacts: Vec<Contact>) -> bool {
         let before = (self.known(), self.answered(), self.records());
         for contact in contacts {
@@ -43,7 +43,7 @@ impl Census {
         let endpoint = Endpoint { ip, udp_port, tcp_port };
         let new = Found { endpoint, answered, record: None };
         let found = self.nodes.entry(id).or_insert(new);
-        // Where it answered from is more than where others say it is.
+        // The endpoint from which the node answered counts more than what other nodes say.
         if answered {
             let tcp_port = if tcp_port == 0 { found.endpoint.tcp_port } else { tcp_port };
             (found.endpoint, found.answered) = (Endpoint { tcp_port, ..endpoint }, true);
@@ -56,17 +56,17 @@ impl Census {
         }
     }
 
-    /// Nodes heard of.
+    /// Returns the number of nodes heard of.
     pub fn known(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Nodes that answered.
+    /// Returns the number of nodes that answered.
     pub fn answered(&self) -> usize {
         self.nodes.values().filter(|found| found.answered).count()
     }
 
-    /// Nodes that sent their record.
+    /// Returns the number of nodes that sent their record.
     pub fn records(&self) -> usize {
         self.nodes.values().filter(|found| found.record.is_some()).count()
     }
@@ -75,7 +75,7 @@ impl Census {
         self.nodes.iter().filter(move |(_, found)| found.answered || !answered)
     }
 
-    /// One line of JSON for each node; only those that answered, if that is wanted.
+    /// Writes one line of JSON for each node, or only for nodes that answered if `answered`.
     pub fn write_json(&self, out: &mut dyn Write, answered: bool) -> io::Result<()> {
         for (id, found) in self.counted(answered) {
             writeln!(out, "{}", found.to_json(id))?;
@@ -83,7 +83,7 @@ impl Census {
         Ok(())
     }
 
-    /// How many nodes there are of each fork and client, most first.
+    /// Returns the number of nodes for each fork and client, most first.
     pub fn table(&self, answered: bool) -> String {
         let mut counts: BTreeMap<[String; 3], usize> = BTreeMap::new();
         let mut total = 0;
@@ -120,7 +120,7 @@ impl Found {
         self.record.as_ref().and_then(Enr::eth)
     }
 
-    /// Fork id, network and client, for the table.
+    /// Returns fork id, network and client, for the table.
     fn row(&self) -> [String; 3] {
         let Some(record) = &self.record else {
             return ["no record".to_owned(), "-".to_owned(), "-".to_owned()];
@@ -199,7 +199,7 @@ mod tests {
         census.learn(vec![contact(3, EnrReceived, Some(&record(3, 1, "Geth")))]);
         let plain = EnrBuilder::new(1).sign(&key(4)).unwrap();
         census.learn(vec![contact(4, EnrReceived, Some(&plain))]);
-        // Another's record, and an older one, change nothing.
+        // The record of another node, and an older one, change nothing.
         census.learn(vec![contact(5, EnrReceived, Some(&record(1, 9, "Tandem")))]);
         census.learn(vec![contact(1, EnrReceived, Some(&record(1, 0, "Old")))]);
         assert_eq!((census.known(), census.answered(), census.records()), (6, 5, 4));

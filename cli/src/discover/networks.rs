@@ -1,4 +1,4 @@
-//! Which public network a fork id belongs to.
+//! Finds the public network of a fork id.
 
 use std::{collections::HashMap, sync::LazyLock};
 use tandem_chain::ChainSpec;
@@ -6,7 +6,7 @@ use tandem_cluster::Network;
 use tandem_discv4::fork_id;
 use tandem_primitives::B256;
 
-/// The network that a fork hash is of, past, present, or scheduled.
+/// Returns the network of a fork hash: past, present, or scheduled.
 pub fn network_of(hash: [u8; 4]) -> Option<Network> {
     static HASHES: LazyLock<HashMap<[u8; 4], Network>> = LazyLock::new(all);
     HASHES.get(&hash).copied()

@@ -1,4 +1,4 @@
-//! Values of records: what they mean where that is known, else the RLP.
+//! Values of records: decoded if the entry is known, otherwise as RLP.
 
 use alloy_rlp::{BufMut, Decodable, Encodable, Header};
 use serde_json::{Value, json};
@@ -9,9 +9,9 @@ use std::{
 };
 use tandem_discv4::ForkId;
 
-/// A value as people read it.
+/// A value in a form that people read.
 pub enum Shown {
-    /// An address, a text of a known entry.
+    /// An address, or the text of a known entry.
     Text(String),
     /// A port.
     Number(u64),
@@ -21,11 +21,11 @@ pub enum Shown {
     ForkId(ForkId),
     /// A list of texts.
     Texts(Vec<String>),
-    /// Not known, or not what the name promises: as it stands there.
+    /// Raw RLP of an unknown entry, or of a value that does not fit its name.
     Rlp(Vec<u8>),
 }
 
-/// The value of an entry.
+/// Returns the value of an entry.
 pub fn entry(name: &[u8], rlp: &[u8]) -> Shown {
     known(name, rlp).unwrap_or_else(|| Shown::Rlp(rlp.to_vec()))
 }
@@ -58,12 +58,12 @@ fn known(name: &[u8], rlp: &[u8]) -> Option<Shown> {
     })
 }
 
-/// A value that takes all of the RLP.
+/// Decodes a value that takes all of the RLP.
 fn all<T: Decodable>(mut rlp: &[u8]) -> Option<T> {
     T::decode(&mut rlp).ok().filter(|_| rlp.is_empty())
 }
 
-/// A text without anything that a terminal would obey.
+/// Decodes a text without characters that a terminal would interpret.
 fn text(rlp: &mut &[u8]) -> Option<String> {
     let bytes = Header::decode_bytes(rlp, false).ok()?;
     let printable = bytes.iter().all(|byte| matches!(byte, b' '..=b'~'));

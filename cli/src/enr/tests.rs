@@ -77,7 +77,7 @@ fn the_example_of_eip_778_is_what_its_key_makes() {
     let record = encoded(&["--seq", "1", "--ip", "127.0.0.1", "--udp", "30303"]).unwrap();
     let example: Enr = EXAMPLE.parse().unwrap();
     assert_eq!(record.key(), example.key());
-    // The signature of the EIP was made with another nonce, and is as valid.
+    // The signature in the EIP was made with another nonce, and is equally valid.
     assert!(record.pairs().eq(example.pairs()) && record.seq() == example.seq());
 }
 

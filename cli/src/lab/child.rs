@@ -1,4 +1,4 @@
-//! Processes of this very program: one that writes the genesis, and a node for each configuration.
+//! Processes of this very program: one writes the genesis, and one node runs per configuration.
 
 use super::experiment::Setup;
 use super::load;
@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use tandem_auth::Secret;
 use tokio::time::sleep;
 
-/// Longest time that a genesis may take.
+/// Longest time for writing a genesis.
 const INIT_TIME_MAX: Duration = Duration::from_secs(600);
 /// Longest time from the start of a node until it listens.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
-/// Longest wait for a node that broke off a call to be gone.
+/// Longest wait for the end of a node that broke off a call.
 const END_TIME_MAX: Duration = Duration::from_millis(500);
 /// Pause between two looks at a process.
 const POLL: Duration = Duration::from_millis(10);
-/// Lines of a log that an error shows.
+/// Number of log lines that an error shows.
 const LOG_LINES: usize = 15;
 
 /// A process that does not outlive this value.
@@ -36,7 +36,7 @@ impl Process {
         let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
         let mut command = Command::new(std::env::current_exe().context("find this program")?);
         arguments(&mut command);
-        // What is set for this process is not meant for the nodes: they have what the experiment says.
+        // Variables of this process are not meant for the nodes: the experiment has their settings.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text == "RUST_LOG" || text.starts_with("OTEL_") || text.starts_with("TANDEM_") {
@@ -52,12 +52,12 @@ impl Process {
         Ok(Self { child, log })
     }
 
-    /// Its exit status once it has ended.
+    /// Returns the exit status once the process has ended.
     fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
         self.child.try_wait().context("wait for a process")
     }
 
-    /// The end of its log.
+    /// Returns the end of the log.
     fn log(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = text.lines().collect();
@@ -67,7 +67,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Errors mean that it has ended. Its data directory goes too, so it need not tidy up.
+        // Errors mean that the process has ended. Its data directory is removed too, so it need not
+        // tidy up.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -91,17 +92,17 @@ pub async fn init(genesis: &Path, datadir: &Path, log: PathBuf) -> anyhow::Resul
     }
 }
 
-/// A node that runs.
+/// A running node.
 pub struct Node {
     /// Its name in the results.
     pub name: String,
-    /// The caller of its Engine API.
+    /// Caller of its Engine API.
     pub session: Session,
     process: Process,
     metrics: String,
 }
 
-/// Where a node listens, as its log says.
+/// Addresses on which a node listens, from its log.
 #[derive(Default)]
 struct Addresses {
     engine: Option<String>,
@@ -109,11 +110,11 @@ struct Addresses {
 }
 
 impl Node {
-    /// Starts a node in `folder`, where its data directory is `data`, on free ports of the loopback
-    /// interface, and waits until it listens.
+    /// Starts a node in `folder`, with its data directory `data` there, on free ports of the
+    /// loopback interface. Waits until it listens.
     ///
     /// # Errors
-    /// When it does not; the error has the end of its log.
+    /// Returns an error with the end of its log if it does not.
     pub async fn start(
         setup: &Setup,
         folder: &Path,
@@ -149,32 +150,32 @@ impl Node {
         })
     }
 
-    /// Its youngest traces, as OTLP/JSON.
+    /// Returns its newest traces, as OTLP/JSON.
     pub async fn traces(&self, count: usize) -> anyhow::Result<bytes::Bytes> {
         http_client::get(&format!("{}/debug/traces?n={count}", self.metrics)).await
     }
 
-    /// Its metrics, in Prometheus' text format.
+    /// Returns its metrics, in Prometheus' text format.
     pub async fn metrics(&self) -> anyhow::Result<String> {
         let body = http_client::get(&format!("{}/metrics", self.metrics)).await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// CPU seconds that it has used.
+    /// Returns the CPU seconds that it has used.
     pub fn cpu_seconds(&self) -> Option<f64> {
         load::process_cpu_seconds(self.process.child.id())
     }
 
-    /// The most memory that it has used, in bytes.
+    /// Returns its peak memory, in bytes.
     pub fn memory_peak_bytes(&self) -> Option<u64> {
         load::process_memory_peak_bytes(self.process.child.id())
     }
 
-    /// Puts what is known about this node's end, if it has ended, under an error that came of it.
+    /// Adds to an error how this node ended, if it has ended.
     pub async fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         let name = &self.name;
         let started = Instant::now();
-        // Its connections break a moment before it can be waited for.
+        // Its connections break a moment before its exit status is available.
         while started.elapsed() < END_TIME_MAX {
             if let Ok(Some(status)) = self.process.ended() {
                 let log = self.process.log();
@@ -190,7 +191,7 @@ impl Node {
 async fn listening(process: &mut Process) -> anyhow::Result<Addresses> {
     let started = Instant::now();
     loop {
-        // Asked first: what a process that has ended wrote is all there.
+        // Read first: the log of a process that has ended is complete.
         let ended = process.ended()?;
         let addresses = addresses(&fs::read_to_string(&process.log).unwrap_or_default());
         if let Addresses { engine: Some(_), metrics: Some(_) } = &addresses {
@@ -206,7 +207,7 @@ async fn listening(process: &mut Process) -> anyhow::Result<Addresses> {
     }
 }
 
-/// The addresses in a log so far. The last line may still be on its way.
+/// Returns the addresses in a log so far. The last line may be incomplete.
 fn addresses(log: &str) -> Addresses {
     #[derive(Deserialize)]
     struct Line {
@@ -226,7 +227,7 @@ fn addresses(log: &str) -> Addresses {
     addresses
 }
 
-/// Copies a folder with all that is in it; neither links nor devices are expected there.
+/// Copies a folder with its contents. Links and devices are not expected there.
 pub fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(to).with_context(|| format!("create {}", to.display()))?;
     for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {

@@ -1,4 +1,4 @@
-//! Experiment files: what is compared, on what, and what is to be seen.
+//! Experiment files: the configurations to compare, the corpora, and the figures to show.
 
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -6,37 +6,37 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// Name of the configuration that everything is compared with.
+/// Name of the configuration with which all others are compared.
 pub const BASE: &str = "base";
 /// Name of the second node with that configuration.
 pub const AGAIN: &str = "base again";
 
-/// An experiment file, see `lab/README.md`.
+/// Contents of an experiment file, see `lab/README.md`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// Short name.
     pub name: String,
-    /// What it is to find out.
+    /// Question that the experiment is to answer.
     pub question: String,
     /// Corpora to run on; relative paths start at the folder of the file.
     #[serde(default)]
     pub corpora: Vec<PathBuf>,
-    /// Blocks measured of each corpus at most, after the warm-up.
+    /// Maximum number of blocks measured per corpus, after the warm-up.
     pub blocks: Option<u64>,
-    /// First blocks of each round, not measured.
+    /// Number of first blocks of each round, which are not measured.
     #[serde(default = "default_warmup")]
     pub warmup: u64,
-    /// Times that everything is run from the genesis.
+    /// Number of times that everything is run from the genesis.
     #[serde(default = "default_rounds")]
     pub rounds: u32,
-    /// Rest after each block of each node, for its work in the background, in milliseconds.
+    /// Pause after each block of each node, for its background work, in milliseconds.
     #[serde(default = "default_gap_ms")]
     pub gap_ms: u64,
-    /// What all configurations have in common.
+    /// Common part of all configurations.
     #[serde(default)]
     pub base: Base,
-    /// The others.
+    /// Other configurations.
     #[serde(default)]
     pub variant: Vec<Variant>,
     /// Metrics to show.
@@ -48,7 +48,7 @@ pub struct Experiment {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Base {
-    /// Settings as in the node's own configuration file; defaults where nothing is said.
+    /// Settings as in the node's own configuration file; missing ones keep their defaults.
     #[serde(default)]
     pub config: Table,
 }
@@ -59,12 +59,12 @@ pub struct Base {
 pub struct Variant {
     /// Its name in the results.
     pub name: String,
-    /// Settings over those of the base.
+    /// Settings that override those of the base.
     #[serde(default)]
     pub config: Table,
 }
 
-/// A metric to read from every node's `/metrics`, over the measured blocks only.
+/// A metric to read from the `/metrics` of every node, over the measured blocks only.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
@@ -72,15 +72,15 @@ pub struct Metric {
     pub name: String,
     /// Name in the table [default: the metric's].
     pub label: Option<String>,
-    /// Labels that a series must have; series that remain are added up.
+    /// Labels that a series must have; matching series are added up.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// What to show of a histogram: `p50`, `p99.9`, `max`, `mean`, `count`.
+    /// Figures of a histogram to show: `p50`, `p99.9`, `max`, `mean`, `count`.
     #[serde(default = "default_show")]
     pub show: Vec<Figure>,
 }
 
-/// What to show of a histogram.
+/// A figure of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Figure {
@@ -90,7 +90,7 @@ pub enum Figure {
     Max,
     /// The arithmetic mean.
     Mean,
-    /// How many values, per block.
+    /// Number of values per block.
     Count,
 }
 
@@ -116,7 +116,7 @@ impl TryFrom<String> for Figure {
 impl From<Figure> for String {
     fn from(figure: Figure) -> Self {
         match figure {
-            // Rounded: 0.999 times 100 is not 99.9.
+            // Rounded, because 0.999 times 100 is not 99.9.
             Figure::Quantile(q) => format!("p{}", (q * 1e5).round() / 1e3),
             Figure::Max => "max".to_owned(),
             Figure::Mean => "mean".to_owned(),
@@ -151,10 +151,10 @@ pub struct Setup {
 }
 
 impl Experiment {
-    /// Reads a file and checks all that can be checked before a node runs.
+    /// Reads a file and checks everything that can be checked before a node runs.
     ///
     /// # Errors
-    /// When it cannot be read, has a key that means nothing, or cannot be carried out.
+    /// Returns an error if the file cannot be read, has an unknown key, or cannot be carried out.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
@@ -186,7 +186,7 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// The nodes to start: the base, the base again, the variants.
+    /// Returns the nodes to start: the base, the base again, the variants.
     pub fn setups(&self) -> Vec<Setup> {
         let base = &self.base.config;
         let base_twice =
@@ -200,7 +200,7 @@ impl Experiment {
     }
 }
 
-/// Lays settings over others: tables key by key, everything else replaced.
+/// Merges settings into others: tables key by key, everything else replaced.
 fn merge(under: &mut Table, over: &Table) {
     for (key, value) in over {
         match (under.get_mut(key), value) {

@@ -1,12 +1,12 @@
-//! What processes cost, from `/proc`. Elsewhere than on Linux there is nothing to say.
+//! Reads the cost of processes from `/proc`. Systems other than Linux have nothing to read.
 
 use std::fs;
 
-/// Clock ticks a second in `/proc`: the kernel's interface has had 100 on every machine for long.
+/// Clock ticks per second in `/proc`: the kernel's interface has long had 100 on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// CPU seconds that the machine has spent on anything since it started, all cores together. Time
-/// that a hypervisor took away counts too: it was not ours.
+/// Returns the CPU seconds that the machine has spent since it started, over all cores. Time that a
+/// hypervisor took away counts too, because it was not ours.
 pub fn machine_cpu_seconds() -> Option<f64> {
     parse_machine(&fs::read_to_string("/proc/stat").ok()?)
 }
@@ -14,18 +14,18 @@ pub fn machine_cpu_seconds() -> Option<f64> {
 fn parse_machine(text: &str) -> Option<f64> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<f64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
-    // user, nice, system, idle, iowait, irq, softirq, steal; guests are in user already.
+    // user, nice, system, idle, iowait, irq, softirq, steal; user includes guests.
     let busy = [0, 1, 2, 5, 6, 7].iter().filter_map(|field| ticks.get(*field));
     (ticks.len() >= 4).then(|| busy.sum::<f64>() / TICKS_PER_SECOND)
 }
 
-/// CPU seconds of a process, all its threads, those that ended too.
+/// Returns the CPU seconds of a process, over all its threads, including ended ones.
 pub fn process_cpu_seconds(pid: u32) -> Option<f64> {
     parse_process(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 fn parse_process(text: &str) -> Option<f64> {
-    // The name in parentheses may hold spaces and parentheses of its own.
+    // The name in parentheses may itself hold spaces and parentheses.
     let (_, fields) = text.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
     let user: f64 = fields.next()?.parse().ok()?;
@@ -33,7 +33,7 @@ fn parse_process(text: &str) -> Option<f64> {
     Some((user + system) / TICKS_PER_SECOND)
 }
 
-/// The largest resident memory that a process had, in bytes.
+/// Returns the peak resident memory of a process, in bytes.
 pub fn process_memory_peak_bytes(pid: u32) -> Option<u64> {
     parse_peak(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }

@@ -1,4 +1,4 @@
-//! From measured blocks to an answer.
+//! Turns measured blocks into an answer.
 
 use super::experiment::{AGAIN, BASE, Experiment, Metric, Setup};
 use super::run::{Cell, Measured, Row, TraceFigures, Usage};
@@ -8,52 +8,52 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use tandem_overlap::stats::{self, Estimate, Verdict, quantile};
 
-/// CPUs that other processes may use before a run is called disturbed.
+/// CPUs that other processes may use before a run counts as disturbed.
 pub const OTHERS_MAX: f64 = 0.2;
-/// The seed of every bootstrap.
+/// Seed of every bootstrap.
 const SEED: u64 = 1;
-/// Busy time on both sides, in milliseconds, from which on a block has something to overlap: with less,
-/// one wait of a millisecond decides.
+/// Busy time on both sides, in milliseconds, above which a block has something to overlap. Below
+/// it, a single wait of a millisecond decides.
 pub const WORK_MIN_MS: f64 = 2.0;
-/// Places of the base and of the base again among the nodes.
+/// Indices of the base and of the base again among the nodes.
 const BASE_AT: usize = 0;
 const AGAIN_AT: usize = 1;
 
-/// What an experiment found.
+/// Result of an experiment.
 #[derive(Debug, Serialize)]
 pub struct LabReport {
-    /// Version of this structure: fields may be added under it, none removed or changed.
+    /// Version of this structure: fields may be added under it, but none removed or changed.
     pub schema: &'static str,
-    /// The experiment's name.
+    /// Name of the experiment.
     pub experiment: String,
-    /// Its question.
+    /// Question of the experiment.
     pub question: String,
     /// Version and commit of this program.
     pub version: &'static str,
-    /// Cores of this machine.
+    /// Number of cores of this machine.
     pub cpus: usize,
-    /// A corpus each.
+    /// Results, one per corpus.
     pub runs: Vec<RunReport>,
 }
 
-/// What it found on one corpus.
+/// Result on one corpus.
 #[derive(Debug, Serialize)]
 pub struct RunReport {
     /// The payload file.
     pub corpus: String,
-    /// Rounds that were asked for.
+    /// Number of rounds requested.
     pub rounds: u32,
-    /// Blocks of warm-up in each.
+    /// Number of warm-up blocks in each round.
     pub warmup: u64,
-    /// Rest after each block of each node, in milliseconds.
+    /// Pause after each block of each node, in milliseconds.
     pub gap_ms: u64,
-    /// Measured blocks, all rounds together.
+    /// Number of measured blocks, over all rounds.
     pub blocks: usize,
-    /// Their gas.
+    /// Gas of the measured blocks.
     pub gas: u64,
-    /// Their transactions.
+    /// Number of transactions in the measured blocks.
     pub transactions: usize,
-    /// Why it ended early; none when all answers were VALID.
+    /// Reason why the run ended early; none if all answers were VALID.
     pub failure: Option<String>,
     /// CPUs that other processes used meanwhile, on average.
     pub others_cpus: Option<f64>,
@@ -63,45 +63,45 @@ pub struct RunReport {
     pub noise: Option<Estimate>,
     /// The base, the base again, and the variants.
     pub nodes: Vec<NodeReport>,
-    /// The metrics asked for.
+    /// Requested metrics.
     pub metrics: Vec<MetricReport>,
-    /// Every block with every node's times.
+    /// All blocks with the times of each node.
     pub rows: Vec<Row>,
 }
 
-/// One configuration.
+/// Result of one configuration.
 #[derive(Debug, Serialize)]
 pub struct NodeReport {
-    /// Its name.
+    /// Name of the configuration.
     pub name: String,
-    /// Its settings.
+    /// Settings of the configuration.
     pub config: toml::Table,
-    /// `newPayload` over the measured blocks.
+    /// Statistics of `newPayload` over the measured blocks.
     pub new_payload: Option<Summary>,
-    /// `forkchoiceUpdated` likewise.
+    /// Statistics of `forkchoiceUpdated` over the measured blocks.
     pub forkchoice_updated: Option<Summary>,
     /// Median over blocks of newPayload's time as a ratio to the base's; none for the base.
     pub ratio: Option<Estimate>,
-    /// The answer; none for the base twice.
+    /// Verdict; none for the base and the base again.
     pub verdict: Option<Verdict>,
-    /// CPU time per block and its forkchoice, in milliseconds, the work in the background included.
+    /// CPU time per block and its forkchoice, in milliseconds, including background work.
     pub cpu_ms_per_block: Option<f64>,
-    /// The most memory that it used, in bytes.
+    /// Peak memory, in bytes.
     pub memory_peak_bytes: Option<u64>,
-    /// What its traces say.
+    /// Figures from its traces.
     pub traces: TraceReport,
 }
 
-/// What a node's traces say; medians over the blocks that have the figure.
+/// Figures from the traces of a node; medians over the blocks that have the figure.
 #[derive(Debug, Serialize)]
 pub struct TraceReport {
-    /// Blocks whose trace was there.
+    /// Number of blocks whose trace was found.
     pub found: usize,
-    /// Of these, blocks with work on both sides.
+    /// Number of found blocks with work on both sides.
     pub both_sides: usize,
     /// Overlap on busy time.
     pub overlap: Option<f64>,
-    /// Its difference to the base's on the same block, paired; none for the base.
+    /// Difference of the overlap to the base's on the same block, paired; none for the base.
     pub overlap_difference: Option<Estimate>,
     /// Serialization.
     pub serialization: Option<f64>,
@@ -111,43 +111,43 @@ pub struct TraceReport {
     pub a_ms: Option<f64>,
     /// Busy time of the proof side, in milliseconds.
     pub b_ms: Option<f64>,
-    /// How evenly they overlap; none when no block has enough work.
+    /// Evenness of the overlap; none if no block has enough work.
     pub worked: Option<WorkedReport>,
 }
 
-/// The overlap of blocks with more than [`WORK_MIN_MS`] on both sides.
+/// Overlap of blocks with more than [`WORK_MIN_MS`] on both sides.
 #[derive(Debug, Serialize)]
 pub struct WorkedReport {
-    /// Such blocks, all rounds together.
+    /// Number of such blocks, over all rounds.
     pub n: usize,
-    /// Their overlap's 1st percentile.
+    /// 1st percentile of their overlap.
     pub overlap_p1: f64,
-    /// Their overlap's 5th percentile.
+    /// 5th percentile of their overlap.
     pub overlap_p5: f64,
-    /// The block that overlaps least.
+    /// Block with the least overlap.
     pub least: BlockOverlap,
 }
 
 /// One block over all rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BlockOverlap {
-    /// Its height.
+    /// Height of the block.
     pub number: u64,
-    /// Median over the rounds.
+    /// Median of the overlap over the rounds.
     pub overlap: f64,
 }
 
 /// One metric on all nodes.
 #[derive(Debug, Serialize)]
 pub struct MetricReport {
-    /// What was asked for.
+    /// Requested metric.
     pub metric: Metric,
-    /// In the order of [`RunReport::nodes`].
+    /// Readings in the order of [`RunReport::nodes`].
     pub readings: Vec<Reading>,
 }
 
 impl RunReport {
-    /// The report on one corpus.
+    /// Returns the report on one corpus.
     pub fn new(experiment: &Experiment, corpus: String, measured: Measured) -> Self {
         let Measured { rows, usage, others_cpu_seconds, seconds, failure } = measured;
         let others_cpus = others_cpu_seconds.map(|others| others / seconds.max(1e-9));
@@ -181,7 +181,7 @@ impl RunReport {
         }
     }
 
-    /// Whether every block of every node was VALID.
+    /// Returns whether every block of every node was VALID.
     pub fn is_complete(&self) -> bool {
         self.failure.is_none()
     }
@@ -216,7 +216,7 @@ fn node(
     }
 }
 
-/// The values of each block together.
+/// Groups the values by block.
 fn by_block(rows: &[Row], value: impl Fn(&Row) -> Option<f64>) -> BTreeMap<u64, Vec<f64>> {
     let mut blocks: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for row in rows {
@@ -225,7 +225,7 @@ fn by_block(rows: &[Row], value: impl Fn(&Row) -> Option<f64>) -> BTreeMap<u64, 
     blocks
 }
 
-/// An estimate from whole blocks, with all rounds of each.
+/// Returns an estimate from whole blocks, with all rounds of each.
 fn estimate(rows: &[Row], value: impl Fn(&Row) -> Option<f64>) -> Option<Estimate> {
     Estimate::of(&by_block(rows, value).into_values().collect::<Vec<_>>(), SEED)
 }
@@ -276,8 +276,8 @@ fn worked(rows: &[Row], at: usize) -> Option<WorkedReport> {
 pub mod tests {
     use super::*;
 
-    /// Blocks on the base, the base again, and a variant that takes `factor` times as long and
-    /// overlaps by half as much.
+    /// Returns blocks on the base, the base again, and a variant that takes `factor` times as long
+    /// and overlaps by half as much.
     pub fn measured(blocks: u64, factor: f64) -> Measured {
         let cell = |ms: f64, overlap: f64| Cell {
             new_payload_ms: ms,
@@ -348,7 +348,8 @@ pub mod tests {
             .collect();
         for row in &mut measured.rows {
             let trace = row.nodes[0].trace.as_mut().unwrap();
-            // Block 5 is low once, block 7 twice out of three times; block 9 always, with too little work.
+            // Block 5 is low once, block 7 in two rounds of three, block 9 always but with too
+            // little work.
             (trace.b_ms, trace.overlap) = match (row.number, row.round) {
                 (5, 0) => (5.0, Some(0.1)),
                 (7, 0) => (5.0, Some(0.5)),

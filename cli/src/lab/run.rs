@@ -1,4 +1,4 @@
-//! The measurement: every block to every node, one after the other, in a new order each time.
+//! The measurement: sends every block to all nodes in turn, in a new order each time.
 
 use super::child::{self, Node};
 use super::experiment::{Experiment, Setup};
@@ -16,30 +16,30 @@ use tandem_overlap::stats::SplitMix;
 use tandem_overlap::{PayloadReport, Preset, Selection};
 use tokio::time::sleep;
 
-/// Blocks between two collections of traces, and traces asked for then: a block makes two or three,
-/// and a node keeps 256.
+/// Blocks between two collections of traces, and traces requested each time. A block makes two or
+/// three traces, and a node keeps 256.
 const COLLECT_BLOCKS: usize = 32;
 const COLLECT_TRACES: usize = 128;
 /// Time for the last spans of a block to end after its answer.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// What the command line decides.
+/// Limits from the command line.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Longest time of one call.
     pub call_time_max: Duration,
-    /// When everything has to be over.
+    /// Time by which everything has to be over.
     pub deadline: Instant,
 }
 
-/// One block's figures from its trace, times in milliseconds.
+/// Figures of one block from its trace, times in milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct TraceFigures {
-    /// Overlap on busy time; none where a side had no work.
+    /// Overlap on busy time; none if a side had no work.
     pub overlap: Option<f64>,
-    /// Serialization, likewise.
+    /// Serialization; none if a side had no work.
     pub serialization: Option<f64>,
-    /// From the last transaction to the root.
+    /// Time from the last transaction to the root.
     pub tail_ms: Option<f64>,
     /// Busy time of the payload side.
     pub a_ms: f64,
@@ -60,63 +60,63 @@ impl From<&PayloadReport> for TraceFigures {
     }
 }
 
-/// One block on one node.
+/// Figures of one block on one node.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cell {
     /// `engine_newPayload`, in milliseconds.
     pub new_payload_ms: f64,
     /// `engine_forkchoiceUpdated`, in milliseconds.
     pub forkchoice_updated_ms: f64,
-    /// From the node's trace, where it was still there.
+    /// Figures from the node's trace, if it was still there.
     pub trace: Option<TraceFigures>,
 }
 
-/// One block on all nodes.
+/// Figures of one block on all nodes.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
     /// Height of the block.
     pub number: u64,
-    /// Its gas.
+    /// Gas of the block.
     pub gas: u64,
-    /// Number of its transactions.
+    /// Number of transactions in the block.
     pub transactions: usize,
-    /// In the order of [`Experiment::setups`].
+    /// Figures of the nodes, in the order of [`Experiment::setups`].
     pub nodes: Vec<Cell>,
 }
 
-/// What a node used over the measured blocks of all rounds.
+/// Usage of a node over the measured blocks of all rounds.
 #[derive(Debug, Clone, Default)]
 pub struct Usage {
-    /// CPU seconds; none where the system does not say.
+    /// CPU seconds; none if the system does not report them.
     pub cpu_seconds: Option<f64>,
-    /// The most memory of any round, in bytes.
+    /// Peak memory of any round, in bytes.
     pub memory_peak_bytes: Option<u64>,
-    /// Its metrics before and after the measured blocks, a pair a round.
+    /// Metrics before and after the measured blocks, one pair per round.
     pub scrapes: Vec<(Scrape, Scrape)>,
 }
 
-/// All that was measured on one corpus.
+/// All measurements on one corpus.
 #[derive(Debug, Default)]
 pub struct Measured {
     /// Measured blocks, round by round.
     pub rows: Vec<Row>,
-    /// In the order of [`Experiment::setups`].
+    /// Usage of the nodes, in the order of [`Experiment::setups`].
     pub usage: Vec<Usage>,
-    /// CPU seconds that other processes took meanwhile, and the time that it was; none where the
-    /// system does not say.
+    /// CPU seconds that other processes took during the measured time; none if the system does not
+    /// report them.
     pub others_cpu_seconds: Option<f64>,
-    /// Time over which that was, in seconds.
+    /// Measured time, in seconds.
     pub seconds: f64,
-    /// Why it ended early.
+    /// Reason why the measurement ended early.
     pub failure: Option<String>,
 }
 
-/// Runs an experiment on one corpus, in `folder`, which is to be empty.
+/// Runs an experiment on one corpus, in `folder`, which must be empty.
 ///
 /// # Errors
-/// When it cannot begin: the genesis or a node does not start. What fails later stands in
+/// Returns an error if it cannot begin: the genesis or a node does not start. Later failures are in
 /// [`Measured::failure`].
 pub async fn measure(
     experiment: &Experiment,
@@ -196,14 +196,14 @@ struct Round<'a> {
     experiment: &'a Experiment,
     limits: &'a Limits,
     nodes: Vec<Node>,
-    /// By height of the block, for each node.
+    /// Figures of each node, by height of the block.
     traces: Vec<HashMap<u64, TraceFigures>>,
     random: SplitMix,
-    /// The last block's order from its end, for every second block.
+    /// Reverse of the last block's order, for every second block.
     backwards: Option<Vec<usize>>,
 }
 
-/// What had been used when the measured blocks began.
+/// Usage when the measured blocks began.
 struct Before {
     time: Instant,
     machine: Option<f64>,
@@ -262,12 +262,12 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Gives one block to all nodes.
+    /// Sends one block to all nodes.
     async fn block(&mut self, entry: &Entry) -> anyhow::Result<Row> {
         ensure!(Instant::now() < self.limits.deadline, "the time is up (see --time-limit)");
         let mut times = vec![None; self.nodes.len()];
         for index in self.order() {
-            // Before the call and not after it: the next line of the corpus is read meanwhile.
+            // Before the call, not after it, because the next line of the corpus is read meanwhile.
             sleep(Duration::from_millis(self.experiment.gap_ms)).await;
             let node = &mut self.nodes[index];
             let answer = match node.session.block(entry).await {
@@ -300,8 +300,8 @@ impl Round<'_> {
         })
     }
 
-    /// A random order, and for the next block the same from its end: over two blocks nobody comes
-    /// earlier than anybody else.
+    /// Returns a random order, and its reverse for the next block: over two blocks, no node comes
+    /// earlier than another.
     fn order(&mut self) -> Vec<usize> {
         match self.backwards.take() {
             Some(order) => order,
@@ -313,7 +313,7 @@ impl Round<'_> {
         }
     }
 
-    /// Reads the youngest traces of all nodes, before they are pushed out.
+    /// Reads the newest traces of all nodes before they are evicted.
     async fn collect(&mut self) -> anyhow::Result<()> {
         let selection = Selection::from(Preset::Tandem);
         for (node, traces) in self.nodes.iter_mut().zip(&mut self.traces) {
@@ -323,7 +323,7 @@ impl Round<'_> {
             };
             let input = tandem_overlap::read(&node.name, &bytes);
             let report = tandem_overlap::analyze(input, &selection, usize::MAX);
-            // A trace that was not whole the last time comes again.
+            // A trace that was incomplete the last time comes again.
             traces.extend(
                 report.payloads.iter().filter_map(|payload| {
                     Some((payload.block_number?, TraceFigures::from(payload)))
@@ -354,7 +354,7 @@ impl Round<'_> {
         Ok(scrapes)
     }
 
-    /// Adds what was used since `before`.
+    /// Adds the usage since `before`.
     async fn account(&mut self, before: Before, measured: &mut Measured) -> anyhow::Result<()> {
         let since = |now: Option<f64>, then: Option<f64>| Some(now? - then?);
         let machine = since(load::machine_cpu_seconds(), before.machine);

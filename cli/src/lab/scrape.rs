@@ -1,29 +1,29 @@
-//! What counters and histograms gained between two readings of `/metrics`.
+//! Gains of counters and histograms between two readings of `/metrics`.
 
 use super::experiment::{Figure, Metric};
 use crate::scrape::Scrape;
 use serde::Serialize;
 
-/// What a node's metric says about the measured blocks.
+/// Reading of a node's metric over the measured blocks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reading {
     /// The node has no such metric, or no value in that time.
     Nothing,
-    /// A counter's gain per block.
+    /// Gain of a counter per block.
     PerBlock(f64),
-    /// A gauge's value at the end.
+    /// Value of a gauge at the end.
     Value(f64),
-    /// A histogram's figures, in the order of [`Metric::show`].
+    /// Figures of a histogram, in the order of [`Metric::show`].
     Histogram(Vec<Bounded>),
 }
 
-/// A figure that a histogram's buckets give between two bounds.
+/// A figure between the two bounds that a histogram's buckets give.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bounded {
-    /// It is above this.
+    /// Lower bound; the figure is above it.
     pub above: Option<f64>,
-    /// It is at most this.
+    /// Upper bound; the figure is at most this.
     pub up_to: Option<f64>,
 }
 
@@ -33,8 +33,8 @@ impl Bounded {
     }
 }
 
-/// What a metric gained from the first to the second reading of each pair (one pair a round), over
-/// this many blocks in all.
+/// Returns the gain of a metric from the first to the second reading of each pair, over this many
+/// blocks in total. There is one pair per round.
 pub fn read(pairs: &[(Scrape, Scrape)], metric: &Metric, blocks: usize) -> Reading {
     let Some((_, last)) = pairs.last() else { return Reading::Nothing };
     let gain = |name: &str| {
@@ -91,10 +91,10 @@ fn gained_buckets(pairs: &[(Scrape, Scrape)], metric: &Metric) -> Vec<(f64, f64)
     gained
 }
 
-/// The bucket that holds the value of rank `q * count`. Its bounds are all that is known: inside it
-/// nothing is interpolated, since between 1 and 2 messages there is nothing.
+/// Returns the bucket that holds the value of rank `q * count`. Its bounds are all that is known:
+/// values inside it are not interpolated, since between 1 and 2 messages there is nothing.
 fn quantile(buckets: &[(f64, f64)], count: f64, q: f64) -> Bounded {
-    // 99.9 percent of a thousand is not the thousandth, whatever rounding says.
+    // 99.9 percent of a thousand is not the thousandth, whatever rounding gives.
     let rank = (q * count * (1.0 - 1e-12)).ceil().max(1.0);
     let holds = buckets.iter().position(|(_, up_to_here)| *up_to_here >= rank);
     let at = holds.unwrap_or(buckets.len());
@@ -193,7 +193,7 @@ unused_count 0
         let Reading::Histogram(figures) = read(&rounds, &metric("batch", &[]), 10) else {
             panic!("it is a histogram")
         };
-        // 110 values: the median is a 1 now, 10 of which came in the second round.
+        // 110 values: the median is 1 now, and 10 of the ones came in the second round.
         assert_eq!(figures[1], Bounded { above: None, up_to: Some(1.0) });
         assert_eq!(figures[5], Bounded::exactly(11.0));
         assert_eq!(read(&[], &metric("walks", &[]), 10), Reading::Nothing);

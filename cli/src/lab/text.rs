@@ -1,4 +1,4 @@
-//! The report as text for people.
+//! Renders the report as text for people.
 
 use super::experiment::Figure;
 use super::report::{LabReport, MetricReport, NodeReport, OTHERS_MAX, RunReport, WORK_MIN_MS};
@@ -6,7 +6,7 @@ use super::scrape::{Bounded, Reading};
 use std::fmt::{Result, Write};
 use tandem_overlap::stats::{BLOCKS_MIN, Estimate};
 
-/// The whole report.
+/// Returns the whole report.
 pub fn render(report: &LabReport) -> String {
     let mut text = String::new();
     // Writing to a string never fails.
@@ -211,7 +211,7 @@ fn write_metric(out: &mut String, run: &RunReport, report: &MetricReport, width:
     Ok(())
 }
 
-/// A figure of a histogram: `≤5` is in a bucket that ends at 5.
+/// Formats a figure of a histogram: `≤5` is in a bucket that ends at 5.
 fn bounds(figure: Figure, bounded: &Bounded, seconds: bool) -> String {
     let exact = matches!(figure, Figure::Mean | Figure::Count);
     match (bounded.up_to, bounded.above) {
@@ -222,7 +222,7 @@ fn bounds(figure: Figure, bounded: &Bounded, seconds: bool) -> String {
     }
 }
 
-/// A number in few characters; seconds as milliseconds.
+/// Formats a number in few characters; seconds as milliseconds.
 fn short(value: f64, seconds: bool) -> String {
     let (value, unit) = if seconds { (value * 1e3, " ms") } else { (value, "") };
     let digits = match value.abs() {

@@ -1,4 +1,4 @@
-//! `tandem overlap compare`: did a change move anything beyond noise?
+//! `tandem overlap compare`: tells whether a change moved anything beyond noise.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ pub struct CompareArgs {
     /// Traces before the change: a file, http://… for a node, jaeger+http://… (or port 16686) for Jaeger
     #[arg(value_name = "BASE")]
     pub base: Source,
-    /// Traces after it, on the same blocks
+    /// Traces after the change, on the same blocks
     #[arg(value_name = "NEW")]
     pub new: Source,
     #[command(flatten)]
@@ -31,11 +31,11 @@ pub struct CompareArgs {
     pub seed: u64,
 }
 
-/// Compares and prints. Exit code 0; 1 when there is no block to pair, or newPayload is slower and
+/// Compares and prints. Exit code 0; 1 if there is no block to pair, or if newPayload is slower and
 /// `--fail-if-slower` was given.
 ///
 /// # Errors
-/// When a source cannot be read or the file cannot be written.
+/// Returns an error if a source cannot be read or the file cannot be written.
 pub fn main(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let report = |source: &Source| {
         source::analyze(std::slice::from_ref(source), &args.select, args.select.options())
@@ -75,7 +75,7 @@ mod tests {
     use crate::overlap::tests::parse;
     use crate::overlap::{Command, main as overlap};
 
-    /// Twelve blocks that take `length` ns and a little more each.
+    /// Writes traces of twelve blocks that take `length` ns plus their number.
     fn traces(path: &Path, length: u64) {
         let span = |block: u64, id: u64, name: &str, start: u64, end: u64| {
             serde_json::json!({

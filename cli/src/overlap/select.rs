@@ -1,4 +1,4 @@
-//! What to look for in the traces, of either form of the command.
+//! Options that select payloads and spans, shared by both forms of the command.
 
 use std::ops::RangeInclusive;
 
@@ -23,25 +23,26 @@ pub struct SelectArgs {
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub b: Vec<String>,
     /// Only payloads whose root span is of this service; Jaeger is asked for its traces [default:
-    /// any; of Jaeger executor, or reth with --preset reth]
+    /// any; for Jaeger executor, or reth with --preset reth]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub service: Vec<String>,
-    /// Only payloads that began at this time or later: 2026-01-31T12:00:00Z, or 15m for so long ago
+    /// Only payloads that began at this time or later: 2026-01-31T12:00:00Z, or 15m for that long
+    /// ago
     #[arg(long, value_name = "TIME")]
     pub since: Option<When>,
     /// Only payloads that began before this time
     #[arg(long, value_name = "TIME")]
     pub until: Option<When>,
-    /// Only payloads of these blocks, the last one too: 100..200, 100.., ..200 or 150
+    /// Only payloads of these blocks, ends included: 100..200, 100.., ..200 or 150
     #[arg(long, value_name = "RANGE", value_parser = parse_blocks)]
     pub blocks: Option<RangeInclusive<u64>>,
     /// Only payloads that took this long or longer
     #[arg(long, value_name = "MS", value_parser = parse_ms)]
     pub min_ms: Option<u64>,
-    /// Analyse the youngest N payloads
+    /// Analyse the newest N payloads
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = parse_count)]
     pub limit: usize,
-    /// Take off what is known of the clocks of other hosts, from a first reading of the same traces
+    /// Subtract the known offsets of other hosts' clocks, from a first reading of the same traces
     #[arg(long)]
     pub align_clocks: bool,
 }
@@ -59,7 +60,7 @@ fn parse_count(text: &str) -> Result<usize, &'static str> {
     text.parse().ok().filter(|count| *count > 0).ok_or("expected a number above 0")
 }
 
-/// Milliseconds as nanoseconds.
+/// Parses milliseconds into nanoseconds.
 fn parse_ms(text: &str) -> Result<u64, &'static str> {
     let usable = |ms: &f64| (0.0..1e12).contains(ms);
     let ms: f64 = text.parse().ok().filter(usable).ok_or("expected milliseconds, 0 or more")?;
@@ -84,7 +85,7 @@ fn parse_blocks(text: &str) -> Result<RangeInclusive<u64>, &'static str> {
 }
 
 impl SelectArgs {
-    /// What the analysis gets, without a timeline.
+    /// Returns the options of the analysis, without a timeline.
     pub fn options(&self) -> Options {
         let mut options = Options::new(self.selection(), self.limit);
         options.filter = self.filter();
@@ -95,7 +96,7 @@ impl SelectArgs {
     fn filter(&self) -> Filter {
         let now_ns = super::now_ns();
         let at = |when: Option<When>| when.map(|when| when.unix_ns(now_ns));
-        // An open end bounds nothing, so that payloads without a number stay.
+        // An open end sets no bound, so that payloads without a number stay.
         let first = self.blocks.as_ref().map(|blocks| *blocks.start());
         let last = self.blocks.as_ref().map(|blocks| *blocks.end());
         Filter {
@@ -117,7 +118,7 @@ impl SelectArgs {
         if let Some(root) = &self.root {
             selection.root = Pattern::new(root);
         }
-        // Names of one's own are taken at their word: a span without busy intervals is busy
+        // Patterns of the user are taken literally: a span without busy intervals is busy
         // throughout, unless the vocabulary says that its containers are not.
         let side = |patterns: &[String], busy: Busy| Side::new(patterns.iter().cloned(), busy);
         if !self.a.is_empty() {
@@ -129,7 +130,7 @@ impl SelectArgs {
         selection
     }
 
-    /// Services whose traces Jaeger is asked for.
+    /// Returns the services whose traces Jaeger is asked for.
     pub fn services(&self) -> Vec<&str> {
         match (self.service.is_empty(), self.preset) {
             (false, _) => self.service.iter().map(String::as_str).collect(),

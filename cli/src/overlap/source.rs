@@ -1,4 +1,4 @@
-//! Where traces come from: files, nodes, Jaeger.
+//! Sources of traces: files, nodes, Jaeger.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,13 +13,13 @@ use super::select::SelectArgs;
 use super::when::to_rfc3339;
 use crate::http_client;
 
-/// Traces asked of a node: all it has. Many of them are no payloads.
+/// Traces requested from a node: all it has, because many of them are not payloads.
 const NODE_TRACES: usize = 10_000;
-/// How far back Jaeger's v3 API is asked where no `--since` says; v2 has a limit of its own.
+/// Time range asked of Jaeger's v3 API without `--since`, in ns; v2 has a limit of its own.
 const LOOK_BACK_NS: u64 = 2 * 86_400 * 1_000_000_000;
-/// What notes on standard input call it.
+/// Name of standard input in notes.
 const STANDARD_INPUT: &str = "standard input";
-/// Jaeger's own port.
+/// Default port of Jaeger.
 const JAEGER_PORT: &str = ":16686";
 
 /// One source of traces.
@@ -57,17 +57,18 @@ pub fn parse_url(text: &str) -> Result<String, &'static str> {
     usable.then(|| text.to_owned()).ok_or("expected a URL that begins with http://")
 }
 
-/// A source whose bytes are here, or that is read while it is analysed.
+/// A source whose bytes are in memory, or that is read during the analysis.
 enum Loaded {
     File(PathBuf),
     StandardInput,
     Bytes(String, Bytes),
 }
 
-/// Reads all sources and analyses them; twice where clocks are to be aligned.
+/// Reads all sources and analyses them; twice if clocks are to be aligned.
 ///
 /// # Errors
-/// When a source cannot be read. Damaged traces are no error: they make a partial report.
+/// Returns an error if a source cannot be read. Damaged traces are not an error: they make a
+/// partial report.
 pub fn analyze(
     sources: &[Source],
     args: &SelectArgs,
@@ -89,7 +90,7 @@ pub fn analyze(
 }
 
 fn pass(sources: &[Loaded], options: Options) -> anyhow::Result<Report> {
-    // Of several sources one may have the rest of another's traces, so all is held until the end.
+    // One of several sources may have the rest of another's traces, so all are held until the end.
     let window = (sources.len() == 1).then_some(WINDOW_SPANS);
     let mut analyzer = Analyzer::new(options, window);
     for source in sources {
@@ -114,7 +115,7 @@ fn open(path: &Path) -> anyhow::Result<File> {
 async fn load(source: &Source, args: &SelectArgs, options: &Options) -> anyhow::Result<Loaded> {
     match source {
         Source::File(path) if path == Path::new("-") && args.align_clocks => {
-            // It can be read once only.
+            // Standard input can be read only once.
             let (mut bytes, input) = (Vec::new(), std::io::stdin().lock());
             input
                 .take(tandem_overlap::MAX_BYTES)
@@ -143,8 +144,8 @@ async fn load(source: &Source, args: &SelectArgs, options: &Options) -> anyhow::
     }
 }
 
-/// Asks the API that is older and has more limits on what is asked; where that is not served, the
-/// other one. Jaeger answers a page for people at addresses that it does not know.
+/// Asks the older API, which has more limits on the query, and the newer one if the older is not
+/// served. Jaeger answers unknown addresses with a page for people.
 async fn jaeger([v2, v3]: &[String; 2]) -> anyhow::Result<Bytes> {
     let is_json = |bytes: &Bytes| bytes.trim_ascii_start().starts_with(b"{");
     let first = match http_client::get(v2).await {
@@ -155,7 +156,7 @@ async fn jaeger([v2, v3]: &[String; 2]) -> anyhow::Result<Bytes> {
     match http_client::get(v3).await {
         Ok(bytes) if is_json(&bytes) => Ok(bytes),
         Ok(_) => Err(anyhow::anyhow!("get {v3}: the answer is no JSON").context(first)),
-        // What Jaeger says is in the first one, unless that is about the address.
+        // Jaeger's message is in the first error, unless that is about the address.
         Err(second) => Err(second.context(format!("{first:#}"))),
     }
 }
@@ -164,11 +165,11 @@ fn node_url(base: &str) -> String {
     format!("{}/debug/traces?n={NODE_TRACES}", base.trim_end_matches('/'))
 }
 
-/// The same question to Jaeger's two APIs.
+/// Returns the URLs of one query for Jaeger's two APIs.
 fn jaeger_urls(base: &str, service: &str, options: &Options) -> [String; 2] {
     let base = base.trim_end_matches('/');
     let filter = &options.filter;
-    // Jaeger knows operations by their exact name only.
+    // Jaeger knows operations by their exact names only.
     let root = options.selection.root.to_string();
     let operation = (!root.contains('*')).then(|| percent_encode(&root));
     let (service, limit) = (percent_encode(service), options.limit);
@@ -179,7 +180,7 @@ fn jaeger_urls(base: &str, service: &str, options: &Options) -> [String; 2] {
         v3 += &format!("&query.operation_name={operation}");
     }
     v2 += &format!("&limit={limit}");
-    // The limit is called by one name or the other, by the version.
+    // The name of the limit depends on the version.
     v3 += &format!("&query.num_traces={limit}&query.search_depth={limit}");
     if let Some(since) = filter.since_unix_ns {
         v2 += &format!("&start={}", since / 1_000);
@@ -191,7 +192,7 @@ fn jaeger_urls(base: &str, service: &str, options: &Options) -> [String; 2] {
         v2 += &format!("&minDuration={}us", least / 1_000);
         v3 += &format!("&query.duration_min={}us", least / 1_000);
     }
-    // Both ends are required. A minute more, as clocks differ.
+    // Both ends are required. One minute is added, because clocks differ.
     let until = filter.until_unix_ns.unwrap_or_else(|| super::now_ns() + 60_000_000_000);
     let since = filter.since_unix_ns.unwrap_or(until.saturating_sub(LOOK_BACK_NS));
     let [since, until] = [since, until].map(|ns| percent_encode(&to_rfc3339(ns)));
@@ -199,7 +200,7 @@ fn jaeger_urls(base: &str, service: &str, options: &Options) -> [String; 2] {
     [v2, v3]
 }
 
-/// Percent-encodes everything but the unreserved characters of RFC 3986, section 2.3.
+/// Percent-encodes everything except the unreserved characters of RFC 3986, section 2.3.
 fn percent_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
     use crate::overlap::tests::parse;
 
-    /// The questions to Jaeger of a command line, for its first service.
+    /// Returns the queries to Jaeger of a command line, for its first service.
     fn questions(line: &str) -> [String; 2] {
         let args = parse(line).unwrap();
         let Some(Source::Jaeger(base)) = args.sources().into_iter().next() else {
@@ -268,7 +269,7 @@ mod tests {
         );
     }
 
-    /// A server that answers each path that begins like one of `answers` with that text.
+    /// Starts a server with `answers`: pairs of the beginning of a path and the text to return.
     fn server(answers: &'static [(&str, &str)]) -> String {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,20 +1,20 @@
-//! Instants on the command line: RFC 3339, or how long ago.
+//! Instants on the command line: RFC 3339, or the time since then.
 
 use std::time::Duration;
 
 const DAY_SECONDS: i64 = 86_400;
 
-/// An instant as it was given.
+/// An instant as given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// Nanoseconds of Unix time.
     At(u64),
-    /// So long before now.
+    /// Time before now.
     Ago(Duration),
 }
 
 impl When {
-    /// The instant in nanoseconds of Unix time.
+    /// Returns the instant in nanoseconds of Unix time.
     pub fn unix_ns(self, now_ns: u64) -> u64 {
         match self {
             Self::At(ns) => ns,
@@ -49,13 +49,13 @@ fn ago(text: &str) -> Option<Duration> {
     Some(Duration::from_secs(count.unsigned_abs() * unit))
 }
 
-/// Digits and nothing else; the sign that `parse` would take is none of them.
+/// Parses digits only. A sign, which `parse` would accept, is refused.
 fn number(digits: &str, lengths: std::ops::RangeInclusive<usize>) -> Option<i64> {
     let fits = lengths.contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
     fits.then(|| digits.parse().ok()).flatten()
 }
 
-/// RFC 3339, section 5.6, from 1970 on. A leap second counts as the one after it.
+/// Parses RFC 3339, section 5.6, from 1970 on. A leap second counts as the second after it.
 fn rfc3339(text: &str) -> Option<u64> {
     let (date, rest) = text.split_at_checked(10)?;
     let rest = rest.strip_prefix(['T', 't', ' '])?;
@@ -112,14 +112,14 @@ fn days_of_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days from 1970-01-01 to a date that is not before it.
+/// Returns the days from 1970-01-01 to a date that is not before it.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let years: i64 = (1970..year).map(|year| if is_leap(year) { 366 } else { 365 }).sum();
     let months: i64 = (1..month).map(|month| days_of_month(year, month)).sum();
     years + months + day - 1
 }
 
-/// The instant in RFC 3339, in UTC, to the millisecond.
+/// Returns the instant in RFC 3339, in UTC, to the millisecond.
 pub fn to_rfc3339(unix_ns: u64) -> String {
     let (seconds, ms) = (unix_ns / 1_000_000_000, unix_ns / 1_000_000 % 1_000);
     let mut left = i64::try_from(seconds / 86_400).unwrap_or(0);

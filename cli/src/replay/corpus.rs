@@ -43,10 +43,10 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// The payload file at this path, or in this directory.
+    /// Opens the payload file at this path, or in this directory.
     ///
     /// # Errors
-    /// When there is none.
+    /// Returns an error if there is none.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         if !path.is_dir() {
             File::open(path).with_context(|| format!("open {}", path.display()))?;
@@ -59,16 +59,16 @@ impl Corpus {
         }
     }
 
-    /// The payload file.
+    /// Returns the path of the payload file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The genesis that the payloads build on: the first of `genesis.json.gz` and `genesis.json`
-    /// beside the payload file.
+    /// Returns the genesis that the payloads build on: the first of `genesis.json.gz` and
+    /// `genesis.json` beside the payload file.
     ///
     /// # Errors
-    /// When there is neither.
+    /// Returns an error if there is neither.
     pub fn genesis(&self) -> anyhow::Result<PathBuf> {
         let names = ["genesis.json.gz", "genesis.json"];
         let mut candidates = names.iter().map(|name| self.path.with_file_name(name));
@@ -77,7 +77,7 @@ impl Corpus {
             .with_context(|| format!("no {} beside {}", names.join(" or "), self.path.display()))
     }
 
-    /// How many payloads there are, where `corpus.json` beside the file says it.
+    /// Returns the number of payloads, if `corpus.json` beside the file gives it.
     pub fn len(&self) -> Option<u64> {
         #[derive(Deserialize)]
         struct Description {
@@ -92,15 +92,15 @@ impl Corpus {
         Some(description.parameters.blocks)
     }
 
-    /// Reads the payloads of these blocks on a thread of its own, one line ahead: the whole file
-    /// is never in memory. The channel ends after the last payload or the first error.
+    /// Reads the payloads of these blocks on a separate thread, one line ahead, so that the whole
+    /// file is never in memory. The channel ends after the last payload or the first error.
     pub fn read(&self, blocks: RangeInclusive<u64>) -> mpsc::Receiver<anyhow::Result<Entry>> {
         let (entries, receiver) = mpsc::channel(1);
         let path = self.path.clone();
         tokio::task::spawn_blocking(move || {
             if let Err(error) = read_file(&path, &blocks, &entries) {
                 let error = error.context(format!("read {}", path.display()));
-                // Nobody left to tell: the replay has ended.
+                // The receiver is gone if the replay has ended.
                 let _ = entries.blocking_send(Err(error));
             }
         });
@@ -163,7 +163,7 @@ struct PayloadHead {
     transactions: Vec<IgnoredAny>,
 }
 
-/// Turns a line into a request without touching the payload's text.
+/// Turns a line into a request without changing the payload's text.
 fn parse(line: &str) -> anyhow::Result<Entry> {
     let line: Line<'_> = serde_json::from_str(line)?;
     let head: PayloadHead =
@@ -209,7 +209,7 @@ pub mod tests {
     use super::*;
     use std::io::Write;
 
-    /// A line of a payload file; block numbers are hashes too.
+    /// Returns a line of a payload file; block numbers serve as hashes too.
     pub fn line(version: u8, number: u64) -> String {
         format!(
             r#"{{"method":"engine_newPayloadV{version}","executionPayload":{{"parentHash":"0x{:064x}","blockHash":"0x{number:064x}","blockNumber":"{number:#x}","gasUsed":"0xf4240","transactions":["0x01","0x02"]}},"versionedHashes":["0xaa"],"parentBeaconBlockRoot":"0xbb","executionRequests":["0x00cc"]}}"#,
@@ -217,7 +217,7 @@ pub mod tests {
         )
     }
 
-    /// A payload file with these blocks.
+    /// Writes a payload file with these blocks.
     pub fn file(directory: &Path, name: &str, blocks: RangeInclusive<u64>) -> PathBuf {
         let text: String = blocks.map(|number| line(4, number) + "\n").collect();
         let path = directory.join(name);

@@ -1,4 +1,4 @@
-//! What a replay found: latencies per call, and the first answer that was not as expected.
+//! Result of a replay: latencies per call, and the first unexpected answer.
 
 use super::{CallTimes, Entry};
 use serde::Serialize;
@@ -6,30 +6,30 @@ use std::fmt::Write;
 use std::time::Duration;
 use tandem_overlap::stats::quantile;
 
-/// One block's times.
+/// Times of one block.
 #[derive(Debug, Clone, Serialize)]
 pub struct BlockTimes {
     /// Height of the block.
     pub number: u64,
-    /// Its hash.
+    /// Hash of the block.
     pub hash: String,
-    /// Gas that it uses.
+    /// Gas that the block uses.
     pub gas: u64,
     /// Number of its transactions.
     pub transactions: usize,
-    /// Whether it is one of the blocks that are left out of the statistics.
+    /// Whether the block is left out of the statistics.
     pub warmup: bool,
-    /// `engine_newPayload`, in milliseconds.
+    /// Time of `engine_newPayload`, in milliseconds.
     pub new_payload_ms: f64,
-    /// `engine_forkchoiceUpdated`, in milliseconds; `None` when it was not called.
+    /// Time of `engine_forkchoiceUpdated`, in milliseconds; `None` if it was not called.
     pub forkchoice_updated_ms: Option<f64>,
-    /// The trace that the payload was asked to be recorded in, 32 hexadecimal digits; `None` when
-    /// none was asked for.
+    /// Trace in which the payload was to be recorded, 32 hexadecimal digits; `None` if none was
+    /// requested.
     pub trace_id: Option<String>,
 }
 
 impl BlockTimes {
-    /// The times of a block's calls.
+    /// Returns the times of a block's calls.
     pub fn new(entry: Entry, times: CallTimes, warmup: bool) -> Self {
         let Entry { number, hash, gas, transactions, .. } = entry;
         let CallTimes { new_payload_ms, forkchoice_updated_ms, trace_id } = times;
@@ -50,69 +50,69 @@ impl BlockTimes {
 /// Latencies of one kind of call over the measured blocks, in milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// What was called: `newPayload`, `forkchoiceUpdated`, or `both` (their sum for each block).
+    /// Call: `newPayload`, `forkchoiceUpdated`, or `both` (their sum for each block).
     pub call: &'static str,
     /// Number of calls.
     pub n: usize,
     /// Arithmetic mean.
     pub mean_ms: f64,
-    /// Median, by linear interpolation between the closest ranks as the other quantiles.
+    /// Median, interpolated linearly between the closest ranks, as are the other quantiles.
     pub p50_ms: f64,
     /// 95th percentile.
     pub p95_ms: f64,
     /// 99th percentile.
     pub p99_ms: f64,
-    /// The slowest.
+    /// Longest time.
     pub max_ms: f64,
-    /// Gas of the blocks over the time of the calls, in millions a second.
+    /// Gas of the blocks over the time of the calls, in millions per second.
     pub mgas_per_second: f64,
 }
 
-/// The first answer that was not as expected.
+/// First unexpected answer.
 #[derive(Debug, Clone, Serialize)]
 pub struct Mismatch {
-    /// The method called.
+    /// Method called.
     pub method: String,
     /// Height of the block.
     pub number: u64,
-    /// Its hash.
+    /// Hash of the block.
     pub hash: String,
-    /// The members that matter, as they should be.
+    /// Relevant members, as expected.
     pub expected: String,
-    /// The same members as they came, or the error.
+    /// Relevant members as received, or the error.
     pub got: String,
-    /// The whole answer.
+    /// Whole answer.
     pub answer: String,
 }
 
-/// What a replay found.
+/// Result of a replay.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReplayReport {
-    /// The Engine API that was called.
+    /// URL of the Engine API that was called.
     pub engine: String,
-    /// How the client names itself, where it does.
+    /// Name that the client gives itself, if any.
     pub client: Option<String>,
-    /// The payload file.
+    /// Payload file.
     pub corpus: String,
     /// Blocks answered as expected, with their times.
     pub blocks: Vec<BlockTimes>,
-    /// Statistics over the blocks after the warm-up; none when there is no such block.
+    /// Statistics over the blocks after the warm-up; empty if there is no such block.
     pub calls: Vec<Summary>,
     /// Time from the first payload to the last answer, in seconds.
     pub wall_seconds: f64,
-    /// Where Jaeger shows the traces of the blocks, if they were asked for.
+    /// URL at which Jaeger shows the traces of the blocks, if they were requested.
     pub jaeger_ui: Option<String>,
-    /// Why the replay stopped early, `None` when every answer was VALID.
+    /// Reason why the replay stopped early, `None` if every answer was VALID.
     pub failure: Option<Mismatch>,
 }
 
 impl ReplayReport {
-    /// Whether every payload was answered VALID.
+    /// Returns whether every payload was answered VALID.
     pub fn is_valid(&self) -> bool {
         self.failure.is_none()
     }
 
-    /// The table (and the mismatch, if any) as text for people.
+    /// Returns the table (and the mismatch, if any) as text for people.
     pub fn render(&self) -> String {
         let mut text = String::new();
         // Writing to a string never fails.
@@ -120,7 +120,7 @@ impl ReplayReport {
         text
     }
 
-    /// The pages of the slowest measured blocks.
+    /// Writes the pages of the slowest measured blocks.
     fn write_slowest(&self, out: &mut String) -> std::fmt::Result {
         let Some(url) = &self.jaeger_ui else { return Ok(()) };
         let mut blocks: Vec<_> = self.blocks.iter().filter(|block| !block.warmup).collect();
@@ -175,11 +175,11 @@ impl ReplayReport {
     }
 }
 
-/// Blocks whose traces are named.
+/// Number of blocks whose traces are named.
 const SLOWEST: usize = 5;
 
-/// Statistics over the measured blocks: newPayload, and where forkchoices were updated these and
-/// the sum of both.
+/// Returns statistics over the measured blocks: newPayload, and if forkchoices were updated,
+/// forkchoiceUpdated and the sum of both.
 pub fn summarize(blocks: &[BlockTimes]) -> Vec<Summary> {
     let measured: Vec<_> = blocks.iter().filter(|block| !block.warmup).collect();
     let gas: u64 = measured.iter().map(|block| block.gas).sum();
@@ -196,7 +196,7 @@ pub fn summarize(blocks: &[BlockTimes]) -> Vec<Summary> {
         .collect()
 }
 
-/// Statistics over times in milliseconds; `None` where there are none.
+/// Returns statistics over times in milliseconds, or `None` if there are none.
 pub fn summary(call: &'static str, mut times: Vec<f64>, gas: u64) -> Option<Summary> {
     times.sort_by(f64::total_cmp);
     let total: f64 = times.iter().sum();
@@ -212,7 +212,7 @@ pub fn summary(call: &'static str, mut times: Vec<f64>, gas: u64) -> Option<Summ
     })
 }
 
-/// A duration in milliseconds.
+/// Returns a duration in milliseconds.
 pub fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

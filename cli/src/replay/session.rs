@@ -1,4 +1,4 @@
-//! One Engine API that is given block after block.
+//! Sends block after block to one Engine API.
 
 use super::Finality;
 use super::corpus::Entry;
@@ -8,47 +8,47 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 
-/// What a forkchoice says where there is no safe or finalized block yet.
+/// Hash in a forkchoice while there is no safe or finalized block.
 pub const ZERO_HASH: &str = "0x0000000000000000000000000000000000000000000000000000000000000000";
 
-/// The times of one block's calls, in milliseconds.
+/// Times of one block's calls, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CallTimes {
-    /// `engine_newPayload`.
+    /// Time of `engine_newPayload`.
     pub new_payload_ms: f64,
-    /// `engine_forkchoiceUpdated`, `None` when it was not called.
+    /// Time of `engine_forkchoiceUpdated`, `None` if it was not called.
     pub forkchoice_updated_ms: Option<f64>,
-    /// The trace that `engine_newPayload` was asked to be recorded in.
+    /// Trace in which `engine_newPayload` was to be recorded.
     pub trace_id: Option<u128>,
 }
 
-/// A caller of one Engine API that remembers which blocks it gave.
+/// Caller of one Engine API that remembers the blocks it sent.
 pub struct Session {
     client: HttpClient,
-    /// `None`: payloads only, no forkchoices.
+    /// Finality of the forkchoices; `None` for payloads only, without forkchoices.
     finality: Option<Finality>,
-    /// Gives each payload a trace of its own.
+    /// Whether each payload gets a trace of its own.
     traced: bool,
-    /// Hashes of the newest blocks, the newest at the front.
+    /// Hashes of the newest blocks, newest first.
     recent: VecDeque<String>,
 }
 
 impl Session {
-    /// A session over this client; with `finality` every block becomes the head.
+    /// Returns a session over this client; with `finality`, every block becomes the head.
     pub fn new(client: HttpClient, finality: Option<Finality>) -> Self {
         Self { client, finality, traced: false, recent: VecDeque::new() }
     }
 
-    /// Asks for each payload to be recorded in a trace of its own, by a W3C `traceparent`.
+    /// Requests a trace of its own for each payload, by a W3C `traceparent`.
     pub fn traced(self) -> Self {
         Self { traced: true, ..self }
     }
 
-    /// How the client names itself, `None` when it does not say. Also the proof that it is there
-    /// and takes the secret.
+    /// Returns the name that the client gives itself, if any. Also proves that the client is there
+    /// and accepts the secret.
     ///
     /// # Errors
-    /// When it cannot be reached or does not let us in.
+    /// Returns an error if the client cannot be reached or refuses the secret.
     pub async fn client_name(&mut self) -> anyhow::Result<Option<String>> {
         let us = json!([{
             "code": "TD", "name": "tandem replay", "version": env!("CARGO_PKG_VERSION"),
@@ -60,7 +60,7 @@ impl Session {
         let answer = self.client.post(body.to_string().into()).await?;
         let versions = match result(&answer) {
             Ok(raw) => serde_json::from_str(raw.get()).ok(),
-            // A client may not have this method, but it must let us in.
+            // A client may lack this method, but it must accept the secret.
             Err(_) if answer.status.is_success() => None,
             Err(text) => anyhow::bail!("{text}"),
         };
@@ -70,10 +70,10 @@ impl Session {
         }))
     }
 
-    /// Gives one payload and makes it the head: the times, or the answer that was not as expected.
+    /// Sends one payload and makes it the head. Returns the times, or the unexpected answer.
     ///
     /// # Errors
-    /// When a call gets no answer.
+    /// Returns an error if a call gets no answer.
     pub async fn block(&mut self, entry: &Entry) -> anyhow::Result<Result<CallTimes, Mismatch>> {
         let Entry { number, hash, parent_hash, method, version, body, .. } = entry;
         if self.recent.is_empty() {
@@ -96,7 +96,7 @@ impl Session {
 
         self.recent.push_front(hash.clone());
         self.recent.truncate(finality.safe.max(finality.finalized) + 1);
-        // The newest version of the forks that this version of newPayload serves.
+        // Newest version for the forks that this version of newPayload serves.
         let method = format!("engine_forkchoiceUpdatedV{}", (*version).min(3));
         let body = self.forkchoice(&method, *number, finality);
         let answer = self.client.post(body.into()).await.with_context(|| no_answer(&method))?;
@@ -108,7 +108,7 @@ impl Session {
         Ok(Ok(CallTimes { new_payload_ms, forkchoice_updated_ms, trace_id }))
     }
 
-    /// The request that makes the newest block the head.
+    /// Returns the request that makes the newest block the head.
     fn forkchoice(&self, method: &str, number: u64, finality: Finality) -> String {
         let behind = |distance: usize| match distance {
             0 => ZERO_HASH,
@@ -124,8 +124,8 @@ impl Session {
     }
 }
 
-/// Compares an answer with the one that says VALID, and returns it when it is another. `status`
-/// finds the payload status in the result.
+/// Compares an answer with the one that says VALID, and returns it if it differs. `status` finds
+/// the payload status in the result.
 fn check(
     method: &str,
     number: u64,
@@ -158,7 +158,7 @@ fn check(
     })
 }
 
-/// A payload status with its members in the order of the Engine API.
+/// Formats a payload status with its members in the order of the Engine API.
 fn describe(status: &Value, latest_valid_hash: &Value, validation_error: &Value) -> String {
     format!("status {status}, latestValidHash {latest_valid_hash}, error {validation_error}")
 }

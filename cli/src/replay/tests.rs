@@ -1,4 +1,4 @@
-//! The replay against an engine that answers from a script.
+//! Tests of the replay against an engine that answers from a script.
 
 use super::corpus::tests::file;
 use super::session::ZERO_HASH;
@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Answers a call with a result, or an error object.
+/// Function that answers a call with a result, or an error object.
 type Script = fn(method: &str, call: &Value) -> Result<Value, Value>;
 
 struct FakeEngine {
     url: String,
-    /// The calls in order, with whether they carried a token.
+    /// Calls in order, with whether they carried a token.
     calls: Arc<Mutex<Vec<Value>>>,
     connections: Arc<Mutex<usize>>,
 }
@@ -141,7 +141,7 @@ async fn every_block_is_given_and_made_the_head_over_one_connection() {
             call["params"][0].clone()
         })
         .collect();
-    // Block 0, the parent of the first, counts as known.
+    // Block 0, the parent of the first block, counts as known.
     let zero = ZERO_HASH.to_owned();
     for (state, (safe, finalized)) in states.iter().zip([
         (zero.clone(), zero.clone()),

@@ -1,19 +1,19 @@
-//! What there is to see, computed from two readings of all processes and from their recent traces.
+//! Computes the figures from two readings of all processes and from their recent traces.
 
 use crate::scrape::{Labels, Scrape};
 use std::collections::BTreeMap;
 use tandem_overlap::{PayloadReport, Report, Verdict};
 
-/// One look at all processes: what each said, in the order of their addresses.
+/// Readings of all processes at one moment, in the order of their addresses.
 #[derive(Debug, Clone, Default)]
 pub struct Sample {
-    /// When, in seconds from any moment.
+    /// Time of the readings, in seconds from an arbitrary moment.
     pub at: f64,
-    /// `None` for a process that did not answer.
+    /// Reading of each process; `None` for a process that did not answer.
     pub scrapes: Vec<Option<Scrape>>,
 }
 
-/// Everything on the screen.
+/// All figures on the screen.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Figures {
     /// Seconds between the two readings.
@@ -22,15 +22,15 @@ pub struct Figures {
     pub payloads: Payloads,
     pub workers: Workers,
     pub caches: Caches,
-    /// Processors used by each service, the most first.
+    /// Processors used by each service, most first.
     pub cpu: Vec<(String, f64)>,
-    /// The youngest payloads first.
+    /// Payloads, newest first.
     pub blocks: Vec<Block>,
-    /// Why there are no blocks.
+    /// Reason why there are no blocks.
     pub no_blocks: Option<String>,
 }
 
-/// A process that is looked at.
+/// A watched process.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProcessFigures {
     pub name: String,
@@ -47,20 +47,20 @@ pub struct Payloads {
     pub tail: Option<f64>,
     pub gas_per_second: Option<f64>,
     pub head: Option<f64>,
-    /// Blocks that the durable base is behind the head.
+    /// Blocks by which the durable base is behind the head.
     pub base_lag: Option<f64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Workers {
-    /// Processes that are alive, as the executor of a cluster hears.
+    /// Number of live processes, as the executor of a cluster hears.
     pub alive: Option<f64>,
-    /// What they are used for: active, trial, suspended, quarantined.
+    /// Number of processes by use: active, trial, suspended, quarantined.
     pub uses: BTreeMap<String, f64>,
-    /// Processors used by the threads that own tries, and by those that read for them.
+    /// Processors used by the threads that own tries, and by the threads that read for them.
     pub trie_cores: Option<f64>,
     pub reader_cores: Option<f64>,
-    /// Threads that read, at a dispatch: idle, and at work.
+    /// Reader threads at a dispatch: idle, and at work.
     pub idle: Option<f64>,
     pub busy: Option<f64>,
     /// Share of the trie nodes that were hashed while their block was executed.
@@ -69,7 +69,7 @@ pub struct Workers {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Caches {
-    /// Share of state reads by where they were answered: layers, cache, storage.
+    /// Share of state reads by the place that answered: layers, cache, storage.
     pub reads: Vec<(String, f64)>,
     pub cache_bytes: Option<f64>,
     pub layer_bytes: Option<f64>,
@@ -78,19 +78,20 @@ pub struct Caches {
     pub blob_hits: Option<f64>,
 }
 
-/// One payload of the recent traces. Times are nanoseconds.
+/// A payload from the recent traces. Times are in nanoseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Block {
     pub number: Option<u64>,
     pub payload_ns: u64,
     pub overlap: Option<f64>,
     pub verdict: Option<Verdict>,
-    /// Both sides busy, only A, only B, neither; together the whole payload.
+    /// Time with both sides busy, only A, only B, neither; together the whole payload.
     pub parts_ns: [u64; 4],
 }
 
 impl Figures {
-    /// What happened between two looks. `names` are those of the processes that were given one.
+    /// Returns the figures between two looks. `names` has the name of each process, and whether it
+    /// is that of a service.
     pub fn between(before: &Sample, after: &Sample, names: &[(String, bool)]) -> Self {
         let seconds = after.at - before.at;
         let gains = Gains { before, after };
@@ -106,7 +107,7 @@ impl Figures {
         }
     }
 
-    /// The same with the payloads of these traces, at most so many.
+    /// Adds the payloads of these traces, at most `blocks_max`.
     pub fn with_blocks(mut self, report: &Report, blocks_max: usize) -> Self {
         let mut payloads: Vec<&PayloadReport> = report.payloads.iter().collect();
         payloads.sort_by_key(|payload| std::cmp::Reverse(payload.start_unix_ns));
@@ -143,14 +144,14 @@ fn processes(sample: &Sample, names: &[(String, bool)]) -> Vec<ProcessFigures> {
     names.iter().zip(&sample.scrapes).map(of).collect()
 }
 
-/// What counters gained from one look to the next, all processes together.
+/// Gains of counters from one look to the next, over all processes.
 struct Gains<'a> {
     before: &'a Sample,
     after: &'a Sample,
 }
 
 impl Gains<'_> {
-    /// Processes that answered both times.
+    /// Returns the readings of processes that answered both times.
     fn pairs(&self) -> impl Iterator<Item = (&Scrape, &Scrape)> {
         let pairs = self.before.scrapes.iter().zip(&self.after.scrapes);
         pairs.filter_map(|(before, after)| Some((before.as_ref()?, after.as_ref()?)))
@@ -179,7 +180,7 @@ impl Gains<'_> {
         gains
     }
 
-    /// Values of a gauge now, of all processes that have it.
+    /// Returns the current values of a gauge, from all processes that have it.
     fn now(&self, name: &str) -> impl Iterator<Item = f64> {
         let scrapes = self.after.scrapes.iter().flatten();
         scrapes.filter_map(move |scrape| scrape.sum(name, &Labels::new()))
@@ -193,12 +194,12 @@ impl Gains<'_> {
         self.now(name).reduce(|a, b| a + b)
     }
 
-    /// Mean of a histogram's new values.
+    /// Returns the mean of a histogram's new values.
     fn mean(&self, name: &str) -> Option<f64> {
         ratio(self.total(&format!("{name}_sum"))?, self.total(&format!("{name}_count"))?)
     }
 
-    /// Buckets of a histogram's new values: upper bound, and how many are at most that.
+    /// Returns the buckets of a histogram's new values: upper bound, and number of values up to it.
     fn buckets(&self, name: &str, labels: &Labels) -> Vec<(f64, f64)> {
         let mut gained: Vec<(f64, f64)> = Vec::new();
         for (before, after) in self.pairs() {
@@ -261,7 +262,7 @@ impl Gains<'_> {
             trie_cores: cores("proof-worker"),
             reader_cores: cores("proof-reader"),
             idle: self.mean("tandem_multiproof_workers_idle_workers"),
-            // A job may have keys of both kinds of tries, so this counts a thread twice at times.
+            // A job may have keys of both kinds of tries, so a thread is sometimes counted twice.
             busy: active.into_iter().flatten().reduce(f64::max),
             hashed_ahead: hashed.get("ahead").and_then(|ahead| ratio(*ahead, all)),
         }
@@ -284,7 +285,8 @@ impl Gains<'_> {
         }
     }
 
-    /// By the name of the process where it was given one, by the kind of thread elsewhere.
+    /// Returns the processors used by each service. A process without a given service is split by
+    /// the kind of thread.
     fn cpu(&self, seconds: f64, names: &[(String, bool)]) -> Vec<(String, f64)> {
         let mut services = BTreeMap::<String, f64>::new();
         let pairs = self.before.scrapes.iter().zip(&self.after.scrapes);
@@ -306,8 +308,8 @@ impl Gains<'_> {
 
 const CPU: &str = "tandem_process_cpu_milliseconds_total";
 
-/// Whose a thread is in a process of several services, by its kind. What serves several is `shared`:
-/// sockets, and the threads of calls between processes.
+/// Returns the service of a thread in a process of several services, by the kind of thread. Kinds
+/// that serve several are `shared`: sockets, and the threads of calls between processes.
 fn service_of_thread(kind: &str) -> &'static str {
     match kind {
         "engine" | "prewarm" | "receipts" | "rayon" => "executor",
@@ -322,7 +324,7 @@ fn service_of_thread(kind: &str) -> &'static str {
     }
 }
 
-/// What a counter gained; one that is lower than before began anew with its process.
+/// Returns the gain of a counter. A counter below its old value restarted with its process.
 fn more(before: Option<f64>, now: f64) -> f64 {
     match before {
         Some(before) if before <= now => now - before,
@@ -334,8 +336,8 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-/// The value below which a share `q` of the values lies, evenly spread over the bucket that has it; as
-/// Prometheus' `histogram_quantile` says it.
+/// Returns the value below which a share `q` of the values lies, like Prometheus'
+/// `histogram_quantile`. Values count as evenly spread over their bucket.
 fn quantile(buckets: &[(f64, f64)], q: f64) -> Option<f64> {
     let total = buckets.last().map(|(_, count)| *count).filter(|count| *count > 0.0)?;
     let rank = q * total;

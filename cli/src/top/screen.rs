@@ -1,4 +1,4 @@
-//! The terminal, which is as it was before when this is dropped.
+//! The terminal, which is restored when this is dropped.
 
 use super::{figures::Figures, view};
 use ratatui_core::terminal::Terminal;
@@ -15,13 +15,13 @@ use std::{
     panic,
 };
 
-/// A terminal that shows figures and nothing else.
+/// A terminal that shows only the figures.
 pub struct Screen(Terminal<TermionBackend<AlternateScreen<RawTerminal<Stdout>>>>);
 
 impl Screen {
     /// Takes the terminal of standard output.
     pub fn open() -> io::Result<Self> {
-        // What a panic says would be lost with the screen on which it stands.
+        // The message of a panic would be lost with the alternate screen.
         let said = panic::take_hook();
         panic::set_hook(Box::new(move |panicked| {
             let mut out = io::stdout();
@@ -32,7 +32,7 @@ impl Screen {
         Terminal::new(TermionBackend::new(screen)).map(Self)
     }
 
-    /// Shows these.
+    /// Shows these figures.
     pub fn draw(&mut self, figures: &Figures) -> io::Result<()> {
         self.0.draw(|frame| {
             let area = frame.area();
@@ -45,7 +45,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // The modes are given back by what is inside; a terminal that is gone needs nothing.
+        // The inner value restores the modes; a terminal that is gone needs nothing.
         let _ = self.0.show_cursor();
     }
 }

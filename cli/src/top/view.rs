@@ -1,4 +1,4 @@
-//! The screen: figures in, cells out.
+//! Renders figures into the cells of the screen.
 
 use super::figures::{Block, Figures};
 use ratatui_core::{
@@ -13,9 +13,9 @@ use tandem_overlap::Verdict;
 const BLOCK_TEXT: usize = 44;
 /// Columns of a service's line before its bar.
 const CPU_TEXT: usize = 45;
-/// Longest bars.
+/// Maximum width of a bar.
 const BAR_MAX: usize = 60;
-/// What the parts of a bar look like: they differ without colours too.
+/// Cells, names and colours of a bar's parts, which differ without colours too.
 const PARTS: [(&str, &str, Color); 4] = [
     ("█", "both", Color::Green),
     ("▓", "only execution", Color::Blue),
@@ -23,7 +23,7 @@ const PARTS: [(&str, &str, Color); 4] = [
     ("░", "neither", Color::DarkGray),
 ];
 
-/// Draws everything. What has no room is left out, the oldest blocks first.
+/// Draws everything. Lines without room are left out, the oldest blocks first.
 pub fn render(figures: &Figures, area: Rect, buffer: &mut Buffer) {
     let width = usize::from(area.width);
     let top = top(figures, width);
@@ -36,7 +36,7 @@ pub fn render(figures: &Figures, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// How to leave, in the first line.
+/// Draws how to quit, in the first line.
 pub fn hint(area: Rect, buffer: &mut Buffer) {
     const HINT: &str = " q quits";
     let room = usize::from(area.width).saturating_sub(HINT.len());
@@ -44,7 +44,7 @@ pub fn hint(area: Rect, buffer: &mut Buffer) {
     buffer.set_stringn(column, area.top(), HINT, usize::from(area.width), Style::new());
 }
 
-/// The same as text: as many lines as there are, without the spaces at their ends.
+/// Returns the screen as text, with as many lines as needed and without trailing spaces.
 pub fn text(figures: &Figures, width: u16) -> String {
     let columns = usize::from(width);
     let sections = [top(figures, columns), blocks(figures, columns), bottom(figures, columns)];
@@ -61,7 +61,7 @@ pub fn text(figures: &Figures, width: u16) -> String {
     text
 }
 
-/// Who answers, and payloads.
+/// Returns the lines of processes and payloads.
 fn top(figures: &Figures, width: usize) -> Vec<Line<'static>> {
     let answering = figures.processes.iter().filter(|process| process.answers).count();
     let processes = if figures.processes.len() == 1 { "process" } else { "processes" };
@@ -104,7 +104,7 @@ fn top(figures: &Figures, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// A line for each payload.
+/// Returns a line for each payload.
 fn blocks(figures: &Figures, width: usize) -> Vec<Line<'static>> {
     if let Some(reason) = &figures.no_blocks {
         return vec![Line::from(format!("  {reason}"))];
@@ -133,7 +133,7 @@ fn block_line(block: &Block, cells: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Workers, caches and processors.
+/// Returns the lines of workers, caches and processors.
 fn bottom(figures: &Figures, width: usize) -> Vec<Line<'static>> {
     let workers = &figures.workers;
     let mut lines = vec![heading("workers", width)];
@@ -188,7 +188,7 @@ fn bottom(figures: &Figures, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Deals cells out by these parts, so that they add up; what is left goes to the largest remainders.
+/// Distributes cells over these parts so that they add up. The largest remainders get the rest.
 fn shares(parts: [u64; 4], cells: usize) -> [usize; 4] {
     let total: u128 = parts.iter().map(|part| u128::from(*part)).sum();
     if total == 0 {
@@ -234,7 +234,7 @@ fn bytes(value: Option<f64>) -> String {
     format!("{size:.1} {unit}")
 }
 
-/// A large number with its metric prefix.
+/// Formats a large number with its metric prefix.
 fn scaled(value: Option<f64>) -> String {
     let Some(value) = value else { return "-".to_owned() };
     match value {
@@ -332,7 +332,7 @@ mod tests {
         let bar = "█".repeat(29);
         assert_eq!(rows[16], format!("{:<22}   0.75 cores  75.0 %  {bar}", "executor"));
         assert_eq!(rows[18], "");
-        // The colours of a bar's parts.
+        // Colours of the parts of a bar.
         let colour = |x: u16, y: u16| buffer[(x, y)].fg;
         assert_eq!(
             (colour(44, 6), colour(44, 7), colour(54, 7)),
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(numbers, ["99", "98", "97", "96", "95"]);
         assert!(row(11).starts_with("── workers"), "{}", row(11));
         assert!(row(0).ends_with(" q quits"), "{}", row(0));
-        // Nothing is drawn outside, however small it is.
+        // Nothing is drawn outside, however small the area is.
         render(&figures, Rect::new(0, 0, 0, 0), &mut buffer);
         render(&figures, Rect::new(59, 19, 1, 1), &mut buffer);
     }

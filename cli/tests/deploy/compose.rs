@@ -1,4 +1,5 @@
-//! `docker-compose.yml`, as a text: what it names must exist, and nobody gets more than he needs.
+//! Tests of `docker-compose.yml` as a text: everything it names exists, and no service gets more
+//! than it needs.
 
 use crate::{program, skipped, succeeds, tandem, text, yaml};
 use serde_json::Value;
@@ -9,7 +10,7 @@ use std::{
 use tandem_cluster_tests::repository;
 use tandem_proto::access::ROLES;
 
-/// The six services, which are names of containers too.
+/// The six services, whose names are also those of containers.
 pub const SERVICES: [&str; 6] = [
     "storage-writer",
     "multiproof-workers",
@@ -32,12 +33,12 @@ fn strings(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether a service runs the image of Tandem.
+/// Returns whether a service runs the image of Tandem.
 fn is_ours(service: &Value) -> bool {
     service["image"].as_str().is_some_and(|image| image.starts_with("${TANDEM_IMAGE"))
 }
 
-/// `${NAME:-default}` at the beginning of a text: the text with the default in its place.
+/// Replaces `${NAME:-default}` at the beginning of a text by the default.
 fn with_default(text: &str) -> String {
     let Some((variable, rest)) = text.strip_prefix("${").and_then(|text| text.split_once('}'))
     else {
@@ -47,7 +48,7 @@ fn with_default(text: &str) -> String {
     [default, rest].concat()
 }
 
-/// What `tandem help COMMAND` says.
+/// Returns the output of `tandem help COMMAND`.
 fn help(command: &str) -> String {
     succeeds(tandem().args(["help", command]))
 }
@@ -68,7 +69,7 @@ fn every_command_line_and_variable_is_one_of_the_binary() {
         let image = [("TANDEM_METRICS_ADDR", &Value::Null), ("TANDEM_METRICS_PORT", &Value::Null)];
         let environment = service["environment"].as_object().into_iter().flatten();
         let environment = environment.map(|(key, value)| (key.as_str(), value));
-        // What the image sets is for services; other commands have no such port.
+        // Variables of the image are for services; other commands have no such port.
         let image = image.into_iter().filter(|_| SERVICES.contains(&name));
         for (variable, _) in environment.chain(image) {
             assert!(words.contains(variable), "{name}: {variable} is not read by {}", command[0]);
@@ -165,7 +166,7 @@ fn a_container_reaches_only_those_that_it_has_business_with() {
     for name in ["storage-writer", "multiproof-workers", "blob-validator", "peer-table", "nats"] {
         assert!(networks(all[name]).into_iter().all(is_internal), "{name} reaches the world");
     }
-    // What reads the datagrams of strangers is not on a network with the chain.
+    // The services that read datagrams of strangers are on no network with the chain.
     let meets = |a: &str, b: &str| !networks(all[a]).is_disjoint(&networks(all[b]));
     for (name, service) in &all {
         let ends = ["init", "secrets", "certificates"].contains(name);
@@ -233,7 +234,7 @@ fn services_are_watched_restarted_and_bounded_and_workers_can_be_many() {
     assert!(writers.iter().all(|volume| volume.ends_with(":ro")), "{writers:?}");
 }
 
-/// Each service logs in as itself, and finds its password where `tandem secrets` has put it.
+/// Each service logs in as itself, with the password that `tandem secrets` made for it.
 #[test]
 fn every_service_has_a_user_and_a_password_of_its_own_at_nats() {
     let folder = tempfile::tempdir().unwrap();
@@ -253,7 +254,7 @@ fn every_service_has_a_user_and_a_password_of_its_own_at_nats() {
     let compose = compose();
     let all = services(&compose);
     let maker = strings(&all["secrets"]["volumes"]);
-    // The root of its file system is read-only: all folders are volumes.
+    // The root of its file system is read-only, so all folders are volumes.
     for entry in std::fs::read_dir(folder.path()).unwrap() {
         let made = entry.unwrap().file_name().into_string().unwrap();
         let mount = format!("{made}-secret:/secrets/{made}");
@@ -275,7 +276,7 @@ fn every_service_has_a_user_and_a_password_of_its_own_at_nats() {
     }
 }
 
-/// A folder of the image for each volume that must belong to the services' user from the start.
+/// The image has a folder for each volume that must belong to the services' user from the start.
 #[test]
 fn the_image_has_the_folders_that_volumes_are_mounted_on() {
     let dockerfile = text("deploy/Dockerfile");
@@ -291,7 +292,7 @@ fn the_image_has_the_folders_that_volumes_are_mounted_on() {
             else {
                 continue;
             };
-            // It belongs to the user already, as `secrets` comes first.
+            // The folder belongs to the user already, because `secrets` runs first.
             if name == "certificates" && made.contains(&source(volume)) {
                 continue;
             }

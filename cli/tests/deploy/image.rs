@@ -1,4 +1,4 @@
-//! The image: what it says of itself, and what it is made of.
+//! Tests of the image: its labels and its contents.
 
 use crate::{succeeds, tandem, text, yaml};
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn binary_image_and_chart_are_of_one_version() {
     assert_eq!(profile, if cfg!(debug_assertions) { "debug" } else { "release" });
 }
 
-/// What a script of the repository writes, run at this time of the sources.
+/// Returns the output of a script of the repository, run with this time of the sources.
 fn written(script: &str, seconds: &str) -> String {
     let mut command = Command::new(repository().join(script));
     command.env("CARGO_NET_OFFLINE", "true").env("SOURCE_DATE_EPOCH", seconds);
@@ -30,7 +30,7 @@ fn written(script: &str, seconds: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A package of `Cargo.lock`: its version, and the checksum of its archive where it has one.
+/// A package of `Cargo.lock`: its version, and the checksum of its archive if it has one.
 struct Locked {
     version: String,
     checksum: Option<String>,
@@ -86,7 +86,7 @@ fn the_bill_of_materials_names_what_is_in_the_binary() {
     for name in ["proptest", "criterion", "tandem-cluster-tests"] {
         assert!(!has(name), "{name} is for tests");
     }
-    // Libraries in other languages have their own versions, those that the crates' name.
+    // Libraries in other languages have their own versions, which the crates' versions name.
     for (library, name) in [
         ("RocksDB", "librocksdb-sys"),
         ("LZ4", "lz4-sys"),
@@ -131,7 +131,7 @@ fn the_notices_have_every_crate_and_the_texts_of_their_licences() {
     for text in texts {
         assert!(notices.contains(text), "{text} is missing");
     }
-    // MPL-2.0 wants to be told where the source is.
+    // MPL-2.0 demands that the location of the source is stated.
     let (_, imbl) = notices.split_once("\nimbl ").unwrap();
     assert!(imbl.lines().nth(1).unwrap().trim().starts_with("https://"), "{}", &imbl[..100]);
 }
@@ -154,7 +154,7 @@ fn the_image_has_its_bill_and_its_notices_however_it_is_made() {
     }
 }
 
-/// What is installed or pulled has a version, the same in all places.
+/// Installed tools and pulled images have a version, the same in all places.
 #[test]
 fn tools_and_images_have_versions() {
     let mut servers = BTreeSet::new();
@@ -183,7 +183,7 @@ fn tools_and_images_have_versions() {
     }
 }
 
-/// `cargo deny` looks at all of them where its database can be fetched; this one is known.
+/// `cargo deny` checks all advisories where its database can be fetched; this advisory is known.
 #[test]
 fn no_version_of_lru_with_a_known_advisory_is_locked() {
     for lru in locked().remove("lru").unwrap_or_default() {

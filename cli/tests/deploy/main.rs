@@ -1,4 +1,4 @@
-//! What stands in `docker-compose.yml`, `deploy/` and `helm/`, against the binary that it is for.
+//! Tests `docker-compose.yml`, `deploy/` and `helm/` against the binary that they are for.
 #![allow(clippy::unwrap_used)]
 
 mod compose;
@@ -20,29 +20,29 @@ use std::{
 };
 use tandem_cluster_tests::repository;
 
-/// A command of the binary.
+/// Returns a command of the binary.
 fn tandem() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tandem"))
 }
 
-/// A file of the repository.
+/// Returns the contents of a file of the repository.
 fn text(path: impl AsRef<Path>) -> String {
     let path = repository().join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A YAML file of the repository, its anchors and merges resolved.
+/// Returns a YAML file of the repository with its anchors and merges resolved.
 fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The files of a folder of the repository.
+/// Returns the files in a folder of the repository.
 fn files(folder: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(repository().join(folder)).unwrap();
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Where a program is, on the PATH or where `./dev` installs tools.
+/// Returns the path of a program on the PATH or where `./dev` installs tools.
 fn program(name: &str) -> Option<PathBuf> {
     let tools = PathBuf::from(std::env::var_os("HOME")?).join(".cache/tandem/tools/bin");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -50,12 +50,13 @@ fn program(name: &str) -> Option<PathBuf> {
     folders.find_map(|folder| Some(folder.join(name)).filter(|file| file.is_file()))
 }
 
-/// Says that something was not tested. Not by a macro, whose output the harness would keep to itself.
+/// Reports that something was not tested. Does not use a macro, whose output the harness would
+/// hide.
 fn skipped(why: &str) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
 
-/// What a command wrote; it must succeed.
+/// Returns the output of a command, which must succeed.
 fn succeeds(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let said = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
@@ -63,7 +64,7 @@ fn succeeds(command: &mut Command) -> String {
     said
 }
 
-/// The body of an answer that must be one of success.
+/// Returns the body of an answer, which must be a success.
 fn get(authority: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(authority).unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n").unwrap();

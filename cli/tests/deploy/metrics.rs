@@ -1,4 +1,4 @@
-//! Dashboards and rules, against the metrics that there are.
+//! Tests dashboards and rules against the existing metrics.
 
 use crate::{files, program, skipped, succeeds, text, yaml};
 use serde_json::{Value, json};
@@ -10,22 +10,22 @@ use std::{
 };
 use tandem_cluster_tests::repository;
 
-/// A query, and where it stands.
+/// A query and its location.
 pub struct Query {
     pub place: String,
     pub text: String,
 }
 
-/// A use of a metric in a query: its name, and what its labels must be.
+/// A use of a metric in a query: its name and the required labels.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Use {
-    /// As it stands there, with a suffix such as `_bucket`.
+    /// Name as in the query, with a suffix such as `_bucket`.
     pub name: String,
     /// Labels compared with `=`.
     pub labels: Vec<(String, String)>,
 }
 
-/// The queries of all dashboards, Grafana's variable replaced.
+/// Returns the queries of all dashboards, with Grafana's variable replaced.
 pub fn dashboards() -> Vec<Query> {
     let mut queries = Vec::new();
     for file in files("deploy/grafana/dashboards") {
@@ -43,7 +43,7 @@ pub fn dashboards() -> Vec<Query> {
     queries
 }
 
-/// The queries of all rules, and the names that rules record.
+/// Returns the queries of all rules, and the names that rules record.
 fn rules() -> (Vec<Query>, BTreeSet<String>) {
     let rules = yaml("deploy/rules.yml");
     let groups = rules["groups"].as_array().unwrap().iter();
@@ -57,7 +57,7 @@ fn rules() -> (Vec<Query>, BTreeSet<String>) {
     (queries, recorded)
 }
 
-/// Our metrics in a query.
+/// Returns the project's metrics in a query.
 fn uses(query: &str) -> Vec<Use> {
     let mut found = Vec::new();
     let mut rest = query;
@@ -79,7 +79,7 @@ fn uses(query: &str) -> Vec<Use> {
     found
 }
 
-/// All uses of our metrics in dashboards and rules, with the places.
+/// Returns all uses of the project's metrics in dashboards and rules, with their locations.
 pub fn all_uses() -> Vec<(String, Use)> {
     let (rules, recorded) = rules();
     let queries = dashboards().into_iter().chain(rules);
@@ -89,14 +89,14 @@ pub fn all_uses() -> Vec<(String, Use)> {
     uses.filter(|(_, found)| !recorded.contains(&found.name)).collect()
 }
 
-/// The name of the metric that a series belongs to: that of a histogram for its buckets, sum and count.
+/// Returns the metric of a series: the histogram for its buckets, sum and count.
 pub fn metric_of(series: &str, is_metric: impl Fn(&str) -> bool) -> Option<String> {
     let stems = ["", "_bucket", "_sum", "_count"].into_iter();
     let mut stems = stems.filter_map(|suffix| series.strip_suffix(suffix));
     stems.find(|stem| is_metric(stem)).map(str::to_owned)
 }
 
-/// The names of metrics in the code: string literals in the modules that declare them.
+/// Returns the names of metrics in the code: string literals in the modules that declare them.
 fn declared() -> BTreeSet<String> {
     fn walk(folder: &Path, names: &mut BTreeSet<String>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -123,7 +123,7 @@ fn declared() -> BTreeSet<String> {
     names
 }
 
-/// Whether there is a metric of this name.
+/// Returns whether there is a metric of this name.
 pub fn is_declared(name: &str) -> bool {
     declared().contains(name)
 }
@@ -137,7 +137,7 @@ fn every_metric_of_dashboards_and_rules_is_declared_in_the_code() {
     for (place, Use { name, .. }) in &uses {
         match metric_of(name, |stem| declared.contains(stem)) {
             None => wrong.push(format!("{place}: there is no {name}")),
-            // A histogram has no series of its own name; a moment is a gauge.
+            // A histogram has no series of its own name. A timestamp is a gauge.
             Some(metric)
                 if metric == *name
                     && metric.ends_with("_seconds")
@@ -195,7 +195,7 @@ fn prometheus_asks_every_service_on_the_port_of_the_image() {
     }
 }
 
-/// An alert is of use to someone who is told what to do about it.
+/// An alert only helps a reader who is told what to do about it.
 #[test]
 fn every_alert_has_a_runbook() {
     let manual = text("docs/runbooks.md");
@@ -221,7 +221,7 @@ fn every_alert_has_a_runbook() {
     assert_eq!(sections.keys().copied().collect::<BTreeSet<_>>(), alerts);
 }
 
-/// Each alert fires in an example, and is silent in another one.
+/// Each alert fires in one example, and is silent in another.
 #[test]
 fn every_alert_has_an_example() {
     let examples = yaml("deploy/rules-test.yml");
@@ -245,7 +245,7 @@ fn every_alert_has_an_example() {
     }
 }
 
-/// Prometheus' own opinion: files are well formed, and alerts fire when rules-test.yml says so.
+/// promtool's own checks: files are well formed, and alerts fire as in rules-test.yml.
 #[test]
 fn alerts_fire_when_they_should() {
     let Some(promtool) = program("promtool") else {
@@ -257,7 +257,7 @@ fn alerts_fire_when_they_should() {
     run(&["check", "config", "prometheus.yml"]);
     run(&["check", "rules", "rules.yml"]);
     run(&["test", "rules", "rules-test.yml"]);
-    // The queries of the dashboards, as if they were rules: for their syntax.
+    // The queries of the dashboards are checked as rules, for their syntax.
     let queries = dashboards();
     let rules = queries.iter().enumerate();
     let rules =

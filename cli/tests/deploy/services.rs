@@ -1,4 +1,4 @@
-//! A node that runs: its metrics against the dashboards, and the commands that look after it.
+//! Tests of a running node: its metrics against the dashboards, and the commands that maintain it.
 
 use crate::{
     get,
@@ -18,7 +18,7 @@ use std::{
 use tandem_cluster_tests::repository;
 use tempfile::TempDir;
 
-/// Longest wait for anything, on the slowest machine.
+/// Longest wait for any event, on the slowest machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A `tandem node` on the demo corpus' genesis.
@@ -49,7 +49,7 @@ impl Node {
         eventually("the node listens", || {
             let log = fs::read_to_string(node.folder.path().join("log")).unwrap();
             assert!(node.child.try_wait().unwrap().is_none(), "the node ended\n{log}");
-            // Only whole lines: the last one may still be on its way.
+            // Only whole lines are read: the last one may be incomplete.
             for line in log.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
                 let Some((_, rest)) = line.split_once("listening port=\"") else { continue };
                 let (port, address) = rest.split_once("\" address=").unwrap();
@@ -106,7 +106,7 @@ fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Metrics in Prometheus' text form: their kinds by name, and all series.
+/// Metrics in Prometheus' text format: their kinds by name, and all series.
 struct Scrape<'a> {
     kinds: BTreeMap<&'a str, &'a str>,
     series: Vec<&'a str>,
@@ -119,7 +119,7 @@ impl<'a> Scrape<'a> {
         Self { kinds: kinds.collect(), series: lines.collect() }
     }
 
-    /// Whether there is a series of this name with these labels.
+    /// Returns whether there is a series with this name and these labels.
     fn has(&self, name: &str, labels: &[(String, String)]) -> bool {
         self.series.iter().any(|series| {
             let rest = series.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']));
@@ -132,7 +132,8 @@ impl<'a> Scrape<'a> {
     }
 }
 
-/// What one process measures once it has done some work. The rest is between processes.
+/// Covers what a single process measures once it has done some work. Other metrics are between
+/// processes.
 #[test]
 fn what_dashboards_ask_for_is_what_a_running_node_says() {
     let node = Node::start();

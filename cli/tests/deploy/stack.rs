@@ -22,19 +22,19 @@ use tandem_cluster_tests::repository;
 
 /// Longest wait for all services to be healthy.
 const DEADLINE: Duration = Duration::from_secs(300);
-/// What the image of all services may take.
+/// Maximum size of the image of all services.
 const IMAGE_BYTES_MAX: u64 = 120_000_000;
 
-/// The image of all services, as `just images-offline` makes it.
+/// Image of all services, as `just images-offline` makes it.
 const IMAGE: &str = "tandem:offline";
 
-/// Whether a command succeeds.
+/// Returns whether a command succeeds.
 fn works(command: &[&str]) -> bool {
     let output = Command::new(command[0]).args(&command[1..]).output();
     output.is_ok_and(|output| output.status.success())
 }
 
-/// Whether there is a Docker daemon. A line says so if there is none.
+/// Returns whether there is a Docker daemon. Prints a line if there is none.
 fn docker_answers() -> bool {
     let answers = works(&["docker", "info"]);
     if !answers {
@@ -43,7 +43,7 @@ fn docker_answers() -> bool {
     answers
 }
 
-/// What a command of Docker's says on standard output.
+/// Returns the standard output of a Docker command.
 fn docker(arguments: &[&str]) -> String {
     let output = Command::new("docker").args(arguments).output().unwrap();
     let said = |bytes| String::from_utf8_lossy(bytes).trim().to_owned();
@@ -51,15 +51,15 @@ fn docker(arguments: &[&str]) -> String {
     said(&output.stdout)
 }
 
-/// A stack of its own, on free ports, from the images of `just images-offline`.
+/// A separate stack on free ports, from the images of `just images-offline`.
 struct Stack {
-    /// `docker compose`, or `docker-compose`.
+    /// Command of Compose: `docker compose`, or `docker-compose`.
     compose: Vec<&'static str>,
     project: String,
 }
 
 impl Stack {
-    /// `None`, and a line that says so, where there is no Docker.
+    /// Returns a stack; without Docker, prints a line and returns `None`.
     fn new() -> Option<Self> {
         if !docker_answers() {
             return None;
@@ -98,7 +98,7 @@ impl Stack {
         succeeds(&mut self.command(arguments))
     }
 
-    /// Health of the containers by name, of those that have any.
+    /// Returns the health of the containers by name, for those with a health check.
     fn health(&self) -> BTreeMap<String, String> {
         let label = format!("label=com.docker.compose.project={}", self.project);
         let list =
@@ -129,7 +129,8 @@ impl Stack {
         }
     }
 
-    /// Waits until so many services are scraped, and most of what dashboards ask has an answer.
+    /// Waits until this many services are scraped, and most queries of the dashboards have an
+    /// answer.
     fn prometheus_hears_everyone(&self, services: u64) {
         let address = self.run(&["port", "prometheus", "9090"]);
         let ask = |query: &str| -> Value {
@@ -146,8 +147,8 @@ impl Stack {
         }
         let queries = dashboards();
         let answered = || queries.iter().filter(|query| ask(&query.text)[0].is_object()).count();
-        // Some of them are about what has not happened, or about services that are not there; and rates
-        // have to wait for a second scrape.
+        // Some queries are about events that have not happened, or about services that are absent.
+        // Rates have to wait for a second scrape.
         while answered() <= queries.len() / 2 {
             assert!(Instant::now() < end, "{} of {}", answered(), queries.len());
             sleep(Duration::from_secs(1));
@@ -162,7 +163,7 @@ impl Drop for Stack {
     }
 }
 
-/// A container that never starts: its files are looked at.
+/// A container that never starts, for its files.
 struct Files(String);
 
 impl Files {
@@ -170,7 +171,7 @@ impl Files {
         Self(docker(&["create", "--network", "none", image]))
     }
 
-    /// Everything in it, as a tar file.
+    /// Exports all its files as a tar file.
     fn export(&self, to: &Path) {
         let mut command = Command::new("docker");
         let file = File::create(to).unwrap();
@@ -196,7 +197,7 @@ fn the_image_is_small_says_what_it_is_and_has_no_shell() {
     assert!(size < IMAGE_BYTES_MAX, "the image takes {size} bytes");
     assert_eq!(config["User"], "65532:65532");
 
-    // With no rights, no network and nothing to write to, it still says what it is.
+    // Without rights, network or writable files, the image still reports its version.
     let run = ["run", "--rm", "--read-only", "--cap-drop", "ALL", "--network", "none"];
     let said = docker(&[&run[..], &[IMAGE, "--version"]].concat());
     let version = env!("CARGO_PKG_VERSION");
@@ -247,7 +248,7 @@ fn a_stack_replays_the_demo_corpus_scales_and_survives_a_kill() {
     assert!(replay.contains("64 blocks VALID"), "{replay}");
     stack.prometheus_hears_everyone(7);
 
-    // Once more, with more workers: nothing is written anew, nothing is stopped.
+    // A second run with more workers rewrites nothing and stops nothing.
     stack.run(&services("multiproof-workers=4"));
     stack.wait_until_healthy(4);
     stack.run(&["kill", "--signal", "KILL", "executor"]);
@@ -257,7 +258,7 @@ fn a_stack_replays_the_demo_corpus_scales_and_survives_a_kill() {
     assert!(replay.contains("64 blocks VALID"), "{replay}");
 }
 
-/// Addresses of gRPC in the containers of a stack, by service.
+/// Returns the gRPC addresses in the containers of a stack, by service.
 fn grpc_addresses(stack: &Stack) -> BTreeMap<&'static str, SocketAddr> {
     let services = [
         ("storage-writer", 9600, "tandem.storage_writer.v1.StorageWriter"),
@@ -275,7 +276,7 @@ fn grpc_addresses(stack: &Stack) -> BTreeMap<&'static str, SocketAddr> {
     services.into_iter().map(address).collect()
 }
 
-/// This machine is on each network of the stack, as any other container there would be.
+/// This machine is on each network of the stack, like any other container there.
 #[tokio::test]
 #[ignore = "needs Docker and the images of `just images-offline`: just compose-test"]
 async fn a_stranger_on_the_networks_of_a_stack_gets_no_call_through() {

@@ -1,4 +1,4 @@
-//! A worker that gives wrong subtrie roots.
+//! A worker that returns wrong subtrie roots.
 
 use crate::{binary, replay::Replay, table::Table};
 use rand::Rng;
@@ -18,20 +18,20 @@ use tempfile::TempDir;
 use tokio::{net::TcpListener, runtime::Handle, task::spawn_blocking, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Nobody is found to be late because the machine is slow, and a quarantine ends soon.
+/// Settings with which no worker is late because the machine is slow, and a quarantine ends soon.
 const SETTINGS: &str =
     "[fleet]\nlate_ms_min = 60000\nlate_ms_max = 60000\nquarantine_seconds = 1\n";
 const QUARANTINE: Duration = Duration::from_secs(1);
 
-/// What the executor says of a worker that lied.
+/// Message of the executor about a worker that lied.
 const FOUND_OUT: &str = "worker gave wrong subtrie roots and is not used";
-/// What it says of a block whose first root was made from a lie.
+/// Message of the executor about a block whose first root came from a lie.
 const WRONG_ROOT: &str = "first state root was wrong";
 
-/// Blocks that one lie may take: the worker is on trial before it answers.
+/// Maximum number of blocks for one lie: the worker is on trial before it answers.
 const BLOCKS_MAX: usize = 8;
 
-/// A worker in this process, over the storage-writer of others.
+/// A worker in this process, over the storage-writer of other processes.
 struct LyingWorker {
     liar: Arc<Liar>,
     address: SocketAddr,
@@ -74,7 +74,7 @@ impl LyingWorker {
     }
 }
 
-/// An executor with two workers, of which one is in this process and lies when it is told to.
+/// Starts an executor with two workers, one of which is in this process and lies when told to.
 fn start(folder: &Path) -> (Wired, LyingWorker) {
     let mut worker = None;
     let wired = Wired::start(
@@ -99,9 +99,9 @@ fn start(folder: &Path) -> (Wired, LyingWorker) {
     (wired, worker.expect("the executor was told of it"))
 }
 
-/// A replay with a worker that lies now and then, so often at most; gives how often blocks were told a
-/// wrong root by it. Each time the block is VALID, as the executor's own process has the last word, and
-/// the worker is left alone for a while, of which the log says one line.
+/// Replays blocks with a worker that lies from time to time, at most `lies_max` times. Returns how
+/// many blocks got a wrong root from it. Each of these blocks is VALID, because the executor's own
+/// process decides. The worker is then unused for a while, which the log reports in one line.
 pub async fn run(seed: u64, lies_max: u64, table: &mut Table) -> u64 {
     eprintln!("seed {seed}, with a liar");
     let folder = TempDir::new().unwrap();
@@ -129,7 +129,7 @@ pub async fn run(seed: u64, lies_max: u64, table: &mut Table) -> u64 {
                 break;
             }
         }
-        // An answer on trial may have been a lie too, which nobody believed.
+        // An answer on trial may have been a lie too, but it was not believed.
         liar.lies.store(0, SeqCst);
         sleep(QUARANTINE).await;
     }
@@ -143,8 +143,8 @@ pub async fn run(seed: u64, lies_max: u64, table: &mut Table) -> u64 {
     believed
 }
 
-/// The root of a payload that the executor builds stands in no header yet, so that nobody would notice
-/// a lie: no worker elsewhere is asked for it, and what is handed out is valid.
+/// Builds a payload beside a liar. Its root is in no header yet, so a lie would go unnoticed.
+/// Therefore no remote worker is asked for it, and the payload is valid.
 pub async fn build(seed: u64) {
     eprintln!("seed {seed}, a payload is built beside a liar");
     let folder = TempDir::new().unwrap();

@@ -1,14 +1,14 @@
-//! Processes of a cluster are killed and paused while payloads flow, their connections are reset, a
-//! worker lies, the disk is full: the chain goes on by itself, no block that was answered VALID is
-//! lost, and no verdict is wrong.
+//! Injects faults into a cluster while payloads flow: processes are killed and paused, connections
+//! are reset, a worker lies, the disk is full. The chain goes on by itself, no block that was
+//! answered VALID is lost, and no verdict is wrong.
 //!
-//! All of it, for the table in docs/cluster.md:
+//! The long form, for the table in docs/cluster.md:
 //!
 //! ```text
 //! cargo test --release --locked --workspace --test faults -- --ignored --nocapture
 //! ```
 //!
-//! `TANDEM_ROUNDS` says how often (20), `TANDEM_SEED` which moments.
+//! `TANDEM_ROUNDS` sets the number of rounds (20), `TANDEM_SEED` the moments.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,9 +33,9 @@ const SERVICES: [&str; 6] = [
     "discovery",
 ];
 
-/// How long a process is paused, NATS is away and the disk is full, in the long form.
+/// Duration of a paused process, of an absent NATS and of a full disk, in the long form.
 const PAUSE: Duration = Duration::from_secs(3);
-/// The same where nobody wants to wait.
+/// Duration of these faults in the short form.
 const SHORT_PAUSE: Duration = Duration::from_secs(1);
 
 fn binary() -> &'static Path {
@@ -50,7 +50,7 @@ fn seed() -> u64 {
     number("TANDEM_SEED", 30_007)
 }
 
-/// One cluster at a time: another one beside it would be a fault of its own.
+/// Ensures one cluster at a time: another one beside it would be a fault of its own.
 async fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::const_new(());
     ALONE.lock().await
@@ -121,7 +121,7 @@ async fn all_faults_at_least_twenty_times() {
         if lies < rounds {
             lies += liar::run(seed, rounds - lies, &mut table).await;
         }
-        // After each round: a run that is ended has a result too.
+        // Printed after each round, so that an interrupted run has a result too.
         eprintln!("after {} rounds from seed {}\n{table}", round + 1, seed - round);
     }
 }

@@ -1,4 +1,4 @@
-//! A replay of recorded blocks while something happens to those who process them.
+//! Replays recorded blocks while faults happen to the processes that execute them.
 
 use alloy_primitives::B256;
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -12,9 +12,9 @@ use tandem_cluster_tests::{
 };
 use tokio::time::sleep;
 
-/// Longest time without a verdict. Generous: the machine may be busy with other things.
+/// Longest time without a verdict. Generous, because the machine may be busy otherwise.
 const RECOVERY_MAX: Duration = Duration::from_secs(60);
-/// Between two attempts.
+/// Pause between two attempts.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// The demo corpus, block by block, as a consensus client sends it.
@@ -24,16 +24,16 @@ pub struct Replay {
     endpoints: Endpoints,
     engine: Client,
     folder: PathBuf,
-    /// Blocks that were answered VALID.
+    /// Number of blocks that were answered VALID.
     valid: usize,
     pub rng: StdRng,
     label: String,
-    /// What was answered instead of a verdict since the last fault.
+    /// Answers other than a verdict since the last fault.
     pub errors: Vec<String>,
 }
 
 impl Replay {
-    /// A replay to this executor; `folder` is where the logs are, to be shown when it fails.
+    /// Returns a replay to this executor. `folder` has the logs, which are shown on failure.
     pub fn new(seed: u64, endpoints: &Endpoints, folder: &Path) -> Self {
         let corpus = Corpus::demo();
         Self {
@@ -49,12 +49,12 @@ impl Replay {
         }
     }
 
-    /// Blocks that are left.
+    /// Returns the number of remaining blocks.
     pub fn left(&self) -> usize {
         self.blocks.len() - self.valid
     }
 
-    /// Sends the next block and makes it the head, as often as it takes.
+    /// Sends the next block and makes it the head, with retries.
     pub async fn advance(&mut self) {
         let block = &self.blocks[self.valid];
         let end = Instant::now() + RECOVERY_MAX;
@@ -78,15 +78,15 @@ impl Replay {
         self.valid += 1;
     }
 
-    /// A few blocks in peace, or none.
+    /// Sends a few blocks without a fault, or none.
     pub async fn calm(&mut self, blocks_max: usize) {
         for _ in 0..self.rng.random_range(0..=blocks_max) {
             self.advance().await;
         }
     }
 
-    /// A fault at a random moment of a block, and the blocks after it; how long it took from the
-    /// beginning of the fault until two more were there.
+    /// Causes a fault at a random moment of a block, and sends the blocks after it. Returns the
+    /// time from the beginning of the fault until two more blocks were there.
     pub async fn suffer(&mut self, fault: &str, strike: impl Future<Output = ()>) -> Duration {
         self.label = format!("{fault} at block {}", self.valid + 1);
         eprintln!("{}", self.label);
@@ -95,7 +95,7 @@ impl Replay {
         let moment = Duration::from_micros(self.rng.random_range(0..150_000));
         let mut caller = self.endpoints.engine();
         let work = tokio::spawn(async move {
-            // What comes of it may be lost with the fault; an answer that comes counts.
+            // The result may be lost with the fault; an answer that arrives counts.
             let valid = send_payload(&mut caller, &block).await.is_ok();
             valid && send_head(&mut caller, block.hash).await.is_ok()
         });
@@ -107,14 +107,14 @@ impl Replay {
             self.advance().await;
             begun.elapsed()
         };
-        // The fault may last longer than that.
+        // The fault may last longer than the recovery.
         let (took, ()) = tokio::join!(recovered, strike);
         self.advance().await;
         self.assert_all_there().await;
         took
     }
 
-    /// Every block is there that was answered VALID.
+    /// Asserts that every block that was answered VALID is there.
     pub async fn assert_all_there(&mut self) {
         let mut http = self.endpoints.http();
         for block in &self.blocks[..self.valid] {
@@ -123,7 +123,8 @@ impl Replay {
         }
     }
 
-    /// Has the executor build a payload on the last block; as a block that it may be sent.
+    /// Makes the executor build a payload on the last block. Returns it as a block that may be
+    /// sent.
     pub async fn build(&mut self) -> Recorded {
         let parent = &self.blocks[self.valid - 1];
         let time = parent.params[0]["timestamp"].as_str().unwrap();
@@ -153,7 +154,7 @@ impl Replay {
         Recorded { method: "engine_newPayloadV4".to_owned(), params, hash }
     }
 
-    /// The blocks that are left; the head is the corpus' then.
+    /// Sends the remaining blocks. The head is then that of the corpus.
     pub async fn finish(&mut self) {
         while self.left() > 0 {
             self.advance().await;
@@ -165,7 +166,7 @@ impl Replay {
         assert_eq!(head["stateRoot"], json!(self.corpus.head_state_root), "{}", self.label);
     }
 
-    /// What is written is right, once nobody writes any more.
+    /// Verifies the database after all writers have ended.
     pub fn verify(&self) {
         let (status, text) = Process::verify(crate::binary(), &self.folder);
         assert!(status.success(), "{}: {status}\n{text}", self.label);

@@ -1,4 +1,4 @@
-//! How long it took to get over each fault.
+//! Table of the recovery times for each fault.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 pub struct Table(BTreeMap<String, Vec<Duration>>);
 
 impl Table {
-    /// One more fault that was got over.
+    /// Adds the recovery time of a fault.
     pub fn add(&mut self, fault: impl Into<String>, took: Duration) {
         self.0.entry(fault.into()).or_default().push(took);
     }

@@ -11,14 +11,14 @@ use tandem_cluster_tests::{Corpus, Six};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-/// What happens.
+/// A fault to inject.
 #[derive(Clone, Copy)]
 pub enum Fault {
-    /// SIGKILL.
+    /// SIGKILL to a service.
     Kill(&'static str),
-    /// SIGSTOP, and SIGCONT after the pause.
+    /// SIGSTOP to a service, and SIGCONT after the pause.
     Pause(&'static str),
-    /// NATS is killed, and started again after the pause.
+    /// NATS is killed, and restarted after the pause.
     KillNats,
 }
 
@@ -34,15 +34,15 @@ impl Display for Fault {
 
 /// The event bus of a run.
 pub enum Nats {
-    /// There is none.
+    /// No bus.
     None,
-    /// It runs, and can be killed.
+    /// A server that runs and can be killed.
     Runs(NatsServer),
-    /// It is where it was said to be, but does not run.
+    /// A server with an address that never starts.
     NeverComes(NatsServer),
 }
 
-/// A replay through six processes with each of these faults, in a random order.
+/// Replays through six processes with each of these faults, in a random order.
 pub async fn run(seed: u64, mut nats: Nats, faults: &[Fault], pause: Duration, table: &mut Table) {
     let (url, suffix) = match &nats {
         Nats::None => ("none".to_owned(), ""),

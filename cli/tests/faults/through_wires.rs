@@ -9,12 +9,12 @@ use tandem_small_disk::SmallDisk;
 use tempfile::TempDir;
 use tokio::{runtime::Handle, time::sleep};
 
-/// What happens.
+/// A fault to inject.
 #[derive(Clone, Copy)]
 enum Fault {
     /// Every connection between the executor and this one is reset.
     Reset(&'static str),
-    /// Not a byte more fits on the disk of storage-writer, for as long as the pause.
+    /// The disk of storage-writer is full for the duration of the pause.
     FullDisk,
 }
 
@@ -27,7 +27,7 @@ impl Fault {
     }
 }
 
-/// A replay with each of these faults, in a random order. None of the processes ends by them.
+/// Replays with each of these faults, in a random order. None of the faults ends a process.
 pub async fn run(seed: u64, pause: Duration, table: &mut Table) {
     let (folder, nats) = (TempDir::new().unwrap(), NatsServer::start());
     eprintln!("seed {seed}, wired");
@@ -73,7 +73,7 @@ pub async fn run(seed: u64, pause: Duration, table: &mut Table) {
     replay.verify();
 }
 
-/// Once there is a connection: the one before may have been reset a moment ago.
+/// Resets once there is a connection, because the previous one may just have been reset.
 async fn reset(wired: &Wired, peer: &str) {
     while wired.reset(peer) == 0 {
         sleep(Duration::from_millis(5)).await;

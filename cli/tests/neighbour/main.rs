@@ -1,5 +1,5 @@
 //! Calls by other users of the machine to a cluster, and to a node that serves gRPC, with default
-//! settings: none gets through.
+//! settings. No call gets through.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use tandem_cluster_tests::{Corpus, Endpoints, Process, Running, Six, send_head, 
 use tempfile::TempDir;
 use tonic::Code;
 
-/// The blocks that are sent before strangers come, and as many afterwards.
+/// Number of blocks sent before the strangers come, and again afterwards.
 const BLOCKS: usize = 4;
 
 fn binary() -> &'static Path {
@@ -54,7 +54,7 @@ async fn a_stranger_gets_no_call_through_to_a_cluster() {
     ]);
     all_are_refused(&strangers(folder.path()), &ports).await;
 
-    // A certificate of the cluster's own authority opens what its role allows.
+    // A certificate of the cluster's own authority allows what its role allows.
     let own = folder.path().join("data/certificates");
     let operator = Caller::with_certificate("operator", &own.join("operator"));
     let storage = ports[STORAGE];
@@ -64,7 +64,7 @@ async fn a_stranger_gets_no_call_through_to_a_cluster() {
         assert_eq!(answer, Ok(Code::PermissionDenied), "{method}");
     }
 
-    // The chain goes on, with the same executor.
+    // The chain goes on with the same executor.
     for block in blocks.take(BLOCKS) {
         send_payload(&mut engine, &block).await.unwrap();
         send_head(&mut engine, block.hash).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_stranger_gets_no_call_through_to_a_cluster() {
     only_the_owner_reads(&folder.path().join("data"));
 }
 
-/// Looks at all files and directories from here on.
+/// Checks all files and directories below a path.
 fn only_the_owner_reads(path: &Path) {
     let metadata = fs::symlink_metadata(path).unwrap();
     let mode = metadata.permissions().mode();
@@ -89,22 +89,22 @@ fn only_the_owner_reads(path: &Path) {
     }
 }
 
-/// Logs in at a NATS server with these words and says something; returns what the server answers to
-/// that and to a ping.
+/// Logs in to a NATS server with these words and publishes a message. Returns the server's answer
+/// to that and to a ping.
 fn nats_says(port: u16, login: &str) -> String {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut info = String::new();
     reader.read_line(&mut info).unwrap();
     let said = "PUB workers.alive.worker-1 2\r\nhi\r\nPING\r\n";
-    // The server may hang up before it has read all of it.
+    // The server may hang up before it has read everything.
     let _ = write!(stream, "CONNECT {{\"verbose\":false,\"pedantic\":false{login}}}\r\n{said}");
     let mut answer = Vec::new();
     let _ = reader.by_ref().take(256).read_until(b'\n', &mut answer);
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Lines of a log that say that NATS refuses something.
+/// Returns the lines of a log in which NATS refuses something.
 fn refusals(log: &str) -> Vec<&str> {
     let signs = ["Violation", "NATS refuses", "[ERR]"];
     log.lines().filter(|line| signs.iter().any(|sign| line.contains(sign))).collect()
@@ -192,7 +192,7 @@ async fn a_user_who_wants_no_certificates_says_so() {
     }
     assert!(!folder.path().join("data/certificates").exists());
     assert!(node.terminate().0.success());
-    // It contradicts certificates that are named.
+    // The flag contradicts certificates in the settings.
     let data = folder.path().join("data");
     for command in ["node", "cluster"] {
         let output = Command::new(binary())
@@ -227,7 +227,7 @@ async fn a_jwt_secret_that_others_may_read_is_a_warning_and_one_that_is_no_file_
     assert!(node.log().contains("expected a regular file, found a FIFO"), "{}", node.log());
 }
 
-/// The status of the answer to a call with these lines in its head.
+/// Returns the status of the answer to a call with these lines in its head.
 fn status(address: &str, lines: &str) -> String {
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
     let mut stream = TcpStream::connect(address).unwrap();
@@ -235,7 +235,7 @@ fn status(address: &str, lines: &str) -> String {
     let head = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n{lines}");
     write!(stream, "POST / HTTP/1.1\r\nConnection: close\r\n{head}\r\n{body}").unwrap();
     let mut answer = Vec::new();
-    // The server may hang up before it has read all of it.
+    // The server may hang up before it has read everything.
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer).into_owned();
     answer.split(' ').nth(1).unwrap_or_default().to_owned()
@@ -292,7 +292,7 @@ fn endpoints(node: &mut Running, folder: &Path) -> Endpoints {
     Endpoints::new(engine, http, folder.join("jwt.hex"))
 }
 
-/// The ports that a node serves gRPC on, by service.
+/// Returns the gRPC ports of a node, by service.
 fn grpc_ports(node: &mut Running) -> BTreeMap<&'static str, SocketAddr> {
     let mut port =
         |name: &str| node.says(&format!("listening port=\"{name}\" address=")).parse().unwrap();

@@ -27,14 +27,15 @@ use tower::{ServiceExt, service_fn};
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Calls every method that there is of the services at these addresses, as each of these callers.
+/// Calls every method of the services at these addresses, as each of these callers. All calls must
+/// be refused.
 pub async fn all_are_refused(callers: &[Caller], services: &BTreeMap<&str, SocketAddr>) {
     let mut tried = 0;
     for rule in RULES {
         let Some(address) = services.get(rule.service) else { continue };
         for caller in callers {
             let answer = caller.call(*address, rule.service, rule.method).await;
-            // A status of its own would mean that the service has heard the call.
+            // A status of its own would mean that the service has received the call.
             assert!(answer.is_err(), "{}: {}: {answer:?}", caller.name, rule.method);
             tried += 1;
         }
@@ -56,7 +57,7 @@ pub fn strangers(folder: &Path) -> [Caller; 3] {
 #[derive(Clone)]
 pub struct Caller {
     pub name: &'static str,
-    /// `None` where it speaks no TLS.
+    /// `None` if the caller speaks no TLS.
     tls: Option<TlsConnector>,
 }
 
@@ -80,8 +81,8 @@ impl Caller {
         Self { name, tls: Some(connector(config.unwrap())) }
     }
 
-    /// Calls a method of a service at this address with an empty message. Returns its gRPC status, or
-    /// why the call did not come so far.
+    /// Calls a method of a service at this address with an empty message. Returns its gRPC status,
+    /// or the reason why the call did not reach the service.
     pub async fn call(
         &self,
         address: impl Into<SocketAddr>,
@@ -152,7 +153,7 @@ fn connector(mut config: ClientConfig) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// A verifier that takes any server for the right one.
+/// A verifier that accepts any server.
 #[derive(Debug)]
 struct Anyone;
 

@@ -1,4 +1,4 @@
-//! `tandem top` on a node that runs, on none, and on a terminal.
+//! Tests `tandem top` with a running node, without one, and on a terminal.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ fn texts(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// What stands between two marks of a text.
+/// Returns the text between two marks.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
     let found = text.split_once(before).and_then(|(_, rest)| rest.split_once(after));
     found.unwrap_or_else(|| panic!("{before:?}, then {after:?}, in\n{text}")).0
@@ -58,7 +58,7 @@ async fn a_node_is_shown_with_its_payloads_and_how_they_overlapped() {
     let (mut blocks, mut last) = (corpus.payloads(), None);
     let mut sent = 0;
     while top.try_wait().unwrap().is_none() {
-        // The last one again, once there are no more: it is asked for newPayload all the time.
+        // The last block again, once there are no more, so that newPayload is called all the time.
         let block = blocks.next().or(last).unwrap();
         send_payload(&mut engine, &block).await.unwrap();
         send_head(&mut engine, block.hash).await.unwrap();
@@ -78,7 +78,7 @@ async fn a_node_is_shown_with_its_payloads_and_how_they_overlapped() {
     assert!(p95 > 0.0, "{text}");
     let head: u64 = between(&text, "\nhead ", " ").parse().unwrap();
     assert!((1..=corpus.blocks as u64).contains(&head), "{text}");
-    // A bar for each of the recent payloads, with work on both sides.
+    // Each recent payload has a bar, with work on both sides.
     let bars: Vec<_> =
         text.lines().filter(|line| line.contains(" ms  ") && line.contains('█')).collect();
     assert!(!bars.is_empty(), "{text}");

@@ -1,4 +1,4 @@
-//! `tandem top` on a terminal: `script` of util-linux makes one.
+//! Tests `tandem top` on a terminal, which `script` of util-linux makes.
 
 use crate::binary;
 use std::{
@@ -14,7 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const OPENED: &str = "\x1b[?1049h";
 const CLOSED: &str = "\x1b[?1049l";
 
-/// The lines of a screen on which this was written: text where the cursor was sent.
+/// Returns the lines of a screen to which this was written, with each text at the cursor's
+/// position.
 fn screen(written: &str) -> Vec<String> {
     let mut lines: Vec<Vec<char>> = Vec::new();
     let (mut row, mut column) = (0, 0);
@@ -46,7 +47,7 @@ fn screen(written: &str) -> Vec<String> {
     lines.into_iter().map(String::from_iter).collect()
 }
 
-/// What a terminal was sent so far.
+/// Output that was sent to a terminal so far.
 #[derive(Clone, Default)]
 struct Sent(Arc<Mutex<Vec<u8>>>);
 
@@ -55,7 +56,7 @@ impl Sent {
         String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
     }
 
-    /// What is on the screen that is open.
+    /// Returns the contents of the open screen.
     fn screen(&self) -> Vec<String> {
         self.text().rsplit_once(OPENED).map_or_else(Vec::new, |(_, drawn)| screen(drawn))
     }

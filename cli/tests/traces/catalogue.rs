@@ -1,4 +1,4 @@
-//! The span catalogue, `tracing/README.md`, and the spans that the code makes.
+//! Compares the span catalogue, `tracing/README.md`, with the spans that the code makes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,17 +7,17 @@ use std::{
 };
 use tandem_cluster_tests::repository;
 
-/// What the catalogue says of a span.
+/// Entry of a span in the catalogue.
 #[derive(Debug)]
 pub struct Entry {
     pub service: String,
-    /// Names of the spans that it may be a child of; none for a span that begins a trace.
+    /// Names of its possible parents; empty for a span that begins a trace.
     pub under: BTreeSet<String>,
-    /// It may begin a trace.
+    /// Whether it may begin a trace.
     pub may_be_root: bool,
 }
 
-/// The table by the name of the span.
+/// Returns the table by the name of the span.
 pub fn catalogue() -> BTreeMap<String, Entry> {
     let text = fs::read_to_string(repository().join("tracing/README.md")).unwrap();
     let (_, table) = text.split_once("| span | service | level | under |").expect("the table");
@@ -40,12 +40,12 @@ pub fn catalogue() -> BTreeMap<String, Entry> {
     entries
 }
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn quoted(cell: &str) -> impl Iterator<Item = String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned)
 }
 
-/// The names in `info_span!` and its like in the sources of services and libraries.
+/// Returns the names in macros such as `info_span!` in the sources of services and libraries.
 fn made() -> BTreeMap<String, String> {
     fn walk(folder: &Path, names: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -57,10 +57,10 @@ fn made() -> BTreeMap<String, String> {
                 }
             } else if name.ends_with(".rs") && !name.contains("tests") {
                 let text = fs::read_to_string(&path).unwrap();
-                // A single function may be for tests alone, too, in the midst of others.
+                // A single function among others may be for tests only, too.
                 let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
                 for call in code.split("_span!(").skip(1) {
-                    // The first literal is the name: what comes before is a parent or a target.
+                    // The first literal is the name: earlier arguments are a parent or a target.
                     let literal = call.split('"').nth(1).expect("a span has a name");
                     names.insert(literal.to_owned(), path.display().to_string());
                 }

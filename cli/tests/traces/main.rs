@@ -1,5 +1,5 @@
-//! Traces as they leave the processes: one payload is one tree, whose spans are where the catalogue says,
-//! from one process and from six.
+//! Tests exported traces of one process and of six: a payload is one tree, whose spans are where
+//! the catalogue places them.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 /// Longest wait for the last span of a trace before another block is tried.
 const TRACE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Spans that every block has, wherever its services are.
+/// Spans that every block has, wherever its services run.
 const ALWAYS: [&str; 12] = [
     "on_new_payload",
     "decode_payload",
@@ -37,19 +37,19 @@ const ALWAYS: [&str; 12] = [
     "encode_block",
     "write_batch",
 ];
-/// And those that calls from process to process bring.
+/// Spans that calls between processes add.
 const ACROSS: [&str; 2] = ["process_block", "storage_call"];
 
 fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_tandem"))
 }
 
-/// `tandem node` that exports its traces, and where it is called.
+/// Starts `tandem node` with exported traces. Returns it with its endpoints.
 fn node(folder: &Path, corpus: &Corpus, more: &[&str]) -> (Running, Endpoints) {
     node_with(&[], folder, corpus, more)
 }
 
-/// The same with these variables, `NAME=VALUE`.
+/// Starts `tandem node` like [`node`], with these variables, `NAME=VALUE`.
 fn node_with(
     variables: &[&str],
     folder: &Path,
@@ -77,7 +77,7 @@ fn node_with(
     (node, Endpoints::new(engine, http, secret))
 }
 
-/// What is wrong with a trace, by the catalogue; empty when nothing is.
+/// Returns the faults of a trace according to the catalogue; empty if there are none.
 fn faults(spans: &[Span], wanted: &[&str]) -> Vec<String> {
     let catalogue = catalogue();
     let by_id: BTreeMap<_, _> = spans.iter().map(|span| (&span.id, span)).collect();
@@ -98,7 +98,7 @@ fn faults(spans: &[Span], wanted: &[&str]) -> Vec<String> {
         }
     }
     for span in spans {
-        // A span of a library is its caller's.
+        // A span of a library belongs to its caller.
         let known = catalogue.get(&span.name).map(|entry| &entry.service);
         if known.is_some_and(|service| service != span.service()) {
             faults.push(format!("{} is of {}", span.name, span.service()));
@@ -107,7 +107,7 @@ fn faults(spans: &[Span], wanted: &[&str]) -> Vec<String> {
     faults
 }
 
-/// Sends blocks until the trace of one is without fault, and gives it.
+/// Sends blocks until the trace of one is without fault, and returns it.
 async fn whole_trace(
     engine: &mut Client,
     receiver: &Receiver,
@@ -151,7 +151,7 @@ async fn one_payload_of_one_process_is_one_tree() {
     let spans = whole_trace(&mut endpoints.engine(), &receiver, corpus.payloads(), &ALWAYS).await;
     let services = BTreeSet::from(["executor", "multiproof-workers", "storage-writer"]);
     assert_eq!(values(&spans, "service.name"), services);
-    // One process: the same for all its services.
+    // One process has the same attributes for all its services.
     for (key, value) in [
         ("k8s.pod.name", "tandem-0"),
         ("k8s.node.name", "node-7"),
@@ -171,8 +171,8 @@ async fn one_payload_of_one_process_is_one_tree() {
 async fn one_payload_of_six_processes_is_one_tree_also_when_only_slow_ones_are_exported() {
     let (folder, corpus, receiver) = (TempDir::new().unwrap(), Corpus::demo(), Receiver::start());
     let (url, nats) = (receiver.url(), NatsServer::start());
-    // With a bus the others are told which payload was slow, and here all are. Without one they would
-    // not be, so all traces are exported then.
+    // With a bus, the other processes are told which payloads were slow, here all of them. Without
+    // a bus they would not be told, so all traces are exported then.
     let sampling = if nats.is_some() { "slow{0}" } else { "always" };
     let bus = nats.as_ref().map_or("none".to_owned(), NatsServer::url);
     let more = [
@@ -224,11 +224,11 @@ async fn what_is_not_slow_is_not_exported_and_counted() {
         });
         line.filter(|spans| *spans >= 2 * ALWAYS.len() as u64)
     };
-    // Once in five seconds the process says what it counts.
+    // The process exports its counters every five seconds.
     tokio::task::block_in_place(|| eventually("spans that were left out", left_out));
     let exported: Vec<_> = receiver.spans().into_iter().map(|span| span.name).collect();
     assert!(exported.is_empty(), "{exported:?}");
-    // The ring has them all the same, and on the port of the metrics too.
+    // The ring, and the metrics port, have them all the same.
     assert!(get(&metrics, "/debug/traces?n=100").contains("\"on_new_payload\""));
     assert!(node.terminate().0.success());
 }
@@ -281,7 +281,7 @@ async fn a_collector_that_is_wrong_is_a_warning_and_its_password_stays_out_of_th
     assert!(receiver.spans().is_empty());
 }
 
-/// The answer to a GET, head and all.
+/// Returns the answer to a GET, including its head.
 fn get(address: &str, path: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).unwrap();

@@ -1,4 +1,4 @@
-//! A collector of OTLP over gRPC that keeps what it gets.
+//! A collector of OTLP over gRPC that keeps what it receives.
 
 use opentelemetry_proto::tonic::{
     collector::trace::v1::{
@@ -22,16 +22,16 @@ use tonic::{
     transport::{self, Identity, ServerTlsConfig},
 };
 
-/// A span as it came.
+/// A span as received.
 #[derive(Clone, Debug)]
 pub struct Span {
     pub trace: Vec<u8>,
     pub id: Vec<u8>,
-    /// Empty for the root.
+    /// Id of the parent; empty for the root.
     pub parent: Vec<u8>,
     pub name: String,
     pub attributes: BTreeMap<String, String>,
-    /// Whose it is.
+    /// Attributes of the process that made it.
     pub resource: BTreeMap<String, String>,
 }
 
@@ -41,7 +41,7 @@ impl Span {
     }
 }
 
-/// What came so far. It listens until the test ends.
+/// Receiver of spans, with the spans so far. It listens until the test ends.
 pub struct Receiver {
     scheme: &'static str,
     address: SocketAddr,
@@ -53,8 +53,8 @@ impl Receiver {
         Self::start_with("http", transport::Server::builder(), &[])
     }
 
-    /// Starts one that speaks TLS, with a certificate of `localhost` and 127.0.0.1, and takes spans
-    /// only with these headers.
+    /// Starts a receiver that speaks TLS, with a certificate of `localhost` and 127.0.0.1. It
+    /// accepts spans only with these headers.
     pub fn start_tls(headers: &'static [(&'static str, &'static str)]) -> Self {
         let file = |name: &str| std::fs::read(Self::certificate(name)).unwrap();
         let identity = Identity::from_pem(file("server.pem"), file("server.key"));
@@ -97,7 +97,7 @@ impl Receiver {
         self.spans.lock().unwrap().clone()
     }
 
-    /// All spans of the trace in which this block was answered.
+    /// Returns all spans of the trace in which this block was answered.
     pub fn trace_of(&self, block: u64) -> Vec<Span> {
         let spans = self.spans();
         let is_root = |span: &&Span| {

@@ -1,4 +1,4 @@
-//! Errors of blob-validator as messages and statuses.
+//! Conversion of blob-validator's errors to messages and statuses.
 
 use super::{
     blob_validator::millis,
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tonic::Code;
 
 impl From<&Error> for v1::Error {
-    /// Texts are cut at [`ERROR_TEXT_BYTES_MAX`](crate::limits::ERROR_TEXT_BYTES_MAX).
+    /// Cuts texts at [`ERROR_TEXT_BYTES_MAX`](crate::limits::ERROR_TEXT_BYTES_MAX).
     fn from(error: &Error) -> Self {
         use error_wire::{DeadlineExceeded, Kind, Overloaded};
         let kind = match error {
@@ -58,7 +58,7 @@ impl From<Error> for tonic::Status {
 }
 
 impl From<tonic::Status> for Error {
-    /// The error that was sent. Without one, what the code tells.
+    /// Returns the error that was sent, or else one derived from the status code.
     fn from(status: tonic::Status) -> Self {
         let sent = detail::<v1::Error>(&status);
         sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or_else(|| {
@@ -73,7 +73,7 @@ impl From<tonic::Status> for Error {
 }
 
 impl From<ConvertError> for Error {
-    /// A malformed answer.
+    /// Reports a malformed answer.
     fn from(error: ConvertError) -> Self {
         Self::Library(format!("malformed answer: {error}"))
     }

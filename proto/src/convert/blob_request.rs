@@ -6,18 +6,18 @@ use prost::{
     encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len, uint64},
 };
 
-/// Numbers of fields that are written here rather than by generated code.
+/// Numbers of fields that this module encodes instead of generated code.
 mod tag {
     pub const BUNDLE_BLOBS: u32 = 3;
     pub const REQUEST_BUNDLE: u32 = 1;
     pub const REQUEST_TIMEOUT_MS: u32 = 2;
 }
 
-/// A request on its way out. As a message, it would have to gather its blobs in one buffer; this
-/// leaves them where they lie.
+/// Outgoing request. A generated message would have to copy its blobs into one buffer; this type
+/// leaves them in place.
 pub struct OutgoingBlobRequest {
     request: BlobRequest,
-    /// All of the bundle but the blobs.
+    /// Bundle without its blobs.
     rest: v1::Bundle,
     timeout_ms: u64,
     blobs_len: usize,
@@ -35,7 +35,7 @@ impl From<BlobRequest> for OutgoingBlobRequest {
 }
 
 impl OutgoingBlobRequest {
-    /// Bytes of the message.
+    /// Returns the size of the message in bytes.
     pub fn encoded_len(&self) -> usize {
         let timeout = match self.timeout_ms {
             0 => 0,
@@ -44,8 +44,8 @@ impl OutgoingBlobRequest {
         field_len(tag::REQUEST_BUNDLE, self.bundle_len) + timeout
     }
 
-    /// The bytes from which a [`v1::ValidateRequest`] is read, in parts: what stands in `head`
-    /// already and all but the blobs, then each blob.
+    /// Returns the bytes of a [`v1::ValidateRequest`] in parts. The first part holds the content of
+    /// `head` and everything except the blobs; each blob follows as a part.
     pub fn into_parts(self, mut head: BytesMut) -> Vec<Bytes> {
         let blobs = &self.request.bundle.blobs;
         head.reserve(self.encoded_len() - self.blobs_len);
@@ -62,12 +62,12 @@ impl OutgoingBlobRequest {
     }
 }
 
-/// A field of so many bytes, with what stands before them.
+/// Returns the size of a field with `len` bytes, including its key and length.
 fn field_len(tag: u32, len: usize) -> usize {
     key_len(tag) + encoded_len_varint(len as u64) + len
 }
 
-/// What stands before the bytes of a field.
+/// Encodes the key and the length of a field.
 fn encode_field(tag: u32, len: usize, buffer: &mut impl BufMut) {
     encode_key(tag, WireType::LengthDelimited, buffer);
     encode_varint(len as u64, buffer);

@@ -19,30 +19,30 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 use tandem_primitives::B256;
 
-/// One sidecar with the time its caller waits for the verdict.
+/// Sidecar with the time its caller waits for the verdict.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlobRequest {
-    /// The sidecar.
+    /// Sidecar to verify.
     pub bundle: Arc<Bundle>,
-    /// How long the caller waits, in whole milliseconds on the wire, rounded up.
+    /// Time the caller waits, in whole milliseconds on the wire, rounded up.
     pub timeout: Duration,
 }
 
-/// One message of the stream to the service.
+/// Message of the stream to the service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlobStreamRequest {
-    /// Names the request within the stream; never used twice.
+    /// Id of the request within the stream, never reused.
     pub id: u64,
-    /// What is asked.
+    /// Request for a verdict.
     pub request: BlobRequest,
 }
 
-/// One message of the stream back.
+/// Message of the stream from the service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlobStreamAnswer {
-    /// The request that is answered.
+    /// Id of the answered request.
     pub id: u64,
-    /// Its verdict, or why there is none.
+    /// Verdict, or the reason why there is none.
     pub result: Result<Verdict, Error>,
 }
 
@@ -73,7 +73,7 @@ fn form_number(form: Form) -> i32 {
     v1::Form::from(form).into()
 }
 
-/// The fault of an enum's number: 0 is what a missing field reads as.
+/// Returns the fault of an enum's number: a missing field reads as 0.
 fn choice(max: u64, number: i32) -> Fault {
     match u64::try_from(number) {
         Ok(0) => Fault::Missing,
@@ -91,13 +91,13 @@ fn point(bytes: &[u8]) -> Result<[u8; 48], Fault> {
     bytes.try_into().map_err(|_| Fault::Length { expected: 48, got: bytes.len() as u64 })
 }
 
-/// Rounded up: a short time is no time at all otherwise.
+/// Returns the time in milliseconds, rounded up so that a short time does not become zero.
 pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl v1::Bundle {
-    /// All but the field `blobs`, which is empty.
+    /// Converts everything except the field `blobs`, which stays empty.
     pub(super) fn without_blobs(bundle: &Bundle) -> Self {
         let rule =
             v1::Rule { form: form_number(bundle.rule.form), blobs_max: bundle.rule.blobs_max };
@@ -123,7 +123,7 @@ impl From<&Bundle> for v1::Bundle {
 impl TryFrom<v1::Bundle> for Bundle {
     type Error = ConvertError;
 
-    /// The blobs share the buffer of the message.
+    /// Converts a bundle whose blobs share the buffer of the message.
     fn try_from(wire: v1::Bundle) -> Result<Self, ConvertError> {
         at_most(BLOBS_PER_BUNDLE_MAX, wire.blob_sizes.len()).at("blob_sizes")?;
         length(total(&wire.blob_sizes), wire.blobs.len()).at("blobs")?;

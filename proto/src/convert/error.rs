@@ -1,73 +1,73 @@
 use std::fmt::{self, Display};
 
-/// A message that is no value of the domain.
+/// Error: a message does not convert to a value of the domain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConvertError {
     field: String,
     reason: Reason,
 }
 
-/// What is wrong with a field.
+/// Fault of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Reason {
-    /// It must be there.
+    /// A required field is missing.
     #[error("is missing")]
     Missing,
-    /// It has a fixed length, or one that other fields give.
+    /// A field does not have its fixed length, or the length that other fields give.
     #[error("expected {expected} bytes, got {got}")]
     Length {
-        /// Bytes there should be.
+        /// Expected number of bytes.
         expected: u64,
-        /// Bytes there are.
+        /// Number of bytes received.
         got: u64,
     },
-    /// It is a list of items of fixed size, and the last one is cut off.
+    /// The last item in a list of fixed-size items is cut off.
     #[error("{got} bytes are not a multiple of {unit}")]
     Ragged {
-        /// Bytes of one item.
+        /// Number of bytes in one item.
         unit: usize,
-        /// Bytes there are.
+        /// Number of bytes received.
         got: usize,
     },
-    /// Other fields say how many items it has.
+    /// The number of items differs from the number that other fields give.
     #[error("expected {expected} items, got {got}")]
     Count {
-        /// Items there should be.
+        /// Expected number of items.
         expected: u64,
-        /// Items there are.
+        /// Number of items received.
         got: u64,
     },
-    /// It has more items or bytes than one message may.
+    /// The field has more items or bytes than one message may have.
     #[error("{got} are more than {max}")]
     TooMany {
-        /// The limit.
+        /// Maximum number.
         max: usize,
-        /// What there is.
+        /// Number received.
         got: usize,
     },
     /// A number is outside its range.
     #[error("{got} is not in {min}..={max}")]
     OutOfRange {
-        /// Least value.
+        /// Minimum value.
         min: u64,
-        /// Greatest value.
+        /// Maximum value.
         max: u64,
-        /// The value.
+        /// Value received.
         got: u64,
     },
-    /// Items must ascend.
+    /// Items do not ascend.
     #[error("is not in ascending order")]
     NotAscending,
-    /// Items must differ.
+    /// An item occurs twice.
     #[error("is there twice")]
     Duplicate,
-    /// It is a share of a whole.
+    /// A fraction is not between 0 and 1.
     #[error("is not between 0 and 1")]
     NotAFraction,
-    /// It names a worker.
+    /// The text is not a valid name of a worker.
     #[error("is not 1 to 64 characters of visible ASCII")]
     NotAName,
-    /// It names a host.
+    /// The text is not a valid host.
     #[error("is neither an IP address nor the name of a host")]
     NotAHost,
     /// A number of variable length starts with a zero byte.
@@ -76,12 +76,12 @@ pub enum Reason {
 }
 
 impl ConvertError {
-    /// The field, from the name of the call down, such as `commit.block.parent`.
+    /// Returns the path of the field, beginning with the name of the call: `commit.block.parent`.
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// What is wrong with it.
+    /// Returns the fault of the field.
     pub fn reason(&self) -> Reason {
         self.reason
     }
@@ -109,12 +109,12 @@ impl From<Reason> for ConvertError {
     }
 }
 
-/// Says where an error is, from the inside out.
+/// Adds the location to an error, from the inside out.
 pub(super) trait At<T> {
-    /// The error is in this field (or path of fields).
+    /// Locates the error in this field (or path of fields).
     fn at(self, field: &str) -> Result<T, ConvertError>;
 
-    /// The error is in the item at this position.
+    /// Locates the error in the item at this position.
     fn at_index(self, index: usize) -> Result<T, ConvertError>;
 }
 

@@ -32,9 +32,9 @@ impl TryFrom<v1::ChainEvent> for ChainEvent {
     }
 }
 
-/// The contact's record has a known sequence number.
+/// Flag: the sequence number of the contact's record is known.
 const HAS_ENR_SEQ: u8 = 1;
-/// The contact's record is there.
+/// Flag: the contact's record is present.
 const HAS_ENR: u8 = 2;
 
 const EVENTS: [ContactEvent; 5] = [
@@ -103,7 +103,7 @@ impl TryFrom<v1::PeersDiscovered> for PeersDiscovered {
     }
 }
 
-/// Contacts by column; errors name the column.
+/// Converts contacts from columns; errors name the column.
 pub(super) fn contacts(wire: &v1::PeersDiscovered) -> Result<Vec<Contact>, ConvertError> {
     let ids = items::<64>(&wire.ids).at("ids")?;
     at_most(DISCOVERED_CONTACTS_MAX, ids.len()).at("ids")?;
@@ -133,7 +133,7 @@ pub(super) fn contacts(wire: &v1::PeersDiscovered) -> Result<Vec<Contact>, Conve
         if flags & HAS_ENR != 0 {
             let size = enr_sizes.next().copied().unwrap_or_default();
             range(1, ENR_BYTES_MAX as u64, size).at_index(index).at("enr_sizes")?;
-            // The lengths add up to what is there, so the record is there in full.
+            // The lengths add up to the number of bytes, so the record is complete.
             let (record, rest) = enrs.split_at(enrs.len().min(size as usize));
             enrs = rest;
             enr = Some(Rlp::copy_from_slice(record));

@@ -1,26 +1,26 @@
-//! Checks of single fields, and the parts that many messages share.
+//! Checks of single fields, and conversions that many messages share.
 
 use super::error::{At, ConvertError, Reason};
 use crate::wire::types::v1;
 use bytes::Bytes;
 use tandem_primitives::{B256, BlockId, Shard, ShardSet};
 
-/// The value of a field that must be there.
+/// Returns the value of a required field.
 pub fn required<T>(field: Option<T>) -> Result<T, Reason> {
     field.ok_or(Reason::Missing)
 }
 
-/// A hash.
+/// Reads a hash.
 pub fn hash(bytes: &[u8]) -> Result<B256, Reason> {
     B256::try_from(bytes).map_err(|_| Reason::Length { expected: 32, got: bytes.len() as u64 })
 }
 
-/// A hash as a field.
+/// Encodes a hash as a field.
 pub fn hash_bytes(hash: B256) -> Bytes {
     Bytes::copy_from_slice(hash.as_slice())
 }
 
-/// A list of items of `N` bytes each.
+/// Reads a list of items of `N` bytes each.
 pub fn items<const N: usize>(bytes: &[u8]) -> Result<&[[u8; N]], Reason> {
     match bytes.as_chunks() {
         (items, []) => Ok(items),
@@ -28,7 +28,7 @@ pub fn items<const N: usize>(bytes: &[u8]) -> Result<&[[u8; N]], Reason> {
     }
 }
 
-/// A list of hashes as a field.
+/// Encodes a list of hashes as a field.
 pub fn hash_list<'a>(hashes: impl ExactSizeIterator<Item = &'a B256>) -> Bytes {
     let mut bytes = Vec::with_capacity(hashes.len() * 32);
     for hash in hashes {
@@ -42,13 +42,13 @@ pub fn at_most(max: usize, got: usize) -> Result<(), Reason> {
     if got > max { Err(Reason::TooMany { max, got }) } else { Ok(()) }
 }
 
-/// Refuses another number of items than other fields announce.
+/// Refuses a number of items that differs from the announced number.
 pub fn count(expected: u64, got: usize) -> Result<(), Reason> {
     let got = got as u64;
     if got == expected { Ok(()) } else { Err(Reason::Count { expected, got }) }
 }
 
-/// Refuses another number of bytes than other fields announce.
+/// Refuses a number of bytes that differs from the announced number.
 pub fn length(expected: u64, got: usize) -> Result<(), Reason> {
     let got = got as u64;
     if got == expected { Ok(()) } else { Err(Reason::Length { expected, got }) }
@@ -60,24 +60,24 @@ pub fn range(min: u64, max: u64, got: impl Into<u64>) -> Result<(), Reason> {
     if (min..=max).contains(&got) { Ok(()) } else { Err(Reason::OutOfRange { min, max, got }) }
 }
 
-/// The sum, which no list that fits into memory makes overflow.
+/// Returns the sum, which cannot overflow for a list that fits into memory.
 pub fn total<N: Copy + Into<u64>>(sizes: &[N]) -> u64 {
     sizes.iter().map(|&size| size.into()).sum()
 }
 
-/// A length as a field. Nothing in memory of this kind comes near the limit; if it did, the
-/// receiver would find that lengths and bytes do not fit together.
+/// Encodes a length as a field. No length here comes near the limit. If one did, the receiver would
+/// find that lengths and bytes do not match.
 pub fn size(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// A set of shards by bits.
+/// Reads a set of shards from bits.
 pub fn shards(bits: u32) -> Result<ShardSet, Reason> {
     range(0, 0xffff, bits)?;
     Ok(ShardSet::from_bits(bits as u16))
 }
 
-/// A set of shards as a field.
+/// Encodes a set of shards as a field.
 pub fn shard_bits(shards: &[Shard]) -> u32 {
     shards.iter().copied().collect::<ShardSet>().bits().into()
 }
@@ -96,7 +96,7 @@ impl TryFrom<v1::BlockId> for BlockId {
     }
 }
 
-/// The value of a message that must be there.
+/// Converts the value of a required message.
 pub fn nested<W, T>(field: Option<W>) -> Result<T, ConvertError>
 where
     T: TryFrom<W, Error = ConvertError>,

@@ -1,12 +1,12 @@
-//! Between wire messages and domain types.
+//! Conversion between wire messages and domain types.
 //!
-//! `From` makes a message of a value and cannot fail. `TryFrom` makes a value of a message and
+//! `From` makes a message from a value and cannot fail. `TryFrom` makes a value from a message and
 //! checks everything that the domain type promises: lengths, ranges, order, counts. The receiver
-//! calls it once, at the edge, and nothing behind it checks again. A [`ConvertError`] names the
-//! field from the name of the call down: `commit.block.parent: expected 32 bytes, got 31`.
+//! calls it once, at the edge, and later code does not check again. A [`ConvertError`] names the
+//! field, beginning with the call: `commit.block.parent: expected 32 bytes, got 31`.
 //!
-//! Byte strings of a value made from a message (RLP, bodies, receipts) share the buffer of that
-//! message; code, which lives long in caches, is copied out of it.
+//! Byte strings of a converted value (RLP, bodies, receipts) share the buffer of the message. Code
+//! is copied out of it, because it lives long in caches.
 
 mod blob_error;
 mod blob_request;

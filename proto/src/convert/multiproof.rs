@@ -1,4 +1,4 @@
-//! The stream to multiproof-workers and back.
+//! Stream to multiproof-workers and back.
 
 use super::{
     error::{At, ConvertError, Reason},
@@ -15,56 +15,56 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 use tandem_primitives::{B256, Shard, ShardSet, SubtrieRoot};
 
-/// What the executor says about one block.
+/// Command of the executor about one block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
     /// Opens the block.
     Begin {
-        /// Which block.
+        /// Block to open.
         begin: Begin,
-        /// The caller's span as a W3C `traceparent`, unchecked; empty without one.
+        /// Span of the caller as a W3C `traceparent`, unchecked; empty without one.
         traceparent: String,
     },
-    /// Feeds what one transaction did.
+    /// Sends the changes of one transaction.
     Update(Arc<StateUpdate>),
-    /// No more updates come: the roots are wanted.
+    /// Ends the updates and asks for the roots.
     Finish,
-    /// The block is given up.
+    /// Gives up the block.
     Cancel,
-    /// Keys that this block will probably touch. Belongs to no session.
+    /// Announces keys that this block will probably touch. Belongs to no session.
     Prefetch {
-        /// Its hash.
+        /// Hash of the block.
         block: B256,
-        /// The keys.
+        /// Keys that it will probably touch.
         keys: Arc<Prefetch>,
     },
-    /// What updates of this block will probably say. Belongs to no session.
+    /// Announces the probable content of this block's updates. Belongs to no session.
     Foresee {
-        /// Its hash.
+        /// Hash of the block.
         block: B256,
-        /// What they will say.
+        /// Probable content of the updates.
         foresight: Arc<Foresight>,
     },
-    /// This block was refused after its roots were given. Belongs to no session.
+    /// Discards a block that was refused after its roots were sent. Belongs to no session.
     Discard(B256),
 }
 
-/// One message of the stream to the workers, which carries block after block.
+/// Message of the stream to the workers, which carries one block after another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionCommand {
-    /// Names the session of one block within the stream; never used twice. 0 for a command that
-    /// belongs to none.
+    /// Id of one block's session within the stream, never reused. 0 for a command that belongs to
+    /// no session.
     pub session: u64,
-    /// What is to be done.
+    /// Command to execute.
     pub command: Command,
 }
 
-/// One message of the stream back.
+/// Message of the stream from the workers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionAnswer {
-    /// The session that is answered.
+    /// Id of the answered session.
     pub session: u64,
-    /// Its roots, or why there are none.
+    /// Roots, or the reason why there are none.
     pub result: Result<ShardRoots, Error>,
 }
 
@@ -193,7 +193,7 @@ impl TryFrom<v1::ShardRoots> for ShardRoots {
     }
 }
 
-/// The root of a shard above those before it.
+/// Converts the root of a shard that must be greater than all shards in `before`.
 fn subtrie_root(
     wire: v1::SubtrieRoot,
     before: ShardSet,

@@ -1,4 +1,4 @@
-//! What is asked of peer-table and what it answers.
+//! Requests to peer-table and its answers.
 
 use super::{
     error::{At, ConvertError},
@@ -17,7 +17,7 @@ fn contact_list(contacts: Vec<Contact>) -> Option<event::v1::PeersDiscovered> {
     Some((&PeersDiscovered { contacts }).into())
 }
 
-/// One contact or none.
+/// Reads at most one contact.
 fn sample(wire: Option<event::v1::PeersDiscovered>) -> Result<Option<Contact>, ConvertError> {
     let wire = wire.unwrap_or_default();
     at_most(1, wire.ids.len() / 64).at("ids")?;
@@ -67,7 +67,7 @@ impl TryFrom<v1::SampleForEnrResponse> for Option<Contact> {
 }
 
 impl From<(B256, usize)> for v1::ClosestRequest {
-    /// A count beyond [`CLOSEST_CONTACTS_MAX`] asks for that many.
+    /// Limits the count to [`CLOSEST_CONTACTS_MAX`].
     fn from((target, count): (B256, usize)) -> Self {
         Self { target: hash_bytes(target), count: count.min(CLOSEST_CONTACTS_MAX) as u32 }
     }

@@ -12,12 +12,12 @@ use tandem_primitives::{
 const EXISTS: u8 = 1;
 const HAS_CODE: u8 = 2;
 
-/// In which order keys come.
+/// Required order of keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Each greater than the one before.
+    /// Each key is greater than the previous one.
     Ascending,
-    /// Any, but none twice.
+    /// Any order without duplicates.
     Any,
 }
 
@@ -40,7 +40,7 @@ impl Order {
     }
 }
 
-/// A list of numbers as a field.
+/// Encodes a list of numbers as a field.
 pub fn number_list(numbers: impl Iterator<Item = U256>) -> v1::Uint256List {
     let (mut lengths, mut digits) = (Vec::new(), Vec::new());
     for number in numbers {
@@ -51,7 +51,7 @@ pub fn number_list(numbers: impl Iterator<Item = U256>) -> v1::Uint256List {
     v1::Uint256List { lengths: lengths.into(), digits: digits.into() }
 }
 
-/// So many numbers.
+/// Reads `expected` numbers.
 pub fn numbers(wire: &v1::Uint256List, expected: usize) -> Result<Vec<U256>, ConvertError> {
     count(expected as u64, wire.lengths.len()).at("lengths")?;
     for (index, &length) in wire.lengths.iter().enumerate() {
@@ -71,7 +71,7 @@ pub fn numbers(wire: &v1::Uint256List, expected: usize) -> Result<Vec<U256>, Con
     Ok(numbers)
 }
 
-/// A list of accounts as a field.
+/// Encodes a list of accounts as a field.
 pub fn account_list(accounts: impl Iterator<Item = Option<Account>> + Clone) -> v1::Accounts {
     let (mut flags, mut nonces, mut code_hashes) = (Vec::new(), Vec::new(), Vec::new());
     for account in accounts.clone() {
@@ -96,7 +96,7 @@ pub fn account_list(accounts: impl Iterator<Item = Option<Account>> + Clone) -> 
     }
 }
 
-/// So many accounts, present or not.
+/// Reads `expected` accounts, present or not.
 pub fn accounts(
     wire: &v1::Accounts,
     expected: usize,
@@ -107,7 +107,7 @@ pub fn accounts(
         match flags {
             0 => {}
             EXISTS => existing += 1,
-            // Code without an account is as wrong as a bit without a meaning.
+            // Code without an account is as invalid as an unknown bit.
             HAS_CODE | 4.. => {
                 let reason = Reason::OutOfRange { min: 0, max: 3, got: flags.into() };
                 return Err(reason).at_index(index).at("flags");
@@ -139,7 +139,7 @@ pub fn accounts(
     Ok(accounts.collect())
 }
 
-/// Updates of accounts as a field.
+/// Encodes updates of accounts as a field.
 pub fn update_list(updates: &[AccountUpdate]) -> v1::AccountUpdates {
     let slots = || updates.iter().flat_map(|update| &update.slots);
     let slot_count = updates.iter().map(|update| update.slots.len()).sum::<usize>();
@@ -158,7 +158,7 @@ pub fn update_list(updates: &[AccountUpdate]) -> v1::AccountUpdates {
     }
 }
 
-/// Updates of accounts, each account and each of its slots once.
+/// Reads updates of accounts. Each account and each of its slots occurs once.
 pub fn updates(wire: v1::AccountUpdates, order: Order) -> Result<Vec<AccountUpdate>, ConvertError> {
     let addresses = items(&wire.address_hashes).at("address_hashes")?;
     order.check(addresses).at("address_hashes")?;
@@ -188,7 +188,7 @@ pub fn updates(wire: v1::AccountUpdates, order: Order) -> Result<Vec<AccountUpda
     Ok(updates)
 }
 
-/// Positions in a list of so many items, ascending.
+/// Checks positions in a list of `items` items, which must ascend.
 fn check_positions(positions: &[u32], items: usize) -> Result<(), ConvertError> {
     for (index, pair) in positions.windows(2).enumerate() {
         if pair[0] >= pair[1] {
@@ -233,8 +233,8 @@ impl TryFrom<v1::StateDiff> for StateDiff {
     }
 }
 
-/// Codes by their sizes, each copied: code lives in caches for long, and would keep the whole
-/// message alive.
+/// Reads codes by their sizes and copies each one. Code lives long in caches, where a slice would
+/// keep the whole message alive.
 pub fn codes<'a>(
     sizes: &'a [u32],
     bytes: &'a [u8],

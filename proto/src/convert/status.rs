@@ -1,5 +1,5 @@
-//! Errors of the services as messages, and as gRPC statuses that keep the variant: the code says
-//! what any client understands, the error itself travels encoded in the metadata.
+//! Errors of the services as messages, and as gRPC statuses that keep the variant. Every client
+//! understands the code; the encoded error itself travels in the metadata.
 
 use super::{
     error::{At, ConvertError},
@@ -19,12 +19,12 @@ use tonic::{
     metadata::{MetadataMap, MetadataValue},
 };
 
-/// Key of the metadata that holds the encoded error of a failed call. (gRPC's own
-/// `grpc-status-details-bin` is meant for `google.rpc.Status`, which tools try to decode there.)
+/// Metadata key of the encoded error of a failed call. (gRPC's own `grpc-status-details-bin` is
+/// meant for `google.rpc.Status`, which tools try to decode there.)
 pub const ERROR_METADATA: &str = "tandem-error-bin";
 
 impl From<&storage::Error> for storage_writer::v1::Error {
-    /// Texts are cut at [`ERROR_TEXT_BYTES_MAX`].
+    /// Cuts texts at [`ERROR_TEXT_BYTES_MAX`].
     fn from(error: &storage::Error) -> Self {
         use storage_wire::{Fenced, Kind, RewindTooDeep};
         let kind = match error {
@@ -60,7 +60,7 @@ impl TryFrom<storage_writer::v1::Error> for storage::Error {
 }
 
 impl From<&multiproof::Error> for multiproof_workers::v1::Error {
-    /// Texts are cut at [`ERROR_TEXT_BYTES_MAX`].
+    /// Cuts texts at [`ERROR_TEXT_BYTES_MAX`].
     fn from(error: &multiproof::Error) -> Self {
         use multiproof_wire::{Kind, ParentUnreachable, Unavailable};
         let kind = match error {
@@ -94,7 +94,7 @@ impl TryFrom<multiproof_workers::v1::Error> for multiproof::Error {
 }
 
 impl From<&peers::Error> for peer_table::v1::Error {
-    /// Texts are cut at [`ERROR_TEXT_BYTES_MAX`].
+    /// Cuts texts at [`ERROR_TEXT_BYTES_MAX`].
     fn from(error: &peers::Error) -> Self {
         use peers_wire::{Kind, Overloaded};
         let kind = match error {
@@ -149,8 +149,8 @@ impl From<peers::Error> for Status {
 }
 
 impl From<Status> for storage::Error {
-    /// The error that was sent. Without one (a proxy answered, the connection broke, the request
-    /// was malformed), what the code tells.
+    /// Returns the error that was sent, or else one derived from the status code. No error is sent
+    /// when a proxy answers, the connection breaks, or the request is malformed.
     fn from(status: Status) -> Self {
         let sent = detail::<storage_writer::v1::Error>(&status);
         sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or_else(|| {
@@ -161,8 +161,8 @@ impl From<Status> for storage::Error {
 }
 
 impl From<Status> for multiproof::Error {
-    /// The error that was sent. Without one, [`multiproof::Error::Unavailable`]: there will be no
-    /// roots from there.
+    /// Returns the error that was sent, or else [`multiproof::Error::Unavailable`], because no
+    /// roots will arrive.
     fn from(status: Status) -> Self {
         let sent = detail::<multiproof_workers::v1::Error>(&status);
         sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or(Self::Unavailable)
@@ -170,7 +170,7 @@ impl From<Status> for multiproof::Error {
 }
 
 impl From<Status> for peers::Error {
-    /// The error that was sent. Without one, [`peers::Error::Unavailable`]: the caller does
+    /// Returns the error that was sent, or else [`peers::Error::Unavailable`]: the caller must do
     /// without the answer, whatever the reason.
     fn from(status: Status) -> Self {
         let sent = detail::<peer_table::v1::Error>(&status);
@@ -181,28 +181,28 @@ impl From<Status> for peers::Error {
 }
 
 impl From<ConvertError> for Status {
-    /// A malformed request.
+    /// Reports a malformed request.
     fn from(error: ConvertError) -> Self {
         Self::invalid_argument(error.to_string())
     }
 }
 
 impl From<ConvertError> for storage::Error {
-    /// A malformed answer.
+    /// Reports a malformed answer.
     fn from(error: ConvertError) -> Self {
         Self::Store(format!("malformed answer: {error}"))
     }
 }
 
 impl From<ConvertError> for multiproof::Error {
-    /// A malformed answer.
+    /// Reports a malformed answer.
     fn from(error: ConvertError) -> Self {
         Self::Trie(format!("malformed answer: {error}"))
     }
 }
 
 impl From<ConvertError> for peers::Error {
-    /// A malformed answer.
+    /// Reports a malformed answer.
     fn from(error: ConvertError) -> Self {
         Self::Unavailable(format!("malformed answer: {error}"))
     }
@@ -219,7 +219,7 @@ fn storage_code(error: &storage::Error) -> Code {
     }
 }
 
-/// Whether nobody answered, as opposed to somebody refusing.
+/// Returns whether the code means that there was no answer, as opposed to a refusal.
 pub(super) fn is_absence(code: Code) -> bool {
     matches!(
         code,
@@ -238,7 +238,7 @@ pub(super) fn detail<M: Message + Default>(status: &Status) -> Option<M> {
     M::decode(bytes).ok()
 }
 
-/// The text, or the start of it that fits into a message.
+/// Returns the text, cut to the size that fits into a message.
 pub(super) fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(ERROR_TEXT_BYTES_MAX)].to_owned()
 }

@@ -1,4 +1,4 @@
-//! What is asked of storage-writer.
+//! Requests to storage-writer.
 
 use super::{
     error::{At, ConvertError, Reason},
@@ -96,12 +96,12 @@ impl TryFrom<v1::BlockRef> for BlockRef {
     }
 }
 
-/// An executor asks for the right to write.
+/// Request of an executor for the right to write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EpochRequest {
-    /// Who asks, and for which lease.
+    /// Claim with the name of the executor and its lease.
     pub claim: Claim,
-    /// The epoch that it has already.
+    /// Epoch that the executor already holds.
     pub held: Option<Epoch>,
 }
 
@@ -175,7 +175,7 @@ impl TryFrom<v1::KeepEpochRequest> for (Epoch, Duration) {
     }
 }
 
-/// An epoch from its number and its token.
+/// Reads an epoch from its number and its token.
 pub(super) fn epoch(number: u64, token: &[u8]) -> Result<Epoch, Reason> {
     let token = match token {
         [] => None,
@@ -188,7 +188,7 @@ pub(super) fn epoch(number: u64, token: &[u8]) -> Result<Epoch, Reason> {
     Ok(Epoch { number, token })
 }
 
-/// An epoch's token as a field.
+/// Encodes the token of an epoch as a field.
 pub(super) fn token_bytes(epoch: Epoch) -> Bytes {
     epoch.token.map(|EpochToken(bytes)| Bytes::copy_from_slice(&bytes)).unwrap_or_default()
 }
@@ -390,7 +390,7 @@ impl From<(B256, &[Shard], &TrieDiff)> for v1::PutTrieDiffRequest {
 impl TryFrom<v1::PutTrieDiffRequest> for (B256, Vec<Shard>, TrieDiff) {
     type Error = ConvertError;
 
-    /// The shards ascend.
+    /// Returns the shards in ascending order.
     fn try_from(wire: v1::PutTrieDiffRequest) -> Result<Self, ConvertError> {
         let block = hash(&wire.block).at("put_trie_diff.block")?;
         let shards = shards(wire.shards).at("put_trie_diff.shards")?.iter().collect();

@@ -1,4 +1,4 @@
-//! What storage-writer answers.
+//! Answers of storage-writer.
 
 use super::{
     error::{At, ConvertError},
@@ -153,7 +153,7 @@ impl TryFrom<v1::ListPendingResponse> for Block {
 impl TryFrom<v1::GetTrieDiffResponse> for TrieDiff {
     type Error = ConvertError;
 
-    /// One part; [`super::TrieDiffParts`] makes them.
+    /// Reads one part; [`super::TrieDiffParts`] makes the parts.
     fn try_from(wire: v1::GetTrieDiffResponse) -> Result<Self, ConvertError> {
         wire.part.unwrap_or_default().try_into().at("get_trie_diff.part")
     }
@@ -175,10 +175,10 @@ impl From<StateValues> for v1::ReadStateResponse {
 }
 
 impl v1::ReadStateResponse {
-    /// The answer to this request.
+    /// Returns the values that answer this request.
     ///
     /// # Errors
-    /// When it is malformed, or does not have exactly one value for each that was asked for.
+    /// If the answer is malformed, or does not have exactly one value for each requested item.
     pub fn into_values(self, request: &ReadState) -> Result<StateValues, ConvertError> {
         self.values(request).at("read_state")
     }
@@ -215,8 +215,8 @@ impl From<TrieNodes> for v1::WalkTrieResponse {
 impl TryFrom<v1::WalkTrieResponse> for TrieNodes {
     type Error = ConvertError;
 
-    /// Nodes of the account trie come first, and each trie's in the order in which they were sent.
-    /// That no node is there twice is not checked: one that is costs nothing but its bytes.
+    /// Returns the nodes of the account trie first, and those of each trie in the order sent.
+    /// Duplicates are not checked: a repeated node costs nothing except its bytes.
     fn try_from(wire: v1::WalkTrieResponse) -> Result<Self, ConvertError> {
         let base = nested(wire.base).at("walk_trie.base")?;
         let nodes = existing_nodes(wire.nodes.unwrap_or_default()).at("walk_trie.nodes")?;

@@ -13,12 +13,12 @@ use bytes::Bytes;
 use std::{iter, sync::Arc};
 use tandem_primitives::{B256, NodeChange, TrieDiff, WalkTarget};
 
-/// Nibbles of the longest path.
+/// Maximum number of nibbles in a path.
 const PATH_MAX: u64 = 64;
-/// Bytes of the largest node that a trie diff takes.
+/// Maximum size of a node in a trie diff, in bytes.
 pub const NODE_BYTES_MAX: u64 = 65_534;
 
-/// Columns of a [`v1::NodeList`] while they grow.
+/// Columns of a growing [`v1::NodeList`].
 #[derive(Default)]
 struct NodeColumns {
     path_lengths: Vec<u8>,
@@ -29,7 +29,7 @@ struct NodeColumns {
 
 impl NodeColumns {
     fn push(&mut self, path: &[u8], rlp: &[u8]) {
-        // A path too long for its byte is one that the receiver refuses.
+        // The receiver refuses a path whose length does not fit into one byte.
         self.path_lengths.push(u8::try_from(path.len()).unwrap_or(u8::MAX));
         self.paths.extend_from_slice(path);
         self.node_sizes.push(size(rlp.len()));
@@ -48,7 +48,7 @@ impl From<NodeColumns> for v1::NodeList {
     }
 }
 
-/// Owners of storage tries, with the length of the run of items of each.
+/// Owners of storage tries, each with the number of consecutive items it owns.
 #[derive(Default)]
 struct Owners {
     hashes: Vec<u8>,
@@ -67,7 +67,7 @@ impl Owners {
         }
     }
 
-    /// The owner of each of so many items.
+    /// Returns the owner of each of `items_got` items.
     fn read<'a>(
         hashes: &'a [u8],
         counts: &'a [u32],
@@ -82,7 +82,7 @@ impl Owners {
     }
 }
 
-/// Makes [`v1::TrieNodes`] of nodes as they come; an empty RLP says that the node is gone.
+/// Makes [`v1::TrieNodes`] from nodes in the order received; an empty RLP marks a deleted node.
 fn node_columns<'a>(
     nodes: impl Iterator<Item = (Option<B256>, &'a [u8], &'a [u8])>,
 ) -> v1::TrieNodes {
@@ -105,7 +105,7 @@ fn node_columns<'a>(
     }
 }
 
-/// Checks a list, then gives the path and the RLP of each node, both slices of its columns.
+/// Checks a list and returns path and RLP of each node, both as slices of its columns.
 fn rows(list: &v1::NodeList) -> Result<impl Iterator<Item = (&[u8], &[u8])>, ConvertError> {
     for (index, &length) in list.path_lengths.iter().enumerate() {
         range(0, PATH_MAX, length).at_index(index).at("path_lengths")?;
@@ -130,7 +130,7 @@ fn rows(list: &v1::NodeList) -> Result<impl Iterator<Item = (&[u8], &[u8])>, Con
     }))
 }
 
-/// Nodes of a walk, which all exist.
+/// Reads the nodes of a walk, which must all exist.
 pub fn existing_nodes(wire: v1::TrieNodes) -> Result<Vec<TrieNode>, ConvertError> {
     let account = wire.account_nodes.unwrap_or_default();
     let storage = wire.storage_nodes.unwrap_or_default();
@@ -155,7 +155,7 @@ pub fn existing_nodes(wire: v1::TrieNodes) -> Result<Vec<TrieNode>, ConvertError
     Ok(nodes)
 }
 
-/// Nodes of a walk as a field.
+/// Encodes the nodes of a walk as a field.
 pub fn existing_node_list(nodes: &[TrieNode]) -> v1::TrieNodes {
     node_columns(nodes.iter().map(|node| (node.owner, &node.path[..], &node.rlp[..])))
 }
@@ -174,7 +174,7 @@ impl From<&TrieDiff> for v1::TrieDiff {
 impl TryFrom<v1::TrieDiff> for TrieDiff {
     type Error = ConvertError;
 
-    /// Changes of the account trie come first: their order among tries has no meaning.
+    /// Puts changes of the account trie first: the order among tries has no meaning.
     fn try_from(wire: v1::TrieDiff) -> Result<Self, ConvertError> {
         let mut diff = Self::default();
         diff.wiped = items(&wire.wiped).at("wiped")?.iter().map(B256::from).collect();
@@ -187,7 +187,7 @@ fn append(diff: &mut TrieDiff, changes: v1::TrieNodes) -> Result<(), ConvertErro
     let account = changes.account_nodes.unwrap_or_default();
     let storage = changes.storage_nodes.unwrap_or_default();
     let bytes = [&account.paths, &account.nodes, &storage.paths, &storage.nodes];
-    // A diff addresses its bytes by 32 bits.
+    // A diff addresses its bytes with 32 bits.
     at_most(u32::MAX as usize, bytes.iter().map(|bytes| bytes.len()).sum())?;
     let account_rows = rows(&account).at("account_nodes")?;
     let storage_rows = rows(&storage).at("storage_nodes")?;
@@ -202,23 +202,23 @@ fn append(diff: &mut TrieDiff, changes: v1::TrieNodes) -> Result<(), ConvertErro
     Ok(())
 }
 
-/// A trie diff as the parts of a stream, made as they are asked for: at least one part, the wipes
-/// in the first.
+/// Trie diff as the parts of a stream, made on demand. There is at least one part, and the first
+/// one holds the wiped tries.
 pub struct TrieDiffParts {
     diff: Arc<TrieDiff>,
-    /// The first change that no part has had yet.
+    /// Position of the first change that is not in any part yet.
     next: usize,
     started: bool,
     part_bytes: usize,
 }
 
 impl TrieDiffParts {
-    /// Parts of about [`TRIE_DIFF_PART_BYTES`].
+    /// Splits a diff into parts of about [`TRIE_DIFF_PART_BYTES`].
     pub fn new(diff: Arc<TrieDiff>) -> Self {
         Self::with_part_bytes(diff, TRIE_DIFF_PART_BYTES)
     }
 
-    /// Parts that end with the change at which they reach so many bytes.
+    /// Splits a diff into parts that end with the change at which they reach `part_bytes`.
     pub fn with_part_bytes(diff: Arc<TrieDiff>, part_bytes: usize) -> Self {
         Self { diff, next: 0, started: false, part_bytes }
     }
@@ -237,7 +237,7 @@ impl Iterator for TrieDiffParts {
         let changes = iter::from_fn(|| {
             let change = if bytes < self.part_bytes { self.diff.get(self.next) } else { None };
             let row = change_row(change?);
-            // Beside path and node: their two lengths, and perhaps a new owner.
+            // Path and node are sent with their two lengths, and perhaps a new owner.
             bytes += row.1.len() + row.2.len() + 40;
             self.next += 1;
             Some(row)
@@ -247,7 +247,7 @@ impl Iterator for TrieDiffParts {
     }
 }
 
-/// Columns of a [`v1::TargetList`] while they grow.
+/// Columns of a growing [`v1::TargetList`].
 #[derive(Default)]
 struct TargetColumns {
     keys: Vec<u8>,
@@ -292,7 +292,7 @@ impl From<&[WalkTarget]> for v1::WalkTargets {
 impl TryFrom<v1::WalkTargets> for Vec<WalkTarget> {
     type Error = ConvertError;
 
-    /// Targets in the account trie come first: their order has no meaning.
+    /// Puts targets in the account trie first: their order has no meaning.
     fn try_from(wire: v1::WalkTargets) -> Result<Self, ConvertError> {
         let account = wire.account_targets.unwrap_or_default();
         let storage = wire.storage_targets.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A state update cut into messages, and advice about keys and values.
+//! State updates split into messages, and advice about keys and values.
 
 use super::{
     error::{At, ConvertError},
@@ -13,30 +13,29 @@ use crate::{
 use std::sync::Arc;
 use tandem_primitives::{AccountUpdate, B256, ShardSet};
 
-/// What an account takes at most without its slots: its columns, and the counts before them.
+/// Maximum size of an account without its slots, in bytes: its columns, and the counts before them.
 const ACCOUNT_BYTES_MAX: usize = 128;
-/// What a slot takes at most.
+/// Maximum size of a slot in bytes.
 const SLOT_BYTES_MAX: usize = 66;
 
-/// The messages of one [`StateUpdate`], each of [`UPDATE_PART_BYTES`] at most, to be sent one after
-/// the other: almost always a single one. One after the other they do what the whole does: an
-/// account that is cut is cleared by its first part alone, and comes with the same fields in each.
+/// Messages of one [`StateUpdate`], each of at most [`UPDATE_PART_BYTES`], almost always a single
+/// one. Applied in order, they have the effect of the whole update. An account that is split across
+/// parts is cleared by its first part only, and has the same fields in each part.
 #[derive(Debug)]
 pub struct UpdateParts {
     update: Arc<StateUpdate>,
     part_bytes: usize,
-    /// The account that comes next, and its slot.
+    /// Positions of the next account and of its next slot.
     next: Option<(usize, usize)>,
 }
 
 impl UpdateParts {
-    /// Cuts an update.
+    /// Splits an update.
     pub fn new(update: Arc<StateUpdate>) -> Self {
         Self::with_part_bytes(update, UPDATE_PART_BYTES)
     }
 
-    /// The parts of what an update says of these shards. Nothing is said of others, so there may be
-    /// nothing to send.
+    /// Splits the part of an update that concerns these shards. There may be nothing to send.
     pub fn of_shards(update: Arc<StateUpdate>, shards: ShardSet) -> Self {
         let of_them = |account: &&AccountUpdate| shards.contains(account.shard());
         if update.accounts.iter().all(|account| of_them(&account)) {
@@ -47,12 +46,13 @@ impl UpdateParts {
         Self { next, ..Self::new(Arc::new(StateUpdate { accounts })) }
     }
 
-    /// The same with another limit, for tests: at least one account and one slot go into each part.
+    /// Splits an update with another limit, for tests. Each part holds at least one account and one
+    /// slot.
     pub fn with_part_bytes(update: Arc<StateUpdate>, part_bytes: usize) -> Self {
         Self { update, part_bytes, next: Some((0, 0)) }
     }
 
-    /// The accounts that fit into one part, the last one perhaps with some of its slots.
+    /// Takes the accounts that fit into one part, the last one perhaps with some of its slots.
     fn cut(&mut self, (mut index, mut slot): (usize, usize)) -> Vec<AccountUpdate> {
         let mut part = Vec::new();
         let mut room = self.part_bytes;

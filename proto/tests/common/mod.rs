@@ -1,4 +1,4 @@
-//! Every message with the code that receives it.
+//! All messages with the code that receives them.
 
 use bytes::Bytes;
 use prost::Message;
@@ -24,14 +24,14 @@ use tandem_proto::{
     },
 };
 
-/// What a receiver does with the bytes of a message; whether it accepted them.
+/// Function that receives the bytes of a message and returns whether it accepts them.
 pub type Receiver = fn(Bytes) -> bool;
 
 fn receive<M: Message + Default, T: TryFrom<M>>(bytes: Bytes) -> bool {
     M::decode(bytes).is_ok_and(|message| T::try_from(message).is_ok())
 }
 
-/// Asked for by the answers in [`RECEIVERS`].
+/// Returns the read that the answers in [`RECEIVERS`] belong to.
 pub fn small_read() -> ReadState {
     ReadState {
         accounts: vec![B256::ZERO; 3],
@@ -45,7 +45,7 @@ fn receive_values(bytes: Bytes) -> bool {
     message.is_ok_and(|message| message.into_values(&small_read()).is_ok())
 }
 
-/// Every message that has content.
+/// All messages that have content.
 pub const RECEIVERS: [(&str, Receiver); 55] = [
     ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
     ("PeersDiscovered", receive::<event::PeersDiscovered, PeersDiscovered>),

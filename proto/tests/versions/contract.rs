@@ -1,4 +1,4 @@
-//! What the `.proto` files promise, a line each: `proto/released/VERSION.txt`.
+//! Contract of the `.proto` files, one promise per line: `proto/released/VERSION.txt`.
 
 use prost::Message;
 use prost_types::{
@@ -9,12 +9,12 @@ use prost_types::{
 use std::collections::BTreeMap;
 use tandem_proto::wire::DESCRIPTORS;
 
-/// By what is promised (`field tandem.event.v1.ChainEvent 1`), how it is.
+/// Promises by key (`field tandem.event.v1.ChainEvent 1`), with their content.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Contract(pub BTreeMap<String, String>);
 
 impl Contract {
-    /// That of this version.
+    /// Returns the contract of this version.
     pub fn current() -> Self {
         Self::of(&FileDescriptorSet::decode(DESCRIPTORS).unwrap())
     }
@@ -26,7 +26,7 @@ impl Contract {
         contract
     }
 
-    /// Reads what [`Self::render`] wrote.
+    /// Reads the text written by [`Self::render`].
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let pairs = lines.map(|line| line.split_once(" = ").expect("a line KEY = WHAT"));
@@ -37,7 +37,7 @@ impl Contract {
         self.0.iter().map(|(key, what)| format!("{key} = {what}\n")).collect()
     }
 
-    /// What was promised and is not so any more.
+    /// Returns the promises that `newer` does not keep.
     pub fn breaks(&self, newer: &Self) -> Vec<String> {
         let broken = self.0.iter().filter_map(|(key, was)| match newer.0.get(key) {
             Some(is) if is == was => None,
@@ -97,7 +97,7 @@ impl Contract {
     }
 }
 
-/// Name, type, whether there may be many, and of which choice it is one.
+/// Describes a field: name, type, whether it is repeated, and its `oneof`.
 fn describe(field: &FieldDescriptorProto, message: &DescriptorProto) -> String {
     let kind = match field.r#type() {
         Type::Message | Type::Enum => field.type_name().to_owned(),

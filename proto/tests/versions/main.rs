@@ -1,5 +1,5 @@
-//! Two adjacent versions speak to each other: no contract that was released has changed but by what was
-//! added, and what other versions have said is still understood.
+//! Two adjacent versions can communicate: released contracts have changed only by additions, and
+//! messages of other versions are still understood.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod contract;
@@ -8,12 +8,12 @@ mod samples;
 
 use std::path::PathBuf;
 
-/// A file of this crate's folder.
+/// Returns the path of a file in this crate's folder.
 fn file(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Whether what is missing is to be written.
+/// Returns whether missing files are to be written.
 fn updates() -> bool {
     std::env::var_os("TANDEM_UPDATE").is_some_and(|value| value == "1")
 }

@@ -1,4 +1,4 @@
-//! The rules of `proto/README.md` for changing a contract, held against every version that was released.
+//! Rules of `proto/README.md` for changing a contract, checked against every released version.
 
 use crate::{contract::Contract, file, updates};
 use prost::Message;
@@ -10,7 +10,7 @@ use tandem_proto::wire::DESCRIPTORS;
 fn nothing_that_was_released_has_changed() {
     let path = file(&format!("released/{}.txt", env!("CARGO_PKG_VERSION")));
     let current = Contract::current();
-    // Written once: a contract that was released stays as it was.
+    // Written once: a released contract stays as it was.
     if updates() && !path.exists() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, current.render()).unwrap();
@@ -28,7 +28,7 @@ fn nothing_that_was_released_has_changed() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// The current files with one change to the message `tandem.event.v1.WorkerAlive`, and what breaks.
+/// Returns the broken promises after one change to the message `tandem.event.v1.WorkerAlive`.
 fn breaks_when(change: fn(&mut DescriptorProto)) -> Vec<String> {
     let mut files = FileDescriptorSet::decode(DESCRIPTORS).unwrap();
     let file = files.file.iter_mut().find(|file| file.package() == "tandem.event.v1").unwrap();

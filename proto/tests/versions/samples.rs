@@ -1,5 +1,5 @@
-//! Events as versions have sent them: `proto/tests/samples/event.v1.txt`, a name and the bytes in hex a
-//! line. A new version may add lines; those that are there stay.
+//! Events as versions have sent them: `proto/tests/samples/event.v1.txt`, with a name and the bytes
+//! in hex per line. A new version may add lines; existing lines stay.
 
 use crate::{file, updates};
 use bytes::Bytes;
@@ -18,13 +18,13 @@ use tandem_proto::{
 
 type Check = Box<dyn Fn(&[u8]) -> bool>;
 
-/// What was sent, and what it must be understood as.
+/// Event as sent, with its required meaning.
 struct Sample {
     /// Message and number.
     name: &'static str,
-    /// How this version sends it, for a sample that is not stored yet.
+    /// Bytes that this version sends, for a sample that is not stored yet.
     sent: Bytes,
-    /// Whether these bytes mean it.
+    /// Check that the bytes have the required meaning.
     means: Check,
 }
 

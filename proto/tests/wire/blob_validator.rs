@@ -1,4 +1,4 @@
-//! Sidecars, verdicts and validated blobs there and back, and what is none.
+//! Sidecars, verdicts and validated blobs sent and received, and malformed ones.
 
 use crate::values;
 use bytes::{Bytes, BytesMut};
@@ -33,7 +33,7 @@ fn points(max: usize) -> impl Strategy<Value = Vec<Proof>> {
     vec(any::<[u8; 24]>().prop_map(|half| [half; 2].as_flattened().try_into().unwrap()), 0..max)
 }
 
-/// Any lengths and counts: judging them is not the codec's.
+/// Generates a bundle with any lengths and counts, which the codec does not judge.
 fn bundle() -> impl Strategy<Value = Bundle> {
     let lists = (vec(values::bytes(300), 0..5), points(5), points(200), vec(values::hash(), 0..5));
     (form(), form(), any::<u32>(), lists).prop_map(|(form, rule, blobs_max, lists)| {
@@ -185,7 +185,7 @@ fn the_largest_sidecar_fits_and_its_blobs_are_not_copied() {
     assert!(arrived.bundle.blobs.iter().all(|blob| within.contains(&blob.as_ptr())));
 }
 
-/// What the receiver says about a sidecar that was spoiled in one place.
+/// Returns the receiver's error about a sidecar with one fault.
 fn bad_bundle(spoil: impl FnOnce(&mut v1::Bundle)) -> String {
     let mut small = largest();
     small.blobs = vec![vec![1; 3].into(), vec![2; 2].into()];

@@ -1,4 +1,4 @@
-//! Messages there and back, and messages that are no value.
+//! Messages sent and received, and messages that are invalid.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../common/mod.rs"]

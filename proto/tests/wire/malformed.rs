@@ -18,7 +18,7 @@ use tandem_proto::{
     },
 };
 
-/// What the receiver says about a message that was spoiled in one place.
+/// Returns the receiver's error about a message with one fault.
 fn refusal<M: Clone, T: TryFrom<M, Error = ConvertError>>(
     valid: &M,
     spoil: impl FnOnce(&mut M),
@@ -40,7 +40,7 @@ pub fn id() -> types::BlockId {
     BlockId::new(1, key(1)).into()
 }
 
-/// Two accounts, the first with two slots, the second gone.
+/// Returns a diff of two accounts: the first has two slots, the second is deleted.
 fn diff() -> StateDiff {
     let account = Account { nonce: 1, balance: U256::from(7), code_hash: key(9) };
     let slots = [1, 2].map(|byte| SlotUpdate { key: key(byte), value: U256::from(byte) });
@@ -409,12 +409,12 @@ fn an_empty_message_is_refused_where_something_is_required() {
         ),
         (unset::<workers::DiscardRequest, B256>(), "discard.block: expected 32 bytes, got 0"),
         (unset::<workers::Error, multiproof::Error>(), "kind: is missing"),
-        // Absent is an answer there.
+        // An absent value is a valid answer there.
         (unset::<writer::GetBlockResponse, Option<BlockRecord>>(), ""),
         (unset::<writer::GetTransactionResponse, Option<TransactionPlace>>(), ""),
         (unset::<writer::GetKeptResponse, Option<KeptBlock>>(), ""),
         (unset::<writer::GetStateDiffsResponse, Option<Arc<StateDiff>>>(), ""),
-        // Nothing asked, nothing named: harmless.
+        // Empty requests are harmless.
         (unset::<writer::ReadStateRequest, ReadState>(), ""),
         (unset::<writer::GetStateDiffsRequest, Vec<B256>>(), ""),
         (unset::<writer::AcquireEpochRequest, EpochRequest>(), ""),

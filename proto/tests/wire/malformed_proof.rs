@@ -1,4 +1,4 @@
-//! Malformed messages of the proof stream beside its updates.
+//! Malformed messages of the proof stream other than updates.
 
 use crate::malformed::id;
 use bytes::Bytes;
@@ -88,7 +88,7 @@ fn roots_come_once_for_a_shard_and_in_order() {
     };
     let expect = [
         (refused(|_| ()), ""),
-        // Those of some shards.
+        // Roots of some shards.
         (refused(|roots| roots.truncate(15)), ""),
         (
             refused(|roots| roots.push(roots[15].clone())),

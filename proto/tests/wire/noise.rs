@@ -1,4 +1,4 @@
-//! Bytes that nobody meant as a message.
+//! Random bytes that are not a message.
 
 use crate::{common::RECEIVERS, values};
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use tandem_proto::{
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
 
-/// Valid messages of each kind, as bytes.
+/// Generates valid messages of each kind, as bytes.
 fn messages() -> impl Strategy<Value = Vec<Bytes>> {
     let calls = (values::block(), values::trie_diff(), values::targets(), values::forkchoice());
     let answers = (values::read(), values::trie_nodes(), values::command(), values::answer());

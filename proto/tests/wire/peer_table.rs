@@ -15,7 +15,7 @@ use tandem_proto::{
 };
 use tonic::{Code, Status};
 
-/// The value that arrives when this value is sent as an `M`.
+/// Returns the value that arrives when this value is sent as an `M`.
 fn through<M: Message + Default + From<T>, T: TryFrom<M, Error: Debug>>(value: T) -> T {
     let bytes = Bytes::from(M::from(value).encode_to_vec());
     T::try_from(M::decode(bytes).unwrap()).unwrap()

@@ -15,13 +15,13 @@ use tandem_proto::{
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
 
-/// The value that arrives when this message is sent.
+/// Returns the value that arrives when this message is sent.
 fn sent<M: Message + Default, T: TryFrom<M, Error: Debug>>(message: M) -> T {
     let bytes = Bytes::from(message.encode_to_vec());
     T::try_from(M::decode(bytes).unwrap()).unwrap()
 }
 
-/// The value that arrives when this value is sent as an `M`.
+/// Returns the value that arrives when this value is sent as an `M`.
 fn through<M: Message + Default + From<T>, T: TryFrom<M, Error: Debug>>(value: T) -> T {
     sent::<M, T>(value.into())
 }
@@ -135,7 +135,7 @@ proptest! {
         prop_assert!(!parts.is_empty());
         let mut whole = Vec::<AccountUpdate>::new();
         for part in parts {
-            // One account and one slot are in each, whatever the limit.
+            // Each part holds at least one account and one slot, whatever the limit.
             prop_assert!(part.encoded_len() <= part_bytes.max(128 + 66) + 32);
             for account in sent::<_, StateUpdate>(part).accounts {
                 match whole.last_mut() {
@@ -210,7 +210,7 @@ fn a_name_and_a_lease_survive() {
     assert_eq!(sent::<writer::KeepEpochRequest, (Epoch, Duration)>(kept.into()), kept);
 }
 
-/// Among tries the order has no meaning, and the message does not keep it.
+/// The order among tries has no meaning, and the message does not keep it.
 #[test]
 fn changes_keep_their_order_within_each_trie() {
     let owner = |byte| Some(B256::repeat_byte(byte));

@@ -16,7 +16,7 @@ use tandem_proto::{
 };
 
 pub fn hash() -> impl Strategy<Value = B256> {
-    // Few enough that neighbours are often the same.
+    // Few values, so that neighbours are often equal.
     prop_oneof![any::<[u8; 32]>().prop_map(B256::from), (0..4u8).prop_map(B256::repeat_byte)]
 }
 
@@ -42,7 +42,7 @@ pub fn account() -> impl Strategy<Value = Account> {
     })
 }
 
-/// Updates in ascending order, slots too.
+/// Generates updates in ascending order, with ascending slots.
 pub fn updates() -> impl Strategy<Value = Vec<AccountUpdate>> {
     let slots = proptest::collection::btree_map(hash(), number(), 0..6);
     let update = (option::of(account()), any::<bool>(), slots);
@@ -75,7 +75,7 @@ fn rlp() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 1..40)
 }
 
-/// Account trie first, which is the order in which the receiver gets it.
+/// Generates a diff with the account trie first, as the receiver returns it.
 pub fn trie_diff() -> impl Strategy<Value = TrieDiff> {
     let changes = vec((option::of(hash()), path(), option::of(rlp())), 0..12);
     (vec(hash(), 0..3), changes).prop_map(|(wiped, mut changes)| {
@@ -156,7 +156,7 @@ pub fn checkpoint() -> impl Strategy<Value = Checkpoint> {
     )
 }
 
-/// A read with its answer.
+/// Generates a read with its answer.
 pub fn read() -> impl Strategy<Value = (ReadState, StateValues)> {
     let accounts = vec((hash(), option::of(account())), 0..6);
     let slots = vec(((hash(), hash()), number()), 0..6);
@@ -198,7 +198,7 @@ pub fn multiproof_error() -> impl Strategy<Value = multiproof::Error> {
     ]
 }
 
-/// Of accounts and slots that both sides have.
+/// Generates foresight whose two sides have equal accounts and slots.
 fn foresight() -> impl Strategy<Value = (B256, Foresight)> {
     (hash(), state_update()).prop_map(|(block, update)| {
         let mut before = update.accounts.clone();

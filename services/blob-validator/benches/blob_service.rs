@@ -1,13 +1,13 @@
 //! blob-validator over gRPC on loopback, in the same process and on the same cores as its callers.
 //!
-//! * **Throughput:** fresh sidecars of six blobs, 24 at a time, as a share of what the library does
-//!   with them on all cores, alternating, in both forms.
-//! * **Repeated:** what a blob costs whose verdict is known.
+//! * **Throughput:** fresh sidecars of six blobs, 24 at a time, as a share of the library's
+//!   throughput on all cores, alternating, in both forms.
+//! * **Repeated:** cost of a blob whose verdict is known.
 //! * **Legacy:** CPU time of `verification = "legacy"` and of the default for one stream of blob
-//!   transactions in which every second is a duplicate, alternating.
-//! * **Load:** while the pool is full, how late a timer of the server's reactor fires, how long a task
-//!   on it that gives way waits for its next turn (the reactor's own work: that others use the CPU
-//!   meanwhile does not count), and how long a health call takes.
+//!   transactions in which every second one is a duplicate, alternating.
+//! * **Load:** delays while the pool is full: of a timer of the server's reactor, of the next turn
+//!   of a yielding task on it, and of a health call. The task's delay counts the reactor's own work
+//!   only, not the time that others use the CPU.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -41,7 +41,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const ROUNDS: u64 = 5;
-/// Sidecars of six blobs that the queue has room for.
+/// Number of sidecars of six blobs that the queue has room for.
 const UNDER_WAY: usize = 24;
 const LOAD: Duration = Duration::from_secs(10);
 
@@ -62,7 +62,8 @@ fn main() {
     load(&runtime);
 }
 
-/// As many at a time as the queue has room for; the time until the last one is answered.
+/// Sends all sidecars, as many at a time as the queue has room for. Returns the time until the last
+/// one is answered.
 fn flood(runtime: &Runtime, api: &dyn BlobApi, sidecars: &[Arc<Bundle>]) -> Duration {
     let flood = async {
         let (mut calls, mut sidecars) = (JoinSet::new(), sidecars.iter());
@@ -79,7 +80,8 @@ fn flood(runtime: &Runtime, api: &dyn BlobApi, sidecars: &[Arc<Bundle>]) -> Dura
     timed(|| runtime.block_on(flood)).0
 }
 
-/// The library on as many threads as the service has, in batches as large as the service's.
+/// Verifies with the library on as many threads as the service has, in batches as large as the
+/// service's.
 fn library(setup: Setup, config: &Config, sidecars: &[Arc<Bundle>]) -> Duration {
     let items: Vec<_> = sidecars.iter().flat_map(|bundle| items(bundle)).collect();
     let share = items.len().div_ceil(config.threads);
@@ -105,10 +107,11 @@ fn items(bundle: &Bundle) -> Vec<Item<'_>> {
 }
 
 fn throughput(runtime: &Runtime, form: Form, name: &str, count: u64) {
-    // A store that is full, as that of a node that has run for hours: taking new memory from the
-    // kernel for each blob is what a service does in its first minutes.
+    // The store is full, like that of a node that has run for hours. Only in its first minutes does
+    // a service take new memory from the kernel for each blob.
     let mut config = Config { store_bytes_max: 64 << 20, ..Config::default() };
-    // Made once, which takes longest: the service has forgotten all of them when they come again.
+    // They are made once, which takes longest: the service has forgotten all of them when they come
+    // again.
     let fresh = sidecars(form, 1, count);
     config.verdicts_max = fresh.len();
     let (setup, service) = (Setup::load(), start(config.clone()));
@@ -116,7 +119,7 @@ fn throughput(runtime: &Runtime, form: Form, name: &str, count: u64) {
     let blobs = count as usize * 6;
     let (mut ratios, mut costs) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
-        // One that has forgotten them too.
+        // The client is new, so it has forgotten them too.
         let client = connect(runtime, address);
         let before = status(runtime, &service);
         let library = library(setup, &config, &fresh);
@@ -170,8 +173,8 @@ fn repeated(runtime: &Runtime) {
     service.stop();
 }
 
-/// A stream of blob transactions, so many under way at a time, each delivered twice: the second time
-/// after some others, as from another peer.
+/// Sends a stream of blob transactions, `under_way` at a time. Each is delivered twice: the second
+/// time after some others, as if from another peer.
 fn stream(
     runtime: &Runtime,
     service: &Arc<BlobValidator>,
@@ -181,7 +184,7 @@ fn stream(
     let mut deliveries = Vec::new();
     for group in fresh.chunks(4) {
         deliveries.extend(group.iter().cloned());
-        // Bytes of its own.
+        // Each copy has bytes of its own.
         deliveries.extend(group.iter().map(|sidecar| Arc::new(Bundle::clone(sidecar))));
     }
     let room = Arc::new(Semaphore::new(under_way));
@@ -229,7 +232,7 @@ fn legacy(runtime: &Runtime, form: Form, name: &str, count: u64, under_way: usiz
     ));
 }
 
-/// The server's reactor beats; a client's reactor of its own floods it.
+/// Measures delays of the server's reactor while a client with its own reactor floods it.
 fn load(clients: &Runtime) {
     let mut builder = Builder::new_multi_thread();
     let builder = builder.worker_threads(1).event_interval(EVENT_INTERVAL);

@@ -1,16 +1,16 @@
-//! Memory over a million distinct requests, over gRPC: it must not grow, and must stay within the
+//! Memory over a million distinct requests over gRPC: it must not grow, and must stay within the
 //! configured bytes.
 //!
-//! Every request is a sidecar of one blob that nobody sent before. One in [`VALID_EVERY`] is valid (a
-//! constant polynomial, whose proof is infinity; verified like any other), so that verdicts and
-//! store fill and are pushed out many times over; the others hold a field element that is not
-//! canonical. Those too are hashed, queued, taken by a verifier and remembered, but cost no pairing:
-//! a million pairings would take a quarter of an hour.
+//! Every request is a new sidecar of one blob. One in [`VALID_EVERY`] is valid: a constant
+//! polynomial, whose proof is infinity, verified like any other. So verdicts and store fill, and
+//! are evicted many times over. The others hold a field element that is not canonical. They too are
+//! hashed, queued, taken by a verifier and remembered, but cost no pairing: a million pairings
+//! would take a quarter of an hour.
 //!
-//! Sampled when nothing is under way: bytes live on the heap (which the project's own are, all of
-//! them) and resident memory. Fails when the most of the last quarter exceeds the most of the second
-//! by more than a margin, or the live bytes what the configuration allows.
-//! `TANDEM_SOAK_REQUESTS` sets another length.
+//! Samples are taken when no request is pending: bytes live on the heap (which holds all of the
+//! project's own memory) and resident memory. The bench fails if the maximum of the last quarter
+//! exceeds that of the second by more than a margin. It also fails if the live bytes exceed what
+//! the configuration allows. `TANDEM_SOAK_REQUESTS` sets another length.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -30,11 +30,11 @@ static ALLOCATOR: Counting<Jemalloc> = Counting(Jemalloc);
 const REQUESTS: u64 = 1_000_000;
 const VALID_EVERY: u64 = 8;
 const SAMPLES: u64 = 40;
-/// Requests under way.
+/// Number of pending requests.
 const WINDOW: usize = 64;
-/// What may be live beyond the configured bytes: connections, buffers, tables that grow.
+/// Bytes that may be live beyond the configured ones: connections, buffers, growing tables.
 const OTHER_BYTES: usize = 16 << 20;
-/// How much more a quarter may have than another: the young verdicts come and go.
+/// Bytes by which a quarter may exceed another: the young verdicts come and go.
 const LIVE_MARGIN: u64 = 2 << 20;
 const RESIDENT_MARGIN: u64 = 16 << 20;
 
@@ -42,14 +42,14 @@ fn config() -> Config {
     Config {
         verdict_bytes_max: 4 << 20,
         refusals_max: 10_000,
-        // Requests come faster than these leave with age.
+        // Requests come faster than refusals expire.
         refusal_seconds: 3600,
         store_bytes_max: 32 << 20,
         ..Config::default()
     }
 }
 
-/// Bytes of a refusal and of its place in the order of their age, at most.
+/// Largest number of bytes of a refusal, with its place in the order of age.
 const REFUSAL_BYTES: usize = 400;
 
 fn request(index: u64) -> (Arc<Bundle>, Verdict) {
@@ -141,7 +141,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// As Linux has it in `/proc`.
+/// Returns the resident memory as Linux reports it in `/proc`.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -1,4 +1,4 @@
-//! How many bytes of sidecars may be inside: each is held, with all its blobs, until its answer.
+//! Limit on the bytes of admitted sidecars: each is held, with all its blobs, until its answer.
 
 use std::sync::{
     Arc,
@@ -6,35 +6,35 @@ use std::sync::{
 };
 use tandem_proto::blob_validator::Bundle;
 
-/// Counts the bytes inside. Clones share the count.
+/// Counter of the admitted bytes. Clones share the count.
 #[derive(Clone)]
 pub struct Gate {
     inside: Arc<AtomicUsize>,
     max: usize,
 }
 
-/// The right of one sidecar to be inside; it ends when this is dropped.
+/// Admission of one sidecar; it ends on drop.
 pub struct Admission {
     inside: Arc<AtomicUsize>,
     bytes: usize,
 }
 
 impl Gate {
-    /// Lets at most `max` bytes in.
+    /// Makes a gate that admits at most `max` bytes.
     pub fn new(max: usize) -> Self {
         Self { inside: Arc::default(), max }
     }
 
-    /// Lets a sidecar in, `None` when there is no room.
+    /// Admits a sidecar; returns `None` if there is no room.
     pub fn admit(&self, bundle: &Bundle) -> Option<Admission> {
         let points = (bundle.commitments.len() + bundle.proofs.len()) * 48;
         let blobs: usize = bundle.blobs.iter().map(|blob| blob.len()).sum();
         self.admit_bytes(blobs + points)
     }
 
-    /// Lets so many bytes in, `None` when there is no room.
+    /// Admits bytes; returns `None` if there is no room.
     pub fn admit_bytes(&self, bytes: usize) -> Option<Admission> {
-        // Counts alone, nothing is published with them.
+        // Relaxed suffices: the count publishes no other data.
         let order = Ordering::Relaxed;
         let room = |inside: usize| inside.checked_add(bytes).filter(|&sum| sum <= self.max);
         self.inside.fetch_update(order, order, room).ok()?;

@@ -1,11 +1,11 @@
-//! What can be said of a sidecar without KZG, and its parts as the KZG crate takes them.
+//! Checks of a sidecar without KZG, and its parts as the KZG crate takes them.
 
 use tandem_kzg::{Error, Item, content_key, versioned_hash};
 use tandem_primitives::B256;
 use tandem_proto::blob_validator::{BLOB_BYTES, Bundle, Part, PointFault, Proof, Reason, Refusal};
 
-/// Checks counts, form, lengths and versioned hashes: the cheap rules first, those of the sidecar
-/// as a whole before those of single blobs.
+/// Checks counts, form, lengths and versioned hashes. The cheap rules come first, and the rules of
+/// the whole sidecar before those of single blobs.
 pub fn check(bundle: &Bundle) -> Result<(), Refusal> {
     let whole = |reason| Err(Refusal { blob: None, reason });
     let (blobs, rule) = (bundle.blobs.len(), bundle.rule);
@@ -45,25 +45,26 @@ fn narrow(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The proofs of one blob.
+/// Returns the proofs of one blob.
 pub fn proofs(bundle: &Bundle, index: usize) -> Option<&[Proof]> {
     let each = bundle.form.proofs_per_blob();
     bundle.proofs.get(index * each..(index + 1) * each)
 }
 
-/// One blob of a sidecar that passed [`check`].
+/// Returns one blob of a sidecar that passed [`check`].
 pub fn item(bundle: &Bundle, index: usize) -> Result<Item<'_>, Error> {
     let blob = bundle.blobs.get(index).ok_or(Error::BlobLength { got: 0 })?;
     let commitment = bundle.commitments.get(index).ok_or(Error::BlobLength { got: 0 })?;
     Item::new(blob, commitment, proofs(bundle, index).unwrap_or_default())
 }
 
-/// The content keys of a sidecar that passed [`check`]. Costs tens of microseconds a blob.
+/// Returns the content keys of a sidecar that passed [`check`]. Takes tens of microseconds per
+/// blob.
 pub fn keys(bundle: &Bundle) -> Result<Vec<B256>, Error> {
     (0..bundle.blobs.len()).map(|index| Ok(content_key(&item(bundle, index)?))).collect()
 }
 
-/// The verdict that a result of the KZG crate is; `Err` where it is none.
+/// Returns the verdict that an error of the KZG crate stands for; `Err` if it stands for none.
 pub fn reason(error: &Error) -> Result<Reason, String> {
     Ok(match error {
         &Error::BlobLength { got } => Reason::BlobLength { got: got as u64 },

@@ -2,22 +2,22 @@ use serde::{Deserialize, Serialize};
 use std::{net::SocketAddr, thread::available_parallelism, time::Duration};
 use tandem_proto::limits::{BLOB_MESSAGE_BYTES_MAX, BLOBS_PER_BUNDLE_MAX};
 
-/// How often a blob is verified.
+/// Policy for repeated verification of a blob.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verification {
-    /// Once: requests for the same content share a verification and its verdict is remembered, and
-    /// what waits is verified together.
+    /// Once: requests for the same content share a verification, its verdict is remembered, and
+    /// waiting blobs are verified together.
     #[default]
     Once,
-    /// As clients do that verify wherever a blob passes: every sidecar by itself, once where it
-    /// arrives and once more where it is pooled, nothing shared and nothing remembered. Verdicts
-    /// are the same; it is there to be measured against.
+    /// As in clients that verify wherever a blob passes. Every sidecar is verified by itself, once
+    /// on arrival and once more in the pool. Nothing is shared or remembered. Verdicts are the
+    /// same; this exists for comparison.
     Legacy,
 }
 
 impl Verification {
-    /// How many layers verify a sidecar that is valid.
+    /// Returns how many layers verify a valid sidecar.
     pub(crate) fn layers(self) -> u32 {
         match self {
             Self::Once => 1,
@@ -26,36 +26,39 @@ impl Verification {
     }
 }
 
-/// How much is verified at once, how much may wait, how much is remembered.
+/// Limits on concurrent, waiting and remembered verifications.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How often a blob is verified.
+    /// Policy for repeated verification of a blob.
     pub verification: Verification,
-    /// Threads that verify.
+    /// Number of verifying threads.
     pub threads: usize,
-    /// Blobs that may wait for a thread, at least those of one sidecar. Each holds 128 KiB.
+    /// Number of blobs that may wait for a thread, at least those of one sidecar. Each holds 128
+    /// KiB.
     pub queue_blobs_max: usize,
-    /// Blobs that one thread verifies together at most. More save little and keep callers waiting.
+    /// Largest number of blobs that one thread verifies together. More save little and delay
+    /// callers.
     pub batch_blobs_max: usize,
-    /// Sidecars whose callers may wait at once.
+    /// Number of sidecars whose callers may wait at once.
     pub requests_max: usize,
     /// Bytes of all sidecars whose callers wait, at least those of one. A sidecar counts from its
-    /// arrival to its answer, also while it waits for a verification that another one brought.
+    /// arrival to its answer, even while it waits for a verification that another one started.
     pub waiting_bytes_max: usize,
-    /// Valid verdicts remembered.
+    /// Number of valid verdicts remembered.
     pub verdicts_max: usize,
     /// Bytes that valid verdicts may take; the smaller of the two bounds counts.
     pub verdict_bytes_max: usize,
-    /// Invalid verdicts remembered.
+    /// Number of invalid verdicts remembered.
     pub refusals_max: usize,
-    /// Seconds that an invalid verdict is remembered.
+    /// Seconds for which an invalid verdict is remembered.
     pub refusal_seconds: u64,
     /// Bytes of validated blobs kept for the Engine API.
     pub store_bytes_max: usize,
-    /// Seconds after its last validation that a blob is kept.
+    /// Seconds for which a blob is kept after its last validation.
     pub store_seconds: u64,
-    /// Where the service is offered to other processes over gRPC. Not offered by default.
+    /// Address at which the service is offered to other processes over gRPC. Not offered by
+    /// default.
     pub grpc_addr: Option<SocketAddr>,
 }
 
@@ -80,8 +83,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The same with every bound at a value that works: nothing is zero, and the largest sidecar
-    /// fits into the queue.
+    /// Returns the configuration with every bound at a usable value: nothing is zero, and the
+    /// largest sidecar fits into the queue.
     pub(crate) fn clamped(mut self) -> Self {
         self.threads = self.threads.clamp(1, 256);
         self.queue_blobs_max = self.queue_blobs_max.max(BLOBS_PER_BUNDLE_MAX);

@@ -1,23 +1,23 @@
-//! The thread that takes sidecars from async code: hashing a sidecar takes most of a millisecond,
-//! which is too long for a thread that serves sockets.
+//! Thread that takes sidecars from async code: hashing a sidecar takes most of a millisecond, which
+//! is too long for a thread that serves sockets.
 
 use crate::pool::{Reply, Shared};
 use std::{sync::Arc, time::Duration, time::Instant};
 use tandem_actor::{Inbox, Received};
 use tandem_proto::blob_validator::Bundle;
 
-/// What the thread is told.
+/// Order to the thread.
 pub enum Message {
-    /// A sidecar to be validated.
+    /// Validates a sidecar.
     Validate { bundle: Arc<Bundle>, deadline: Instant, reply: Reply },
-    /// The thread ends.
+    /// Ends the thread.
     Stop,
 }
 
-/// Nothing happens while the mailbox is empty; this only bounds the wait.
+/// Bound on the wait; nothing happens while the mailbox is empty.
 const IDLE_WAIT: Duration = Duration::from_secs(60);
 
-/// The loop of the thread.
+/// Runs the loop of the thread.
 pub fn run(shared: &Shared, inbox: &Inbox<Message>) {
     loop {
         match inbox.receive(IDLE_WAIT) {

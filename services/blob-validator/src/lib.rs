@@ -1,4 +1,4 @@
-//! blob-validator: every blob verified once, by content, never on a hot thread.
+//! blob-validator: verifies every blob once, by content, never on a hot thread.
 //!
 //! **Role.** The only place where blobs are checked against their commitments. **In:** sidecars of
 //! blob transactions, in both forms. **Out:** a verdict with its reason; validated blobs by
@@ -11,17 +11,17 @@
 //! ```
 //!
 //! **Verified once.** A verdict is remembered, and a verification shared, under a hash over all
-//! bytes that it depends on: the blob, its commitment, all proofs, the form. Whoever sends another
-//! blob under a known commitment and proof gets that blob verified, and refused.
+//! bytes that it depends on: the blob, its commitment, all proofs, the form. Another blob under a
+//! known commitment and proof is therefore verified, and refused.
 //!
-//! **Batches.** A verifier takes its share of what waits, never waits for more: one blob when
-//! nothing else is there, up to [`Config::batch_blobs_max`] when the queue is long. A bad blob in a
-//! batch is found by bisection, the others are not harmed.
+//! **Batches.** A verifier takes its share of the waiting blobs and never waits for more. That is
+//! one blob if there is no other, and up to [`Config::batch_blobs_max`] if the queue is long. A bad
+//! blob in a batch is found by bisection, and the others are not affected.
 //!
-//! **Overload.** The queue is bounded in blobs, the waiting requests in number and in bytes. What
-//! does not fit is refused as a whole and at once, with a hint when to come back; it is counted. A
-//! blob that nobody waits for any more by the time its turn comes is not verified: time is up for
-//! all who wanted it, or they have gone.
+//! **Overload.** The queue is bounded in blobs, the waiting requests in number and in bytes. A
+//! request that does not fit is refused whole and at once, with a hint when to retry; it is
+//! counted. A blob is not verified if no caller waits for it when its turn comes: their deadlines
+//! have passed, or they are gone.
 //!
 //! Across processes the same calls travel over gRPC: see [`grpc`].
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -42,5 +42,5 @@ pub use config::{Config, Verification};
 pub use metrics::describe_all as describe_metrics;
 pub use service::{BlobValidator, Deps};
 
-/// The longest that a caller can wait.
+/// Longest time that a caller can wait.
 const TIMEOUT_MAX: std::time::Duration = std::time::Duration::from_secs(600);

@@ -1,4 +1,4 @@
-//! Names of the metrics, and their descriptions.
+//! Names and descriptions of the metrics.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
@@ -58,7 +58,7 @@ pub fn describe_client() {
     describe_counter!(ADVICE_DROPPED, Unit::Count, "Messages about blobs in blocks not sent");
 }
 
-/// Describes all of them to the recorder, as a catalogue wants it.
+/// Describes all metrics to the recorder, for a catalogue.
 pub fn describe_all() {
     describe();
     describe_server();

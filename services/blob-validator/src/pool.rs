@@ -1,4 +1,4 @@
-//! The threads that verify, and what they share with those who ask.
+//! Verifying threads, and the state they share with callers.
 
 use crate::{
     admission::Admission,
@@ -28,22 +28,22 @@ use tandem_telemetry::{add_link, traceparent};
 use tokio::sync::oneshot;
 use tracing::{Span, field::Empty, info, info_span, warn};
 
-/// Where an answer goes.
+/// Destination of an answer.
 pub enum To {
-    /// A future, which its owner may have dropped.
+    /// Future, which its owner may have dropped.
     Future(oneshot::Sender<Result<Verdict>>),
-    /// A thread that waits until its deadline.
+    /// Thread that waits until its deadline.
     Thread(crossbeam_channel::Sender<Result<Verdict>>),
 }
 
-/// The way of one answer, and the room that its sidecar takes until then.
+/// Destination of one answer, with the admission that its sidecar holds until then.
 pub struct Reply {
     pub to: To,
     pub admission: Admission,
 }
 
 impl Reply {
-    /// Answers. Never waits.
+    /// Sends the answer. Never blocks.
     fn send(self, result: Result<Verdict>) {
         let Self { to, admission } = self;
         drop(admission);
@@ -64,22 +64,22 @@ impl Caller for Reply {
     }
 }
 
-/// What all threads work on. Locks are held for microseconds: no hashing, no copying of blobs, no
-/// KZG under them.
+/// State shared by all threads. Locks are held for microseconds: no hashing, no copying of blobs
+/// and no KZG happens under them.
 pub struct Shared {
     pub state: Mutex<State<Reply>>,
     pub store: Mutex<Store>,
-    /// Something is queued, or everything ends.
+    /// Condition that something is queued, or that everything ends.
     work: Condvar,
     bus: Bus,
     verification: Verification,
-    /// Blobs in the queue, for those who only want to know whether it is full.
+    /// Number of blobs in the queue, for callers that only check whether it is full.
     queued: AtomicUsize,
     queue_blobs_max: usize,
 }
 
 impl Shared {
-    /// Of a configuration with [`Config::clamped`] bounds.
+    /// Makes the state of a configuration with [`Config::clamped`] bounds.
     pub fn new(config: Config, bus: Bus) -> Self {
         let store = Store::new(config.store_bytes_max, config.store_time());
         let (verification, queue_blobs_max) = (config.verification, config.queue_blobs_max);
@@ -88,15 +88,16 @@ impl Shared {
         Self { state, store, work, bus, verification, queued, queue_blobs_max }
     }
 
-    /// Whether so many new blobs would be refused now.
+    /// Returns whether this many new blobs would be refused now.
     pub fn is_full_for(&self, blobs: usize) -> bool {
         self.queued.load(Relaxed).saturating_add(blobs) > self.queue_blobs_max
     }
 
-    /// Hashes and submits a sidecar that passed [`bundle::check`], on this thread; `reply` gets the
-    /// answer here or later on another.
+    /// Hashes and submits a sidecar that passed [`bundle::check`], on this thread. `reply` gets the
+    /// answer here, or later on another thread.
     pub fn submit(&self, bundle: Arc<Bundle>, deadline: Instant, span: Span, reply: Reply) {
-        // Nobody waits: not even worth the hash. The state answers, and counts it.
+        // Without a waiting caller the hash is not worth its time. The state answers, and counts
+        // the request.
         let late = Instant::now() >= deadline || !reply.waits();
         let keys = match self.keys(&bundle, late) {
             Ok(keys) => keys,
@@ -108,7 +109,7 @@ impl Shared {
             let done = state.submit(Instant::now(), submission);
             (done, state.queued() - before)
         });
-        // Each thread takes its share, so more than one may find something to do.
+        // Each thread takes its share, so several may find something to do.
         for _ in 0..new {
             if !self.work.notify_one() {
                 break;
@@ -125,17 +126,17 @@ impl Shared {
         match self.verification {
             _ if late => Ok(Vec::new()),
             Verification::Once => bundle::keys(bundle),
-            // The state makes up some: to look for known content is what this one does not do.
+            // The state makes unique keys: this policy never looks for known content.
             Verification::Legacy => Ok(vec![B256::ZERO; bundle.blobs.len()]),
         }
     }
 
-    /// Refuses a request that did not even get to its check.
+    /// Refuses a request before its check.
     pub fn refuse_for_overload(&self) -> Error {
         self.change(State::overloaded)
     }
 
-    /// Changes the state, and lets the metrics follow.
+    /// Changes the state, and updates the metrics.
     fn change<T>(&self, change: impl FnOnce(&mut State<Reply>) -> T) -> T {
         let mut state = self.state.lock();
         let before = state.status();
@@ -147,7 +148,7 @@ impl Shared {
         result
     }
 
-    /// Answers requests. What is valid is there to be had before its answer is.
+    /// Answers requests. A valid sidecar's blobs can be read before its answer is sent.
     fn finish(&self, done: impl IntoIterator<Item = Done<Reply>>) {
         for Done { reply, result, bundle } in done {
             if result == Ok(Verdict::Valid) {
@@ -173,8 +174,8 @@ impl Shared {
         self.bus.publish(BLOBS_VALIDATED, event.encode());
     }
 
-    /// Whether all of this content is known to be valid and is kept. The store is asked first: what
-    /// is not there must be sent again, so it is no hit.
+    /// Returns whether all of this content is known to be valid and is kept. The store is asked
+    /// first: missing content must be sent again, so it is not a hit.
     pub fn recall(&self, content: &Content) -> bool {
         let Content { form, keys, versioned_hashes } = content;
         !keys.is_empty()
@@ -183,14 +184,14 @@ impl Shared {
             && self.change(|state| state.recall(Instant::now(), keys))
     }
 
-    /// Ends: waiting requests are answered, threads return.
+    /// Stops: waiting requests are answered, and threads return.
     pub fn stop(&self) {
         let done = self.change(State::stop);
         self.work.notify_all();
         self.finish(done);
     }
 
-    /// Waits for something to verify, and calls `rest` before each wait; `None` at the end.
+    /// Waits for something to verify, and calls `rest` before each wait; returns `None` at the end.
     fn next(&self, mut rest: impl FnMut()) -> Option<Vec<Job>> {
         loop {
             let (jobs, expired) = self.change(|state| state.take(Instant::now()));
@@ -210,7 +211,7 @@ impl Shared {
     }
 }
 
-/// What happened between two looks at the state, as metrics.
+/// Publishes the change between two states as metrics.
 fn publish(before: &Status, after: &Status) {
     let counters = [
         (names::HITS, before.hits, after.hits),
@@ -232,7 +233,7 @@ fn publish(before: &Status, after: &Status) {
     }
 }
 
-/// The loop of a verifier.
+/// Runs the loop of a verifier.
 pub fn run(shared: &Shared) {
     let started = Instant::now();
     let loading = Setup::loaded().is_none();
@@ -249,14 +250,14 @@ pub fn run(shared: &Shared) {
     }
 }
 
-/// The results of a batch, and what it took.
+/// Results of a batch, and its cost.
 struct Verified {
     found: Vec<(B256, Found)>,
     batches: u32,
     took: Duration,
 }
 
-/// Verifies jobs of one form together; what is valid, once for every layer.
+/// Verifies jobs of one form together; valid ones once for every layer.
 fn verify_jobs(verifier: &mut Verifier, jobs: &[Job], layers: u32) -> Verified {
     let started = Instant::now();
     let form = match jobs.first().map(|job| job.bundle.form) {
@@ -272,7 +273,7 @@ fn verify_jobs(verifier: &mut Verifier, jobs: &[Job], layers: u32) -> Verified {
     let mut places = Vec::with_capacity(jobs.len());
     for (place, job) in jobs.iter().enumerate() {
         let item = bundle::item(&job.bundle, job.index);
-        // Replaced below for all that are items, which is what the checks before let through.
+        // Results of valid items are replaced below; earlier checks let only valid items through.
         found.push((
             job.key,
             item.as_ref().map_or_else(|error| verdict(Err(error)), |_| Ok(Ok(()))),
@@ -318,7 +319,7 @@ fn verdict(result: std::result::Result<(), &tandem_kzg::Error>) -> Found {
     }
 }
 
-/// One request: its child. A batch that serves many: linked to each.
+/// Makes the span of a batch: a child of its only request, or linked to each of several.
 fn batch_span(jobs: &[Job], form: &'static str, queue_wait_us: u64) -> Span {
     let blobs = jobs.len();
     let first = jobs.first().map_or_else(Span::none, |job| job.span.clone());

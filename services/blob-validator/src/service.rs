@@ -28,15 +28,15 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-/// What the service needs from the rest of the cluster.
+/// Dependencies of the service on the rest of the cluster.
 pub struct Deps {
-    /// Where `blobs.validated` is published.
+    /// Bus on which `blobs.validated` is published.
     pub bus: Bus,
-    /// Cancelled when a thread panics.
+    /// Token cancelled when a thread panics.
     pub fatal: CancellationToken,
 }
 
-/// The service. Requests may come as soon as it is there; they wait until the trusted setup is
+/// Running service. Requests may be made as soon as it exists; they wait until the trusted setup is
 /// loaded, about a second.
 pub struct BlobValidator {
     shared: Arc<Shared>,
@@ -46,10 +46,10 @@ pub struct BlobValidator {
 }
 
 impl BlobValidator {
-    /// Starts the threads. They load the trusted setup; this does not wait for it.
+    /// Starts the threads. They load the trusted setup; this function does not wait for it.
     ///
     /// # Errors
-    /// The operating system's, when it has no thread to give.
+    /// Error of the operating system if it cannot create a thread.
     pub fn start(config: Config, deps: Deps) -> io::Result<Arc<Self>> {
         metrics::describe();
         let config = config.clamped();
@@ -70,16 +70,17 @@ impl BlobValidator {
         Ok(Arc::new(service))
     }
 
-    /// Whether the trusted setup is loaded.
+    /// Returns whether the trusted setup is loaded.
     pub fn ready(&self) -> bool {
         Setup::loaded().is_some()
     }
 
-    /// Ends: waiting requests are answered with [`Error::Unavailable`], the threads finish what
-    /// they verify and return. Waits for them, so never in async code. Later calls change nothing.
+    /// Stops: waiting requests are answered with [`Error::Unavailable`], and the threads finish
+    /// their current verification and return. Blocks until they have, so never call it in async
+    /// code. Later calls change nothing.
     ///
-    /// Threads that still load the trusted setup cannot be told to end and verify nothing yet: those are
-    /// not waited for, and end once they have it.
+    /// Threads that still load the trusted setup cannot be told to end, and verify nothing yet.
+    /// This function does not wait for them; they end once they have loaded it.
     pub fn stop(&self) {
         self.shared.stop();
         let loading = !self.ready();
@@ -108,14 +109,14 @@ fn stopped() -> Error {
 }
 
 impl BlobValidator {
-    /// Answers a sidecar that is refused without KZG; the right to be inside for others. Takes
+    /// Answers a sidecar that is refused without KZG; otherwise returns its admission. Takes
     /// microseconds.
     fn admit(&self, bundle: &Bundle) -> std::result::Result<Admission, Result<Verdict>> {
         bundle::check(bundle).map_err(|refusal| Ok(Verdict::Invalid(refusal)))?;
         self.gate.admit(bundle).ok_or_else(|| Err(self.shared.refuse_for_overload()))
     }
 
-    /// Hands a sidecar to the intake. The answer comes through the channel.
+    /// Passes a sidecar to the intake. The answer comes through the channel.
     fn send(
         &self,
         bundle: Arc<Bundle>,

@@ -1,4 +1,4 @@
-//! What is known, what is being verified, who waits for it. No thread, no clock, no KZG: the
+//! Known verdicts, current verifications, and waiting requests, without thread, clock or KZG. The
 //! service takes jobs out and puts results in.
 
 use crate::{
@@ -14,77 +14,77 @@ use tandem_primitives::B256;
 use tandem_proto::blob_validator::{Bundle, Error, Form, Reason, Refusal, Status, Verdict};
 use tracing::Span;
 
-/// The bounds of a retry hint.
+/// Bounds of a retry hint.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(10));
 
-/// What a blob takes to verify before one was measured.
+/// Assumed time to verify a blob before one was measured.
 const COST: Duration = Duration::from_millis(2);
 
-/// Who waits for an answer.
+/// Caller that waits for an answer.
 pub trait Caller {
-    /// Whether somebody still does.
+    /// Returns whether the caller still waits.
     fn waits(&self) -> bool;
 }
 
-/// A sidecar that passed the checks without KZG.
+/// Sidecar that passed the checks without KZG.
 pub struct Submission<R> {
     pub bundle: Arc<Bundle>,
-    /// Its content keys, by blob.
+    /// Content keys of its blobs.
     pub keys: Vec<B256>,
     pub deadline: Instant,
-    /// Where the answer goes.
+    /// Destination of the answer.
     pub reply: R,
     pub span: Span,
 }
 
-/// A blob to be verified.
+/// Blob to be verified.
 #[derive(Clone)]
 pub struct Job {
     pub key: B256,
     pub bundle: Arc<Bundle>,
-    /// Its position in the bundle.
+    /// Position of the blob in the bundle.
     pub index: usize,
-    /// When it was queued.
+    /// Time at which it was queued.
     pub since: Instant,
-    /// Of the request that brought it.
+    /// Span of the request that brought it.
     pub span: Span,
 }
 
-/// A request that is answered.
+/// Request that is answered.
 pub struct Done<R> {
     pub reply: R,
     pub result: Result<Verdict, Error>,
     pub bundle: Arc<Bundle>,
 }
 
-/// What became of a job: the verdict, or why the KZG library gave none.
+/// Result of a job: the verdict, or the reason why the KZG library gave none.
 pub type Found = Result<Result<(), Reason>, String>;
 
-/// Verdicts, verifications under way, and requests that wait.
+/// Verdicts, current verifications, and waiting requests.
 pub struct State<R> {
     config: Config,
     verdicts: Verdicts,
     flights: HashMap<B256, Flight>,
-    /// By form, because a batch has one form.
+    /// Queues by form, because a batch has one form.
     queues: [VecDeque<Job>; 2],
     requests: HashMap<u64, Request<R>>,
     next_request: u64,
-    /// What a blob took lately, on one thread.
+    /// Recent time to verify a blob on one thread.
     cost: Duration,
     counts: Status,
     stopped: bool,
 }
 
-/// The one verification of some content, from the first request for it to its verdict.
+/// The only verification of some content, from the first request for it to its verdict.
 struct Flight {
-    /// Requests, and the position of the blob in each.
+    /// Waiting requests, with the position of the blob in each.
     waiters: Vec<(u64, u32)>,
 }
 
 struct Request<R> {
     reply: R,
     bundle: Arc<Bundle>,
-    /// Blobs without a verdict.
+    /// Number of blobs without a verdict.
     remaining: usize,
     refusal: Option<Refusal>,
     deadline: Instant,
@@ -114,8 +114,8 @@ impl<R: Caller> State<R> {
         }
     }
 
-    /// Takes a sidecar: what is known of it is used, what others wait for is shared, the rest is
-    /// queued, all of it or nothing. Gives it back if it can be answered at once.
+    /// Submits a sidecar. Known verdicts are used and current verifications are shared. The other
+    /// blobs are queued, all of them or none. Returns the request if it can be answered at once.
     pub fn submit(&mut self, now: Instant, submission: Submission<R>) -> Option<Done<R>> {
         let Submission { bundle, mut keys, deadline, reply, span } = submission;
         if self.config.verification == Verification::Legacy {
@@ -173,7 +173,7 @@ impl<R: Caller> State<R> {
         }
     }
 
-    /// Joins the verification of some content, or queues it.
+    /// Joins the current verification of some content, or queues it.
     fn wait_for(
         &mut self,
         now: Instant,
@@ -192,7 +192,7 @@ impl<R: Caller> State<R> {
         self.queues[queue_of(bundle.form)].push_back(Job { key, bundle, index, since: now, span });
     }
 
-    /// Refuses for want of room, and counts it.
+    /// Refuses a request for lack of room, and counts it.
     pub fn overloaded(&mut self) -> Error {
         self.counts.overloaded += 1;
         let queued = u32::try_from(self.queued()).unwrap_or(u32::MAX);
@@ -201,8 +201,8 @@ impl<R: Caller> State<R> {
         Error::Overloaded { retry_after: wait.clamp(RETRY_AFTER.0, RETRY_AFTER.1) }
     }
 
-    /// The next batch: a thread's share of what waits, all of one form, the longest waiting first.
-    /// Blobs that nobody waits for any more are left out; their requests are answered.
+    /// Returns the next batch: a thread's share of the queue, all of one form, the longest waiting
+    /// first. Blobs without a waiting caller are left out, and their requests are answered.
     pub fn take(&mut self, now: Instant) -> (Vec<Job>, Vec<Done<R>>) {
         let (mut jobs, mut done) = (Vec::new(), Vec::new());
         let Some(queue) = self.longest_waiting() else { return (jobs, done) };
@@ -211,7 +211,7 @@ impl<R: Caller> State<R> {
         let legacy = self.config.verification == Verification::Legacy;
         while let Some(next) = self.queues[queue].front()
             && match jobs.first() {
-                // A sidecar by itself, as a whole.
+                // A legacy batch is one whole sidecar.
                 Some(Job { bundle, .. }) if legacy => Arc::ptr_eq(bundle, &next.bundle),
                 _ => jobs.len() < share,
             }
@@ -226,7 +226,7 @@ impl<R: Caller> State<R> {
         (jobs, done)
     }
 
-    /// Whether all of this content is known to be valid; counted as hits if so.
+    /// Returns whether all of this content is known to be valid; if so, counts it as hits.
     pub fn recall(&mut self, now: Instant, keys: &[B256]) -> bool {
         let known = !self.stopped
             && keys.iter().all(|key| matches!(self.verdicts.get(now, key), Some(Ok(()))));
@@ -242,14 +242,14 @@ impl<R: Caller> State<R> {
         heads.min().map(|(_, place)| place)
     }
 
-    /// Whether anybody still waits for a verification, and has time left.
+    /// Returns whether a caller still waits for a verification, and has time left.
     fn is_awaited(&self, now: Instant, key: &B256) -> bool {
         let waiters = self.flights.get(key).map_or(&[][..], |flight| &flight.waiters);
         let mut requests = waiters.iter().filter_map(|(id, _)| self.requests.get(id));
         requests.any(|request| request.deadline > now && request.reply.waits())
     }
 
-    /// Gives up a verification that comes too late for everyone.
+    /// Gives up a verification that comes too late for all its callers.
     fn expire(&mut self, now: Instant, key: &B256) -> Vec<Done<R>> {
         let waiters = self.flights.remove(key).map(|flight| flight.waiters).unwrap_or_default();
         let mut done = Vec::with_capacity(waiters.len());
@@ -262,7 +262,8 @@ impl<R: Caller> State<R> {
         done
     }
 
-    /// Counts a request that is not answered: who gives up when time is up did not go away.
+    /// Counts a request without an answer. A caller that gives up after its deadline counts as
+    /// expired, not as gone.
     fn count_late(&mut self, now: Instant, deadline: Instant) {
         if deadline <= now {
             self.counts.expired += 1;
@@ -276,8 +277,8 @@ impl<R: Caller> State<R> {
         Some(Done { reply, result, bundle })
     }
 
-    /// Takes the results of a batch, which took `elapsed` and so many batch verifications. Gives
-    /// back the requests that have all their verdicts.
+    /// Takes the results of a batch, which took `elapsed` and `batches` batch verifications.
+    /// Returns the requests that now have all their verdicts.
     pub fn complete(
         &mut self,
         now: Instant,
@@ -305,9 +306,9 @@ impl<R: Caller> State<R> {
         done
     }
 
-    /// Notes one blob's verdict; gives back the request if that was the last one.
+    /// Records one blob's verdict; returns the request if that was the last one.
     fn answer(&mut self, now: Instant, id: u64, index: u32, found: &Found) -> Option<Done<R>> {
-        // Gone when another blob of it could not be verified.
+        // The request is gone if another blob of it could not be verified.
         let request = self.requests.get_mut(&id)?;
         let verdict = match found {
             Ok(verdict) => verdict,
@@ -329,7 +330,7 @@ impl<R: Caller> State<R> {
         self.end(id, Ok(verdict))
     }
 
-    /// Ends: every request is answered, nothing stays queued, nothing is taken any more.
+    /// Stops: answers every request, empties the queue, and accepts nothing any more.
     pub fn stop(&mut self) -> Vec<Done<R>> {
         self.stopped = true;
         self.flights.clear();
@@ -338,17 +339,17 @@ impl<R: Caller> State<R> {
         ids.into_iter().filter_map(|id| self.end(id, Err(stopping()))).collect()
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has stopped.
     pub fn stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Blobs that wait for a thread.
+    /// Returns the number of blobs that wait for a thread.
     pub fn queued(&self) -> usize {
         self.queues.iter().map(VecDeque::len).sum()
     }
 
-    /// Counts so far; without what the store holds and whether the setup is loaded.
+    /// Returns the counts so far, without the store's content and whether the setup is loaded.
     pub fn status(&self) -> Status {
         Status { queued: self.queued() as u64, verdicts: self.verdicts.len() as u64, ..self.counts }
     }

@@ -9,13 +9,13 @@ use std::{
 use tandem_primitives::{B256, Bytes};
 use tandem_proto::blob_validator::{Bundle, Form, StoredBlob};
 
-/// Bytes of an entry beside blob and proofs, about.
+/// Approximate bytes of an entry beside blob and proofs.
 const ENTRY_BYTES: usize = 512;
 
-/// The blobs. The one validated longest ago leaves first.
+/// Store of blobs. The one validated longest ago is evicted first.
 pub struct Store {
     blobs: HashMap<B256, Entry>,
-    /// By the order of their last validation.
+    /// Hashes in the order of their last validation.
     order: BTreeMap<u64, B256>,
     next: u64,
     bytes: usize,
@@ -29,11 +29,11 @@ struct Entry {
     validated: Instant,
 }
 
-/// The blobs of a valid sidecar, ready to be kept.
+/// Blobs of a valid sidecar, ready to be kept.
 pub type Blobs = Vec<(B256, StoredBlob)>;
 
-/// Copies the blobs of a valid sidecar that `missing` names by their position: as they came, they
-/// share a buffer with whatever else their sender put into the message, and would keep all of it.
+/// Copies the blobs of a valid sidecar at the positions `missing`. The received blobs share a
+/// buffer with the rest of their message, and would keep all of it alive.
 pub fn blobs(bundle: &Bundle, missing: &[usize]) -> Blobs {
     let mut blobs = Vec::with_capacity(missing.len());
     for &index in missing {
@@ -58,7 +58,7 @@ fn bytes(stored: &StoredBlob) -> usize {
 }
 
 impl Store {
-    /// A store for blobs of at most `bytes_max` together, each for `age_max`.
+    /// Makes a store for blobs of at most `bytes_max` together, each for `age_max`.
     pub fn new(bytes_max: usize, age_max: Duration) -> Self {
         Self {
             blobs: HashMap::new(),
@@ -70,8 +70,8 @@ impl Store {
         }
     }
 
-    /// Notes that blobs were found valid (again), and says which of them are not there, or not with
-    /// their proofs in this form, by their position.
+    /// Records that blobs were found valid. Returns the positions of those that are missing, or
+    /// lack their proofs in this form.
     pub fn touch(&mut self, now: Instant, form: Form, versioned_hashes: &[B256]) -> Vec<usize> {
         self.expire(now);
         let mut missing = Vec::new();
@@ -89,8 +89,8 @@ impl Store {
         missing
     }
 
-    /// Keeps blobs. Proofs of the other form that are there already stay with them: one versioned
-    /// hash means one commitment, hence one blob.
+    /// Keeps blobs. Existing proofs of the other form stay with them: one versioned hash means one
+    /// commitment, hence one blob.
     pub fn insert(&mut self, now: Instant, blobs: Blobs) {
         for (hash, mut stored) in blobs {
             if let Some(entry) = self.remove(&hash) {
@@ -113,25 +113,25 @@ impl Store {
         }
     }
 
-    /// The blobs in the order of the hashes, `None` for those that are not there.
+    /// Returns the blobs in the order of the hashes, `None` for missing ones.
     pub fn get(&mut self, now: Instant, hashes: &[B256]) -> Vec<Option<Arc<StoredBlob>>> {
         self.expire(now);
         hashes.iter().map(|hash| self.blobs.get(hash).map(|entry| entry.stored.clone())).collect()
     }
 
-    /// Drops blobs that nobody will ask for.
+    /// Drops blobs that will not be requested again.
     pub fn forget(&mut self, hashes: &[B256]) {
         for hash in hashes {
             self.remove(hash);
         }
     }
 
-    /// Blobs held.
+    /// Returns the number of blobs held.
     pub fn len(&self) -> usize {
         self.blobs.len()
     }
 
-    /// Bytes that they take, about.
+    /// Returns approximately how many bytes they take.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use tandem_proto::blob_validator::{CELLS, Rule};
 
-    /// A sidecar of one blob, all of whose bytes are `byte`; nothing about it is valid.
+    /// Makes a sidecar of one blob, all of whose bytes are `byte`; nothing about it is valid.
     fn bundle(byte: u8, form: Form) -> Bundle {
         Bundle {
             form,

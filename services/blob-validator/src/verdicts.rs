@@ -1,5 +1,5 @@
-//! Verdicts by content, bounded. Valid and invalid ones are kept apart, so that a flood of garbage
-//! pushes out no verdict worth keeping.
+//! Verdicts by content, bounded. Valid and invalid ones are kept separately, so that a flood of
+//! garbage evicts no valuable verdict.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -9,19 +9,20 @@ use std::{
 use tandem_primitives::B256;
 use tandem_proto::blob_validator::Reason;
 
-/// Bytes that one valid verdict takes at most: a table of 33-byte places is at least 7/16 full after
-/// it has grown.
+/// Largest number of bytes that one valid verdict takes: a table of 33-byte places is at least 7/16
+/// full after it has grown.
 const VERDICT_BYTES: usize = 76;
 
 /// Verdicts by content key.
 pub struct Verdicts {
-    /// Seen since the generations changed last.
+    /// Keys seen since the generations last changed.
     young: HashSet<B256>,
-    /// Seen during the generation before. Whatever is asked for again moves to the young ones.
+    /// Keys seen during the generation before. A key that is requested again moves to the young
+    /// ones.
     old: HashSet<B256>,
     generation_max: usize,
     refused: HashMap<B256, Refused>,
-    /// In the order in which they end, which is that of their insertion.
+    /// Refusals in the order in which they expire, which is that of their insertion.
     refused_order: VecDeque<(Instant, B256)>,
     refusals_max: usize,
     refusal_time: Duration,
@@ -53,7 +54,7 @@ impl Verdicts {
         }
     }
 
-    /// The verdict, `None` when it is not known (any more).
+    /// Returns the verdict; `None` if it is unknown or forgotten.
     pub fn get(&mut self, now: Instant, key: &B256) -> Option<Result<(), Reason>> {
         if self.young.contains(key) {
             return Some(Ok(()));
@@ -110,7 +111,7 @@ impl Verdicts {
         }
     }
 
-    /// Verdicts held.
+    /// Returns the number of verdicts held.
     pub fn len(&self) -> usize {
         self.young.len() + self.old.len() + self.refused.len()
     }

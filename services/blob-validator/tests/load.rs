@@ -1,4 +1,4 @@
-//! Many callers at once, too many of them, impatient ones.
+//! Many callers at once, too many callers, and impatient ones.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -13,7 +13,7 @@ use tandem_blob_validator::{BlobValidator, Config};
 use tandem_proto::blob_validator::{BlobApi, Error, Verdict};
 use tokio::task::JoinSet;
 
-/// Starts with the trusted setup loaded.
+/// Starts a service with the trusted setup loaded.
 fn ready(config: Config) -> Arc<BlobValidator> {
     common::samples();
     start(config).0
@@ -81,7 +81,7 @@ async fn too_much_is_refused_with_a_hint_and_the_rest_is_answered() {
 #[tokio::test]
 async fn more_callers_than_may_wait_are_refused() {
     let service = ready(Config { threads: 1, requests_max: 2, ..Config::default() });
-    // Nothing is awaited meanwhile: what the mailbox does not hold is refused at once.
+    // None is awaited meanwhile, so requests that the mailbox cannot hold are refused at once.
     let pending: Vec<_> =
         (0..200).map(|seed| service.validate(garbage(seed, 6), TIMEOUT)).collect();
     let mut refused = 0;
@@ -119,12 +119,12 @@ async fn more_bytes_than_may_wait_are_refused() {
 async fn nobody_waits_longer_than_he_said() {
     let service = ready(one_by_one());
     let flood = Flood::start(&service).await;
-    // What waits before it takes longer, and never ends before this is answered.
+    // The blobs queued before it take longer than this, and never end before it is answered.
     let late = service.validate(garbage(100, 6), Duration::from_millis(5)).await;
     assert_eq!(late, Err(Error::DeadlineExceeded));
     let impatient = service.validate_blocking(garbage(101, 6), Duration::ZERO);
     assert_eq!(impatient, Err(Error::DeadlineExceeded));
-    // The one that is late may still be queued, until the thread finds out that nobody waits.
+    // The late one may still be queued until the thread finds that no caller waits.
     until(|| status(&service).expired == 2).await;
     let others = flood.end().await;
     assert_eq!(status(&service).verified, others, "nothing was verified for nobody");

@@ -1,4 +1,4 @@
-//! What is valid, what is not, and why.
+//! Valid and invalid sidecars, with the reasons.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -21,7 +21,7 @@ use tandem_proto::{
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One service for all tests that do not count.
+/// Returns one service for all tests that do not count.
 fn service() -> &'static BlobValidator {
     static SERVICE: OnceLock<Arc<BlobValidator>> = OnceLock::new();
     SERVICE.get_or_init(|| start(Config::default()).0)
@@ -34,7 +34,7 @@ fn refusal_of(service: &BlobValidator, bundle: Bundle) -> Option<(Option<u32>, R
     }
 }
 
-/// The answer to a valid sidecar of two blobs after this was done to it.
+/// Applies `spoil` to a valid sidecar of two blobs and returns the refusal it gets.
 fn spoiled(spoil: impl FnOnce(&mut Bundle)) -> Option<(Option<u32>, Reason)> {
     let mut bundle = bundle(2);
     spoil(&mut bundle);
@@ -76,7 +76,7 @@ fn valid_sidecars_are_kept_and_announced() {
     assert_eq!((status.verified, status.hits, status.stored_blobs), (3, 1, 1));
 }
 
-/// A cache by versioned hash, commitment and proof alone would let this pass.
+/// Checks a case that a cache by versioned hash, commitment and proof alone would let pass.
 #[test]
 fn another_blob_under_a_known_good_triple_is_verified_and_refused() {
     for good in [bundle(1), cells_bundle()] {
@@ -171,7 +171,7 @@ fn what_is_malformed_inside_is_named() {
     let mut infinity = [0; 48];
     infinity[0] = 0xc0;
     assert_eq!(commitment(infinity), Some((Some(1), Reason::ProofInvalid)));
-    // A point of the curve outside G1.
+    // The point is on the curve, outside G1.
     let mut point = [0; 48];
     (point[0], point[47]) = (0x80, 4);
     assert_eq!(commitment(point), fault(PointFault::NotInSubgroup));
@@ -189,7 +189,7 @@ fn what_is_malformed_inside_is_named() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// One flipped bit anywhere is never valid, and never a panic.
+    /// Checks that one flipped bit anywhere never gives a valid verdict, and never causes a panic.
     #[test]
     fn a_flipped_bit_is_found(part in 0..4usize, place: Index, bit in 0..8u8) {
         let refused = spoiled(|bundle| {

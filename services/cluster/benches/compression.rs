@@ -1,8 +1,9 @@
-//! What zstd would save of the messages between services, and what it costs, on those of
-//! `corpora/demo`: a table, a row a kind of message.
+//! Measures how much of the messages between services zstd would save, and at what cost, on the
+//! messages of `corpora/demo`. Prints a table with a row for each kind of message.
 //!
-//! Compressing pays where a link is so slow that the bytes saved take longer than compressing and
-//! decompressing. The last column is that speed: on faster links zstd makes a message arrive later.
+//! Compression pays off on a link so slow that sending the saved bytes takes longer than
+//! compressing and decompressing. The last column is that speed: on faster links, zstd makes a
+//! message arrive later.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "common/capture.rs"]
@@ -30,7 +31,7 @@ struct Kind {
     messages: Vec<Vec<u8>>,
 }
 
-/// What zstd makes of them at one level.
+/// Result of zstd on these messages at one level.
 #[derive(Default)]
 struct Packed {
     bytes: usize,
@@ -55,7 +56,7 @@ fn pack(messages: &[Vec<u8>], level: i32) -> Packed {
     packed
 }
 
-/// Everything that the blocks' updates name.
+/// Returns all keys that the updates of the blocks name.
 fn keys(accounts: &[AccountUpdate]) -> (ReadState, Vec<WalkTarget>) {
     let (mut read, mut walks) = (ReadState::default(), Vec::new());
     for account in accounts {
@@ -116,7 +117,7 @@ fn main() {
         let bytes: usize = messages.iter().map(Vec::len).sum();
         let count = seen.len() as f64;
         for level in [1, 3] {
-            // The first time warms up.
+            // The first pass warms up.
             pack(messages, level);
             let packed = pack(messages, level);
             let saved = bytes.saturating_sub(packed.bytes) as f64 * 8.0;

@@ -1,6 +1,6 @@
-//! What one hop costs: a message of a few dozen bytes there and back between two threads, by each of the
-//! ways that services speak to each other, one message at a time. Both ends are in this process, each
-//! with a thread of its own; sockets are on loopback.
+//! Measures the cost of one hop: a message of a few dozen bytes there and back between two threads.
+//! One message is sent at a time, in each of the ways that services communicate. Both ends are in
+//! this process, each on its own thread; sockets are on loopback.
 //!
 //! * `mailbox`: an actor's mailbox, its answer over a channel.
 //! * `bus` and `NATS`: a subject there and another back.
@@ -57,7 +57,7 @@ fn main() {
     over_grpc(&near, &far);
 }
 
-/// A reactor of one thread: one end of the hop.
+/// Returns a reactor with one thread: one end of the hop.
 fn reactor() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
@@ -69,7 +69,7 @@ fn report(name: &str, mut times: Vec<Duration>) {
     say(&format!("  {name:40} {p50:8.1} {p99:8.1}"));
 }
 
-/// So many times, by a caller that may await.
+/// Times each hop of a caller that may await.
 async fn times<F: Future<Output = ()>>(mut hop: impl FnMut() -> F) -> Vec<Duration> {
     let mut times = Vec::with_capacity(WARM_UP + ROUNDS);
     for _ in 0..WARM_UP + ROUNDS {
@@ -100,7 +100,7 @@ fn through_mailbox() {
     report("mailbox of a thread", times);
 }
 
-/// `here` asks, `there` answers.
+/// Measures a bus: `here` asks, `there` answers.
 fn over_bus(near: &Runtime, far: &Runtime, here: Bus, there: Bus) -> Vec<Duration> {
     let (mut asked, mut answered) = (there.subscribe(THERE), here.subscribe(BACK));
     far.spawn(async move {
@@ -110,7 +110,7 @@ fn over_bus(near: &Runtime, far: &Runtime, here: Bus, there: Bus) -> Vec<Duratio
     });
     near.block_on(async move {
         near.spawn(async move {
-            // A server hears of a subscription a moment later than who subscribes.
+            // A server learns of a subscription a moment later than the subscriber.
             let heard = async |answered: &mut tandem_bus::Subscription| {
                 here.publish(THERE, vec![0; 32].into());
                 timeout(Duration::from_millis(100), answered.next()).await.is_ok()
@@ -121,7 +121,7 @@ fn over_bus(near: &Runtime, far: &Runtime, here: Bus, there: Bus) -> Vec<Duratio
                 let payload = [1 + round; 4].map(u64::to_le_bytes).concat();
                 let started = Instant::now();
                 here.publish(THERE, payload.clone().into());
-                // What was sent while nobody heard yet may come late.
+                // Messages sent before the subscription was known may arrive late.
                 while answered.next().await.unwrap() != payload {}
                 times.push(started.elapsed());
             }

@@ -1,11 +1,11 @@
-//! A net of many nodes on loopback addresses, some of them geth's where that is installed: how soon
-//! does everybody know fifty others, and what does it cost once there are enough? The default policy
-//! of lookups beside the legacy one, which never stops.
+//! A net of many nodes on loopback addresses, some of them geth's if that is installed. Measures
+//! how soon every node knows fifty others, and the cost once there are enough. Compares the default
+//! policy of lookups with the legacy one, which never stops.
 //!
-//! Settings are the defaults: no session is reported, nor simulated. Once all know as many nodes as
-//! peers are wanted, and a while later, packets sent and the time that this process spent on a
-//! processor are counted for a few minutes: both hardly depend on what else the machine does. geth's
-//! nodes run beside and are not counted.
+//! Settings are the defaults: no session is reported or simulated. The count begins a while after
+//! all nodes know as many nodes as they want peers. It covers the packets sent and the processor
+//! time of this process for a few minutes. Both hardly depend on the other load of the machine.
+//! geth's nodes run beside and are not counted.
 //!
 //! `TANDEM_NET_NODES`, `TANDEM_NET_GETH` and `TANDEM_NET_SECONDS` set other numbers of nodes and
 //! another length of the count.
@@ -38,14 +38,14 @@ const NODES: u64 = 200;
 const GETH: u64 = 3;
 const SECONDS: u64 = 180;
 const PORT: u16 = 30303;
-/// Contacts that a node shall have, as many as it wants peers.
+/// Contacts that each node must have: as many as it wants peers.
 const WANTED: u64 = 50;
-/// From the target to the count: what was begun before ends.
+/// Time from the target to the count, in which earlier work ends.
 const SETTLE: Duration = Duration::from_secs(45);
 /// Longest wait for the target.
 const REACH_MAX: Duration = Duration::from_secs(300);
 
-/// What must hold.
+/// Limits that must hold.
 const CONTACTS_SECONDS_MAX: f64 = 20.0;
 const PACKETS_PER_MINUTE_MAX: f64 = 30.0;
 const CPU_PERCENT_MAX: f64 = 0.2;
@@ -57,9 +57,9 @@ struct Node {
     table: Arc<PeerTable>,
 }
 
-/// What a net came to.
+/// Results of a net.
 struct Figures {
-    /// Until the last node had [`WANTED`] contacts.
+    /// Time until the last node had [`WANTED`] contacts.
     contacts_seconds: f64,
     packets_per_minute: f64,
     cpu_percent: f64,
@@ -171,7 +171,8 @@ fn start_geth(folder: &Path, count: u64, boot: &str) -> Vec<Geth> {
         .collect()
 }
 
-/// When each node came so far, in seconds, in order; infinite for those that did not.
+/// Returns when each node reached the condition, in seconds, sorted; infinite for nodes that did
+/// not.
 fn reached(nodes: &[Node], begin: Instant, far: impl Fn(&Stats) -> bool) -> Vec<f64> {
     let mut times = vec![f64::INFINITY; nodes.len()];
     while begin.elapsed() < REACH_MAX && times.iter().any(|time| time.is_infinite()) {
@@ -195,7 +196,7 @@ fn sent(nodes: &[Node]) -> u64 {
     nodes.iter().map(|node| node.discovery.status().packets_sent).sum()
 }
 
-/// Contacts and proven ones of the average node.
+/// Returns the contacts and the proven contacts of the average node.
 fn totals(nodes: &[Node]) -> [f64; 2] {
     let stats: Vec<_> = nodes.iter().filter_map(|node| node.table.stats().ok()).collect();
     let mean =
@@ -203,11 +204,11 @@ fn totals(nodes: &[Node]) -> [f64; 2] {
     [mean(|stats| stats.contacts), mean(|stats| stats.proven)]
 }
 
-/// Time of this process on processors, in it and in the kernel for it: proc(5), fields 14 and 15 of
-/// stat, in hundredths of a second on every Linux.
+/// Returns the processor time of this process, in user and kernel mode: proc(5), fields 14 and 15
+/// of stat, in hundredths of a second on every Linux.
 fn cpu_seconds() -> f64 {
     let text = fs::read_to_string("/proc/self/stat").unwrap();
-    // The second field is the name, in parentheses, and may hold anything.
+    // The second field is the name, in parentheses, and may hold any character.
     let fields = text.rsplit_once(')').unwrap().1.split_whitespace();
     let hundredths: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
     hundredths as f64 / 100.0

@@ -1,8 +1,9 @@
-//! newPayload from end to end: recorded payloads through the Engine API's handlers of a node on disk.
+//! newPayload from end to end: recorded payloads through the Engine API's handlers of a node on
+//! disk.
 //!
-//! A payload can be executed once only, so this is no criterion bench: it prints, for each corpus,
-//! the distribution over its blocks. `corpora/demo` always; more folders by `TANDEM_CORPORA`, as in
-//! `PATH`. The first ten blocks warm up.
+//! A payload can be executed only once, so this is not a criterion bench. For each corpus, it
+//! prints the distribution over its blocks. It always runs `corpora/demo`; `TANDEM_CORPORA` adds
+//! folders, separated as in `PATH`. The first ten blocks warm up.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -18,7 +19,7 @@ use tokio::runtime::Runtime;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const WARMUP: usize = 10;
-/// For one corpus.
+/// Longest time for one corpus.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 fn main() {

@@ -1,10 +1,10 @@
 //! The proof stream in one process and over gRPC on loopback, on the updates that executing
 //! `corpora/demo` sent to the workers.
 //!
-//! Both sides have workers of their own over the same storage. First a table, the two alternating
-//! block by block: `burst` sends a block's updates one after the other, `paced` with the time in
-//! between that an EVM takes, so that what shows is what the transport adds after the last one. Then
-//! criterion on bursts.
+//! Both sides have their own workers over the same storage. The first part is a table, with the two
+//! sides alternating block by block. `burst` sends a block's updates one after the other. `paced`
+//! leaves the time between them that an EVM takes, so the rest is what the transport adds after the
+//! last update. The second part is criterion on bursts.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "common/capture.rs"]
@@ -26,18 +26,18 @@ use tokio_util::sync::CancellationToken;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Between two updates of a paced block.
+/// Time between two updates of a paced block.
 const PACE: Duration = Duration::from_micros(100);
 const ROUNDS: usize = 3;
 
-/// What one block took.
+/// Times of one block.
 #[derive(Clone, Copy)]
 struct Times {
-    /// From begin to roots.
+    /// Time from begin to roots.
     block: Duration,
-    /// In the calls of `update`.
+    /// Time in the calls of `update`.
     updates: Duration,
-    /// From the end of the updates to the roots.
+    /// Time from the end of the updates to the roots.
     tail: Duration,
 }
 
@@ -65,14 +65,15 @@ fn micros(times: &[Times], of: fn(&Times) -> Duration, share: f64) -> f64 {
     quantile(&sorted, share).as_secs_f64() * 1e6
 }
 
-/// The two alternating, block by block, each first in turn.
+/// Compares the two sides block by block, each first in turn.
 fn compare(sides: [(&str, &dyn ProofApi); 2], blocks: &[Seen], name: &str, pace: Duration) {
     let mut times = [Vec::new(), Vec::new()];
     for round in 0..=ROUNDS {
         for (index, block) in blocks.iter().enumerate() {
             for place in [(index + round) % 2, (index + round + 1) % 2] {
                 let took = run(sides[place].1, block, pace);
-                // The first round warms up, and the first block of each begins with empty tries.
+                // The first round warms up, and the first block of each round begins with empty
+                // tries.
                 if round > 0 && index > 0 {
                     times[place].push(took);
                 }

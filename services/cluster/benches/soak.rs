@@ -1,14 +1,15 @@
-//! Memory over twenty thousand blocks: a node on disk takes newPayload and forkchoiceUpdated of a
-//! chain whose state grows to a bound (transfers, writes and clears over 8,000 slots, contracts that
-//! come and go), and its memory must not grow after that.
+//! Memory over twenty thousand blocks: a node on disk receives newPayload and forkchoiceUpdated of
+//! a chain whose state grows to a bound. The blocks have transfers, writes and clears over 8,000
+//! slots, and contracts that come and go. Memory must not grow once the bound is reached.
 //!
 //! Caches are small, so that they are full by the end of the first quarter. Two measures, each the
-//! median of a quarter's samples, must not grow from the second quarter to the last: bytes that are
-//! live on the heap, which are all of the project's own and so known to the byte ([`LIVE`]); and
-//! resident memory, which includes RocksDB's memtables and block cache and what the allocator keeps,
-//! so that it moves ([`RESIDENT`]).
-//! `TANDEM_SOAK_BLOCKS` sets another length; `TANDEM_SOAK_MEMORY=1` takes a database in memory, which
-//! holds every block and so grows by design: there, the growth for each block is printed instead.
+//! median of a quarter's samples, must not grow from the second quarter to the last. The first is
+//! bytes that are live on the heap, which are all the project's own and so known to the byte
+//! ([`LIVE`]). The second is resident memory, which includes RocksDB's memtables and block cache
+//! and what the allocator keeps, so that it varies ([`RESIDENT`]).
+//!
+//! `TANDEM_SOAK_BLOCKS` sets another length. `TANDEM_SOAK_MEMORY=1` uses a database in memory,
+//! which holds every block and so grows by design: the growth per block is printed instead.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -29,7 +30,7 @@ const BLOCKS: u64 = 20_000;
 const TRANSACTIONS: usize = 8;
 /// Samples over the run, whatever its length.
 const SAMPLES: u64 = 40;
-/// How much more a measure may be at the end: so many bytes and this share of what there was.
+/// Allowed growth of a measure until the end: this many bytes plus this share of the earlier value.
 struct Margin {
     bytes: u64,
     share: f64,
@@ -89,7 +90,7 @@ fn start(folder: &TempDir, chain: &Endless, in_memory: bool) -> Cluster {
     Cluster::start(config.at(&datadir)).unwrap()
 }
 
-/// Whether a measure stayed flat.
+/// Returns whether a measure stayed flat.
 fn judge(name: &str, samples: &[u64], blocks: u64, margin: &Margin) -> bool {
     let quarter = samples.len() / 4;
     let median = |samples: &[u64]| {
@@ -125,7 +126,7 @@ fn number(name: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|| panic!("{name} is no number: {value:?}")))
 }
 
-/// As Linux has it in `/proc`.
+/// Returns the resident memory from Linux' `/proc`.
 fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -1,13 +1,14 @@
-//! What a service would refuse of its settings, without a start: no port, no file, no connection.
+//! Checks the settings of a service without starting it: opens no port, file or connection.
 
 use crate::{Config, Error};
 use tandem_rpc::check_endpoint;
 
-/// Looks whether a service could start with these settings. `endpoints` are those that it calls over gRPC.
-/// Settings of other services are looked at too, as a file with an unknown key is refused by all of them.
+/// Checks whether a service could start with these settings. `endpoints` are the addresses that it
+/// calls over gRPC. Settings of other services are checked too, because every service refuses a
+/// file with an unknown key.
 ///
 /// # Errors
-/// [`Error::Tls`] where only some of the three files are named, [`Error::Endpoint`], and
+/// [`Error::Tls`] if only some of the three files are named, [`Error::Endpoint`], and
 /// [`Error::Discovery`] for bootnodes and node lists.
 pub fn check(config: &Config, endpoints: &[String]) -> Result<(), Error> {
     config.tls.check()?;

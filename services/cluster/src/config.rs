@@ -8,7 +8,7 @@ use tandem_rpc::TlsConfig;
 use tandem_telemetry::Traces;
 use toml::{Table, Value};
 
-/// Settings of the services, as the TOML file has them: one table per service, every key optional.
+/// Settings of the services, as in the TOML file: one table per service, every key optional.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -16,9 +16,9 @@ pub struct Config {
     pub storage_writer: tandem_storage_writer::Config,
     /// `[multiproof_workers]`
     pub multiproof_workers: tandem_multiproof_workers::Config,
-    /// `[fleet]`: the workers of an executor in a process of its own
+    /// `[fleet]`: the workers of an executor that runs in its own process
     pub fleet: tandem_multiproof_workers::fleet::Config,
-    /// `[policies]`: how the proof pipeline goes about its work. They can be changed while the node runs.
+    /// `[policies]`: how the proof pipeline works. They can be changed while the node runs.
     pub policies: tandem_policy::Policies,
     /// `[executor]`
     pub executor: tandem_executor::Config,
@@ -28,12 +28,12 @@ pub struct Config {
     pub peer_table: tandem_peer_table::Config,
     /// `[discovery]`
     pub discovery: tandem_discovery::Config,
-    /// `[tls]`: the certificates by which services know each other over gRPC
+    /// `[tls]`: the certificates that identify services to each other over gRPC
     pub tls: TlsConfig,
-    /// `[traces]`: which of them are exported
+    /// `[traces]`: which traces are exported
     pub traces: Traces,
-    /// Whether discovery runs: it is the one service that speaks to strangers. A flag of the command
-    /// line, not of the file.
+    /// Whether discovery runs. Discovery is the only service that speaks to strangers. A flag of
+    /// the command line, not a key of the file.
     #[serde(skip)]
     pub with_discovery: bool,
     /// Whether discovery takes a free port when its own is taken.
@@ -44,43 +44,43 @@ pub struct Config {
     pub metrics_port_moves: bool,
 }
 
-/// A configuration file that cannot be used.
+/// Error in the configuration, in its file or in an environment variable.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("read {path}: {error}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error from the operating system.
         error: io::Error,
     },
-    /// It is no TOML, or names a setting that does not exist.
+    /// The file is not valid TOML, or names a setting that does not exist.
     #[error("{path}: {error}")]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// Place and cause of the error.
         error: Box<toml::de::Error>,
     },
-    /// A variable of the environment names a setting that does not exist, or has no value for it.
+    /// An environment variable names a setting that does not exist, or has an invalid value.
     #[error("{name}: {reason}")]
     Variable {
         /// The variable.
         name: String,
-        /// What is wrong.
+        /// Cause of the error.
         reason: String,
     },
 }
 
-/// How variables of the environment begin that are settings.
+/// Prefix of environment variables that are settings.
 const VARIABLE: &str = "TANDEM__";
 
 impl Config {
-    /// For many short chains in one process, a cluster each: caches and queues that hold a few
-    /// blocks, one thread per pool, no discovery, no data directory. Goes with
-    /// [`crate::Cluster::start_in_memory`]. What a cluster answers does not depend on these, only
-    /// how soon it is overloaded.
+    /// Returns settings for many short chains in one process, each in its own cluster. Caches and
+    /// queues hold a few blocks, each pool has one thread, and there is no discovery and no data
+    /// directory. Use it with [`crate::Cluster::start_in_memory`]. These settings do not change the
+    /// answers of a cluster, only how soon it is overloaded.
     #[must_use]
     pub fn small() -> Self {
         let mut config = Self::default();
@@ -105,7 +105,7 @@ impl Config {
         config
     }
 
-    /// The same services on a data directory.
+    /// Returns these settings with the services on a data directory.
     #[must_use]
     pub fn at(mut self, datadir: &Path) -> Self {
         self.storage_writer.datadir = datadir.to_owned();
@@ -114,8 +114,9 @@ impl Config {
         self
     }
 
-    /// The same, where all services have to agree: how far the base stays behind the head and how long
-    /// side chains are kept is said in the table of storage-writer, for all of them.
+    /// Returns these settings with the values that all services must share. The table of
+    /// storage-writer sets how far the base stays behind the head, and how long side chains are
+    /// kept.
     #[must_use]
     pub(crate) fn agreed(mut self) -> Self {
         let storage = &self.storage_writer;
@@ -127,14 +128,14 @@ impl Config {
     /// Reads a TOML file.
     ///
     /// # Errors
-    /// [`ConfigError`]; unknown keys are errors, so that a misspelt one is not ignored.
+    /// [`ConfigError`]. Unknown keys are errors, so that a misspelt key is not ignored.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         Self::load_with(Some(path), [])
     }
 
-    /// Reads a TOML file, if one is given, and sets over it what these variables of the environment say:
-    /// `TANDEM__EXECUTOR__PREWARM_THREADS` is the key `executor.prewarm_threads`, its value TOML or a
-    /// plain text. Variables that begin otherwise are not looked at.
+    /// Reads a TOML file, if one is given, and overrides its keys by environment variables.
+    /// `TANDEM__EXECUTOR__PREWARM_THREADS` is the key `executor.prewarm_threads`; its value is TOML
+    /// or plain text. Variables with another prefix are ignored.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -146,7 +147,7 @@ impl Config {
         for (name, value) in variables {
             let Some(key) = name.strip_prefix(VARIABLE) else { continue };
             let own = nested(key, &value);
-            // Alone, so that what is wrong is said of the variable.
+            // Parsed alone, so that the error names the variable.
             if let Err(error) = Self::deserialize(Value::Table(own.clone())) {
                 let reason = error.message().to_owned();
                 return Err(ConfigError::Variable { name, reason });
@@ -159,10 +160,11 @@ impl Config {
         })
     }
 
-    /// All settings, as a file that [`Self::load`] reads.
+    /// Returns all settings as a file that [`Self::load`] reads.
     ///
     /// # Errors
-    /// [`ConfigError::Variable`] when one cannot be written as TOML, such as a number beyond 63 bits.
+    /// [`ConfigError::Variable`] if a setting cannot be written as TOML, such as a number beyond 63
+    /// bits.
     pub fn to_toml(&self) -> Result<String, ConfigError> {
         toml::to_string(self).map_err(|error| ConfigError::Variable {
             name: "settings".to_owned(),
@@ -175,12 +177,13 @@ fn read(path: &Path) -> Result<Table, ConfigError> {
     let text = fs::read_to_string(path)
         .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
     let wrong = |error| ConfigError::Parse { path: path.to_owned(), error: Box::new(error) };
-    // With the line that is wrong, which a value that is made of a table does not know.
+    // Parsed as text first, so that the error has the line. A value built from a table does not
+    // know it.
     toml::from_str::<Config>(&text).map_err(wrong)?;
     text.parse().map_err(wrong)
 }
 
-/// The table with one value in it that `EXECUTOR__PREWARM_THREADS` and its like name.
+/// Returns a table with the one value that a name such as `EXECUTOR__PREWARM_THREADS` stands for.
 fn nested(key: &str, text: &str) -> Table {
     let parsed = format!("value = {text}").parse::<Table>();
     let value = parsed.ok().filter(|table| table.len() == 1).and_then(|mut t| t.remove("value"));
@@ -205,16 +208,16 @@ fn merge(settings: &mut Table, over: Table) {
     }
 }
 
-/// Where a node listens. Port 0 takes a free one.
+/// Addresses on which a node listens. Port 0 takes a free port.
 #[derive(Clone, Debug)]
 pub struct Ports {
-    /// Engine API, every request with a token.
+    /// Engine API. Every request needs a token.
     pub engine: SocketAddr,
     /// JSON-RPC without a token.
     pub http: SocketAddr,
-    /// `/metrics`, `/livez`, `/readyz`, `/debug/traces`; `None` for none.
+    /// `/metrics`, `/livez`, `/readyz` and `/debug/traces`; not served if `None`.
     pub metrics: Option<SocketAddr>,
-    /// The file with the secret of the Engine API's tokens; made when missing.
+    /// File with the secret for the tokens of the Engine API; created if missing.
     pub jwt_secret: PathBuf,
 }
 

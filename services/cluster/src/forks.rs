@@ -14,8 +14,8 @@ use tandem_proto::event::CHAIN_HEAD;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// A thread that looks at each new head. It runs beside the engine, whose answers do not wait for
-/// it; the fork id changes once in months.
+/// Thread that looks at each new head. It runs beside the engine, whose answers do not wait for it.
+/// The fork id changes once in months.
 pub struct Forks {
     stop: CancellationToken,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -25,7 +25,7 @@ impl Forks {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The operating system's, when it has no thread to give.
+    /// Returns the error of the operating system if the thread cannot be started.
     pub fn start(
         bus: &Bus,
         chain: Arc<Chain>,
@@ -50,7 +50,7 @@ impl Forks {
         Ok(Self { stop, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Stops and waits for the thread. May block.
+    /// Stops the thread and waits for its end. May block.
     pub fn stop(&self) {
         self.stop.cancel();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -66,7 +66,7 @@ impl Drop for Forks {
     }
 }
 
-/// Looks at each head, and once at the start: one may have come before anybody listened.
+/// Looks at each head, and once at the start, because a head may have come before the subscription.
 async fn follow(
     mut heads: Subscription,
     stop: &CancellationToken,
@@ -84,7 +84,7 @@ async fn follow(
         if head.is_none() {
             return;
         }
-        // Of those that wait only the last one counts, and that is read from the chain.
+        // Only the newest of the waiting heads counts, and it is read from the chain.
         while heads.try_next().is_some() {}
     }
 }
@@ -101,7 +101,7 @@ mod tests {
         let next = RefCell::new(0);
         let fork_id = || {
             *next.borrow_mut() += 1;
-            // The second time nothing can be said.
+            // The second time, the fork id is unknown.
             (*next.borrow() != 2).then_some(ForkId { hash: [0; 4], next: *next.borrow() })
         };
         let tell = |fork_id: ForkId| told.send(fork_id.next).unwrap();

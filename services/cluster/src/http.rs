@@ -1,4 +1,4 @@
-//! `/metrics`, `/livez`, `/readyz`, `/debug/traces`.
+//! Serves `/metrics`, `/livez`, `/readyz` and `/debug/traces`.
 
 use axum::{Router, http::StatusCode, routing::get};
 use parking_lot::RwLock;
@@ -6,34 +6,35 @@ use std::sync::Arc;
 use tandem_executor::rpc::reports_router;
 use tandem_telemetry::{Telemetry, publish_ready};
 
-/// What must hold for a service to be of use, for `/readyz`.
+/// Conditions under which a service is ready, for `/readyz`.
 #[derive(Clone, Default)]
 pub struct Readiness {
     conditions: Arc<RwLock<Vec<Condition>>>,
 }
 
 struct Condition {
-    /// What is there when it holds, such as `storage-writer`.
+    /// Name of the thing that is available while the condition holds, such as `storage-writer`.
     name: &'static str,
     holds: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Readiness {
-    /// From now on this must hold too. It is asked on the reactor and must not wait.
+    /// Adds a condition. `holds` is called on the reactor and must not block.
     pub fn require(&self, name: &'static str, holds: impl Fn() -> bool + Send + Sync + 'static) {
         self.conditions.write().push(Condition { name, holds: Box::new(holds) });
     }
 
-    /// The first that does not hold, `None` when all do.
+    /// Returns the name of the first condition that does not hold, or `None` if all hold.
     pub fn missing(&self) -> Option<&'static str> {
         let conditions = self.conditions.read();
         conditions.iter().find(|condition| !(condition.holds)()).map(|condition| condition.name)
     }
 }
 
-/// The operator's port. `/debug/traces` has the recent spans of this process, also of one that has no
-/// other port for HTTP. `/readyz` is 503 with the reason while a condition does not hold. It and
-/// `/livez` answer at once, whatever else is asked for.
+/// Returns the routes of the operator's port. `/debug/traces` returns the recent spans of this
+/// process. Processes without another HTTP port offer it too. `/readyz` returns 503 with the reason
+/// while a condition does not hold. It and `/livez` answer at once, whatever other requests are
+/// running.
 pub fn operations_router(telemetry: Telemetry, readiness: Readiness) -> Router {
     let asked = readiness.clone();
     let ready = async move || match asked.missing() {

@@ -1,4 +1,5 @@
-//! Blocks from a file: what geth's `export` writes, one block's RLP after the other, also in gzip.
+//! Imports blocks from a file that geth's `export` wrote: the RLP of the blocks in sequence,
+//! optionally in gzip.
 
 use flate2::bufread::MultiGzDecoder;
 use std::{
@@ -10,50 +11,51 @@ use tandem_chain::{Block, BlockError};
 use tandem_executor::{BlockTag, Handle, Status};
 use tandem_primitives::{B256, BlockId};
 
-/// Bytes of RLP over which an item is taken for no block: eight times what Osaka allows.
+/// Maximum size of a block, in bytes of RLP: eight times the limit of Osaka.
 const BLOCK_LEN_MAX: u64 = 64 << 20;
 
-/// Blocks after which the head follows, so that the base can, and memory does not grow.
+/// Number of blocks after which the head moves, so that the base can follow and memory does not
+/// grow.
 const HEAD_EVERY: u64 = 64;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Why an import stopped. What came before it stays.
+/// Reason why an import stopped. The blocks imported before it stay.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file cannot be read, or ends inside a block.
     #[error("byte {offset}: {error}")]
     Read {
-        /// Where in the (unpacked) file the item starts.
+        /// Offset of the item in the (unpacked) file.
         offset: u64,
-        /// What the operating system or the decompressor said.
+        /// Error from the operating system or the decompressor.
         error: io::Error,
     },
-    /// Something else than a block.
+    /// The item is not a block.
     #[error("byte {offset}: no block: {reason}")]
     NoBlock {
-        /// Where in the (unpacked) file the item starts.
+        /// Offset of the item in the (unpacked) file.
         offset: u64,
-        /// What it is.
+        /// Description of the item.
         reason: String,
     },
-    /// A block whose parts cannot be decoded, or do not belong together.
+    /// The parts of a block cannot be decoded, or do not match each other.
     #[error("byte {offset}: {error}")]
     Malformed {
-        /// Where in the (unpacked) file the item starts.
+        /// Offset of the item in the (unpacked) file.
         offset: u64,
-        /// The rule it breaks.
+        /// The rule that the block breaks.
         error: BlockError,
     },
     /// The file starts with the genesis of another chain.
     #[error("block {got} of the file is not the genesis {want}")]
     OtherGenesis {
-        /// In the file.
+        /// Block in the file.
         got: BlockId,
-        /// Of the data directory.
+        /// Genesis of the data directory.
         want: B256,
     },
-    /// A block whose parent is not known.
+    /// The parent of a block is not known.
     #[error("block {block}: its parent {parent} is not known")]
     UnknownParent {
         /// The block.
@@ -61,7 +63,7 @@ pub enum ImportError {
         /// The parent's hash.
         parent: B256,
     },
-    /// A block that breaks a rule.
+    /// A block breaks a rule.
     #[error("block {block}: {rule}")]
     Invalid {
         /// The block.
@@ -69,35 +71,35 @@ pub enum ImportError {
         /// The rule.
         rule: String,
     },
-    /// The executor has no verdict.
+    /// The executor failed before it reached a verdict.
     #[error("block {block}: {error}")]
     Executor {
         /// The block.
         block: BlockId,
-        /// Why.
+        /// Cause of the failure.
         error: tandem_executor::Error,
     },
 }
 
-/// The blocks of a file, read one by one.
+/// Reader of the blocks in a file, one by one.
 pub struct BlockFile {
     reader: Box<dyn BufRead + Send>,
     offset: u64,
 }
 
 impl BlockFile {
-    /// Opens a file of blocks; gzip is told by its first bytes.
+    /// Opens a file of blocks. Gzip is recognised by its first bytes.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Returns the error of the operating system if the file cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::new(BufReader::new(File::open(path)?))
     }
 
-    /// Reads from anything.
+    /// Reads blocks from any reader.
     ///
     /// # Errors
-    /// When the first bytes cannot be read.
+    /// Returns an error if the first bytes cannot be read.
     pub fn new(mut reader: impl BufRead + Send + 'static) -> io::Result<Self> {
         let reader: Box<dyn BufRead + Send> = match reader.fill_buf()?.starts_with(&GZIP_MAGIC) {
             true => Box::new(BufReader::new(MultiGzDecoder::new(reader))),
@@ -106,12 +108,12 @@ impl BlockFile {
         Ok(Self { reader, offset: 0 })
     }
 
-    /// Bytes of the (unpacked) file that are read.
+    /// Returns the number of bytes of the (unpacked) file that have been read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next block, `None` at the end of the file.
+    /// Returns the next block, or `None` at the end of the file.
     ///
     /// # Errors
     /// [`ImportError::Read`], [`ImportError::NoBlock`], [`ImportError::Malformed`].
@@ -124,7 +126,7 @@ impl BlockFile {
         Ok(Some(block))
     }
 
-    /// The next RLP list, its header included.
+    /// Returns the next RLP list with its header.
     fn next_item(&mut self) -> Result<Option<Vec<u8>>, ImportError> {
         let offset = self.offset;
         let read_error = |error| ImportError::Read { offset, error };
@@ -132,7 +134,7 @@ impl BlockFile {
         let Some(&first) = self.reader.fill_buf().map_err(read_error)?.first() else {
             return Ok(None);
         };
-        // A block has more than the 55 bytes after which the length stands on its own.
+        // A block has more than 55 bytes, so its length stands after the first byte.
         let length_len = match first {
             0xf8.. => usize::from(first - 0xf7),
             _ => return Err(no_block(format!("it starts with {first:#04x}"))),
@@ -143,7 +145,7 @@ impl BlockFile {
         if length > BLOCK_LEN_MAX {
             return Err(no_block(format!("it has {length} bytes")));
         }
-        // Grows with what is there, not with what the header promises.
+        // The buffer grows with the bytes that are there, not to the length that the header claims.
         let read = self.reader.by_ref().take(length).read_to_end(&mut rlp).map_err(read_error)?;
         if read as u64 != length {
             return Err(read_error(io::ErrorKind::UnexpectedEof.into()));
@@ -152,23 +154,24 @@ impl BlockFile {
     }
 }
 
-/// What an import did so far.
+/// Progress of an import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Imported {
-    /// Blocks executed.
+    /// Number of blocks executed.
     pub new: u64,
-    /// Blocks that were known.
+    /// Number of blocks that were known already.
     pub known: u64,
-    /// The newest block of the file.
+    /// Last block read from the file.
     pub last: Option<BlockId>,
 }
 
-/// Imports all blocks of a file in their order, those of before the merge among them; the last one
-/// ends as the head, unless it is below one already. `progress` hears of each block. Known blocks
-/// are skipped, genesis too. Reads the database in between: not for the async reactor's threads.
+/// Imports all blocks of a file in order, including those from before the merge. The last block
+/// becomes the head, unless it is already on the canonical chain. `progress` is called after each
+/// block. Known blocks are skipped, genesis too. Reads the database in between, so it must not run
+/// on the threads of the async reactor.
 ///
 /// # Errors
-/// [`ImportError`] at the first block that is not valid: the one before it is the head then.
+/// [`ImportError`] at the first invalid block. The block before it is the head then.
 pub async fn import(
     handle: &Handle,
     file: &mut BlockFile,
@@ -200,7 +203,7 @@ pub async fn import(
     Ok(done)
 }
 
-/// The block's id, and whether it was new.
+/// Returns the id of the block, and whether the block was new.
 async fn import_block(handle: &Handle, block: Block) -> Result<(BlockId, bool), ImportError> {
     let (id, parent) = (block.id, block.header.parent_hash);
     let executor = |error| ImportError::Executor { block: id, error };

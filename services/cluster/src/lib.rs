@@ -1,6 +1,7 @@
-//! Starts the services in one process: `tandem node`, the demo and the tests share one
-//! [`Cluster::start`]; [`Cluster::start_in_memory`] is the same over a database in memory.
-//! [`Peers::start`] are the two that find peers, alone; [`role`] has each service as a process.
+//! Starts the services in one process. `tandem node`, the demo and the tests share one
+//! [`Cluster::start`]; [`Cluster::start_in_memory`] does the same over a database in memory.
+//! [`Peers::start`] starts only the two services that find peers. [`role`] has each service as a
+//! process.
 //!
 //! ```text
 //!            ┌──────────── executor ────────────┐

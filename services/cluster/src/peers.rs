@@ -1,4 +1,4 @@
-//! discovery and peer-table alone, in a process of their own.
+//! Runs discovery and peer-table alone, in their own process.
 
 use crate::{Config, Error};
 use std::sync::Arc;
@@ -20,27 +20,27 @@ use tokio_util::sync::CancellationToken;
 /// The services that find peers, running in this process.
 pub struct Peers {
     table: Arc<dyn PeerTableApi>,
-    /// The table, when it runs here.
+    /// The table, if it runs in this process.
     own: Option<Arc<PeerTable>>,
     discovery: Arc<Discovery>,
 }
 
-/// What the services that find peers share with their process.
+/// Resources that the services that find peers share with their process.
 #[derive(Clone, Default)]
 pub(crate) struct Surroundings {
-    /// As whom a peer-table in another process is called.
+    /// Identity with which a peer-table in another process is called.
     pub identity: Identity,
-    /// Where discovery says what it found, and hears how many peers are wanted.
+    /// Bus on which discovery publishes the nodes it found, and hears how many peers are wanted.
     pub bus: Bus,
-    /// The same for the client of a peer-table in another process. It carries on what is said here.
+    /// Bus of the client of a peer-table in another process. The client forwards its events.
     pub direct: Bus,
     /// Cancelled when a thread panics.
     pub fatal: CancellationToken,
 }
 
 impl Peers {
-    /// Starts peer-table and discovery; of the configuration their parts count, nothing else.
-    /// `fork_id` is announced to others (EIP-2124).
+    /// Starts peer-table and discovery. Only their parts of the configuration are used. `fork_id`
+    /// is announced to other nodes (EIP-2124).
     ///
     /// # Errors
     /// [`Error::Discovery`], [`Error::Threads`].
@@ -65,8 +65,8 @@ impl Peers {
         }
     }
 
-    /// Starts discovery over a peer-table in another process, such as `http://10.0.0.7:9602`. That
-    /// it is not there is no error: it may come, and come back.
+    /// Starts discovery over a peer-table in another process, such as `http://10.0.0.7:9602`. An
+    /// absent peer-table is not an error: it may start later, and restart.
     ///
     /// # Errors
     /// [`Error::Endpoint`], [`Error::Discovery`], [`Error::Threads`].
@@ -106,17 +106,18 @@ impl Peers {
         Ok(Self { table, own: None, discovery })
     }
 
-    /// What discovery is doing.
+    /// Returns the status of discovery.
     pub fn status(&self) -> Status {
         self.discovery.status()
     }
 
-    /// The table. Its calls wait for an answer: not for the async reactor.
+    /// Returns the table. Its calls wait for an answer, so they must not run on the async reactor.
     pub fn table(&self) -> Arc<dyn PeerTableApi> {
         self.table.clone()
     }
 
-    /// Stops: discovery first, then the table, if it runs here, which writes its snapshot. May block.
+    /// Stops discovery first, then the table if it runs here. The table writes its snapshot. May
+    /// block.
     pub fn stop(&self) {
         self.discovery.stop();
         if let Some(table) = &self.own {

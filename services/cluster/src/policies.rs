@@ -1,4 +1,4 @@
-//! Policies from the key-value bucket of live settings.
+//! Follows policies in the key-value bucket of live settings.
 
 use std::str;
 use tandem_bus::{Bus, Entry, MissingBucket, WatchedKey};
@@ -6,12 +6,12 @@ use tandem_policy::{LivePolicies, Policies};
 use tandem_proto::event::{POLICIES_KEY, SETTINGS_BUCKET};
 use tracing::{info, warn};
 
-/// Sets the policies by what the key `policies` holds, for as long as the bus is there: those that hold
-/// at the beginning, but for those that the text names ([`Policies::with_text`]). Without the key,
-/// or once it is deleted, they are those of the beginning. A wrong text changes nothing.
+/// Sets the policies to the value of the key `policies` until the bus ends. Policies that the text
+/// does not name keep their initial values ([`Policies::with_text`]). All policies are the initial
+/// ones while the key is missing or deleted. An invalid text changes nothing.
 ///
-/// `tandem_setPolicies` sets the key to all policies as they are then, so they hold in every process that
-/// follows it. The executor makes the bucket, and the others wait for it.
+/// `tandem_setPolicies` sets the key to all current policies, so they hold in every process that
+/// follows the key. The executor makes the bucket, and the other processes wait for it.
 pub async fn follow_policies(bus: &Bus, live: &LivePolicies, missing: MissingBucket) {
     let configured = live.load();
     let mut settings: WatchedKey = bus.watch_key(SETTINGS_BUCKET, POLICIES_KEY, missing);

@@ -1,5 +1,5 @@
-//! The public port's own reactor. Its threads have the lowest priority, so that requests of strangers
-//! take nothing from the threads that the Engine API and a block wait for.
+//! Separate reactor of the public port. Its threads have the lowest priority. Requests of strangers
+//! therefore take nothing from the threads on which the Engine API and blocks depend.
 
 use axum::Router;
 use std::{
@@ -16,20 +16,20 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Threads for large bodies and the like; more of them wait.
+/// Maximum number of threads for large bodies and other blocking work; further work queues.
 const BLOCKING_THREADS_MAX: usize = 16;
 
-/// Longest wait for what blocks at the end.
+/// Longest wait for blocking work at the end.
 const END_MAX: Duration = Duration::from_millis(100);
 
-/// The reactor. Dropping it ends the connections that are left.
+/// Reactor of the public port. Dropping it ends the remaining connections.
 pub struct PublicReactor(Option<Runtime>);
 
 impl PublicReactor {
-    /// Starts its threads.
+    /// Starts the threads of the reactor.
     ///
     /// # Errors
-    /// The operating system's, when it has no thread to give.
+    /// Returns the error of the operating system if a thread cannot be started.
     pub fn start() -> io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let started = AtomicUsize::new(0);
@@ -44,8 +44,8 @@ impl PublicReactor {
         Ok(Self(Some(runtime)))
     }
 
-    /// Serves a port that is bound already, until `stopping`; see [`rpc::serve_lingering`]. The future may
-    /// be awaited anywhere.
+    /// Serves a port that is bound already, until `stopping`; see [`rpc::serve_lingering`]. The
+    /// future may be awaited anywhere.
     pub fn serve(
         &self,
         listener: TcpListener,
@@ -53,7 +53,7 @@ impl PublicReactor {
         leaving: CancellationToken,
         stopping: CancellationToken,
     ) -> impl Future<Output = io::Result<()>> + Send + use<> {
-        // A socket belongs to the reactor that it was bound in.
+        // A socket belongs to the reactor in which it was bound.
         let listener = listener.into_std();
         let served = self.0.as_ref().map(|runtime| {
             runtime.spawn(async move {
@@ -67,7 +67,7 @@ impl PublicReactor {
         }
     }
 
-    /// Ends the connections that are left. May block for a moment.
+    /// Ends the remaining connections. May block for a moment.
     pub fn end(mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_timeout(END_MAX);

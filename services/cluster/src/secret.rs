@@ -1,10 +1,11 @@
-//! The secret file of the Engine API's tokens.
+//! Loads the secret file of the Engine API's tokens.
 
 use std::path::Path;
 use tandem_auth::{Secret, readable_by_others};
 use tracing::warn;
 
-/// Reads the secret file, or makes it when there is none. Warns of a file that others may read.
+/// Reads the secret file, or creates it if there is none. Logs a warning if other users may read
+/// it.
 pub fn load_or_create(path: &Path) -> Result<Secret, tandem_auth::Error> {
     let secret = Secret::load_or_create(path)?;
     if readable_by_others(path).unwrap_or(false) {

@@ -29,7 +29,7 @@ use tandem_storage_writer::{Report, StorageWriter};
 use tandem_telemetry::Telemetry;
 use tracing::warn;
 
-/// Why a cluster did not start.
+/// Reason why a cluster did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The data directory cannot be opened.
@@ -41,13 +41,13 @@ pub enum Error {
     /// Discovery cannot listen, or cannot use its node key.
     #[error(transparent)]
     Discovery(#[from] tandem_discovery::Error),
-    /// A service shall be called where nothing can be.
+    /// The address of a service to call is invalid.
     #[error(transparent)]
     Endpoint(#[from] tandem_peer_table::grpc::EndpointError),
-    /// An executor was told of no worker.
+    /// The executor has no worker.
     #[error("an executor needs a worker: the address of one, or an event bus to hear of them")]
     NoWorker,
-    /// The name of a worker cannot be used.
+    /// The name of a worker is invalid.
     #[error(transparent)]
     WorkerId(#[from] tandem_membership::IdError),
     /// The certificates of gRPC cannot be used.
@@ -56,18 +56,18 @@ pub enum Error {
     /// The secret of the Engine API cannot be used.
     #[error(transparent)]
     Secret(#[from] tandem_auth::Error),
-    /// An address is taken, or cannot be listened on.
+    /// An address is in use, or cannot be listened on.
     #[error("listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the operating system said.
+        /// Error from the operating system.
         error: io::Error,
     },
-    /// Peers of another chain than the data directory's were asked for.
+    /// The requested network is not the network of the data directory.
     #[error("the data directory holds another chain than {0}")]
     Network(Network),
-    /// The operating system has no thread to give.
+    /// The operating system cannot start a thread.
     #[error("start threads: {0}")]
     Threads(#[from] io::Error),
 }
@@ -83,21 +83,21 @@ pub struct Cluster {
     process: Process,
     engine_address: Option<SocketAddr>,
     http_address: Option<SocketAddr>,
-    /// Where the proof stream is to be offered, then where it is.
+    /// Address at which the proof stream is to be offered, then its bound address.
     proof_address: Option<SocketAddr>,
-    /// The same for blob-validator, with the bytes that may be on their way in.
+    /// Address of blob-validator, likewise, and the most bytes that may be in flight to it.
     blob_address: Option<SocketAddr>,
     blob_bytes_max: usize,
     /// The certificates for both.
     tls: TlsConfig,
-    /// Who may call over HTTP.
+    /// Host names and origins from which HTTP calls are accepted.
     access: Access,
     metrics_port_moves: bool,
 }
 
 impl Cluster {
-    /// Starts all services on a data directory that was initialised. Nothing listens yet.
-    /// Blocks on the database: call it where that is allowed.
+    /// Starts all services on a data directory that was initialised. No port is bound yet. Blocks
+    /// on the database, so call it where blocking is allowed.
     ///
     /// # Errors
     /// [`Error`].
@@ -106,8 +106,8 @@ impl Cluster {
     }
 
     /// Starts all services over a new database in memory, made from geth's genesis file (JSON, or
-    /// JSON in gzip). With [`Config::small`] it costs about as much as its threads, so a test may
-    /// have one for itself. Nothing listens yet.
+    /// JSON in gzip). With [`Config::small`], a cluster costs little more than its threads, so each
+    /// test may have its own. No port is bound yet.
     ///
     /// # Errors
     /// [`Error`].
@@ -145,7 +145,8 @@ impl Cluster {
             room.upgrade().is_none_or(|storage| storage.has_room())
         });
         let api: Arc<dyn StorageApi> = storage.clone();
-        // First of those that need the KZG setup: what it loads serves the EVM's precompile too.
+        // First of the services that need the KZG setup: the setup it loads serves the EVM's
+        // precompile too.
         let blobs = BlobValidator::start(
             config.blob_validator,
             tandem_blob_validator::Deps { bus: bus.clone(), fatal: fatal.clone() },
@@ -210,43 +211,44 @@ impl Cluster {
         })
     }
 
-    /// blob-validator, as the executor has it.
+    /// Returns blob-validator, as the executor uses it.
     pub fn blobs(&self) -> Arc<dyn BlobApi> {
         self.blobs.clone()
     }
 
-    /// The executor's handle.
+    /// Returns the handle of the executor.
     pub fn handle(&self) -> Handle {
         self.executor.handle()
     }
 
-    /// What discovery is doing, `None` where it does not run.
+    /// Returns the status of discovery, or `None` if it does not run.
     pub fn discovery(&self) -> Option<Status> {
         self.discovery.as_ref().map(|(discovery, _)| discovery.status())
     }
 
-    /// storage-writer, for callers that look at it beside the executor.
+    /// Returns storage-writer, for callers that use it beside the executor.
     pub fn storage(&self) -> Arc<dyn StorageApi> {
         self.storage.clone()
     }
 
-    /// Forgets pending blocks as a power cut takes them. No interface: tests of what comes after it.
+    /// Drops pending blocks as a power cut would. For tests of the recovery, not part of the
+    /// interface.
     #[doc(hidden)]
     pub fn lose(&self, blocks: &[B256]) -> tandem_proto::storage::Result<()> {
         self.storage.lose(blocks)
     }
 
-    /// Recomputes the tries from the state and runs the pending blocks up to the head through them
-    /// once more, as `tandem verify` does, on what is stored at this moment.
+    /// Recomputes the tries from the stored state and executes the pending blocks up to the head
+    /// through them again, as `tandem verify` does.
     ///
     /// # Errors
-    /// [`Error::StorageWriter`] when the database cannot be read. What is wrong in it is in the
+    /// [`Error::StorageWriter`] if the database cannot be read. Faults in its content are in the
     /// report.
     pub fn verify(&self) -> Result<Report, Error> {
         Ok(self.storage.verify()?)
     }
 
-    /// Listens. All ports are bound before the first request is answered.
+    /// Starts to listen. All ports are bound before the first request is answered.
     ///
     /// # Errors
     /// [`Error::Listen`], [`Error::Secret`], [`Error::Tls`].
@@ -305,33 +307,33 @@ impl Cluster {
         Ok(())
     }
 
-    /// Where the Engine API listens, `None` before [`Cluster::serve`].
+    /// Returns the address of the Engine API, or `None` before [`Cluster::serve`].
     pub fn engine_address(&self) -> Option<SocketAddr> {
         self.engine_address
     }
 
-    /// Where the public JSON-RPC listens, `None` before [`Cluster::serve`].
+    /// Returns the address of the public JSON-RPC, or `None` before [`Cluster::serve`].
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
     }
 
-    /// Where the proof stream is offered, `None` when it is not.
+    /// Returns the address of the proof stream, or `None` if it is not offered.
     pub fn proof_address(&self) -> Option<SocketAddr> {
         self.proof_address
     }
 
-    /// Where blob-validator is offered, `None` when it is not.
+    /// Returns the address of blob-validator, or `None` if it is not offered.
     pub fn blob_address(&self) -> Option<SocketAddr> {
         self.blob_address
     }
 
-    /// Waits until a service dies; a healthy cluster never returns from here.
+    /// Waits until a service fails. Never returns while the cluster is healthy.
     pub async fn failed(&mut self) {
         self.process.failed().await;
     }
 
-    /// Stops: no new requests, those under way are answered, the services end in the order in
-    /// which they depend on each other, the database is flushed.
+    /// Stops the cluster. New requests are refused, requests in progress are answered, the services
+    /// end in the order of their dependencies, and the database is flushed.
     pub async fn stop(self) {
         let Self { storage, workers, executor, blobs, peers, discovery, mut process, .. } = self;
         process.at_end(move || {
@@ -345,7 +347,7 @@ impl Cluster {
             drop(executor);
             workers.stop();
             drop(workers);
-            // The last handle: the persist thread ends, the database is flushed and marked as closed.
+            // Last handle: the persist thread ends, the database is flushed and marked as closed.
             drop(storage);
         });
         process.stop().await;
@@ -367,7 +369,7 @@ fn start_discovery(
     }
 }
 
-/// Says on the bus where the base stands.
+/// Returns a callback that publishes the position of the base on the bus.
 pub(crate) fn persisted(bus: Bus) -> Box<dyn Fn(BlockId) + Send + Sync> {
     Box::new(move |block| bus.publish(CHAIN_PERSISTED, ChainEvent { block }.encode()))
 }

@@ -1,4 +1,4 @@
-//! Which traces are to be kept, told from process to process.
+//! Shares which traces are to be kept between processes.
 
 use tandem_bus::Bus;
 use tandem_proto::{
@@ -8,19 +8,19 @@ use tandem_proto::{
 use tandem_telemetry::Telemetry;
 use tracing::debug;
 
-/// Says on the bus which traces were slow here, and keeps those that others say were: so the spans of one
-/// payload are exported by all processes or by none. Nothing to do where slow traces are not what is
-/// exported. Ends with the bus.
+/// Publishes on the bus which traces were slow here, and keeps those that other processes report as
+/// slow. Thus either all processes export the spans of a payload, or none. Returns at once unless
+/// slow traces are the ones to export. Ends with the bus.
 ///
-/// Without a server of the bus nobody is told: then other processes hold their spans in vain, until
-/// younger ones take their room.
+/// Without a bus server, other processes are not told. They then hold their spans in vain until
+/// newer spans replace them.
 pub async fn share_slow_traces(bus: Bus, telemetry: Telemetry) {
     let Some(mut slow) = telemetry.slow_traces() else { return };
     let mut heard = bus.subscribe(TRACES_SLOW);
     let mut trace_ids = Vec::new();
     loop {
         tokio::select! {
-            // Never none: telemetry has the other end.
+            // Never returns 0: telemetry holds the other end.
             _ = slow.recv_many(&mut trace_ids, SLOW_TRACES_MAX) => {
                 let event = TracesSlow { trace_ids: std::mem::take(&mut trace_ids) };
                 bus.publish(TRACES_SLOW, event.encode());
@@ -46,10 +46,10 @@ mod tests {
     use tracing::info_span;
     use tracing_subscriber::layer::SubscriberExt;
 
-    /// Telemetry of a process whose spans go nowhere, but are counted.
+    /// Telemetry of a process whose spans are counted but reach no receiver.
     fn process() -> Telemetry {
         let traces = Traces { sampling: Sampling::Slow(Duration::ZERO), ..Traces::default() };
-        // Port 1 of the loopback answers with a reset.
+        // Port 1 of the loopback interface answers with a reset.
         let otlp_endpoint = Some("http://127.0.0.1:1".to_owned());
         Telemetry::detached(&Config { traces, otlp_endpoint, ..Config::default() }).unwrap()
     }
@@ -74,7 +74,7 @@ mod tests {
         for trace in [1, 2] {
             span(&writer, "commit_block", trace);
         }
-        // Both listen before anything is said.
+        // Both subscribe before anything is published.
         tokio::task::yield_now().await;
         span(&executor, "on_new_payload", 2);
         let failed = || writer.export_stats().failed;

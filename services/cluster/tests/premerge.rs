@@ -1,5 +1,5 @@
-//! Blocks from before the merge on a whole cluster: the chain of a fixture that begins in Homestead
-//! and ends under proof of stake, block 71 being the last of proof of work.
+//! Tests blocks from before the merge on a whole cluster. The chain of the fixture begins in
+//! Homestead and ends under proof of stake; block 71 is the last of proof of work.
 #![allow(clippy::unwrap_used)]
 
 use flate2::{Compression, write::GzEncoder};
@@ -14,7 +14,7 @@ use tandem_cluster::{BlockFile, Cluster, Config, Handle, ImportError, Imported, 
 use tandem_executor::{BlockTag, ForkchoiceState, PayloadStatus, Status};
 use tandem_primitives::{B256, U256};
 
-/// The last block of proof of work.
+/// Last block of proof of work.
 const TERMINAL: u64 = 71;
 
 fn folder() -> PathBuf {
@@ -30,7 +30,7 @@ fn start() -> Cluster {
     Cluster::start_in_memory(Config::small(), &read("genesis.json")[..]).unwrap()
 }
 
-/// The blocks of the chain from block 1 on, up to this one.
+/// Returns the blocks of the chain from block 1 up to this one.
 fn blocks(last: u64) -> Vec<Block> {
     let mut file = BlockFile::open(&folder().join("chain.rlp")).unwrap();
     let mut blocks = Vec::new();
@@ -43,7 +43,7 @@ fn blocks(last: u64) -> Vec<Block> {
     blocks
 }
 
-/// A block as RLP with another header.
+/// Returns a block as RLP with another header.
 fn with_header(block: &Block, header: &Header) -> Vec<u8> {
     let body = alloy_rlp::Header::decode_bytes(&mut &block.body_rlp[..], true).unwrap();
     let header = alloy_rlp::encode(header);
@@ -64,7 +64,7 @@ async fn import_bytes(handle: &Handle, bytes: Vec<u8>) -> Result<Imported, Impor
     import(handle, &mut file, |_, _| ()).await
 }
 
-/// A cluster with the chain up to this block.
+/// Returns a cluster with the chain up to this block.
 async fn cluster_at(last: u64) -> Cluster {
     let cluster = start();
     let bytes = blocks(last).iter().flat_map(rlp).collect();
@@ -73,12 +73,12 @@ async fn cluster_at(last: u64) -> Cluster {
     cluster
 }
 
-/// The payload of a block of the chain.
+/// Returns the payload of a block of the chain.
 fn payload(number: u64) -> (Payload, PayloadSidecar) {
     Payload::from_block(&blocks(number).pop().unwrap())
 }
 
-/// Sends a payload after a change, under the hash that it has then.
+/// Sends a payload after a change, with its hash recomputed.
 async fn send(
     handle: &Handle,
     (mut payload, sidecar): (Payload, PayloadSidecar),
@@ -114,7 +114,7 @@ async fn a_chain_from_before_the_merge_is_imported() {
     assert_eq!((done.new, done.known, heard), (500, 0, 500));
     assert_eq!((handle.chain().head().hash, handle.chain().head().number), (want, 500));
     assert_eq!(file.offset(), read("chain.rlp").len() as u64);
-    // Once more changes nothing, nor do blocks below the head.
+    // A second import changes nothing, nor do blocks below the head.
     let again = import_bytes(&handle, packed).await.unwrap();
     assert_eq!((again.new, again.known), (0, 500));
     let first = rlp(&blocks(1)[0]);
@@ -168,7 +168,7 @@ async fn an_import_stops_at_the_first_bad_block() {
     assert!(import_last(orphan).await.ends_with("is not known"));
     let genesis = import_last(Header { number: 0, ..good.clone() }).await;
     assert!(genesis.contains("is not the genesis"), "{genesis}");
-    // Nothing of it stays in the way of the right block.
+    // The refused block does not prevent the right one.
     assert_eq!(import_bytes(&handle, rlp(&chain[9])).await.unwrap().new, 1);
     assert_eq!(handle.chain().head(), chain[9].id);
     cluster.stop().await;
@@ -185,10 +185,10 @@ async fn a_payload_on_proof_of_work_needs_the_terminal_block_below_it() {
     })
     .await;
     assert_eq!(refused(&status, "terminal_not_reached"), Some(B256::ZERO));
-    // Whatever is wrong right above proof of work, there is no valid payload to name.
+    // For any fault right above proof of work, there is no valid payload to name.
     let status = send(&handle, payload(72), |payload| payload.state_root = B256::ZERO).await;
     assert_eq!(refused(&status, "state_root"), Some(B256::ZERO));
-    // A child of it neither.
+    // A child of the invalid block names none either.
     let wrong = send_hash(payload(72), |payload| payload.state_root = B256::ZERO);
     let status = send(&handle, payload(73), |payload| payload.parent_hash = wrong).await;
     assert_eq!(refused(&status, "state_root"), Some(B256::ZERO));
@@ -197,7 +197,7 @@ async fn a_payload_on_proof_of_work_needs_the_terminal_block_below_it() {
     assert_eq!(status.latest_valid_hash, Some(payload(72).0.block_hash));
     let status = send(&handle, payload(73), |payload| payload.state_root = B256::ZERO).await;
     assert_eq!(refused(&status, "state_root"), Some(payload(72).0.block_hash));
-    // Proof of work has ended with block 71.
+    // Proof of work ended with block 71.
     let late = Header {
         parent_hash: terminal.hash,
         number: 72,
@@ -210,7 +210,7 @@ async fn a_payload_on_proof_of_work_needs_the_terminal_block_below_it() {
     cluster.stop().await;
 }
 
-/// The hash that [`send`] gives a payload.
+/// Returns the hash that [`send`] gives a payload.
 fn send_hash(
     (mut payload, sidecar): (Payload, PayloadSidecar),
     change: impl FnOnce(&mut Payload),
@@ -241,7 +241,7 @@ async fn of_proof_of_work_only_the_terminal_block_may_be_the_head() {
     let status = choose(terminal.hash).await;
     assert_eq!((status.status, status.latest_valid_hash), (Status::Valid, Some(terminal.hash)));
     assert_eq!(handle.chain().resolve(BlockTag::Number(70)).unwrap(), Some(early));
-    // The user of the machine may choose what the consensus layer may not.
+    // The user of the machine may choose a head that the consensus layer may not.
     assert_eq!(handle.make_head(early.hash).await.unwrap().status, Status::Valid);
     assert_eq!(handle.chain().head(), early);
     assert_eq!(handle.make_head(B256::ZERO).await.unwrap().status, Status::Syncing);

@@ -1,4 +1,4 @@
-//! Nodes with default settings, as they find each other and go quiet: discovery's state machine over
+//! Nodes with default settings that find each other and go quiet: discovery's state machine over
 //! peer-table's own table. Packets travel in memory, and time is a number.
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -18,7 +18,7 @@ use tandem_proto::event::Contact;
 const START: u64 = 1_700_000_000;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-/// What the operator is told, per node and minute.
+/// Packets per node and minute that the operator is promised at most.
 const PACKETS_MAX: f64 = 60.0;
 
 struct Host {
@@ -26,15 +26,15 @@ struct Host {
     table: Table,
     target: Target,
     started: Duration,
-    /// Its packets arrive, and those of others at it.
+    /// Whether its packets arrive, and those of others reach it.
     reachable: bool,
     running: bool,
 }
 
-/// Arrival, order of sending, receiver, sender, datagram.
+/// A datagram in transit: arrival, order of sending, receiver, sender, bytes.
 type Travelling = (Duration, u64, usize, usize, Vec<u8>);
 
-/// All nodes are on one address, as on a machine where one tries them out.
+/// A network with all nodes on one address, as on a machine for trying them out.
 struct Network {
     hosts: Vec<Host>,
     wire: BinaryHeap<Reverse<Travelling>>,
@@ -42,7 +42,7 @@ struct Network {
     now: Duration,
     loss: f64,
     rng: StdRng,
-    /// Packets sent before the current minute, by nodes that were replaced too.
+    /// Packets sent before the current minute, including those of replaced nodes.
     counted: u64,
     replaced: u64,
 }
@@ -95,7 +95,7 @@ impl Host {
 }
 
 impl Network {
-    /// Nodes that know the first one and nothing else, each started a moment after the one before.
+    /// Returns nodes that know only the first one, each started a moment after the previous one.
     fn new(size: usize, loss: f64) -> Self {
         let mut network = Self {
             hosts: Vec::new(),
@@ -186,7 +186,7 @@ impl Network {
         }
     }
 
-    /// Runs until a condition holds; how long that took.
+    /// Runs until a condition holds. Returns how long that took.
     fn until(&mut self, limit: Duration, holds: impl Fn(&Self) -> bool) -> Duration {
         let begin = self.now;
         while !holds(self) {
@@ -196,7 +196,7 @@ impl Network {
         self.now - begin
     }
 
-    /// Packets per running node in each of the next minutes.
+    /// Returns the packets per running node in each of the next minutes.
     fn minutes(&mut self, count: usize) -> Vec<f64> {
         let nodes = self.hosts.iter().filter(|host| host.running).count() as f64;
         self.counted = self.sent();
@@ -213,7 +213,7 @@ impl Network {
         self.replaced + self.hosts.iter().map(|host| host.state.counters().sent).sum::<u64>()
     }
 
-    /// Nodes that each running node takes to be there.
+    /// Returns the number of nodes that each running node takes to be alive.
     fn alive(&self) -> Vec<usize> {
         let running = self.hosts.iter().filter(|host| host.running);
         running.map(|host| host.table.counts().alive).collect()
@@ -262,7 +262,7 @@ fn lost_neighbours_are_noticed_and_others_take_their_place() {
         network.hosts[lost].running = false;
     }
     let noticed = network.until(10 * MINUTE, |network| network.all_know(8));
-    // Newcomers that know the first node alone.
+    // Newcomers that know only the first node.
     (0..3).for_each(|_| network.add());
     let replaced = network.until(20 * SECOND, |network| network.all_know(11));
     let minutes = network.minutes(10);
@@ -279,7 +279,7 @@ fn a_restart_finds_the_others_at_once() {
     assert_eq!(snapshot.len(), 11);
     network.hosts[7].running = false;
     network.run(30 * MINUTE);
-    // Whatever the bootnode does: its snapshot is enough.
+    // Its snapshot is enough, whatever the bootnode does.
     network.hosts[0].running = false;
     network.restart(7, &snapshot);
     let known = |network: &Network| network.hosts[7].table.counts().alive >= 10;

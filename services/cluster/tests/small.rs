@@ -1,4 +1,4 @@
-//! Many small clusters in one process: what one costs, and that nothing of it stays.
+//! Many small clusters in one process: the cost of one, and that none leaves anything behind.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::{
@@ -30,7 +30,7 @@ fn start() -> Cluster {
     Cluster::start_in_memory(Config::small(), GENESIS.as_bytes()).unwrap()
 }
 
-/// What the process has and has used.
+/// Current usage of the process.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
     threads: u64,
@@ -38,7 +38,7 @@ struct Usage {
     cpu: Duration,
 }
 
-/// As Linux has it in `/proc`; `None` elsewhere.
+/// Reads the usage from Linux' `/proc`; `None` on other systems.
 fn usage() -> Option<Usage> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let field = |name: &str| -> Option<u64> {
@@ -46,7 +46,8 @@ fn usage() -> Option<Usage> {
         line.split_whitespace().next()?.parse().ok()
     };
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // After the command in brackets: user and system time are fields 14 and 15, in ticks of 10 ms.
+    // After the command in parentheses: user and system time are fields 14 and 15, in ticks of 10
+    // ms.
     let mut times = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let ticks = times.next()?.parse::<u64>().ok()? + times.next()?.parse::<u64>().ok()?;
     Some(Usage {
@@ -56,7 +57,7 @@ fn usage() -> Option<Usage> {
     })
 }
 
-/// Waits until the process has no more threads than that: a thread that was joined may show for a
+/// Waits until the process has at most this many threads. A joined thread may be visible for a
 /// moment longer.
 fn wait_for_threads(max: u64) {
     let started = Instant::now();
@@ -66,8 +67,8 @@ fn wait_for_threads(max: u64) {
     }
 }
 
-/// Starts and stops clusters, several at once. Returns CPU time of one and what all of them left
-/// behind in memory, in bytes.
+/// Starts and stops clusters, several at once. Returns the CPU time of one cluster, and the bytes
+/// of memory that all of them left behind.
 fn start_and_stop(clusters: usize, at_once: usize) -> Option<(Duration, u64)> {
     let before = usage()?;
     thread::scope(|scope| {
@@ -87,8 +88,8 @@ fn start_and_stop(clusters: usize, at_once: usize) -> Option<(Duration, u64)> {
 }
 
 fn leaves_nothing(clusters: usize, at_once: usize) {
-    // What the process makes once (the KZG setup, the reactor, rayon's threads, the allocator's
-    // arenas) is not what one cluster costs. A cluster that stops does not wait for the setup.
+    // One-time costs of the process (the KZG setup, the reactor, rayon's threads, the allocator's
+    // arenas) are not costs of one cluster. A cluster that stops does not wait for the setup.
     Setup::load();
     start_and_stop(8 * at_once, at_once);
     let threads = usage().map_or(0, |usage| usage.threads);
@@ -98,7 +99,7 @@ fn leaves_nothing(clusters: usize, at_once: usize) {
     assert!(left < 16 << 20, "{left} bytes are left");
 }
 
-// One test: they would count each other's threads.
+// A single test, because several would count each other's threads.
 #[test]
 fn clusters_started_and_stopped_leave_neither_threads_nor_memory() {
     leaves_nothing(100, 1);
@@ -111,8 +112,8 @@ fn clusters_started_and_stopped_leave_neither_threads_nor_memory() {
     wait_for_threads(threads);
 }
 
-/// The same at the size of a whole conformance run: `cargo test --release --workspace --test small
-/// -- --ignored --nocapture`.
+/// Runs at the size of a whole conformance run: `cargo test --release --workspace --test small --
+/// --ignored --nocapture`.
 #[test]
 #[ignore = "takes a minute"]
 fn ten_thousand_clusters_leave_neither_threads_nor_memory() {
@@ -131,8 +132,8 @@ fn a_small_cluster_answers_from_its_genesis_and_verifies() {
     assert!(matches!(refused, Err(tandem_cluster::Error::StorageWriter(_))));
 }
 
-/// The record of a node names the fork that its head is on (EIP-2124), and a preset of another
-/// network is refused.
+/// The record of a node names the fork of its head (EIP-2124), and a preset of another network is
+/// refused.
 #[test]
 fn discovery_announces_the_fork_of_the_chain() {
     let config = |network| {
@@ -149,7 +150,7 @@ fn discovery_announces_the_fork_of_the_chain() {
     let cluster = Cluster::start_in_memory(config_alone, GENESIS.as_bytes()).unwrap();
     let chain = cluster.handle().chain().clone();
     let expect = chain.fork_id().unwrap();
-    // No fork after genesis: its hash alone.
+    // No fork after genesis: the hash of genesis alone.
     let alone = tandem_discv4::fork_id((chain.genesis().hash, 0), &[], &[], (0, 0));
     assert_eq!(expect, alone);
     let record: tandem_discv4::Enr = cluster.discovery().unwrap().enr.parse().unwrap();

@@ -1,8 +1,8 @@
-//! Discovery alone, for conformance suites and crawlers:
+//! Standalone discovery, for conformance suites and crawlers:
 //!
 //!     discovery DATADIR ADDR PORT [BOOTNODE…]
 //!
-//! Prints its node URL and record, then a line a second until it is killed or its input ends.
+//! Prints its node URL and record, then a line every second, until it is killed or its input ends.
 #![allow(clippy::print_stdout)]
 
 #[path = "../tests/common/mod.rs"]

@@ -1,4 +1,5 @@
-//! The loop: waits for socket, timers, peer-table and bus, lets the state decide, does what it says.
+//! The main loop: it waits for socket, timers, peer-table and bus, lets the state decide, and
+//! carries out the effects.
 
 use crate::{
     events::Publisher,
@@ -30,25 +31,25 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// Batches of packets taken before timers and others get their turn.
+/// Batches of packets taken before timers and other sources get their turn.
 const BATCHES_PER_TURN: usize = 2;
-/// The same for those that somebody else read.
+/// Packets from another reader that are taken before timers and other sources get their turn.
 const FRAMES_PER_TURN: usize = 64;
 
-/// Where nodes are asked for, and where they come.
+/// Channels that request nodes, and bring them.
 pub type Source = (Sender<()>, Receiver<Vec<Enr>>);
 
-/// All that the loop owns.
+/// Everything that the loop owns.
 pub struct Actor {
     pub state: State,
     pub socket: Arc<UdpSocket>,
-    /// Where packets come from when somebody else reads the socket.
+    /// Source of packets if another task reads the socket.
     pub frames: Option<Receiver<Datagram>>,
     pub outgoing: Vec<Datagram>,
     pub bound: SocketAddr,
     pub questions: Mailbox<Question>,
     pub answers: Receiver<Answer>,
-    /// Where node lists are asked for, `None` where there are none.
+    /// Channels to the node lists, `None` if there are none.
     pub lists: Option<Source>,
     pub target: Subscription,
     pub fork_id: watch::Receiver<Option<ForkId>>,
@@ -63,7 +64,7 @@ impl Actor {
     pub async fn run(mut self) {
         let (mut incoming, mut outgoing) = (Incoming::default(), Outgoing::default());
         let mut effects = Vec::new();
-        // Until the reactor has seen the socket, nothing can be sent.
+        // Nothing can be sent before the reactor has seen the socket.
         let _ = self.socket.writable().await;
         let mut bus_is_there = true;
         let mut fork_ids_come = true;
@@ -117,7 +118,7 @@ impl Actor {
         self.reporter.report(&self.state);
     }
 
-    /// Ends a turn at this time: until when the loop may sleep, if nobody comes before.
+    /// Ends a turn. Returns until when the loop may sleep if no event comes before.
     fn due(&mut self, now: Now) -> Duration {
         self.publisher.publish_due(now.elapsed);
         self.reporter.report(&self.state);
@@ -129,7 +130,7 @@ impl Actor {
         Now { elapsed: self.started.elapsed(), unix }
     }
 
-    /// Takes the packets that wait.
+    /// Takes the waiting packets.
     fn on_packets(&mut self, incoming: &mut Incoming, effects: &mut Vec<Effect>) {
         let now = self.now();
         for _ in 0..BATCHES_PER_TURN {
@@ -143,7 +144,7 @@ impl Actor {
         }
     }
 
-    /// Takes a packet that somebody else read, and those that wait behind it.
+    /// Takes a packet that another task read, and those that wait behind it.
     fn on_frames(&mut self, frame: Datagram, effects: &mut Vec<Effect>) {
         let now = self.now();
         let mut next = Some(frame);
@@ -156,14 +157,14 @@ impl Actor {
 
     fn step(&mut self, now: Now, input: Input<'_>, effects: &mut Vec<Effect>) {
         self.state.step(now, input, effects);
-        // Refusals give effects of their own, so this ends when a round brings none.
+        // Refusals have effects of their own, so this ends when a round brings none.
         let mut refused = Vec::new();
         loop {
             for effect in effects.drain(..) {
                 match effect {
                     Effect::Send { to, bytes } => self.send(to, bytes),
                     Effect::AskLists => {
-                        // One request that waits is enough.
+                        // One waiting request is enough.
                         let _ = self.lists.as_ref().map(|(requests, _)| requests.try_send(()));
                     }
                     Effect::Publish(contact) => self.publisher.push(now.elapsed, contact),
@@ -179,7 +180,7 @@ impl Actor {
         }
     }
 
-    /// Sends with the others of this turn.
+    /// Queues a datagram, which is sent with the others of this turn.
     fn send(&mut self, to: SocketAddr, bytes: Vec<u8>) {
         let to = match (self.bound.ip(), to.ip()) {
             (IpAddr::V6(_), IpAddr::V4(ip)) => {
@@ -198,26 +199,26 @@ impl Actor {
     }
 }
 
-/// The packet that somebody else read next; never where we read ourselves.
+/// Returns the next packet from another reader; never returns if the loop reads the socket itself.
 async fn next_frame(frames: &mut Option<Receiver<Datagram>>) -> Datagram {
     if let Some(frames) = frames
         && let Some(frame) = frames.recv().await
     {
         return frame;
     }
-    // Whoever read has ended.
+    // The reader has ended.
     *frames = None;
     std::future::pending().await
 }
 
-/// The nodes that the lists bring next; never ends where there are no lists.
+/// Returns the next nodes from the lists; never returns if there are no lists.
 async fn next_listed(lists: &mut Option<Source>) -> Vec<Enr> {
     if let Some((_, answers)) = lists
         && let Some(nodes) = answers.recv().await
     {
         return nodes;
     }
-    // They have come to an end, if they ever were.
+    // The lists have ended, or there never were any.
     *lists = None;
     std::future::pending().await
 }

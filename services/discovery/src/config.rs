@@ -6,67 +6,69 @@ use std::{
 };
 use tandem_policy::Lookups;
 
-/// Where discovery listens, whom it knows from the start, and how hard it looks.
+/// Settings of discovery: its addresses, its first nodes, and the effort it puts into lookups.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The data directory; the node key is the file `nodekey` in it.
+    /// Data directory; the node key is the file `nodekey` in it.
     #[serde(skip)]
     pub datadir: PathBuf,
-    /// Address to listen on. `::` takes IPv4 too; the record then has an address of each family.
+    /// Address to listen on. `::` accepts IPv4 too; the record then has an address of each family.
     pub addr: IpAddr,
-    /// UDP port to listen on; 0 takes any that is free.
+    /// UDP port to listen on; 0 takes any free port.
     pub port: u16,
     /// Whether to find nodes over discv5 too, on the same port; only in builds with the feature
     /// `discv5`. A node on `::` speaks it over IPv6.
     pub discv5: bool,
-    /// RLPx port to announce, 0 for none: this node takes no connections.
+    /// RLPx port to announce; 0 if this node accepts no connections.
     pub tcp_port: u16,
-    /// Own addresses as others see them, one for each family. That of a family which is not among
-    /// them is learned from others.
+    /// Own addresses as others see them, one for each family. The address of a missing family is
+    /// learned from others.
     pub external_ips: Vec<IpAddr>,
-    /// The public network to find nodes of. Without one nobody is asked but the bootnodes and those
-    /// whom they lead to.
+    /// Public network whose nodes are sought. Without one, only the bootnodes and the nodes found
+    /// through them are asked.
     pub network: Option<Network>,
-    /// Nodes to begin with, as `enode://…` or `enr:…`. Where there are none, the network's own.
+    /// Nodes to begin with, as `enode://…` or `enr:…`. If there are none, the network's own are
+    /// used.
     pub bootnodes: Vec<String>,
-    /// Node lists in DNS (EIP-1459), as `enrtree://…`; `None` for the network's own, where there is
-    /// a network. Without any, DNS is never asked.
+    /// Node lists in DNS (EIP-1459), as `enrtree://…`; `None` for the network's own, if there is a
+    /// network. Without any, DNS is never asked.
     pub dns_lists: Option<Vec<String>>,
-    /// The DNS server to ask, `None` for those of the system.
+    /// DNS server to ask, `None` for those of the system.
     pub dns_server: Option<SocketAddr>,
     /// Pause between requests to DNS while peers are scarce, in milliseconds; each brings up to 16
     /// nodes with up to 32 questions.
     pub dns_pause_ms: u64,
-    /// How long an answer is waited for, in milliseconds.
+    /// Longest wait for an answer, in milliseconds.
     pub request_timeout_ms: u64,
-    /// How long the packets sent are good for, in seconds.
+    /// Time for which sent packets are valid, in seconds.
     pub expiration_seconds: u64,
-    /// How nodes are looked for. The pauses below are those of `kademlia` and `single`.
+    /// Method of looking for nodes. The pauses below are those of `kademlia` and `single`.
     pub lookups: Lookups,
-    /// Pause between lookups while peers are scarce, in milliseconds. Each lookup that finds nothing
-    /// new doubles it.
+    /// Pause between lookups while peers are scarce, in milliseconds. Each lookup that finds
+    /// nothing new doubles it.
     pub lookup_fast_ms: u64,
-    /// Pause between lookups while some peers are missing, in milliseconds, and the longest one while
-    /// no node answers.
+    /// Pause between lookups while some peers are missing, in milliseconds. It is also the longest
+    /// pause while no node answers.
     pub lookup_base_ms: u64,
-    /// Pause between lookups once there are enough peers, in milliseconds, and the longest one while
-    /// nothing new is found.
+    /// Pause between lookups once there are enough peers, in milliseconds. It is also the longest
+    /// pause while nothing new is found.
     pub lookup_maintenance_ms: u64,
-    /// Peers are scarce below this share of the wanted ones.
+    /// Share of the wanted peers below which peers are scarce.
     pub starving_below: f64,
-    /// Nodes that a lookup asks at most.
+    /// Largest number of nodes that a lookup asks.
     pub lookup_asked_max: usize,
-    /// Nodes that a lookup asks at most once there are enough peers, or nothing new is found.
+    /// Largest number of nodes that a lookup asks once there are enough peers, or nothing new is
+    /// found.
     pub maintenance_asked_max: usize,
-    /// Packets a second that one address (one /64 of IPv6) may make this node look at.
+    /// Packets per second that are processed from one address (one /64 of IPv6).
     pub ip_packets_per_second: u32,
-    /// Packets that it may send at once.
+    /// Packets that one address may send in a burst.
     pub ip_packets_burst: u32,
-    /// Packets a second from all addresses together that have not proven to be there.
+    /// Packets per second from all addresses together that have not proven their endpoint.
     pub strangers_packets_per_second: u32,
-    /// Subnets that must agree on the own address of their family before it is believed; 0 to
-    /// believe nobody.
+    /// Number of subnets that must agree on the own address of their family before it is accepted;
+    /// 0 to accept none.
     pub external_votes_min: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The thread that asks DNS for node lists (EIP-1459).
+//! Thread that asks DNS for node lists (EIP-1459).
 
 use crate::{Config, Error};
 use hickory_resolver::{
@@ -16,16 +16,16 @@ use tandem_discv4::{Enr, ListUrl, ListWalk};
 use tokio::sync::mpsc::{Receiver, Sender};
 use tracing::{debug, info};
 
-/// Nodes that one request brings at most.
+/// Largest number of nodes that one request brings.
 const NODES_MAX: usize = 16;
-/// Questions to DNS that one request may cost.
+/// Largest number of questions to DNS that one request may cost.
 const QUESTIONS_MAX: usize = 32;
-/// How long DNS may take for one answer.
+/// Longest wait for one answer of DNS.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// When the roots are asked for again, after all of the lists was seen.
+/// Time after which the roots are requested again, once the lists were read completely.
 const RESTART_AFTER: Duration = Duration::from_secs(30 * 60);
 
-/// The lists to be read, `None` when there are none: then nobody asks DNS for anything.
+/// Returns the lists to read; `None` if there are none, so that DNS is never asked.
 ///
 /// # Errors
 /// [`Error::NodeList`].
@@ -43,17 +43,17 @@ pub fn lists(config: &Config) -> Result<Option<ListWalk>, Error> {
     Ok((!urls.is_empty()).then(|| ListWalk::new(urls)))
 }
 
-/// Reads lists for as long as somebody asks for nodes.
+/// Reader of node lists, which works as long as nodes are requested.
 pub struct Lists {
     pub walk: ListWalk,
-    /// The server to ask, `None` for those of the system.
+    /// Server to ask, `None` for those of the system.
     pub server: Option<SocketAddr>,
     pub requests: Receiver<()>,
     pub answers: Sender<Vec<Enr>>,
 }
 
 impl Lists {
-    /// Answers requests until nobody is left to make them or to hear.
+    /// Answers requests until the requests end or the receiver is gone.
     pub async fn run(mut self) {
         let mut resolver = None;
         let mut rng = StdRng::from_os_rng();
@@ -63,7 +63,8 @@ impl Lists {
                 ended = None;
                 self.walk.restart();
             }
-            // Made when it is first needed, so that no list means no look at the system's settings.
+            // The resolver is made on first use, so without a list the system's settings are not
+            // read.
             let resolver = match &resolver {
                 Some(resolver) => resolver,
                 None => match build(self.server) {
@@ -97,12 +98,12 @@ fn build(server: Option<SocketAddr>) -> Result<TokioResolver, NetError> {
         None => TokioResolver::builder_tokio()?,
     };
     builder.options_mut().timeout = TIMEOUT;
-    // The walk asks for nothing twice but the roots, and those for what is new.
+    // The walk repeats only questions for the roots, and those must get new answers.
     builder.options_mut().cache_size = 0;
     builder.build()
 }
 
-/// Some nodes, and whether all entries have been asked for.
+/// Returns some nodes, and whether all entries have been requested.
 async fn round(
     walk: &mut ListWalk,
     resolver: &TokioResolver,
@@ -111,7 +112,7 @@ async fn round(
     let mut nodes = Vec::new();
     for _ in 0..QUESTIONS_MAX {
         let Some(question) = walk.next(rng) else { return (nodes, true) };
-        // Absolute: no search domain is tried.
+        // The name is absolute, so no search domain is tried.
         let texts = match resolver.txt_lookup(format!("{}.", question.domain)).await {
             Ok(lookup) => lookup.answers().iter().filter_map(|record| text(&record.data)).collect(),
             Err(error) => {
@@ -131,7 +132,8 @@ async fn round(
     (nodes, false)
 }
 
-/// A TXT record is strings of at most 255 bytes; what is longer continues in the next one.
+/// Returns the text of a TXT record. The record is strings of at most 255 bytes; longer text
+/// continues in the next string.
 fn text(data: &RData) -> Option<String> {
     let RData::TXT(txt) = data else { return None };
     String::from_utf8(txt.txt_data.concat()).ok()

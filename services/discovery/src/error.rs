@@ -1,14 +1,14 @@
 use std::{io, path::PathBuf};
 
-/// Why discovery does not start.
+/// Reason why discovery does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The socket cannot be bound, or a thread not be started.
+    /// The socket cannot be bound, or a thread cannot be started.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         what: String,
-        /// Why it failed.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The file of the node key does not hold 64 hex digits of a valid key.
@@ -17,15 +17,15 @@ pub enum Error {
     /// A bootnode is neither a node URL nor a record with an endpoint.
     #[error("bootnode {0:?} is neither enode:// nor enr: with an address")]
     Bootnode(String),
-    /// The URL of a node list is none.
+    /// The URL of a node list is invalid.
     #[error("node list {url:?}: {source}")]
     NodeList {
-        /// What stood there.
+        /// Text given as the URL.
         url: String,
-        /// What is wrong with it.
+        /// Fault in it.
         source: tandem_discv4::ListError,
     },
-    /// discv5 is wanted of a build that does not have it.
+    /// discv5 is requested of a build without it.
     #[error("this build has no discv5: build with --features discv5")]
     NoDiscv5,
     /// The own record cannot be made.
@@ -34,7 +34,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether another process listens where discovery wants to.
+    /// Returns whether another process listens on the address of discovery.
     pub fn is_port_taken(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
     }

@@ -1,4 +1,4 @@
-//! From single contacts to events of some size.
+//! Collection of single contacts into larger events.
 
 use std::{mem, time::Duration};
 use tandem_bus::Bus;
@@ -7,13 +7,13 @@ use tandem_proto::{
     limits::DISCOVERED_CONTACTS_MAX,
 };
 
-/// Contacts that make an event at once.
+/// Number of contacts that make an event at once.
 const BATCH: usize = 256;
 const _: () = assert!(BATCH <= DISCOVERED_CONTACTS_MAX);
-/// How long the first contact of a batch waits at most.
+/// Longest wait of the first contact of a batch.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Collects contacts and publishes them, by size or by time.
+/// Collector that publishes contacts, by number or by time.
 pub struct Publisher {
     bus: Bus,
     contacts: Vec<Contact>,
@@ -35,7 +35,7 @@ impl Publisher {
         }
     }
 
-    /// When [`Self::publish_due`] has something to do.
+    /// Returns when [`Self::publish_due`] has something to do.
     pub fn due(&self) -> Duration {
         self.due
     }

@@ -1,4 +1,4 @@
-//! The node key: who this node is, over restarts.
+//! The node key: the identity of this node across restarts.
 
 use crate::Error;
 use std::{fs, io::ErrorKind, path::Path};
@@ -9,7 +9,7 @@ use tracing::{info, warn};
 /// File of the key in the data directory: 64 hex digits.
 const FILE: &str = "nodekey";
 
-/// Reads the key from the data directory; makes one, readable by the owner alone, when there is none.
+/// Reads the key from the data directory. Creates it if it is missing, readable by the owner alone.
 pub fn load_or_create(datadir: &Path) -> Result<NodeKey, Error> {
     let path = datadir.join(FILE);
     match fs::read_to_string(&path) {
@@ -31,7 +31,7 @@ fn create(path: &Path) -> Result<NodeKey, Error> {
     if let Some(datadir) = path.parent() {
         fs::create_dir_all(datadir).map_err(what())?;
     }
-    // Never over a key that is there: it would be lost.
+    // An existing key is never overwritten: it would be lost.
     create_private(path, const_hex::encode(key.secret_bytes()).as_bytes()).map_err(what())?;
     info!(path = %path.display(), "node key created");
     Ok(key)

@@ -1,7 +1,7 @@
 //! discovery: finds nodes of the network and proves that they are there.
 //!
-//! **Role.** Speaks Node Discovery v4 on one UDP socket. **In:** packets; the completion of the peer
-//! target on `peers.target`. **Out:** what was learned of nodes, in batches, on `peers.discovered`.
+//! **Role.** Speaks Node Discovery v4 on one UDP socket. **In:** packets; the completion of the
+//! peer target on `peers.target`. **Out:** news of nodes, in batches, on `peers.discovered`.
 //! **Asks:** peer-table for the nodes closest to a target, and for nodes whose records are wanted.
 //!
 //! ```text
@@ -10,25 +10,26 @@
 //!                          └──┴── closest, sample_for_enr ──► (a thread of its own: it waits)
 //! ```
 //!
-//! Built with the feature `discv5` and told so, it speaks Node Discovery v5 too, on the same socket
-//! and with the same record; what is found there goes the same way.
+//! If it is built with the feature `discv5` and the configuration asks for it, it speaks Node
+//! Discovery v5 too. That uses the same socket and record, and its nodes take the same path.
 //!
-//! Where node lists in DNS are configured (EIP-1459), a third thread reads them while peers are
-//! scarce; nobody asks DNS otherwise.
+//! If node lists in DNS are configured (EIP-1459), a third thread reads them while peers are
+//! scarce. DNS is not asked otherwise.
 //!
-//! One timer alternates lookups of nodes and of records. It is fast while peers are scarce and lookups
-//! find nodes, and slow once there are enough or nothing new is found. It wakes at once when peers are
-//! lost, when the own address changes, and when a node answers after silence. Nothing else wakes a
-//! node at rest.
+//! One timer alternates lookups of nodes and of records. It is fast while peers are scarce and
+//! lookups find nodes, and slow once there are enough or nothing new is found. It wakes at once
+//! when peers are lost, when the own address changes, and when a node answers after silence.
+//! Nothing else wakes a node at rest.
 //!
-//! **Overload.** Packets beyond the rate of their address, or of all strangers together, are dropped
-//! and counted before anything expensive is done. Endpoints without a proof are sent less than they
-//! send: the ping of one from afar is answered with a shorter ping, and with the pong once that was
-//! answered. From this host and private networks, which nobody outside can write on his packets,
-//! both come at once. Questions that peer-table has no room for are dropped; packets that the socket does not
-//! take are lost, as in any network. All maps are bounded and forget the unused.
+//! **Overload.** Packets beyond the rate of their address, or of all strangers together, are
+//! dropped and counted before any expensive work. Endpoints without a proof are sent less than they
+//! send. The ping of a distant one is answered with a shorter ping, and with the pong once that
+//! ping was answered. Both are sent at once to this host and to private networks, whose addresses
+//! an outsider cannot forge. Questions that peer-table has no room for are dropped; packets that
+//! the socket does not accept are lost, as in any network. All maps are bounded and forget unused
+//! entries.
 //!
-//! Nothing here is durable but the node key. Whatever is forgotten is found again.
+//! Only the node key is durable. Everything else that is forgotten is found again.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! Names of the metrics, and their descriptions.
+//! Names and descriptions of the metrics.
 
 use crate::state::{Counters, Dropped};
 use metrics::{Counter, Gauge, Unit, counter, describe_counter, describe_gauge, gauge};
@@ -16,7 +16,7 @@ pub const V5_FOUND: &str = "tandem_discovery_v5_nodes_found_total";
 pub const PUBLISHED: &str = "tandem_discovery_contacts_published_total";
 pub const BONDED: &str = "tandem_discovery_endpoints_proven";
 
-/// Describes all of them to the recorder.
+/// Describes all metrics of discovery to the recorder.
 pub fn describe() {
     describe_counter!(RECEIVED, Unit::Count, "Packets received, those dropped included");
     describe_counter!(RECEIVE_CALLS, Unit::Count, "Calls of the system that brought packets");
@@ -32,7 +32,7 @@ pub fn describe() {
     describe_gauge!(BONDED, Unit::Count, "Endpoints remembered as proven");
 }
 
-/// What the recorder knows of the state, looked up once.
+/// Metrics of the state, looked up once.
 pub struct Handles {
     received: Counter,
     sent: Counter,
@@ -56,7 +56,7 @@ impl Handles {
         }
     }
 
-    /// Hands the counts over to the recorder.
+    /// Passes the counts on to the recorder.
     pub fn record(&self, counters: &Counters, bonded: u32) {
         self.received.absolute(counters.received);
         self.sent.absolute(counters.sent);

@@ -1,10 +1,10 @@
-//! What is publicly known of the public networks: which chain they are, and who to ask first.
+//! Public facts about the public networks: their chains, and the first nodes to ask.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 use tandem_primitives::B256;
 
-/// A public network.
+/// Public network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
@@ -12,13 +12,13 @@ pub enum Network {
     Mainnet,
     /// Test network, chain 11155111.
     Sepolia,
-    /// Test network, chain 17000; given up by its makers in 2025.
+    /// Test network, chain 17000; ended by its operators in 2025.
     Holesky,
     /// Test network, chain 560048.
     Hoodi,
 }
 
-/// A constant of this file; a wrong one does not compile.
+/// Decodes a constant of this file; a wrong one does not compile.
 const fn hash(hex: &str) -> B256 {
     match const_hex::const_decode_to_array(hex.as_bytes()) {
         Ok(bytes) => B256::new(bytes),
@@ -26,7 +26,7 @@ const fn hash(hex: &str) -> B256 {
     }
 }
 
-/// The key that signs the node lists of the Ethereum Foundation, as their URLs have it.
+/// Builds the URL of a node list, with the key of the Ethereum Foundation that signs it.
 macro_rules! list {
     ($name:literal) => {
         concat!(
@@ -38,10 +38,10 @@ macro_rules! list {
 }
 
 impl Network {
-    /// All of them.
+    /// All public networks.
     pub const ALL: [Self; 4] = [Self::Mainnet, Self::Sepolia, Self::Holesky, Self::Hoodi];
 
-    /// Its name, as configuration and command line write it.
+    /// Returns its name, as configuration and command line write it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mainnet => "mainnet",
@@ -51,7 +51,7 @@ impl Network {
         }
     }
 
-    /// EIP-155 chain id.
+    /// Returns the EIP-155 chain id.
     pub fn chain_id(self) -> u64 {
         match self {
             Self::Mainnet => 1,
@@ -61,7 +61,7 @@ impl Network {
         }
     }
 
-    /// Hash of the first block.
+    /// Returns the hash of the first block.
     pub fn genesis_hash(self) -> B256 {
         const MAINNET: B256 =
             hash("d4e56740f876aef8c010b86a40d5f56745a118d0906a34e69aec8c0db1cb8fa3");
@@ -79,8 +79,8 @@ impl Network {
         }
     }
 
-    /// Nodes that its makers run for newcomers, as `enr:…` or `enode://…`: those of geth 1.17
-    /// (`params/bootnodes.go`), for Holesky those of eth-clients/holesky.
+    /// Returns the nodes that its operators run for newcomers, as `enr:…` or `enode://…`. They are
+    /// those of geth 1.17 (`params/bootnodes.go`), for Holesky those of eth-clients/holesky.
     pub fn bootnodes(self) -> impl Iterator<Item = &'static str> {
         let text = match self {
             Self::Mainnet => include_str!("../presets/mainnet.txt"),
@@ -91,8 +91,8 @@ impl Network {
         text.lines()
     }
 
-    /// The list of its nodes in DNS (EIP-1459), kept by the Ethereum Foundation
-    /// (ethereum/discv4-dns-lists); `None` where there is none any more.
+    /// Returns the list of its nodes in DNS (EIP-1459), kept by the Ethereum Foundation
+    /// (ethereum/discv4-dns-lists); `None` if there is none any more.
     pub fn dns_list(self) -> Option<&'static str> {
         match self {
             Self::Mainnet => Some(list!("mainnet")),

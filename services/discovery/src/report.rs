@@ -1,5 +1,5 @@
-//! What the loop tells others about itself, each time before it sleeps. There is no timer for it, so
-//! a node at rest stays at rest.
+//! Status and metrics, which the loop reports each time before it sleeps. There is no timer for it,
+//! so a node at rest stays at rest.
 
 use crate::{metrics::Handles, state::State};
 use std::{
@@ -10,16 +10,16 @@ use tandem_discv4::Enr;
 use tandem_proto::discovery::Status;
 use tokio::sync::watch;
 
-/// Keeps status and metrics as the state is.
+/// Reporter that keeps status and metrics in line with the state.
 pub struct Reporter {
     status: Arc<Mutex<Status>>,
     metrics: Handles,
-    /// The record that the status shows.
+    /// Record that the status shows.
     record: watch::Sender<Enr>,
 }
 
 impl Reporter {
-    /// A reporter that has reported once. `bound` is where the socket is.
+    /// Makes a reporter that has reported once. `bound` is the socket's address.
     pub fn new(state: &State, bound: SocketAddr) -> Self {
         let status = Status {
             id: *state.enr().key(),
@@ -38,13 +38,13 @@ impl Reporter {
         Self { status, metrics: Handles::new(), record }
     }
 
-    /// The record, and those that take its place.
+    /// Returns the current record, and later ones as they replace it.
     #[cfg(feature = "discv5")]
     pub fn records(&self) -> watch::Receiver<Enr> {
         self.record.subscribe()
     }
 
-    /// Where the status can be read.
+    /// Returns a handle for reading the status.
     pub fn status(&self) -> Arc<Mutex<Status>> {
         self.status.clone()
     }

@@ -34,22 +34,22 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-/// Questions that may wait for peer-table; more are refused.
+/// Number of questions that may wait for peer-table; further ones are refused.
 const QUESTIONS: usize = 256;
 
-/// What discovery needs from the rest of the cluster.
+/// Dependencies of discovery on the rest of the cluster.
 pub struct Deps {
     /// peer-table, or a client of it.
     pub table: Arc<dyn PeerTableApi>,
-    /// Where contacts are published and the target is heard.
+    /// Bus on which contacts are published and the target is received.
     pub bus: Bus,
-    /// The fork id to announce (EIP-2124), `None` to announce none.
+    /// Fork id to announce (EIP-2124), `None` to announce none.
     pub fork_id: Option<ForkId>,
-    /// Cancelled when a thread panics.
+    /// Token cancelled when a thread panics.
     pub fatal: CancellationToken,
 }
 
-/// Discovery, running.
+/// Running discovery.
 pub struct Discovery {
     status: Arc<Mutex<Status>>,
     fork_id: watch::Sender<Option<ForkId>>,
@@ -57,7 +57,7 @@ pub struct Discovery {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Looks whether discovery could start with these settings. Binds nothing and reads no file.
+/// Checks that discovery could start with these settings, without binding or reading anything.
 ///
 /// # Errors
 /// [`Error::NoDiscv5`], [`Error::Bootnode`], [`Error::NodeList`].
@@ -65,7 +65,7 @@ pub fn check(config: &Config) -> Result<(), Error> {
     read(config).map(drop)
 }
 
-/// The bootnodes and node lists that the settings name.
+/// Returns the bootnodes and node lists that the settings name.
 fn read(config: &Config) -> Result<(Vec<Node>, Option<ListWalk>), Error> {
     if config.discv5 && cfg!(not(feature = "discv5")) {
         return Err(Error::NoDiscv5);
@@ -74,7 +74,7 @@ fn read(config: &Config) -> Result<(Vec<Node>, Option<ListWalk>), Error> {
 }
 
 impl Discovery {
-    /// Binds the socket, loads or makes the node key, and starts. Does not wait for anybody.
+    /// Binds the socket, loads or creates the node key, and starts. Waits for no other service.
     ///
     /// # Errors
     /// See [`Error`].
@@ -88,7 +88,7 @@ impl Discovery {
         socket.set_nonblocking(true).map_err(what())?;
         let bound = socket.local_addr().map_err(what())?;
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Milliseconds rise faster than changes of the record, so no restart falls behind.
+        // Milliseconds rise faster than the record changes, so no restart uses an old number.
         let (seq, seed) = (unix.as_millis() as u64, rand::random());
         let state = State::new(config, key.clone(), bound, bootnodes, deps.fork_id, seq, seed)?;
         info!(enode = state.url(), enr = %state.enr(), udp = %bound, "discovery started");
@@ -159,7 +159,7 @@ impl Discovery {
         self.fork_id.send_if_modified(|known| known.replace(fork_id) != Some(fork_id));
     }
 
-    /// Stops and waits for the threads. What was learned is with peer-table.
+    /// Stops and waits for the threads. peer-table keeps what was learned.
     pub fn stop(&self) {
         self.stop.cancel();
         let threads =
@@ -182,11 +182,11 @@ impl DiscoveryApi for Discovery {
     }
 }
 
-/// What runs beside the loop until the token is cancelled.
+/// Future that runs beside the loop until the token is cancelled.
 type Beside = Box<dyn FnOnce(CancellationToken) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
-/// Starts discv5, which reads the socket from now on: where v4's packets come from then, and what
-/// is to be run.
+/// Starts discv5, which reads the socket from now on. Returns the source of v4's packets, and the
+/// future to run.
 #[cfg(feature = "discv5")]
 fn start_v5(
     config: &Config,
@@ -214,8 +214,7 @@ fn start_v5(
     Ok(None)
 }
 
-/// Starts the thread that asks DNS, where there are lists. It ends at the stop, whatever DNS is
-/// doing.
+/// Starts the thread that asks DNS, if there are lists. It ends at the stop, whatever DNS is doing.
 fn start_lists(
     config: &Config,
     lists: Option<ListWalk>,
@@ -247,7 +246,7 @@ fn bootnodes(config: &Config) -> Result<Vec<Node>, Error> {
     bootnode_texts(config).into_iter().map(read).collect()
 }
 
-/// The nodes to begin with: those given, else the network's.
+/// Returns the nodes to begin with: the given ones, otherwise the network's.
 fn bootnode_texts(config: &Config) -> Vec<&str> {
     match config.network {
         Some(network) if config.bootnodes.is_empty() => network.bootnodes().collect(),
@@ -262,8 +261,8 @@ fn bootnode(text: &str, bound: IpAddr) -> Option<Node> {
     node_of(&text.trim().parse().ok()?, bound)
 }
 
-/// The node of a record, `None` when it does not say where it is. Of two addresses it is the one of
-/// the family that a socket bound to `bound` reaches, IPv4 where that are both.
+/// Returns the node of a record; `None` if it names no endpoint. If there are two addresses, it
+/// takes the one that a socket bound to `bound` reaches. A socket that reaches both takes IPv4.
 pub fn node_of(enr: &Enr, bound: IpAddr) -> Option<Node> {
     let four = || Some((enr.ip4()?.into(), enr.udp4()?, enr.tcp4()));
     let six = || Some((enr.ip6()?.into(), enr.udp6()?, enr.tcp6()));

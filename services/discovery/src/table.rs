@@ -1,4 +1,4 @@
-//! The thread that asks peer-table: its calls wait, and the socket must not.
+//! Thread that asks peer-table: its calls block, and the socket must not.
 
 use crate::state::Question;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use tandem_proto::{
 use tokio::sync::mpsc::Sender;
 use tracing::{debug, debug_span};
 
-/// Nodes that a question is about: `k` of the protocol, and some that the asker cannot use.
+/// Number of nodes in an answer: `k` of the protocol, and some that the asker cannot use.
 const CLOSEST: usize = 24;
-/// Nodes whose records are asked for at a time.
+/// Number of nodes whose records are requested at a time.
 const ENRS: usize = 3;
 
-/// What peer-table said to a question.
+/// Answer of peer-table to a question.
 pub type Answer = (Question, Result<Vec<Contact>>);
 
-/// Answers questions until nobody is left to ask or to hear.
+/// Answers questions until no asker or no receiver is left.
 pub fn run(inbox: &Inbox<Question>, table: &Arc<dyn PeerTableApi>, answers: &Sender<Answer>) {
-    // No timer: whoever does not want to ask any more drops the mailbox.
+    // No timer is needed: an asker that stops drops the mailbox.
     while let Some(envelope) = inbox.wait() {
         let question = envelope.message;
         let _span = debug_span!("ask_table", question = name(&question)).entered();
@@ -55,7 +55,7 @@ fn candidates(table: &dyn PeerTableApi) -> Result<Vec<Contact>> {
     let mut contacts: Vec<Contact> = Vec::new();
     for _ in 0..ENRS {
         let Some(contact) = table.sample_for_enr()? else { break };
-        // It stays a candidate, so it may be drawn again.
+        // The node stays a candidate, so it may be drawn again.
         if contacts.iter().all(|other| other.id != contact.id) {
             contacts.push(contact);
         }

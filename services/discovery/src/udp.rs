@@ -1,18 +1,18 @@
-//! Many datagrams with one call of the system, each way.
+//! Batches of datagrams: one system call receives or sends many.
 
 use std::{array, io, net::SocketAddr};
 use tandem_discv4::PACKET_BYTES_MAX;
 use tokio::net::UdpSocket;
 
-/// Datagrams that one call takes or gives at most.
+/// Largest number of datagrams of one call.
 pub const BATCH: usize = 32;
-/// One byte more than a packet may have, to tell what is too long.
+/// Bytes of a slot: one more than a packet may have, so that longer ones are noticed.
 const SLOT: usize = PACKET_BYTES_MAX + 1;
 
-/// Where it goes, and what.
+/// Address of the other side, and content.
 pub type Datagram = (SocketAddr, Vec<u8>);
 
-/// Datagrams received together. Their room is allocated once.
+/// Datagrams received together. Their memory is allocated once.
 pub struct Incoming {
     bytes: Box<[u8]>,
     arrived: [(usize, SocketAddr); BATCH],
@@ -34,9 +34,9 @@ impl Default for Incoming {
 }
 
 impl Incoming {
-    /// Takes the datagrams that wait, at most [`BATCH`]; false when none does.
+    /// Takes the waiting datagrams, at most [`BATCH`]; returns false if there are none.
     pub fn receive(&mut self, socket: &UdpSocket) -> bool {
-        // An unreachable receiver of an earlier packet shows up as an error, and means nothing.
+        // An unreachable receiver of an earlier packet shows up as an error here, which is ignored.
         self.len = self.try_receive(socket).unwrap_or(0);
         self.len > 0
     }
@@ -55,15 +55,15 @@ impl Incoming {
         Ok(1)
     }
 
-    /// What [`Self::receive`] took. What was too long is cut to one byte more than a packet may
-    /// have.
+    /// Returns the datagrams that [`Self::receive`] took. Datagrams over the limit are cut to one
+    /// byte more than a packet may have.
     pub fn packets(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
         let arrived = self.arrived[..self.len].iter().zip(self.bytes.chunks_exact(SLOT));
         arrived.map(|(&(length, from), bytes)| (from, &bytes[..length.min(SLOT)]))
     }
 }
 
-/// Sends datagrams together.
+/// Sender of datagrams in batches.
 pub struct Outgoing {
     #[cfg(target_os = "linux")]
     headers: linux::Headers,
@@ -79,8 +79,8 @@ impl Default for Outgoing {
 }
 
 impl Outgoing {
-    /// Sends all, and loses what the socket has no room for, as any network would. Nothing is left
-    /// in `packets`; the number lost is returned.
+    /// Sends all datagrams. Datagrams that the socket has no room for are lost, as on any network.
+    /// Leaves `packets` empty and returns the number lost.
     pub fn send(&mut self, socket: &UdpSocket, packets: &mut Vec<Datagram>) -> usize {
         let (mut at, mut lost) = (0, 0);
         while at < packets.len() {
@@ -90,7 +90,7 @@ impl Outgoing {
                     lost += packets.len() - at;
                     break;
                 }
-                // The first of them can go nowhere; the others may.
+                // The first of them cannot be sent; the others may.
                 Err(_) => (at, lost) = (at + 1, lost + 1),
             }
         }
@@ -143,7 +143,7 @@ mod linux {
         let received = recvmmsg(socket.as_raw_fd(), headers, &mut slices, flags, None)?;
         let mut count = 0;
         for (message, place) in received.zip(arrived) {
-            // From nowhere, it is refused as such.
+            // A datagram without a sender gets an invalid address, and is refused for that.
             let from = message.address.as_ref().and_then(address);
             *place = (message.bytes, from.unwrap_or_else(|| SocketAddr::from(([0; 4], 0))));
             count += 1;
@@ -187,7 +187,7 @@ mod tests {
 
     async fn socket(address: &str) -> (UdpSocket, SocketAddr) {
         let socket = UdpSocket::bind(address).await.unwrap();
-        // Until the reactor has seen it, nothing can be sent.
+        // Nothing can be sent before the reactor has seen the socket.
         socket.writable().await.unwrap();
         let address = socket.local_addr().unwrap();
         (socket, address)
@@ -205,7 +205,7 @@ mod tests {
             let packet = |index: u8| (to, vec![index; 100 + usize::from(index) * 15]);
             let mut packets = (0..80).map(packet).collect();
             assert_eq!(Outgoing::default().send(&sender, &mut packets), 0);
-            // Longer than any packet.
+            // This one is longer than any packet.
             sender.send_to(&[80; 4000], to).await.unwrap();
             let mut incoming = Incoming::default();
             let (mut calls, mut seen) = (0, BTreeSet::new());
@@ -235,7 +235,7 @@ mod tests {
     async fn one_that_can_go_nowhere_holds_nobody_up() {
         let ((receiver, to), (sender, _)) =
             (socket("127.0.0.1:0").await, socket("127.0.0.1:0").await);
-        // An IPv4 socket does not reach an IPv6 address, and nobody reaches port 0.
+        // An IPv4 socket does not reach an IPv6 address, and port 0 is unreachable.
         let nowhere: [SocketAddr; 2] = ["[::1]:9".parse().unwrap(), "127.0.0.1:0".parse().unwrap()];
         let mut packets = [to, nowhere[0], to, nowhere[1], to].map(|to| (to, vec![1])).to_vec();
         assert_eq!(Outgoing::default().send(&sender, &mut packets), 2);

@@ -1,15 +1,15 @@
-//! Node Discovery v5 beside v4: one socket, one node key, one record, one table. The protocol is the
-//! crate `discv5`'s; here it is told when to look, and listened to.
+//! Node Discovery v5 beside v4: one socket, one node key, one record, one table. The crate `discv5`
+//! implements the protocol; this module starts its lookups and handles its events.
 //!
 //! ```text
-//!   network ──► socket ──► discv5 ── what it does not understand ──► v4
+//!   network ──► socket ──► discv5 ── packets it does not understand ──► v4
 //!                             └───── nodes ──► peers.discovered
 //! ```
 //!
-//! discv5 reads the socket, as only it can tell its packets from noise; v4 gets the rest, and sends
-//! by itself. What discv5 finds is published as heard of: v4 turns to it like to any other node.
+//! discv5 reads the socket, as only it can tell its packets from noise. v4 gets the rest, and sends
+//! by itself. Nodes that discv5 finds are published as seen; v4 asks them like any other node.
 //!
-//! **Overload.** Packets for v4 wait in bounded queues, and are lost where those are full.
+//! **Overload.** Packets for v4 wait in bounded queues, and are lost when these are full.
 
 use crate::{
     Config, Error,
@@ -43,16 +43,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-/// Packets that may wait for v4.
+/// Number of packets that may wait for v4.
 const FRAMES: usize = 256;
-/// Lookups do not follow each other faster, whatever is configured.
+/// Shortest pause between lookups, whatever is configured.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// Nodes remembered as found; all are forgotten when there are more.
+/// Number of nodes remembered as found; above it, all are forgotten.
 const KNOWN_MAX: usize = 1 << 16;
-/// Between two pings to a node of discv5's own table.
+/// Time between two pings to a node of discv5's own table.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// discv5 at work. It lives on the runtime that it was started on.
+/// Running discv5. It lives on the runtime that it was started on.
 pub struct V5 {
     discv5: Discv5,
     events: mpsc::Receiver<Event>,
@@ -63,9 +63,9 @@ pub struct V5 {
     bound: IpAddr,
     completion: f64,
     known: HashSet<PublicKey>,
-    /// A node was found that was not known, since the last lookup ended.
+    /// Whether an unknown node was found since the last lookup ended.
     found: bool,
-    /// Lookups in a row that found no such node.
+    /// Number of lookups in a row that found no such node.
     barren: u32,
     config: Config,
     started: Instant,
@@ -74,8 +74,8 @@ pub struct V5 {
 type Lookup = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 impl V5 {
-    /// Starts on this socket, with the record and what becomes of it. From now on v4's packets come
-    /// from the receiver.
+    /// Starts on this socket, with the record and its later versions. From now on the returned
+    /// receiver brings v4's packets.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -97,13 +97,13 @@ impl V5 {
             IpAddr::V6(_) => ListenConfig::FromSockets { ipv4: None, ipv6: Some(socket) },
         };
         let mut settings = ConfigBuilder::new(listen);
-        // v4 learns the own address, and says it in the record that both have.
+        // v4 learns the own address, and announces it in the record that both share.
         settings.disable_enr_update().ping_interval(PING_EVERY);
         let mut discv5 = Discv5::new(local, secret, settings.build())
             .map_err(|error| refused(error.to_owned()))?;
         discv5.start().await.map_err(|error| refused(error.to_string()))?;
         let events = discv5.event_stream().await.map_err(|error| refused(error.to_string()))?;
-        // It knows nodes by their records alone.
+        // discv5 knows nodes only by their records.
         for enr in bootnodes.iter().filter_map(|text| text.trim().parse().ok()) {
             let added = discv5.add_enr(enr);
             debug!(?added, "bootnode of discv5");
@@ -193,7 +193,7 @@ impl V5 {
         backed_off(shortest, pauses.maintenance, self.barren)
     }
 
-    /// Says of the own node what v4 says.
+    /// Takes over the record of the own node from v4.
     fn take_record(&mut self) {
         let text = self.records.borrow_and_update().to_string();
         if let Ok(record) = text.parse() {
@@ -201,24 +201,25 @@ impl V5 {
         }
     }
 
-    /// A request to talk is dropped, which answers it: there is nothing to talk about.
+    /// Handles an event. A talk request is dropped, which answers it: no talk protocol is
+    /// supported.
     fn hear(&mut self, event: Event) {
         match event {
             Event::UnrecognizedFrame(frame) => {
                 let _ = self.frames.try_send((frame.src_address, frame.packet));
             }
-            // A node told of it, and the event does not say which one.
+            // Another node told of it, and the event does not say which one.
             Event::Discovered(enr) => self.publish(&enr, |bound, ip| may_tell(bound, ip)),
             Event::SessionEstablished(enr, _) => self.publish(&enr, |_, _| true),
             _ => {}
         }
     }
 
-    /// Publishes a node whose address `is_allowed`, given that of the own socket.
+    /// Publishes a node if `is_allowed` accepts its address, given the own socket's address.
     fn publish(&mut self, enr: &enr::Enr<CombinedKey>, is_allowed: fn(IpAddr, IpAddr) -> bool) {
-        // Another library's record, which ours checks for itself.
+        // The record comes from another library, so it is checked here again.
         let Ok(record) = enr.to_base64().parse::<Enr>() else { return };
-        // A node on the consensus layer alone is no peer of this one.
+        // A node on the consensus layer alone cannot be a peer of this one.
         let foreign = record.get("eth2").is_some() && record.get("eth").is_none();
         let Some(node) = node_of(&record, self.bound).filter(|_| !foreign) else { return };
         if !is_allowed(self.bound, node.endpoint.ip) {
@@ -243,7 +244,7 @@ impl V5 {
     }
 }
 
-/// Whether the lookup succeeded, at its end; never where there is none.
+/// Returns whether the lookup succeeded, once it ends; never returns if there is none.
 async fn ended(lookup: &mut Option<Lookup>) -> bool {
     match lookup {
         Some(lookup) => lookup.await,

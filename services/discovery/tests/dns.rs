@@ -1,4 +1,4 @@
-//! Nodes from a list in DNS, over a real resolver and a name server of a few lines on loopback.
+//! Nodes from a list in DNS, over a real resolver and a minimal name server on loopback.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 /// TXT records by domain.
 type Zone = BTreeMap<String, String>;
 
-/// A list of these records; its URL.
+/// Adds a list of these records to the zone, and returns its URL.
 fn list(zone: &mut Zone, domain: &str, enrs: &[String]) -> String {
     let secret = SecretKey::from_byte_array([5; 32]).unwrap();
     let mut put = |text: &str| {
@@ -47,7 +47,8 @@ fn list(zone: &mut Zone, domain: &str, enrs: &[String]) -> String {
     format!("enrtree://{key}@{domain}")
 }
 
-/// The domain asked for, in lower case, and where the question ends (RFC 1035, section 4.1.2).
+/// Returns the requested domain in lower case, and the end of the question (RFC 1035, section
+/// 4.1.2).
 fn question(query: &[u8]) -> Option<(String, usize)> {
     let (mut labels, mut at) = (Vec::new(), 12);
     loop {
@@ -65,7 +66,7 @@ fn answer(query: &[u8], zone: &Zone) -> Option<Vec<u8>> {
     let (domain, end) = question(query)?;
     let text = zone.get(&domain);
     let mut reply = query.get(..end)?.to_vec();
-    // An answer, authoritative; without one, the name does not exist.
+    // The reply is authoritative; if there is no text, the name does not exist.
     (reply[2], reply[3]) = (0x84, if text.is_some() { 0 } else { 3 });
     reply[4..12].copy_from_slice(&[0, 1, 0, u8::from(text.is_some()), 0, 0, 0, 0]);
     if let Some(text) = text {
@@ -74,7 +75,7 @@ fn answer(query: &[u8], zone: &Zone) -> Option<Vec<u8>> {
             data.push(part.len() as u8);
             data.extend_from_slice(part);
         }
-        // Of the name above, TXT, IN, for a minute.
+        // Name as above, TXT, IN, valid for a minute.
         reply.extend_from_slice(&[0xc0, 12, 0, 16, 0, 1, 0, 0, 0, 60]);
         reply.extend_from_slice(&(data.len() as u16).to_be_bytes());
         reply.extend_from_slice(&data);
@@ -82,7 +83,7 @@ fn answer(query: &[u8], zone: &Zone) -> Option<Vec<u8>> {
     Some(reply)
 }
 
-/// Serves a zone for as long as the process lives; the number of questions so far.
+/// Serves a zone for as long as the process lives. Returns the count of questions so far.
 fn serve(zone: Zone) -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (address, asked) = (socket.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -136,12 +137,12 @@ fn nodes_of_a_list_in_dns_are_found_and_proven() {
         assert!(Instant::now() < end, "three nodes within 20 s, {asked:?} questions so far");
         sleep(Duration::from_millis(20));
     }
-    // Each entry is asked for once, or twice where an answer was late.
+    // Each entry is requested once, or twice if an answer was late.
     sleep(Duration::from_millis(200));
     let questions = asked.load(Ordering::SeqCst);
     assert!((entries..=2 * entries).contains(&questions), "{questions} for {entries} entries");
 
-    // Without a list nobody asks, though the server is there and peers are scarce.
+    // Without a list DNS is not asked, though the server is there and peers are scarce.
     let other = start(config);
     sleep(Duration::from_millis(300));
     assert_eq!(asked.load(Ordering::SeqCst), questions);
@@ -150,7 +151,7 @@ fn nodes_of_a_list_in_dns_are_found_and_proven() {
     }
 }
 
-/// DNS that never answers keeps nobody waiting, least of all the stop.
+/// Checks that DNS without answers delays no one, least of all the stop.
 #[test]
 fn a_dead_name_server_holds_nothing_up() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();

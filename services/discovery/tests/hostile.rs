@@ -1,4 +1,4 @@
-//! Packets that nobody should answer: what they cost.
+//! The cost of packets that must not be answered.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -46,7 +46,7 @@ impl Bench {
         Self { state, effects: Vec::with_capacity(64), elapsed: Duration::ZERO }
     }
 
-    /// Bytes sent for this packet.
+    /// Handles a packet and returns the number of bytes sent for it.
     fn receive(&mut self, from: SocketAddr, bytes: &[u8]) -> usize {
         let now = Now { elapsed: self.elapsed, unix: START + self.elapsed.as_secs() };
         self.state.step(now, Input::Packet { from, bytes }, &mut self.effects);
@@ -76,7 +76,7 @@ fn ping(expiration: u64) -> Message {
     Ping { from, to: Endpoint::new(HERE, 0), expiration, enr_seq: Some(1) }.into()
 }
 
-/// Each kind of packet that is to be dropped, and why it is.
+/// Returns each kind of packet that must be dropped, with the reason.
 fn refused(unix: u64) -> Vec<(&'static str, Vec<u8>, Dropped)> {
     let valid = |message: Message| encode(&key(1), &message).bytes;
     let mut rng = StdRng::seed_from_u64(3);
@@ -84,7 +84,7 @@ fn refused(unix: u64) -> Vec<(&'static str, Vec<u8>, Dropped)> {
     rng.fill(&mut random[..]);
     let mut hash = valid(ping(unix + 20));
     hash[0] ^= 1;
-    // Signed by nobody, under a right hash.
+    // The signature is invalid, but the hash is right.
     let mut signature = valid(ping(unix + 20));
     signature[32..96].fill(0xff);
     let right = keccak256(&signature[32..]);
@@ -118,7 +118,7 @@ fn a_dropped_packet_takes_nothing_from_the_heap() {
     let mut bench = Bench::new(&unlimited());
     let from = SocketAddr::from(([5, 5, 5, 5], 30303));
     for (name, packet, reason) in refused(START) {
-        // The first one makes room for the source.
+        // The first packet makes the entry of its source.
         bench.receive(from, &packet);
         let before = bench.state.counters().dropped[reason as usize];
         let (allocations, sent) =
@@ -127,7 +127,7 @@ fn a_dropped_packet_takes_nothing_from_the_heap() {
         let dropped = bench.state.counters().dropped[reason as usize] - before;
         assert_eq!(dropped, 100, "{name} as {reason:?}");
     }
-    // Valid ones beyond the rate of their address, too.
+    // Valid packets beyond the rate of their address are dropped too.
     let mut bench = Bench::new(&Config::default());
     let valid = encode(&key(1), &ping(START + 20)).bytes;
     (0..300).for_each(|_| {
@@ -139,7 +139,7 @@ fn a_dropped_packet_takes_nothing_from_the_heap() {
     assert!(bench.state.counters().dropped[Dropped::RateLimited as usize] >= 1000);
 }
 
-/// Two hundred thousand addresses that do not exist, with and without a valid packet each.
+/// Sends packets of two hundred thousand invented addresses, with and without a valid packet each.
 #[test]
 fn invented_sources_take_bounded_memory_and_leave_room_for_others() {
     let source = |n: u32| SocketAddr::from(((0x1400_0000 + n).to_be_bytes(), 30303));
@@ -155,7 +155,7 @@ fn invented_sources_take_bounded_memory_and_leave_room_for_others() {
         bench
     });
     assert!(peak < 48 << 20, "{} KiB", peak >> 10);
-    // The same flood again takes no more: what is full forgets.
+    // A second flood takes no more memory: full maps forget.
     let (more, ()) = thread::peak(|| {
         for n in 200_000..400_000u32 {
             bench.elapsed += Duration::from_micros(20);
@@ -163,14 +163,14 @@ fn invented_sources_take_bounded_memory_and_leave_room_for_others() {
         }
     });
     assert!(more < 16 << 20, "{} KiB more", more >> 10);
-    // 10 s of 2,000 strangers a second were looked at, and no more.
+    // For 10 s, 2,000 strangers a second were processed, and no more.
     let limited = bench.state.counters().dropped[Dropped::RateLimited as usize];
     assert!(limited > 500_000, "{limited} of 600,000 never reached a signature");
     eprintln!("peak {} KiB, then {} KiB more", peak >> 10, more >> 10);
 }
 
-/// What goes to an address that proves nothing is less than what comes from there, whatever comes,
-/// from the first packet on.
+/// Checks that an unproven address is sent less than it sends, for any kind of packet and from the
+/// first packet on.
 #[test]
 fn no_kind_of_packet_is_amplified_before_the_proof() {
     let config = unlimited();
@@ -197,7 +197,7 @@ fn no_kind_of_packet_is_amplified_before_the_proof() {
     }
 }
 
-/// One ping in the name of each of a thousand addresses: none of them gets more than that ping.
+/// Sends one ping from each of a thousand addresses: none of them gets more than that ping.
 #[test]
 fn a_single_ping_is_not_amplified_either() {
     let mut bench = Bench::new(&unlimited());
@@ -221,8 +221,8 @@ fn resident_bytes() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// The whole service under 50,000 packets a second from a thousand loopback addresses, for ten
-/// seconds. A tool for an idle machine: what it finds are times.
+/// Runs the whole service under 50,000 packets a second from a thousand loopback addresses, for ten
+/// seconds. It measures times, so it needs an idle machine.
 ///
 ///     cargo test --release -p tandem-discovery --test hostile -- --ignored --nocapture
 #[test]

@@ -41,8 +41,8 @@ struct Network {
 }
 
 fn address(index: usize) -> SocketAddr {
-    // A network each, as votes on the own address are counted by network, and far from each other,
-    // so that nobody is answered with more than he sent.
+    // Each node has a network of its own, as votes on the own address are counted by network. The
+    // networks are public, so that no node is answered with more bytes than it sent.
     SocketAddr::from(([30, 0, index as u8, 1], 30303))
 }
 
@@ -55,7 +55,7 @@ fn bootnode(index: usize) -> Node {
 }
 
 impl Network {
-    /// `size` nodes that know the first one. None knows its own address.
+    /// Makes `size` nodes that know the first one. None knows its own address.
     fn new(size: usize, loss: f64) -> Self {
         Self::with(&Config::default(), size, loss)
     }
@@ -181,7 +181,7 @@ fn fifty_nodes_find_each_other_and_go_quiet_when_they_have_enough() {
     );
     assert!(per_minute < 30.0, "{per_minute} packets per node and minute");
 
-    // Peers are lost: somebody is asked at once.
+    // Peers are lost, so a node is asked at once.
     let lookups = network.hosts[7].state.counters().lookups;
     let sent = network.hosts[7].state.counters().sent;
     network.step(7, Input::Target(0.4));
@@ -190,7 +190,8 @@ fn fifty_nodes_find_each_other_and_go_quiet_when_they_have_enough() {
     assert!(network.hosts[7].state.counters().sent > sent + 3);
 }
 
-/// Packets that a node sends in a minute with enough peers; how many of 15 it has proven by then.
+/// Returns the packets that a node sends in a minute with enough peers, and how many of 15 it has
+/// proven by then.
 fn packets_per_minute(lookups: Lookups) -> (f64, usize) {
     let mut network = Network::with(&Config { lookups, ..Config::default() }, 16, 0.01);
     network.run_until(Duration::from_secs(30));

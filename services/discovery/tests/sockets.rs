@@ -77,7 +77,7 @@ fn three_services_bond_find_each_other_and_exchange_records() {
     assert_eq!(SocketAddr::new(ours.ip, ours.udp_port), boot.bound);
     assert_eq!(ours.event, ContactEvent::Answered);
 
-    // A new fork id is a new record, which the others hear of and fetch.
+    // A new fork id makes a new record, which the others learn of and fetch.
     first.discovery.set_fork_id(ForkId { hash: [9; 4], next: 7 });
     eventually("a new record", || first.discovery.status().enr != boot.enr);
     second.bus.publish(PEERS_TARGET, PeersTarget { completion: 1.0 }.encode());
@@ -138,7 +138,7 @@ fn a_service_keeps_its_key_and_refuses_a_port_that_is_taken() {
     };
     assert!(Discovery::start(&config, deps()).is_err());
     running.discovery.stop();
-    // Records are numbered by the millisecond: a restart within one would make the same record.
+    // Records are numbered by the millisecond: a restart within one would make an identical record.
     std::thread::sleep(std::time::Duration::from_millis(2));
     let again = Discovery::start(&config, deps()).unwrap();
     assert_eq!(again.status().id, status.id);
@@ -158,7 +158,7 @@ fn a_build_without_discv5_says_so() {
     assert_eq!(error.to_string(), "this build has no discv5: build with --features discv5");
 }
 
-/// Floods with garbage and with valid packets of invented keys from one address; pings from another
+/// Floods with garbage and with valid packets of invented keys from one address. Pings from another
 /// address are answered all the while.
 #[test]
 fn a_flood_from_one_address_does_not_keep_others_waiting() {
@@ -214,7 +214,7 @@ fn a_flood_from_one_address_does_not_keep_others_waiting() {
     assert!(running.discovery.status().packets_dropped > sent / 4);
 }
 
-/// geth's own suite, where it is installed: `go install
+/// Runs geth's own suite, if it is installed: `go install
 /// github.com/ethereum/go-ethereum/cmd/devp2p@v1.17.8`.
 #[test]
 fn geths_suite_passes() {
@@ -226,7 +226,8 @@ fn geths_suite_passes() {
     }
     let running = start(vec![]);
     let enode = running.discovery.status().enode;
-    // The suite waits 300 ms for an answer, which a machine busy with other tests may not keep.
+    // The suite waits 300 ms for an answer, which may be too short on a machine busy with other
+    // tests.
     const ATTEMPTS: usize = 3;
     let mut text = String::new();
     for _ in 0..ATTEMPTS {

@@ -62,7 +62,8 @@ fn eventually<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A node that speaks discv5 and nothing else; of the consensus layer, if it says so.
+/// Starts a node that speaks only discv5; its record names the consensus layer if `consensus` is
+/// set.
 async fn stranger(consensus: bool) -> Discv5 {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let key = CombinedKey::generate_secp256k1();
@@ -105,7 +106,7 @@ fn who_is_met_over_discv5_becomes_a_candidate_and_gets_the_record_of_discv4() {
     assert_eq!(Some(contact.udp_port), peer.local_enr().udp4());
     assert!(known(&consensus).is_none(), "no peer of the execution layer");
 
-    // What changes in the record of the one is said by the other.
+    // discv5 announces a change of v4's record.
     running.discovery.set_fork_id(ForkId { hash: [9; 4], next: 7 });
     let changed = eventually("another record", || {
         Some(running.enr()).filter(|enr| *enr != record.to_base64())
@@ -143,17 +144,17 @@ fn devp2p() -> Option<PathBuf> {
     Some(path)
 }
 
-/// Both of geth's suites against one port: `go install
+/// Runs both of geth's suites against one port: `go install
 /// github.com/ethereum/go-ethereum/cmd/devp2p@v1.17.8`.
 #[test]
 fn geths_suites_for_both_versions_pass() {
     let Some(devp2p) = devp2p() else { return };
-    // The suites wait less than a second for an answer, which a busy machine may not keep.
+    // The suites wait less than a second for an answer, which may be too short on a busy machine.
     const ATTEMPTS: usize = 3;
     for (version, all) in [("discv5", "10/10 tests passed"), ("discv4", "15/15 tests passed")] {
         let mut text = String::new();
         let passed = (0..ATTEMPTS).any(|_| {
-            // Without the nodes of an earlier run.
+            // Each attempt starts without the nodes of an earlier run.
             let running = Running::start(vec![]);
             let mut suite = Command::new(&devp2p);
             match version {

@@ -1,8 +1,8 @@
-//! Reads of the state that a block executes on: by several threads at once, over few layers and
-//! many; and what it costs to change what they read.
+//! State reads of a block's execution, by several threads at once, over few and many layers; and
+//! the cost of changing the layers.
 //!
-//! The variants of the first are measured in turns, and their ratio is printed: a machine that is
-//! busy with something else slows both.
+//! The variants of reading are measured alternately, and their ratio is printed, because other load
+//! on the machine slows both.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -26,7 +26,7 @@ use tandem_primitives::{
     Account, AccountUpdate, B256, BlockId, SlotUpdate, StateDiff, U256, keccak256,
 };
 
-/// Accounts and slots of each that one block touches.
+/// Numbers of accounts, and of slots of each, that one block touches.
 const ACCOUNTS: u64 = 1_000;
 const SLOTS: u64 = 3;
 
@@ -38,7 +38,7 @@ fn block(number: u64, branch: u64) -> BlockId {
     BlockId::new(number, key(branch << 40 | 1 << 32 | number))
 }
 
-/// Changes of the accounts from `first` on.
+/// Returns changes of `count` accounts from `first` on.
 fn diff(first: u64, count: u64) -> Arc<StateDiff> {
     let update = |n| AccountUpdate {
         address_hash: key(n),
@@ -51,8 +51,8 @@ fn diff(first: u64, count: u64) -> Arc<StateDiff> {
     Arc::new(StateDiff { accounts, codes: Vec::new() })
 }
 
-/// A base of 200,000 accounts that are all cached, and 16 layers over it, each with some accounts of
-/// its own and some that the others have too.
+/// Base of 200,000 accounts that are all cached, with 16 layers over it. Each layer has some
+/// accounts of its own and shares some with the others.
 struct World {
     keys: Arc<Vec<B256>>,
     head: BlockId,
@@ -60,8 +60,8 @@ struct World {
     before: Arc<Before>,
 }
 
-/// What there was before: one lock around the layers, taken for each key, and counters shared by
-/// all threads.
+/// Previous design: one lock around the layers, taken for each key, and counters shared by all
+/// threads.
 struct Before {
     layers: RwLock<Layers>,
     accounts: Cache<B256, Option<Account>>,
@@ -101,7 +101,7 @@ impl World {
             head = block(number, 0);
         }
         before.layers.write().raise_base(base, 0);
-        // What a block reads: some of what the last blocks changed, more of what they did not.
+        // Keys that a block reads: some changed by the last blocks, more unchanged.
         let keys = (0..1_600).map(|n| if n % 5 < 2 { key(n) } else { key(5_000 + n * 97) });
         let (recent, before) = (Arc::new(recent), Arc::new(before));
         Self { keys: Arc::new(keys.collect()), head, recent, before }
@@ -112,7 +112,7 @@ impl World {
     }
 }
 
-/// The keys of a block, each account and its slots.
+/// Reads the keys of a block: each account and its slots.
 fn read_now(view: &StateView, keys: &[B256]) {
     for key in keys {
         black_box(view.account(key).unwrap());
@@ -145,7 +145,7 @@ fn read_before(before: &Before, head: B256, keys: &[B256]) {
     }
 }
 
-/// How long it takes until all of so many threads have read a block's keys, each of them 20 times.
+/// Returns the time until all threads have read a block's keys, 20 times each.
 fn timed(threads: usize, read: impl Fn(&[B256]) + Sync, keys: &[B256]) -> Duration {
     let barrier = Barrier::new(threads + 1);
     thread::scope(|scope| {
@@ -153,7 +153,7 @@ fn timed(threads: usize, read: impl Fn(&[B256]) + Sync, keys: &[B256]) -> Durati
             let (barrier, read) = (&barrier, &read);
             scope.spawn(move || {
                 let mut keys = keys.to_vec();
-                // Not all in the same order.
+                // Starts each thread at a different key.
                 let turn = number * keys.len() / 7;
                 keys.rotate_left(turn);
                 read(&keys);

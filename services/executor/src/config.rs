@@ -1,68 +1,69 @@
 use serde::{Deserialize, Serialize};
 use std::num::NonZero;
 
-/// What the executor may use.
+/// Settings of the executor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Name under which the executor asks for the right to write. Given on the command line alone.
+    /// Name under which the executor requests the right to write. Given on the command line only.
     #[serde(skip)]
     pub name: String,
-    /// Payloads and forkchoice updates that may wait for the engine.
+    /// Maximum number of payloads and forkchoice updates that wait for the engine.
     pub mailbox_capacity: usize,
-    /// Blocks that the base stays behind the head. Not a setting of its own: storage-writer's.
+    /// Distance between base and head, in blocks. Not a separate setting: taken from
+    /// storage-writer.
     #[serde(skip)]
     pub persist_depth: u64,
-    /// Blocks that the base stays behind the head at most. storage-writer's setting, too.
+    /// Maximum distance between base and head, in blocks. Taken from storage-writer, too.
     #[serde(skip)]
     pub unfinalized_blocks_max: u64,
-    /// Threads that execute transactions ahead of their turn, beside the engine's. 0 turns that
-    /// off. A quarter to half of the cores is sensible.
+    /// Number of threads that execute transactions ahead of their turn, besides the engine's
+    /// thread. 0 disables this. A quarter to half of the cores is sensible.
     pub prewarm_threads: usize,
-    /// Whether slots that calls are likely to read are read before they execute, together. In one
-    /// process with storage-writer reading is not dear enough for that.
+    /// Whether slots that calls are likely to read are read together before they execute. Reads
+    /// within the storage-writer process are too cheap for this to pay off.
     pub predict_reads: bool,
-    /// The same where storage-writer is another process.
+    /// Value of `predict_reads` when storage-writer is another process.
     pub remote_predict_reads: bool,
-    /// Accounts kept in the cache of base values.
+    /// Number of accounts kept in the cache of base values.
     pub cache_accounts: usize,
-    /// Slots kept in the cache of base values.
+    /// Number of slots kept in the cache of base values.
     pub cache_slots: usize,
-    /// Contract codes kept.
+    /// Number of contract codes kept in the cache.
     pub cache_codes: usize,
-    /// Invalid blocks remembered, so that their children are refused without a look.
+    /// Number of invalid blocks remembered, so that their children are refused unchecked.
     pub invalid_blocks: usize,
-    /// Bytes of blob transactions kept with their blobs, which blob-validator holds: its
-    /// `store_bytes_max` should be no less.
+    /// Bytes of blob transactions kept, including their blobs, which blob-validator holds.
+    /// blob-validator's `store_bytes_max` should not be smaller.
     pub blob_pool_bytes_max: usize,
-    /// Seconds that a blob transaction is kept. blob-validator's `store_seconds` should be no less.
+    /// Seconds a blob transaction is kept. blob-validator's `store_seconds` should not be smaller.
     pub blob_pool_seconds: u64,
-    /// Gas limit that the blocks built here move towards.
+    /// Gas limit that locally built blocks move towards.
     pub gas_limit_target: u64,
-    /// Gas that an `eth_call` may use.
+    /// Maximum gas of an `eth_call`.
     pub call_gas_max: u64,
-    /// Seconds that the calls of one request may execute, as a call alone or together as a batch; 0 for
-    /// any time. The time that they wait does not count.
+    /// Maximum seconds of execution of one request: a single call, or all calls of a batch
+    /// together. 0 means no limit. The time that calls wait does not count.
     pub call_seconds_max: u64,
-    /// Gas that the calls of one request may use together; the call that goes beyond it is the last.
+    /// Maximum gas of all calls of one request. The call that exceeds this limit is the last one.
     pub batch_gas_max: u64,
-    /// Threads that execute calls and read much for users, at the lowest priority. Half as many more
-    /// look single things up.
+    /// Number of threads that execute calls and read much for users, at the lowest priority. Half
+    /// as many additional threads serve single lookups.
     pub call_threads: usize,
-    /// Calls of each port that may wait for one of those threads.
+    /// Maximum number of calls of each port that wait for one of those threads.
     pub call_queue_max: usize,
-    /// Blocks that one `eth_getLogs` may search.
+    /// Maximum number of blocks that one `eth_getLogs` searches.
     pub log_blocks_max: u64,
-    /// Logs that one `eth_getLogs` may return.
+    /// Maximum number of logs that one `eth_getLogs` returns.
     pub log_results_max: usize,
-    /// Seconds for which an executor that is told to end keeps its ports open, passes calls on to its
-    /// successor, and answers 503 where there is none; at most 60. Not for `tandem node`.
+    /// Seconds, at most 60, for which a stopping executor keeps its ports open. It forwards calls
+    /// to its successor, or answers 503 without one. Unused by `tandem node`.
     pub linger_seconds: u64,
     /// Names under which the Engine API may be called, besides IP addresses; `*` for all.
     pub authrpc_vhosts: Vec<String>,
-    /// The same of the public port.
+    /// Names under which the public port may be called, besides IP addresses; `*` for all.
     pub http_vhosts: Vec<String>,
-    /// Origins of the web pages that may read what the public port answers; `*` for all.
+    /// Origins of the web pages that may read the public port's answers; `*` for all.
     pub http_corsdomain: Vec<String>,
 }
 
@@ -107,14 +108,14 @@ fn prewarm_threads() -> usize {
     (cores / 2).min(PREWARM_THREADS_MAX)
 }
 
-/// All cores but one.
+/// Returns the number of cores minus one, at least one.
 fn call_threads() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     cores.saturating_sub(1).max(1)
 }
 
 impl Config {
-    /// The settings where storage-writer is another process.
+    /// Returns the settings for a storage-writer in another process.
     #[must_use]
     pub fn remote(&self) -> Self {
         Self { predict_reads: self.remote_predict_reads, ..self.clone() }

@@ -1,4 +1,4 @@
-//! The executor as its callers see it.
+//! The executor's interface for its callers.
 
 use crate::{
     ahead::{read_ahead::Prefetcher, senders::Senders},
@@ -22,7 +22,7 @@ use tandem_primitives::B256;
 use tokio::sync::oneshot;
 use tracing::{Instrument, Span, field::Empty, info_span};
 
-/// A handle to the engine. Cheap to clone.
+/// Handle to the engine. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
     engine: Mailbox<Message>,
@@ -40,7 +40,7 @@ pub struct Handle {
 pub struct Parts {
     /// The engine's mailbox.
     pub engine: Mailbox<Message>,
-    /// The chain, for reading.
+    /// Returns the chain, for reading.
     pub chain: Arc<Chain>,
     /// Calls, proofs and their limits.
     pub queries: Arc<Queries>,
@@ -52,7 +52,7 @@ pub struct Parts {
     pub bus: Bus,
     /// The blob transactions that were sent.
     pub blobs: Arc<BlobPool>,
-    /// The threads that serve users.
+    /// Returns the threads that serve users.
     pub pools: Arc<CallPools>,
 }
 
@@ -72,7 +72,7 @@ impl Handle {
         }
     }
 
-    /// The threads that serve users.
+    /// Returns the threads that serve users.
     pub(crate) fn pools(&self) -> &Arc<CallPools> {
         &self.pools
     }
@@ -87,36 +87,36 @@ impl Handle {
         &self.prices
     }
 
-    /// The blob transactions that were sent, and their blobs.
+    /// Returns the pool of submitted blob transactions and their blobs.
     pub fn blobs(&self) -> &Arc<BlobPool> {
         &self.blobs
     }
 
-    /// The policies of the blocks to come, for reading and for changing.
+    /// Returns the policies of future blocks, for reading and for changing.
     pub fn policies(&self) -> &LivePolicies {
         &self.policies
     }
 
-    /// Where the other processes of the cluster are told of what is changed here.
+    /// Returns the bus on which the cluster's other processes learn of changes made here.
     pub(crate) fn bus(&self) -> &Bus {
         &self.bus
     }
 
-    /// The chain, for reading.
+    /// Returns the chain, for reading.
     pub fn chain(&self) -> &Arc<Chain> {
         &self.chain
     }
 
-    /// The rules of this chain.
+    /// Returns the rules of this chain.
     pub fn spec(&self) -> &ChainSpec {
         self.chain.spec()
     }
 
-    /// Validates and executes a payload. That the method's version fits the payload was checked by
-    /// the caller.
+    /// Validates and executes a payload. The caller must have checked that the method's version
+    /// fits the payload.
     ///
     /// # Errors
-    /// [`Error`]: there is no verdict, the payload may be sent again.
+    /// [`Error`]: there is no verdict, and the payload may be sent again.
     pub async fn new_payload(
         &self,
         payload: Payload,
@@ -146,7 +146,7 @@ impl Handle {
             let block = Arc::new(block);
             let (id, parent) = (block.id, block.header.parent_hash);
             let contents = Contents::of(&block);
-            // The engine goes first: of few cores, what is begun here would take those that are free.
+            // The engine goes first. On few cores, the work begun here would take the free ones.
             let senders = Senders::new(block.clone());
             let (shared, given) = (senders.share(), block.clone());
             let ask = |reply| Message::NewPayload { block: given, senders, reply };
@@ -159,8 +159,8 @@ impl Handle {
             Err(error @ BlockError::BlockHash { .. }) => {
                 Ok(PayloadStatus::invalid_block_hash(error.describe()))
             }
-            // What the payload would hash to is not known, so neither is its ancestor (cancun.md,
-            // `engine_newPayloadV3`: latestValidHash is null).
+            // The payload's actual hash is unknown, so its valid ancestor is unknown too
+            // (cancun.md, `engine_newPayloadV3`: latestValidHash is null).
             Err(error) => Ok(PayloadStatus::invalid(None, error.describe())),
             Ok((id, parent, contents, status)) => {
                 let status = status.await??;
@@ -172,13 +172,14 @@ impl Handle {
         }
     }
 
-    /// Takes in a block on top of one that is known, from before the merge or after it: validated
-    /// in full but for the seal of proof of work, executed, and durable when the answer is VALID.
-    /// It does not become the head: see [`Handle::make_head`]. A block that is known already is
-    /// VALID, one whose parent is not known SYNCING.
+    /// Imports a block on top of a known one, from before or after the merge.
+    ///
+    /// The block is executed and validated in full, except for the seal of proof of work. It is
+    /// durable when the answer is VALID. It does not become the head: see [`Handle::make_head`]. A
+    /// known block is VALID; a block with an unknown parent is SYNCING.
     ///
     /// # Errors
-    /// [`Error`]: there is no verdict, the block may be sent again.
+    /// [`Error`]: there is no verdict, and the block may be sent again.
     pub async fn import(&self, block: Block) -> Result<PayloadStatus, Error> {
         let span = info_span!("import", block.number = block.id.number);
         let checked = on_cpu(move || {
@@ -195,13 +196,13 @@ impl Handle {
         }
     }
 
-    /// Makes an imported block the head, safe and finalized block staying as they are. Unlike
-    /// [`Handle::forkchoice_updated`] it takes blocks from before the merge: a chain that is
-    /// imported need not reach it. SYNCING when the block is not known.
+    /// Makes an imported block the head; safe and finalized block stay unchanged. Answers SYNCING
+    /// if the block is unknown. Unlike [`Handle::forkchoice_updated`] it accepts blocks from before
+    /// the merge, because an imported chain need not reach the merge.
     ///
     /// # Errors
-    /// [`Error::InvalidForkchoice`] when the block is not on the branch of what is finalized, or
-    /// others: the call may be repeated.
+    /// [`Error::InvalidForkchoice`] if the block is not on the branch of the finalized block. After
+    /// any other error the call may be retried.
     pub async fn make_head(&self, hash: B256) -> Result<PayloadStatus, Error> {
         self.engine.ask(|reply| Message::MakeHead { hash, reply }).await?
     }
@@ -209,7 +210,7 @@ impl Handle {
     /// Sets head, safe and finalized block.
     ///
     /// # Errors
-    /// [`Error::InvalidForkchoice`] (-38002), or others: the call may be repeated.
+    /// [`Error::InvalidForkchoice`] (-38002). After any other error the call may be retried.
     pub async fn forkchoice_updated(&self, state: ForkchoiceState) -> Result<PayloadStatus, Error> {
         let started = Instant::now();
         let result = self.engine.ask(|reply| Message::Forkchoice { state, reply }).await?;
@@ -222,8 +223,8 @@ impl Handle {
         result
     }
 
-    /// Begins to build a payload on a block. That the attributes fit the block and the method's
-    /// version was checked by the caller.
+    /// Begins to build a payload on a block. The caller must have checked that the attributes fit
+    /// the block and the method's version.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -236,10 +237,10 @@ impl Handle {
         Ok(self.engine.ask(ask).await?)
     }
 
-    /// A payload that was begun, `None` when there is none of this id.
+    /// Returns a payload whose build has begun, or `None` if none has this id.
     ///
     /// # Errors
-    /// [`Error`]: it cannot be built now.
+    /// [`Error`]: the payload cannot be built now.
     pub async fn get_payload(&self, id: PayloadId) -> Result<Option<Arc<BuiltPayload>>, Error> {
         self.engine.ask(|reply| Message::GetPayload { id, reply }).await?
     }

@@ -1,8 +1,8 @@
 //! executor: the Engine API and JSON-RPC, the tree of recent blocks, the EVM.
 //!
-//! **Role.** Takes payloads from the consensus layer, validates and executes them, has their state
-//! root computed meanwhile, and answers VALID once root and commit are there. **In:** Engine API
-//! and JSON-RPC over HTTP; `chain.persisted`. **Out:** one proof stream per block to
+//! **Role.** Takes payloads from the consensus layer, validates and executes them, and has their
+//! state root computed meanwhile. It answers VALID once root and commit are there. **In:** Engine
+//! API and JSON-RPC over HTTP; `chain.persisted`. **Out:** one proof stream per block to
 //! multiproof-workers; commits and forkchoices to storage-writer; `chain.executed`, `chain.head`.
 //!
 //! ```text
@@ -15,8 +15,8 @@
 //!                                                      └ VALID, block becomes a layer
 //! ```
 //!
-//! **Overload.** The engine's mailbox is bounded; a full one answers with an error that the
-//! consensus layer retries. Nothing here is durable: after a restart the recent blocks come back
+//! **Overload.** The engine's mailbox is bounded. A full mailbox answers with an error that the
+//! consensus layer retries. Nothing here is durable: after a restart the recent blocks are loaded
 //! from storage-writer.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -37,7 +37,7 @@ mod state;
 pub mod stateless;
 mod status;
 
-/// What the benches measure. No interface: it changes with what is behind it.
+/// Code that the benches measure. Not a public interface: it changes with the implementation.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::state::{

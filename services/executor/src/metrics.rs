@@ -82,7 +82,7 @@ pub fn describe() {
     describe_gauge!(HEAD, Unit::Count, "Number of the canonical head");
 }
 
-/// Describes all of them to the recorder, as a catalogue wants it.
+/// Describes all metrics to the recorder, for a catalogue.
 pub fn describe_all() {
     describe();
     crate::rpc::metrics::describe_metrics();

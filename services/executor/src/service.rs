@@ -1,4 +1,4 @@
-//! Wiring: the engine's thread, and those for users.
+//! Startup of the engine's thread and of the threads for users.
 
 use crate::{
     ahead::read_ahead::Prefetcher,
@@ -25,11 +25,11 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Loads the recent chain from storage-writer and starts the engine. May wait for the
-    /// database: not for the async reactor.
+    /// Loads the recent chain from storage-writer and starts the engine. May wait for the database:
+    /// not for the async reactor.
     ///
     /// # Errors
-    /// [`Error`], when storage-writer does not answer or holds what it must not.
+    /// [`Error`] if storage-writer does not answer or its data is invalid.
     pub fn start(config: Config, deps: Deps) -> Result<Self, Error> {
         metrics::describe();
         crate::rpc::metrics::describe_metrics();
@@ -57,12 +57,12 @@ impl Executor {
         Ok(Self { mailbox, thread: Mutex::new(Some(thread)), handle })
     }
 
-    /// A handle to call it by.
+    /// Returns a handle for calls to the executor.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Cuts the calls of users, lets the engine finish what it has and waits for it. May block.
+    /// Cuts the calls of users, lets the engine finish its queue, and waits for it. May block.
     pub fn stop(&self) {
         self.handle.pools().stop();
         let _ = self.mailbox.send(Message::Stop);

@@ -1,26 +1,26 @@
-//! What the Engine API asks and answers, without its JSON.
+//! Requests and answers of the Engine API, without their JSON.
 
 use tandem_primitives::B256;
 
 /// `PayloadStatusV1.status` (Engine API, paris.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// Executed, its roots right, durable.
+    /// The block was executed, its roots are right, and it is durable.
     Valid,
-    /// Breaks a rule, or builds on a block that does.
+    /// The block breaks a rule, or builds on a block that does.
     Invalid,
-    /// Its parent is not known.
+    /// The block's parent is unknown.
     Syncing,
-    /// Well formed, its parent is known, but the state it builds on cannot be reached any more. It
-    /// was not executed.
+    /// The block is well formed and its parent is known, but its parent's state can no longer be
+    /// reached. The block was not executed.
     Accepted,
-    /// Its hash is not that of its header. V1 of the method alone has this answer; later versions
-    /// say invalid.
+    /// The hash differs from the header's hash. Only V1 of the method gives this answer; later
+    /// versions answer INVALID.
     InvalidBlockHash,
 }
 
 impl Status {
-    /// The name in the Engine API.
+    /// Returns the name in the Engine API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Valid => "VALID",
@@ -37,10 +37,10 @@ impl Status {
 pub struct PayloadStatus {
     /// The verdict.
     pub status: Status,
-    /// The newest valid block on the payload's branch; `None` when it is not known.
+    /// Newest valid block on the payload's branch, `None` if it is unknown.
     pub latest_valid_hash: Option<B256>,
-    /// What is wrong: `kind: sentence`, the kind a constant name for programs
-    /// ([`tandem_chain::BlockError::kind`]), the sentence for people.
+    /// Fault of the payload: `kind: sentence`. The kind is a constant name for programs
+    /// ([`tandem_chain::BlockError::kind`]), the sentence is for people.
     pub validation_error: Option<String>,
 }
 
@@ -69,10 +69,10 @@ impl PayloadStatus {
 /// `ForkchoiceStateV1` (Engine API, paris.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForkchoiceState {
-    /// The new head.
+    /// New head.
     pub head: B256,
-    /// The newest safe block, zero for none.
+    /// Newest safe block, zero for none.
     pub safe: B256,
-    /// The newest finalized block, zero for none.
+    /// Newest finalized block, zero for none.
     pub finalized: B256,
 }

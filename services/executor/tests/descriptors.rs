@@ -1,4 +1,5 @@
-//! A port without file descriptors to give. Alone in its process, whose limit it lowers.
+//! A port without free file descriptors. The test runs alone in its process, because it lowers the
+//! process' limit.
 #![allow(clippy::unwrap_used)]
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -14,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-/// Counts events of the listener at these two levels.
+/// Counter of the listener's events: warnings, and all.
 #[derive(Clone, Default)]
 struct Said {
     warnings: Arc<AtomicU64>,

@@ -1,7 +1,8 @@
 //! The point evaluation precompile (EIP-4844) against the vectors of `verify_kzg_proof`.
 //!
-//! revm can be built so that the first evaluation decodes the whole trusted setup with tables for
-//! making proofs: seconds in the middle of a block, and 96 MiB for good. It needs one point of it.
+//! revm can be built so that the first evaluation decodes the whole trusted setup, with tables for
+//! making proofs. That takes seconds during a block, and 96 MiB permanently. Only one point of it
+//! is needed.
 #![allow(clippy::unwrap_used)]
 
 use flate2::read::GzDecoder;
@@ -13,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The value of a key in the vectors' few lines of YAML.
+/// Returns the value of a key in the vectors' few lines of YAML.
 fn field(text: &str, key: &str) -> Vec<u8> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(key)).unwrap();
     const_hex::decode(line.trim_matches([':', ' ', '\''])).unwrap()

@@ -1,4 +1,4 @@
-//! The open block, as one owner sees it.
+//! Open block of one owner.
 
 use crate::{
     message::{Opening, OwnerRoots},
@@ -16,17 +16,17 @@ use tandem_proto::multiproof::{Begin, Error, ProofStats};
 use tandem_telemetry::BusyIntervals;
 use tracing::{Span, field::Empty, info_span};
 
-/// Updates whose keys are asked for together.
+/// Updates whose keys are requested together.
 #[derive(Default)]
 pub struct Gathering {
-    /// Updates so far; 0 when there is no batch.
+    /// Number of updates so far; 0 when there is no batch.
     pub updates: usize,
-    /// When the first one was taken, where the policy looks at the time.
+    /// Time of the first update, if the policy depends on time.
     since: Option<Instant>,
 }
 
 impl Gathering {
-    /// One update more.
+    /// Counts one more update.
     pub fn add(&mut self, batching: Batching) {
         self.updates += 1;
         if self.updates == 1 && matches!(batching, Batching::Window { .. }) {
@@ -34,46 +34,47 @@ impl Gathering {
         }
     }
 
-    /// What the policy says: `targets` keys are gathered, `queued` messages wait.
+    /// Returns the policy's decision when `targets` keys are gathered and `queued` messages wait.
     pub fn next(&self, batching: Batching, targets: usize, queued: usize) -> Next {
         let elapsed = self.since.map_or(Duration::ZERO, |since| since.elapsed());
         batching.next(Batch { messages: self.updates, targets, queued, elapsed })
     }
 }
 
-/// Position of a shard among those of its owner, by [`Shard::index`].
+/// Position of each shard among the shards of its owner, by [`Shard::index`].
 pub type Places = [Option<u8>; Shard::COUNT];
 
-/// The block that an owner is working on.
+/// Block that an owner is working on.
 pub struct OpenBlock {
     pub session: u64,
     pub begin: Begin,
-    /// Where the shards stand that are asked for.
+    /// Positions of the shards that are asked for.
     pub place: Places,
     pub policies: Policies,
     pub context: Arc<Context>,
     pub reply: Sender<Result<OwnerRoots, Error>>,
     pub failed: Option<Error>,
     pub gathering: Gathering,
-    /// When the last update was in.
+    /// Time at which the last update was in.
     pub finishing: Option<Instant>,
-    /// Something came since the shards were last tried to be closed.
+    /// Whether something arrived since the last attempt to close the shards.
     pub retry: bool,
-    /// What the shards that are closed gave.
+    /// Results of the closed shards.
     pub closed: [Option<(SubtrieRoot, TrieDiff)>; Shard::COUNT],
     pub began: Instant,
     pub stats: ProofStats,
     pub jobs: u64,
     pub batches: u64,
     pub queue_wait_max: Duration,
-    /// The account part, from its first work on.
+    /// Busy time of the work on accounts, from the first such work on.
     pub account: Option<BusyIntervals>,
     pub busy: BusyIntervals,
     pub span: Span,
 }
 
 impl OpenBlock {
-    /// A block that asks for the shards with a place; the owner is busy with it from now on.
+    /// Creates a block that asks for the shards with a place. The owner is busy with it from now
+    /// on.
     pub fn new(
         opening: Opening,
         place: Places,
@@ -116,12 +117,12 @@ impl OpenBlock {
         }
     }
 
-    /// Of the owner's shards those that are asked for.
+    /// Returns the owner's shards that are asked for.
     pub fn shards(&self) -> ShardSet {
         Shard::all().filter(|shard| self.place[shard.index()].is_some()).collect()
     }
 
-    /// Work on accounts begins: leaves are written, or the subtrie is hashed.
+    /// Notes that work on accounts begins: leaves are written, or the subtrie is hashed.
     pub fn start_accounts(&mut self, owner: usize) {
         let span = &self.span;
         let busy = self.account.get_or_insert_with(|| {
@@ -130,14 +131,14 @@ impl OpenBlock {
         busy.start();
     }
 
-    /// Work on accounts pauses.
+    /// Notes that work on accounts pauses.
     pub fn stop_accounts(&mut self) {
         if let Some(busy) = &mut self.account {
             busy.stop();
         }
     }
 
-    /// Writes what was counted on the span.
+    /// Records the counts on the span.
     pub fn record(&self, gaps: &mut Gaps) {
         let stats = &self.stats;
         self.span.record("jobs", self.jobs);

@@ -1,4 +1,4 @@
-//! What each worker last said of itself, for status calls: asking never waits for a worker.
+//! Last status that each worker published, so that status calls never wait for a worker.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -6,23 +6,23 @@ use std::sync::{
 };
 use tandem_primitives::{B256, ShardSet};
 
-/// One worker's entry.
+/// Entry of one worker.
 #[derive(Default)]
 pub struct Board {
     trie_bytes: AtomicU64,
     held: Mutex<Held>,
 }
 
-/// Of which block's state a worker holds the tries, and for which shards.
+/// Block whose state a worker's tries hold, and the shards of these tries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Held {
-    /// `None` when it holds none.
+    /// `None` when the worker holds no tries.
     pub tip: Option<B256>,
     pub shards: ShardSet,
 }
 
 impl Board {
-    /// The worker's tries occupy so many bytes and hold this.
+    /// Publishes the bytes that the worker's tries take, and the state that they hold.
     pub fn set(&self, trie_bytes: usize, held: Held) {
         self.trie_bytes.store(trie_bytes as u64, Relaxed);
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
@@ -37,8 +37,8 @@ impl Board {
     }
 }
 
-/// What they hold together: the block that all of them hold that hold any, and its shards. Nothing
-/// when they hold different ones.
+/// Returns the block that all workers with tries hold, and the union of their shards. Returns
+/// nothing when they hold different blocks.
 pub fn held_by_all<'a>(boards: impl IntoIterator<Item = &'a Board>) -> Held {
     let mut all = Held::default();
     for held in boards.into_iter().map(Board::held).filter(|held| held.tip.is_some()) {

@@ -1,4 +1,4 @@
-//! From keys to jobs: cutting by policy, and what is under way.
+//! Conversion of keys to jobs by policy, and the jobs under way.
 
 #[cfg(doc)]
 use crate::Config;
@@ -13,34 +13,34 @@ use tandem_policy::Policies;
 use tandem_primitives::{Shard, WalkTarget};
 use tandem_proto::multiproof::Error;
 
-/// Keys of one job at most, whatever the policy: an answer has to fit in memory.
+/// Maximum number of keys in a job, whatever the policy: an answer must fit in memory.
 const JOB_TARGETS_MAX: usize = 16_384;
 
-/// Keys that may be under way or wait for it; with more no message is taken.
+/// Number of keys under way or waiting at which no more messages are taken.
 const KEYS_MAX: usize = 8_192;
 
-/// Buffers of answers kept for later jobs, if they are not larger.
+/// Maximum size of an answer's buffer that is kept for later jobs.
 const SPARE_BYTES_MAX: usize = 64 << 10;
 
-/// One owner's jobs.
+/// Jobs of one owner.
 pub struct Dispatch {
     owner: usize,
     pool: Pool,
     /// See [`Config::chunk_targets_min`].
     chunk_min: usize,
-    /// Where answers come out.
+    /// Receiver of the answers.
     pub answers: Receiver<Proof>,
-    /// Jobs handed over and not answered, those of earlier blocks included.
+    /// Number of jobs handed over and not answered, including those of earlier blocks.
     in_flight: usize,
-    /// Jobs of the open block not answered, those that wait included.
+    /// Number of unanswered jobs of the open block, including those that wait.
     open: usize,
-    /// What waits for a place in flight.
+    /// Jobs that wait for a place in flight.
     required: VecDeque<Vec<WalkTarget>>,
     advised: VecDeque<Vec<WalkTarget>>,
     backlog: usize,
-    /// Keys handed over and not answered, those of earlier blocks included.
+    /// Number of keys handed over and not answered, including those of earlier blocks.
     keys_in_flight: usize,
-    /// Keys under way that the open block cannot end without, by shard.
+    /// Number of keys under way that the open block cannot end without, by shard.
     waiting: [u32; Shard::COUNT],
     spare: Vec<(Vec<WalkTarget>, Nodes)>,
 }
@@ -63,7 +63,8 @@ impl Dispatch {
         }
     }
 
-    /// Cuts these keys by policy and hands over what there is a place for. Takes them all.
+    /// Splits these keys into jobs by policy, and hands over the jobs that have a place. Takes all
+    /// keys.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the proof threads have ended.
@@ -106,10 +107,10 @@ impl Dispatch {
         Ok(())
     }
 
-    /// Hands over what waits, as far as there are places.
+    /// Hands over waiting jobs while there are places.
     ///
     /// # Errors
-    /// As [`Dispatch::dispatch`].
+    /// As for [`Dispatch::dispatch`].
     pub fn pump(&mut self, context: &Arc<Context>) -> Result<(), Error> {
         while self.in_flight < IN_FLIGHT_MAX {
             let required = !self.required.is_empty();
@@ -137,7 +138,7 @@ impl Dispatch {
         Ok(())
     }
 
-    /// Takes note of an answer. False when it is not one of the open block, whose session this is.
+    /// Notes an answer. Returns whether it belongs to the open block, whose session is given.
     pub fn note(&mut self, proof: &Proof, session: Option<u64>) -> bool {
         self.in_flight -= proof.jobs;
         self.keys_in_flight -= proof.targets.len();
@@ -150,7 +151,7 @@ impl Dispatch {
         true
     }
 
-    /// Keeps the buffers of an answer for later.
+    /// Keeps the buffers of an answer for later jobs.
     pub fn recycle(&mut self, proof: Proof) {
         let Proof { mut targets, mut nodes, .. } = proof;
         if self.spare.len() < IN_FLIGHT_MAX && nodes.capacity() <= SPARE_BYTES_MAX {
@@ -160,7 +161,7 @@ impl Dispatch {
         }
     }
 
-    /// The open block is over: its answers that are still to come are of no use.
+    /// Drops the jobs of the open block, which is over. Answers still to come are of no use.
     pub fn abandon(&mut self) {
         self.required.clear();
         self.advised.clear();
@@ -168,28 +169,28 @@ impl Dispatch {
         self.waiting = [0; Shard::COUNT];
     }
 
-    /// Whether there is so much asked for and to be asked for that no more should be taken in.
+    /// Returns whether so many keys are under way or waiting that no more should be taken in.
     pub fn is_full(&self) -> bool {
         self.keys_in_flight + self.backlog >= KEYS_MAX
     }
 
-    /// Whether all places in flight are taken.
+    /// Returns whether all places in flight are taken.
     pub fn is_behind(&self) -> bool {
         self.backlog > 0
     }
 
-    /// Whether something of the open block is under way.
+    /// Returns whether jobs of the open block are unanswered.
     pub fn is_under_way(&self) -> bool {
         self.open > 0
     }
 
-    /// Whether the shard waits for something that its root needs.
+    /// Returns whether the shard waits for keys that its root needs.
     pub fn waits(&self, shard: Shard) -> bool {
         self.waiting[shard.index()] > 0
     }
 }
 
-/// The shard whose tries a target is in.
+/// Returns the shard whose tries contain a target.
 pub fn shard_of(target: &WalkTarget) -> Shard {
     Shard::of(target.owner.as_ref().unwrap_or(&target.key))
 }

@@ -1,4 +1,4 @@
-//! How a block ends for an owner, and from where the next one starts.
+//! End of a block at an owner, and the state from which the next one starts.
 
 use crate::{block::Places, board::Held, layers::Branch, message::OwnerRoots, owner::Owner};
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -7,13 +7,13 @@ use tandem_proto::multiproof::{Begin, Error};
 use tandem_trie::ShardTrie;
 use tracing::warn;
 
-/// How often the base may move while a branch is put together: as many blocks as may be waiting
+/// Maximum number of moves of the base while a branch is put together: as many as blocks may wait
 /// for it.
 const RESOLVE_MAX: usize = 64;
 
 impl Owner {
-    /// Closes the shards that wait for nothing, once all updates are in, and answers when all are
-    /// closed. False when there was nothing to try.
+    /// Closes the shards that wait for nothing, once all updates are in. Answers when all are
+    /// closed. Returns false when there was nothing to try.
     pub(crate) fn try_close(&mut self) -> bool {
         let Some(open) = &mut self.open else { return false };
         if open.finishing.is_none() || !open.retry {
@@ -35,7 +35,7 @@ impl Owner {
         true
     }
 
-    /// Whether all shards are closed now.
+    /// Closes the shards that can be closed. Returns whether all are closed now.
     fn close_shards(&mut self) -> Result<bool, Error> {
         let mut all = true;
         let mut more = Vec::new();
@@ -67,7 +67,7 @@ impl Owner {
         Ok(all)
     }
 
-    /// Answers with the roots, or with why there are none.
+    /// Answers with the roots, or with the reason why there are none.
     fn answer(&mut self) {
         let Some(mut open) = self.open.take() else { return };
         self.dispatch.abandon();
@@ -104,14 +104,15 @@ impl Owner {
         open.stats.nodes = diffs.iter().map(|diff| diff.len() as u64).sum();
         counts.nodes.increment(open.stats.nodes);
         open.record(&mut self.gaps);
-        // The spans end before the answer is given: the block ends with the answer.
+        // The spans end before the answer, because the block ends with the answer.
         let (stats, place, reply) = (open.stats, open.place, open.reply.clone());
         drop(open);
         let _ = reply.send(Ok(OwnerRoots { roots, stats }));
         self.keep(&begin, shards, &place, diffs);
     }
 
-    /// After the answer: the diffs of these shards become a layer and go to storage-writer.
+    /// Makes a layer of the diffs of these shards, and sends them to storage-writer, after the
+    /// answer.
     fn keep(&mut self, begin: &Begin, shards: ShardSet, place: &Places, diffs: Vec<TrieDiff>) {
         let (block, parent) = (begin.block, begin.parent);
         let diff = Arc::new(TrieDiff::concat(diffs.iter()));
@@ -122,7 +123,7 @@ impl Owner {
         }
         self.set_tips(shards, block.hash);
         self.layers.write().insert(block, parent, shards, diff.clone());
-        // As many go as come, even where a block always follows the last one at once.
+        // Drops as many layers as it adds, even when each block follows the last one at once.
         self.drop_layer();
         let answered: Vec<Shard> = shards.iter().collect();
         if let Err(error) = self.storage.put_trie_diff(block.hash, &answered, diff) {
@@ -139,8 +140,8 @@ impl Owner {
         }
     }
 
-    /// Forgets the tries of shards that another worker answers for by now. Those that were asked for
-    /// in this block or the last one may be asked for again.
+    /// Forgets the tries of shards that another worker answers for by now. Shards that this block
+    /// or the last one asked for may be asked for again, so their tries stay.
     fn forget_others(&mut self, block: B256, parent: B256) {
         let stale = |tip: &B256| *tip != block && *tip != parent;
         let tips = self.owned.iter().zip(&self.tips);
@@ -149,8 +150,8 @@ impl Owner {
         self.clear(others);
     }
 
-    /// Gives up the open block, if there is one. The tries stand at its parent's state again, with
-    /// what was revealed of it.
+    /// Gives up the open block, if there is one. The tries return to its parent's state, and keep
+    /// the nodes of it that were revealed.
     pub(crate) fn give_up(&mut self) {
         let Some(open) = self.open.take() else { return };
         if open.failed.is_some() {
@@ -170,7 +171,7 @@ impl Owner {
         }
     }
 
-    /// A block whose roots were given turned out invalid: takes it back.
+    /// Takes back a block that turned out invalid after its roots were given.
     pub(crate) fn discard(&mut self, block: B256) {
         let parent = {
             let mut layers = self.layers.write();
@@ -180,14 +181,14 @@ impl Owner {
         };
         self.discarded = Some(block);
         if let Some(open) = self.open.as_mut().filter(|open| open.begin.parent == block) {
-            // It stands on what is not there any more.
+            // The open block builds on a block that is gone.
             open.failed.get_or_insert(Error::Unavailable);
             open.retry = true;
             return;
         }
         for (shard, tip) in self.shards.iter_mut().zip(&mut self.tips) {
             if *tip == Some(block) {
-                // A shard without a way back is empty then, which is as right.
+                // A shard without a way back is empty then, which is also right.
                 shard.revert();
                 *tip = parent;
             }
@@ -198,8 +199,8 @@ impl Owner {
         self.post();
     }
 
-    /// Forgets the tries of these shards, all ours. What is under way for them is of no use, so
-    /// there must be no open block of others.
+    /// Forgets the tries of these shards, which must be this owner's. Drops all jobs under way, so
+    /// there must be no open block of other shards.
     pub(crate) fn clear(&mut self, shards: ShardSet) {
         if shards.is_empty() {
             return;
@@ -219,12 +220,12 @@ impl Owner {
         }
     }
 
-    /// The block whose state the tries of one of our shards hold.
+    /// Returns the block whose state the tries of one of the owner's shards hold.
     pub(crate) fn tip_of(&self, shard: Shard) -> Option<B256> {
         self.tips[usize::from(self.place[shard.index()]?)]
     }
 
-    /// The tries of these shards, all ours, hold the state of this block.
+    /// Notes that the tries of these shards of the owner hold the state of this block.
     pub(crate) fn set_tips(&mut self, shards: ShardSet, block: B256) {
         for place in shards.iter().filter_map(|shard| self.place[shard.index()]) {
             self.tips[usize::from(place)] = Some(block);
@@ -232,7 +233,7 @@ impl Owner {
         self.tip = Some(block);
     }
 
-    /// Says what the tries hold, and returns how many bytes they take.
+    /// Publishes the state that the tries hold. Returns the bytes that they take.
     pub(crate) fn post(&self) -> usize {
         let bytes = self.shards.iter().map(ShardTrie::byte_len).sum();
         let tips = self.owned.iter().zip(&self.tips);
@@ -243,9 +244,10 @@ impl Owner {
         bytes
     }
 
-    /// The layers from the parent down to the base, each telling of all these shards. After a
-    /// restart, or after the base stepped back, some are missing here that storage-writer can still
-    /// tell; of a shard that another worker answered for before, all are.
+    /// Returns the layers from the parent down to the base, each complete for all these shards.
+    /// After a restart, or after the base stepped back, some layers are missing here that
+    /// storage-writer still has. All are missing for a shard that another worker answered for
+    /// before.
     pub(crate) fn resolve_branch(
         &mut self,
         parent: B256,
@@ -267,8 +269,8 @@ impl Owner {
         Err(Error::ParentUnreachable { parent, base })
     }
 
-    /// Drops the layers of the branch that the base contains. Where one of them does not tell of a
-    /// shard, what lies below it is older than the base.
+    /// Drops the layers of the branch that the base contains. If one of them lacks a shard, the
+    /// layers below it are older than the base.
     fn drop_contained(&mut self, parent: B256, base: &BlockId) {
         let mut layers = self.layers.write();
         let branch = layers.branch(parent);
@@ -278,8 +280,8 @@ impl Owner {
         }
     }
 
-    /// Makes all layers of the branch tell of these shards. False when one of the blocks is not
-    /// pending any more, as the base has moved up to it.
+    /// Completes all layers of the branch for these shards. Returns false when one of the blocks is
+    /// not pending any more, because the base has moved up to it.
     fn complete(&mut self, branch: &Branch, shards: ShardSet) -> Result<bool, Error> {
         let lacking = self.layers.read().lacking(branch, shards);
         for block in lacking {
@@ -291,7 +293,7 @@ impl Owner {
         Ok(true)
     }
 
-    /// Loads the layers of the branch that are not here at all.
+    /// Loads the layers of the branch that are missing entirely.
     fn load_missing(&mut self, parent: B256) -> Result<(), Error> {
         let branch = self.layers.read().branch(parent);
         let base = self.storage.checkpoint()?.base;

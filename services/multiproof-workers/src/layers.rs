@@ -1,4 +1,4 @@
-//! Trie changes of the blocks after the base, as layers: what a walk must see before it sees the
+//! Trie changes of the blocks after the base, as layers. A walk must read them before it reads the
 //! base.
 
 use alloy_primitives::map::{DefaultHashBuilder, FbBuildHasher};
@@ -7,25 +7,25 @@ pub use tandem_layers::Branch;
 use tandem_layers::{Index, Tree};
 use tandem_primitives::{B256, BlockId, BlockNumber, NodeChange, ShardSet, TrieDiff};
 
-/// What the layers know of one path.
+/// Result of a look-up of one path in the layers.
 pub enum Found<'a> {
-    /// The node that stands there.
+    /// The node at the path.
     Node(&'a [u8]),
-    /// No node stands there any more.
+    /// The path has no node any more.
     Absent,
-    /// Unchanged since the base.
+    /// The path is unchanged since the base.
     InBase,
 }
 
-/// What one block changed in some shards' tries.
+/// Changes of one block in some shards' tries.
 #[derive(Clone)]
 struct Layer {
     shards: ShardSet,
     diff: Arc<TrieDiff>,
 }
 
-/// All layers of one worker. A layer need not tell of all shards: who reads a shard makes sure
-/// before ([`Layers::lacking`]) that all layers of its branch tell of it.
+/// All layers of one worker. A layer need not cover all shards. A reader of a shard first makes
+/// sure ([`Layers::lacking`]) that all layers of its branch cover the shard.
 #[derive(Default)]
 pub struct Layers {
     tree: Tree<Layer>,
@@ -38,8 +38,8 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Adds what a block changed in these shards, or what is new of that: a shard of a block is the
-    /// same whoever tells of it.
+    /// Adds a block's changes in these shards. Skips shards that are already known, because a
+    /// block's changes in a shard are always equal.
     pub fn insert(
         &mut self,
         block: BlockId,
@@ -73,12 +73,12 @@ impl Layers {
         self.tree.contains(block)
     }
 
-    /// The block's number and parent, if it has a layer.
+    /// Returns the block's number and parent, if it has a layer.
     pub fn parent(&self, block: &B256) -> Option<(BlockNumber, B256)> {
         self.tree.parent(block)
     }
 
-    /// Blocks of the branch, ascending, whose layers do not tell of all these shards.
+    /// Returns the blocks of the branch, ascending, whose layers do not cover all these shards.
     pub fn lacking(&self, branch: &Branch, shards: ShardSet) -> Vec<B256> {
         let tells = |block| {
             self.tree.get(block).is_none_or(|layer: &Layer| layer.shards.contains_all(shards))
@@ -98,18 +98,19 @@ impl Layers {
         }
     }
 
-    /// Bytes of the diffs that the layers hold, without the indices.
+    /// Returns the bytes of the diffs that the layers hold, without the indices.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The base has moved up to this block: drops a layer of what it contains, the lowest, for
-    /// everything there can be read from the base. Layers that do not lead down to the base go too:
-    /// nothing can be read through them. False when there is none of either.
+    /// Drops one layer, after the base has moved up to this block. Takes the lowest layer that the
+    /// base contains, because everything in it can be read from the base. Otherwise takes a layer
+    /// that does not lead down to the base, because nothing can be read through it. Returns false
+    /// when there is none.
     ///
     /// The event comes after the base's batch is written, and every read of the base takes a
-    /// snapshot at its own time, so any read made after this call sees the block there. A layer that
-    /// stays for longer says the same as the base, or what a later block has in its own layer.
+    /// snapshot at its own time. So any read made after this call sees the block there. A layer
+    /// that stays longer says the same as the base, or as a later block's own layer.
     pub fn drop_one(&mut self, base: BlockId) -> bool {
         let (mut hash, mut lowest) = (base.hash, None);
         while let Some((_, parent)) = self.tree.parent(&hash) {
@@ -120,12 +121,12 @@ impl Layers {
         dropped.inspect(|hash| self.remove(hash)).is_some()
     }
 
-    /// The layers from `block` downwards as far as there are any.
+    /// Returns the layers from `block` downwards, as far as there are any.
     pub fn branch(&self, block: B256) -> Branch {
         self.tree.branch(block)
     }
 
-    /// What stands at a path as of the branch.
+    /// Returns the node at a path as of the branch.
     pub fn get(&self, branch: &Branch, owner: Option<&B256>, path: &[u8]) -> Found<'_> {
         let key = self.hasher.hash_one((owner.copied(), path));
         let written = self.changes.on_branch(branch, &key).find_map(|version| {
@@ -136,7 +137,7 @@ impl Layers {
         let wiped = owner.filter(|_| !self.wipes.is_empty());
         let wiped = wiped.and_then(|owner| self.wipes.newest(branch, owner));
         match (written, wiped) {
-            // A block wipes before it writes, so at equal height the node stands.
+            // A block wipes before it writes, so at equal height the node exists.
             (Some((number, _)), Some(wiped)) if wiped.number > number => Found::Absent,
             (Some((_, NodeChange { rlp: Some(rlp), .. })), _) => Found::Node(rlp),
             (Some(_), _) | (None, Some(_)) => Found::Absent,
@@ -225,7 +226,7 @@ mod tests {
         }
         let side = BlockId::new(4, id(40).hash);
         layers.insert(side, id(2).hash, ShardSet::ALL, diff(&[], &[]));
-        // The base is at block 4 by now, which took in the layers below 5.
+        // The base is at block 4 by now, which contains the layers below 5.
         assert!(layers.drop_one(id(3)), "the side branch leaves below block 3");
         assert!(!layers.contains(&side.hash));
         assert!(!layers.drop_one(id(3)));
@@ -246,7 +247,7 @@ mod tests {
         let branch = layers.branch(id(2).hash);
         assert!(layers.lacking(&branch, set(0b010)).is_empty());
         assert_eq!(layers.lacking(&branch, set(0b110)), [id(1).hash]);
-        // Of what it tells already the first word stays.
+        // A shard that is already known keeps its first changes.
         let other = diff(&[(None, &[1], Some(b"x"))], &[]);
         layers.insert(id(1), id(0).hash, set(0b010), other);
         layers.insert(id(1), id(0).hash, ShardSet::ALL, whole.clone());
@@ -269,7 +270,7 @@ mod tests {
     }
 
     proptest! {
-        /// On a random tree of blocks, every block sees what the changes of its own branch give.
+        /// Checks on a random tree of blocks that every block sees the changes of its own branch.
         #[test]
         fn every_block_sees_its_own_branch(
             blocks in prop::collection::vec(
@@ -302,7 +303,7 @@ mod tests {
                 layers.insert(block, hash(parent), ShardSet::ALL, Arc::new(diff));
                 models.push((number + 1, model));
             }
-            // A leaf of the tree may go without a trace.
+            // A leaf of the tree may be removed without a trace.
             let removed = removed.index(models.len());
             let leaf = !(0..models.len()).any(|n| {
                 layers.tree.parent(&hash(n)).is_some_and(|(_, parent)| parent == hash(removed))

@@ -13,33 +13,34 @@
 //!                                                    layers, then storage-writer ◄── walk trie ───┘
 //! ```
 //!
-//! A **worker** owns the tries of its shards and never waits for storage. It does what is most
-//! urgent: takes an answer (reveals nodes, writes what waited for them), takes a message (writes
-//! leaves, gathers keys whose paths are missing), asks for what was gathered, closes the block,
-//! hashes ahead. A **proof thread** reads the paths of one job in the worker's layers and below
-//! them in storage-writer, and hashes the nodes, many at a time. Where all paths are in memory,
-//! which is the usual case, proof threads sleep.
+//! A **worker** owns the tries of its shards and never waits for storage. It does the most urgent
+//! work first: takes an answer (reveals nodes, writes the leaves that waited for them), takes a
+//! message (writes leaves, gathers keys whose paths are missing), requests the gathered keys,
+//! closes the block, hashes ahead. A **proof thread** reads the paths of one job in the worker's
+//! layers, and below them in storage-writer, and hashes the nodes, many at a time. When all paths
+//! are in memory, which is the usual case, proof threads sleep.
 //!
-//! A block may ask for **some shards** alone. Then a worker does no work for the others. Each shard's
-//! tries stand at the last block that asked for it; for one that was another worker's meanwhile they
-//! are read anew, and the trie changes between base and parent come from storage-writer.
+//! A block may ask for **some shards** only. A worker then does no work for the others. Each
+//! shard's tries stand at the last block that asked for it. Tries of a shard that another worker
+//! had meanwhile are read anew, and the trie changes between base and parent come from
+//! storage-writer.
 //!
-//! **Policies** ([`tandem_policy::Policies`]) hold for a block: how many updates are gathered before
-//! their keys are asked for, and into how many jobs the keys are cut.
+//! **Policies** ([`tandem_policy::Policies`]) apply to a block: how many updates are gathered
+//! before their keys are requested, and into how many jobs the keys are split.
 //!
-//! Across processes the same stream travels over gRPC: see [`grpc`]. Who offers one is said on the
-//! bus: see [`membership`]. Several workers share the shards of a block: see [`fleet`].
+//! Across processes the same stream travels over gRPC: see [`grpc`]. Workers announce their streams
+//! on the bus: see [`membership`]. Several workers share the shards of a block: see [`fleet`].
 //!
-//! **Overload.** Each worker's mailbox is bounded; a full one makes the executor wait, which is the
-//! right thing: it cannot get further ahead than the root it will need. A worker has a bounded
-//! number of jobs in flight, for which the queues to and from the proof threads have room, so
-//! neither side waits for the other; what does not fit waits in a backlog, and with that full the
-//! worker takes no more messages. Advice (prefetch) is dropped instead.
+//! **Overload.** Each worker's mailbox is bounded. A full one makes the executor wait, which is
+//! right: it cannot get further ahead than the root that it will need. A worker has a bounded
+//! number of jobs in flight, and the queues to and from the proof threads have room for all of
+//! them. So neither side waits for the other. Further jobs wait in a backlog. While the backlog is
+//! full, the worker takes no messages. Advice (prefetch) is dropped instead.
 //!
-//! **Giving up.** Every message and every answer names its session, so what is on its way for a
-//! block that was given up never gets into the next one. The tries step back to the parent's state
-//! then and keep what was revealed of it. Nothing here is durable: a worker that is restarted
-//! rebuilds what it needs from storage-writer.
+//! **Giving up.** Every message and every answer names its session, so those of a block that was
+//! given up never get into the next one. The tries then step back to the parent's state, and keep
+//! its revealed nodes. Nothing here is durable: a restarted worker rebuilds its state from
+//! storage-writer.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! What the owners of the shards are told, and what they answer.
+//! Messages to the owners of the shards, and their answers.
 
 use crate::spans::BlockSpans;
 use crossbeam_channel::Sender;
@@ -7,15 +7,15 @@ use tandem_policy::Policies;
 use tandem_primitives::{B256, Shard, SubtrieRoot};
 use tandem_proto::multiproof::{Begin, Error, Foresight, Prefetch, ProofStats, StateUpdate};
 
-/// What an owner is told.
+/// Message to an owner.
 pub enum Message {
     /// A block begins.
     Begin(Box<Opening>),
-    /// Changes of one transaction, all shards.
+    /// Changes of one transaction, for all shards.
     Update { session: u64, update: Arc<StateUpdate> },
-    /// Keys that this block will probably touch, all shards.
+    /// Keys that this block will probably touch, for all shards.
     Prefetch { block: B256, keys: Arc<Prefetch> },
-    /// What updates of this block will probably say, all shards.
+    /// Changes that this block will probably make, for all shards.
     Foresee { block: B256, foresight: Arc<Foresight> },
     /// The open block has no more updates.
     Finish { session: u64 },
@@ -23,23 +23,23 @@ pub enum Message {
     Cancel { session: u64 },
     /// This block turned out invalid after its roots were given.
     Discard(B256),
-    /// The owner ends.
+    /// The owner must end.
     Stop,
 }
 
-/// How a block begins.
+/// Beginning of a block.
 pub struct Opening {
-    /// Goes with every message about the block.
+    /// Number that goes with every message about the block.
     pub session: u64,
     pub begin: Begin,
-    /// Those that hold for this block.
+    /// Policies that apply to this block.
     pub policies: Policies,
     pub spans: Arc<BlockSpans>,
-    /// Where the roots go.
+    /// Sender for the roots.
     pub reply: Sender<Result<OwnerRoots, Error>>,
 }
 
-/// One owner's share of the answer.
+/// Share of one owner in the answer.
 pub struct OwnerRoots {
     pub roots: Vec<(Shard, SubtrieRoot)>,
     pub stats: ProofStats,

@@ -88,12 +88,12 @@ pub fn describe() {
     describe_counter!(CLEARED, count, text);
 }
 
-/// The metrics of a server of the proof stream.
+/// Describes the metrics of a server of the proof stream.
 pub fn describe_server() {
     describe_gauge!(STREAMS, Unit::Count, "Proof streams that clients have open");
 }
 
-/// The metrics of a client of the proof stream.
+/// Describes the metrics of a client of the proof stream.
 pub fn describe_client() {
     describe_counter!(CONNECTIONS, Unit::Count, "Proof streams opened to the workers");
     describe_counter!(CONNECTIONS_LOST, Unit::Count, "Proof streams that broke or were ended");
@@ -101,14 +101,14 @@ pub fn describe_client() {
     describe_counter!(ADVICE_DROPPED, Unit::Count, "Advice dropped: no room, or no connection");
 }
 
-/// The metrics of a listener to heartbeats.
+/// Describes the metrics of a listener to heartbeats.
 pub fn describe_listener() {
     describe_gauge!(ALIVE, Unit::Count, "Workers that are alive, by their heartbeats");
     let text = "Heartbeats that count for nothing (reason=malformed, name, endpoint, future, stale, no_place)";
     describe_counter!(HEARTBEATS_IGNORED, Unit::Count, text);
 }
 
-/// The metrics of who speaks to several workers.
+/// Describes the metrics of a fleet.
 pub fn describe_fleet() {
     let count = Unit::Count;
     let text = "Workers by what they are used for (state=active, trial, suspended, quarantined)";
@@ -124,7 +124,7 @@ pub fn describe_fleet() {
     describe_counter!(COMPUTED_LOCALLY, count, text);
 }
 
-/// Describes all of them to the recorder, as a catalogue wants it.
+/// Describes all metrics to the recorder, for a catalogue.
 pub fn describe_all() {
     describe();
     describe_server();

@@ -3,14 +3,14 @@
 use tandem_primitives::B256;
 use tandem_trie::hash_batch;
 
-/// Nodes in one buffer, so that a job's answer is a handful of allocations, which are used again.
+/// Nodes in one buffer, so that a job's answer takes few allocations, which are reused.
 #[derive(Debug, Default)]
 pub struct Nodes {
     places: Vec<Place>,
     rlp: Vec<u8>,
-    /// Where each node ends in `rlp`.
+    /// End of each node in `rlp`.
     ends: Vec<u32>,
-    /// One for each node, or none at all.
+    /// Hash of each node, or empty.
     hashes: Vec<B256>,
 }
 
@@ -23,12 +23,12 @@ struct Place {
 /// One node.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
-    /// Position of a target among those of the job on whose way the node lies.
+    /// Position in the job of a target on whose path the node lies.
     pub target: usize,
-    /// How many nibbles of the target's key lead to it.
+    /// Number of nibbles of the target's key that lead to the node.
     pub depth: usize,
     pub rlp: &'a [u8],
-    /// Its Keccak-256, where that was computed.
+    /// Keccak-256 of the node, if it was computed.
     pub hash: Option<&'a B256>,
 }
 
@@ -52,12 +52,12 @@ impl Nodes {
         hash_batch(&self.rlp, &self.ends, &mut self.hashes);
     }
 
-    /// Bytes that the buffers hold on to.
+    /// Returns the bytes that the buffers keep allocated.
     pub fn capacity(&self) -> usize {
         self.rlp.capacity()
     }
 
-    /// The nodes in the order of pushing.
+    /// Returns the nodes in the order of pushing.
     pub fn iter(&self) -> impl Iterator<Item = Node<'_>> {
         let mut start = 0;
         self.places.iter().zip(&self.ends).enumerate().map(move |(at, (place, &end))| {

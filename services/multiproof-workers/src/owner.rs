@@ -1,5 +1,5 @@
-//! The owner of some shards: a thread that holds their tries and never waits for a database. What
-//! is missing becomes jobs for the proof threads; what they find is taken in between updates.
+//! Owner of some shards: a thread that holds their tries and never waits for a database. Missing
+//! nodes become jobs for the proof threads, and their results are taken in between updates.
 
 use crate::{
     block::{OpenBlock, Places},
@@ -29,35 +29,35 @@ use tandem_proto::{
 use tandem_trie::ShardTrie;
 use tracing::Span;
 
-/// How long an owner waits for work before it looks at events again.
+/// Time an owner waits for work before it checks events again.
 const IDLE_WAIT: Duration = Duration::from_millis(500);
 
-/// After so long without anything to do all foresight seems to be in.
+/// Idle time after which all foresight is assumed to be in.
 const FORESEEN_WAIT: Duration = Duration::from_millis(1);
 
-/// Keys from which on a batch is asked for, whatever the policy.
+/// Number of keys at which a batch is requested, whatever the policy.
 const GATHERED_MAX: usize = 8_192;
 
-/// Some shards, their tries and layers, and the block that is worked on.
+/// Some shards, their tries and layers, and the block in progress.
 pub struct Owner {
     pub(crate) index: usize,
     pub(crate) shards: Vec<ShardTrie>,
-    /// Position in `shards` by shard, for those that are ours.
+    /// Position in `shards` by shard, for the shards of this owner.
     pub(crate) place: Places,
     pub(crate) owned: Vec<Shard>,
-    /// Written between blocks only: the proof threads read them meanwhile.
+    /// Written between blocks only, because the proof threads read them meanwhile.
     pub(crate) layers: Arc<RwLock<Layers>>,
-    /// The block whose state the tries of each shard hold, by their place; the parent of an open
-    /// one that asks for the shard. `None` when they are empty.
+    /// Block whose state the tries of each shard hold, by their place. For a shard that an open
+    /// block asks for, it is that block's parent. `None` when they are empty.
     pub(crate) tips: Vec<Option<B256>>,
-    /// The block that the newest of the tries hold.
+    /// Block that the newest of the tries hold.
     pub(crate) tip: Option<B256>,
-    /// The block that was discarded last.
+    /// Block that was discarded last.
     pub(crate) discarded: Option<B256>,
     pub(crate) open: Option<OpenBlock>,
     pub(crate) storage: Arc<dyn StorageApi>,
     persisted: Subscription,
-    /// What is known to be in the base, until all layers below it are dropped.
+    /// Block that is known to be in the base, until all layers below it are dropped.
     base: Option<BlockId>,
     pub(crate) boards: Arc<[Board]>,
     pub(crate) trie_bytes_max: usize,
@@ -66,15 +66,15 @@ pub struct Owner {
     pub(crate) dispatch: Dispatch,
     pub(crate) instruments: Instruments,
     pub(crate) gaps: Gaps,
-    /// Values were foreseen that are not hashed to the tops of their tries.
+    /// Whether foreseen values are not yet hashed to the tops of their tries.
     foreseen: bool,
-    /// Position of the shard that was last looked at for work ahead.
+    /// Position of the shard that was last checked for work ahead.
     next_ahead: usize,
-    /// What the shards had counted when the last block was over.
+    /// Duplicates that the shards had counted when the last block was over.
     pub(crate) duplicates: u64,
 }
 
-/// What an owner is made of.
+/// Components of an owner.
 pub struct Parts {
     pub index: usize,
     pub owned: Vec<Shard>,
@@ -124,19 +124,20 @@ impl Owner {
         }
     }
 
-    /// Works until told to stop.
+    /// Works until it is told to stop.
     pub fn run(mut self, inbox: &Inbox<Message>) {
         while self.turn(inbox) {}
     }
 
-    /// Does one thing, the most urgent there is: takes an answer, takes a message, asks for what
-    /// was gathered, closes the block, hashes ahead, drops layers. Waits when there is nothing. False at the end.
+    /// Does the most urgent work: takes an answer, takes a message, requests the gathered keys,
+    /// closes the block, hashes ahead, or drops layers. Waits when there is nothing to do. Returns
+    /// false at the end.
     fn turn(&mut self, inbox: &Inbox<Message>) -> bool {
         if let Ok(proof) = self.dispatch.answers.try_recv() {
             self.take(proof);
             return true;
         }
-        // The answers under way make room.
+        // Answers under way make room.
         let full = self.dispatch.is_full();
         if !full && let Some(envelope) = inbox.try_receive() {
             return self.handle(envelope, inbox.len());
@@ -156,8 +157,9 @@ impl Owner {
         self.wait(inbox, wait, full)
     }
 
-    /// Hashes what will probably not change any more, of one shard: something more urgent may come
-    /// meanwhile. False when there is nothing worth it.
+    /// Hashes nodes of one shard that will probably not change any more. Stops after one shard,
+    /// because more urgent work may arrive meanwhile. Returns false when there is nothing worth
+    /// hashing.
     fn work_ahead(&mut self) -> bool {
         if self.open.as_ref().is_none_or(|open| open.failed.is_some()) {
             return false;
@@ -171,7 +173,7 @@ impl Owner {
         false
     }
 
-    /// Hashes to the tops of the tries: with nothing else to do, what was foreseen is all in.
+    /// Hashes to the tops of the tries. All foresight is in when there is nothing else to do.
     fn hash_foreseen(&mut self) {
         if std::mem::take(&mut self.foreseen)
             && self.open.as_ref().is_some_and(|o| o.failed.is_none())
@@ -226,7 +228,7 @@ impl Owner {
                 }
             }
             Message::Cancel { session } if self.is_open(session) => self.give_up(),
-            // Of a session that another one has taken the place of.
+            // Message of a session that another session has replaced.
             Message::Update { .. } | Message::Finish { .. } | Message::Cancel { .. } => {}
             Message::Discard(block) => self.discard(block),
             Message::Stop => return false,
@@ -244,7 +246,8 @@ impl Owner {
         let begin = opening.begin;
         let shards = begin.shards.intersection(self.owned.iter().copied().collect());
         if shards.is_empty() {
-            // Nothing is asked of this worker, so it has nothing to wait for, and nothing of the block.
+            // Nothing is asked of this worker, so it has nothing to wait for, and nothing of the
+            // block.
             if self.tip.is_some_and(|tip| tip != begin.block.hash) {
                 self.tip = None;
                 self.post();
@@ -253,7 +256,7 @@ impl Owner {
             let _ = opening.reply.send(Ok(nothing));
             return;
         }
-        // A block that is tried again is to have fresh tries: those that it had may be why.
+        // A retried block gets fresh tries, because its earlier tries may be the cause.
         let again = self.discarded.take() == Some(begin.block.hash);
         let fits = |shard: &Shard| !again && self.tip_of(*shard) == Some(begin.parent);
         let cold: ShardSet = shards.iter().filter(|shard| !fits(shard)).collect();
@@ -265,8 +268,8 @@ impl Owner {
             let lacks = !layers.lacking(&branch, shards).is_empty();
             (branch, lacks)
         };
-        // The tries of the parent's state are enough. Whether the layers reach down to the base is
-        // seen by whoever reads it.
+        // Tries of the parent's state are enough. A reader of the layers sees whether they reach
+        // down to the base.
         let mut failed = None;
         let branch = if cold.is_empty() && !lacks {
             branch
@@ -339,7 +342,7 @@ impl Owner {
         self.ask(&mut targets, false);
     }
 
-    /// The places of the shards that advice for this block is of use to now, if it is of any.
+    /// Returns the places of the shards to which advice for this block is of use now, if any.
     fn takes_advice(&self, block: B256) -> Option<Places> {
         let open = self.open.as_ref().filter(|open| open.begin.block.hash == block)?;
         if open.failed.is_some() || open.finishing.is_some() {
@@ -352,8 +355,8 @@ impl Owner {
         Some(open.place)
     }
 
-    /// How long the batch that is being gathered may wait for more: zero when it is to be asked for
-    /// now, `None` when there is none, or the next message joins it.
+    /// Returns the time that the gathered batch may wait for more. Zero means that it is due now.
+    /// `None` means that there is no batch, or that the next message joins it.
     fn gathering_ends(&self, queued: usize) -> Option<Duration> {
         let open = self.open.as_ref().filter(|open| open.gathering.updates > 0)?;
         if self.targets.len() >= GATHERED_MAX {
@@ -362,13 +365,13 @@ impl Owner {
         match open.gathering.next(open.policies.batching, self.targets.len(), queued) {
             Next::Dispatch => Some(Duration::ZERO),
             Next::Take => None,
-            // There is nothing to wait with.
+            // There are no keys to wait with.
             Next::Wait(_) if self.targets.is_empty() => Some(Duration::ZERO),
             Next::Wait(time) => Some(time),
         }
     }
 
-    /// Asks for the keys of the batch.
+    /// Requests the keys of the batch.
     fn ask_gathered(&mut self) {
         let Some(open) = &mut self.open else { return };
         let gathering = std::mem::take(&mut open.gathering);
@@ -382,7 +385,7 @@ impl Owner {
         self.targets = targets;
     }
 
-    /// Asks for keys, all of them.
+    /// Requests all these keys.
     pub(crate) fn ask(&mut self, targets: &mut Vec<WalkTarget>, required: bool) {
         let Some(open) = self.open.as_mut().filter(|_| !targets.is_empty()) else { return };
         open.stats.targets += targets.len() as u64;
@@ -394,8 +397,8 @@ impl Owner {
         targets.clear();
     }
 
-    /// Takes in an answer: reveals its nodes, writes what waited for them, asks for what that
-    /// leads to.
+    /// Takes in an answer: reveals its nodes, writes the leaves that waited for them, and requests
+    /// the keys that this leads to.
     fn take(&mut self, proof: Proof) {
         let session = self.open.as_ref().map(|open| open.session);
         let ours = self.dispatch.note(&proof, session);
@@ -460,8 +463,8 @@ impl Owner {
         self.shards.get_mut(usize::from(place?))
     }
 
-    /// Takes note of what is in the base by now. Its layers are of no use any more and do no harm
-    /// either, so they go when there is time.
+    /// Notes the block that is in the base by now. Layers below it are of no use any more and do no
+    /// harm, so they are dropped when there is time.
     fn hear_events(&mut self) {
         while let Some(payload) = self.persisted.try_next() {
             if let Some(event) = ChainEvent::decode(&payload) {
@@ -470,7 +473,8 @@ impl Owner {
         }
     }
 
-    /// Drops one layer that the base contains or excludes. False when there is none, or a block is open.
+    /// Drops one layer that the base contains or excludes. Returns false when there is none, or a
+    /// block is open.
     pub(crate) fn drop_layer(&mut self) -> bool {
         let Some(base) = self.base.filter(|_| self.open.is_none()) else { return false };
         let dropped = self.layers.write().drop_one(base);

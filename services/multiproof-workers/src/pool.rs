@@ -1,5 +1,4 @@
-//! The proof threads: they read trie paths, so that the owners of the tries never wait for a
-//! database.
+//! Proof threads: they read trie paths, so that the owners of the tries never wait for a database.
 
 use crate::{
     config::Config,
@@ -31,13 +30,13 @@ use tracing::{debug_span, field::Empty};
 /// owner nor a proof thread ever waits for the other.
 pub const IN_FLIGHT_MAX: usize = 64;
 
-/// More threads than this wait for one another rather than for the database.
+/// Maximum number of threads; more would wait for one another rather than for the database.
 const THREADS_MAX: usize = 256;
 
-/// What the jobs of one owner and block have in common.
+/// Data that the jobs of one owner and block have in common.
 pub struct Context {
     pub session: u64,
-    /// The block whose state is read.
+    /// Block whose state is read.
     pub parent: B256,
     pub branch: Branch,
     pub layers: Arc<RwLock<Layers>>,
@@ -48,18 +47,17 @@ pub struct Context {
 pub struct Job {
     pub owner: usize,
     pub context: Arc<Context>,
-    /// How many of the targets, the first ones, the block cannot end without; somebody advised the
-    /// others.
+    /// Number of leading targets that the block cannot end without; the others are advice.
     pub required: usize,
     pub targets: Vec<WalkTarget>,
-    /// An empty buffer for what is found.
+    /// Empty buffer for the nodes found.
     pub nodes: Nodes,
-    /// Jobs that this one has taken in, itself included.
+    /// Number of jobs that this one has taken in, itself included.
     pub jobs: usize,
 }
 
 impl Job {
-    /// Whether another job is of the same owner and block.
+    /// Returns whether another job has the same owner and block.
     fn fits(&self, other: &Self) -> bool {
         (other.owner, other.context.session) == (self.owner, self.context.session)
     }
@@ -74,36 +72,36 @@ impl Job {
     }
 }
 
-/// The answer to a job.
+/// Answer to a job.
 pub struct Proof {
     pub session: u64,
-    /// As of the job.
+    /// Number of required targets, as in the job.
     pub required: usize,
     pub targets: Vec<WalkTarget>,
     pub nodes: Nodes,
-    /// How many jobs it answers.
+    /// Number of jobs that it answers.
     pub jobs: usize,
-    /// How often the base was asked.
+    /// Number of calls that read the base.
     pub result: Result<u64, Error>,
-    /// When the answer lay ready.
+    /// Time at which the answer was ready.
     pub ready: Instant,
 }
 
-/// What the proof threads are busy with.
+/// Work of the proof threads.
 #[derive(Debug, Default)]
 pub struct Load {
-    /// Jobs that wait for a thread or are being worked on.
+    /// Number of jobs that wait for a thread or are being worked on.
     jobs: AtomicUsize,
-    /// Threads that work on targets of storage tries.
+    /// Number of threads that work on targets of storage tries.
     storage: AtomicUsize,
-    /// Threads that work on targets of the account trie.
+    /// Number of threads that work on targets of the account trie.
     account: AtomicUsize,
 }
 
-/// The pool, where the answers of each owner come out, and the threads.
+/// Pool, the receiver of each owner's answers, and the threads.
 pub type Started = (Pool, Vec<Receiver<Proof>>, Vec<JoinHandle<()>>);
 
-/// The owners' end of the pool.
+/// Owners' end of the pool.
 #[derive(Clone)]
 pub struct Pool {
     jobs: ThreadSender<Job>,
@@ -112,11 +110,11 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts the threads. The second value has, for each of so many owners, where its answers come
-    /// out. The threads end when the last clone of the pool is dropped.
+    /// Starts the threads. The second value has the receiver of the answers for each of `owners`
+    /// owners. The threads end when the last clone of the pool is dropped.
     ///
     /// # Errors
-    /// The operating system's, when it has no thread to give.
+    /// When the operating system cannot start a thread.
     pub fn start(
         config: &Config,
         owners: usize,
@@ -158,18 +156,18 @@ impl Pool {
         })
     }
 
-    /// All threads.
+    /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Threads that have no work, and none waits for them.
+    /// Returns the number of threads that have no work while no job waits.
     pub fn idle(&self) -> usize {
         self.threads.saturating_sub(self.load.jobs.load(Relaxed))
     }
 
-    /// Threads that work on storage tries at this moment, and on the account trie. A job may have
-    /// both.
+    /// Returns the numbers of threads that work on storage tries at this moment, and on the account
+    /// trie. A job may have both.
     pub fn active(&self) -> (usize, usize) {
         (self.load.storage.load(Relaxed), self.load.account.load(Relaxed))
     }
@@ -190,8 +188,8 @@ impl ProofThread {
     fn run(self, jobs: &Receiver<Queued<Job>>) {
         let mut next = None;
         while let Some(mut job) = next.take().or_else(|| jobs.recv().ok().map(Queued::take)) {
-            // Jobs wait where all threads are busy. Where a call of storage-writer is dear, those that
-            // waited go together.
+            // Jobs wait when all threads are busy. When a call of storage-writer is expensive,
+            // waiting jobs are merged.
             while job.targets.len() < self.targets_min
                 && let Ok(other) = jobs.try_recv().map(Queued::take)
             {
@@ -203,7 +201,7 @@ impl ProofThread {
             }
             let owner = job.owner;
             let proof = self.prove(job);
-            // An owner that has ended wants no answer.
+            // An owner that has ended needs no answer.
             let _ = self.answers[owner].send(proof);
         }
     }
@@ -240,7 +238,7 @@ impl ProofThread {
         self.load.jobs.fetch_sub(jobs, Relaxed);
         let (ready, session) = (Instant::now(), context.session);
         self.seconds.record(ready - started);
-        // What is held of the block goes before the answer: its spans end with the block.
+        // The context is dropped before the answer, because the block's spans end with the block.
         drop(context);
         Proof { session, required, targets, nodes, jobs, result, ready }
     }

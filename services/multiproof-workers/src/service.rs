@@ -26,26 +26,26 @@ use tandem_proto::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// What the workers need from the rest of the cluster.
+/// Dependencies of the workers.
 pub struct Deps {
     /// storage-writer, or a client of it.
     pub storage: Arc<dyn StorageApi>,
-    /// Where `chain.persisted` is heard.
+    /// Bus that carries `chain.persisted`.
     pub bus: Bus,
-    /// How keys are gathered and dispatched; loaded when a block begins.
+    /// Policies for gathering and dispatching keys; loaded when a block begins.
     pub policies: LivePolicies,
     /// Cancelled when a worker panics.
     pub fatal: CancellationToken,
 }
 
-/// The workers of one pod.
+/// Workers of one pod.
 pub struct MultiproofWorkers {
     workers: Arc<[Mailbox<Message>]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     boards: Arc<[Board]>,
     mailbox_capacity: usize,
     proof_threads: usize,
-    /// Of those workers that are to keep off the engine's processor: all or none.
+    /// Seats of all workers when they keep off the engine's processor; otherwise empty.
     seats: Arc<[Seat]>,
     policies: LivePolicies,
 }
@@ -54,7 +54,7 @@ impl MultiproofWorkers {
     /// Starts the worker threads.
     ///
     /// # Errors
-    /// The operating system's, when it has no thread to give.
+    /// When the operating system cannot start a thread.
     pub fn start(config: &Config, deps: &Deps) -> io::Result<Arc<Self>> {
         metrics::describe();
         let count = config.threads.clamp(1, Shard::COUNT);
@@ -83,7 +83,7 @@ impl MultiproofWorkers {
             threads.push(spawn(&name, deps.fatal.clone(), run)?);
             mailboxes.push(sender);
         }
-        // They end after the workers, which hold the pool.
+        // These threads end after the workers, which hold the pool.
         threads.append(&mut readers);
         let mailbox_capacity = config.mailbox_capacity;
         let policies = deps.policies.clone();
@@ -98,7 +98,7 @@ impl MultiproofWorkers {
         }))
     }
 
-    /// Tells all workers that have room.
+    /// Sends a message to all workers that have room.
     fn advise(&self, message: impl Fn() -> Message) {
         for worker in self.workers.iter() {
             // Half of the mailbox is kept free: advice must not make an update wait.
@@ -108,7 +108,7 @@ impl MultiproofWorkers {
         }
     }
 
-    /// Stops the workers and waits for them. What they hold can be rebuilt.
+    /// Stops the workers and waits for them. Their state can be rebuilt.
     pub fn stop(&self) {
         for worker in self.workers.iter() {
             let _ = worker.send(Message::Stop);

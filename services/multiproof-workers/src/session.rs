@@ -1,5 +1,5 @@
 //! One block as the executor sees it: the in-process transport of the proof stream. Updates pass as
-//! shared values, no encoding.
+//! shared values, without encoding.
 
 use crate::{
     message::{Message, Opening, OwnerRoots},
@@ -18,19 +18,19 @@ use tandem_primitives::{Shard, ShardSet};
 use tandem_proto::multiproof::{Begin, Error, ProofSession, ProofStats, ShardRoots, StateUpdate};
 use tracing::Span;
 
-/// Numbers sessions over all workers of the process.
+/// Number of the next session, over all workers of the process.
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
 pub struct LocalSession {
-    /// Goes with every message, so that what is still on its way for a block that was given up
-    /// never gets into the next one.
+    /// Number that goes with every message, so that messages for a block that was given up never
+    /// get into the next one.
     id: u64,
-    /// The shards that are asked for.
+    /// Shards that are asked for.
     shards: ShardSet,
     workers: Arc<[Mailbox<Message>]>,
-    /// Of those workers that leave the caller the processor that it runs on: all or none.
+    /// Seats of all workers when they leave the caller its processor; otherwise empty.
     seats: Arc<[Seat]>,
-    /// The processor that they leave to it.
+    /// Processor that they leave to the caller.
     left: Option<usize>,
     answers: Receiver<Result<OwnerRoots, Error>>,
     state: State,
@@ -44,7 +44,7 @@ enum State {
 }
 
 impl LocalSession {
-    /// Opens a block that these policies hold for, `proof_threads` threads reading for it.
+    /// Opens a block to which these policies apply; `proof_threads` threads read for it.
     pub fn begin(
         workers: Arc<[Mailbox<Message>]>,
         seats: Arc<[Seat]>,
@@ -68,7 +68,7 @@ impl LocalSession {
         Ok(session)
     }
 
-    /// Has the workers leave the calling thread its processor, until it waits for them.
+    /// Makes the workers leave the calling thread its processor, until it waits for them.
     fn leave_processor(&mut self) {
         let Some(own) = processor() else { return };
         if self.left != Some(own) {
@@ -77,13 +77,14 @@ impl LocalSession {
         }
     }
 
-    /// The calling thread waits for the workers from now on, or leaves them alone: they may run
-    /// anywhere.
+    /// Lets the workers run anywhere: the calling thread waits for them from now on, or leaves them
+    /// alone.
     fn release_workers(&self) {
         self.seats.iter().for_each(Seat::release);
     }
 
-    /// A worker that has stopped shows up as a missing answer in `roots`.
+    /// Sends a message to all workers. A worker that has stopped shows up as a missing answer in
+    /// `roots`.
     fn broadcast(&self, message: impl Fn() -> Message) {
         for worker in self.workers.iter() {
             let _ = worker.send(message());

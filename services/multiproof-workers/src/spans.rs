@@ -1,12 +1,12 @@
-//! The spans of the proof threads in one block.
+//! Spans of the proof threads in one block.
 
 use parking_lot::Mutex;
 use tandem_primitives::BlockNumber;
 use tandem_telemetry::BusyIntervals;
 use tracing::{Span, field::Empty, info_span};
 
-/// One span for each proof thread that works on the block, shared by all who work on it: the spans
-/// end with the last of them.
+/// One span for each proof thread that works on the block. All jobs of the block share them, and
+/// they end with the last job.
 pub struct BlockSpans {
     parent: Span,
     number: BlockNumber,
@@ -21,16 +21,16 @@ struct ThreadSpan {
 }
 
 impl BlockSpans {
-    /// For a block whose spans are children of `parent`, and so many proof threads.
+    /// Creates the spans for a block and a number of proof threads, as children of `parent`.
     pub fn new(parent: Span, number: BlockNumber, threads: usize) -> Self {
         Self { parent, number, threads: (0..threads).map(|_| Mutex::default()).collect() }
     }
 
-    /// Does a job of a proof thread, called by that thread; the span, which the job is given as a
-    /// parent for its own, is busy meanwhile.
+    /// Runs a job on its proof thread. The thread's span is busy meanwhile. The job gets it as the
+    /// parent of its own span.
     pub fn work<R>(&self, thread: usize, targets: usize, job: impl FnOnce(&Span) -> R) -> R {
         let Some(slot) = self.threads.get(thread) else { return job(&self.parent) };
-        // Nobody else takes this lock before the block is over.
+        // No other thread takes this lock before the block is over.
         let mut slot = slot.lock();
         let own = slot.get_or_insert_with(|| {
             let span = info_span!(

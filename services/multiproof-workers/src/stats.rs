@@ -1,4 +1,4 @@
-//! What an owner counts: in plain numbers while it works, into the metrics when a block is over.
+//! Counts of an owner: plain numbers while it works, metrics when a block is over.
 
 use crate::metrics as names;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
@@ -35,7 +35,7 @@ impl Tally {
     }
 }
 
-/// One owner's metrics, looked up once.
+/// Metrics of one owner, looked up once.
 pub struct Instruments {
     pub batch_updates: Tally,
     pub dispatch_targets: Tally,
@@ -63,7 +63,7 @@ pub struct Instruments {
 }
 
 impl Instruments {
-    /// Those of the owner with this number.
+    /// Looks up the metrics of the owner with this number.
     pub fn new(owner: usize) -> Self {
         let tally = |name: &'static str| Tally::new(histogram!(name));
         Self {
@@ -93,7 +93,7 @@ impl Instruments {
         }
     }
 
-    /// Counts what a shard did in a block that is over.
+    /// Counts the work of a shard in a block that is over.
     pub fn count(&self, counts: Counts) {
         self.hashed_ahead.increment(counts.ahead);
         self.hashed_at_end.increment(counts.at_end);
@@ -102,7 +102,7 @@ impl Instruments {
         self.withdrawn.increment(counts.withdrawn);
     }
 
-    /// Hands on what was counted.
+    /// Passes the counts on to the histograms.
     pub fn flush(&mut self) {
         let tallies = [
             &mut self.batch_updates,
@@ -116,15 +116,15 @@ impl Instruments {
     }
 }
 
-/// Gaps kept for the median of one block.
+/// Maximum number of gaps kept for the median of one block.
 const GAPS_MAX: usize = 4096;
 
-/// How long answers lay ready before they were taken, in one block.
+/// Times for which answers lay ready before they were taken, in one block.
 #[derive(Default)]
 pub struct Gaps {
     micros: Vec<u32>,
     max: Duration,
-    /// From the block's beginning.
+    /// Time from the block's beginning.
     first_ready: Option<Duration>,
     first_taken: Option<Duration>,
 }
@@ -136,7 +136,7 @@ impl Gaps {
         *self = Self { micros, ..Self::default() };
     }
 
-    /// An answer lay ready and was taken at these times after the block's beginning.
+    /// Adds an answer that was ready and was taken at these times after the block's beginning.
     pub fn add(&mut self, ready: Duration, taken: Duration) {
         let gap = taken.saturating_sub(ready);
         self.max = self.max.max(gap);
@@ -147,7 +147,7 @@ impl Gaps {
         self.first_taken.get_or_insert(taken);
     }
 
-    /// Writes the block's figures on its span, in microseconds.
+    /// Records the block's figures on its span, in microseconds.
     pub fn record(&mut self, span: &Span) {
         let (Some(ready), Some(taken)) = (self.first_ready, self.first_taken) else { return };
         span.record("proof.first_ready_us", ready.as_micros() as u64);

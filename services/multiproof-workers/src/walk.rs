@@ -1,4 +1,4 @@
-//! Following keys from node to node, through the layers and then the base.
+//! Walks along keys from node to node, through the layers and then the base.
 
 use crate::{
     layers::{Branch, Found, Layers},
@@ -11,21 +11,21 @@ use tandem_proto::{
     storage::{StorageApi, TrieNode},
 };
 
-/// Where nodes are looked up.
+/// Source of the nodes.
 pub struct Source<'a> {
-    /// Locked for looking up only, never while the base is read.
+    /// Locked for look-ups only, never while the base is read.
     pub layers: &'a RwLock<Layers>,
     pub branch: &'a Branch,
-    /// The block whose state is read.
+    /// Block whose state is read.
     pub parent: B256,
     pub storage: &'a dyn StorageApi,
 }
 
-/// Walks to all targets and collects the nodes on their ways, parents before children. Returns how
-/// often the base was asked.
+/// Walks to all targets and collects the nodes on their paths, parents before children. Returns the
+/// number of reads of the base.
 ///
-/// The layers must not lose any of the branch meanwhile: a node of the base that was read before
-/// its layer went would be taken for one of after.
+/// The layers must not lose any of the branch meanwhile. Otherwise a node of the base that was read
+/// before its layer was dropped would be taken for a later one.
 pub fn walk(source: &Source<'_>, targets: &[WalkTarget], nodes: &mut Nodes) -> Result<u64, Error> {
     let mut walks: Vec<Walk> =
         targets.iter().enumerate().map(|(index, &target)| Walk::new(index, target)).collect();
@@ -86,13 +86,13 @@ fn step(
     }
 }
 
-/// One key being walked to.
+/// Walk to one key.
 struct Walk {
     /// Position of its target.
     index: usize,
     target: WalkTarget,
     nibbles: [u8; 64],
-    /// Where the next node stands.
+    /// Depth of the next node.
     depth: usize,
     /// Nodes at fewer nibbles than this were found.
     passed: usize,
@@ -109,12 +109,12 @@ impl Walk {
         &self.nibbles[..self.depth]
     }
 
-    /// What is left of the way.
+    /// Returns the rest of the walk.
     fn rest(&self) -> WalkTarget {
         WalkTarget { from_depth: self.depth as u8, ..self.target }
     }
 
-    /// Goes on to the child on the way to the key, or ends.
+    /// Goes on to the child on the path to the key, or ends the walk.
     fn descend(&mut self, rlp: &[u8]) {
         self.passed = self.depth + 1;
         match tandem_trie::child_depth(rlp, self.depth, &self.nibbles) {
@@ -123,7 +123,7 @@ impl Walk {
         }
     }
 
-    /// Whether this walk has come by the node where the other one stands.
+    /// Returns whether this walk has passed the node at which the other walk stands.
     fn brought(&self, other: &Self) -> bool {
         self.target.owner == other.target.owner
             && usize::from(self.target.from_depth) <= other.depth
@@ -132,7 +132,7 @@ impl Walk {
     }
 }
 
-/// The nibbles of a key, one a byte.
+/// Returns the nibbles of a key, one per byte.
 pub fn unpack(key: &B256) -> [u8; 64] {
     let mut nibbles = [0; 64];
     for (pair, byte) in nibbles.chunks_exact_mut(2).zip(key) {
@@ -141,7 +141,7 @@ pub fn unpack(key: &B256) -> [u8; 64] {
     nibbles
 }
 
-/// Nodes of the base that were read, each answer in order of owner and path.
+/// Nodes read from the base, each answer in order of owner and path.
 #[derive(Default)]
 struct Base {
     answers: Vec<Vec<TrieNode>>,

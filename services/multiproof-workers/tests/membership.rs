@@ -1,4 +1,4 @@
-//! Heartbeats over a bus: who is heard, who leaves, who falls silent.
+//! Heartbeats over a bus: workers that are heard, leave, or fall silent.
 #![allow(clippy::unwrap_used)]
 
 use std::{sync::Arc, time::Duration};
@@ -38,7 +38,7 @@ async fn workers_come_and_leave() {
     let first = Announcer::start(bus.clone(), identity("a", 10_000), &Handle::current());
     until(&mut alive, &["a"]).await;
     bus.publish(WORKERS_ALIVE, vec![0xff; 9].into());
-    // In the name of another: `a` says goodbye for no one but itself.
+    // In the name of another: `a` can announce only its own leaving.
     let goodbye = Heartbeat { sequence: 9, leaving: true, ..listener.alive()[0].clone() };
     bus.publish_as(WORKERS_ALIVE, "b", WorkerAlive(goodbye.clone()).encode());
     bus.publish(WORKERS_ALIVE, WorkerAlive(goodbye).encode());
@@ -60,7 +60,7 @@ fn a_worker_that_dies_is_given_up_while_another_is_heard() {
     let _stays = Announcer::start(bus.clone(), identity("a", 20), here.handle());
     let dies = Announcer::start(bus, identity("b", 20), there.handle());
     here.block_on(until(&mut alive, &["a", "b"]));
-    // Its task ends without a word.
+    // The task of the worker ends without a last heartbeat.
     there.shutdown_background();
     here.block_on(until(&mut alive, &["a"]));
     drop(dies);

@@ -1,5 +1,5 @@
-//! Where workers may run while a block is open. It looks at threads by their names, so this is a test
-//! of its own.
+//! Processors on which workers may run while a block is open. The test finds threads by their
+//! names, so it is a test of its own.
 #![cfg(target_os = "linux")]
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -17,14 +17,14 @@ use tandem_policy::LivePolicies;
 use tandem_proto::multiproof::{Begin, ProofApi, StateUpdate};
 use token::{id, small, start, token, token_state};
 
-/// The processors that a thread may run on, as the kernel writes them.
+/// Returns the processors on which a thread may run, in the kernel's notation.
 fn allowed(thread: &str) -> String {
     let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     line.unwrap().trim().to_owned()
 }
 
-/// The newest worker's thread: one that has ended may still be seen for a moment.
+/// Returns the newest worker's thread: one that has ended may still be seen for a moment.
 fn worker() -> String {
     let threads = fs::read_dir("/proc/self/task").unwrap();
     let names = threads.map(|thread| thread.unwrap().file_name().into_string().unwrap());

@@ -1,5 +1,5 @@
-//! At the level `job`, each job of a proof thread is a span. The recorder is the process's, so this
-//! is a test of its own.
+//! At the level `job`, each job of a proof thread is a span. The recorder belongs to the whole
+//! process, so this is a test of its own.
 #![allow(dead_code, clippy::unwrap_used)]
 
 #[path = "../../../crates/pure/trie/tests/common/mod.rs"]
@@ -44,8 +44,8 @@ fn each_job_is_a_span_below_its_thread() {
         named.map(|span| &**span).collect::<Vec<_>>()
     };
     let (threads, jobs) = (named("proof worker"), named("proof job"));
-    // 41 keys in 7 jobs, no more than 8 for two threads, and the tops of the 15 shards that nothing
-    // touched in 3.
+    // 41 keys in 7 jobs, no more than 8 for two threads, and the tops of the 15 untouched shards in
+    // 3.
     assert_eq!(jobs.len(), 10);
     for thread in threads {
         let own: Vec<_> = jobs.iter().filter(|job| job.parent_id == thread.span_id).collect();

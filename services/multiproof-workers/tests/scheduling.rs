@@ -1,7 +1,7 @@
-//! Ten thousand blocks under a random schedule: slow and failing storage, pauses between updates,
-//! advice from another thread, blocks that are given up or refused, forks, restarts, and policies
-//! that change from block to block. Each root equals one that alloy-trie computes from the whole
-//! state.
+//! Ten thousand blocks under a random schedule. Storage is slow or fails, updates pause, and advice
+//! comes from another thread. Blocks are given up or refused, the chain forks, workers restart, and
+//! policies change from block to block. Each root equals the root that alloy-trie computes from the
+//! whole state.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod support;
@@ -32,7 +32,7 @@ use tandem_proto::{
 
 const BLOCKS: u64 = 10_000;
 
-/// A storage-writer that answers when it likes, and at times not at all.
+/// Storage-writer that answers after random times, and sometimes fails.
 struct Moody {
     inner: Arc<dyn StorageApi>,
     random: Mutex<Random>,
@@ -53,7 +53,7 @@ impl Moody {
     }
 }
 
-/// Mostly nothing, at times a yield, at times a sleep of so many microseconds.
+/// Mostly does nothing, at times yields, at times sleeps for `length` microseconds.
 fn pause(kind: u64, length: u64) {
     match kind {
         0 => thread::sleep(Duration::from_micros(length)),
@@ -174,7 +174,7 @@ fn advisor(seed: u64) -> (mpsc::SyncSender<Advice>, thread::JoinHandle<()>) {
     (sender, thread)
 }
 
-/// What the block touches, some of it, and some that it does not.
+/// Returns some of the keys that the block touches, and some that it does not touch.
 fn advice(made: &Made, random: &mut Random) -> Arc<Prefetch> {
     let mut accounts = Vec::new();
     for account in &made.block.diff.accounts {
@@ -195,9 +195,9 @@ struct Run {
     workers: Arc<MultiproofWorkers>,
     advisor: mpsc::SyncSender<Advice>,
     random: Random,
-    /// The chain that is built on, from genesis.
+    /// Chain on which blocks are built, from genesis.
     path: Vec<BlockId>,
-    /// No block is built below.
+    /// Height below which no block is built.
     floor: u64,
     counts: Counts,
 }
@@ -230,7 +230,7 @@ impl Run {
         self.counts.restarts += 1;
     }
 
-    /// Feeds so many updates of a block; with all of them, asks for the roots.
+    /// Feeds the first `count` updates of a block. With all of them, asks for the roots.
     fn feed(&mut self, made: &Made, count: usize) -> Option<Result<ShardRoots, Error>> {
         let mut session = self.workers.begin(made.begin()).unwrap();
         for update in &made.updates[..count] {
@@ -251,7 +251,7 @@ impl Run {
         Some(session.roots())
     }
 
-    /// The roots of a block, however often storage fails meanwhile.
+    /// Computes the roots of a block, however often storage fails meanwhile.
     fn prove(&mut self, made: &Made) {
         loop {
             match self.feed(made, made.updates.len()).unwrap() {
@@ -328,7 +328,7 @@ fn every_root_is_right_under_a_random_schedule() {
     let mut run = Run::new(seed, sender);
     for _ in 0..BLOCKS {
         run.step();
-        // What nobody builds on any more is forgotten.
+        // A block on which no further block is built is forgotten.
         if let Some(old) = run.path.len().checked_sub(40) {
             let hash = run.path[old].hash;
             run.chain.forget(&hash);

@@ -1,4 +1,4 @@
-//! Workers that are asked for some shards of a block alone.
+//! Workers that are asked for some shards of a block only.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/mod.rs"]
@@ -10,7 +10,7 @@ use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_primitives::{Shard, ShardSet, SubtrieRoot};
 use tandem_proto::multiproof::{Error, ProofApi, ShardRoots};
 
-/// The block's roots for these shards; the updates are those of all.
+/// Returns the block's roots for these shards; the updates are those of all shards.
 fn prove_some(
     workers: &MultiproofWorkers,
     made: &Made,
@@ -54,13 +54,13 @@ fn what_is_held_is_of_the_newest_block_though_some_threads_had_nothing_to_do() {
     prove(&*workers, &first).unwrap();
     chain.commit(&first);
     let second = chain.make(first.block.id, 30, &mut random);
-    // Those of one thread, then one more of the other's, as who takes over is asked.
+    // Shards of one thread, then one more of the other, as for a worker that takes over.
     let mut held = ShardSet::EMPTY;
     for bits in [0x0005, 0x0002] {
         let shards = ShardSet::from_bits(bits);
         prove_some(&workers, &second, shards).unwrap();
         held = held.union(shards);
-        // They say so once they have answered.
+        // They publish this once they have answered.
         let says = || {
             let status = workers.status().unwrap();
             (status.tip, status.shards) == (Some(second.block.id.hash), held)
@@ -76,9 +76,9 @@ fn what_is_held_is_of_the_newest_block_though_some_threads_had_nothing_to_do() {
     workers.stop();
 }
 
-/// Each block's shards are dealt out anew among three workers, some of which are asked for part of
-/// them once the others are done; on branches, while the base moves, and blocks are refused or given
-/// up.
+/// Each block's shards are dealt out anew among three workers. Some workers are asked for shards of
+/// others once these are done. Blocks are on branches, the base moves, and blocks are refused or
+/// given up.
 #[test]
 fn shards_move_between_workers_from_block_to_block() {
     let mut chain = Chain::new();
@@ -108,7 +108,7 @@ fn shards_move_between_workers_from_block_to_block() {
             }
             take(prove_some(workers, &made, shards.difference(late)).unwrap());
         }
-        // Another one takes over what is late.
+        // Another worker takes over the late shards.
         for (at, shards) in sets.into_iter().enumerate() {
             let shards = shards.intersection(late);
             take(prove_some(&three[(at + 1) % 3], &made, shards).unwrap());

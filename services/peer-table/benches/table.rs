@@ -1,5 +1,5 @@
-//! The table beside a plain map that is scanned: what collecting and choosing, a full scan with
-//! insertion sort and a heap over everything cost.
+//! The table beside a plain map that is scanned. On the map it measures collecting and choosing, a
+//! full scan with insertion sort, and a heap over everything.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use alloy_primitives::map::HashMap;
@@ -14,7 +14,8 @@ const SIZES: [usize; 3] = [1_000, 100_000, 1_000_000];
 const CLOSEST: usize = 16;
 const BATCH: usize = 1000;
 
-/// Public addresses and a record of usual size; every tenth contact has none yet.
+/// Makes a contact with a public address and a record of usual size; every tenth contact has no
+/// record yet.
 fn contact(rng: &mut StdRng, event: ContactEvent) -> Contact {
     let mut id = [0; 64];
     rng.fill(&mut id);
@@ -36,7 +37,7 @@ fn table(contacts: &[Contact], contacts_max: usize) -> Table {
     table
 }
 
-/// The plain way.
+/// Plain implementation, for comparison.
 struct Reference {
     contacts: HashMap<B256, ReferenceContact>,
 }
@@ -143,7 +144,7 @@ fn closest(c: &mut Criterion) {
     }
 }
 
-/// A thousand updates of contacts that are there, as discovery sends them: mostly hearsay and
+/// Returns a thousand updates of existing contacts, as discovery sends them: mostly hearsay and
 /// answers, the rest requests, failures and records.
 fn batch(rng: &mut StdRng, contacts: &[Contact]) -> Vec<Contact> {
     use ContactEvent::{Answered, Asked, EnrReceived, Failed, Seen};
@@ -178,7 +179,7 @@ fn apply(c: &mut Criterion) {
                 reference.apply(&batches[next]);
             });
         });
-        // Every newcomer makes the oldest one go.
+        // Every new contact evicts the oldest one.
         let mut full = table(&contacts, size.min(contacts.len() * 99 / 100));
         let mut strangers = |_| contact(&mut rng, ContactEvent::Answered);
         let mut strangers: Vec<Vec<_>> =

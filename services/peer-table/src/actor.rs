@@ -1,4 +1,4 @@
-//! The one thread that owns the table.
+//! The only thread that owns the table.
 
 use crate::{
     config::Config,
@@ -24,10 +24,11 @@ use tandem_proto::{
 use tokio::sync::oneshot::Sender;
 use tracing::{debug, info, warn};
 
-/// What the table is asked to do. Whoever asks and does not wait for the answer gets none.
+/// Request to the table. An asker that does not wait for the answer gets none.
 pub(crate) enum Message {
     Apply(Vec<Contact>),
-    /// A `peers.discovered` event as it came, decoded here and not on the thread that hears it.
+    /// A `peers.discovered` event as it arrived. It is decoded here and not on the thread that
+    /// listens.
     Discovered(Bytes),
     SampleForLookup(Sender<Option<Contact>>),
     SampleForEnr(Sender<Option<Contact>>),
@@ -38,7 +39,7 @@ pub(crate) enum Message {
     Stop,
 }
 
-/// How long the thread sleeps when it has nothing to write.
+/// Time for which the thread sleeps when it has nothing to write.
 const IDLE: Duration = Duration::from_secs(3600);
 
 pub(crate) struct Actor {
@@ -51,12 +52,13 @@ pub(crate) struct Actor {
     snapshot: Option<PathBuf>,
     snapshot_contacts_max: usize,
     snapshot_interval: Duration,
-    /// When the table changed for the first time since the last snapshot.
+    /// Time at which the table first changed since the last snapshot.
     changed: Option<Instant>,
 }
 
 impl Actor {
-    /// With what the last snapshot holds; one that cannot be used is no reason not to start.
+    /// Makes the actor with the content of the last snapshot. An unusable snapshot does not prevent
+    /// the start.
     pub(crate) fn new(config: &Config, bus: Bus, rng: StdRng) -> Self {
         let mut table = Table::new(config);
         let enabled = !config.datadir.as_os_str().is_empty();
@@ -88,7 +90,8 @@ impl Actor {
     /// Works until it is told to stop.
     pub(crate) fn run(mut self, inbox: &Inbox<Message>) {
         loop {
-            // Candidates come back with time, but nobody sees that before asking: no timer for it.
+            // Candidates return with time, but this shows only when they are requested, so no timer
+            // is needed.
             let wait = self
                 .changed
                 .map_or(IDLE, |changed| self.snapshot_interval.saturating_sub(changed.elapsed()));
@@ -113,7 +116,7 @@ impl Actor {
     fn handle(&mut self, message: Message) {
         let now = self.start.elapsed().as_millis() as u64;
         self.table.advance(now);
-        // An answer that nobody waits for any more is dropped.
+        // An answer is dropped if its asker is gone.
         match message {
             Message::Apply(contacts) => self.apply(&contacts, now),
             Message::Discovered(payload) => match PeersDiscovered::decode(&payload) {
@@ -169,7 +172,7 @@ impl Actor {
         self.publish_target(&counts);
     }
 
-    /// Says how far the target is reached, if that has changed.
+    /// Publishes the completion of the target if it has changed.
     fn publish_target(&mut self, counts: &Counts) {
         gauge!(metrics::CONNECTED).set(f64::from(self.target.connected(counts)));
         if let Some(completion) = self.target.changed(counts) {

@@ -1,45 +1,46 @@
 use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, str::FromStr};
 
-/// How many contacts there may be and when which of them is turned to.
+/// Limits on contacts, and the rules for when each is contacted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The data directory; the snapshot is in `peers.bin` below it. Empty for no snapshot.
+    /// Data directory; the snapshot is in `peers.bin` below it. Empty for no snapshot.
     #[serde(skip)]
     pub datadir: PathBuf,
-    /// Peers wanted.
+    /// Number of peers wanted.
     pub target_peers: u32,
-    /// Who says how many peers are connected.
+    /// Source of the number of connected peers.
     pub connected: Connected,
-    /// Messages that may wait for the table before callers are refused.
+    /// Number of messages that may wait for the table before callers are refused.
     pub mailbox_capacity: usize,
-    /// Contacts held, those given up included.
+    /// Number of contacts held, including those given up.
     pub contacts_max: usize,
-    /// Contacts of one subnet held.
+    /// Number of contacts held of one subnet.
     pub subnet_contacts_max: u32,
-    /// Contacts of one subnet in one answer of the closest ones. Addresses of this machine and of
-    /// private networks are not limited.
+    /// Number of contacts of one subnet in one answer of the closest ones. Addresses of this
+    /// machine and of private networks are not limited.
     pub subnet_answer_max: usize,
-    /// Bits of an IPv4 address that make a subnet.
+    /// Number of bits of an IPv4 address that make a subnet.
     pub subnet_v4_bits: u8,
-    /// Bits of an IPv6 address that make a subnet.
+    /// Number of bits of an IPv6 address that make a subnet.
     pub subnet_v6_bits: u8,
     /// Seconds between find node packets to one contact.
     pub ask_interval_secs: u32,
-    /// Seconds between requests for the record of one contact that has sent one.
+    /// Seconds between requests for the record of one contact that has already sent one.
     pub enr_interval_secs: u32,
-    /// Seconds that a contact is left alone after its first failure; doubled with each further one.
+    /// Seconds for which a contact is left alone after its first failure; doubled with each further
+    /// one.
     pub retry_base_secs: u32,
-    /// Most seconds that a contact is left alone after a failure.
+    /// Largest number of seconds for which a contact is left alone after a failure.
     pub retry_max_secs: u32,
-    /// Failures in a row after which a contact with a proven endpoint is given up.
+    /// Number of failures in a row after which a contact with a proven endpoint is given up.
     pub failures_max: u8,
-    /// Failures in a row after which a contact that never answered is given up.
+    /// Number of failures in a row after which a contact that never answered is given up.
     pub unproven_failures_max: u8,
-    /// Seconds for which a contact given up is not taken in again on hearsay.
+    /// Seconds for which a contact that was given up is not accepted again on hearsay.
     pub disposed_secs: u32,
-    /// Contacts in the snapshot, the best ones.
+    /// Number of contacts in the snapshot, which are the best ones.
     pub snapshot_contacts_max: usize,
     /// Seconds between snapshots; one is also written when the service stops.
     pub snapshot_interval_secs: u32,
@@ -70,21 +71,21 @@ impl Default for Config {
     }
 }
 
-/// Where the number of connected peers comes from. All but the first simulate them.
+/// Source of the number of connected peers. All except the first simulate them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Connected {
-    /// It is reported by a call. Until the first one, contacts with a proven endpoint that still
-    /// answer say how far the target is reached.
+    /// The number is reported by a call. Before the first report, contacts that have a proven
+    /// endpoint and still answer stand in for it.
     #[default]
     Reported,
     /// Simulated: every contact with a proven endpoint counts as a connected peer.
     Proven,
-    /// Simulated: so many are connected all the time.
+    /// Simulated: this number of peers is always connected.
     Fixed(u32),
 }
 
-/// The text is no [`Connected`].
+/// Error for a text that is not a valid [`Connected`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0:?} is neither `reported`, `proven` nor a number of peers")]
 pub struct ConnectedError(String);
@@ -92,7 +93,7 @@ pub struct ConnectedError(String);
 impl FromStr for Connected {
     type Err = ConnectedError;
 
-    /// `reported`, `proven`, or a number.
+    /// Parses `reported`, `proven`, or a number.
     fn from_str(text: &str) -> Result<Self, ConnectedError> {
         match text {
             "reported" => Ok(Self::Reported),

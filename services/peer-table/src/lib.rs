@@ -1,9 +1,10 @@
-//! peer-table: the nodes that are known, and which of them to turn to next.
+//! peer-table: the known nodes, and the choice of those to contact next.
 //!
-//! **Role.** One table in memory ([`table`]), owned by one thread. **In:** what discovery learned of
-//! nodes, in batches, over the bus or as a call; how many peers are connected. **Out:** a node to
-//! ask for others, a node to ask for its record, the nodes closest to a target; `peers.target` when
-//! the share of the wanted peers changes ([`Target`]); the best nodes in a file, for the next start.
+//! **Role.** One table in memory ([`table`]), owned by one thread. **In:** news of nodes from
+//! discovery, in batches, over the bus or as a call; the number of connected peers. **Out:** a node
+//! to ask for others, a node to ask for its record, the nodes closest to a target; `peers.target`
+//! when the share of the wanted peers changes ([`Target`]); the best nodes in a file, for the next
+//! start.
 //!
 //! ```text
 //!  discovery ── peers.discovered ──► bus ──► peer-table-bus ──► mailbox ──► peer-table: table
@@ -13,12 +14,12 @@
 //!  discovery ◄── peers.target ── bus ◄───────────────────────────────────────────┘
 //! ```
 //!
-//! Across processes, [`grpc`] stands in for the bus and the calls alike.
+//! Across processes, [`grpc`] replaces both the bus and the calls.
 //!
-//! **Cost.** Sampling and the closest ones touch only what they answer, and nothing runs while
-//! nobody asks: the thread sleeps until a message comes or a changed table is to be written.
+//! **Cost.** Sampling and finding the closest ones touch only what they answer. Nothing runs
+//! without a request: the thread sleeps until a message arrives or a changed table must be written.
 //!
-//! **Overload.** The mailbox is bounded. A call that finds it full is refused at once; a batch from
+//! **Overload.** The mailbox is bounded. A call that finds it full is refused at once. A batch from
 //! the bus is dropped, because discovery sees the same nodes again. Contacts, contacts per subnet
 //! and the snapshot are bounded by the configuration.
 

@@ -1,4 +1,4 @@
-//! Names of the metrics, and their descriptions.
+//! Names and descriptions of the metrics.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
@@ -16,12 +16,12 @@ pub const CONNECTIONS: &str = "tandem_peer_table_client_connections_total";
 pub const CONNECTIONS_LOST: &str = "tandem_peer_table_client_connections_lost_total";
 pub const LOST_BATCHES: &str = "tandem_peer_table_client_lost_batches_total";
 
-/// The metrics of a server.
+/// Describes the metrics of a server.
 pub fn describe_server() {
     describe_gauge!(WATCHERS, Unit::Count, "Clients that watch the target");
 }
 
-/// The metrics of a client.
+/// Describes the metrics of a client.
 pub fn describe_client() {
     describe_counter!(CONNECTIONS, Unit::Count, "Connections made to peer-table");
     describe_counter!(CONNECTIONS_LOST, Unit::Count, "Connections to peer-table that ended");
@@ -45,7 +45,7 @@ pub fn describe() {
     describe_gauge!(CONNECTED, count, "Peers connected, as last reported");
 }
 
-/// Describes all of them to the recorder, as a catalogue wants it.
+/// Describes all metrics to the recorder, for a catalogue.
 pub fn describe_all() {
     describe();
     describe_server();

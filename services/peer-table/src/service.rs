@@ -1,4 +1,4 @@
-//! Wiring: the thread of the table, and the one that hears the bus for it.
+//! Wiring: the thread of the table, and the thread that listens to the bus for it.
 
 use crate::{
     actor::{Actor, Message},
@@ -23,15 +23,15 @@ use tandem_proto::{
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// What the table needs from the rest of the cluster.
+/// Dependencies of the table on the rest of the cluster.
 pub struct Deps {
-    /// Where `peers.discovered` is heard and `peers.target` is published.
+    /// Bus that carries `peers.discovered` to the table and `peers.target` from it.
     pub bus: Bus,
-    /// Cancelled when a thread of the table panics.
+    /// Token cancelled when a thread of the table panics.
     pub fatal: CancellationToken,
 }
 
-/// The running service.
+/// Running service.
 pub struct PeerTable {
     mailbox: Mailbox<Message>,
     stop: CancellationToken,
@@ -42,10 +42,10 @@ impl PeerTable {
     /// Loads the snapshot, if there is one, and starts the threads.
     ///
     /// # Errors
-    /// The operating system's, when it has no thread to give.
+    /// Error of the operating system if it cannot create a thread.
     pub fn start(config: Config, deps: Deps) -> io::Result<Arc<Self>> {
         metrics::describe();
-        // Heard from now on, though taken in only after the snapshot.
+        // Events are collected from now on, though applied only after the snapshot.
         let discovered = deps.bus.subscribe(PEERS_DISCOVERED);
         let (sender, inbox) = mailbox("peer-table", config.mailbox_capacity);
         let actor = Actor::new(&config, deps.bus, StdRng::from_os_rng());
@@ -59,7 +59,7 @@ impl PeerTable {
         Ok(Arc::new(Self { mailbox: sender, stop, threads: Mutex::new(vec![bus, table]) }))
     }
 
-    /// Stops the threads and waits for them; the last thing they do is to write the snapshot.
+    /// Stops the threads and waits for them; as their last action they write the snapshot.
     pub fn stop(&self) {
         self.stop.cancel();
         let _ = self.mailbox.send(Message::Stop);
@@ -81,7 +81,8 @@ impl PeerTable {
         answer.blocking_recv().map_err(|_| stopped())
     }
 
-    /// As the calls of [`PeerTableApi`], for the reactor, which must not wait for a thread.
+    /// Asks the table like the calls of [`PeerTableApi`], but from the reactor, which must not
+    /// block.
     pub(crate) async fn ask_async<R>(
         &self,
         message: impl FnOnce(oneshot::Sender<R>) -> Message,
@@ -98,14 +99,14 @@ fn refusal(error: tandem_actor::Error) -> Error {
 }
 
 impl Drop for PeerTable {
-    /// Without [`Self::stop`]: the threads end by themselves, and the snapshot is still written.
+    /// Without [`Self::stop`], the threads end by themselves, and the snapshot is still written.
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-/// Passes events on to the table. What finds its mailbox full is dropped: discovery will see the
-/// nodes again.
+/// Passes events on to the table. An event that finds the mailbox full is dropped: discovery will
+/// see the nodes again.
 async fn hear(mut bus: Subscription, table: &Mailbox<Message>, stop: &CancellationToken) {
     loop {
         let payload = tokio::select! {

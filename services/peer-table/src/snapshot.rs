@@ -6,8 +6,8 @@
 //!          [flag 1: sequence number u64] [flag 2: record's own sequence number u64, length u16, RLP]
 //! ```
 //!
-//! Integers are big-endian. The file is replaced as a whole, so it is either the old or the new one;
-//! whatever else is found there is refused.
+//! Integers are big-endian. The file is replaced as a whole, so it is either the old or the new
+//! one. Any other content is refused.
 
 use crate::table::Ranked;
 use std::{
@@ -25,7 +25,7 @@ use tandem_proto::{
 /// Name of the file in the data directory.
 pub(crate) const FILE: &str = "peers.bin";
 
-/// Contacts in one snapshot at most.
+/// Largest number of contacts in one snapshot.
 pub(crate) const CONTACTS_MAX: usize = 1 << 16;
 
 const MAGIC: &[u8; 8] = b"tndmpeer";
@@ -39,7 +39,7 @@ const FILE_BYTES_MAX: usize = HEADER_BYTES + CONTACTS_MAX * CONTACT_BYTES_MAX + 
 const HAS_ENR_SEQ: u8 = 1;
 const HAS_RECORD: u8 = 2;
 
-/// Why a snapshot is of no use.
+/// Reason why a snapshot cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{0}")]
@@ -58,7 +58,7 @@ pub(crate) enum Error {
     TrailingBytes(usize),
 }
 
-/// Reads the snapshot, best contact first; nothing when there is none.
+/// Reads the snapshot, best contact first; returns nothing if there is none.
 pub(crate) fn load(path: &Path) -> Result<Vec<Ranked>, Error> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -79,7 +79,7 @@ pub(crate) fn save(path: &Path, contacts: &[Ranked]) -> io::Result<()> {
     file.write_all(&encode(contacts))?;
     file.sync_all()?;
     fs::rename(&next, path)?;
-    // The rename itself is durable when the directory is.
+    // The rename becomes durable with the directory.
     path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
@@ -138,7 +138,7 @@ fn decode(bytes: &[u8]) -> Result<Vec<Ranked>, Error> {
     }
     let mut reader = Reader(content.get(MAGIC.len() + 2..).unwrap_or_default());
     let count = reader.take().map(u32::from_be_bytes).ok_or(Error::Checksum)?;
-    // Not more room than what is there can fill.
+    // The capacity is limited to what the existing bytes can fill.
     let room = (count as usize).min(content.len() / CONTACT_BYTES_MIN);
     let mut contacts = Vec::with_capacity(room);
     for index in 0..count {
@@ -176,7 +176,7 @@ fn decode_contact(reader: &mut Reader<'_>) -> Option<Ranked> {
     Some(Ranked { contact, record_seq, score })
 }
 
-/// What is still to be read.
+/// Bytes still to be read.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -201,7 +201,7 @@ mod tests {
     fn ranked() -> impl Strategy<Value = Ranked> {
         let ip = prop_oneof![
                 any::<[u8; 4]>().prop_map(IpAddr::from),
-                // No IPv4-mapped address: those are IPv4 addresses here.
+                // IPv4-mapped addresses are excluded: here they are IPv4 addresses.
                 any::<u64>()
                     .prop_map(
                         |host| Ipv6Addr::from_bits((0x2001_0db8 << 96) | u128::from(host)).into()
@@ -241,7 +241,7 @@ mod tests {
             prop_assert!(decode(&bytes).is_err());
         }
 
-        /// Whoever writes a right checksum under nonsense gets an error, never a panic.
+        /// Checks that invalid content with a right checksum causes an error, never a panic.
         #[test]
         fn nonsense_with_a_right_checksum_is_refused_or_read(
             mut bytes in vec(any::<u8>(), 0..600), count: u32,

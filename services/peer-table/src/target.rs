@@ -1,4 +1,4 @@
-//! How far the number of peers is from the wanted one.
+//! Completion of the wanted number of peers.
 
 use crate::{
     config::{Config, Connected},
@@ -6,10 +6,10 @@ use crate::{
 };
 use tandem_proto::peer_table::completion;
 
-/// The share of the wanted peers, and when it has to be said.
+/// Share of the wanted peers, with the record of what was published.
 ///
-/// Until a report of sessions comes, the nodes that are there stand in for them: a node without
-/// sessions would otherwise look for peers at full speed for ever.
+/// Until sessions are reported, the nodes that are alive stand in for them. A node without sessions
+/// would otherwise look for peers at full speed for ever.
 #[derive(Debug)]
 pub struct Target {
     wanted: u32,
@@ -19,18 +19,18 @@ pub struct Target {
 }
 
 impl Target {
-    /// A target of which nothing was published.
+    /// Makes a target of which nothing was published.
     pub fn new(config: &Config) -> Self {
         let (wanted, source) = (config.target_peers, config.connected);
         Self { wanted, source, reported: None, published: None }
     }
 
-    /// Peers wanted.
+    /// Returns the number of peers wanted.
     pub fn wanted(&self) -> u32 {
         self.wanted
     }
 
-    /// Takes in how many peers are connected. False, and nothing changed, where peers are
+    /// Records how many peers are connected. Returns false, with nothing changed, if peers are
     /// simulated.
     pub fn report(&mut self, count: u32) -> bool {
         let heard = self.source == Connected::Reported;
@@ -40,7 +40,7 @@ impl Target {
         heard
     }
 
-    /// Peers connected, as last reported or simulated.
+    /// Returns the number of connected peers, as last reported or simulated.
     pub fn connected(&self, counts: &Counts) -> u32 {
         match self.source {
             Connected::Reported => self.reported.unwrap_or(0),
@@ -49,14 +49,14 @@ impl Target {
         }
     }
 
-    /// Peers by wanted peers, 0 to 1.
+    /// Returns the number of peers divided by the wanted number, limited to 0 to 1.
     pub fn completion(&self, counts: &Counts) -> f64 {
         let stands_in = self.source == Connected::Reported && self.reported.is_none();
         let peers = if stands_in { number(counts.alive) } else { self.connected(counts) };
         completion(peers, self.wanted)
     }
 
-    /// The completion, when it is another one than was published last.
+    /// Returns the completion if it differs from the one published last.
     pub fn changed(&mut self, counts: &Counts) -> Option<f64> {
         let completion = self.completion(counts);
         (self.published.replace(completion) != Some(completion)).then_some(completion)

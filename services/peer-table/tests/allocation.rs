@@ -1,4 +1,4 @@
-//! What is asked often takes nothing from the heap.
+//! Frequent queries do not allocate.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use rand::{SeedableRng, rngs::StdRng};
@@ -39,7 +39,7 @@ fn sampling_allocates_nothing_and_the_closest_only_their_list() {
         }
     });
     assert_eq!(sampling, 0);
-    // The list itself, and the one it is made from.
+    // The two allocations are the list itself, and the one it is made from.
     let (listing, _) = allocations(|| table.closest(B256::repeat_byte(7), 16));
     assert_eq!(listing, 2);
 }

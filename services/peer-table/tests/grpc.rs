@@ -26,7 +26,7 @@ use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-/// A table, offered at an address.
+/// Table that is offered at an address.
 struct Offered {
     table: Arc<PeerTable>,
     address: SocketAddr,
@@ -50,7 +50,7 @@ impl Offered {
         format!("http://{}", self.address)
     }
 
-    /// Ends server and table; returns where it was.
+    /// Ends server and table; returns the address.
     fn end(self, runtime: &Runtime) -> SocketAddr {
         self.stop.cancel();
         runtime.block_on(self.server).unwrap().unwrap();
@@ -69,7 +69,7 @@ fn config(datadir: &Path) -> Config {
 
 fn connect(runtime: &Runtime, url: &str) -> (Arc<Client>, Bus) {
     let bus = Bus::default();
-    // A busy machine is no reason to fail.
+    // The wait is long, so that a busy machine does not fail the test.
     let config = ClientConfig { answer_ms_max: 20_000, ..ClientConfig::default() };
     let client = Client::connect(url, config, bus.clone(), runtime.handle()).unwrap();
     (client, bus)
@@ -101,7 +101,7 @@ fn answered(n: u16) -> Contact {
     }
 }
 
-/// The completions published so far, the last of them.
+/// Returns the last of the completions published so far.
 fn last(target: &mut Subscription) -> Option<f64> {
     let payloads = std::iter::from_fn(|| target.try_next());
     payloads.last().and_then(|payload| Some(PeersTarget::decode(&payload)?.completion))
@@ -116,7 +116,7 @@ fn every_call_is_answered_as_by_the_table_itself() {
     eventually(|| client.is_connected().then_some(()));
     assert_eq!(client.sample_for_lookup(), Ok(None));
     assert_eq!(client.sample_for_enr(), Ok(None));
-    // The largest batch there is.
+    // This is the largest batch there is.
     let contacts: Vec<_> = (0..DISCOVERED_CONTACTS_MAX as u16).map(answered).collect();
     client.apply_batch(contacts).unwrap();
     assert_eq!(client.stats().unwrap().proven, DISCOVERED_CONTACTS_MAX as u64);
@@ -145,13 +145,13 @@ fn the_buses_of_both_processes_are_joined() {
     offered.table.set_connected(1).unwrap();
     let (client, bus) = connect(&runtime, &offered.url());
     let mut target = bus.subscribe(PEERS_TARGET);
-    // What was published before there was anybody to hear it.
+    // This was published before there was a listener.
     assert_eq!(eventually(|| last(&mut target)), 0.25);
     for n in 0..600 {
         let event = PeersDiscovered { contacts: vec![answered(n)] };
         bus.publish(PEERS_DISCOVERED, Bytes::from_static(b"\xff nonsense").0);
         bus.publish(PEERS_DISCOVERED, event.encode());
-        // No more than the bus keeps for one who lags.
+        // The lag stays below what the bus keeps for a subscriber.
         eventually(|| (offered.table.stats().unwrap().proven + 50 >= u64::from(n)).then_some(()));
     }
     eventually(|| (client.stats().unwrap().proven == 600).then_some(()));
@@ -211,12 +211,12 @@ fn without_a_connection_calls_fail_at_once_and_batches_wait_for_the_next() {
 
     let offered = offer(&runtime, config(folder.path()), address);
     eventually(|| client.is_connected().then_some(()));
-    // Those of the snapshot, and those found meanwhile.
+    // The contacts are those of the snapshot, and those found meanwhile.
     eventually(|| {
         let stats = client.stats().unwrap();
         ((stats.contacts, stats.proven) == (50, 30)).then_some(())
     });
-    // No session was reported to the new table: the 30 nodes that answered it stand in.
+    // No session was reported to the new table, so the 30 nodes that answered it stand in.
     assert_eq!(eventually(|| last(&mut target).filter(|target| *target == 1.0)), 1.0);
     client.set_connected(0).unwrap();
     assert_eq!(eventually(|| last(&mut target)), 0.0);
@@ -243,7 +243,7 @@ fn health_says_when_it_serves() {
         watched
     });
     offered.end(&runtime);
-    // Told that it stops before the connection ends, or cut off.
+    // The watcher is told that the server stops, or the connection is cut first.
     let last = runtime.block_on(watched.message());
     let told = last.as_ref().ok().and_then(Option::as_ref);
     assert!(told.is_none_or(|told| told.status() == ServingStatus::NotServing), "{last:?}");
@@ -273,7 +273,7 @@ fn malformed_and_oversized_requests_are_refused_with_a_reason() {
         let huge = v1::ClosestRequest { target: vec![0; PEERS_MESSAGE_BYTES_MAX].into(), count: 1 };
         let status = calls.closest(huge).await.unwrap_err();
         assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
-        // What can be told from outside, the number of watchers, has a bound.
+        // The number of watchers, which callers control, is bounded.
         let mut watching = Vec::new();
         let status = loop {
             match calls.watch_target(v1::WatchTargetRequest {}).await {
@@ -281,7 +281,7 @@ fn malformed_and_oversized_requests_are_refused_with_a_reason() {
                 Err(status) => break status,
             }
             if watching.len() == 48 {
-                // A connection of its own has room for more calls.
+                // Another connection has room for more calls.
                 let to = Endpoint::from_shared(offered.url()).unwrap();
                 calls = PeerTableClient::connect(to).await.unwrap();
             }

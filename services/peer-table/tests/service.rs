@@ -33,7 +33,7 @@ fn answered(n: u8) -> Contact {
     }
 }
 
-/// Waits until the table, which works on its own thread, has come so far.
+/// Waits until the table, which works on its own thread, has reached a state.
 fn eventually(what: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !what() {
@@ -83,7 +83,7 @@ fn nodes_that_answer_stand_in_for_sessions_until_these_are_reported() {
     let mut target = bus.subscribe(PEERS_TARGET);
     let failed = |n| Contact { event: ContactEvent::Failed, ..answered(n) };
     table.apply_batch((1..=3).map(answered).collect()).unwrap();
-    // One question without an answer may be a lost packet, two are not.
+    // One question without an answer may be a lost packet; two are not.
     table.apply_batch(vec![failed(1), failed(2), failed(2)]).unwrap();
     table.apply_batch(vec![answered(2)]).unwrap();
     assert_eq!(table.stats().unwrap().connected, 0, "they are no sessions");

@@ -1,5 +1,5 @@
-//! A call's trace goes on in the process of the table. Alone in its binary, as the recorder is for
-//! all threads of a process.
+//! A call's trace continues in the process of the table. This test has a binary of its own, as the
+//! recorder serves all threads of a process.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::{

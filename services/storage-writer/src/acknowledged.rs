@@ -1,16 +1,16 @@
-//! What was acknowledged, compared at the start with what the database still has.
+//! Record of the acknowledged writes, compared at the start with the contents of the database.
 //!
-//! **The rule.** After each write that is answered for, its number goes into a small file
-//! ([`tandem_store::MarkFile`]). A database in which the write with that number is missing has lost
+//! **The rule.** After each acknowledged write, its number goes into a small file
+//! ([`tandem_store::MarkFile`]). A database that lacks the write with that number has lost
 //! something:
 //!
-//! * after a clean stop, or while the machine has been running since: that is damage, for all was on
-//!   the disk, or with the operating system, which is still the same;
-//! * after the machine itself went down: writes that had not been synced may be gone, and that is
-//!   how `sync = false` is meant. Anything older is damage.
+//! * After a clean stop, or while the machine has been running since, this is damage. All writes
+//!   were on the disk, or with the operating system, which is still running.
+//! * After the machine itself went down, writes that had not been synced may be gone. The setting
+//!   `sync = false` permits this. The loss of an older write is damage.
 //!
 //! Damage ends the start with an error that names the blocks, unless the operator accepts the loss.
-//! A loss that may be is a warning. Both are counted.
+//! A permitted loss is a warning. Both are counted.
 
 use crate::{Config, Error, chain::Chain, metrics};
 use parking_lot::Mutex;
@@ -23,37 +23,37 @@ use tandem_primitives::BlockId;
 use tandem_store::{FoundMark, Mark, MarkFile, Store};
 use tracing::{error, info, warn};
 
-/// The names of the operating system's starts.
+/// File that identifies the current boot of the operating system.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Why writes can be missing.
+/// Reason why writes are missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LossCause {
     /// The database was closed cleanly, so it is damaged.
     AfterCleanStop,
-    /// The process died and its machine went on, so it is damaged.
+    /// The process died and its machine kept running, so the database is damaged.
     AfterCrash,
-    /// They were on the disk when the machine went down, so it is damaged.
+    /// The writes were on the disk when the machine went down, so the database is damaged.
     Synced,
-    /// The machine went down, and they had not been synced.
+    /// The machine went down before the writes were synced.
     PowerCut,
 }
 
 /// Acknowledged writes that a database has lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loss {
-    /// Why.
+    /// Reason for the loss.
     pub cause: LossCause,
-    /// What was acknowledged.
+    /// Mark of the last acknowledged write.
     pub mark: Mark,
-    /// Number of the last write that is there.
+    /// Number of the last write in the database.
     pub sequence: u64,
-    /// The head that is left.
+    /// Head that is left.
     pub head: BlockId,
 }
 
 impl Loss {
-    /// Compares what was acknowledged with what a store holds.
+    /// Compares the mark with the contents of a store.
     fn between(mark: &Mark, sequence: u64, boot: [u8; 16], head: BlockId) -> Option<Self> {
         if sequence >= mark.sequence {
             return None;
@@ -68,18 +68,18 @@ impl Loss {
         Some(Self { cause, mark: *mark, sequence, head })
     }
 
-    /// Whether it cannot have come about without damage.
+    /// Returns whether only damage can explain the loss.
     pub fn is_damage(&self) -> bool {
         self.cause != LossCause::PowerCut
     }
 
-    /// Number of writes that are gone.
+    /// Returns the number of lost writes.
     pub fn writes(&self) -> u64 {
         self.mark.sequence.saturating_sub(self.sequence)
     }
 
-    /// Number of heights that had a block and have none that is known to be left; the least that
-    /// is lost, as side chains are not in it.
+    /// Returns the number of heights that had a block and have none that is known to be left. This
+    /// is a lower bound, because side chains are not counted.
     pub fn blocks(&self) -> u64 {
         self.mark.head.number.max(self.mark.newest.number).saturating_sub(self.head.number)
     }
@@ -106,7 +106,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Finds what a database has lost, without changing anything.
+/// Finds the writes that a database has lost, without changing anything.
 ///
 /// # Errors
 /// [`Error::Store`] when the mark's file cannot be read.
@@ -122,26 +122,26 @@ pub fn find_loss(store: &Store, head: BlockId) -> Result<(FoundMark, Option<Loss
     Ok((found, loss))
 }
 
-/// The mark of one open database. Does nothing for a database in memory.
+/// Mark of one open database. Does nothing for a database in memory.
 #[derive(Default)]
 pub struct Acknowledged {
     open: Option<Mutex<Open>>,
-    /// What was lost before the start.
+    /// Loss found at the start.
     pub loss: Option<Loss>,
 }
 
 struct Open {
     file: MarkFile,
     mark: Mark,
-    /// The last attempt to write failed, which has been said.
+    /// Whether the last attempt to write failed, which was logged.
     failing: bool,
 }
 
 impl Acknowledged {
-    /// Compares the mark of a database with what it holds, and begins a new one.
+    /// Compares the mark of a database with its contents, and begins a new mark.
     ///
     /// # Errors
-    /// [`Error::LostBlocks`] when it is damaged and that is not accepted.
+    /// [`Error::LostBlocks`] when the database is damaged and the loss is not accepted.
     pub fn open(store: &Store, chain: &Chain, config: &Config) -> Result<Self, Error> {
         let (Some(path), Some(sequence)) = (store.path(), store.sequence()) else {
             return Ok(Self::default());
@@ -182,7 +182,7 @@ impl Acknowledged {
         Ok(Self { open: Some(Mutex::new(Open { file, mark, failing: false })), loss })
     }
 
-    /// Makes the mark of a database that was just made and is on the disk.
+    /// Creates the mark of a database that was just created and is on the disk.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -204,17 +204,17 @@ impl Acknowledged {
         Ok(file.sync()?)
     }
 
-    /// A block was committed.
+    /// Notes that a block was committed.
     pub fn committed(&self, store: &Store, block: BlockId) {
         self.note(store, |mark| mark.newest = block);
     }
 
-    /// A forkchoice was written.
+    /// Notes that a forkchoice was written.
     pub fn head(&self, store: &Store, head: BlockId) {
         self.note(store, |mark| mark.head = head);
     }
 
-    /// The base moved.
+    /// Notes that the base moved.
     pub fn base(&self, store: &Store, base: BlockId) {
         self.note(store, |mark| mark.base = base);
     }
@@ -230,17 +230,17 @@ impl Acknowledged {
         open.write();
     }
 
-    /// Waits until the mark is on the disk, so that a power cut leaves one that is not old.
+    /// Waits until the mark is on the disk, so that a power cut leaves a recent one.
     pub fn sync(&self) {
         let Some(open) = &self.open else { return };
-        // Not under the lock: a commit would wait for the disk.
+        // Synced without the lock: otherwise a commit would wait for the disk.
         let file = open.lock().file.share();
         if let Err(error) = file.sync_data() {
             warn!(%error, "cannot sync the record of what was acknowledged");
         }
     }
 
-    /// Everything goes to the disk, and the mark says that it did.
+    /// Writes everything to the disk, and notes in the mark that it did.
     pub fn close(&self, store: &Store) {
         let Some(open) = &self.open else { return };
         let flushed = store.flush().and_then(|()| store.sync());
@@ -262,7 +262,8 @@ impl Acknowledged {
 }
 
 impl Open {
-    /// A mark that cannot be written stays behind what was acknowledged, which is safe.
+    /// Writes the mark. A mark that cannot be written stays behind the acknowledged writes, which
+    /// is safe.
     fn write(&mut self) {
         let written = self.file.write(&self.mark);
         if let (Err(error), false) = (&written, self.failing) {
@@ -276,7 +277,8 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Names this start of the operating system; zeros where it has no name, so that no two are the same.
+/// Identifies this boot of the operating system. Returns zeros, which match no boot, when the
+/// system gives no identifier.
 fn boot_id() -> [u8; 16] {
     let text = fs::read_to_string(Path::new(BOOT_ID)).unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();

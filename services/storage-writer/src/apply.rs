@@ -1,4 +1,4 @@
-//! The base's flat state and tries, as one block changes them.
+//! Changes that one block makes to the base's flat state and tries.
 
 use crate::{Error, walk::BaseNodes};
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use tandem_store::{
 };
 use tandem_trie::{ShardTrie, apply_block, combine};
 
-/// Whether an update clears the account's storage: an account that is gone has none.
+/// Returns whether an update clears the account's storage. A deleted account has none.
 pub fn wipes(update: &AccountUpdate) -> bool {
     update.wiped || update.account.is_none()
 }
 
-/// What undoes these updates: the present value of all that they touch. Where they wipe, that is
-/// every slot there is, to be written over a wiped storage.
+/// Returns the updates that undo these: the present values of everything that they touch. For a
+/// wiped account these are all its slots, to be written over a wiped storage.
 ///
-/// The undo of an undo is the update again, so this also remakes a block's diff before the base
+/// The undo of an undo is the original update. So this also rebuilds a block's diff before the base
 /// steps back from it.
 ///
 /// # Errors
@@ -94,19 +94,19 @@ pub fn write_state(
     Ok(())
 }
 
-/// What a block leaves of the tries.
+/// Changes that a block makes to the tries.
 #[derive(Clone, Debug)]
 pub struct Tries {
-    /// The changed nodes, for all shards together.
+    /// Changed nodes, for all shards together.
     pub parts: Vec<Arc<TrieDiff>>,
-    /// The state root.
+    /// State root.
     pub root: B256,
-    /// The root node, `None` when the state is empty.
+    /// Root node, `None` when the state is empty.
     pub root_node: Option<Vec<u8>>,
 }
 
 impl Tries {
-    /// Makes the root from a diff over the base that `view` shows.
+    /// Computes the root from a diff over the base that `view` shows.
     ///
     /// # Errors
     /// When the database fails, or a shard's top node is malformed.
@@ -128,7 +128,7 @@ impl Tries {
         Ok(Self { parts, root, root_node })
     }
 
-    /// Computes what updates do to the tries of the base that `view` shows.
+    /// Computes the changes that updates make to the tries of the base that `view` shows.
     ///
     /// # Errors
     /// When the database fails, or its tries are damaged.
@@ -139,7 +139,7 @@ impl Tries {
         Ok(Self { parts: vec![Arc::new(diff)], root, root_node })
     }
 
-    /// Refuses a root that is not the one expected.
+    /// Rejects a root other than the expected one.
     ///
     /// # Errors
     /// [`Error::StateRoot`].
@@ -162,7 +162,7 @@ impl Tries {
                 cursor.advance();
             }
         }
-        // In the order of the keys: neighbours take the same way into the database's sorted memory,
+        // Written in key order: neighbours take the same path into the database's sorted memory,
         // which is then in the processor's caches. The state diff comes in that order.
         let mut changes: Vec<_> = self.parts.iter().flat_map(|part| part.iter()).collect();
         changes.sort_by(|a, b| (a.owner, a.path).cmp(&(b.owner, b.path)));
@@ -182,7 +182,7 @@ impl Tries {
     }
 }
 
-/// Sixteen shards that know nothing yet.
+/// Returns sixteen shard tries that have not read any node yet.
 pub fn new_shards() -> Vec<ShardTrie> {
     Shard::all().map(ShardTrie::new).collect()
 }

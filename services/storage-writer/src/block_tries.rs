@@ -1,5 +1,5 @@
-//! The trie nodes that a block writes into the base: as they were handed over, once each is
-//! checked, or computed from what the block did to the state.
+//! Trie nodes that a block writes into the base. They come from the trie diff that was handed over,
+//! once each node is checked, or are computed from the block's state diff.
 
 use crate::{
     Error,
@@ -15,12 +15,12 @@ use tandem_primitives::{B256, BlockId};
 use tandem_store::View;
 use tracing::error;
 
-/// The block's trie diff as it was handed over if it leads to the root in its header and every node
-/// of it fits, else computed.
+/// Returns the block's trie diff. Uses the one that was handed over if it leads to the root in the
+/// header and every node of it fits. Computes it otherwise.
 ///
 /// # Errors
-/// When the database fails or is damaged, [`Error::StateRoot`] when the block does not leave the
-/// state that its header says.
+/// When the database fails or is damaged; [`Error::StateRoot`] when the block does not lead to the
+/// state root in its header.
 pub fn of_block(
     shared: &Shared,
     view: &View<'_>,
@@ -28,7 +28,7 @@ pub fn of_block(
     record: &PendingRecord,
 ) -> Result<Tries, Error> {
     let root = body::header(view, block.id.hash)?.state_root;
-    // Parts may have come since the block was taken.
+    // Parts may have arrived since the block was taken.
     let parts = shared.state.lock().chain.get(&block.id.hash).map(|b| b.trie.clone());
     if let Some(parts) = parts.as_ref().and_then(TrieParts::complete) {
         let tries = Tries::from_parts(view, parts.to_vec()).and_then(|t| t.check(block.id, root));
@@ -41,7 +41,7 @@ pub fn of_block(
     Tries::compute(view, &record.diff.accounts)?.check(block.id, root)
 }
 
-/// A diff that was handed over, `None` when it cannot be used.
+/// Returns a diff that was handed over, `None` when it cannot be used.
 fn accept(
     view: &View<'_>,
     block: BlockId,

@@ -1,4 +1,4 @@
-//! What storage-writer itself reads of a block's header and body.
+//! Parts of a block's header and body that storage-writer itself reads.
 
 use crate::Error;
 use alloy_consensus::Header;
@@ -8,10 +8,10 @@ use tandem_chain::take_item;
 use tandem_primitives::{B256, Bytes, keccak256};
 use tandem_store::{View, tables::Headers};
 
-/// The header of a block that must be known.
+/// Returns the header of a block that must be known.
 ///
 /// # Errors
-/// When it is not, or is malformed.
+/// When the header is missing or malformed.
 pub fn header(view: &View<'_>, hash: B256) -> Result<Header, Error> {
     let found = view.get::<Headers>(hash)?;
     let (_, rlp) = found.ok_or_else(|| Error::absent(format!("header of block {hash}")))?;
@@ -27,8 +27,8 @@ pub fn decode_header(rlp: &Bytes) -> Result<Header, Error> {
         .map_err(|error| Error::Damaged(format!("malformed header: {error}")))
 }
 
-/// Hashes of the transactions in a body's RLP: the keccak of each as in EIP-2718, which in a body
-/// is a list (legacy) or a byte string that wraps it.
+/// Returns the hashes of the transactions in a body's RLP: the keccak of each as in EIP-2718. In a
+/// body, a transaction is a list (legacy) or a byte string that wraps it.
 ///
 /// # Errors
 /// [`Error::Damaged`].

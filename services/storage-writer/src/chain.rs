@@ -1,14 +1,15 @@
-//! The blocks beyond the base, in memory: a tree by hash, and the canonical path through it. Pure.
+//! Blocks above the base, in memory: a tree by hash, and the canonical path through it. Pure.
 //!
 //! **Which blocks stay.** A branch that leaves the canonical chain above the finalized block may
-//! become canonical again, however old it is, so nothing is ever cut off below a block that stays.
-//! A branch goes as a whole: once finality excludes it, or, where branches take more bytes of the
-//! database than they may, the one whose tip was committed first. The branch of the head and the
-//! branch that is being extended are never among those.
+//! become canonical again, however old it is. So a block is never removed below a block that stays.
+//! A branch is removed as a whole, once finality excludes it. When side branches take too many
+//! bytes of the database, the branch whose tip was committed first is evicted. The head's branch
+//! and the branch that is being extended are never evicted.
 //!
-//! **What is in memory.** Records (state diffs) and trie diffs of the canonical path stay until they
-//! enter the base. Those of other branches stay while there is room: trie diffs go first, because
-//! they can be computed, then records, which are read from the database again.
+//! **What is in memory.** Records (state diffs) and trie diffs of the canonical path stay until
+//! their blocks enter the base. Diffs of other branches stay while there is room. Trie diffs go
+//! first, because they can be computed. Records follow, because they can be read from the database
+//! again.
 
 use crate::codec::PendingRecord;
 use std::{
@@ -18,11 +19,11 @@ use std::{
 use tandem_primitives::{B256, BlockId, BlockNumber, Shard, TrieDiff};
 use tandem_proto::storage::Forkchoice;
 
-/// Trie diffs kept for blocks whose commit is still on its way.
+/// Maximum number of trie diffs kept for blocks whose commit is still on its way.
 const EARLY_MAX: usize = 64;
 const ALL_SHARDS: u16 = u16::MAX;
 
-/// The parts of one block's trie diff that were handed over or computed.
+/// Parts of one block's trie diff that were handed over or computed.
 #[derive(Clone, Default, Debug)]
 pub struct TrieParts {
     shards: u16,
@@ -30,13 +31,13 @@ pub struct TrieParts {
 }
 
 impl TrieParts {
-    /// All shards in one.
+    /// Creates parts from a single diff of all shards.
     pub fn whole(diff: Arc<TrieDiff>) -> Self {
         Self { shards: ALL_SHARDS, parts: vec![diff] }
     }
 
-    /// Takes in the diff of some shards. Shards that are there already are not looked at again:
-    /// every diff of a block's shard is the same.
+    /// Adds the diff of some shards. A diff without a new shard is ignored, because all diffs of a
+    /// block's shard are equal.
     pub fn add(&mut self, shards: u16, diff: Arc<TrieDiff>) {
         if shards & !self.shards != 0 {
             self.shards |= shards;
@@ -44,17 +45,17 @@ impl TrieParts {
         }
     }
 
-    /// The parts when they cover every shard.
+    /// Returns the parts when they cover every shard.
     pub fn complete(&self) -> Option<&[Arc<TrieDiff>]> {
         (self.shards == ALL_SHARDS).then_some(&self.parts)
     }
 
-    /// Bytes that the parts take in memory.
+    /// Returns the bytes that the parts take in memory.
     fn byte_len(&self) -> u64 {
         self.parts.iter().map(|part| part.byte_len() as u64).sum()
     }
 
-    /// Everything in one diff when the parts cover every shard.
+    /// Merges the parts into one diff when they cover every shard.
     pub fn merge(&mut self) -> Option<Arc<TrieDiff>> {
         if self.complete()?.len() != 1 {
             let mut whole = TrieDiff::default();
@@ -65,31 +66,31 @@ impl TrieParts {
     }
 }
 
-/// A set of shards as bits.
+/// Returns a set of shards as bits.
 pub fn shard_bits(shards: &[Shard]) -> u16 {
     shards.iter().fold(0, |bits, shard| bits | 1 << shard.nibble())
 }
 
-/// A pending block as far as it is in memory.
+/// Pending block, as far as it is in memory.
 #[derive(Clone, Debug)]
 pub struct Pending {
     /// Number and hash.
     pub id: BlockId,
     /// Hash of the parent.
     pub parent: B256,
-    /// Bytes that it takes in the database, all its records together.
+    /// Bytes that all its records take in the database.
     pub disk_bytes: u64,
-    /// State diff and transaction hashes, `None` when they are in the database alone.
+    /// State diff and transaction hashes, `None` when only the database has them.
     pub record: Option<Arc<PendingRecord>>,
-    /// What it did to the tries, as far as known.
+    /// Changes to the tries, as far as known.
     pub trie: TrieParts,
-    /// Whether it was checked that its diff leads to the root in its header, or that need not be
-    /// checked any more.
+    /// Whether the diff was found to lead to the root in the header, or need not be checked any
+    /// more.
     pub proven: bool,
 }
 
 impl Pending {
-    /// A block whose tries are not known.
+    /// Creates a block whose tries are not known.
     pub fn new(record: Arc<PendingRecord>, disk_bytes: u64, proven: bool) -> Self {
         Self {
             id: record.id,
@@ -107,36 +108,36 @@ impl Pending {
     }
 }
 
-/// Limits of what is kept.
+/// Limits on the pending blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Blocks that the base stays behind the head at least.
+    /// Minimum number of blocks from the base to the head.
     pub persist_depth: u64,
-    /// Blocks that the base stays behind the head at most while they are not final.
+    /// Maximum number of blocks from the base to the head while they are not final.
     pub unfinalized_blocks_max: u64,
-    /// Bytes of records and trie diffs in memory.
+    /// Maximum bytes of records and trie diffs in memory.
     pub memory_bytes_max: u64,
-    /// Bytes in the database of blocks that are not canonical.
+    /// Maximum bytes in the database of blocks that are not canonical.
     pub side_bytes_max: u64,
 }
 
-/// Where a block stands relative to the base.
+/// Position of a block relative to the base.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ancestor {
-    /// The base, or a pending block above it: blocks lead from the base to it.
+    /// The block is the base, or a pending block above it: blocks lead from the base to it.
     Base,
-    /// This block, which is not pending, is where its branch leaves what is pending.
+    /// The branch leaves the pending blocks at the block with this hash, which is not pending.
     Other(B256),
 }
 
-/// A pending block, and how many blocks were added before it.
+/// Pending block, and how many blocks were added before it.
 #[derive(Debug)]
 struct Entry {
     block: Pending,
     order: u64,
 }
 
-/// The tree of pending blocks over the base.
+/// Tree of pending blocks over the base.
 #[derive(Debug)]
 pub struct Chain {
     base: BlockId,
@@ -153,7 +154,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A tree without pending blocks, whose base stays where it is.
+    /// Creates a tree without pending blocks, whose base stays where it is.
     pub fn new(base: BlockId, forkchoice: Forkchoice) -> Self {
         Self {
             base,
@@ -168,41 +169,41 @@ impl Chain {
         }
     }
 
-    /// The block whose state the base holds.
+    /// Returns the block whose state the base holds.
     pub fn base(&self) -> BlockId {
         self.base
     }
 
-    /// The last forkchoice.
+    /// Returns the last forkchoice.
     pub fn forkchoice(&self) -> Forkchoice {
         self.forkchoice
     }
 
-    /// Number of pending blocks.
+    /// Returns the number of pending blocks.
     pub fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Bytes that pending blocks take in the database, and in memory.
+    /// Returns the bytes that pending blocks take in the database, and in memory.
     pub fn bytes(&self) -> (u64, u64) {
         (self.disk_bytes, self.memory_bytes)
     }
 
-    /// The pending block with this hash.
+    /// Returns the pending block with this hash.
     pub fn get(&self, hash: &B256) -> Option<&Pending> {
         self.pending.get(hash).map(|entry| &entry.block)
     }
 
-    /// All pending blocks, parents before children.
+    /// Returns all pending blocks, parents before children.
     pub fn ordered(&self) -> Vec<Pending> {
         let mut blocks: Vec<_> = self.pending.values().map(|entry| entry.block.clone()).collect();
         blocks.sort_unstable_by_key(|block| (block.id.number, block.id.hash));
         blocks
     }
 
-    /// The blocks, parents before children, whose roots were not checked. A block that builds on such
-    /// a block is one too; a canonical block is none, because a block becomes canonical when it is
-    /// valid.
+    /// Returns the blocks whose roots were not checked, parents before children. Includes the
+    /// blocks that build on them. Canonical blocks are never included, because a block becomes
+    /// canonical only when it is valid.
     pub fn unproven(&self) -> Vec<Pending> {
         let mut blocks = self.ordered();
         let mut suspects = HashSet::new();
@@ -217,13 +218,13 @@ impl Chain {
         blocks
     }
 
-    /// Notes that a block is valid. Returns whether that is news.
+    /// Notes that a block is valid. Returns whether this was not known before.
     pub fn set_proven(&mut self, hash: &B256) -> bool {
         let entry = self.pending.get_mut(hash);
         entry.is_some_and(|entry| !std::mem::replace(&mut entry.block.proven, true))
     }
 
-    /// Adds a block, with the trie diffs that came before it.
+    /// Adds a block, with the trie diffs that arrived before it.
     pub fn insert(&mut self, mut block: Pending) {
         let hash = block.id.hash;
         self.early.retain(|(early, shards, diff)| {
@@ -249,7 +250,7 @@ impl Chain {
         Some(block)
     }
 
-    /// Changes a block that is pending, and counts its bytes anew.
+    /// Changes a pending block, and counts its bytes anew.
     fn change<T>(&mut self, hash: &B256, change: impl FnOnce(&mut Pending) -> T) -> Option<T> {
         let Entry { block, .. } = self.pending.get_mut(hash)?;
         self.memory_bytes -= block.memory_bytes();
@@ -258,8 +259,9 @@ impl Chain {
         Some(result)
     }
 
-    /// Takes in a part of a block's trie diff. For a block that is not known it waits a while: the
-    /// commit may come by another way. The oldest of those give way to newer ones.
+    /// Adds a part of a block's trie diff. A part for an unknown block is kept for a while, because
+    /// the commit may arrive later by another way. The oldest of these parts give way to newer
+    /// ones.
     pub fn add_trie(&mut self, hash: B256, shards: u16, diff: Arc<TrieDiff>) {
         if self.change(&hash, |block| block.trie.add(shards, diff.clone())).is_some() {
             return;
@@ -270,33 +272,33 @@ impl Chain {
         self.early.push_back((hash, shards, diff));
     }
 
-    /// Replaces all that is known of a block's trie diff.
+    /// Replaces all known parts of a block's trie diff.
     pub fn set_trie(&mut self, hash: &B256, trie: TrieParts) {
         self.change(hash, |block| block.trie = trie);
     }
 
-    /// The whole trie diff of a block when all its parts are there.
+    /// Returns the whole trie diff of a block when all its parts are present.
     pub fn merged_trie(&mut self, hash: &B256) -> Option<Arc<TrieDiff>> {
         self.change(hash, |block| block.trie.merge())?
     }
 
-    /// Whether this block is on the way from the base to the head.
+    /// Returns whether this block is on the path from the base to the head.
     pub fn is_canonical(&self, id: &BlockId) -> bool {
         self.canonical_hash(id.number) == Some(id.hash)
     }
 
-    /// Hash of the canonical block at a height above the base, up to the head.
+    /// Returns the hash of the canonical block at a height above the base, up to the head.
     pub fn canonical_hash(&self, number: BlockNumber) -> Option<B256> {
         let above = number.checked_sub(self.base.number)?.checked_sub(1)?;
         self.path.get(usize::try_from(above).ok()?).copied()
     }
 
-    /// Hashes of the canonical blocks above the base, lowest first.
+    /// Returns the hashes of the canonical blocks above the base, lowest first.
     pub fn path(&self) -> impl DoubleEndedIterator<Item = &B256> {
         self.path.iter()
     }
 
-    /// Goes from a block through its pending ancestors down to `base`, or to where it ends.
+    /// Follows a block's pending ancestors down to `base`, or to the end of the branch.
     pub fn ancestor(&self, hash: B256, base: &B256) -> (Ancestor, Vec<B256>) {
         let mut branch = Vec::new();
         let mut at = hash;
@@ -309,7 +311,7 @@ impl Chain {
         (Ancestor::Base, branch)
     }
 
-    /// The canonical blocks above the base that are none of another path from the base.
+    /// Returns the canonical blocks above the base that are not on another path from the base.
     pub fn left_by(&self, path: &[B256]) -> Vec<B256> {
         let shared = self.path.iter().zip(path).take_while(|(old, new)| old == new).count();
         self.path.range(shared..).copied().collect()
@@ -321,9 +323,10 @@ impl Chain {
         self.path = path.into();
     }
 
-    /// Decides how far the base moves until the next forkchoice: up to the finalized block, so that
-    /// each branch that may still win stands above it, and further where that would leave too many
-    /// blocks or bytes above the base. It never comes closer to the head than `persist_depth`.
+    /// Decides how far the base moves until the next forkchoice. It moves up to the finalized
+    /// block, so that each branch that may still win stands above it. It moves further when too
+    /// many blocks or bytes would stay above the base. It never comes closer to the head than
+    /// `persist_depth`.
     pub fn set_goal(&mut self, limits: &Limits) {
         let head = self.forkchoice.head.number;
         let finalized = self.forkchoice.finalized.map_or(0, |block| block.number);
@@ -341,28 +344,28 @@ impl Chain {
         self.goal = most.min(finalized.max(least)).max(self.base.number);
     }
 
-    /// Stops the base where it is until the next forkchoice.
+    /// Keeps the base where it is until the next forkchoice.
     pub fn stay(&mut self) {
         self.goal = self.base.number;
     }
 
-    /// The height up to which the base moves.
+    /// Returns the height up to which the base moves.
     pub fn goal(&self) -> BlockNumber {
         self.goal
     }
 
-    /// Blocks that are due to enter the base.
+    /// Returns the number of blocks that are due to enter the base.
     pub fn backlog(&self) -> u64 {
         self.goal.saturating_sub(self.base.number)
     }
 
-    /// The canonical block that enters the base next, if one is due.
+    /// Returns the canonical block that enters the base next, if one is due.
     pub fn next(&self) -> Option<&Pending> {
         let next = self.get(self.path.front()?)?;
         (next.id.number <= self.goal).then_some(next)
     }
 
-    /// The first canonical block above the base has entered it.
+    /// Notes that the first canonical block above the base has entered it.
     pub fn advance(&mut self) {
         let Some(block) = self.path.pop_front().and_then(|hash| self.remove(&hash)) else {
             return;
@@ -370,8 +373,8 @@ impl Chain {
         self.base = block.id;
     }
 
-    /// The base stepped back from these blocks, highest first, which are pending again. Those that
-    /// memory has no room for stay in the database alone.
+    /// Notes that the base stepped back from these blocks, highest first. They are pending again.
+    /// Records that memory has no room for stay in the database only.
     pub fn step_back(&mut self, base: BlockId, blocks: Vec<Pending>, limits: &Limits) {
         for mut block in blocks {
             self.path.push_front(block.id.hash);
@@ -384,9 +387,9 @@ impl Chain {
         self.stay();
     }
 
-    /// Side blocks that cannot become canonical any more, with all that builds on them: those that
-    /// the finalized block excludes, and those that leave the base's chain below `oldest`, the lowest
-    /// height that the base can step back to.
+    /// Returns side blocks that cannot become canonical any more, with all their descendants. The
+    /// finalized block excludes some of them. Others leave the base's chain below `oldest`, the
+    /// lowest height to which the base can step back.
     pub fn excluded(&self, oldest: BlockNumber) -> Vec<B256> {
         let finalized = self.forkchoice.finalized.map_or(0, |block| block.number);
         let starts = |block: &Pending| {
@@ -406,9 +409,9 @@ impl Chain {
         excluded.into_iter().collect()
     }
 
-    /// The branch that gives way to a child of `parent` when side branches take more than they may:
-    /// the one whose tip was added first, from its tip down to where another block builds on it.
-    /// `None` when there is room, or no branch can go.
+    /// Returns the branch to evict for a child of `parent` when side branches take too many bytes.
+    /// This is the branch whose tip was added first, from its tip down to the fork with another
+    /// block. Returns `None` when there is room, or no branch can go.
     pub fn crowded_out(&self, parent: &B256, limits: &Limits) -> Option<Vec<B256>> {
         let canonical =
             |hash: &B256| self.get(hash).is_none_or(|block| self.is_canonical(&block.id));
@@ -440,8 +443,8 @@ impl Chain {
         Some(branch)
     }
 
-    /// Lets go of what side blocks have in memory until the rest fits: trie diffs of the oldest
-    /// first, then records.
+    /// Drops the diffs of side blocks from memory until the rest fits: trie diffs of the oldest
+    /// blocks first, then records.
     pub fn shrink(&mut self, limits: &Limits) {
         if self.memory_bytes <= limits.memory_bytes_max {
             return;

@@ -1,5 +1,5 @@
-//! Bytes of the records that are opaque to the store: pending blocks, reverse diffs, and the
-//! single records of the meta table. Each starts with a version byte where it may grow.
+//! Encodings of the records that are opaque to the store: pending blocks, reverse diffs, and the
+//! single records of the meta table. Records that may grow start with a version byte.
 
 use crate::{Error, error};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ const VERSION: u8 = 1;
 const EXISTS: u8 = 1;
 const WIPED: u8 = 2;
 
-/// A pending block without header, body and receipts, which lie in their own tables.
+/// Pending block without header, body and receipts, which have tables of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingRecord {
     /// Number and hash.
@@ -21,17 +21,17 @@ pub struct PendingRecord {
     pub parent: B256,
     /// Hashes of the transactions in block order.
     pub transaction_hashes: Arc<[B256]>,
-    /// What the block did to the state.
+    /// State diff of the block.
     pub diff: Arc<StateDiff>,
 }
 
 impl PendingRecord {
-    /// Bytes that it takes in memory.
+    /// Returns the bytes that it takes in memory.
     pub fn memory_bytes(&self) -> u64 {
         (self.diff.bytes() + self.transaction_hashes.len() * 32) as u64
     }
 
-    /// Its bytes.
+    /// Encodes the record.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + self.diff.len() * 72);
         out.push(VERSION);
@@ -51,7 +51,7 @@ impl PendingRecord {
         out
     }
 
-    /// Reads what [`PendingRecord::encode`] wrote.
+    /// Decodes the output of [`PendingRecord::encode`].
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -79,7 +79,7 @@ impl PendingRecord {
     }
 }
 
-/// Bytes of a block that waits for its execution: a list of its parent, its header and its body.
+/// Encodes a block that waits for its execution: version, number and hash, parent, header and body.
 pub fn encode_kept(block: &KeptBlock) -> Vec<u8> {
     let mut out = Vec::with_capacity(96 + block.header.len() + block.body.len());
     out.push(VERSION);
@@ -92,7 +92,7 @@ pub fn encode_kept(block: &KeptBlock) -> Vec<u8> {
     out
 }
 
-/// Reads what `encode_kept` wrote.
+/// Decodes the output of `encode_kept`.
 ///
 /// # Errors
 /// [`Error::Damaged`].
@@ -111,17 +111,17 @@ pub fn decode_kept(bytes: &Bytes) -> Result<KeptBlock, Error> {
     read().ok_or_else(|| Error::Damaged("malformed kept block".to_owned()))
 }
 
-/// What undoes one block of the base.
+/// Changes that undo one block of the base.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReverseDiff {
-    /// The block that it undoes.
+    /// Hash of the block that this undoes.
     pub block: B256,
-    /// The state as it was before it, in the form of updates.
+    /// State before the block, in the form of updates.
     pub updates: Vec<AccountUpdate>,
 }
 
 impl ReverseDiff {
-    /// Its bytes.
+    /// Encodes the diff.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         out.extend_from_slice(self.block.as_slice());
@@ -129,7 +129,7 @@ impl ReverseDiff {
         out
     }
 
-    /// Reads what [`ReverseDiff::encode`] wrote.
+    /// Decodes the output of [`ReverseDiff::encode`].
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -144,21 +144,21 @@ impl ReverseDiff {
     }
 }
 
-/// Bytes of a block's number and hash.
+/// Encodes a block's number and hash.
 pub fn encode_block(block: &BlockId) -> Vec<u8> {
     let mut out = Vec::with_capacity(40);
     put_block(&mut out, block);
     out
 }
 
-/// Reads what `encode_block` wrote.
+/// Decodes the output of `encode_block`.
 pub fn decode_block(bytes: &[u8]) -> Option<BlockId> {
     let mut reader = Reader(bytes);
     let block = reader.block()?;
     reader.0.is_empty().then_some(block)
 }
 
-/// Bytes of a forkchoice.
+/// Encodes a forkchoice.
 pub fn encode_forkchoice(forkchoice: &Forkchoice) -> Vec<u8> {
     let mut out = vec![VERSION];
     put_block(&mut out, &forkchoice.head);
@@ -169,7 +169,7 @@ pub fn encode_forkchoice(forkchoice: &Forkchoice) -> Vec<u8> {
     out
 }
 
-/// Reads what `encode_forkchoice` wrote.
+/// Decodes the output of `encode_forkchoice`.
 pub fn decode_forkchoice(bytes: &[u8]) -> Option<Forkchoice> {
     let mut reader = Reader(bytes);
     reader.version()?;
@@ -241,8 +241,8 @@ impl<'a> Reader<'a> {
         Some(BlockId::new(number, self.hash()?))
     }
 
-    /// A number of things of at least `size` bytes each; `None` when there cannot be so many, so
-    /// that a damaged length never becomes a huge allocation.
+    /// Reads the number of items of at least `size` bytes each. Returns `None` when the rest is too
+    /// short for them, so that a damaged length never causes a huge allocation.
     fn count(&mut self, size: usize) -> Option<usize> {
         let count = self.take(4)?.try_into().map(u32::from_be_bytes).ok()? as usize;
         (count.checked_mul(size)? <= self.0.len()).then_some(count)

@@ -6,42 +6,43 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The data directory; the database is in `db` below it.
+    /// Data directory; the database is in its folder `db`.
     #[serde(skip)]
     pub datadir: PathBuf,
-    /// Blocks that the base stays behind the head at least. Reorgs up to this depth cost nothing.
+    /// Minimum number of blocks from the base to the head. Reorgs up to this depth cost nothing.
     pub persist_depth: u64,
-    /// Blocks that the base stays behind the head at most while they are not final. The base follows
-    /// the finalized block, so that every branch that may still win stands above it.
+    /// Maximum number of blocks from the base to the head while they are not final. The base
+    /// follows the finalized block, so that every branch that may still win stands above it.
     pub unfinalized_blocks_max: u64,
-    /// Blocks that the base may lag behind where it should be before a forkchoice waits.
+    /// Blocks that the base may lag behind its goal before a forkchoice waits.
     pub backlog_blocks_max: u64,
-    /// Blocks that the base can step back, counted from where it stands.
+    /// Blocks that the base can step back from its current position.
     pub reverse_diff_blocks: u64,
-    /// Bytes of state diffs and trie diffs of pending blocks in memory. Beyond them those of side
-    /// branches are read or computed when they are needed, and the base follows the head more closely.
+    /// Maximum bytes of state diffs and trie diffs of pending blocks in memory. Above it, diffs of
+    /// side branches are read or computed on demand, and the base follows the head more closely.
     pub pending_memory_bytes_max: u64,
-    /// Bytes of side branches in the database. Beyond them the branch whose tip is oldest is dropped.
+    /// Maximum bytes of side branches in the database. Above it, the branch with the oldest tip is
+    /// evicted.
     pub side_branch_bytes_max: u64,
-    /// Bytes of blocks in the database that wait for their execution. Beyond them the oldest is
-    /// dropped.
+    /// Maximum bytes in the database of blocks that wait for their execution. Above it, the oldest
+    /// block is evicted.
     pub kept_bytes_max: u64,
-    /// Bytes that the volume must have left for the service to be ready, 0 for any. Looked at every five
-    /// seconds.
+    /// Bytes that the volume must have left for the service to be ready, 0 for any. Checked every
+    /// five seconds.
     pub free_bytes_min: u64,
-    /// Whether commits and forkchoices wait for the disk. Without it a block answered VALID survives
-    /// the death of the process, not a power cut.
+    /// Whether commits and forkchoices wait for the disk. Otherwise a block answered VALID survives
+    /// the death of the process, but not a power cut.
     pub sync: bool,
-    /// Whether to start although acknowledged blocks are gone. Given on the command line alone, as
-    /// it is for one start.
+    /// Whether to start although acknowledged blocks are lost. Given on the command line only,
+    /// because it applies to one start.
     #[serde(skip)]
     pub accept_lost_blocks: bool,
-    /// How the database is tuned.
+    /// Tuning of the database.
     pub store: tandem_store::Options,
 }
 
 impl Config {
-    /// The defaults for a data directory.
+    /// Returns the defaults for a data directory.
     pub fn new(datadir: impl Into<PathBuf>) -> Self {
         Self {
             datadir: datadir.into(),
@@ -61,7 +62,7 @@ impl Config {
 }
 
 impl Config {
-    /// The limits of what is pending.
+    /// Returns the limits on the pending blocks.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             persist_depth: self.persist_depth,
@@ -73,16 +74,16 @@ impl Config {
 }
 
 impl Default for Config {
-    /// Without a data directory, which is given on the command line.
+    /// Returns the defaults without a data directory, which the command line gives.
     fn default() -> Self {
         Self::new(PathBuf::new())
     }
 }
 
-/// The folder of the database in a data directory.
+/// Folder of the database in a data directory.
 pub(crate) const DATABASE_FOLDER: &str = "db";
 
-/// Where the database of a data directory lies.
+/// Returns the path of the database in a data directory.
 pub(crate) fn database_path(datadir: &Path) -> PathBuf {
     datadir.join(DATABASE_FOLDER)
 }

@@ -1,8 +1,8 @@
-//! A trie diff that was handed over, checked node by node before it enters the base.
+//! Check of a trie diff that was handed over, node by node, before it enters the base.
 //!
-//! The roots in the headers say what the tops of the subtries must be; from there on every new node
-//! must hash to what the node above it says, and each storage trie's top to what the leaf of its
-//! account says. What the diff leaves out must be in the base unchanged.
+//! The roots in the headers determine the tops of the subtries. Below them, every new node must
+//! hash to the value in its parent. Each storage trie's top must hash to the value in its account's
+//! leaf. Nodes that the diff leaves out must be unchanged in the base.
 
 use crate::{Error, walk};
 use alloy_primitives::map::B256Map;
@@ -17,19 +17,19 @@ use tandem_trie::{
     storage_root,
 };
 
-/// A node for which a trie diff cannot be used.
+/// Node that makes a trie diff unusable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiffFault {
-    /// Hashed address of the account whose storage trie it is in, `None` for the account trie.
+    /// Hashed address of the account whose storage trie has the node, `None` for the account trie.
     pub owner: Option<B256>,
-    /// Its path, one nibble a byte.
+    /// Path of the node, one nibble per byte.
     pub path: Vec<u8>,
-    /// What is wrong.
+    /// Fault of the node.
     pub fault: ChangeFault,
 }
 
 impl DiffFault {
-    /// The path as text, a digit a nibble.
+    /// Returns the path as text, one digit per nibble.
     pub fn path_text(&self) -> String {
         self.path.iter().map(|nibble| format!("{nibble:x}")).collect()
     }
@@ -42,11 +42,11 @@ struct Roots {
     new: Option<B256>,
 }
 
-/// Checks a diff, in parts, over the base that `view` shows. That its tops lead to the root in the
-/// block's header is for the caller to check.
+/// Checks a diff, in parts, against the base that `view` shows. The caller checks that its tops
+/// lead to the root in the block's header.
 ///
 /// # Errors
-/// When the database fails. The first fault found is in the answer.
+/// When the database fails. The first fault found is in the returned value.
 pub fn check(view: &View<'_>, parts: &[Arc<TrieDiff>]) -> Result<Result<(), DiffFault>, Error> {
     let changes = in_order(parts);
     let mut wiped: Vec<B256> = parts.iter().flat_map(|part| part.wiped.iter().copied()).collect();
@@ -96,7 +96,7 @@ pub fn check(view: &View<'_>, parts: &[Arc<TrieDiff>]) -> Result<Result<(), Diff
             old = None;
         }
         let top = TopHashes { depth: 0, old, new };
-        // Storage tries have no leaves that anything follows from.
+        // Nothing depends on the leaves of storage tries.
         if let Err((path, fault)) = check_changes(top, &nodes[range], &mut |_, _, _| {}) {
             return Ok(Err(DiffFault { owner: Some(owner), path, fault }));
         }
@@ -104,13 +104,14 @@ pub fn check(view: &View<'_>, parts: &[Arc<TrieDiff>]) -> Result<Result<(), Diff
     Ok(Ok(()))
 }
 
-/// Whether two changes of one owner are in the same trie: the account trie is cut into subtries.
+/// Returns whether two changes of one owner are in the same trie. The account trie is split into
+/// subtries.
 fn same_trie(a: &NodeChange<'_>, b: &NodeChange<'_>) -> bool {
     a.owner.is_some() || a.path.first() == b.path.first()
 }
 
-/// All changes by owner and path, the last one where a path comes twice, as they are written. The
-/// root node of the account trie is made from the tops, whatever a diff says of it.
+/// Returns all changes, sorted by owner and path. If a path comes twice, the last change counts, as
+/// when they are written. Skips the account trie's root node, because it is made from the tops.
 fn in_order(parts: &[Arc<TrieDiff>]) -> Vec<NodeChange<'_>> {
     let all = parts.iter().flat_map(|part| part.iter());
     let mut changes: Vec<_> =
@@ -139,7 +140,7 @@ fn hash_all(changes: &[NodeChange<'_>]) -> Vec<B256> {
     hashes
 }
 
-/// What stands at the paths of the changes in the base; nothing in a trie that is wiped.
+/// Returns the base's nodes at the paths of the changes; none in a trie that is wiped.
 fn read_old(
     view: &View<'_>,
     changes: &[NodeChange<'_>],
@@ -158,12 +159,12 @@ fn read_old(
     Ok(old)
 }
 
-/// Checks one subtrie of the account trie, and takes the storage roots out of its leaves.
+/// Checks one subtrie of the account trie, and collects the storage roots from its leaves.
 fn check_accounts(
     nodes: &[ChangedNode<'_>],
     roots: &mut B256Map<Roots>,
 ) -> Result<(), (Vec<u8>, ChangeFault)> {
-    // A top that did not change is what it was; one that did is right because the root is.
+    // An unchanged top keeps its hash. A changed top is right because the root is right.
     let unchanged = Some(B256::ZERO);
     let (old, new) = match nodes.first() {
         Some(top) if top.path.len() == 1 => {
@@ -174,7 +175,7 @@ fn check_accounts(
     let mut malformed = None;
     let mut leaf = |side, key, value: &[u8]| {
         let Some(root) = storage_root(value) else {
-            // What stands in the base and is no account says nothing.
+            // A leaf of the base that is not an account is ignored.
             malformed = malformed.or((side == LeafSide::New).then_some(key));
             return;
         };
@@ -192,7 +193,7 @@ fn check_accounts(
     }
 }
 
-/// Adds the storage roots of owners whose leaves did not change, out of the base.
+/// Adds the storage roots of owners whose leaves did not change, from the base.
 fn add_unchanged<'o>(
     view: &View<'_>,
     owners: impl Iterator<Item = &'o B256>,

@@ -3,35 +3,35 @@ use std::path::{Path, PathBuf};
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::storage;
 
-/// Why storage-writer cannot start, or cannot go on.
+/// Reason why storage-writer cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] tandem_store::Error),
     /// A trie node in the database is wrong or missing.
     #[error("trie: {0}")]
     Trie(#[from] tandem_trie::Error),
-    /// A record that must be there is not.
+    /// A required record is missing.
     #[error("the database has no {what}")]
     Absent {
-        /// Which.
+        /// The missing record.
         what: String,
     },
-    /// A record that is there cannot be.
+    /// A stored record is invalid.
     #[error("the database is damaged: {0}")]
     Damaged(String),
-    /// The state that a block leaves is not the one in its header.
+    /// The block leads to a state root other than the one in its header.
     #[error("block {block} leaves the state root {got}, its header says {want}")]
     StateRoot {
         /// The block.
         block: BlockId,
-        /// The root computed.
+        /// The computed root.
         got: B256,
         /// The root in the header.
         want: B256,
     },
-    /// Acknowledged blocks are gone that must be there.
+    /// Acknowledged blocks are lost that must be present.
     #[error(
         "the database in {path} has lost blocks: {loss}. Restore a backup of the folder, or start \
          once with --accept-lost-blocks and let the consensus client send the blocks from {first} on \
@@ -39,12 +39,12 @@ pub enum Error {
         path = path.display(), first = loss.head.number + 1
     )]
     LostBlocks {
-        /// Where.
+        /// Path of the database.
         path: PathBuf,
-        /// What is lost.
+        /// The lost writes.
         loss: Box<Loss>,
     },
-    /// The genesis file is no genesis.
+    /// The genesis file is invalid.
     #[error("genesis: {0}")]
     Genesis(String),
     /// The data directory was made from another genesis.
@@ -52,32 +52,33 @@ pub enum Error {
     OtherGenesis {
         /// The data directory.
         datadir: PathBuf,
-        /// Hash of the genesis block it has.
+        /// Hash of its genesis block.
         have: B256,
-        /// What differs.
+        /// The difference.
         reason: &'static str,
     },
-    /// The file system.
+    /// The file system failed.
     #[error("{context} {path}: {source}", path = path.display())]
     Io {
-        /// What was being done.
+        /// The operation.
         context: &'static str,
-        /// To what.
+        /// Its path.
         path: PathBuf,
-        /// What happened.
+        /// Its error.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// Whether there is a whole database, but another process has it open. One that is still being
-    /// made ([`crate::init`]) is none yet.
+    /// Returns whether a complete database exists but another process has it open. A database that
+    /// is still being created ([`crate::init`]) does not count.
     pub fn is_in_use(&self) -> bool {
         let whole = |path: &Path| path.ends_with(DATABASE_FOLDER);
         matches!(self, Self::Store(tandem_store::Error::Locked(path)) if whole(path))
     }
 
-    /// Whether it says that what is stored is wrong, rather than that it could not be looked at.
+    /// Returns whether the error says that stored data is wrong, rather than that it could not be
+    /// read.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             Self::Trie(_) | Self::Absent { .. } | Self::Damaged(_) | Self::StateRoot { .. } => true,
@@ -101,7 +102,7 @@ impl From<tandem_trie::ApplyError<Error>> for Error {
     }
 }
 
-/// The only place where errors of the inside become answers to callers.
+/// The only place where internal errors become answers to callers.
 impl From<Error> for storage::Error {
     fn from(error: Error) -> Self {
         Self::Store(error.to_string())

@@ -1,5 +1,5 @@
-//! Geth's genesis file, read as a stream: `alloc` goes entry by entry to a sink, the rest (a few
-//! hundred bytes) is kept as the text it is.
+//! Reader of geth's genesis file, as a stream. The entries of `alloc` go one by one to a sink. The
+//! rest (a few hundred bytes) is kept as text.
 
 use crate::Error;
 use alloy_primitives::hex;
@@ -12,7 +12,8 @@ use std::{fmt, io::Read};
 use tandem_chain::short::{Short, Shortened, cut};
 use tandem_primitives::{Account, Address, B256, Bytes, EMPTY_CODE_HASH, U256, keccak256};
 
-/// Nothing of geth's has contract code of this size; more is a mistake or an attack.
+/// Maximum hex digits of contract code. No genesis file of geth has more; more is a mistake or an
+/// attack.
 const CODE_HEX_MAX: usize = 16 << 20;
 
 /// One entry of `alloc`.
@@ -36,7 +37,7 @@ pub enum Entry {
     },
 }
 
-/// What is left of a genesis file after reading it.
+/// Contents of a genesis file except the entries of `alloc`.
 #[derive(Clone, Debug)]
 pub struct GenesisFile {
     /// The file without `alloc`.
@@ -44,16 +45,16 @@ pub struct GenesisFile {
     /// Digest of `alloc` that does not depend on order or spelling: the sum of the hashes of its
     /// accounts and slots modulo 2^256.
     pub alloc_digest: B256,
-    /// Accounts in `alloc`.
+    /// Number of accounts in `alloc`.
     pub accounts: u64,
-    /// Slots in `alloc` that are not zero.
+    /// Number of slots in `alloc` that are not zero.
     pub slots: u64,
 }
 
-/// Reads a genesis file; `sink` gets `alloc`.
+/// Reads a genesis file, and passes the entries of `alloc` to `sink`.
 ///
 /// # Errors
-/// [`Error::Genesis`] with line and column, or what the sink says.
+/// [`Error::Genesis`] with line and column, or the error of the sink.
 pub fn read(
     reader: impl Read,
     sink: &mut dyn FnMut(Entry) -> Result<(), Error>,
@@ -64,7 +65,7 @@ pub fn read(
         json.end().map_err(Short::custom)?;
         Ok(rest)
     });
-    // What the sink said is the cause of what the parser says then.
+    // The sink's error is the cause of the parser's error.
     if let Some(error) = state.failed {
         return Err(error);
     }
@@ -95,7 +96,7 @@ impl Reading<'_> {
     }
 }
 
-/// The whole file; its value is the text without `alloc`.
+/// Seed for the whole file; its value is the text without `alloc`.
 struct FileSeed<'r, 'a>(&'r mut Reading<'a>);
 
 impl<'de> DeserializeSeed<'de> for FileSeed<'_, '_> {
@@ -195,7 +196,7 @@ impl<'de> Visitor<'de> for AccountSeed<'_, '_> {
                     address,
                     address_hash,
                 })?,
-                // Geth knows more (a secret key for tests), none of it state.
+                // Geth knows more keys (a secret key for tests), none of which is state.
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -252,7 +253,7 @@ impl<'de> Visitor<'de> for StorageSeed<'_, '_> {
         let Self { reading, address, address_hash } = self;
         while let Some(slot) = map.next_key_seed(Text(parse_word))? {
             let value = map.next_value_seed(Text(parse_word))?;
-            // A zero is no slot, as in geth.
+            // A zero value is not a slot, as in geth.
             if value.is_zero() {
                 continue;
             }
@@ -265,7 +266,7 @@ impl<'de> Visitor<'de> for StorageSeed<'_, '_> {
     }
 }
 
-/// A string that a function reads.
+/// String that a function parses.
 struct Text<T>(fn(&str) -> Result<T, String>);
 
 impl<'de, T> DeserializeSeed<'de> for Text<T> {
@@ -288,7 +289,7 @@ impl<T> Visitor<'_> for Text<T> {
     }
 }
 
-/// A number: hexadecimal with 0x or decimal in a string, or a JSON number.
+/// Number: hexadecimal with 0x or decimal in a string, or a JSON number.
 struct Quantity;
 
 impl<'de> DeserializeSeed<'de> for Quantity {
@@ -333,7 +334,7 @@ fn parse_address(text: &str) -> Result<Address, String> {
     Ok(address)
 }
 
-/// Up to 32 bytes, right-aligned; odd numbers of digits too.
+/// Parses up to 32 bytes, right-aligned. The number of digits may be odd.
 fn parse_word(text: &str) -> Result<B256, String> {
     let digits = digits(text);
     if digits.len() > 64 {

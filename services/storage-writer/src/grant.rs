@@ -1,5 +1,5 @@
-//! Newest grant of the right to write, as the database keeps it, so that a restart admits its executor
-//! first.
+//! Newest grant of the right to write, as the database stores it, so that a restart admits its
+//! executor first.
 
 use crate::Error;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub struct Grant {
     address: Option<Address>,
 }
 
-/// Where the executor serves.
+/// Address at which the executor serves.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Address {
     host: String,
@@ -30,7 +30,7 @@ struct Address {
 }
 
 impl Grant {
-    /// Grant of an epoch of which nothing else is known.
+    /// Returns the grant of an epoch of which nothing else is known.
     pub fn bare(epoch: u64) -> Self {
         Self { epoch, ..Self::default() }
     }
@@ -52,7 +52,7 @@ impl Grant {
         (grant, Epoch { number, token })
     }
 
-    /// Whether the caller that shows this token is the executor to which the epoch was granted.
+    /// Returns whether a caller with this token is the executor to which the epoch was granted.
     pub fn is_proven_by(&self, token: Option<EpochToken>) -> bool {
         self.token_hash.is_none_or(|wanted| token.map(hash) == Some(wanted))
     }
@@ -78,12 +78,12 @@ impl Grant {
     /// Returns the bytes of the record.
     ///
     /// # Errors
-    /// None that this type can have.
+    /// [`Error::Damaged`], which this type never causes.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
         serde_json::to_vec(self).map_err(|error| Error::Damaged(format!("record grant: {error}")))
     }
 
-    /// Reads what [`Grant::encode`] wrote.
+    /// Decodes the output of [`Grant::encode`].
     ///
     /// # Errors
     /// [`Error::Damaged`].

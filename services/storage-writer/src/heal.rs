@@ -1,8 +1,8 @@
-//! Damaged tries of the base, made again from its flat state while storage-writer runs.
+//! Repair of damaged tries of the base from its flat state, while storage-writer runs.
 //!
-//! The flat state says all that the tries say. A trie node that is missing or wrong is therefore no
-//! reason to stop: the smallest part that has it is rebuilt, compared with what is stored, and
-//! what differs is written. That takes as long as reading that part of the state.
+//! The flat state contains all the information of the tries. So a missing or wrong trie node is no
+//! reason to stop. The smallest part that contains the node is rebuilt and compared with the stored
+//! nodes, and differences are written. This takes as long as reading that part of the state.
 
 use crate::{
     Error, meta, metrics,
@@ -13,7 +13,7 @@ use tandem_primitives::{B256, Shard};
 use tandem_store::Store;
 use tracing::{error, warn};
 
-/// The part of the tries that an error speaks of.
+/// Part of the tries that an error concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Storage(B256),
@@ -22,7 +22,7 @@ enum Part {
 }
 
 impl Part {
-    /// The parts to rebuild, one after the other until the damage is gone.
+    /// Returns the parts to rebuild, one after the other until the damage is gone.
     fn of(error: &Error) -> Vec<Self> {
         use tandem_trie::Error as Trie;
         match error {
@@ -40,7 +40,7 @@ impl Part {
         }
     }
 
-    /// Rebuilds it; returns the number of nodes that differed.
+    /// Rebuilds the part. Returns the number of nodes that differed.
     fn mend(self, store: &Store) -> Result<u64, Error> {
         match self {
             Self::Storage(owner) => mend_storage(store, owner),
@@ -50,14 +50,14 @@ impl Part {
     }
 }
 
-/// Does `work`, which reads the base's tries. Where it fails by damage to them, they are rebuilt
-/// from the flat state and the work is done again.
+/// Does `work`, which reads the base's tries. When it fails because they are damaged, rebuilds them
+/// from the flat state and retries the work.
 ///
-/// The caller holds the lock on `Shared::mended`, so the base stands still; `mended` is what it
-/// guards.
+/// The caller holds the lock on `Shared::mended`, so the base does not move. `mended` is the value
+/// that the lock guards.
 ///
 /// # Errors
-/// Those of the work, where rebuilding does not help.
+/// The errors of the work, when rebuilding does not help.
 pub fn with_healing<T>(
     shared: &Shared,
     mended: &mut Option<B256>,
@@ -69,7 +69,7 @@ pub fn with_healing<T>(
     };
     let base = meta::base(&shared.store.view())?;
     let parts = Part::of(&failure);
-    // Everything was rebuilt at this base, and it did not help: it need not be read once more.
+    // Everything was rebuilt at this base without success, so it need not be read again.
     if parts.is_empty() || *mended == Some(base.hash) {
         return Err(failure);
     }

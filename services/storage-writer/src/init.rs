@@ -1,8 +1,8 @@
-//! `tandem init`: a database from geth's genesis file.
+//! `tandem init`: creation of a database from geth's genesis file.
 //!
 //! The flat state is written as it is read, in the order of the file; the database sorts it. The
-//! tries are then built from it in key order. All of this happens in a directory of another name
-//! that takes its real one at the very end, so a database that can be opened is complete.
+//! tries are then built from it in key order. All of this happens in a directory with another name,
+//! which gets its real name at the very end. So a database that can be opened is complete.
 
 use crate::{
     Config, Deps, Error, StorageWriter,
@@ -35,13 +35,13 @@ use tandem_store::{
 };
 use tandem_trie::combine;
 
-/// Bytes after which a batch of the bulk load is written.
+/// Size in bytes at which a batch of the bulk load is written.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Accounts between two reports of progress.
+/// Accounts between two progress reports.
 const REPORT_EVERY: u64 = 4096;
 
-/// How far [`init`] is.
+/// Progress of [`init`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// Reading the file.
@@ -55,19 +55,19 @@ pub enum Progress {
     Building {
         /// Accounts done.
         accounts: u64,
-        /// Accounts there are.
+        /// Accounts in total.
         total: u64,
     },
     /// Writing everything to disk.
     Flushing,
 }
 
-/// What [`init`] did.
+/// Outcome of [`init`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Initialized {
     /// The genesis block.
     pub genesis: BlockId,
-    /// The database was there already, made from the same genesis; nothing was done.
+    /// Whether the database existed already, made from the same genesis. Nothing was done then.
     pub already: bool,
     /// Accounts in the genesis state.
     pub accounts: u64,
@@ -75,21 +75,21 @@ pub struct Initialized {
     pub slots: u64,
 }
 
-/// Whether a data directory holds a database. One that is there is complete, as [`init`] gives it its name
-/// at the very end. Opens nothing.
+/// Returns whether a data directory holds a database. An existing database is complete, because
+/// [`init`] gives it its name at the very end. Opens nothing.
 #[must_use]
 pub fn has_database(datadir: &Path) -> bool {
     // The file by which RocksDB finds everything else.
     database_path(datadir).join("CURRENT").is_file()
 }
 
-/// Makes the database of a data directory from geth's genesis file (JSON, or JSON in gzip), in
-/// memory that does not grow with the file. A second call with the same genesis, however it is
-/// spelled, does nothing.
+/// Creates the database of a data directory from geth's genesis file (JSON, or JSON in gzip). The
+/// memory that this takes does not grow with the file. A second call with the same genesis, however
+/// it is spelled, does nothing.
 ///
 /// # Errors
-/// [`Error::Genesis`], [`Error::OtherGenesis`] when there is a database from another genesis, and
-/// those of the store and the file system.
+/// [`Error::Genesis`]; [`Error::OtherGenesis`] when there is a database from another genesis; the
+/// errors of the store and the file system.
 pub fn init(
     genesis_path: &Path,
     datadir: &Path,
@@ -120,7 +120,7 @@ pub fn init(
     let initialized = match built {
         Ok(initialized) => initialized,
         Err(error) => {
-            // The error at hand says more than one about what could not be removed.
+            // The error at hand says more than one about a failed removal.
             let _ = Store::destroy(&unfinished);
             return Err(error);
         }
@@ -135,12 +135,12 @@ pub fn init(
 }
 
 impl StorageWriter {
-    /// storage-writer over a new database in memory, made from geth's genesis file (JSON, or JSON
-    /// in gzip) the way [`init`] makes one. Nothing is left of it after the last handle is dropped;
-    /// [`Config::datadir`] and [`Config::store`] are of no account.
+    /// Creates a storage-writer over a new database in memory, from geth's genesis file (JSON, or
+    /// JSON in gzip) as [`init`] does. The database is gone after the last handle is dropped.
+    /// [`Config::datadir`] and [`Config::store`] are ignored.
     ///
     /// # Errors
-    /// [`Error::Genesis`], also for a reader that fails.
+    /// [`Error::Genesis`], also when the reader fails.
     pub fn create_in_memory(
         genesis: impl Read,
         config: Config,
@@ -158,7 +158,7 @@ fn io_error(context: &'static str, path: &Path, source: io::Error) -> Error {
     Error::Io { context, path: path.to_owned(), source }
 }
 
-/// Answers for a database that is there.
+/// Compares a genesis file with an existing database.
 fn compare(
     store: &Store,
     genesis_path: &Path,
@@ -179,7 +179,7 @@ fn compare(
     Ok(Initialized { genesis: have.id, already: true, accounts: file.accounts, slots: file.slots })
 }
 
-/// Takes the entries of `alloc` as they are read.
+/// Sink for the entries of `alloc` as they are read.
 type EntrySink<'a> = dyn FnMut(Entry) -> Result<(), Error> + 'a;
 
 /// Fills an empty database with the genesis that `read` reads.
@@ -214,7 +214,7 @@ fn build<P: FnMut(Progress) + Send>(
     let header = spec.genesis_header(state_root);
     let header_rlp = alloy_rlp::encode(&header);
     let id = BlockId::new(header.number, keccak256(&header_rlp));
-    // No transactions, no ommers, and from Shanghai on no withdrawals.
+    // The body has no transactions, no ommers, and from Shanghai on no withdrawals.
     let body: &[u8] = match header.withdrawals_root {
         Some(_) => &[0xc3, 0xc0, 0xc0, 0xc0],
         None => &[0xc2, 0xc0, 0xc0],
@@ -276,7 +276,7 @@ fn build_tries(
     Ok((state_root, root_node, sums))
 }
 
-/// Writes the nodes of one shard.
+/// Writer of the nodes of one shard.
 struct Writer<'s, R: Fn(u64)> {
     store: &'s Store,
     batch: Batch<'s>,
@@ -310,7 +310,7 @@ impl<R: Fn(u64)> Sink for Writer<'_, R> {
     }
 }
 
-/// Reads a genesis, unpacking it when it starts like gzip.
+/// Reads a genesis, and unpacks it when it starts like gzip.
 fn read_json(
     mut reader: BufReader<impl Read>,
     sink: &mut EntrySink<'_>,
@@ -351,7 +351,7 @@ fn read_file(
     })
 }
 
-/// Counts what is read from a file.
+/// Reader that counts the bytes read from a file.
 struct Counted {
     file: File,
     bytes: Arc<AtomicU64>,

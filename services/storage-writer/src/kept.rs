@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_store::{Store, tables::Kept as KeptTable};
 
-/// A kept block without header and body.
+/// Kept block without header and body.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Number and hash.
@@ -14,7 +14,7 @@ pub struct Entry {
     order: u64,
 }
 
-/// The kept blocks, oldest first.
+/// Kept blocks, oldest first.
 #[derive(Debug, Default)]
 pub struct Kept {
     blocks: HashMap<B256, Entry>,
@@ -24,7 +24,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Reads which blocks the database keeps.
+    /// Loads the list of kept blocks from the database.
     ///
     /// # Errors
     /// When the database fails, or holds a malformed block.
@@ -37,7 +37,7 @@ impl Kept {
             blocks.push((block.id, bytes.len() as u64));
             cursor.advance();
         }
-        // The order in which they came is not written down; lower blocks came first, mostly.
+        // The order of arrival is not stored; lower blocks mostly came first.
         blocks.sort_unstable_by_key(|(id, ..)| (id.number, id.hash));
         let mut kept = Self::default();
         for (id, bytes) in blocks {
@@ -63,12 +63,12 @@ impl Kept {
         true
     }
 
-    /// Whether this block is kept.
+    /// Returns whether this block is kept.
     pub fn contains(&self, hash: &B256) -> bool {
         self.blocks.contains_key(hash)
     }
 
-    /// The oldest blocks that have to go so that `more` bytes fit.
+    /// Returns the oldest blocks, which must be evicted so that `more` bytes fit.
     pub fn crowded_out(&self, more: u64, bytes_max: u64) -> Vec<B256> {
         let mut bytes = self.bytes + more;
         let mut out = Vec::new();
@@ -80,13 +80,13 @@ impl Kept {
         out
     }
 
-    /// Blocks up to the finalized height, which cannot become canonical any more.
+    /// Returns the blocks up to the finalized height, which cannot become canonical any more.
     pub fn excluded(&self, finalized: BlockNumber) -> Vec<B256> {
         let old = self.blocks.values().filter(|entry| entry.id.number <= finalized);
         old.map(|entry| entry.id.hash).collect()
     }
 
-    /// All blocks, lowest first.
+    /// Returns all blocks, lowest first.
     pub fn ordered(&self) -> Vec<Entry> {
         let mut blocks: Vec<_> = self.blocks.values().copied().collect();
         blocks.sort_unstable_by_key(|entry| (entry.id.number, entry.id.hash));

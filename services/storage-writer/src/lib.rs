@@ -1,30 +1,31 @@
-//! storage-writer: the only durable state of Tandem, and the only one who writes it.
+//! storage-writer: holds the durable state of Tandem, and is its only writer.
 //!
-//! **Holds** the *base* (flat state, trie nodes by path, code, headers, bodies, receipts, indices
-//! and reverse diffs, all at one canonical block P) and the *pending* blocks after P, by hash.
+//! **Holds** the *base* and the *pending* blocks after it, by hash. The base is flat state, trie
+//! nodes by path, code, headers, bodies, receipts, indices and reverse diffs, all at one canonical
+//! block P.
 //!
 //! **Inputs** are the calls of [`tandem_proto::storage::StorageApi`]. Reads run on the caller's
 //! thread against one snapshot of the database. A commit writes the pending record on the caller's
-//! thread; everything that changes the base runs on one persist thread, a block at a time, each in
-//! one atomic batch together with the new P. **Output** is the callback of [`Deps`] for
+//! thread. All changes of the base run on one persist thread, a block at a time. Each block is one
+//! atomic batch together with the new P. **Output** is the callback of [`Deps`] for
 //! `chain.persisted`.
 //!
-//! **Overload.** A forkchoice waits while the base is more than `backlog_blocks_max` blocks behind
-//! where it should be. Where side branches take too many bytes, the one whose tip is oldest goes as a
-//! whole; a block on the branch of the head is always taken (see `chain.rs`).
+//! **Overload.** A forkchoice waits while the base lags more than `backlog_blocks_max` blocks
+//! behind its goal. When side branches take too many bytes, the branch with the oldest tip is
+//! evicted as a whole. A block on the head's branch is always accepted (see `chain.rs`).
 //!
-//! **After a stop** everything is in files and marked as closed. What was acknowledged is kept beside the
-//! database, so a start says when something of it is missing.
+//! **After a stop** all data is in files and marked as closed. A record of the acknowledged writes
+//! is kept beside the database, so the next start reports missing ones.
 //!
-//! **After a crash.** A block whose commit was answered is in the write-ahead log, so it is
-//! pending again. The base is at some block P whose header its tries match, because nothing of a
-//! block is written without all of it. The head of the last forkchoice is P or a descendant of it:
-//! a forkchoice to another branch moves P back before it is written.
+//! **After a crash.** A block whose commit was answered is in the write-ahead log, so it is pending
+//! again. The base is at some block P whose header matches its tries, because a block is written as
+//! a whole or not at all. The head of the last forkchoice is P or a descendant of P: a forkchoice
+//! to another branch moves P back before it is written.
 //!
-//! Trie diffs are advice: the root they lead to is checked against the header's when they are used,
-//! and every node against the one above it before it is written. They are kept in memory only, and
-//! computed from the state diff where they are missing or wrong. Tries of the base that turn out
-//! damaged are rebuilt from the flat state.
+//! Trie diffs are advice. Their root is checked against the header's root when they are used, and
+//! every node against its parent before it is written. They are kept in memory only, and are
+//! computed from the state diff where they are missing or wrong. Damaged tries of the base are
+//! rebuilt from the flat state.
 //!
 //! Across processes the same calls travel over gRPC: see [`grpc`].
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -67,7 +68,7 @@ pub use metrics::describe_all as describe_metrics;
 pub use service::{Deps, StorageWriter};
 pub use verify::{Difference, NodeFault, Report, repair, verify};
 
-/// The codecs of the database's records, for those who test them with damaged bytes.
+/// Codecs of the database's records, for tests that feed them damaged bytes.
 pub mod records {
     pub use crate::codec::{PendingRecord, ReverseDiff, decode_block, decode_forkchoice};
 }

@@ -1,5 +1,5 @@
-//! What a database holds is read into memory, and blocks that were being checked when the process
-//! ended are checked.
+//! Loading of a database into memory, and the check of blocks that were unchecked when the process
+//! ended.
 
 use crate::{
     Error,
@@ -26,7 +26,7 @@ pub fn load(store: &Store, limits: &Limits) -> Result<(meta::Genesis, Chain, Gra
     Ok((genesis, chain, grant))
 }
 
-/// The tree of pending blocks as the database has it. Records stay in memory while there is room.
+/// Loads the tree of pending blocks from the database. Records stay in memory while there is room.
 pub fn load_chain(view: &View<'_>, limits: &Limits) -> Result<Chain, Error> {
     let base = meta::base(view)?;
     let forkchoice = meta::forkchoice(view)?;
@@ -46,7 +46,7 @@ pub fn load_chain(view: &View<'_>, limits: &Limits) -> Result<Chain, Error> {
         blocks.push(block);
         cursor.advance();
     }
-    // The order in which they came is not written down; lower blocks came first, mostly.
+    // The order of arrival is not stored; lower blocks mostly came first.
     blocks.sort_unstable_by_key(|block| (block.id.number, block.id.hash));
     blocks.into_iter().for_each(|block| chain.insert(block));
     match chain.ancestor(forkchoice.head.hash, &base.hash) {
@@ -61,12 +61,12 @@ pub fn load_chain(view: &View<'_>, limits: &Limits) -> Result<Chain, Error> {
     Ok(chain)
 }
 
-/// Drops those of these pending blocks, parents before children, whose state root does not hold, with
-/// all that builds on them, and marks the others as checked. A block is committed while its root is still being computed, so the last
-/// one before a crash of the executor may be invalid.
+/// Drops the pending blocks whose state root does not hold, with all their descendants, and marks
+/// the others as checked. `suspects` has parents before children. A block is committed while its
+/// root is still being computed, so the last block before a crash of the executor may be invalid.
 ///
-/// A branch that leaves the chain below the base cannot be checked and need not be: the base stands
-/// below every block that is being executed, so it moved past the fork only after the branch's
+/// A branch that leaves the chain below the base cannot be checked and need not be. The base stands
+/// below every block that is being executed. So it moved past the fork only after the branch's
 /// blocks were answered.
 pub fn drop_unproven(shared: &Shared, suspects: Vec<Pending>) -> Result<(), Error> {
     let mut dropped = HashSet::new();

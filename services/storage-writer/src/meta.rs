@@ -1,4 +1,4 @@
-//! The single records of the meta table.
+//! Single records of the meta table.
 
 use crate::{Error, codec, grant::Grant};
 use tandem_primitives::{B256, BlockId, Bytes};
@@ -22,7 +22,7 @@ fn required<T>(
     decode(&bytes).ok_or_else(|| Error::Damaged(format!("malformed record {key}")))
 }
 
-/// The block whose state the base holds.
+/// Returns the block whose state the base holds.
 pub fn base(view: &View<'_>) -> Result<BlockId, Error> {
     required(view, BASE, |bytes| codec::decode_block(bytes))
 }
@@ -31,7 +31,7 @@ pub fn put_base(batch: &mut Batch<'_>, base: &BlockId) {
     batch.put::<Meta>(BASE, &codec::encode_block(base));
 }
 
-/// The last forkchoice made durable. Its head is the base or a descendant of it, always.
+/// Returns the last durable forkchoice. Its head is always the base or a descendant of it.
 pub fn forkchoice(view: &View<'_>) -> Result<Forkchoice, Error> {
     required(view, FORKCHOICE, |bytes| codec::decode_forkchoice(bytes))
 }
@@ -50,7 +50,7 @@ pub fn grant(view: &View<'_>) -> Result<Grant, Error> {
         },
     };
     let grant = view.get::<Meta>(GRANT)?.map(|bytes| Grant::decode(&bytes)).transpose()?;
-    // Version 0.1.0 writes the number alone, and leaves what it does not know.
+    // Version 0.1.0 writes only the number, and leaves records that it does not know.
     Ok(grant.filter(|grant| grant.epoch == epoch).unwrap_or_else(|| Grant::bare(epoch)))
 }
 
@@ -60,7 +60,7 @@ pub fn put_grant(batch: &mut Batch<'_>, grant: &Grant) -> Result<(), Error> {
     Ok(())
 }
 
-/// The chain that the database was made for.
+/// Chain that the database was made for.
 #[derive(Clone, Debug)]
 pub struct Genesis {
     /// The genesis block.

@@ -1,9 +1,9 @@
-//! What storage-writer measures. Times are in seconds.
+//! Metrics of storage-writer. Times are in seconds.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use tandem_store::Usage;
 
-/// Histogram: from a commit's call to its record in the log.
+/// Histogram: from the call of a commit to its record in the log.
 pub const COMMIT_SECONDS: &str = "tandem_storage_writer_commit_seconds";
 /// Histogram: making one forkchoice durable, waiting for the backlog included.
 pub const CANONICALIZE_SECONDS: &str = "tandem_storage_writer_canonicalize_seconds";
@@ -21,9 +21,9 @@ pub const VOLUME_FREE_BYTES: &str = "tandem_storage_writer_volume_free_bytes";
 pub const BASE_BLOCK: &str = "tandem_storage_writer_base_block";
 /// Gauge: blocks that are due to enter the base.
 pub const BACKLOG_BLOCKS: &str = "tandem_storage_writer_backlog_blocks";
-/// Gauge: blocks pending, side branches included.
+/// Gauge: pending blocks, side branches included.
 pub const PENDING_BLOCKS: &str = "tandem_storage_writer_pending_blocks";
-/// Gauge: bytes of pending blocks, by place: in the database, and of those in memory.
+/// Gauge: bytes of pending blocks, by place: in the database or in memory.
 pub const PENDING_BYTES: &str = "tandem_storage_writer_pending_bytes";
 /// Counter: side branches dropped because all of them together took too many bytes.
 pub const BRANCHES_DROPPED: &str = "tandem_storage_writer_side_branches_dropped_total";
@@ -41,12 +41,12 @@ pub const LOST_WRITES: &str = "tandem_storage_writer_lost_writes";
 pub const LOST_BLOCKS: &str = "tandem_storage_writer_lost_blocks";
 /// Counter: times that the right to write was granted.
 pub const EPOCHS_GRANTED: &str = "tandem_storage_writer_epochs_granted_total";
-/// Gauge: whether there was no record of what was acknowledged when the database was opened.
+/// Gauge: whether the record of the acknowledged writes was missing when the database was opened.
 pub const MARK_MISSING: &str = "tandem_storage_writer_acknowledged_record_missing";
 
 /// Gauge: bytes of the database's files, by table.
 pub const FILE_BYTES: &str = "tandem_storage_writer_database_file_bytes";
-/// Gauge: bytes of what the database has not yet written to files.
+/// Gauge: bytes that the database has not yet written to files.
 pub const MEMTABLE_BYTES: &str = "tandem_storage_writer_database_memtable_bytes";
 /// Gauge: bytes in the database's block cache.
 pub const CACHE_BYTES: &str = "tandem_storage_writer_database_cache_bytes";
@@ -59,31 +59,31 @@ pub const COMPACTION_PENDING_BYTES: &str =
 pub const JOBS: &str = "tandem_storage_writer_database_jobs";
 /// Counter: bytes that the database wrote, by kind.
 pub const WRITTEN_BYTES: &str = "tandem_storage_writer_database_written_bytes_total";
-/// Counter: how long writers were held up by the database.
+/// Counter: milliseconds for which the database held up writers.
 pub const STALLED_MILLISECONDS: &str = "tandem_storage_writer_database_stalled_milliseconds_total";
-/// Counter: writes that failed, as those to a full disk do.
+/// Counter: failed writes, such as those to a full disk.
 pub const WRITE_FAILURES: &str = "tandem_storage_writer_database_write_failures_total";
 /// Counter: flushes and compactions that failed.
 pub const BACKGROUND_ERRORS: &str = "tandem_storage_writer_database_background_errors_total";
 
 /// Gauge: calls of other processes that run or wait for their turn, by lane.
 pub const CALLS: &str = "tandem_storage_writer_calls";
-/// Gauge: answers in parts that are not over.
+/// Gauge: answers in parts that are not yet complete.
 pub const STREAMS: &str = "tandem_storage_writer_streams";
-/// Counter: answers in parts that ended because the client took nothing.
+/// Counter: answers in parts that ended because the client read nothing.
 pub const STREAMS_UNREAD: &str = "tandem_storage_writer_streams_unread_total";
 /// Counter: connections that a client made.
 pub const CLIENT_CONNECTIONS: &str = "tandem_storage_writer_client_connections_total";
 /// Counter: connections that a client lost.
 pub const CLIENT_CONNECTIONS_LOST: &str = "tandem_storage_writer_client_connections_lost_total";
-/// Histogram: one call of a client, by call, from its beginning to its answer or failure.
+/// Histogram: one call of a client, by name, from its beginning to its answer or failure.
 pub const CLIENT_SECONDS: &str = "tandem_storage_writer_client_seconds";
 /// Counter: calls of a client without an answer in time.
 pub const CLIENT_TIMEOUTS: &str = "tandem_storage_writer_client_timeouts_total";
 /// Counter: trie diffs that a client could not hand over.
 pub const CLIENT_DIFFS_DROPPED: &str = "tandem_storage_writer_client_trie_diffs_dropped_total";
 
-/// The metrics of a server.
+/// Describes the metrics of a server.
 pub fn describe_server() {
     describe_gauge!(CALLS, Unit::Count, "calls of other processes that run or wait, by lane");
     describe_gauge!(STREAMS, Unit::Count, "answers in parts that are not over");
@@ -91,7 +91,7 @@ pub fn describe_server() {
     describe_counter!(STREAMS_UNREAD, Unit::Count, text);
 }
 
-/// The metrics of a client.
+/// Describes the metrics of a client.
 pub fn describe_client() {
     describe_counter!(CLIENT_CONNECTIONS, Unit::Count, "connections made to storage-writer");
     describe_counter!(CLIENT_CONNECTIONS_LOST, Unit::Count, "connections to storage-writer lost");
@@ -100,7 +100,7 @@ pub fn describe_client() {
     describe_counter!(CLIENT_DIFFS_DROPPED, Unit::Count, "trie diffs not handed over");
 }
 
-/// The metrics of the service itself.
+/// Describes the metrics of the service itself.
 pub fn describe() {
     let seconds = [
         (COMMIT_SECONDS, "commit of a pending block"),
@@ -126,7 +126,7 @@ pub fn describe() {
     describe_counter!(TRIE_DIFFS_REFUSED, "trie diffs handed over with a wrong root or node");
     describe_counter!(TRIES_REBUILT, "damaged parts of the tries rebuilt from the flat state");
     describe_counter!(EPOCHS_GRANTED, "times that the right to write was granted to an executor");
-    // From the first one on it is seen to rise.
+    // Starts at zero, so that the first grant shows as a rise.
     counter!(EPOCHS_GRANTED).increment(0);
     describe_gauge!(LOST_WRITES, "acknowledged writes that were gone at the start");
     describe_gauge!(LOST_BLOCKS, "heights whose blocks were gone at the start");
@@ -135,7 +135,7 @@ pub fn describe() {
     describe_database();
 }
 
-/// What RocksDB says of itself, every few seconds.
+/// Describes the metrics that RocksDB reports every few seconds.
 fn describe_database() {
     let bytes = Unit::Bytes;
     describe_gauge!(FILE_BYTES, bytes, "files of the database, by table");
@@ -151,7 +151,7 @@ fn describe_database() {
     describe_counter!(BACKGROUND_ERRORS, "flushes and compactions that failed");
 }
 
-/// Publishes one look at the database.
+/// Publishes the current usage of the database.
 pub fn publish(usage: &Usage) {
     for (table, bytes) in &usage.file_bytes {
         gauge!(FILE_BYTES, "table" => *table).set(*bytes as f64);
@@ -171,7 +171,7 @@ pub fn publish(usage: &Usage) {
     counter!(WRITE_FAILURES).absolute(usage.write_failures);
 }
 
-/// Describes all of them to the recorder, as a catalogue wants it.
+/// Describes all metrics to the recorder, for a catalogue.
 pub fn describe_all() {
     describe();
     describe_server();

@@ -1,4 +1,4 @@
-//! The flat state of the base as it was some blocks ago, as far as reverse diffs change it.
+//! Flat state of the base as it was some blocks ago, as far as reverse diffs change it.
 
 use crate::{
     Error,
@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, HashMap};
 use tandem_primitives::{Account, AccountUpdate, B256, SlotUpdate, U256};
 use tandem_store::View;
 
-/// What is known of an account above the base.
+/// Account above the base, as far as known.
 #[derive(Debug, Default)]
 struct Over {
     account: Option<Account>,
-    /// Slots of the base are hidden.
+    /// Whether the slots of the base are hidden.
     wiped: bool,
     slots: BTreeMap<B256, U256>,
 }
@@ -24,13 +24,13 @@ pub struct Overlay<'a> {
 }
 
 impl<'a> Overlay<'a> {
-    /// The base itself.
+    /// Creates an overlay without updates: the base itself.
     pub fn new(view: &'a View<'a>) -> Self {
         Self { view, accounts: HashMap::new() }
     }
 
-    /// What undoes these updates: the present value of all that they touch, as [`apply::undo`] has
-    /// it for the base.
+    /// Returns the updates that undo these: the present values of everything that they touch.
+    /// [`apply::undo`] does this for the base.
     ///
     /// # Errors
     /// When the database fails.
@@ -72,7 +72,7 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// All updates in one, in the order of the keys.
+    /// Returns all updates merged into one list, in the order of the keys.
     pub fn into_updates(self) -> Vec<AccountUpdate> {
         let mut updates: Vec<AccountUpdate> = self
             .accounts

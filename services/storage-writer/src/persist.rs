@@ -1,4 +1,4 @@
-//! The persist thread: moves canonical blocks into the base, and the base back (`rewind.rs`).
+//! Persist thread: moves canonical blocks into the base, and the base back (`rewind.rs`).
 
 use crate::{
     Error, apply, block_tries,
@@ -20,22 +20,23 @@ use tandem_store::{
 };
 use tracing::{debug, error, info, info_span, warn};
 
-/// Messages that may wait for the persist thread; a sender waits while there are more.
+/// Messages that may wait for the persist thread; a sender waits while the mailbox is full.
 pub const MAILBOX: usize = 16;
 
-/// Old reverse diffs that one block removes: more than it adds, so that a lowered limit is reached.
+/// Maximum number of old reverse diffs that one block removes. A block adds fewer, so that a
+/// lowered limit is reached.
 const PRUNED_MAX: u64 = 16;
 
-/// Time between two looks at what the database takes up; a quiet thread wakes for them alone.
+/// Time between two checks of the database's usage; an idle thread wakes only for them.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What the persist thread is asked for.
+/// Request to the persist thread.
 pub enum Message {
     /// There may be blocks to move into the base.
     Advance,
     /// Step back to a height, then answer.
     Rewind { to: BlockNumber, reply: crossbeam_channel::Sender<storage::Result<()>> },
-    /// End.
+    /// End the thread.
     Stop,
 }
 
@@ -45,7 +46,7 @@ pub struct Persister {
     pub(crate) oldest_reverse: BlockNumber,
 }
 
-/// Tells waiting callers when the thread ends, however it ends.
+/// Guard that tells waiting callers when the thread ends, however it ends.
 struct StopGuard(Arc<Shared>);
 
 impl Drop for StopGuard {
@@ -73,7 +74,8 @@ impl Persister {
         Ok(Self { shared, oldest_reverse })
     }
 
-    /// The thread's loop. Messages go before blocks, so that a rewind waits for one block at most.
+    /// Runs the thread's loop. Messages go before blocks, so that a rewind waits for one block at
+    /// most.
     pub fn run(mut self, inbox: &Inbox<Message>) {
         let _guard = StopGuard(self.shared.clone());
         let mut looked: Option<Instant> = None;
@@ -95,7 +97,7 @@ impl Persister {
                 Some(Message::Stop) => return,
                 Some(Message::Rewind { to, reply }) => {
                     let answer = self.rewind(to);
-                    // The caller may have gone; the base has moved all the same.
+                    // The caller may have gone; the base has moved nevertheless.
                     let _ = reply.send(answer);
                 }
                 Some(Message::Advance) => {
@@ -109,8 +111,8 @@ impl Persister {
         }
     }
 
-    /// Publishes what the database takes up, looks whether a full disk has room again, and bounds the
-    /// age of what a power cut leaves of the mark.
+    /// Publishes the usage of the database, and checks whether a full disk has room again. Bounds
+    /// the age of the mark that a power cut leaves.
     fn look(&self) {
         if self.shared.store.is_failing() {
             match self.shared.store.probe() {
@@ -122,7 +124,7 @@ impl Persister {
         self.look_at_volume();
         match self.shared.store.usage() {
             Ok(Some(usage)) => metrics::publish(&usage),
-            // In memory there is nothing to look at.
+            // A database in memory has no usage.
             Ok(None) => {}
             Err(error) => warn!(%error, "cannot look at what the database takes up"),
         }
@@ -189,7 +191,7 @@ impl Persister {
         }
     }
 
-    /// The base stands at another block.
+    /// Notes that the base moved to another block.
     pub(crate) fn moved(&self, base: BlockId) {
         self.shared.acknowledged.base(&self.shared.store, base);
         // Tries that started from the old base are of no use any more.
@@ -199,14 +201,14 @@ impl Persister {
         (self.shared.deps.on_persisted)(base);
     }
 
-    /// Moves a child of the base into it: everything in one batch.
+    /// Moves a child of the base into it, all in one batch.
     fn persist(&mut self, block: &Pending) -> Result<(), Error> {
         let store = &self.shared.store;
-        // Nobody else writes what is read here, so no snapshot is needed.
+        // No other thread writes the data that is read here, so no snapshot is needed.
         let view = store.view();
         let id = block.id;
         let record = record(&view, block)?;
-        // The base stands still, so that nothing else mends it meanwhile.
+        // Keeps the base unchanged: no other thread mends it meanwhile.
         let mut mended = self.shared.mended.lock();
         let compute = || block_tries::of_block(&self.shared, &view, block, &record);
         let tries = heal::with_healing(&self.shared, &mut mended, compute)?;
@@ -251,12 +253,12 @@ impl Persister {
     pub(crate) fn write(&self, batch: Batch<'_>, block: BlockId) -> Result<(), Error> {
         let bytes = batch.byte_len();
         let _span = info_span!("write_batch", block.number = block.number, bytes).entered();
-        // Not synced even under the sync policy: blocks and forkchoice are on the disk, and all
-        // that this writes can be made again from them.
+        // Not synced even under the sync policy: blocks and forkchoice are on the disk, and
+        // everything in this batch can be rebuilt from them.
         Ok(self.shared.store.write(batch, Durability::Process)?)
     }
 
-    /// Removes reverse diffs beyond the limit; returns the height of the oldest one left.
+    /// Removes reverse diffs beyond the limit. Returns the height of the oldest one left.
     fn prune_reverse_diffs(&self, batch: &mut Batch<'_>, newest: BlockNumber) -> BlockNumber {
         let limit = (newest + 1).saturating_sub(self.shared.config.reverse_diff_blocks);
         let end = limit.min(self.oldest_reverse + PRUNED_MAX).max(self.oldest_reverse);
@@ -268,7 +270,7 @@ impl Persister {
 }
 
 impl State {
-    /// Whether a caller has to wait for the base to come closer to the head.
+    /// Returns whether a caller has to wait for the base to come closer to the head.
     pub fn lags(&self, backlog_max: u64) -> bool {
         self.advancing && !self.stopped && self.chain.backlog() > backlog_max
     }

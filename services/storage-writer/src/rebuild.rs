@@ -1,5 +1,5 @@
-//! All tries of a shard from the flat state, bottom-up in key order: what `init` writes and
-//! `verify` compares.
+//! All tries of a shard, built from the flat state bottom-up in key order. `init` writes them and
+//! `verify` compares them.
 
 use crate::Error;
 use std::cell::RefCell;
@@ -10,52 +10,52 @@ use tandem_store::{
 };
 use tandem_trie::{TrieBuilder, account_leaf};
 
-/// What comes out of a rebuild.
+/// Receiver of the results of a rebuild.
 pub trait Sink {
-    /// A trie node; children come before their parents, storage tries in ascending order of their
-    /// owners.
+    /// Takes a trie node. Children come before their parents, storage tries in ascending order of
+    /// their owners.
     ///
     /// # Errors
-    /// Whatever ends the rebuild.
+    /// Any error ends the rebuild.
     fn node(&mut self, owner: Option<B256>, path: &[u8], rlp: &[u8]) -> Result<(), Error>;
 
-    /// An account, before the nodes of its storage trie.
+    /// Takes an account, before the nodes of its storage trie.
     ///
     /// # Errors
-    /// Whatever ends the rebuild.
+    /// Any error ends the rebuild.
     fn account(&mut self, address_hash: B256, account: &Account) -> Result<(), Error>;
 
-    /// The storage trie of an account is complete.
+    /// Notes that the storage trie of an account is complete.
     ///
     /// # Errors
-    /// Whatever ends the rebuild.
+    /// Any error ends the rebuild.
     fn storage_done(&mut self, owner: B256) -> Result<(), Error>;
 
-    /// A slot whose account does not exist.
+    /// Takes a slot whose account does not exist.
     ///
     /// # Errors
-    /// Whatever ends the rebuild.
+    /// Any error ends the rebuild.
     fn orphan(&mut self, owner: B256, slot: B256) -> Result<(), Error>;
 }
 
-/// What a shard holds.
+/// Summary of a shard.
 #[derive(Clone, Default, Debug)]
 pub struct Rebuilt {
     /// Top node of the account subtrie.
     pub top: SubtrieRoot,
-    /// Accounts.
+    /// Number of accounts.
     pub accounts: u64,
-    /// Slots that are set.
+    /// Number of slots that are set.
     pub slots: u64,
 }
 
-/// Bounds of a shard in tables whose keys start with a hashed address.
+/// Returns the bounds of a shard in tables whose keys start with a hashed address.
 pub fn shard_range(shard: Shard) -> ([u8; 1], Option<[u8; 1]>) {
     let nibble = shard.nibble();
     ([nibble << 4], (nibble < 15).then(|| [(nibble + 1) << 4]))
 }
 
-/// A sink that both builders feed. The first error stays, and ends the work at the next check.
+/// Sink that both builders feed. The first error is kept, and ends the work at the next check.
 struct Shared<'s, S: Sink> {
     sink: &'s mut S,
     error: Option<Error>,
@@ -76,7 +76,7 @@ impl<S: Sink> Shared<'_, S> {
 /// Builds the account subtrie of a shard and the storage tries of its accounts.
 ///
 /// # Errors
-/// When the database fails, holds malformed records, or the sink says so.
+/// When the database fails, holds malformed records, or the sink returns an error.
 pub fn rebuild(view: &View<'_>, shard: Shard, sink: &mut impl Sink) -> Result<Rebuilt, Error> {
     let shared = RefCell::new(Shared { sink, error: None });
     let (start, end) = shard_range(shard);
@@ -108,7 +108,7 @@ pub fn rebuild(view: &View<'_>, shard: Shard, sink: &mut impl Sink) -> Result<Re
     Ok(rebuilt)
 }
 
-/// Builds the storage trie of one account; returns its root and its number of slots.
+/// Builds the storage trie of one account. Returns its root and its number of slots.
 ///
 /// # Errors
 /// As [`rebuild`].
@@ -129,7 +129,7 @@ fn account_key(cursor: &Cursor<'_, Accounts>) -> Result<B256, Error> {
     key.ok_or_else(|| Error::Damaged("malformed account key".to_owned()))
 }
 
-/// The slot at the cursor, `None` past the end.
+/// Returns the slot at the cursor, `None` past the end.
 fn slot_key(cursor: &Cursor<'_, Slots>) -> Result<Option<(B256, B256)>, Error> {
     let Some((key, _)) = cursor.entry()? else { return Ok(None) };
     match key.split_at_checked(32).map(|(owner, slot)| (owner.try_into(), slot.try_into())) {
@@ -155,7 +155,7 @@ fn skip_orphans<S: Sink>(
     Ok(())
 }
 
-/// Builds one storage trie; returns its root and its number of slots.
+/// Builds one storage trie. Returns its root and its number of slots.
 fn storage_trie<S: Sink>(
     slots: &mut Cursor<'_, Slots>,
     owner: B256,

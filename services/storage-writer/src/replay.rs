@@ -1,8 +1,8 @@
-//! Trie diffs of pending blocks from their state diffs: the blocks of a branch run one after the
-//! other through sparse tries that start from the base.
+//! Trie diffs of pending blocks, computed from their state diffs. The blocks of a branch run one
+//! after the other through sparse tries that start from the base.
 //!
-//! The tries keep every node that a block changed, so whatever they still have to read is as it
-//! was in the base, and the base alone can answer.
+//! The tries keep every node that a block changed. So every node that they still have to read is
+//! unchanged in the base.
 
 use crate::{
     Error,
@@ -14,7 +14,7 @@ use tandem_primitives::{AccountUpdate, B256, BlockId};
 use tandem_store::View;
 use tandem_trie::{ShardTrie, apply_block, combine};
 
-/// Sparse tries that stand at the end of one branch.
+/// Sparse tries at the end of one branch.
 pub struct Replay {
     base: BlockId,
     tip: B256,
@@ -22,25 +22,25 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Tries that stand at the base.
+    /// Creates tries at the base.
     pub fn new(base: BlockId) -> Self {
         Self { base, tip: base.hash, shards: new_shards() }
     }
 
-    /// The block from which the tries were read.
+    /// Returns the block from which the tries were read.
     pub fn base(&self) -> BlockId {
         self.base
     }
 
-    /// The block whose state the tries have.
+    /// Returns the block whose state the tries have.
     pub fn tip(&self) -> B256 {
         self.tip
     }
 
-    /// Runs a child of the tip. `view` shows the base from which this started.
+    /// Runs a child of the tip. `view` shows the base from which the replay started.
     ///
     /// # Errors
-    /// When the database fails, or its tries are damaged. The replay is of no more use then.
+    /// When the database fails, or its tries are damaged. The replay is unusable then.
     pub fn run(
         &mut self,
         view: &View<'_>,

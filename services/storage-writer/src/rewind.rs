@@ -1,5 +1,5 @@
-//! The base steps back: reverse diffs of many blocks become one change of the flat state and of the
-//! tries, so a key that each of them changed is written once.
+//! Moves of the base back. Reverse diffs of many blocks become one change of the flat state and the
+//! tries, so a key that several blocks changed is written once.
 
 use crate::{
     Error,
@@ -29,7 +29,7 @@ use tracing::info;
 const STEP_BYTES_MAX: usize = 32 << 20;
 
 impl Persister {
-    /// Steps the base back to a canonical height. Nothing happens when it stands there or below.
+    /// Steps the base back to a canonical height. Does nothing when the base is at or below it.
     pub fn rewind(&mut self, to: BlockNumber) -> storage::Result<()> {
         let from = {
             let mut state = self.shared.state.lock();
@@ -47,7 +47,8 @@ impl Persister {
         let mut base = from;
         while base.number > to {
             let started = Instant::now();
-            // Where that fails by damage to the tries, they are rebuilt and it is done again.
+            // When this fails because the tries are damaged, they are rebuilt and the step is
+            // retried.
             base = {
                 let mut mended = self.shared.mended.lock();
                 heal::with_healing(&self.shared, &mut mended, || self.step_back(to))?
@@ -60,7 +61,7 @@ impl Persister {
         Ok(())
     }
 
-    /// Steps the base back towards a height, as far as one batch should go. Returns where it stands.
+    /// Steps the base back towards a height, as far as one batch goes. Returns its new block.
     fn step_back(&self, to: BlockNumber) -> Result<BlockId, Error> {
         let store = &self.shared.store;
         let view = store.view();
@@ -89,7 +90,7 @@ impl Persister {
         apply::write_state(&mut batch, &view, &updates)?;
         tries.write(&mut batch, &view)?;
         meta::put_base(&mut batch, &base);
-        // Under the lock, so that no one finds the blocks neither in the base nor pending.
+        // Under the lock, so that the blocks are always found in the base or pending.
         let mut state = self.shared.state.lock();
         self.write(batch, from)?;
         state.chain.step_back(base, blocks, &self.shared.config.limits());
@@ -98,8 +99,8 @@ impl Persister {
     }
 }
 
-/// Makes a block of the base pending again, in the batch. `overlay` shows the state that it left.
-/// Returns it with its parent.
+/// Makes a block of the base pending again, in the batch. `overlay` shows the state after the
+/// block. Returns the block and its parent.
 fn undone(
     view: &View<'_>,
     overlay: &Overlay<'_>,
@@ -125,7 +126,7 @@ fn undone(
     Ok((Pending::new(Arc::new(record), disk_bytes, true), parent))
 }
 
-/// Bytes of a block's header, body and receipts in the database.
+/// Returns the bytes of a block's header, body and receipts in the database.
 ///
 /// # Errors
 /// When the database fails.
@@ -136,7 +137,7 @@ pub fn block_bytes(view: &View<'_>, hash: B256) -> Result<u64, Error> {
     Ok((header + body + receipts) as u64)
 }
 
-/// The diff of a block, remade from the values that it left of what its reverse diff touches.
+/// Rebuilds a block's diff: the values after the block of everything that its reverse diff touches.
 fn forward_diff(
     view: &View<'_>,
     overlay: &Overlay<'_>,

@@ -40,12 +40,12 @@ use tracing::{debug, info, info_span, warn};
 /// Longest wait of a forkchoice for the base. A consensus client gives up after eight seconds.
 const BASE_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// What storage-writer is given from outside.
+/// Dependencies of storage-writer.
 pub struct Deps {
-    /// Called on the persist thread after each block by which the base moved, forward or back,
-    /// with the block that it stands at now. It must not wait.
+    /// Called on the persist thread after each move of the base, forward or back, with the block
+    /// that it is at now. It must not wait.
     pub on_persisted: Box<dyn Fn(BlockId) + Send + Sync>,
-    /// Cancelled when the persist thread panics: the process is to stop then.
+    /// Cancelled when the persist thread panics: the process must stop then.
     pub fatal: CancellationToken,
 }
 
@@ -55,14 +55,14 @@ impl Default for Deps {
     }
 }
 
-/// storage-writer as its callers in the same process hold it. Dropping the last handle ends the
-/// persist thread after the block it is at, writes everything to the disk and marks the database as
-/// closed. Without that nothing is lost, but the next start reads the log.
+/// storage-writer, for callers in the same process. Dropping the last handle ends the persist
+/// thread after its current block, writes everything to the disk and marks the database as closed.
+/// Without that nothing is lost, but the next start reads the log.
 pub struct StorageWriter {
     pub(crate) shared: Arc<Shared>,
     genesis: BlockId,
     genesis_json: Arc<str>,
-    /// Held for reading over each fenced write, so that a grant comes after all older writes.
+    /// Held for reading during each fenced write, so that a grant comes after all older writes.
     granted: RwLock<Grant>,
     mailbox: Mailbox<Message>,
     thread: Option<JoinHandle<()>>,
@@ -71,9 +71,8 @@ pub struct StorageWriter {
 impl StorageWriter {
     /// Opens the database of a data directory and starts the persist thread.
     ///
-    /// # Errors
-    /// When there is no database, or one of another kind, a newer schema or another process's; see
-    /// [`tandem_store::Error`].
+    /// When there is no database, or it is of another kind, has a newer schema or is open in
+    /// another process; see [`tandem_store::Error`].
     pub fn open(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         let mut options = config.store.clone();
         options.verify_logs = !config.accept_lost_blocks;
@@ -81,7 +80,7 @@ impl StorageWriter {
         Self::start(store, config, deps)
     }
 
-    /// Loads what a store holds and starts the persist thread.
+    /// Loads the contents of a store and starts the persist thread.
     pub(crate) fn start(store: Store, config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         metrics::describe();
         let (genesis, chain, grant) = load(&store, &config.limits())?;
@@ -123,7 +122,7 @@ impl StorageWriter {
         }))
     }
 
-    /// Forgets pending blocks as a power cut takes them. No interface: tests of what comes after it.
+    /// Forgets pending blocks, as a power cut does. Not part of the interface: only for tests.
     #[doc(hidden)]
     pub fn lose(&self, blocks: &[B256]) -> Result<()> {
         Ok(self.shared.forget(&mut self.shared.state.lock(), blocks, &[])?)
@@ -141,8 +140,8 @@ impl StorageWriter {
         answer.recv().map_err(|_| stopped())?
     }
 
-    /// Writes the forkchoice, in memory and in the database as one, if its head can be reached
-    /// from the base; otherwise says to which height the base has to step back first.
+    /// Writes the forkchoice, in memory and in the database as one, if its head can be reached from
+    /// the base. Otherwise returns the height to which the base has to step back first.
     fn set_forkchoice(&self, forkchoice: &Forkchoice) -> Result<Option<BlockNumber>> {
         let shared = &self.shared;
         let mut state = shared.state.lock();
@@ -151,7 +150,7 @@ impl StorageWriter {
                 Branch::Above(path) => path,
                 Branch::Below(number) => return Ok(Some(number)),
             };
-            // The block that is just entering the base cannot be called back.
+            // A block that is entering the base cannot be called back.
             match state.in_flight {
                 Some(block) if path.first() != Some(&block.hash) => {
                     shared.progress.wait(&mut state);
@@ -161,7 +160,8 @@ impl StorageWriter {
         };
         let mut batch = shared.store.batch();
         meta::put_forkchoice(&mut batch, forkchoice);
-        // The blocks that leave the path were canonical, so valid; the forkchoice says so no more.
+        // The blocks that leave the path were canonical, so valid. The new forkchoice no longer
+        // shows that.
         let left = state.chain.left_by(&path);
         left.iter().for_each(|hash| batch.put::<Proven>(*hash, &[]));
         shared.store.write(batch, shared.durability()).map_err(store_error)?;
@@ -178,7 +178,7 @@ impl StorageWriter {
         Ok(None)
     }
 
-    /// Waits until the base is not too far behind, and no longer than [`BASE_WAIT_MAX`].
+    /// Waits until the base is not too far behind, for at most [`BASE_WAIT_MAX`].
     fn wait_for_base(&self) -> Result<()> {
         let backlog_max = self.shared.config.backlog_blocks_max;
         let until = Instant::now() + BASE_WAIT_MAX;
@@ -195,7 +195,7 @@ impl StorageWriter {
         }
     }
 
-    /// Makes room for a child of `parent` where side branches take too many bytes.
+    /// Makes room for a child of `parent` when side branches take too many bytes.
     fn make_room(&self, parent: &B256) -> Result<()> {
         let limits = self.shared.config.limits();
         let mut state = self.shared.state.lock();
@@ -208,13 +208,13 @@ impl StorageWriter {
         Ok(())
     }
 
-    /// Number and hash of a block, `None` when it is unknown.
+    /// Returns the hash of a block, `None` when its number is unknown.
     fn resolve(&self, block: BlockRef) -> Result<Option<B256>> {
         let number = match block {
             BlockRef::Hash(hash) => return Ok(Some(hash)),
             BlockRef::Number(number) => number,
         };
-        // Memory first: a block leaves it only after it is in the database.
+        // Memory is read first: a block leaves it only after it is in the database.
         if let Some(hash) = self.shared.state.lock().chain.canonical_hash(number) {
             return Ok(Some(hash));
         }
@@ -224,7 +224,7 @@ impl StorageWriter {
 
 impl Drop for StorageWriter {
     fn drop(&mut self) {
-        // An error means that the thread has ended already.
+        // An error means that the thread has already ended.
         let _ = self.mailbox.send(Message::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -243,7 +243,7 @@ fn store_error(error: tandem_store::Error) -> storage::Error {
     Error::from(error).into()
 }
 
-/// Refuses an epoch that is not the newest, or that the caller does not prove.
+/// Rejects an epoch that is not the newest, or that the caller does not prove.
 fn check(held: Epoch, granted: &Grant) -> Result<()> {
     // Number 0 was never granted.
     if granted.epoch == 0 || held.number != granted.epoch {
@@ -267,7 +267,7 @@ impl StorageApi for StorageWriter {
         meta::put_grant(&mut batch, &next)?;
         self.shared.store.write(batch, self.shared.durability()).map_err(store_error)?;
         *granted = next;
-        // From here on no other executor commits.
+        // From here on no other executor can commit.
         drop(granted);
         let suspects = self.shared.state.lock().chain.unproven();
         drop_unproven(&self.shared, suspects)?;
@@ -286,7 +286,7 @@ impl StorageApi for StorageWriter {
         let released = granted.released();
         let mut batch = self.shared.store.batch();
         meta::put_grant(&mut batch, &released)?;
-        // When this is lost, the next start waits for the executor for the time of one lease.
+        // When this write is lost, the next start waits one lease for the executor.
         if let Err(error) = self.shared.store.write(batch, Durability::Process) {
             debug!(%error, "the end of a lease was not written");
         }
@@ -317,7 +317,7 @@ impl StorageApi for StorageWriter {
         let view = self.shared.store.snapshot();
         let mut blocks = Vec::with_capacity(pending.len() + kept.len());
         for Pending { id, parent, .. } in pending {
-            // A block that was discarded meanwhile is not there any more.
+            // A block that was discarded meanwhile is skipped.
             if let Some((_, header)) = view.get::<Headers>(id.hash).map_err(store_error)? {
                 blocks.push(PendingBlock { id, parent, header, kept: false });
             }
@@ -387,7 +387,7 @@ impl StorageApi for StorageWriter {
             }
             state.kept.contains(&id.hash)
         };
-        // The header of a block that is neither pending nor forgotten: it is in the base's chain.
+        // A block whose header is stored but that is not pending is in the base's chain.
         if view.get::<Headers>(id.hash).map_err(store_error)?.is_some() {
             return Ok(());
         }
@@ -441,7 +441,7 @@ impl StorageApi for StorageWriter {
         }
         let mut batch = self.shared.store.batch();
         batch.put::<Proven>(block, &[]);
-        // When it is lost, a restart computes the root.
+        // When this write is lost, a restart computes the root.
         self.shared.store.write(batch, Durability::Process).map_err(store_error)?;
         state.chain.set_proven(&block);
         Ok(())
@@ -527,7 +527,7 @@ impl StorageApi for StorageWriter {
         };
         let view = self.shared.store.view();
         for block in path.iter().rev() {
-            // A block whose record is gone has entered the base since.
+            // A block without a record has entered the base meanwhile.
             let Ok(record) = record(&view, block) else { continue };
             let index = record.transaction_hashes.iter().position(|found| *found == hash);
             if let Some(index) = index {

@@ -1,10 +1,10 @@
-//! What the callers' threads and the persist thread share, and who may do what.
+//! State shared by the callers' threads and the persist thread, and the rules for changing it.
 //!
-//! * The base changes on the persist thread alone, one block in one batch.
+//! * The base changes only on the persist thread, one block in one batch.
 //! * Pending blocks, forkchoice and epoch change on the callers' threads.
-//! * The database is written first, memory after it, so whoever looks into memory first and into
-//!   the database then misses nothing. Where both must change as one (a forkchoice, a step back)
-//!   the lock on [`State`] is held over the write.
+//! * The database is written first, memory after it. So a reader that looks into memory first and
+//!   into the database then misses nothing. When both must change as one (a forkchoice, a step
+//!   back), the lock on [`State`] is held over the write.
 
 use crate::{
     Config, Deps, Error,
@@ -29,18 +29,18 @@ use tandem_store::{
 };
 use tracing::error;
 
-/// What is in memory of the chain, and what the persist thread is at.
+/// Part of the chain that is in memory, and the current work of the persist thread.
 pub struct State {
     pub chain: Chain,
     /// Blocks that wait for their execution.
     pub kept: Kept,
     /// Whether the base is on its way to the head.
     pub advancing: bool,
-    /// The block that is being moved into the base.
+    /// Block that is being moved into the base.
     pub in_flight: Option<BlockId>,
-    /// Why the base stopped on its way.
+    /// Reason why the base stopped on its way.
     pub failure: Option<String>,
-    /// The persist thread has ended.
+    /// Whether the persist thread has ended.
     pub stopped: bool,
 }
 
@@ -48,39 +48,39 @@ pub struct Shared {
     pub config: Config,
     pub store: Store,
     pub deps: Deps,
-    /// What survives a restart, as the callers were told.
+    /// Acknowledged writes, which survive a restart.
     pub acknowledged: Acknowledged,
     pub state: Mutex<State>,
-    /// Bytes that the volume had left when it was looked at last.
+    /// Bytes that the volume had left at the last check.
     pub free_bytes: AtomicU64,
-    /// Signalled whenever the persist thread changed [`State`].
+    /// Signalled whenever the persist thread has changed [`State`].
     pub progress: Condvar,
     /// Tries of the branch that was replayed last, if the base has not moved since. Locked before
     /// `state`.
     pub replay: Mutex<Option<Replay>>,
-    /// Held while the base is changed or its tries are mended. Holds the base at which rebuilding
-    /// all tries did not help. Locked before `replay` and `state`.
+    /// Base at which rebuilding all tries did not help. Locked while the base is changed or its
+    /// tries are mended, and before `replay` and `state`.
     pub mended: Mutex<Option<B256>>,
 }
 
-/// Where a block's branch meets the base's chain.
+/// Place where a block's branch meets the base's chain.
 pub enum Branch {
-    /// These blocks lead from the base to it.
+    /// These blocks lead from the base to the block.
     Above(Vec<B256>),
-    /// It leaves the base's chain at this height, below the base.
+    /// The branch leaves the base's chain at this height, below the base.
     Below(BlockNumber),
 }
 
 impl Shared {
-    /// How durable an acknowledged write is.
+    /// Returns the durability of an acknowledged write.
     pub fn durability(&self) -> Durability {
         if self.config.sync { Durability::Disk } else { Durability::Process }
     }
 
-    /// How a block's branch hangs together with the base.
+    /// Returns how a block's branch connects to the base.
     ///
     /// # Errors
-    /// [`storage::Error::UnknownBlock`] when it does not.
+    /// [`storage::Error::UnknownBlock`] when it does not connect.
     pub fn branch(&self, state: &State, block: &BlockId) -> storage::Result<Branch> {
         let known = state.chain.get(&block.hash).map(|pending| pending.id);
         if known.is_some_and(|id| id != *block) {
@@ -96,16 +96,17 @@ impl Shared {
         }
     }
 
-    /// Height of a block in the base's chain, `None` when it is not in it.
+    /// Returns the height of a block in the base's chain, `None` when it is not in it.
     fn canonical_number(&self, hash: B256) -> Result<Option<BlockNumber>, Error> {
         let view = self.store.view();
         let Some((number, _)) = view.get::<Headers>(hash)? else { return Ok(None) };
         Ok((view.get::<Canonical>(number)? == Some(hash)).then_some(number))
     }
 
-    /// The whole trie diff of a pending block, computed where none that fits was handed over. `None`
-    /// when the block is not pending, or its branch leaves the canonical chain below the base. A block
-    /// that has entered the base is in the one that is asked for after this.
+    /// Returns the whole trie diff of a pending block, and computes it when no diff that fits was
+    /// handed over. Returns `None` when the block is not pending, or its branch leaves the
+    /// canonical chain below the base. A block that has entered the base is in the base that a
+    /// later call reads.
     pub fn trie_diff(&self, hash: B256) -> Result<Option<Arc<TrieDiff>>, Error> {
         if let Some(diff) = self.handed_over(hash)? {
             return Ok(Some(diff));
@@ -113,34 +114,34 @@ impl Shared {
         self.prove(hash)
     }
 
-    /// [`Shared::compute_trie_diff`], with tries of the base rebuilt where they turn out damaged.
+    /// Calls [`Shared::compute_trie_diff`], and rebuilds tries of the base that turn out damaged.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Shared::compute_trie_diff`].
     pub fn prove(&self, hash: B256) -> Result<Option<Arc<TrieDiff>>, Error> {
         match self.compute_trie_diff(hash) {
-            // The base stands still from here on.
+            // The base stays unchanged from here on.
             Err(Error::Trie(_)) => {
                 let mut mended = self.mended.lock();
                 heal::with_healing(self, &mut mended, || self.compute_trie_diff(hash))
             }
-            // A block whose state root does not hold says nothing of the base.
+            // A block with a wrong state root says nothing about the base.
             computed => computed,
         }
     }
 
-    /// The same, computed whatever was handed over: what the workers found for a block says nothing of
-    /// its header.
+    /// Computes the trie diff of a pending block, whatever was handed over: the workers' results
+    /// for a block say nothing about its header.
     ///
     /// # Errors
-    /// [`Error::StateRoot`] when it does not lead to the root in the block's header.
+    /// [`Error::StateRoot`] when the diff does not lead to the root in the block's header.
     pub fn compute_trie_diff(&self, hash: B256) -> Result<Option<Arc<TrieDiff>>, Error> {
         let mut replay = self.replay.lock();
         let (view, base, branch) = {
             let mut state = self.state.lock();
             loop {
-                // Memory lags the database by one block at most, and that one is still pending in
-                // memory, so this snapshot's base is always found.
+                // Memory lags behind the database by one block at most, which is still pending in
+                // memory. So this snapshot's base is always found.
                 let view = self.store.snapshot();
                 let base = crate::meta::base(&view)?;
                 let (Ancestor::Base, branch) = state.chain.ancestor(hash, &base.hash) else {
@@ -150,8 +151,8 @@ impl Shared {
                     let blocks = branch.iter().filter_map(|hash| state.chain.get(hash).cloned());
                     break (view, base, blocks.collect::<Vec<_>>());
                 }
-                // In the database's base. Memory is about to say so too, and whoever is told that
-                // the block is not pending may ask for the base next.
+                // The block is in the database's base, and memory is about to follow. A caller that
+                // learns that the block is not pending may ask for the base next.
                 if state.stopped || state.chain.get(&hash).is_none() {
                     return Ok(None);
                 }
@@ -171,9 +172,10 @@ impl Shared {
         Ok(last)
     }
 
-    /// The trie diff of a pending block as it was handed over, if with those of the blocks below it
-    /// leads to the root in its header: nobody is to build on what one worker got wrong. The nodes
-    /// below the shards' tops are taken as they are; who reads them finds their hashes in the tops.
+    /// Returns the trie diff of a pending block as it was handed over. Together with the diffs of
+    /// the blocks below, it must lead to the root in the header: no reader may build on a worker's
+    /// mistake. The nodes below the shards' tops are not checked; their readers find their hashes
+    /// in the tops.
     fn handed_over(&self, hash: B256) -> Result<Option<Arc<TrieDiff>>, Error> {
         let (view, id, diffs) = {
             let mut state = self.state.lock();
@@ -217,7 +219,8 @@ impl Shared {
         Ok(diff)
     }
 
-    /// State diffs of pending blocks, in the order of the request; `None` where one is not pending.
+    /// Returns the state diffs of pending blocks, in the order of the request; `None` where one is
+    /// not pending.
     ///
     /// # Errors
     /// When the database fails.
@@ -232,7 +235,7 @@ impl Shared {
             let read = |block: Pending| -> Result<Option<Arc<StateDiff>>, Error> {
                 match block.record {
                     Some(record) => Ok(Some(record.diff.clone())),
-                    // It may have entered the base since.
+                    // The block may have entered the base meanwhile.
                     None => Ok(stored_record(&view, block.id.hash)?.map(|record| record.diff)),
                 }
             };
@@ -241,10 +244,10 @@ impl Shared {
         Ok(diffs)
     }
 
-    /// Writes a batch that forgets these pending blocks, and forgets them.
+    /// Forgets these pending and kept blocks, in the database and in memory.
     ///
     /// # Errors
-    /// When the database fails; then all are as before.
+    /// When the database fails; nothing is changed then.
     pub fn forget(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -258,7 +261,7 @@ impl Shared {
         for hash in kept {
             batch.delete::<KeptTable>(*hash);
         }
-        // What is forgotten is of no use, so that it comes back after a power cut does no harm.
+        // A forgotten block is of no use, so its return after a power cut does no harm.
         self.store.write(batch, Durability::Process)?;
         for hash in pending {
             state.chain.remove(hash);
@@ -270,7 +273,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Publishes numbers that changed.
+    /// Publishes the numbers that changed.
     pub fn gauge(&self, state: &MutexGuard<'_, State>) {
         ::metrics::gauge!(metrics::BACKLOG_BLOCKS).set(state.chain.backlog() as f64);
         let (disk, memory) = state.chain.bytes();
@@ -281,10 +284,10 @@ impl Shared {
     }
 }
 
-/// State diff and transaction hashes of a pending block, from memory or from the database.
+/// Returns state diff and transaction hashes of a pending block, from memory or from the database.
 ///
 /// # Errors
-/// When the database fails, or does not have it.
+/// When the database fails, or does not have the record.
 pub fn record(view: &View<'_>, block: &Pending) -> Result<Arc<PendingRecord>, Error> {
     if let Some(record) = &block.record {
         return Ok(record.clone());

@@ -1,4 +1,4 @@
-//! Walks down the tries of the base: all targets level by level, one batched read a level.
+//! Walks down the tries of the base: all targets level by level, with one batched read per level.
 
 use crate::Error;
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use tandem_store::{
 };
 use tandem_trie::{NodeSink, NodeSource, child_depth};
 
-/// Nibbles of a key, one a byte.
+/// Nibbles of a key, one per byte.
 pub type Nibbles = [u8; 64];
 
-/// Calls `node` with every node on the way to each target, from the target's depth on; parents
+/// Calls `node` with every node on the path to each target, from the target's depth on. Parents
 /// come before their children. The account trie's root is never among them.
 ///
-/// A target whose depth is one where no node stands is walked from the top.
+/// A target with no node at its depth is walked from the top.
 ///
 /// # Errors
 /// When the database fails.
@@ -41,7 +41,8 @@ pub fn walk(view: &View<'_>, targets: &[WalkTarget], node: &mut NodeSink<'_>) ->
     Ok(())
 }
 
-/// Depth of the highest node that a walk may give: the account trie's root belongs to no shard.
+/// Returns the depth of the highest node that a walk may give. The account trie's root belongs to
+/// no shard.
 fn top(owner: Option<B256>) -> usize {
     usize::from(owner.is_none())
 }
@@ -56,7 +57,7 @@ struct Walker {
 /// Walkers by the depth of the node that they need next.
 type Levels = BTreeMap<usize, Vec<Walker>>;
 
-/// Goes down until no walker is left; returns those that found nothing where they started.
+/// Goes down until no walker is left. Returns the walkers that found nothing where they started.
 fn run(view: &View<'_>, mut levels: Levels, node: &mut NodeSink<'_>) -> Result<Vec<Walker>, Error> {
     let mut astray = Vec::new();
     while let Some((depth, mut walkers)) = levels.pop_first() {
@@ -84,7 +85,7 @@ fn run(view: &View<'_>, mut levels: Levels, node: &mut NodeSink<'_>) -> Result<V
     Ok(astray)
 }
 
-/// Reads the node at `depth` for each group. Groups come sorted, those of the account trie first.
+/// Reads the node at `depth` for each group. Groups are sorted, those of the account trie first.
 fn read_level(
     view: &View<'_>,
     groups: &[&[Walker]],
@@ -101,7 +102,7 @@ fn read_level(
     Ok(nodes)
 }
 
-/// Nibbles of a key.
+/// Returns the nibbles of a key.
 pub fn unpack(key: &B256) -> Nibbles {
     let mut nibbles = [0; 64];
     for (pair, byte) in nibbles.chunks_exact_mut(2).zip(key) {
@@ -110,7 +111,7 @@ pub fn unpack(key: &B256) -> Nibbles {
     nibbles
 }
 
-/// The base's tries for [`tandem_trie::apply_block`].
+/// Source of the base's trie nodes for [`tandem_trie::apply_block`].
 pub struct BaseNodes<'a>(pub &'a View<'a>);
 
 impl NodeSource for BaseNodes<'_> {

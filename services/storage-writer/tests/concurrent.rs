@@ -26,8 +26,8 @@ fn an_answer_from_memory_is_of_one_block_while_the_base_moves_forward_and_back()
     move_and_read(writer.clone(), writer, world, &events);
 }
 
-/// Whoever puts a branch together asks for the diffs first and for the base then: a block must be in
-/// one of the two at every moment.
+/// A reader that puts a branch together asks for the diffs first and for the base then. A block
+/// must be in one of the two at every moment.
 #[test]
 fn a_block_without_a_trie_diff_is_in_the_base_that_is_asked_for_next() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 //! Damage to any file of a database is never silent: the start names it, a loss is reported, or
-//! `verify` finds it; else nothing is lost.
+//! `verify` finds it. Otherwise nothing is lost.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -27,7 +27,7 @@ fn config(datadir: &Path) -> Config {
     Config { reverse_diff_blocks: 1000, ..small_config(datadir) }
 }
 
-/// Goes on with the chain by so many blocks; returns the canonical blocks from genesis.
+/// Extends the chain by `blocks` blocks. Returns the canonical blocks from genesis.
 fn grow(writer: &StorageWriter, blocks: u64) -> Vec<BlockId> {
     let epoch = writer.acquire_epoch("test").unwrap();
     let (genesis, mut world) = new_chain(tempfile::tempdir().unwrap().path());
@@ -55,7 +55,7 @@ fn grow(writer: &StorageWriter, blocks: u64) -> Vec<BlockId> {
     chain
 }
 
-/// The process that is killed.
+/// Process that is killed.
 #[test]
 fn child() {
     let Ok(datadir) = std::env::var(DATADIR) else { return };
@@ -65,7 +65,7 @@ fn child() {
     }
     let writer = StorageWriter::open(config, Deps::default()).unwrap();
     grow(&writer, BLOCKS);
-    // The thread that moved the base says so in the mark, right after the base has moved.
+    // The thread that moved the base writes this to the mark right after the move.
     std::thread::sleep(Duration::from_millis(100));
     writeln!(std::io::stdout(), "ready").unwrap();
     std::io::stdout().flush().unwrap();
@@ -81,7 +81,7 @@ enum End {
     KilledWithLogs,
 }
 
-/// A database that was closed with some blocks, and went on until this end.
+/// Creates a database that was closed with some blocks, and continued until this end.
 fn make(end: End) -> (TempDir, Vec<BlockId>) {
     let folder = tempfile::tempdir().unwrap();
     new_chain(folder.path());
@@ -106,7 +106,7 @@ fn make(end: End) -> (TempDir, Vec<BlockId>) {
     (folder, chain)
 }
 
-/// What becomes of a damaged database.
+/// Outcome for a damaged database.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Refused,
@@ -115,7 +115,7 @@ enum Outcome {
     NothingLost,
 }
 
-/// Opens a database as an operator would. Panics when something is lost without a word.
+/// Opens a database as an operator would. Panics when something is lost silently.
 fn outcome(datadir: &Path, chain: &[BlockId], case: &str) -> Outcome {
     let head = *chain.last().unwrap();
     match StorageWriter::open(config(datadir), Deps::default()) {
@@ -138,7 +138,7 @@ fn outcome(datadir: &Path, chain: &[BlockId], case: &str) -> Outcome {
     Outcome::NothingLost
 }
 
-/// What kind of file this is, `None` for those that hold nothing.
+/// Returns the kind of this file, `None` for files that hold nothing.
 fn kind(name: &str) -> Option<&'static str> {
     let kinds = ["MANIFEST", "CURRENT", "OPTIONS", "IDENTITY", MARK_FILE];
     match name.rsplit_once('.') {
@@ -176,9 +176,9 @@ fn copy(from: &Path) -> TempDir {
 
 #[derive(Clone, Copy, Debug)]
 enum Damage {
-    /// One bit at so many sixteenths of the file.
+    /// One bit flipped at this many sixteenths of the file.
     Flip(usize),
-    /// So many bytes less.
+    /// This many bytes cut off.
     Cut(usize),
     Half,
     Empty,
@@ -186,7 +186,7 @@ enum Damage {
 }
 
 impl Damage {
-    /// Whether there was anything to damage.
+    /// Damages a file. Returns whether there was anything to damage.
     fn inflict(self, path: &Path) -> bool {
         let mut bytes = fs::read(path).unwrap();
         let len = bytes.len();
@@ -211,15 +211,15 @@ const CUTS: [Damage; 5] =
 
 type Outcomes = BTreeMap<(&'static str, Outcome), usize>;
 
-/// The largest log, with the newest blocks.
+/// Returns the largest log, which has the newest blocks.
 fn newest_log(datadir: &Path) -> PathBuf {
     let size = |file: &PathBuf| fs::metadata(datadir.join(file)).unwrap().len();
     let logs = files(datadir).into_iter().filter(|(kind, _)| *kind == "log");
     logs.map(|(_, file)| file).max_by_key(size).unwrap()
 }
 
-/// Damages copies of a database, a file at a time: the newest log in all ways, and each `every`-th
-/// case of the other files.
+/// Damages copies of a database, one file at a time: the newest log in all ways, and each
+/// `every`-th case of the other files.
 fn damage_each(folder: &Path, chain: &[BlockId], every: usize) -> Outcomes {
     let mut outcomes = Outcomes::new();
     let (mut count, newest) = (0, newest_log(folder));
@@ -240,7 +240,7 @@ fn damage_each(folder: &Path, chain: &[BlockId], every: usize) -> Outcomes {
     outcomes
 }
 
-/// How many cases; all of them when it is asked for.
+/// Returns the step between the cases that are run: 1, for all, when the environment asks for it.
 fn sample() -> usize {
     std::env::var("TANDEM_TEST_CORRUPTION_ALL").map_or(17, |_| 1)
 }
@@ -269,7 +269,7 @@ fn damage_after_a_clean_stop_is_never_silent() {
     assert_eq!((mark.clean, mark.head), (true, *chain.last().unwrap()));
     assert_eq!(mark.base.number, mark.head.number - 3);
     let outcomes = damage_each(folder.path(), &chain, sample());
-    // What hits a table is found in any case; only files that hold nothing of the chain may go.
+    // Damage to a table is always found. Only files that hold nothing of the chain may be lost.
     let harmless = |kind: &str| !matches!(kind, "sst" | "blob" | "MANIFEST" | "CURRENT");
     for (kind, outcome) in outcomes.keys() {
         assert!(*outcome != Outcome::NothingLost || harmless(kind), "{kind}: {outcomes:?}");
@@ -296,7 +296,7 @@ fn a_loss_names_the_blocks_and_is_accepted_once() {
             Err(Error::Store(error)) if error.is_damage() => {}
             other => panic!("{other:?}"),
         }
-        // Looking does not make it good.
+        // A check does not repair the database.
         assert!(!verify(folder.path()).is_ok_and(|report| report.is_clean()));
     }
     let accepting = Config { accept_lost_blocks: true, ..config(folder.path()) };
@@ -308,7 +308,7 @@ fn a_loss_names_the_blocks_and_is_accepted_once() {
     assert_eq!(writer.loss(), None);
 }
 
-/// Small tables, and blocks that no record is read from, have checksums too.
+/// Small tables, and blocks from which no record is read, have checksums too.
 #[test]
 fn verify_finds_every_flipped_byte_of_every_table() {
     let (folder, _) = make(End::Closed);
@@ -319,7 +319,7 @@ fn verify_finds_every_flipped_byte_of_every_table() {
             continue;
         }
         let whole = fs::read(folder.path().join(&file)).unwrap();
-        // The end, where filters, index and footer lie, as often as the rest.
+        // The end, which has filters, index and footer, as often as the rest.
         let len = whole.len() as u64;
         let places = [random.below(len), random.below(len), len - 1 - random.below(len.min(600))];
         for place in places {

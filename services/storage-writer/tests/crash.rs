@@ -17,8 +17,8 @@ use tandem_storage_writer::{Deps, StorageWriter, verify};
 
 const DATADIR: &str = "TANDEM_TEST_CRASH_DATADIR";
 
-/// The process that is killed. It goes on from the head that it finds, says every block that was
-/// acknowledged, and reorgs now and then.
+/// Process that is killed. It continues from the head that it finds, prints every acknowledged
+/// block, and reorgs now and then.
 #[test]
 fn child() {
     let Ok(datadir) = std::env::var(DATADIR) else { return };
@@ -26,7 +26,7 @@ fn child() {
     let epoch = writer.acquire_epoch("child").unwrap();
     let (_, genesis_world) = genesis_world();
     let checkpoint = writer.checkpoint().unwrap();
-    // The states are made again from the diffs that this test keeps in files beside the database.
+    // The states are rebuilt from the seeds that this test keeps in files beside the database.
     let mut worlds = HashMap::from([(checkpoint.genesis.hash, genesis_world)]);
     let mut chain = vec![checkpoint.genesis];
     let mut random = Random(std::process::id().into());
@@ -113,8 +113,8 @@ fn a_killed_process_loses_no_acknowledged_block() {
         println!("round {round}: {} blocks, base {}", blocks.len(), report.base.number);
         for id in &blocks {
             let found = writer.block(BlockRef::Hash(id.hash)).unwrap().is_some();
-            // The base cannot step back below its reverse diffs, so a branch that leaves its chain
-            // there cannot become canonical any more, and goes as a whole.
+            // The base cannot step back below its reverse diffs. So a branch that leaves its chain
+            // there cannot become canonical any more, and is dropped as a whole.
             let fork = fork_point(&writer, &parents, *id);
             let over = fork.number + config.reverse_diff_blocks <= report.base.number;
             assert!(found || over, "{id} is lost, whose branch begins on {fork}");
@@ -125,7 +125,7 @@ fn a_killed_process_loses_no_acknowledged_block() {
     }
 }
 
-/// The canonical block on which the branch of this block begins.
+/// Returns the canonical block on which the branch of this block begins.
 fn fork_point(
     writer: &StorageWriter,
     parents: &HashMap<B256, BlockId>,
@@ -142,7 +142,7 @@ fn fork_point(
 }
 
 /// A block is committed while its root is still being computed. If the process dies before the root
-/// turned out wrong, nobody discards it.
+/// turns out wrong, the block is never discarded.
 #[test]
 fn a_block_that_was_never_proven_does_not_come_back() {
     let directory = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ fn a_block_that_was_never_proven_does_not_come_back() {
         let epoch = writer.acquire_epoch("test").unwrap();
         let (diff, after) = next(&world, 11);
         let good = block(genesis, &after, diff.clone(), &mut random);
-        // The header of this one promises the parent's state, the diff leads to another.
+        // The header of this block promises the parent's state, but the diff leads to another.
         let bad = block(genesis, &world, diff, &mut random);
         let (diff, after) = next(&after, 13);
         let child = block(bad.id, &after, diff, &mut random);

@@ -50,7 +50,7 @@ impl Node {
     }
 }
 
-/// A chain over a genesis, a block at a time.
+/// Chain over a genesis, built one block at a time.
 struct Chain {
     parent: BlockId,
     world: World,
@@ -70,7 +70,8 @@ impl Chain {
         self.next(diff)
     }
 
-    /// A block that writes to many slots of every account, so that all storage tries are walked.
+    /// Returns a block that writes to many slots of every account, so that all storage tries are
+    /// walked.
     fn everything(&mut self) -> Block {
         let accounts = self.world.0.iter().map(|(&address_hash, &(account, _))| {
             let value = |k: u64| U256::from(self.random_value(k));
@@ -93,7 +94,7 @@ fn new_chain_at(datadir: &Path) -> Chain {
     Chain { parent, world, random: Random(7) }
 }
 
-/// A node that is handed diffs with one wrong node has in the end what an honest one has.
+/// A node that gets diffs with one wrong node ends with the same contents as an honest one.
 #[test]
 fn a_wrong_node_below_the_tops_never_enters_the_base() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -147,7 +148,7 @@ fn open_store(datadir: &Path) -> Store {
     Store::open(&datadir.join("db"), &Options::default()).unwrap()
 }
 
-/// Takes out some nodes at every depth, the shallowest first; returns how many.
+/// Removes some nodes at every depth, the shallowest first. Returns their number.
 fn take_out_nodes(datadir: &Path, every: u64) -> u64 {
     let store = open_store(datadir);
     let view = store.view();
@@ -202,7 +203,7 @@ fn damaged_tries_are_rebuilt_when_a_block_meets_them() {
         }
         node.wait_for_base(8);
         drop(node);
-        // The block has walked through every storage trie, so there is nothing left to find.
+        // The block has walked through every storage trie, so no damage is left to find.
         assert_eq!(verify(directory.path()).unwrap().first_difference, None, "every {every}");
     }
 }

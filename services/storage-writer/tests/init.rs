@@ -1,4 +1,4 @@
-//! What `init` makes, refuses and starts over.
+//! Databases that `init` creates, refuses and starts over.
 #![allow(clippy::unwrap_used)]
 
 mod common;

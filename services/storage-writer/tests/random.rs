@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tandem_proto::storage::StorageApi;
 use tandem_storage_writer::StorageWriter;
 
-/// As function calls.
+/// Calls made as function calls.
 struct Direct;
 
 impl Front for Direct {

@@ -1,5 +1,5 @@
-//! A full disk is said: writes that fail are counted, storage-writer is not ready, and it is again by
-//! itself once there is room.
+//! A full disk is reported: failed writes are counted, and storage-writer is not ready. It becomes
+//! ready again by itself once there is room.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -34,7 +34,7 @@ fn a_full_disk_shows_until_there_is_room_again() {
     };
     waits_for_room(true);
     disk.fill();
-    // The log may have some room of its own left.
+    // The log may still have some room of its own.
     let mut refused = None;
     for _ in 0..10_000 {
         let block = next(parent);
@@ -51,7 +51,7 @@ fn a_full_disk_shows_until_there_is_room_again() {
     assert!(writer.checkpoint().unwrap().writes_fail);
     waits_for_room(false);
     disk.free();
-    // No call is made meanwhile: it looks by itself.
+    // No call is made meanwhile: storage-writer checks by itself.
     let started = Instant::now();
     while !writer.can_write() {
         assert!(started.elapsed() < Duration::from_secs(60), "it does not become ready");

@@ -5,8 +5,8 @@ use std::{
     sync::OnceLock,
 };
 
-/// Where `nats-server` is: on the PATH, in `~/go/bin`, or where `./dev` installs tools. Where it is
-/// not, and Go is, it is compiled there, once. `None` without both.
+/// Returns the path of `nats-server`: on the PATH, in `~/go/bin`, or where `./dev` installs tools.
+/// If it is missing and Go is installed, it is compiled there, once. Returns `None` without both.
 pub fn nats_server() -> Option<PathBuf> {
     static PLACE: OnceLock<Option<PathBuf>> = OnceLock::new();
     PLACE.get_or_init(|| find().or_else(install)).clone()

@@ -17,31 +17,32 @@ use tempfile::TempDir;
 
 pub use install::nats_server;
 
-/// Longest wait for anything, on the slowest machine.
+/// Longest wait for any condition, on the slowest machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A server, with JetStream unless told otherwise. Dropping it kills it and removes its files.
+/// A NATS server, with JetStream unless told otherwise. Dropping it kills it and removes its files.
 pub struct NatsServer {
     binary: PathBuf,
-    /// `None` while it is killed.
+    /// `None` while the server is killed.
     child: Option<Child>,
     folder: TempDir,
     port: u16,
     monitor: u16,
-    /// Whether it has JetStream, from the next start on.
+    /// Whether the server has JetStream, from the next start on.
     pub jetstream: bool,
-    /// More lines for its configuration file, for instance `authorization { … }`, from the next
+    /// Additional lines for its configuration file, such as `authorization { … }`, from the next
     /// start on.
     pub config: String,
 }
 
 impl NatsServer {
-    /// Starts one. `None`, and a line that says so, where there is none to be had.
+    /// Starts a server. Returns `None`, and prints a line that says so, if no `nats-server` can be
+    /// found.
     pub fn start() -> Option<Self> {
         Self::start_with("")
     }
 
-    /// Starts one with more lines in its configuration file.
+    /// Starts a server with additional lines in its configuration file.
     pub fn start_with(config: &str) -> Option<Self> {
         let mut server = Self::stopped()?;
         config.clone_into(&mut server.config);
@@ -49,10 +50,10 @@ impl NatsServer {
         Some(server)
     }
 
-    /// One that was not started yet; it will listen on a port that was free a moment ago.
+    /// Creates a server without starting it. It will listen on a port that was free a moment ago.
     pub fn stopped() -> Option<Self> {
         let Some(binary) = nats_server() else {
-            // Not by a macro, whose output the test harness would keep to itself.
+            // Not by a macro: the test harness would capture its output.
             let _ = std::io::stderr().write_all(b"skipped: no nats-server\n");
             return None;
         };
@@ -61,7 +62,7 @@ impl NatsServer {
         Some(Self { binary, child: None, folder, port, monitor: 0, jetstream: true, config })
     }
 
-    /// Starts it (once more) on its port and over its store, and waits until it listens.
+    /// Starts or restarts the server on its port and over its store, and waits until it listens.
     pub fn restart(&mut self) {
         self.kill();
         let folder = self.folder.path();
@@ -88,23 +89,23 @@ impl NatsServer {
             let child = self.child.as_mut().unwrap();
             let log = || fs::read_to_string(&log).unwrap_or_default();
             assert!(child.try_wait().unwrap().is_none(), "nats-server ended: {}", log());
-            // Written in one go or not: only a whole one can be parsed.
+            // The file may be incomplete: then it does not parse and is read again.
             let ports: Value = serde_json::from_slice(&fs::read(&ports).ok()?).ok()?;
             ports["monitoring"][0].as_str()?.rsplit(':').next()?.parse().ok()
         });
     }
 
-    /// Where it listens.
+    /// Returns the address the server listens on.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// The same as clients want to be told.
+    /// Returns the address as the URL that clients expect.
     pub fn url(&self) -> String {
         format!("nats://{}", self.address())
     }
 
-    /// Kills it with SIGKILL; its store stays.
+    /// Kills the server with SIGKILL; its store stays.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -112,12 +113,12 @@ impl NatsServer {
         }
     }
 
-    /// Stops it where it stands (SIGSTOP): connections stay open and nothing is answered.
+    /// Suspends the server (SIGSTOP): connections stay open and nothing is answered.
     pub fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Resumes the server (SIGCONT).
     pub fn resume(&self) {
         self.signal("-CONT");
     }
@@ -127,7 +128,7 @@ impl NatsServer {
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
 
-    /// How many subscriptions it has that hear a subject.
+    /// Returns the number of the server's subscriptions that match a subject.
     pub fn subscriptions(&self, subject: &str) -> u64 {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.monitor)).unwrap();
         write!(stream, "GET /subsz?subs=1&test={subject} HTTP/1.0\r\n\r\n").unwrap();
@@ -140,13 +141,14 @@ impl NatsServer {
 
 impl Drop for NatsServer {
     fn drop(&mut self) {
-        // SIGKILL reaches one that is paused too.
+        // SIGKILL reaches a paused server too.
         self.kill();
     }
 }
 
-/// A port that is free now and stays so while a server is killed: outside the range from which the
-/// system takes those of connections, which a client that tries to connect in vain may even hit itself.
+/// Returns a port that is free now and stays free while a server is killed. It lies outside the
+/// range from which the system takes ports for connections. A client that tries to connect in vain
+/// could otherwise connect to itself.
 fn free_port() -> u16 {
     eventually("a free port", || {
         let port = rand::random_range(10_000..30_000);

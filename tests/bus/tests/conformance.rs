@@ -1,5 +1,5 @@
-//! What every bus promises, whatever is behind it: one set of tests for that of one process and for
-//! NATS, there with both ends in one process and in two.
+//! Guarantees of every bus, whatever its implementation. All tests run for the in-process bus
+//! and for NATS, there with both ends in one process and in two.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -37,7 +37,8 @@ async fn nats_with_both_ends_in_one_process() {
     assert_eq!(bus.stats().received, 0, "what is published here does not come back");
 }
 
-/// `publisher` and `listener` are of one bus, and not used for anything else at the same time.
+/// Runs all tests. `publisher` and `listener` belong to one bus and serve no other purpose
+/// meanwhile.
 async fn conformance(publisher: &Bus, listener: &Bus) {
     order_of_each_publisher(publisher, listener).await;
     fan_out(publisher, listener).await;
@@ -85,7 +86,7 @@ async fn fan_out(publisher: &Bus, listener: &Bus) {
 
 async fn nothing_for_latecomers(publisher: &Bus, listener: &Bus) {
     publisher.publish("test.late", Bytes::from_static(b"unheard"));
-    // Once this is heard, the one before has been where it could go.
+    // Once this message is received, the one before it has been delivered wherever it could be.
     drop(listening(publisher, listener, "test.late.past").await);
     let mut early = listening(publisher, listener, "test.late").await;
     publisher.publish("test.late", Bytes::from_static(b"before"));
@@ -160,7 +161,8 @@ async fn one_that_lags_loses_the_oldest(publisher: &Bus, listener: &Bus) {
     let before = listener.stats().lagged;
     for n in 0..CAPACITY as u64 + LOST {
         publisher.publish("test.lag", Numbered(n).into());
-        // One by one, so that nothing is lost but in the ring of the one that does not read.
+        // One at a time, so that messages are lost only in the ring of the subscription that does
+        // not read.
         assert_eq!(Numbered::from(next(&mut witness).await), Numbered(n));
     }
     for n in LOST..CAPACITY as u64 + LOST {
@@ -170,7 +172,7 @@ async fn one_that_lags_loses_the_oldest(publisher: &Bus, listener: &Bus) {
     assert_eq!(listener.stats().lagged, before + LOST);
 }
 
-/// With a subscriber that does not read, and far more than any queue holds.
+/// With a subscriber that does not read, and far more messages than any queue holds.
 async fn nobody_waits(publisher: &Bus, listener: &Bus) {
     let mut sleeping = listening(publisher, listener, "test.flood").await;
     let flood = 20 * OUTBOX_MESSAGES as u64;
@@ -184,7 +186,7 @@ async fn nobody_waits(publisher: &Bus, listener: &Bus) {
             });
         }
     });
-    // Whatever was lost, what comes later is heard.
+    // Whatever was lost, later messages are received.
     tokio::task::block_in_place(|| {
         eventually("the flood is over", || {
             publisher.publish("test.flood", Numbered(u64::MAX).into());

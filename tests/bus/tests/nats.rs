@@ -1,4 +1,4 @@
-//! What only NATS can do to a bus: die, come back, fall asleep, refuse.
+//! Failures that only NATS can bring to a bus: it dies, comes back, stalls, or refuses.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -23,7 +23,7 @@ async fn a_server_that_dies_and_comes_back_is_found_again() {
         for _ in 0..100 {
             publisher.publish("test.back", Bytes::from_static(b"while it was gone"));
         }
-        // In its own process it is heard at once.
+        // In its own process the message is received at once.
         let mut own = publisher.subscribe("test.back");
         publisher.publish("test.back", Bytes::from_static(b"at home"));
         assert_eq!(own.try_next().as_deref(), Some(&b"at home"[..]));
@@ -35,7 +35,7 @@ async fn a_server_that_dies_and_comes_back_is_found_again() {
         server.restart();
         connected(&publisher, true);
         connected(&listener, true);
-        // Nothing of what was published in between comes late.
+        // No message published in between arrives late.
         hears(&publisher, &mut heard, "test.back").await;
         assert_eq!(publisher.stats().connections, 1 + round);
     }
@@ -74,7 +74,7 @@ async fn a_server_that_sleeps_costs_messages_and_nobody_waits_for_it() {
     let mut heard = listening(&publisher, &listener, "test.sleep").await;
     server.pause();
     let payload = Bytes::from(vec![1; 64 * 1024]);
-    // More than outbox, client and sockets take together.
+    // More than outbox, client and sockets hold together.
     block_in_place(|| {
         eventually("more than all queues hold", || {
             for _ in 0..OUTBOX_BYTES / payload.len() {
@@ -85,7 +85,7 @@ async fn a_server_that_sleeps_costs_messages_and_nobody_waits_for_it() {
     });
     drop(publisher.subscribe("test.sleep.other"));
     server.resume();
-    // Some of what waited comes late, which is no more than a hint that is old.
+    // Some of the waiting messages arrive late, which is no more than an old hint.
     block_in_place(|| {
         eventually("it is awake", || {
             publisher.publish("test.sleep", Bytes::from_static(b"awake"));

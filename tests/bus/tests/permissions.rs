@@ -1,4 +1,4 @@
-//! deploy/nats.conf on a real server: what each user may say and hear.
+//! deploy/nats.conf on a real server: the subjects that each user may publish and receive.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -15,9 +15,9 @@ use tandem_proto::event::{
 };
 use tokio::{task::block_in_place, time::timeout};
 
-/// The subject of one worker.
+/// Subject of one worker.
 const W1_ALIVE: &str = "workers.alive.w1";
-/// That of another.
+/// Subject of another worker.
 const W2_ALIVE: &str = "workers.alive.w2";
 
 const SUBJECTS: [&str; 9] = [
@@ -32,22 +32,22 @@ const SUBJECTS: [&str; 9] = [
     TRACES_SLOW,
 ];
 
-/// What is subscribed to: all workers at once, too.
+/// Returns the subjects that the tests subscribe to, including the wildcard for all workers.
 fn heard() -> impl Iterator<Item = &'static str> {
     SUBJECTS.into_iter().chain([WORKERS_ALIVE, "other", POLICIES])
 }
 
-/// The key of the policies, as the server has it.
+/// Key of the policies, as the server names it.
 const POLICIES: &str = "$KV.tandem.policies";
 
-/// What reads it: the bucket, and the key in it.
+/// Subjects that reading needs: the bucket, and the key in it.
 const READ: [&str; 2] =
     ["$JS.API.STREAM.INFO.KV_tandem", "$JS.API.DIRECT.GET.KV_tandem.$KV.tandem.policies"];
 
-/// What makes the bucket.
+/// Subjects that creating the bucket needs.
 const MAKE: [&str; 2] = ["$JS.API.INFO", "$JS.API.STREAM.CREATE.KV_tandem"];
 
-/// What a service could do harm by: have events said by the server, or lose what is kept.
+/// Subjects that could do harm: they make the server publish events or delete stored values.
 const HARM: [&str; 4] = [
     "$JS.API.CONSUMER.CREATE.KV_tandem.any.$KV.tandem.policies",
     "$JS.API.CONSUMER.DURABLE.CREATE.KV_tandem.any",
@@ -55,7 +55,7 @@ const HARM: [&str; 4] = [
     "$JS.API.STREAM.PURGE.KV_tandem",
 ];
 
-/// User, what he publishes, what he hears: the table in docs/ARCHITECTURE.md.
+/// User, subjects it publishes, subjects it receives: the table in docs/ARCHITECTURE.md.
 const USERS: [(&str, &[&str], &[&str]); 7] = [
     (
         "executor",
@@ -67,7 +67,7 @@ const USERS: [(&str, &[&str], &[&str]); 7] = [
         &[W1_ALIVE, W2_ALIVE, READ[0], READ[1]],
         &[CHAIN_PERSISTED, TRACES_SLOW, POLICIES],
     ),
-    // Of the example in the file.
+    // From the example in the file.
     ("worker-w1", &[W1_ALIVE, READ[0], READ[1]], &[CHAIN_PERSISTED, TRACES_SLOW, POLICIES]),
     ("storage-writer", &[CHAIN_PERSISTED], &[TRACES_SLOW]),
     ("blob-validator", &[BLOBS_VALIDATED], &[TRACES_SLOW]),
@@ -75,10 +75,10 @@ const USERS: [(&str, &[&str], &[&str]); 7] = [
     ("discovery", &[PEERS_DISCOVERED], &[PEERS_TARGET, CHAIN_HEAD, TRACES_SLOW]),
 ];
 
-/// A server with the users of the file; a user's password is his name.
+/// Starts a server with the users of the file; each user's password is the user's name.
 fn start() -> Option<NatsServer> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nats.conf");
-    // With the example of a worker that has a user of its own.
+    // Includes the example of a worker that has a user of its own.
     let conf = std::fs::read_to_string(file).unwrap().replace("#:", "");
     let (_, users) = conf.split_once("\nauthorization {").expect("the file lists users");
     let names = USERS.map(|(user, ..)| user).into_iter().chain(["operator"]);
@@ -115,8 +115,8 @@ async fn everyone_publishes_what_is_his_to_say_and_nothing_else() {
     }
 }
 
-/// Subjects of what is heard until a last word on this one: the server has then dealt with all that
-/// its publisher said and asked before.
+/// Returns the subjects of the messages received until a last message on this subject. The server
+/// has then processed everything that the publisher sent and asked before.
 async fn heard_until_last(
     publisher: &Client,
     subject: &'static str,
@@ -129,7 +129,7 @@ async fn heard_until_last(
         if message.payload == "last" {
             return heard;
         }
-        // JetStream says of each question that it was asked.
+        // JetStream publishes an event for each request.
         if !message.subject.starts_with("$JS.EVENT.") {
             heard.insert(message.subject.to_string());
         }
@@ -152,7 +152,7 @@ async fn everyone_hears_what_he_needs_and_nothing_else() {
         drop(all);
         let gone = || (server.subscriptions(publishes[0]) == 0).then_some(());
         block_in_place(|| tandem_bus_tests::eventually("nobody hears what he says", gone));
-        // A listener to all workers is one to each of them.
+        // A subscription to all workers covers each of them.
         let heard = heard().filter(|&subject| subject != WORKERS_ALIVE);
         let heard = heard.filter(|subject| block_in_place(|| server.subscriptions(subject) > 0));
         assert_eq!(heard.map(str::to_owned).collect::<BTreeSet<_>>(), set(hears), "{user}");
@@ -191,7 +191,7 @@ async fn answers_to_one_user_are_heard_by_no_other() {
     }
 }
 
-/// The bucket as people have it, once it is there.
+/// Returns the bucket as the operator sees it, once it exists.
 async fn bucket(server: &NatsServer) -> Store {
     let people = async_nats::jetstream::new(client(server, "operator").await);
     let there = async {
@@ -223,7 +223,7 @@ async fn the_executor_makes_the_bucket_of_live_settings_and_people_fill_it() {
             let entry = timeout(DEADLINE, key.changed()).await.expect("a change").unwrap();
             assert_eq!(entry, Entry::Value(text.into()), "{user}");
         }
-        // Of the services, the executor alone sets them: for `tandem_setPolicies`.
+        // Among the services, only the executor sets them: for `tandem_setPolicies`.
         let set = watcher.set_key(SETTINGS_BUCKET, POLICIES_KEY, "chunking=while-idle".into());
         let set = set.await;
         assert_eq!(set.is_ok(), is_executor, "{user}: {set:?}");

@@ -21,7 +21,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// The bucket as people have it, once it is there.
+/// Returns the bucket as people see it, once it exists.
 async fn bucket(server: &NatsServer) -> Store {
     bucket_of(async_nats::connect(server.url()).await.unwrap()).await
 }
@@ -66,7 +66,7 @@ async fn a_key_is_followed_through_changes_deletion_and_restarts() {
     assert_eq!(changed(&mut key).await, value("three"));
     let mut late = bus.watch_key("tandem", "policies", Make);
     assert_eq!(changed(&mut late).await, value("three"), "who comes late learns what holds");
-    // What holds is not a change, also when the server tells it once more after a restart.
+    // The current value is not a change, even when the server sends it again after a restart.
     server.kill();
     connected(&bus, false);
     server.restart();
@@ -94,7 +94,7 @@ async fn a_key_that_is_set_here_changes_for_all_who_watch_it() {
     let error = here.set_key("tandem", "policies", vec![b'x'; VALUE_BYTES_MAX + 1].into()).await;
     let error = error.unwrap_err().to_string();
     assert!(error.starts_with("key `policies` of bucket `tandem` is not set: "), "{error}");
-    // Without a server it fails at once, and is not made up for later.
+    // Without a server the call fails at once and is not retried later.
     server.kill();
     connected(&here, false);
     let error = set("lost").await.unwrap_err();
@@ -114,7 +114,7 @@ async fn a_key_that_is_set_here_changes_for_all_who_watch_it() {
     }
 }
 
-/// The permissions that docs/ARCHITECTURE.md names are enough, also to make the bucket.
+/// The permissions that docs/ARCHITECTURE.md names are enough, also to create the bucket.
 #[tokio::test(flavor = "multi_thread")]
 async fn few_permissions_are_enough_to_follow_a_key() {
     let users = r#"authorization { users: [
@@ -140,7 +140,7 @@ async fn a_watch_that_makes_no_bucket_waits_for_one() {
     let (bus, maker) = (connect(&server), connect(&server));
     let mut key = bus.watch_key("tandem", "policies", Await);
     let people = jetstream::new(async_nats::connect(server.url()).await.unwrap());
-    // It has asked, and been told that there is none.
+    // The watch has asked, and learnt that there is no bucket.
     let asked = || (server.subscriptions("$KV.tandem.policies") > 0).then_some(());
     block_in_place(|| eventually("the watch is there", asked));
     assert!(people.get_key_value("tandem").await.is_err(), "nobody made a bucket");
@@ -155,7 +155,7 @@ async fn without_jetstream_nothing_changes_until_there_is_some() {
     server.restart();
     let bus = connect(&server);
     let mut key = bus.watch_key("tandem", "policies", Make);
-    // The bus as such works.
+    // The bus itself works.
     let other = connect(&server);
     drop(common::listening(&other, &bus, "test.plain").await);
     server.jetstream = true;
@@ -181,7 +181,7 @@ async fn policies_follow_the_key_and_a_wrong_value_changes_nothing() {
     };
     set("batching=none", Policies { batching: Batching::None, ..configured }).await;
     set("chunking=never", Policies { chunking: Chunking::Never, ..configured }).await;
-    // The wrong one is seen before the right one after it.
+    // The invalid value is seen before the valid one after it.
     people.put(POLICIES_KEY, "batching=none chunking=often".into()).await.unwrap();
     sleep(Duration::from_millis(50)).await;
     assert_eq!(live.load(), Policies { chunking: Chunking::Never, ..configured });

@@ -18,7 +18,7 @@ use tokio::{
 
 type Alive = watch::Receiver<Arc<[Heartbeat]>>;
 
-/// An interval that nothing on a slow machine comes near, and one that runs out soon.
+/// An interval far longer than any delay on a slow machine, and one that expires soon.
 const SLOW: Duration = Duration::from_secs(30);
 const FAST: Duration = Duration::from_millis(50);
 
@@ -56,7 +56,7 @@ async fn workers_come_leave_and_die_and_the_loss_of_the_bus_is_no_death() {
     leaves.leave().await;
     until(&mut alive, &["b"]).await;
 
-    // While nothing can be heard nobody is given up: the next change is that one comes.
+    // While no heartbeat can be received, no worker is given up: the next change is an arrival.
     alive.mark_unchanged();
     server.kill();
     connected(&executor, false);
@@ -70,7 +70,7 @@ async fn workers_come_leave_and_die_and_the_loss_of_the_bus_is_no_death() {
 
     let dies = announce(&third, "d", FAST, there.handle());
     until(&mut alive, &["b", "c", "d"]).await;
-    // Its tasks end without a word.
+    // Its tasks end without a message.
     there.shutdown_background();
     until(&mut alive, &["b", "c"]).await;
     drop((dies, third));

@@ -1,5 +1,5 @@
-//! Blob transactions with real blobs, and their network form, written without the code that reads
-//! it.
+//! Blob transactions with real blobs, and their network form, written independently of the code
+//! that reads it.
 
 use crate::{
     forks::CHAIN_ID,
@@ -15,7 +15,7 @@ use tandem_kzg::{BLOB_BYTES, CELLS, Setup, versioned_hash};
 /// A compressed point.
 type Point = [u8; 48];
 
-/// The point at infinity: the proof of everything that is said about a constant polynomial.
+/// The point at infinity: the proof of every claim about a constant polynomial.
 const INFINITY: Point = {
     let mut point = [0; 48];
     point[0] = 0xc0;
@@ -25,21 +25,21 @@ const INFINITY: Point = {
 /// A blob with its commitment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TestBlob {
-    /// Its bytes.
+    /// The blob's bytes.
     pub blob: Bytes,
-    /// Its commitment.
+    /// The blob's commitment.
     pub commitment: Point,
-    /// EIP-4844.
+    /// Versioned hash (EIP-4844).
     pub versioned_hash: B256,
-    /// EIP-4844.
+    /// Proof of the whole blob (EIP-4844).
     pub proof: Point,
-    /// EIP-7594, of each cell.
+    /// Proof of each cell (EIP-7594).
     pub cell_proofs: Vec<Point>,
 }
 
 impl TestBlob {
-    /// The blob all of whose field elements are `value`: a constant polynomial, whose proofs cost
-    /// nothing. Each is made once.
+    /// Returns the blob whose field elements all equal `value`: a constant polynomial, whose proofs
+    /// cost nothing. Each blob is made once.
     pub fn constant(value: u8) -> &'static Self {
         static MADE: [OnceLock<TestBlob>; 256] = [const { OnceLock::new() }; 256];
         MADE[usize::from(value)].get_or_init(|| {
@@ -51,7 +51,7 @@ impl TestBlob {
         })
     }
 
-    /// A blob that is no such special case. Takes the better part of a second.
+    /// Returns a blob without that special structure. Takes most of a second.
     pub fn varied() -> &'static Self {
         static MADE: OnceLock<TestBlob> = OnceLock::new();
         MADE.get_or_init(|| {
@@ -78,8 +78,8 @@ pub struct BlobTransaction {
     sender: Address,
 }
 
-/// A blob transaction of a funded account with these blobs, which pays well. `edit` changes what it
-/// likes before it is signed.
+/// Creates a blob transaction of a funded account with these blobs, which pays a high fee. `edit`
+/// may change the transaction before it is signed.
 pub fn blob_transaction(
     sender: usize,
     blobs: &[&TestBlob],
@@ -102,17 +102,17 @@ pub fn blob_transaction(
 }
 
 impl BlobTransaction {
-    /// Its hash.
+    /// Returns the transaction's hash.
     pub fn hash(&self) -> B256 {
         *self.signed.hash()
     }
 
-    /// Who signed it.
+    /// Returns the address of the signer.
     pub fn sender(&self) -> Address {
         self.sender
     }
 
-    /// The transaction as a block holds it.
+    /// Returns the transaction as a block holds it.
     pub fn envelope(&self) -> TxEnvelope {
         let signed = self.signed.clone();
         let (transaction, signature, hash) = signed.into_parts();
@@ -120,30 +120,30 @@ impl BlobTransaction {
         Signed::new_unchecked(transaction, signature, hash).into()
     }
 
-    /// Its bytes in a block (EIP-2718).
+    /// Returns the transaction's bytes in a block (EIP-2718).
     pub fn raw(&self) -> Bytes {
         self.envelope().encoded_2718().into()
     }
 
-    /// The same transaction with another signature.
+    /// Returns the transaction with another signature.
     #[must_use]
     pub fn signed_by(&self, signature: Signature) -> Self {
         let signed = self.signed.tx().clone().into_signed(signature);
         Self { signed, sender: self.sender }
     }
 
-    /// Its signature.
+    /// Returns the transaction's signature.
     pub fn signature(&self) -> Signature {
         *self.signed.signature()
     }
 
-    /// With these blobs, as EIP-4844 has it.
+    /// Returns the network form with these blobs, as EIP-4844 defines it.
     pub fn with_blobs(&self, blobs: &[&TestBlob]) -> Network {
         let proofs = blobs.iter().map(|blob| blob.proof.to_vec()).collect();
         self.network(None, blobs, proofs)
     }
 
-    /// With these blobs, as EIP-7594 has it.
+    /// Returns the network form with these blobs, as EIP-7594 defines it.
     pub fn with_cells(&self, blobs: &[&TestBlob]) -> Network {
         let proofs = blobs.iter().flat_map(|blob| &blob.cell_proofs);
         self.network(Some(vec![1]), blobs, proofs.map(|proof| proof.to_vec()).collect())
@@ -165,23 +165,23 @@ impl BlobTransaction {
     }
 }
 
-/// The parts of a network form, to be spoilt.
+/// Parts of a network form, for tests to corrupt.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// As in a block.
+    /// The transaction as in a block.
     pub raw: Bytes,
-    /// The bytes of the version, where there is one.
+    /// The bytes of the version, if there is one.
     pub version: Option<Vec<u8>>,
     /// The blobs.
     pub blobs: Vec<Vec<u8>>,
-    /// Their commitments.
+    /// The commitments of the blobs.
     pub commitments: Vec<Vec<u8>>,
-    /// Their proofs.
+    /// The proofs of the blobs.
     pub proofs: Vec<Vec<u8>>,
 }
 
 impl Network {
-    /// The bytes that are sent.
+    /// Encodes the bytes that are sent.
     pub fn encode(&self) -> Bytes {
         let list = |payload: Vec<u8>| {
             let mut out = Vec::new();

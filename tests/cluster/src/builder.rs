@@ -1,4 +1,4 @@
-//! A block builder: valid blocks on any block it made before.
+//! A block builder: makes valid blocks on any block it made before.
 
 use crate::{
     blobs::BlobTransaction,
@@ -36,39 +36,39 @@ use std::{
 };
 use tandem_chain::{Fork, Payload, PayloadSidecar};
 
-/// Small, so that a few transactions that burn gas move the base fee.
+/// Gas limit, small enough that a few transactions that burn gas move the base fee.
 const GAS_LIMIT: u64 = 8_000_000;
 
-/// What a block is to hold.
+/// Contents of a block to build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contents {
-    /// So many transactions at random.
+    /// This many random transactions.
     Random(usize),
     /// Every action of the fork at least once, and withdrawals.
     Everything,
-    /// So many transactions over a set of keys that grows to a bound.
+    /// This many transactions over a set of keys that grows to a bound.
     Bounded(usize),
 }
 
-/// A block that was built.
+/// A built block.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// Its fork.
+    /// The block's fork.
     pub fork: Fork,
-    /// Its header.
+    /// The block's header.
     pub header: Header,
-    /// Its hash.
+    /// The block's hash.
     pub hash: B256,
-    /// As the Engine API takes it.
+    /// The payload as the Engine API takes it.
     pub payload: Payload,
     /// The other parameters of newPayload.
     pub sidecar: PayloadSidecar,
-    /// The state after it.
+    /// The state after the block.
     pub world: Arc<World>,
 }
 
 impl Built {
-    /// The newPayload method of its fork, and its parameters.
+    /// Returns the newPayload method of the block's fork, and its parameters.
     pub fn new_payload(&self) -> (&'static str, Value) {
         new_payload(self.fork, &self.payload, &self.sidecar)
     }
@@ -84,7 +84,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A chain that is nothing but its genesis.
+    /// Creates a chain that holds only its genesis.
     pub fn new(forks: Forks) -> Self {
         let (world, header, genesis_json) = genesis(&forks);
         let genesis = header.hash_slow();
@@ -100,22 +100,23 @@ impl Builder {
         Self { forks, blocks, genesis, genesis_json }
     }
 
-    /// Hash of the genesis block.
+    /// Returns the hash of the genesis block.
     pub fn genesis(&self) -> B256 {
         self.genesis
     }
 
-    /// Geth's genesis file.
+    /// Returns the genesis file in geth's format.
     pub fn genesis_json(&self) -> &str {
         &self.genesis_json
     }
 
-    /// A block built before.
+    /// Returns a block built before.
     pub fn get(&self, hash: B256) -> &Built {
         &self.blocks[&hash]
     }
 
-    /// Blocks on top of each other, the first one on `parent`, all choices made by `seed`.
+    /// Builds `len` blocks, the first on `parent`, each further one on the one before. `seed`
+    /// decides all choices.
     pub fn chain(&mut self, parent: B256, seed: u64, len: usize, contents: Contents) -> Vec<Built> {
         let mut tip = parent;
         let build = |offset: u64| {
@@ -126,7 +127,7 @@ impl Builder {
         (0..len as u64).map(build).collect()
     }
 
-    /// A valid block on top of `parent`, all choices made by `seed`.
+    /// Builds a valid block on top of `parent`. `seed` decides all choices.
     pub fn build(&mut self, parent: B256, seed: u64, contents: Contents) -> Built {
         let mut rng = StdRng::seed_from_u64(seed);
         let header = self.open_header(&self.get(parent).header, &mut rng);
@@ -135,7 +136,7 @@ impl Builder {
         self.finish(header, withdrawals, contents, &[], &mut rng)
     }
 
-    /// A valid block of nothing but these transactions.
+    /// Builds a valid block that holds only these transactions.
     pub fn build_of(&mut self, parent: B256, seed: u64, given: &[&BlobTransaction]) -> Built {
         let mut rng = StdRng::seed_from_u64(seed);
         let header = self.open_header(&self.get(parent).header, &mut rng);
@@ -144,8 +145,8 @@ impl Builder {
         self.finish(header, withdrawals, Contents::Random(0), given, &mut rng)
     }
 
-    /// The valid block without transactions that has this payload's parent, time and withdrawals,
-    /// and whatever else a block's builder may choose, from this payload too.
+    /// Builds the valid block without transactions that has this payload's parent, time and
+    /// withdrawals. All other choices of a block's builder come from this payload too.
     pub fn build_empty(&mut self, like: &Payload, parent_beacon_block_root: Option<B256>) -> Built {
         let mut rng = StdRng::seed_from_u64(0);
         let parent = self.get(like.parent_hash).header.clone();
@@ -160,7 +161,7 @@ impl Builder {
         self.finish(header, like.withdrawals.clone(), Contents::Random(0), &[], &mut rng)
     }
 
-    /// Executes a block whose header is as complete as it can be before that.
+    /// Executes a block whose header is as complete as it can be before execution.
     fn finish(
         &mut self,
         header: Header,
@@ -185,7 +186,7 @@ impl Builder {
         built
     }
 
-    /// The header as far as it is known before execution.
+    /// Returns the header as far as it is known before execution.
     fn open_header(&self, parent: &Header, rng: &mut StdRng) -> Header {
         self.open_header_at(parent, parent.timestamp + rng.random_range(1..=23), rng)
     }
@@ -214,7 +215,7 @@ impl Builder {
         }
     }
 
-    /// Hashes of the last 256 blocks up to this one.
+    /// Returns the hashes of the last 256 blocks up to this one.
     fn ancestors(&self, mut hash: B256) -> BTreeMap<u64, B256> {
         let mut ancestors = BTreeMap::new();
         while let Some(block) = self.blocks.get(&hash) {
@@ -228,7 +229,7 @@ impl Builder {
     }
 }
 
-/// A block that is complete.
+/// A complete block.
 pub(crate) struct Sealed {
     pub header: Header,
     pub hash: B256,
@@ -236,7 +237,7 @@ pub(crate) struct Sealed {
     pub sidecar: PayloadSidecar,
 }
 
-/// Puts into a block's header what its execution gave.
+/// Completes a block's header with the results of its execution.
 pub(crate) fn seal(
     fork: Fork,
     mut header: Header,
@@ -268,7 +269,7 @@ pub(crate) fn seal(
     Sealed { header, hash, payload, sidecar }
 }
 
-/// The state, the header and geth's file of a genesis.
+/// Returns the state, the header and geth's file of a genesis.
 pub(crate) fn genesis(forks: &Forks) -> (World, Header, String) {
     let addresses: Vec<_> = signers().iter().map(|signer| signer.address).collect();
     let mut world = World(contracts::genesis(&addresses[..20]));
@@ -300,11 +301,11 @@ pub(crate) struct Job<'a> {
     pub header: &'a Header,
     pub withdrawals: &'a Option<Vec<Withdrawal>>,
     pub contents: Contents,
-    /// Transactions that come before those.
+    /// Transactions that come before `contents`.
     pub given: &'a [&'a BlobTransaction],
 }
 
-/// What execution gave.
+/// Results of an execution.
 pub(crate) struct Done {
     pub world: World,
     pub touched: Touched,
@@ -394,7 +395,7 @@ impl Job<'_> {
     }
 }
 
-/// Some of them new, so that they stay away when nothing is paid to them.
+/// Returns a fee recipient. Some are new accounts, which stay absent if nothing is paid to them.
 fn fee_recipient(rng: &mut StdRng) -> Address {
     match rng.random_range(0..3) {
         0 => Address::from(rng.random::<[u8; 20]>()),
@@ -416,7 +417,7 @@ fn withdrawals(rng: &mut StdRng, contents: Contents) -> Vec<Withdrawal> {
             true => Address::from(rng.random::<[u8; 20]>()),
             false => Address::repeat_byte(0xdd),
         },
-        // One of nothing, to an account that must not come into being by it.
+        // A withdrawal of zero must not create the account.
         amount: if index == 1 { 0 } else { rng.random_range(1..1_000_000) },
     };
     (0..count).map(withdrawal).collect()
@@ -436,7 +437,7 @@ fn genesis_header(forks: &Forks, state_root: B256) -> Header {
         base_fee_per_gas: Some(1_000_000_000),
         withdrawals_root: (fork >= Fork::Shanghai).then_some(EMPTY_WITHDRAWALS),
         blob_gas_used: (fork >= Fork::Cancun).then_some(0),
-        // High enough for a blob price of more than one wei.
+        // High enough for a blob price above one wei.
         excess_blob_gas: (fork >= Fork::Cancun).then_some(100 * GAS_PER_BLOB),
         parent_beacon_block_root: (fork >= Fork::Cancun).then_some(B256::ZERO),
         requests_hash: (fork >= Fork::Prague).then_some(EMPTY_REQUESTS_HASH),

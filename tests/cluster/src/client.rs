@@ -1,4 +1,4 @@
-//! A JSON-RPC caller over HTTP/1.1, with one connection that stays open.
+//! A JSON-RPC client over HTTP/1.1, with one connection that stays open.
 
 use alloy_primitives::B256;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use std::{
 use tandem_auth::Secret;
 use tokio::{net::TcpStream, time::timeout};
 
-/// No call takes longer than this, or the test fails.
+/// Longest time a call may take; a longer one fails the test.
 const CALL_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// `PayloadStatusV1`.
@@ -27,20 +27,20 @@ const CALL_TIME_MAX: Duration = Duration::from_secs(60);
 pub struct PayloadStatus {
     /// `VALID`, `INVALID`, `SYNCING`, `ACCEPTED`.
     pub status: String,
-    /// The newest valid block on the way down.
+    /// The newest valid ancestor.
     pub latest_valid_hash: Option<B256>,
-    /// What is wrong.
+    /// Description of the error.
     pub validation_error: Option<String>,
 }
 
 impl PayloadStatus {
-    /// Status and latest valid hash, for comparison.
+    /// Returns status and latest valid hash, for comparison.
     pub fn verdict(&self) -> (&str, Option<B256>) {
         (&self.status, self.latest_valid_hash)
     }
 }
 
-/// The status in a JSON-RPC result.
+/// Decodes the status in a JSON-RPC result.
 pub fn decode_status(result: Value) -> PayloadStatus {
     serde_json::from_value(result.clone())
         .unwrap_or_else(|error| panic!("{result} is no payload status: {error}"))
@@ -49,9 +49,9 @@ pub fn decode_status(result: Value) -> PayloadStatus {
 /// The error object of a JSON-RPC answer.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct RpcError {
-    /// Of JSON-RPC or of the Engine API.
+    /// Error code of JSON-RPC or of the Engine API.
     pub code: i64,
-    /// For people.
+    /// Message for people.
     pub message: String,
     /// Details.
     pub data: Option<Value>,
@@ -67,13 +67,13 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The body as JSON.
+    /// Parses the body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error} in HTTP {}: {:?}", self.status, self.body))
     }
 
-    /// The result in the body, or the error object.
+    /// Returns the result in the body, or the error object.
     pub fn result(&self) -> Result<Value, RpcError> {
         let mut json = self.json();
         match json.get_mut("error") {
@@ -83,7 +83,7 @@ impl Answer {
     }
 }
 
-/// A caller of one port.
+/// A client of one port.
 pub struct Client {
     address: SocketAddr,
     secret: Option<Secret>,
@@ -91,20 +91,20 @@ pub struct Client {
 }
 
 impl Client {
-    /// A caller that is not connected yet; with a secret every call carries a fresh token.
+    /// Creates a client that is not connected yet. With a secret, every call carries a fresh token.
     pub fn new(address: SocketAddr, secret: Option<Secret>) -> Self {
         Self { address, secret, connection: None }
     }
 
-    /// One call. Transport failures end the test.
+    /// Makes one call. Transport failures end the test.
     pub async fn call(&mut self, method: &str, params: Value) -> Result<Value, RpcError> {
         self.try_call(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
-    /// One call, of a server that may be gone.
+    /// Makes one call to a server that may be gone.
     ///
     /// # Errors
-    /// What the connection met.
+    /// The failure of the connection.
     pub async fn try_call(
         &mut self,
         method: &str,
@@ -119,7 +119,7 @@ impl Client {
         Ok(answer.result())
     }
 
-    /// A batch of calls: the results in order, an error ends the test.
+    /// Makes a batch of calls and returns the results in order. An error ends the test.
     pub async fn batch(&mut self, calls: &[(&str, Value)]) -> Vec<Value> {
         let entries: Vec<_> = calls
             .iter()
@@ -143,16 +143,16 @@ impl Client {
             .collect()
     }
 
-    /// A fresh value for the `Authorization` header.
+    /// Returns a fresh value for the `Authorization` header.
     pub fn token(&self) -> Option<String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         self.secret.as_ref().map(|secret| format!("Bearer {}", tandem_auth::sign(secret, now)))
     }
 
-    /// Sends this body with this `Authorization` header, on the connection that is open.
+    /// Sends this body with this `Authorization` header, on the open connection if there is one.
     ///
     /// # Errors
-    /// What the connection met.
+    /// The failure of the connection.
     pub async fn post(
         &mut self,
         body: impl Into<Bytes>,
@@ -180,7 +180,7 @@ impl Client {
         answer
     }
 
-    /// Whether a connection is open that can take another request.
+    /// Returns whether a connection is open that can take another request.
     pub async fn is_connected(&mut self) -> bool {
         match &mut self.connection {
             Some(connection) => connection.ready().await.is_ok(),

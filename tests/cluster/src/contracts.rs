@@ -1,5 +1,5 @@
-//! Contracts of the test chains, assembled by hand. None uses an instruction that is younger than
-//! Paris unless it says so.
+//! Contracts of the test chains, assembled by hand. Each uses only instructions that Paris knows,
+//! unless its comment says otherwise.
 
 use crate::{corpus::repository, world::Account};
 use alloy_primitives::{Address, B256, Bytes, U256, address, b256, keccak256};
@@ -7,33 +7,34 @@ use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 use std::{collections::BTreeMap, fs::File, sync::OnceLock};
 
-/// Calldata is pairs of slot and value: writes them.
+/// Writes slots. Calldata is pairs of slot and value.
 pub const STORE: Address = address!("0x1000000000000000000000000000000000000001");
-/// Calldata is receiver and amount: moves that much of the caller's balance, logs it.
+/// Moves an amount of the caller's balance and logs it. Calldata is receiver and amount.
 pub const TOKEN: Address = address!("0x1000000000000000000000000000000000000002");
-/// Calldata is salt and initcode: creates (salt 0) or creates at a known address.
+/// Creates a contract: with CREATE if the salt is 0, else with CREATE2. Calldata is salt and
+/// initcode.
 pub const FACTORY: Address = address!("0x1000000000000000000000000000000000000003");
-/// As [`FACTORY`], then calls what it made without calldata.
+/// Acts as [`FACTORY`], then calls the new contract without calldata.
 pub const FACTORY_AND_CALL: Address = address!("0x1000000000000000000000000000000000000004");
-/// Without calldata: destroys itself in favour of the caller. With: as [`STORE`].
+/// Destroys itself in favour of the caller if there is no calldata. Otherwise acts as [`STORE`].
 pub const MORTAL: Address = address!("0x1000000000000000000000000000000000000005");
 /// Burns all gas it gets.
 pub const BURNER: Address = address!("0x1000000000000000000000000000000000000006");
-/// Writes down what the block says about itself; one word of calldata is a block number to ask
-/// the hash of.
+/// Stores the block's environment. One word of calldata is the number of a block whose hash is
+/// stored too.
 pub const ENVIRONMENT: Address = address!("0x1000000000000000000000000000000000000007");
-/// Writes down the blob base fee and the first two blob hashes (Cancun).
+/// Stores the blob base fee and the first two blob hashes (Cancun).
 pub const BLOB_ENVIRONMENT: Address = address!("0x1000000000000000000000000000000000000008");
 /// Logs its calldata as a deposit (EIP-6110).
 pub const DEPOSIT: Address = address!("0x1000000000000000000000000000000000000009");
 
-/// Withdrawal requests (EIP-7002).
+/// Contract of withdrawal requests (EIP-7002).
 pub const WITHDRAWAL_REQUESTS: Address = address!("0x00000961ef480eb55e80d19ad83579a64c007002");
-/// Consolidation requests (EIP-7251).
+/// Contract of consolidation requests (EIP-7251).
 pub const CONSOLIDATION_REQUESTS: Address = address!("0x0000bbddc7ce488642fb579f8b00f3a590007251");
-/// Beacon roots (EIP-4788).
+/// Contract of beacon roots (EIP-4788).
 pub const BEACON_ROOTS: Address = address!("0x000f3df6d732807ef1319fb7b8bb8522d0beac02");
-/// Block hashes (EIP-2935).
+/// Contract of block hashes (EIP-2935).
 pub const HISTORY: Address = address!("0x0000f90827f1c53a10cb7a02335b175320002935");
 
 /// Topic of the deposit contract's log (EIP-6110).
@@ -43,7 +44,7 @@ const DEPOSIT_EVENT: B256 =
 const TRANSFER_EVENT: B256 =
     b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
 
-/// All contracts of a genesis, with the balances that the holders have in [`TOKEN`].
+/// Returns all contracts of a genesis, with the holders' balances in [`TOKEN`].
 pub fn genesis(holders: &[Address]) -> BTreeMap<Address, Account> {
     let mut accounts: BTreeMap<_, _> = [
         (STORE, STORE_CODE.to_owned()),
@@ -67,7 +68,7 @@ pub fn genesis(holders: &[Address]) -> BTreeMap<Address, Account> {
     accounts
 }
 
-/// The contracts that the protocol calls, with their real code.
+/// Returns the contracts that the protocol calls, with their real code.
 fn system_contracts() -> &'static BTreeMap<Address, Account> {
     static CONTRACTS: OnceLock<BTreeMap<Address, Account>> = OnceLock::new();
     CONTRACTS.get_or_init(|| {
@@ -86,12 +87,12 @@ fn system_contracts() -> &'static BTreeMap<Address, Account> {
     })
 }
 
-/// The slot of [`TOKEN`] that holds an address's balance.
+/// Returns the slot of [`TOKEN`] that holds an address's balance.
 pub fn token_slot(holder: Address) -> U256 {
     keccak256(holder.into_word()).into()
 }
 
-/// Initcode that writes `slots` slots and leaves the code of [`MORTAL`].
+/// Returns initcode that writes `slots` slots and returns the code of [`MORTAL`].
 pub fn mortal_initcode(slots: u8) -> Bytes {
     let writes: String = (0..slots).map(|slot| format!("{} {slot} SSTORE ", slot + 1)).collect();
     let runtime = assemble(&mortal_code());
@@ -104,23 +105,23 @@ pub fn mortal_initcode(slots: u8) -> Bytes {
     initcode.into()
 }
 
-/// Where [`FACTORY`] or [`FACTORY_AND_CALL`] makes this contract.
+/// Returns the address at which [`FACTORY`] or [`FACTORY_AND_CALL`] creates this contract.
 pub fn created_at(factory: Address, salt: U256, initcode: &[u8]) -> Address {
     factory.create2(B256::from(salt), keccak256(initcode))
 }
 
-/// Calldata of [`STORE`].
+/// Returns calldata for [`STORE`].
 pub fn store_calldata(pairs: impl IntoIterator<Item = (U256, U256)>) -> Bytes {
     words(pairs.into_iter().flat_map(|(slot, value)| [slot, value]))
 }
 
-/// Calldata of these words.
+/// Returns calldata of these words.
 pub fn words(words: impl IntoIterator<Item = U256>) -> Bytes {
     words.into_iter().flat_map(|word| word.to_be_bytes::<32>()).collect()
 }
 
-/// Calldata of [`DEPOSIT`]: the ABI encoding of public key, withdrawal credentials, amount,
-/// signature and index.
+/// Returns calldata for [`DEPOSIT`]: the ABI encoding of public key, withdrawal credentials,
+/// amount, signature and index.
 pub fn deposit_calldata(seed: u8) -> Bytes {
     let mut head = Vec::new();
     let mut tail = Vec::new();
@@ -133,7 +134,7 @@ pub fn deposit_calldata(seed: u8) -> Bytes {
     [words(head), tail.into()].concat().into()
 }
 
-/// Pairs of slot and value, until the calldata ends.
+/// Reads pairs of slot and value until the calldata ends.
 const STORE_CODE: &str = "
     0 loop: CALLDATASIZE DUP2 LT ISZERO @end JUMPI
     DUP1 32 ADD CALLDATALOAD DUP2 CALLDATALOAD SSTORE
@@ -148,7 +149,7 @@ const TOKEN_CODE: &str = "
     0 MSTORE 0 CALLDATALOAD CALLER TRANSFER 32 0 LOG3 STOP
     poor: 0 0 REVERT";
 
-/// Leaves the address of what it made, 0 when it made nothing, on the stack and in slot 0.
+/// Leaves the address of the new contract, or 0 if none was created, on the stack and in slot 0.
 const FACTORY_CODE: &str = "
     32 CALLDATASIZE SUB DUP1 32 0 CALLDATACOPY 0 CALLDATALOAD
     DUP1 @salted JUMPI
@@ -219,8 +220,8 @@ const INSTRUCTIONS: [(&str, u8); 46] = [
     ("INVALID", 0xfe),
 ];
 
-/// Machine code of a text: `NAME` is an instruction, a number is pushed, `label:` is a place to
-/// jump to, `@label` pushes it (as one byte).
+/// Assembles a text into machine code. `NAME` is an instruction, a number is pushed, `label:` is a
+/// jump destination, `@label` pushes it (as one byte).
 fn assemble(text: &str) -> Vec<u8> {
     const PUSH1: u8 = 0x60;
     const JUMPDEST: u8 = 0x5b;

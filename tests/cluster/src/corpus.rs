@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -32,9 +32,9 @@ pub struct Corpus {
 /// One newPayload call.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// The method.
+    /// The method's name.
     pub method: String,
-    /// Its parameters.
+    /// The method's parameters.
     pub params: Value,
     /// Hash of the block.
     pub hash: B256,
@@ -60,7 +60,7 @@ struct Head {
 }
 
 impl Corpus {
-    /// The corpus in a folder, `None` when there is no such folder.
+    /// Opens the corpus in a folder. Returns `None` if there is no such folder.
     pub fn open(folder: PathBuf) -> Option<Self> {
         let file = File::open(folder.join("corpus.json")).ok()?;
         let description: Description = serde_json::from_reader(BufReader::new(file)).unwrap();
@@ -73,17 +73,17 @@ impl Corpus {
         })
     }
 
-    /// The one inside the repository.
+    /// Opens the corpus in the repository.
     pub fn demo() -> Self {
         Self::open(repository().join("corpora/demo")).expect("the demo corpus")
     }
 
-    /// Its genesis file.
+    /// Returns the path of the genesis file.
     pub fn genesis(&self) -> PathBuf {
         self.folder.join("genesis.json.gz")
     }
 
-    /// Its payloads, read as they are asked for.
+    /// Returns the payloads, read lazily.
     pub fn payloads(&self) -> impl Iterator<Item = Recorded> + use<> {
         let file = File::open(self.folder.join("payloads.jsonl.gz")).expect("the payloads");
         BufReader::new(MultiGzDecoder::new(file)).lines().map(|line| {

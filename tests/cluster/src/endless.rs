@@ -1,4 +1,4 @@
-//! A chain without end for soak tests: neither the state nor what is kept of it grows for ever.
+//! An endless chain for soak tests: both the state and its record stay bounded.
 
 use crate::{
     builder::{Contents, Done, Job, Sealed, genesis, seal},
@@ -15,13 +15,13 @@ use tandem_chain::Fork;
 use tandem_primitives::{AccountUpdate, Shard, SlotUpdate, WalkTarget};
 use tandem_trie::{NodeSink, NodeSource, ShardTrie, apply_block};
 
-/// Blocks that BLOCKHASH knows.
+/// Number of ancestors that BLOCKHASH knows.
 const ANCESTORS: u64 = 256;
 
-/// Makes block after block, each on the one before.
+/// Generator of blocks, each on the one before.
 ///
 /// Unlike [`crate::Builder`] it is no oracle: its roots come from the project's own trie, which
-/// takes a block's changes alone. What it is for is that there may be very many blocks.
+/// takes only a block's changes. It serves to make very many blocks.
 pub struct Endless {
     forks: Forks,
     tip: Header,
@@ -37,7 +37,7 @@ pub struct Endless {
 pub struct EndlessBlock {
     /// The newPayload method of its fork.
     pub method: &'static str,
-    /// Its parameters.
+    /// The method's parameters.
     pub params: Value,
     /// Hash of the block.
     pub hash: B256,
@@ -45,7 +45,8 @@ pub struct EndlessBlock {
     pub number: u64,
 }
 
-/// All nodes are in memory from the beginning: whatever is asked for is not there.
+/// An empty source: all nodes are in memory from the beginning, so any requested node does not
+/// exist.
 struct Nothing;
 
 impl NodeSource for Nothing {
@@ -57,8 +58,8 @@ impl NodeSource for Nothing {
 }
 
 impl Endless {
-    /// A chain whose choices are made by `seed`. Its contracts can be destroyed, so its fork is one
-    /// from before Cancun (EIP-6780).
+    /// Creates a chain; `seed` decides its choices. Its contracts can be destroyed, so its fork is
+    /// one before Cancun (EIP-6780).
     pub fn new(seed: u64) -> Self {
         let forks = Forks::at_genesis(Fork::Shanghai);
         let (world, tip, genesis_json) = genesis(&forks);
@@ -72,18 +73,18 @@ impl Endless {
         Self { forks, tip, world, shards, ancestors, rng, genesis_json }
     }
 
-    /// Geth's genesis file.
+    /// Returns the genesis file in geth's format.
     pub fn genesis_json(&self) -> &str {
         &self.genesis_json
     }
 
-    /// Accounts and slots that there are now.
+    /// Returns the numbers of current accounts and slots.
     pub fn size(&self) -> (usize, usize) {
         let accounts = &self.world.0;
         (accounts.len(), accounts.values().map(|account| account.storage.len()).sum())
     }
 
-    /// The next block, of so many transactions or a few less.
+    /// Returns the next block, with `transactions` transactions or a few fewer.
     pub fn next_block(&mut self, transactions: usize) -> EndlessBlock {
         let parent = &self.tip;
         let base_fee = parent.base_fee_per_gas.unwrap_or(0);
@@ -124,7 +125,7 @@ impl Endless {
     }
 }
 
-/// Writes what was touched into the tries, and gives the root.
+/// Writes the touched accounts and slots into the tries, and returns the root.
 fn apply(shards: &mut [ShardTrie], world: &World, touched: &Touched) -> B256 {
     let updates: Vec<_> = touched
         .iter()

@@ -1,4 +1,4 @@
-//! Where an executor in another process is called, and the two calls that a chain grows by.
+//! Addresses of an executor in another process, and the two calls that extend a chain.
 
 use crate::{
     client::{Client, RpcError, decode_status},
@@ -18,26 +18,27 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// The Engine API, the port without tokens, and the file with the secret of the tokens.
+    /// Creates endpoints from the Engine API, the port without tokens, and the file with the
+    /// tokens' secret.
     pub fn new(engine: SocketAddr, http: SocketAddr, secret: PathBuf) -> Self {
         Self { engine, http, secret }
     }
 
-    /// A new caller of the Engine API.
+    /// Returns a new client of the Engine API.
     pub fn engine(&self) -> Client {
         Client::new(self.engine, Some(Secret::load(&self.secret).expect("there is a secret")))
     }
 
-    /// A new caller of the port without tokens.
+    /// Returns a new client of the port without tokens.
     pub fn http(&self) -> Client {
         Client::new(self.http, None)
     }
 }
 
-/// Sends a block once.
+/// Sends a block once. A verdict other than VALID or SYNCING ends the test.
 ///
 /// # Errors
-/// Why there is no verdict: to be sent again. Any other verdict than VALID ends the test, but SYNCING.
+/// The reason why there is no verdict: the caller may retry.
 pub async fn send_payload(engine: &mut Client, block: &Recorded) -> Result<(), String> {
     let answer = engine.try_call(&block.method, block.params.clone()).await?;
     let status = decode_status(retriable(answer)?);
@@ -51,15 +52,16 @@ pub async fn send_payload(engine: &mut Client, block: &Recorded) -> Result<(), S
 /// Makes a block the head, once.
 ///
 /// # Errors
-/// As [`send_payload`].
+/// As for [`send_payload`].
 pub async fn send_head(engine: &mut Client, head: B256) -> Result<(), String> {
     send_forkchoice(engine, head, B256::ZERO).await
 }
 
-/// Makes a block the head and another, or none where its hash is zero, the finalized one, once.
+/// Makes a block the head and another the finalized block, once. A zero hash means no finalized
+/// block.
 ///
 /// # Errors
-/// As [`send_payload`].
+/// As for [`send_payload`].
 pub async fn send_forkchoice(
     engine: &mut Client,
     head: B256,
@@ -77,7 +79,7 @@ pub async fn send_forkchoice(
     Ok(())
 }
 
-/// The result; an error of the server may pass, any other ends the test.
+/// Returns the result. An error of the server may pass; any other error ends the test.
 fn retriable(answer: Result<Value, RpcError>) -> Result<Value, String> {
     answer.map_err(|error| {
         assert_eq!(error.code, -32000, "{error:?}");

@@ -1,5 +1,5 @@
-//! Which fork is active when, and the arithmetic of fees: written down from the EIPs, apart from
-//! the code under test.
+//! Schedule of forks and arithmetic of fees, written down from the EIPs, independently of the code
+//! under test.
 
 use alloy_eips::eip7840::BlobParams;
 use alloy_evm::eth::spec::EthExecutorSpec;
@@ -25,21 +25,21 @@ const BLOBS_PER_TX_OSAKA: u64 = 6;
 /// The forks that chains here go through, in order: all that a consensus client can drive.
 pub const FORKS: [Fork; 5] = [Fork::Paris, Fork::Shanghai, Fork::Cancun, Fork::Prague, Fork::Osaka];
 
-/// When the forks of a chain activate, in seconds; `None` for never.
+/// Activation times of a chain's forks, in seconds; `None` for never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Forks {
-    /// Shanghai, Cancun, Prague, Osaka.
+    /// Times of Shanghai, Cancun, Prague, Osaka.
     pub times: [Option<u64>; 4],
-    /// A fork that changes blob parameters only (EIP-7892).
+    /// Time of a fork that changes only blob parameters (EIP-7892).
     pub bpo1: Option<u64>,
 }
 
 /// Blob parameters of one fork.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlobRules {
-    /// Blobs per block at which the price stays.
+    /// Blobs per block at which the price stays the same.
     pub target: u64,
-    /// Blobs per block at most.
+    /// Maximum of blobs per block.
     pub max: u64,
     /// `baseFeeUpdateFraction`.
     pub fraction: u64,
@@ -57,7 +57,7 @@ const SCHEDULE: [(&str, u64, u64, u64); 4] = [
 ];
 
 impl Forks {
-    /// All forks up to this one active from genesis on.
+    /// Activates all forks up to this one from genesis on.
     pub fn at_genesis(fork: Fork) -> Self {
         let mut forks = Self::default();
         for (time, known) in forks.times.iter_mut().zip(&FORKS[1..]) {
@@ -66,8 +66,8 @@ impl Forks {
         forks
     }
 
-    /// As [`Forks::at_genesis`], and the next fork (after Osaka: the blob parameter fork) activates
-    /// so many seconds after genesis.
+    /// Like [`Forks::at_genesis`], and the next fork activates `seconds` after genesis. After
+    /// Osaka, that is the blob parameter fork.
     pub fn leaving(fork: Fork, seconds: u64) -> Self {
         let mut forks = Self::at_genesis(fork);
         let time = Some(GENESIS_TIME + seconds);
@@ -78,13 +78,13 @@ impl Forks {
         forks
     }
 
-    /// The fork at this time.
+    /// Returns the fork at this time.
     pub fn at(&self, time: u64) -> Fork {
         let newest = self.times.iter().rposition(|start| start.is_some_and(|start| start <= time));
         FORKS[newest.map_or(0, |index| index + 1)]
     }
 
-    /// Blob parameters at this time, `None` before Cancun.
+    /// Returns the blob parameters at this time, `None` before Cancun.
     pub fn blob_rules(&self, time: u64) -> Option<BlobRules> {
         let starts = [self.times[1], self.times[2], self.times[3], self.bpo1];
         let newest = starts.iter().rposition(|start| start.is_some_and(|start| start <= time))?;
@@ -92,7 +92,7 @@ impl Forks {
         Some(BlobRules { target, max, fraction, osaka: newest >= 2 })
     }
 
-    /// `config` of the genesis file.
+    /// Returns `config` of the genesis file.
     pub fn config_json(&self) -> Value {
         let mut config = Map::new();
         config.insert("chainId".into(), CHAIN_ID.into());
@@ -154,13 +154,13 @@ impl EthExecutorSpec for Forks {
 }
 
 impl BlobRules {
-    /// Blobs that one transaction may carry.
+    /// Returns the number of blobs that one transaction may carry.
     pub fn max_per_tx(&self) -> u64 {
         if self.osaka { BLOBS_PER_TX_OSAKA } else { self.max }
     }
 
-    /// `calc_excess_blob_gas` of EIP-4844 as EIP-7691 and EIP-7918 amend it, from the parent's
-    /// excess, blob gas used and base fee.
+    /// Computes the next excess from the parent's excess, blob gas used and base fee. This is
+    /// `calc_excess_blob_gas` of EIP-4844 as EIP-7691 and EIP-7918 amend it.
     pub fn next_excess(&self, excess: u64, used: u64, base_fee: u64) -> u64 {
         let target = self.target * GAS_PER_BLOB;
         if excess + used < target {
@@ -174,7 +174,7 @@ impl BlobRules {
         excess + used - target
     }
 
-    /// Price of a unit of blob gas in wei (EIP-4844, `fake_exponential`).
+    /// Returns the price of a unit of blob gas in wei (EIP-4844, `fake_exponential`).
     pub fn price(&self, excess: u64) -> u128 {
         let (excess, fraction) = (u128::from(excess), u128::from(self.fraction));
         let (mut sum, mut term, mut i) = (0, fraction, 1);
@@ -186,7 +186,7 @@ impl BlobRules {
         sum / fraction
     }
 
-    /// The same in alloy's type, for the EVM.
+    /// Returns the parameters in alloy's type, for the EVM.
     pub fn params(&self) -> BlobParams {
         BlobParams {
             target_blob_count: self.target,
@@ -198,7 +198,7 @@ impl BlobRules {
     }
 }
 
-/// Base fee of a block from its parent's gas limit, gas used and base fee (EIP-1559).
+/// Returns the base fee of a block from its parent's gas limit, gas used and base fee (EIP-1559).
 pub fn next_base_fee(limit: u64, used: u64, base_fee: u64) -> u64 {
     let target = limit / 2;
     let change = |distance: u64| {

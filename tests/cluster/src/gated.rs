@@ -1,5 +1,5 @@
-//! A node whose blocks wait, executed and handed to storage-writer, for their state roots until the
-//! test lets them go on.
+//! A node whose blocks, executed and handed to storage-writer, wait for their state roots until the
+//! test releases them.
 
 use crate::{
     client::Client,
@@ -30,14 +30,14 @@ use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Nothing that a test waits for takes longer, or the test fails.
+/// Longest wait of a test for anything; a longer one fails the test.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Where blocks wait.
+/// Gate at which blocks wait.
 struct Gate {
     is_open: Mutex<bool>,
     changed: Condvar,
-    /// Blocks that have come here.
+    /// Number of blocks that have arrived here.
     arrived: watch::Sender<u64>,
 }
 
@@ -50,7 +50,7 @@ impl Hooks for Gate {
     }
 }
 
-/// The services that a payload passes through, the Engine API in front of them.
+/// The services that a payload passes through, with the Engine API in front of them.
 pub struct GatedNode {
     gate: Arc<Gate>,
     storage: Arc<StorageWriter>,
@@ -64,7 +64,8 @@ pub struct GatedNode {
 }
 
 impl GatedNode {
-    /// Starts on this genesis, the gate closed; so many calls may wait for the engine.
+    /// Starts on this genesis with the gate closed. At most `mailbox_capacity` calls may wait for
+    /// the engine.
     pub async fn start(genesis_json: &str, mailbox_capacity: usize) -> Self {
         let folder = TempDir::new().unwrap();
         let genesis = folder.path().join("genesis.json");
@@ -103,19 +104,19 @@ impl GatedNode {
         }
     }
 
-    /// A caller of the Engine API, on a connection of its own.
+    /// Returns a client of the Engine API, on a connection of its own.
     pub fn client(&self) -> Client {
         Client::new(self.address, Some(Secret::load(&self.secret_file).unwrap()))
     }
 
-    /// Waits until so many blocks have come to the gate since the start.
+    /// Waits until `count` blocks have arrived at the gate since the start.
     pub async fn wait_for_arrivals(&self, count: u64) {
         let mut arrived = self.gate.arrived.subscribe();
         let enough = arrived.wait_for(|arrived| *arrived >= count);
         timeout(WAIT_MAX, enough).await.expect("a block comes to the gate").unwrap();
     }
 
-    /// Blocks that have come to the gate since the start.
+    /// Returns the number of blocks that have arrived at the gate since the start.
     pub fn arrivals(&self) -> u64 {
         *self.gate.arrived.borrow()
     }
@@ -130,12 +131,12 @@ impl GatedNode {
         timeout(WAIT_MAX, held).await.expect("storage-writer gets the block");
     }
 
-    /// The head.
+    /// Returns the head.
     pub fn head(&self) -> BlockId {
         self.executor.handle().chain().head()
     }
 
-    /// Lets the blocks that wait go on, and all that come.
+    /// Releases the blocks that wait, and all later ones.
     pub fn open(&self) {
         *self.gate.is_open.lock().unwrap() = true;
         self.gate.changed.notify_all();

@@ -1,4 +1,4 @@
-//! geth's discovery, where geth is installed: real nodes that speak to nobody but this machine.
+//! geth's discovery, where geth is installed: real nodes that talk only to this machine.
 
 use std::{
     env,
@@ -11,36 +11,37 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest wait for geth's discovery after it was started.
+/// Longest wait for geth's discovery after its start.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Ports tried at most.
+/// Maximum of ports to try.
 const ATTEMPTS_MAX: usize = 5;
 
-/// A `geth` that finds nodes on 127.0.0.0/8, and does little else.
+/// A `geth` that finds nodes on 127.0.0.0/8 and does little else.
 pub struct Geth {
     child: Child,
     enode: String,
 }
 
 impl Geth {
-    /// Where geth is: `go install github.com/ethereum/go-ethereum/cmd/geth@v1.17.8`.
+    /// Returns the path of geth: `go install github.com/ethereum/go-ethereum/cmd/geth@v1.17.8`.
     pub fn binary() -> Option<PathBuf> {
         let path = PathBuf::from(env::var_os("HOME")?).join("go/bin/geth");
         path.exists().then_some(path)
     }
 
-    /// Starts one with its files in `folder`; it listens on 127.0.0.1, whatever it is bound to, as
-    /// that is where its packets come from. It has mainnet's genesis and thus announces that; and it
-    /// wants no peers, as one that lacks them looks for them without end.
+    /// Starts a geth with its files in `folder`. Whatever it is bound to, it listens on 127.0.0.1,
+    /// as that is where its packets come from. It has mainnet's genesis and thus announces it. It
+    /// wants no peers, as a node that lacks peers searches for them without end.
     ///
     /// # Errors
-    /// geth's, with the end of its log.
+    /// geth's error, with the end of its log.
     pub fn start(binary: &Path, folder: &Path, bootnodes: &str) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let mut attempts = 1..ATTEMPTS_MAX;
         loop {
-            // Somebody may take the port before geth does, also as the near end of a connection.
+            // Another process may take the port before geth does, also as the local end of a
+            // connection.
             match Self::start_on_a_port(binary, folder, bootnodes) {
                 Err(error)
                     if error.to_string().contains("address already in use")
@@ -80,7 +81,7 @@ impl Geth {
         }
     }
 
-    /// Its node URL.
+    /// Returns the node URL.
     pub fn enode(&self) -> &str {
         &self.enode
     }

@@ -1,4 +1,4 @@
-//! Workers that a test looks at, holds up, or lets lie.
+//! Workers that a test can observe, hold up, or make lie.
 
 use std::sync::{
     Arc,
@@ -9,22 +9,22 @@ use tandem_proto::multiproof::{
     Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ShardRoots, StateUpdate, Status,
 };
 
-/// What happens where a block passes. Nothing, but for what a test says.
+/// Hooks at the points a block passes. They do nothing unless a test overrides them.
 pub trait Hooks: Send + Sync + 'static {
-    /// A block was begun.
+    /// Called when a block was begun.
     fn begun(&self, _begin: Begin) {}
 
-    /// An update is on its way to the workers.
+    /// Called when an update is on its way to the workers.
     fn updates(&self, _update: &Arc<StateUpdate>) {}
 
-    /// The roots are asked for.
+    /// Called when the roots are requested.
     fn asked(&self) {}
 
-    /// These roots are the answer.
+    /// Called with the roots of the answer.
     fn answers(&self, _roots: &mut ShardRoots) {}
 }
 
-/// Workers with a test's hooks before them; whatever comes is handed on to them.
+/// Workers with a test's hooks before them; every call is passed on to them.
 pub struct Hooked<H> {
     inner: Arc<dyn ProofApi>,
     hooks: Arc<H>,
@@ -36,7 +36,7 @@ struct Session<H> {
 }
 
 impl<H: Hooks> Hooked<H> {
-    /// These workers with these hooks.
+    /// Wraps these workers with these hooks.
     pub fn new(inner: Arc<dyn ProofApi>, hooks: Arc<H>) -> Self {
         Self { inner, hooks }
     }
@@ -85,14 +85,14 @@ impl<H: Hooks> ProofSession for Session<H> {
     }
 }
 
-/// Lies when it is told to: gives wrong roots.
+/// Hooks that return wrong roots on demand.
 #[derive(Default)]
 pub struct Liar {
-    /// So many answers from now on are lies.
+    /// Number of answers from now on that are lies.
     pub lies: AtomicU64,
-    /// Blocks that were begun.
+    /// Number of blocks that were begun.
     pub begun: AtomicU64,
-    /// Lies that were told.
+    /// Number of lies that were told.
     pub told: AtomicU64,
 }
 

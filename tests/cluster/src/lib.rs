@@ -1,11 +1,14 @@
-//! What the cluster's tests share.
+//! Helpers shared by the tests of the cluster.
 //!
 //! * [`Builder`] makes valid blocks for every fork from Paris to Osaka. It is an oracle: it runs
-//!   the EVM over its own map of accounts and computes every root from the whole sorted state, so
-//!   it shares neither tries nor layers nor storage with what it tests.
-//! * [`Node`] is a cluster on a temporary directory, driven over HTTP as a consensus client would.
-//! * [`Corpus`] reads recorded payloads, [`Process`] and [`Running`] run the `tandem` binary, [`Six`] `tandem
-//!   cluster`, [`Wired`] processes with a network between them that can be disturbed, [`Geth`] geth's.
+//!   the EVM over its own map of accounts and computes every root from the whole sorted state. It
+//!   shares neither tries nor layers nor storage with the code under test.
+//! * [`Node`] is a cluster on a temporary directory, driven over HTTP like a consensus client
+//!   would.
+//! * [`Corpus`] reads recorded payloads.
+//! * [`Process`] and [`Running`] run the `tandem` binary, and [`Six`] runs `tandem cluster`.
+//! * [`Wired`] runs processes with a network between them that can be disturbed.
+//! * [`Geth`] runs geth's discovery.
 
 #![allow(clippy::unwrap_used, reason = "an expectation that fails here is a test that fails")]
 
@@ -50,7 +53,7 @@ pub use six::Six;
 pub use wired::{Wired, Wiring, last_lines};
 pub use world::{Account, World};
 
-/// Whether `TANDEM_FULL=1` asks for everything, however long it takes.
+/// Returns whether `TANDEM_FULL=1` asks for the full run, however long it takes.
 pub fn is_full_run() -> bool {
     std::env::var("TANDEM_FULL").is_ok_and(|value| value == "1")
 }

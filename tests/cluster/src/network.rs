@@ -1,4 +1,4 @@
-//! A network between a client and a server, which a test can disturb.
+//! A network between a client and a server that a test can disturb.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -18,14 +18,14 @@ use tokio::{
     sync::watch,
 };
 
-/// What the network does.
+/// Behaviour of the network.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Network {
-    /// Passes on what comes.
+    /// Passes on every byte.
     Works,
-    /// Takes bytes and gives none: a host that vanished.
+    /// Accepts bytes and returns none: a host that vanished.
     Silent,
-    /// Takes so long with whatever comes.
+    /// Delays every byte by this time.
     Slow(Duration),
     /// Ends every connection at once.
     Cut,
@@ -39,14 +39,14 @@ struct State {
 
 /// A network between a client and a server.
 pub struct Proxy {
-    /// Where the client is to connect to.
+    /// Address that the client connects to.
     pub address: SocketAddr,
     state: watch::Sender<State>,
     connections: Arc<AtomicUsize>,
 }
 
 impl Proxy {
-    /// A network that works, to a server that may come later; it runs on `runtime`.
+    /// Starts a network that works, to a server that may start later. It runs on `runtime`.
     pub fn start(target: SocketAddr, runtime: &Handle) -> Self {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -61,7 +61,7 @@ impl Proxy {
                     continue;
                 }
                 let Ok(outward) = TcpStream::connect(target).await else { continue };
-                // Before it is counted, so that a reset misses none that it counts.
+                // Before it is counted, so that a reset misses no counted connection.
                 let before = seen.borrow().resets;
                 let counted = Counted::new(&counted);
                 tokio::spawn(carry(inward, outward, seen.clone(), before, counted));
@@ -70,13 +70,13 @@ impl Proxy {
         Self { address, state, connections }
     }
 
-    /// From now on it does this.
+    /// Sets the behaviour from now on.
     pub fn set(&self, network: Network) {
         self.state.send_modify(|state| state.network = network);
     }
 
-    /// Resets the connections that there are, at both ends (RST): who writes or reads learns of it at
-    /// once, and what was on its way is lost. Gives how many there were.
+    /// Resets the open connections at both ends (RST), and returns their number. Writers and
+    /// readers learn of it at once. Data in transit is lost.
     pub fn reset(&self) -> usize {
         let connections = self.connections.load(SeqCst);
         self.state.send_modify(|state| state.resets += 1);
@@ -107,7 +107,7 @@ async fn carry(
     before: u64,
     _counted: Counted,
 ) {
-    // A network does not wait for more before it passes on what it has.
+    // A network does not wait for more data before it passes on what it has.
     for stream in [&inward, &outward] {
         let _ = stream.set_nodelay(true);
     }
@@ -132,7 +132,7 @@ async fn carry(
     };
     if is_reset {
         for stream in [&inward, &outward] {
-            // Closed with nothing to linger for, it is reset.
+            // Closing with zero linger resets the connection.
             let _ = stream.set_zero_linger();
         }
     }

@@ -19,22 +19,22 @@ use tandem_proto::storage::StorageApi;
 use tandem_telemetry::Telemetry;
 use tempfile::TempDir;
 
-/// Calls in one batch; the node takes a hundred.
+/// Calls in one batch; the node accepts a hundred.
 const BATCH: usize = 100;
 
-/// A node that runs.
+/// A running node.
 pub struct Node {
     folder: TempDir,
     cluster: Cluster,
     config: Config,
-    /// The Engine API, with a token on every call.
+    /// Client of the Engine API, with a token on every call.
     pub engine: Client,
-    /// The port without tokens.
+    /// Client of the port without tokens.
     pub http: Client,
 }
 
 impl Node {
-    /// Writes this genesis to a new directory and starts on it.
+    /// Writes this genesis to a new directory and starts a node on it.
     pub async fn start(genesis_json: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let genesis = folder.path().join("genesis.json");
@@ -42,12 +42,12 @@ impl Node {
         Self::start_in(folder, &genesis).await
     }
 
-    /// Starts on a new directory with the genesis of this file.
+    /// Starts a node on a new directory with the genesis of this file.
     pub async fn start_from(genesis: &Path) -> Self {
         Self::start_in(TempDir::new().unwrap(), genesis).await
     }
 
-    /// As [`Node::start`], with these settings instead of the defaults.
+    /// Like [`Node::start`], with these settings instead of the defaults.
     pub async fn start_with(genesis_json: &str, config: Config) -> Self {
         let folder = TempDir::new().unwrap();
         let genesis = folder.path().join("genesis.json");
@@ -97,7 +97,7 @@ impl Node {
         }
     }
 
-    /// Another caller of the Engine API, on a connection of its own.
+    /// Returns another client of the Engine API, on a connection of its own.
     pub fn another_engine_client(&self) -> Client {
         let secret = Secret::load(&self.secret_file()).expect("the node made a secret");
         Client::new(self.engine_address(), Some(secret))
@@ -110,17 +110,17 @@ impl Node {
         Self::open_with(folder, config).await
     }
 
-    /// The node's storage-writer.
+    /// Returns the node's storage-writer.
     pub fn storage(&self) -> Arc<dyn StorageApi> {
         self.cluster.storage()
     }
 
-    /// Has storage-writer forget these pending blocks, as a power cut takes them.
+    /// Makes storage-writer forget these pending blocks, as a power cut would.
     pub fn lose(&self, blocks: &[B256]) {
         tokio::task::block_in_place(|| self.cluster.lose(blocks)).unwrap();
     }
 
-    /// Stops the node and checks everything that it has written.
+    /// Stops the node and verifies everything that it has written.
     pub async fn stop_and_verify(self) {
         let Self { folder, cluster, .. } = self;
         cluster.stop().await;
@@ -131,32 +131,32 @@ impl Node {
         drop(folder);
     }
 
-    /// The file with the Engine API's secret.
+    /// Returns the path of the file with the Engine API's secret.
     pub fn secret_file(&self) -> PathBuf {
         self.folder.path().join("jwt.hex")
     }
 
-    /// Where the Engine API listens.
+    /// Returns the address of the Engine API.
     pub fn engine_address(&self) -> SocketAddr {
         self.cluster.engine_address().expect("it listens")
     }
 
-    /// Where the port without tokens listens.
+    /// Returns the address of the port without tokens.
     pub fn http_address(&self) -> SocketAddr {
         self.cluster.http_address().expect("it listens")
     }
 
-    /// Where the workers' proof stream is offered, `None` when it is not.
+    /// Returns the address of the workers' proof stream, `None` if it is not offered.
     pub fn proof_address(&self) -> Option<SocketAddr> {
         self.cluster.proof_address()
     }
 
-    /// Where blob-validator is offered, `None` when it is not.
+    /// Returns the address of blob-validator, `None` if it is not offered.
     pub fn blob_address(&self) -> Option<SocketAddr> {
         self.cluster.blob_address()
     }
 
-    /// What blob-validator has done and holds.
+    /// Returns the status of blob-validator.
     pub async fn blob_status(&self) -> tandem_proto::blob_validator::Status {
         self.cluster.blobs().status().await.expect("blob-validator runs in this process")
     }
@@ -190,7 +190,7 @@ impl Node {
         Ok(decode_status(answer["payloadStatus"].clone()))
     }
 
-    /// Makes a block the head; it must be one that was valid.
+    /// Makes a block the head; it must have been found valid.
     pub async fn set_head(&mut self, head: B256) {
         let status = self.forkchoice(head, B256::ZERO, B256::ZERO).await;
         let status = status.unwrap_or_else(|error| panic!("forkchoice {head}: {error:?}"));
@@ -203,8 +203,8 @@ impl Node {
         self.set_head(built.hash).await;
     }
 
-    /// Checks that the head is this block, and that every account of its state reads the same over
-    /// JSON-RPC as in the oracle.
+    /// Checks that the head is this block, and that JSON-RPC returns every account of its state as
+    /// the oracle has it.
     pub async fn assert_head(&mut self, built: &Built) {
         let head = self.http.call("eth_getBlockByNumber", json!(["latest", false])).await.unwrap();
         assert_eq!(head["hash"], json!(built.hash), "hash of the head");
@@ -240,7 +240,7 @@ impl Node {
         }
     }
 
-    /// Checks that these accounts and slots are not there (slots of an address: 0 to 63).
+    /// Checks that these accounts and their slots do not exist (slots 0 to 63 of each address).
     pub async fn assert_absent(&mut self, world: &World, addresses: &[Address]) {
         for address in addresses.iter().filter(|address| !world.0.contains_key(*address)) {
             let mut calls = vec![("eth_getCode", json!([address, "latest"]))];
@@ -265,7 +265,7 @@ fn quantity(value: U256) -> Value {
     json!(format!("{value:#x}"))
 }
 
-/// One for all nodes of a test: it is not what is tested.
+/// Returns the telemetry that all nodes of a test share: it is not under test.
 fn telemetry() -> &'static Telemetry {
     static TELEMETRY: OnceLock<Telemetry> = OnceLock::new();
     TELEMETRY.get_or_init(|| {

@@ -9,7 +9,7 @@ use alloy_primitives::B256;
 use serde_json::{Value, json};
 use tandem_chain::{Fork, Payload, PayloadSidecar};
 
-/// The hash that a payload must claim, from its fields and its sidecar.
+/// Returns the hash that a payload must claim, from its fields and its sidecar.
 pub fn block_hash(payload: &Payload, sidecar: &PayloadSidecar) -> B256 {
     let requests = sidecar.execution_requests.as_ref();
     Header {
@@ -37,12 +37,12 @@ pub fn block_hash(payload: &Payload, sidecar: &PayloadSidecar) -> B256 {
     .hash_slow()
 }
 
-/// Makes a payload that was changed claim its own hash again.
+/// Makes a changed payload claim its own hash again.
 pub fn reseal(payload: &mut Payload, sidecar: &PayloadSidecar) {
     payload.block_hash = block_hash(payload, sidecar);
 }
 
-/// The newPayload method of a fork, and its parameters.
+/// Returns the newPayload method of a fork, and its parameters.
 pub fn new_payload(
     fork: Fork,
     payload: &Payload,

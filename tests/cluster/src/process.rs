@@ -10,10 +10,10 @@ use std::{
 };
 use tandem_auth::Secret;
 
-/// Longest wait for a node to answer after it was started.
+/// Longest wait for a node to answer after its start.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// A `tandem node` that runs.
+/// A running `tandem node`.
 pub struct Process {
     child: Child,
     engine: SocketAddr,
@@ -46,12 +46,12 @@ impl Process {
         process
     }
 
-    /// Learns from the log which port the node took.
+    /// Reads from the log which port the node took.
     async fn wait_until_it_listens(&mut self) {
         let started = Instant::now();
         while started.elapsed() < START_TIME_MAX {
             let log = fs::read_to_string(&self.log).unwrap_or_default();
-            // Only whole lines: the last one may still be on its way.
+            // Only whole lines: the last one may still be incomplete.
             let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
             let address = lines.rev().find(|line| line.contains("listening port=\"engine\""));
             if let Some((_, address)) = address.and_then(|line| line.split_once("address=")) {
@@ -66,26 +66,26 @@ impl Process {
         panic!("the node does not listen\n{}", self.log());
     }
 
-    /// A new caller of its Engine API.
+    /// Returns a new client of its Engine API.
     pub fn client(&self) -> Client {
         let secret = Secret::load(&self.secret).expect("the node made a secret");
         Client::new(self.engine, Some(secret))
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the node with SIGKILL.
     pub fn kill(&mut self) {
         self.child.kill().expect("the node is there to be killed");
         self.child.wait().expect("it ends");
     }
 
-    /// What it wrote so far, from its last lines.
+    /// Returns the last lines of its log so far.
     pub fn log(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// Runs `tandem verify` on a directory: its exit status and what it wrote.
+    /// Runs `tandem verify` on a directory. Returns its exit status and its output.
     pub fn verify(binary: &Path, folder: &Path) -> (ExitStatus, String) {
         let output = Command::new(binary)
             .args(["verify", "--datadir"])
@@ -99,7 +99,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A test that fails leaves nothing running; one that has killed the node finds it gone.
+        // A failing test leaves no process running; a test that has killed the node finds it gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

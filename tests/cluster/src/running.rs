@@ -1,4 +1,4 @@
-//! A `tandem` that runs, whatever its command, with a log.
+//! A running `tandem` process with a log, whatever its command.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -27,7 +27,7 @@ impl Running {
         Self::start_with(binary, folder, name, arguments, &[])
     }
 
-    /// The same with these variables of the environment.
+    /// Like [`Running::start`], with these environment variables.
     pub fn start_with(
         binary: &Path,
         folder: &Path,
@@ -39,7 +39,7 @@ impl Running {
         let file = File::create(&log).unwrap();
         let child = Command::new(binary)
             .args(arguments)
-            // Flags stand over them.
+            // Flags override them.
             .envs([("RUST_LOG", "info"), ("TANDEM_TRACE_LEVEL", "off")])
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
@@ -50,7 +50,7 @@ impl Running {
         Self { child, log }
     }
 
-    /// What follows `mark` in the log, up to the next space or quote, as soon as it stands there.
+    /// Waits for `mark` in the log. Returns the text after it, up to the next space or quote.
     pub fn says(&mut self, mark: &str) -> String {
         eventually(mark, || {
             let log = fs::read_to_string(&self.log).unwrap();
@@ -63,23 +63,23 @@ impl Running {
         })
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// All that it has written.
+    /// Returns everything it has written.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// With SIGKILL: nothing is written any more.
+    /// Kills it with SIGKILL: it writes nothing more.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// With SIGTERM; gives how it ended, and how long that took.
+    /// Terminates it with SIGTERM. Returns its exit status and the time it took.
     pub fn terminate(&mut self) -> (ExitStatus, Duration) {
         let begun = Instant::now();
         signal(self.pid(), Signal::TERM);
@@ -99,7 +99,7 @@ impl Drop for Running {
     }
 }
 
-/// Sends a signal to a process that is there.
+/// Sends a signal to an existing process.
 pub fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid as i32).expect("a process id");
     kill_process(pid, signal).expect("the process is there");

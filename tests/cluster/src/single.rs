@@ -9,7 +9,7 @@ use std::{
 };
 use tandem_bus_tests::eventually;
 
-/// Makes the database of the demo corpus in `data` below a folder.
+/// Creates the database of the demo corpus in `data` below a folder.
 pub fn init(binary: &Path, folder: &Path) {
     let made = Command::new(binary)
         .args(["init", "--genesis"])
@@ -23,9 +23,9 @@ pub fn init(binary: &Path, folder: &Path) {
 
 /// A service with a metrics port.
 pub struct Service {
-    /// Its process.
+    /// The service's process.
     pub running: Running,
-    /// Where it takes calls: gRPC, or the Engine API.
+    /// Address of its calls: gRPC, or the Engine API.
     pub address: SocketAddr,
     metrics: SocketAddr,
 }
@@ -47,12 +47,12 @@ impl Service {
         Self::start(binary, folder, name, port, &own)
     }
 
-    /// What `/readyz` and its like say: the status, and the text.
+    /// Returns the status and the text of `/readyz` or another path of the metrics port.
     pub fn get(&self, path: &str) -> (u16, String) {
         self.try_get(path).expect("the metrics port answers")
     }
 
-    /// The same of a process that may have ended.
+    /// Like [`Service::get`], for a process that may have ended.
     pub fn try_get(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.metrics).ok()?;
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
@@ -62,33 +62,33 @@ impl Service {
         Some((code, answer.split_once("\r\n\r\n")?.1.trim().to_owned()))
     }
 
-    /// Waits until it is ready.
+    /// Waits until the service is ready.
     pub fn becomes_ready(&self) {
         eventually("it is ready", || (self.get("/readyz").0 == 200).then_some(()));
     }
 
-    /// Waits until `/readyz` is 503 and says this.
+    /// Waits until `/readyz` returns 503 and says that it waits for `what`.
     pub fn waits_for(&self, what: &str) {
         let waiting = (503, format!("waiting for: {what}"));
         eventually(what, || (self.get("/readyz") == waiting).then_some(()));
     }
 }
 
-/// An executor.
+/// An executor in a process of its own.
 pub struct SingleExecutor {
-    /// Its process.
+    /// The executor's process.
     pub service: Service,
-    /// Where it is called.
+    /// Addresses of its calls.
     pub endpoints: Endpoints,
 }
 
 impl SingleExecutor {
-    /// Starts the executor of this name. All executors of a folder have one secret.
+    /// Starts the executor of this name. All executors of a folder share one secret.
     pub fn start(binary: &Path, folder: &Path, name: &str, more: &[&str]) -> Self {
         Self::start_with(binary, folder, name, more, &[])
     }
 
-    /// The same with these variables of the environment.
+    /// Like [`SingleExecutor::start`], with these environment variables.
     pub fn start_with(
         binary: &Path,
         folder: &Path,
@@ -116,13 +116,13 @@ impl SingleExecutor {
         Self { service, endpoints: Endpoints::new(engine, http, secret) }
     }
 
-    /// Whether it has the right to write.
+    /// Returns whether the executor has the right to write.
     pub fn has_right(&self) -> bool {
         let (_, metrics) = self.service.get("/metrics");
         metrics.lines().any(|line| line == "tandem_executor_right_to_write 1")
     }
 
-    /// Waits until it has the right to write.
+    /// Waits until the executor has the right to write.
     pub fn takes_over(&self) {
         eventually("the right to write", || self.has_right().then_some(()));
     }

@@ -18,12 +18,13 @@ use tandem_bus_tests::eventually;
 /// A cluster on a temporary directory.
 pub struct Six {
     running: Running,
-    /// Where its executor is called.
+    /// Addresses of its executor.
     pub endpoints: Endpoints,
 }
 
 impl Six {
-    /// Starts one in `folder` on free ports and waits until it is ready. Discovery finds nobody.
+    /// Starts a cluster in `folder` on free ports and waits until it is ready. Discovery finds no
+    /// peers.
     pub fn start(binary: &Path, folder: &Path, genesis: &Path, more: &[&str]) -> Self {
         let (datadir, secret) = (folder.join("data"), folder.join("jwt.hex"));
         let given = [
@@ -45,8 +46,8 @@ impl Six {
         Self { running, endpoints: Endpoints::new(engine, http, secret) }
     }
 
-    /// The process of this command (`storage-writer`, `nats-server`, …) that runs now, the first where
-    /// there are several. `None` while there is none.
+    /// Returns the process of this command (`storage-writer`, `nats-server`, …) that runs now, the
+    /// first if there are several. Returns `None` while there is none.
     pub fn pid(&self, command: &str) -> Option<u32> {
         let own = self.running.pid();
         let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).ok()?;
@@ -59,7 +60,7 @@ impl Six {
         children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(is)
     }
 
-    /// The same, waited for.
+    /// Waits for the process of this command and returns its id.
     pub fn running(&self, command: &str) -> u32 {
         eventually(command, || self.pid(command))
     }
@@ -69,7 +70,7 @@ impl Six {
         signal(self.running(command), Signal::KILL);
     }
 
-    /// Stops a process where it stands for so long.
+    /// Suspends a process for this time.
     pub async fn pause(&self, command: &str, time: Duration) {
         let pid = self.running(command);
         signal(pid, Signal::STOP);
@@ -77,7 +78,8 @@ impl Six {
         signal(pid, Signal::CONT);
     }
 
-    /// The port of this name (`grpc`, `metrics`, …) that the table has for a process.
+    /// Returns the port of this name (`grpc`, `metrics`, …) from the line of a process in the
+    /// table.
     pub fn port(&self, process: &str, name: &str) -> u16 {
         let log = self.running.log();
         let line = log.lines().find(|line| line.starts_with(process));
@@ -86,7 +88,7 @@ impl Six {
         words.next().expect("its number").parse().unwrap()
     }
 
-    /// What a process measures, as the metrics port says it that the table names for `name`.
+    /// Returns the metrics of a process, from the metrics port that the table names for `name`.
     pub fn metrics(&self, name: &str) -> String {
         let port = self.port(name, "metrics");
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -96,12 +98,12 @@ impl Six {
         text
     }
 
-    /// Stops it with SIGTERM; gives how it ended and how long that took.
+    /// Stops the cluster with SIGTERM. Returns its exit status and the time it took.
     pub fn stop(&mut self) -> (ExitStatus, Duration) {
         self.running.terminate()
     }
 
-    /// Kills the process that watches the others, and waits until those are gone too.
+    /// Kills the process that watches the others, and waits until the others are gone too.
     pub fn kill_all(&mut self) {
         let pids: Vec<_> = ["storage-writer", "executor", "multiproof-worker"]
             .into_iter()
@@ -114,7 +116,7 @@ impl Six {
         }
     }
 
-    /// What it has written.
+    /// Returns everything it has written.
     pub fn log(&self) -> String {
         self.running.log()
     }

@@ -22,11 +22,11 @@ use tandem_chain::Fork;
 /// Accounts with a known key and a balance in every genesis.
 const KEYS: u64 = 40;
 
-/// The first of the accounts of [`Action::Pay`], and how many there are.
+/// First of the accounts of [`Action::Pay`], and their number.
 const PAID: u64 = 0x00aa_0000_0000;
 const PAID_MAX: u64 = 2_000;
 
-/// The first of the slots of [`Action::Spread`], and how many there are.
+/// First of the slots of [`Action::Spread`], and their number.
 const SPREAD: u64 = 1_000;
 const SPREAD_MAX: u64 = 8_000;
 
@@ -34,7 +34,7 @@ const SPREAD_MAX: u64 = 8_000;
 #[derive(Clone, Debug)]
 pub struct Signer {
     key: SecretKey,
-    /// Its address.
+    /// The account's address.
     pub address: Address,
 }
 
@@ -54,22 +54,22 @@ impl Signer {
     }
 }
 
-/// The accounts with a known key; all are funded in every genesis.
+/// Returns the accounts with a known key; all are funded in every genesis.
 pub fn signers() -> &'static [Signer] {
     static SIGNERS: OnceLock<Vec<Signer>> = OnceLock::new();
     SIGNERS.get_or_init(|| (0..KEYS).map(Signer::new).collect())
 }
 
-/// What a transaction is to do.
+/// Effect of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Records what the block says about itself.
+    /// A call that stores the block's environment.
     Environment,
-    /// Value to an account that exists, or to a new one, or nothing to nobody.
+    /// A transfer to an existing or a new account; the value may be zero.
     Transfer,
-    /// Writes and clears slots.
+    /// A call that writes and clears slots.
     Store,
-    /// Moves tokens; fails when the sender has none.
+    /// A move of tokens; fails if the sender has too few.
     Token,
     /// A creation by transaction.
     Create,
@@ -77,15 +77,15 @@ pub enum Action {
     Factory,
     /// CREATE2 and SELFDESTRUCT in the same transaction.
     FactoryAndCall,
-    /// Calls a contract that may or may not be there: destroys it or writes to it.
+    /// A call of a contract that may or may not exist: destroys it or writes to it.
     Mortal,
-    /// Runs out of gas.
+    /// A call that runs out of gas.
     Burn,
     /// A blob transaction.
     Blob,
-    /// Sets or clears the code of externally owned accounts.
+    /// A transaction that sets or clears the code of externally owned accounts.
     SetCode,
-    /// Calls an externally owned account with calldata, which writes where it has code.
+    /// A call of an externally owned account with calldata; writes slots if the account has code.
     Delegated,
     /// A withdrawal request.
     Withdraw,
@@ -93,11 +93,11 @@ pub enum Action {
     Consolidate,
     /// A deposit.
     Deposit,
-    /// Value to one of some thousand accounts, more of them with every block.
+    /// A transfer to one of some thousand accounts, of which each block may use more.
     Pay,
-    /// Writes and clears some of many slots, more of them with every block.
+    /// A call that writes and clears some of many slots, of which each block may use more.
     Spread,
-    /// CREATE2 of one of a few contracts, which may be there, may have been destroyed, or neither.
+    /// CREATE2 of one of a few contracts, which may exist, may have been destroyed, or neither.
     Recreate,
 }
 
@@ -120,7 +120,7 @@ impl Action {
         (Self::Deposit, Fork::Prague),
     ];
 
-    /// Those whose keys do not become more for ever. Before Cancun, contracts come and go with them.
+    /// Actions whose set of keys stays bounded. Before Cancun, they create and destroy contracts.
     pub const BOUNDED: [Self; 7] = [
         Self::Pay,
         Self::Pay,
@@ -131,29 +131,29 @@ impl Action {
         Self::Mortal,
     ];
 
-    /// All that a fork allows.
+    /// Returns all actions that a fork allows.
     pub fn of(fork: Fork) -> Vec<Self> {
         Self::ALL.iter().filter(|(_, since)| *since <= fork).map(|(action, _)| *action).collect()
     }
 }
 
-/// What a transaction's author must know about the block it goes into.
+/// Author of a transaction, with the properties of the block it goes into.
 pub struct Author<'a> {
-    /// Where all choices come from.
+    /// Source of all choices.
     pub rng: &'a mut StdRng,
     /// Number of the block.
     pub number: u64,
     /// Base fee of the block in wei.
     pub base_fee: u64,
-    /// Blob parameters, and how many blobs still fit.
+    /// Blob parameters, and the number of blobs that still fit.
     pub blobs: Option<(BlobRules, u64)>,
     /// Price of blob gas in wei.
     pub blob_price: u128,
-    /// Gas that is left in the block.
+    /// Gas left in the block.
     pub gas: u64,
 }
 
-/// What is common to all types.
+/// Fields that all types share.
 struct Draft {
     signer: &'static Signer,
     nonce: u64,
@@ -164,7 +164,7 @@ struct Draft {
 }
 
 impl Author<'_> {
-    /// A transaction and its sender; `None` when it does not fit into the block any more.
+    /// Returns a transaction and its sender, `None` if it does not fit into the block any more.
     pub fn write(&mut self, action: Action, world: &World) -> Option<(TxEnvelope, Address)> {
         let signer = signers().choose(self.rng)?;
         let (to, value, input, gas) = self.call(action, world);
@@ -181,7 +181,7 @@ impl Author<'_> {
         Some((transaction, signer.address))
     }
 
-    /// Receiver, value, calldata and gas limit.
+    /// Returns receiver, value, calldata and gas limit.
     fn call(&mut self, action: Action, world: &World) -> (TxKind, u64, Bytes, u64) {
         let none = Bytes::new();
         match action {
@@ -226,7 +226,7 @@ impl Author<'_> {
                 (factory.into(), 3, input.into(), 500_000)
             }
             Action::Recreate => {
-                // 0 stands for CREATE, whose addresses have no end.
+                // 0 stands for CREATE, whose addresses never repeat.
                 let salt = U256::from(self.rng.random_range(1..SALTS));
                 let input = [words([salt]), initcode()].concat();
                 (FACTORY.into(), 3, input.into(), 500_000)
@@ -264,7 +264,7 @@ impl Author<'_> {
         bytes.into()
     }
 
-    /// Up to `max` pairs of slot and value, four in ten of the values zero.
+    /// Returns up to `max` pairs of slot and value, four in ten of the values zero.
     fn pairs(&mut self, max: usize) -> Bytes {
         self.pairs_in(max, 0..64)
     }
@@ -279,7 +279,7 @@ impl Author<'_> {
         store_calldata(pairs.collect::<Vec<_>>())
     }
 
-    /// Tip and fee cap in wei. A tip of 0 touches the fee recipient without paying it.
+    /// Returns tip and fee cap in wei. A tip of 0 touches the fee recipient without paying it.
     fn fees(&mut self) -> (u128, u128) {
         let tip = *[0, 1, 1_000_000_000].choose(self.rng).unwrap_or(&0);
         (tip, u128::from(self.base_fee) * 2 + tip)
@@ -296,7 +296,7 @@ impl Author<'_> {
         let (tip, cap) = self.fees();
         match self.rng.random_range(0..3) {
             0 => {
-                // Half of them without chain id, as before EIP-155.
+                // Half of the transactions have no chain id, as before EIP-155.
                 let chain_id = self.rng.random_bool(0.5).then_some(CHAIN_ID);
                 let gas_price = cap;
                 let transaction =
@@ -386,8 +386,8 @@ impl Author<'_> {
         sign(transaction, draft.signer).into()
     }
 
-    /// Most of them right, some for another chain or with a nonce that has passed: those are
-    /// skipped and leave the transaction valid.
+    /// Returns an authorization. Most are valid; some name another chain or an invalid nonce.
+    /// Invalid ones are skipped and leave the transaction valid.
     fn authorization(&mut self, world: &World) -> SignedAuthorization {
         let authority = signers().choose(self.rng).expect("there are signers");
         let mut nonce = world.get(authority.address).nonce;
@@ -404,7 +404,7 @@ impl Author<'_> {
     }
 }
 
-/// CREATE2 salts in use: few, so that addresses are met again; 0 stands for CREATE.
+/// CREATE2 salts in use: few, so that addresses repeat; 0 stands for CREATE.
 const SALTS: u64 = 5;
 
 fn initcode() -> Bytes {

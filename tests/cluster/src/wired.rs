@@ -1,5 +1,5 @@
-//! An executor and those that it calls, each a process of its own, with a network before each of these
-//! that a test can disturb.
+//! An executor and the services it calls, each a process of its own. Before each service is a
+//! network that a test can disturb.
 
 use crate::{endpoints::Endpoints, network::Proxy, running::Running};
 use std::{
@@ -9,34 +9,34 @@ use std::{
 };
 use tokio::runtime::Handle;
 
-/// How they are started.
+/// Settings of a start.
 pub struct Wiring<'a> {
     /// The `tandem` binary.
     pub binary: &'a Path,
-    /// Where logs, the secret and the settings go; the database is in `data` below it.
+    /// Folder of the logs, the secret and the settings; the database is in `data` below it.
     pub folder: &'a Path,
     /// The genesis of the chain.
     pub genesis: &'a Path,
-    /// Settings of the executor, as a configuration file has them.
+    /// Settings of the executor, in the format of a configuration file.
     pub settings: &'a str,
-    /// A NATS server.
+    /// Address of a NATS server.
     pub nats: Option<SocketAddr>,
-    /// Where the networks run.
+    /// Runtime of the networks.
     pub runtime: &'a Handle,
 }
 
-/// The processes. Nobody starts one again that has died: none of them is to.
+/// The processes. None is restarted after it dies, because none may die.
 pub struct Wired {
-    /// In the order in which they are stopped: callers before those that they call.
+    /// In the order in which they are stopped: callers before the services they call.
     processes: Vec<(&'static str, Running)>,
     networks: Vec<(&'static str, Proxy)>,
-    /// Where the executor is called.
+    /// Addresses of the executor.
     pub endpoints: Endpoints,
 }
 
 impl Wired {
-    /// Makes a database and starts them. `more` is told where storage-writer takes calls and gives the
-    /// workers that the executor is to use too.
+    /// Creates a database and starts the processes. `more` gets storage-writer's address and
+    /// returns further workers for the executor.
     pub fn start(wiring: &Wiring<'_>, more: impl FnOnce(SocketAddr) -> Vec<String>) -> Self {
         let Wiring { binary, folder, genesis, settings, nats, runtime } = *wiring;
         let data = folder.join("data");
@@ -60,7 +60,7 @@ impl Wired {
         let run = |name: &str, flags: &[&str], more: Vec<String>| {
             let words = std::iter::once(&name).chain(flags).map(|&word| word.to_owned());
             let arguments = words.chain(more);
-            // No other executor is there that calls could be passed on to at the end.
+            // There is no other executor to which calls could be passed on at the end.
             let variables = [("TANDEM__EXECUTOR__LINGER_SECONDS", "0")];
             Running::start_with(binary, folder, name, arguments, &variables)
         };
@@ -69,7 +69,7 @@ impl Wired {
         let own = nats.map(bus).unwrap_or_default();
         let mut storage = run("storage-writer", &["--grpc.port", "0", "--datadir", data], own);
         let storage_address = calls_at(&mut storage);
-        // Not told of NATS, on which it would say where it is to be reached directly.
+        // Not told of NATS, where the worker would announce its direct address.
         let own = vec!["--storage-writer".to_owned(), format!("http://{storage_address}")];
         let mut worker = run("multiproof-worker", &["--grpc.port", "0"], own);
         let mut blobs = run("blob-validator", &["--grpc.port", "0"], Vec::new());
@@ -104,24 +104,24 @@ impl Wired {
         Self { processes, networks, endpoints: Endpoints::new(engine, http, secret) }
     }
 
-    /// Those that the executor has a connection to.
+    /// Returns the peers that the executor has a connection to.
     pub fn peers(&self) -> impl Iterator<Item = &'static str> {
         self.networks.iter().map(|(name, _)| *name)
     }
 
-    /// Resets the connections between the executor and one of these; gives how many there were.
+    /// Resets the connections between the executor and a peer, and returns their number.
     pub fn reset(&self, peer: &str) -> usize {
         let network = self.networks.iter().find(|(name, _)| *name == peer);
         network.expect("a peer of the executor").1.reset()
     }
 
-    /// What a process has written.
+    /// Returns everything a process has written.
     pub fn log(&self, process: &str) -> String {
         let process = self.processes.iter().find(|(name, _)| *name == process);
         process.expect("one of the processes").1.log()
     }
 
-    /// Stops them; all of them must still have been there.
+    /// Stops the processes; all of them must still have been running.
     pub fn stop(self) {
         for (name, mut process) in self.processes {
             let (status, _) = process.terminate();
@@ -130,12 +130,12 @@ impl Wired {
     }
 }
 
-/// Where a process takes calls.
+/// Returns the address at which a process takes calls.
 fn calls_at(process: &mut Running) -> SocketAddr {
     process.says("listening port=\"grpc\" address=").parse().unwrap()
 }
 
-/// The log files in a folder and in its data directory, the last lines of each.
+/// Returns the last lines of each log file in a folder and in its data directory.
 pub fn last_lines(folder: &Path) -> String {
     const LINES: usize = 40;
     let mut files: Vec<PathBuf> = [folder.to_owned(), folder.join("data/logs")]

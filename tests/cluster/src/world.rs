@@ -1,4 +1,4 @@
-//! The oracle's state: a sorted map of everything, and its root computed from nothing.
+//! The oracle's state: a sorted map of the whole state, whose root is computed from scratch.
 
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256, map::AddressMap};
 use alloy_trie::{TrieAccount, root};
@@ -17,7 +17,7 @@ use std::{
 pub struct Account {
     /// Transactions sent, or contracts created.
     pub nonce: u64,
-    /// In wei.
+    /// Balance in wei.
     pub balance: U256,
     /// Code, or the delegation of EIP-7702.
     pub code: Bytes,
@@ -26,12 +26,12 @@ pub struct Account {
 }
 
 impl Account {
-    /// An account with a balance and nothing else.
+    /// Creates an account with a balance and nothing else.
     pub fn funded(balance: U256) -> Self {
         Self { balance, ..Self::default() }
     }
 
-    /// A contract without balance.
+    /// Creates a contract without balance.
     pub fn contract(code: impl Into<Bytes>) -> Self {
         Self { nonce: 1, code: code.into(), ..Self::default() }
     }
@@ -46,7 +46,7 @@ impl Account {
 pub struct World(pub BTreeMap<Address, Account>);
 
 impl World {
-    /// Root of the state trie, from the whole sorted state.
+    /// Returns the root of the state trie, from the whole sorted state.
     pub fn state_root(&self) -> B256 {
         let leaf = |(address, account): (&Address, &Account)| {
             let slots = account.storage.iter().map(|(slot, value)| (B256::from(*slot), *value));
@@ -61,7 +61,7 @@ impl World {
         root::state_root_unhashed(self.0.iter().map(leaf))
     }
 
-    /// `alloc` of the genesis file.
+    /// Returns `alloc` of the genesis file.
     pub fn alloc_json(&self) -> Value {
         let entry = |(address, account): (&Address, &Account)| {
             let slots = account.storage.iter();
@@ -79,13 +79,13 @@ impl World {
         Value::Object(self.0.iter().map(entry).collect())
     }
 
-    /// An account, an empty one where there is none.
+    /// Returns an account, an empty one if it does not exist.
     pub fn get(&self, address: Address) -> Account {
         self.0.get(&address).cloned().unwrap_or_default()
     }
 
     fn write(&mut self, address: Address, evm: &EvmAccount) {
-        // EIP-161: what was touched and is empty is gone.
+        // EIP-161: a touched, empty account is deleted.
         if evm.is_selfdestructed() || evm.info.is_empty() {
             self.0.remove(&address);
             return;
@@ -114,17 +114,17 @@ impl World {
 pub struct Running {
     /// The state so far.
     pub world: World,
-    /// Hashes of the blocks before, for BLOCKHASH.
+    /// Hashes of the earlier blocks, for BLOCKHASH.
     pub ancestors: BTreeMap<u64, B256>,
-    /// What was written so far.
+    /// Accounts and slots written so far.
     pub touched: Touched,
 }
 
-/// By address, whether the storage was cleared, and the slots written since.
+/// Map from address to whether the storage was cleared, and the slots written since.
 pub type Touched = BTreeMap<Address, (bool, BTreeSet<U256>)>;
 
 impl Running {
-    /// A block that begins on this state.
+    /// Starts a block on this state.
     pub fn new(world: World, ancestors: BTreeMap<u64, B256>) -> Self {
         Self { world, ancestors, touched: Touched::new() }
     }

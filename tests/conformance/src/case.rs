@@ -1,74 +1,74 @@
-//! What a suite is made of.
+//! Parts of a suite.
 
 use std::{cell::RefCell, mem, path::Path, time::Duration};
 use tandem_policy::Policies;
 
-/// How a case ended.
+/// Result of a case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// As its fixture says.
+    /// The case ended as its fixture says.
     Passed,
-    /// Otherwise; the text says what was wanted and what came.
+    /// The case ended otherwise; the text names the expected and the actual result.
     Failed(String),
-    /// Not run; the reason stands in the report.
+    /// The case was not run; the reason appears in the report.
     Skipped(String),
 }
 
 /// One case of a fixture file.
 pub struct Case {
-    /// [`Suite::name`].
+    /// Name of the case's suite ([`Suite::name`]).
     pub suite: &'static str,
-    /// The fork (or transition) whose rules it tests, `-` where that means nothing.
+    /// The fork (or transition) whose rules it tests, `-` if that does not apply.
     pub fork: String,
-    /// Its name, unique in its file.
+    /// The case's name, unique in its file.
     pub name: String,
-    /// Runs it. Called once, on any thread.
+    /// Function that runs the case. Called once, on any thread.
     pub run: Box<dyn FnOnce(&Setting) -> Outcome + Send>,
 }
 
-/// How to run a case: decided by the runner from the case's name, the same each time.
+/// Way to run a case. The runner derives it from the case's name, so it never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Setting {
-    /// Over HTTP with a token instead of calling the handlers.
+    /// Whether calls go over HTTP with a token instead of to the handlers.
     pub http: bool,
-    /// On a database in a temporary directory instead of in memory.
+    /// Whether the database is in a temporary directory instead of in memory.
     pub database: bool,
-    /// By these policies; what comes out is the same by all of them.
+    /// Policies of the node; they never change the result.
     pub policies: Policies,
 }
 
 /// One fixture format.
 pub trait Suite: Sync {
-    /// Its name in the report.
+    /// Returns the suite's name in the report.
     fn name(&self) -> &'static str;
 
-    /// Whether this file is one of its fixtures, judged by its path and, where that is not enough,
-    /// by the first bytes of its text.
+    /// Returns whether a file is one of the suite's fixtures. Its path decides and, if that is not
+    /// enough, the first bytes of its text.
     fn takes(&self, path: &Path, start: &str) -> bool;
 
-    /// Whether its cases start a node, so that [`Setting`] means something to them.
+    /// Returns whether its cases start a node, so that [`Setting`] affects them.
     fn uses_node(&self) -> bool {
         false
     }
 
-    /// Reads the cases of a file. Cases that cannot be run are among them and say so when run.
+    /// Reads the cases of a file. Cases that cannot be run are included and say so when run.
     ///
     /// # Errors
-    /// When the file is not what its path promises.
+    /// If the file is not what its path promises.
     fn load(&self, path: &Path) -> anyhow::Result<Vec<Case>>;
 }
 
 thread_local! {
-    /// Times of the payloads of the case that runs on this thread: a case runs on one.
+    /// Times of the payloads of the case that runs on this thread: a case runs on only one.
     static PAYLOAD_TIMES: RefCell<Vec<Duration>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Notes how long the node took to answer a payload of the case that runs on this thread.
+/// Records how long the node took to answer a payload of the case that runs on this thread.
 pub(crate) fn note_payload_time(elapsed: Duration) {
     PAYLOAD_TIMES.with_borrow_mut(|times| times.push(elapsed));
 }
 
-/// What was noted on this thread since the last call.
+/// Returns the times recorded on this thread since the last call.
 pub(crate) fn take_payload_times() -> Vec<Duration> {
     PAYLOAD_TIMES.with_borrow_mut(mem::take)
 }

@@ -11,7 +11,7 @@ use std::{
 };
 use tandem_auth::Secret;
 
-/// No call takes longer than this, or the case fails.
+/// Longest time a call may take; a longer one fails the case.
 const CALL_TIME_MAX: Duration = Duration::from_secs(120);
 
 #[derive(Deserialize)]
@@ -23,7 +23,8 @@ struct Response {
 /// Calls a method of the Engine API at this address.
 ///
 /// # Errors
-/// No answer, or none that is JSON-RPC over HTTP; inside, the error object of the answer.
+/// If there is no answer, or none that is JSON-RPC over HTTP. The inner error is the error object
+/// of the answer.
 pub fn call(
     address: SocketAddr,
     secret: &Secret,
@@ -58,7 +59,7 @@ pub fn call(
     }
 }
 
-/// The body of a response with status 200.
+/// Returns the body of a response with status 200.
 fn body_of(answer: &[u8]) -> anyhow::Result<&[u8]> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n").context("no HTTP head")?;
     let head = String::from_utf8_lossy(&answer[..end]);

@@ -21,16 +21,17 @@ use tandem_telemetry::Telemetry;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// A node with all services in this process, made from a genesis file, gone after [`CaseNode::stop`].
+/// A node with all services in this process, made from a genesis file and removed by
+/// [`CaseNode::stop`].
 ///
-/// Its calls block, so they are not for the async reactor; nor for the threads of rayon's pool,
-/// on which the node itself decodes payloads.
+/// Its calls block, so they must not run on the async reactor. Nor may they run on rayon's pool, on
+/// which the node itself decodes payloads.
 pub struct CaseNode {
     cluster: Cluster,
     methods: Methods,
-    /// The Engine API's address and secret, when calls go over HTTP.
+    /// Address and secret of the Engine API, if calls go over HTTP.
     http: Option<(SocketAddr, Secret)>,
-    /// The data directory, when there is one.
+    /// The data directory, if there is one.
     _folder: Option<TempDir>,
 }
 
@@ -38,9 +39,9 @@ pub struct CaseNode {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, serde::Deserialize)]
 #[error("error {code}: {message}")]
 pub struct RpcFault {
-    /// Of JSON-RPC or of the Engine API.
+    /// Error code of JSON-RPC or of the Engine API.
     pub code: i64,
-    /// For people.
+    /// Message for people.
     pub message: String,
     /// Details for programs.
     #[serde(default)]
@@ -48,26 +49,27 @@ pub struct RpcFault {
 }
 
 impl RpcFault {
-    /// A call that got no answer at all. No error code of JSON-RPC is positive but 3.
+    /// Creates the fault of a call that got no answer. No JSON-RPC error code is positive, except
+    /// 3.
     fn transport(error: &anyhow::Error) -> Self {
         Self { code: 0, message: format!("no answer: {error:#}"), data: None }
     }
 }
 
 impl CaseNode {
-    /// Starts a node on geth's genesis format.
+    /// Starts a node from geth's genesis format.
     ///
     /// # Errors
-    /// A genesis that cannot be used, or a machine that has no more threads, disk or ports.
+    /// If the genesis is invalid, or the machine has no more threads, disk or ports.
     pub fn start(genesis_json: &str, setting: Setting) -> anyhow::Result<Self> {
         Self::start_with(Config::small(), genesis_json, setting)
     }
 
-    /// As [`CaseNode::start`], and the states of all blocks can be read, not only those of the
+    /// Like [`CaseNode::start`], but the states of all blocks can be read, not only those of the
     /// newest ones.
     ///
     /// # Errors
-    /// As [`CaseNode::start`].
+    /// As for [`CaseNode::start`].
     pub fn start_keeping_states(genesis_json: &str, setting: Setting) -> anyhow::Result<Self> {
         let mut config = Config::small();
         config.storage_writer.persist_depth = 1_000_000;
@@ -107,16 +109,16 @@ impl CaseNode {
     /// Calls a method with its parameters as JSON text.
     ///
     /// # Errors
-    /// The error object of the answer; code 0 when there is no answer.
+    /// The error object of the answer; code 0 if there is no answer.
     pub fn call(&self, method: &str, params: &str) -> Result<Value, RpcFault> {
         let text = self.call_raw(method, params)?;
         serde_json::from_str(text.get()).map_err(|error| RpcFault::transport(&error.into()))
     }
 
-    /// As [`CaseNode::call`], with the result as the bytes that went over the wire.
+    /// Like [`CaseNode::call`], but returns the result as the bytes sent over the wire.
     ///
     /// # Errors
-    /// As [`CaseNode::call`].
+    /// As for [`CaseNode::call`].
     pub fn call_raw(&self, method: &str, params: &str) -> Result<Box<RawValue>, RpcFault> {
         if let Some((address, secret)) = &self.http {
             let answer = http::call(*address, secret, method, params);
@@ -131,10 +133,10 @@ impl CaseNode {
         })
     }
 
-    /// Imports a block, which need not be one of proof of stake; it does not become the head.
+    /// Imports a block without making it the head. Proof-of-work blocks are accepted too.
     ///
     /// # Errors
-    /// When it does not turn out valid.
+    /// If the block is not found valid.
     pub fn import(&self, block: Block) -> anyhow::Result<()> {
         valid(runtime().block_on(self.handle().import(block))?)
     }
@@ -142,22 +144,22 @@ impl CaseNode {
     /// Makes an imported block the head.
     ///
     /// # Errors
-    /// When it is not known, or not above what is finalized.
+    /// If the block is not known, or not above the finalized block.
     pub fn make_head(&self, hash: B256) -> anyhow::Result<()> {
         valid(runtime().block_on(self.handle().make_head(hash))?)
     }
 
-    /// Waits for what a handle of this node does.
+    /// Waits for a future of one of this node's handles.
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         runtime().block_on(future)
     }
 
-    /// The executor's handle, for what JSON-RPC does not show.
+    /// Returns the executor's handle, for state that JSON-RPC does not show.
     pub fn handle(&self) -> Handle {
         self.cluster.handle()
     }
 
-    /// Ends all services and removes what they wrote.
+    /// Stops all services and removes their files.
     pub fn stop(self) {
         runtime().block_on(self.cluster.stop());
     }
@@ -183,7 +185,7 @@ fn client_info() -> ClientInfo {
     ClientInfo { version: env!("CARGO_PKG_VERSION").to_owned(), commit: [0; 4] }
 }
 
-/// One reactor for all nodes of the process.
+/// Returns the reactor that all nodes of the process share.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| match Runtime::new() {
@@ -192,7 +194,7 @@ fn runtime() -> &'static Runtime {
     })
 }
 
-/// One for all nodes of the process: it is not what is tested.
+/// Returns the telemetry that all nodes of the process share: it is not under test.
 fn telemetry() -> anyhow::Result<&'static Telemetry> {
     static TELEMETRY: OnceLock<Telemetry> = OnceLock::new();
     if TELEMETRY.get().is_none() {

@@ -1,5 +1,5 @@
-//! The vectors that continuous integration goes through: the small sets of the project in full, and
-//! of the complete ones, where they are there, a fixed sample.
+//! The vectors that continuous integration runs: the project's small sets in full, and a fixed
+//! sample of the complete ones, if present.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -11,7 +11,7 @@ use std::{
 };
 use tandem_conformance::{Options, Report, Sample};
 
-/// Of the complete sets: some 5,000 cases, chosen by the hash of their names.
+/// Sample of the complete sets: some 5,000 cases, chosen by the hash of their names.
 const SAMPLE: Sample = Sample { part: 20, of: 100, seed: 0 };
 
 fn run(folder: PathBuf, sample: Option<Sample>) -> Report {
@@ -34,7 +34,7 @@ fn the_small_sets_pass() {
     assert!(report.counts().passed > 200, "the sets are there");
 }
 
-/// Those of the KZG library, which its own crate goes through in full: here they find their way
+/// Runs the vectors of the KZG library, which its own crate covers in full. Here they are found
 /// from a folder, as with `tandem conformance`.
 #[test]
 fn a_sample_of_the_kzg_vectors_passes() {
@@ -44,7 +44,7 @@ fn a_sample_of_the_kzg_vectors_passes() {
     assert!(counts.passed > 20 && counts.skipped == 0, "{counts:?}");
 }
 
-/// Names of the folders with sets.
+/// Returns the names of the folders with sets.
 fn sets(folder: &Path) -> String {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let folders = entries.filter(|entry| entry.path().is_dir());

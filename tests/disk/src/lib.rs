@@ -1,4 +1,4 @@
-//! A disk that can be full, for tests: a tmpfs.
+//! A disk that can fill up, for tests: a tmpfs.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -8,23 +8,25 @@ use std::{
     process::Command,
 };
 
-/// Bytes of the disk: RocksDB goes on only once a memtable of the largest kind (96 MiB) has room.
+/// Size of the disk in bytes: RocksDB resumes only once a memtable of the largest size (96 MiB) has
+/// room.
 const DISK: u64 = 256 << 20;
-/// Bytes that are taken from the beginning, so that RocksDB cannot set the room for its log aside: it
-/// would have it still when the disk is full.
+/// Bytes taken from the beginning, so that RocksDB cannot preallocate the space for its log. It
+/// would still have that space when the disk is full.
 const BALLAST: u64 = 192 << 20;
 
-/// A disk in memory, so small that a test can fill it.
+/// A disk in memory, small enough for a test to fill it.
 #[derive(Debug)]
 pub struct SmallDisk {
     at: PathBuf,
 }
 
 impl SmallDisk {
-    /// Mounts one at a folder that is made. `None`, and a line that says so, where one may not.
+    /// Mounts a disk at a folder, which is created. Returns `None`, and prints a line that says so,
+    /// without the right to mount.
     ///
     /// # Panics
-    /// When the folder cannot be made or the disk not be written to.
+    /// If the folder cannot be created or the disk cannot be written to.
     pub fn mount(at: &Path) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
         let size = format!("size={DISK}");
@@ -34,7 +36,7 @@ impl SmallDisk {
             .output()
             .is_ok_and(|output| output.status.success());
         if !mounted {
-            // Not by a macro, whose output the test harness would keep to itself.
+            // Not by a macro: the test harness would capture its output.
             let line = b"skipped: a full disk, which takes the right to mount one\n";
             let _ = std::io::stderr().write_all(line);
             return None;
@@ -44,18 +46,18 @@ impl SmallDisk {
         Some(disk)
     }
 
-    /// From now on nothing more fits.
+    /// Fills the disk: no further byte fits.
     ///
     /// # Panics
-    /// When there is room all the same.
+    /// If there is still room.
     pub fn fill(&self) {
         assert!(!write(&self.at.join("rest"), DISK), "the disk is full before");
     }
 
-    /// There is room again.
+    /// Makes room again.
     ///
     /// # Panics
-    /// When the disk was not filled.
+    /// If the disk was not filled.
     pub fn free(&self) {
         for file in ["ballast", "rest"] {
             fs::remove_file(self.at.join(file)).unwrap();
@@ -65,15 +67,15 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Whoever still has a file open there keeps it.
+        // A process that still has a file open there keeps it.
         let _ = Command::new("umount").arg("--lazy").arg(&self.at).status();
     }
 }
 
-/// Writes so many bytes, or as many as fit; whether all did.
+/// Writes `bytes` bytes, or as many as fit. Returns whether all of them fit.
 fn write(path: &Path, bytes: u64) -> bool {
     let mut file = File::create(path).unwrap();
-    // Smaller pieces at the end: the last page is to be taken too.
+    // Smaller pieces at the end, to fill the last page too.
     for piece in [1 << 20, 1 << 12, 1] {
         let zeros = vec![0; piece];
         while file.metadata().unwrap().len() < bytes {

@@ -1,5 +1,5 @@
-//! Empty blocks of Cancun, made without a node. Without transactions, withdrawals and system contracts
-//! the state never changes, so all of them have the genesis' state root.
+//! Empty blocks of Cancun, made without a node. Without transactions, withdrawals and system
+//! contracts the state never changes, so all of them have the genesis' state root.
 
 use crate::client::request;
 use alloy_consensus::{EMPTY_OMMER_ROOT_HASH, EMPTY_ROOT_HASH, Header};
@@ -8,12 +8,12 @@ use serde_json::json;
 use std::{fs, path::Path};
 
 const GAS_LIMIT: u64 = 30_000_000;
-/// The lowest price from which the base fee of empty blocks does not fall any more.
+/// The price at which the base fee of empty blocks no longer falls.
 const BASE_FEE: u64 = 7;
 const GENESIS_TIME: u64 = 0x1000;
 const SLOT_SECONDS: u64 = 12;
 
-/// A block, as far as its children need it.
+/// The properties of a block that its children need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tip {
     pub number: u64,
@@ -23,7 +23,7 @@ pub struct Tip {
 /// Writes a genesis file of one account without a fork's system contracts.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If the file cannot be written.
 pub fn write_genesis(path: &Path) -> anyhow::Result<()> {
     let mut config = json!({"chainId": 1337, "terminalTotalDifficulty": 0,
         "terminalTotalDifficultyPassed": true, "shanghaiTime": 0, "cancunTime": 0,
@@ -50,13 +50,13 @@ pub fn write_genesis(path: &Path) -> anyhow::Result<()> {
     Ok(fs::write(path, genesis.to_string())?)
 }
 
-/// The slot of a block with this time, 0 for the genesis.
+/// Returns the slot of a block with this time, 0 for the genesis.
 pub fn slot_of(time: u64) -> u64 {
     time.saturating_sub(GENESIS_TIME) / SLOT_SECONDS
 }
 
-/// Makes the empty child of a block on a branch in the slot `slot`: the block, and the request that
-/// gives it to a node. Branches differ by their extra data.
+/// Makes the empty child of a block in the slot `slot` on a branch. Returns the block and the
+/// request that sends it to a node. Branches differ by their extra data.
 pub fn child(parent: Tip, state_root: B256, slot: u64, branch: u16) -> (Tip, String) {
     let header = Header {
         parent_hash: parent.hash,
@@ -86,7 +86,7 @@ pub fn child(parent: Tip, state_root: B256, slot: u64, branch: u16) -> (Tip, Str
     (tip, request("engine_newPayloadV3", &json!([payload, [], B256::ZERO])))
 }
 
-/// The request that makes a block the head, with these safe and finalized blocks.
+/// Returns the request that makes a block the head, with these safe and finalized blocks.
 pub fn forkchoice(head: B256, safe: B256, finalized: B256) -> String {
     let state = json!({"headBlockHash": head, "safeBlockHash": safe,
         "finalizedBlockHash": finalized});

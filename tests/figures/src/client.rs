@@ -1,4 +1,4 @@
-//! A JSON-RPC caller over one HTTP/1.1 connection that is kept alive, on a thread of its own.
+//! A JSON-RPC client over one HTTP/1.1 connection that is kept alive.
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
@@ -10,13 +10,13 @@ use std::{
 };
 use tandem_auth::Secret;
 
-/// An answer and the time from the first byte sent to the last one received.
+/// An answer, and the time from the first byte sent to the last one received.
 pub struct Answer {
     pub value: Value,
     pub elapsed: Duration,
 }
 
-/// A caller of one port.
+/// A client of one port.
 pub struct Client {
     address: SocketAddr,
     secret: Option<Secret>,
@@ -25,25 +25,25 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns a caller of the public port.
+    /// Returns a client of the public port.
     pub fn public(address: SocketAddr, time_max: Duration) -> Self {
         Self { address, secret: None, time_max, connection: None }
     }
 
-    /// Returns a caller of the Engine API with the secret in a file.
+    /// Returns a client of the Engine API with the secret in a file.
     ///
     /// # Errors
-    /// When the file holds no secret.
+    /// If the file holds no secret.
     pub fn engine(address: SocketAddr, secret: &Path, time_max: Duration) -> anyhow::Result<Self> {
         let secret = Some(Secret::load(secret)?);
         Ok(Self { address, secret, time_max, connection: None })
     }
 
     /// Sends a request body and returns the whole JSON of the answer. A connection that was closed
-    /// while it was idle is made again, once, as any HTTP client does; the time of that counts.
+    /// while idle is reopened once, as any HTTP client does; that time counts.
     ///
     /// # Errors
-    /// When there is no answer, or none that is JSON with status 200.
+    /// If there is no answer, or none that is JSON with status 200.
     pub fn post(&mut self, body: &str) -> anyhow::Result<Answer> {
         let started = Instant::now();
         let is_new = self.connection.is_none();
@@ -62,7 +62,7 @@ impl Client {
     /// Makes a call and returns its result.
     ///
     /// # Errors
-    /// As [`Client::post`], and the error object where the answer is one.
+    /// As for [`Client::post`], and the error object if the answer is one.
     pub fn call(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
         let mut answer = self.post(&request(method, params))?.value;
         if let Some(error) = answer.get("error") {
@@ -104,10 +104,10 @@ impl Client {
     }
 }
 
-/// Asks a path over a connection of its own and returns status and body.
+/// Requests a path over a connection of its own and returns status and body.
 ///
 /// # Errors
-/// When there is no answer within the time.
+/// If there is no answer within the time.
 pub fn get(address: SocketAddr, path: &str, time_max: Duration) -> anyhow::Result<(u16, String)> {
     let mut connection = Client::public(address, time_max).connect()?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
@@ -116,7 +116,8 @@ pub fn get(address: SocketAddr, path: &str, time_max: Duration) -> anyhow::Resul
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// Returns the sum of a metric over its labels in Prometheus' text format, `None` where it has no sample.
+/// Returns the sum of a metric over its labels in Prometheus' text format, `None` if it has no
+/// sample.
 pub fn sum_of(text: &str, name: &str) -> Option<f64> {
     let values = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
@@ -128,12 +129,12 @@ pub fn sum_of(text: &str, name: &str) -> Option<f64> {
     values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
 }
 
-/// The body of a call.
+/// Returns the body of a call.
 pub fn request(method: &str, params: &Value) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
 }
 
-/// Reads one answer: its status, its body, and whether the connection stays.
+/// Reads one answer: its status, its body, and whether the connection stays open.
 fn read_answer(from: &mut impl BufRead) -> anyhow::Result<(u16, Vec<u8>, bool)> {
     let mut line = String::new();
     from.read_line(&mut line).context("read the status")?;

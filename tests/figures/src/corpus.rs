@@ -1,4 +1,4 @@
-//! Recorded payloads, and what it takes a node to execute them.
+//! Recorded payloads, and the time a node takes to execute them.
 
 use crate::{client::request, node::Node};
 use anyhow::{Context as _, ensure};
@@ -14,7 +14,7 @@ use std::{
 use tandem_overlap::stats::{Estimate, median};
 
 const ZERO: &str = "0x0000000000000000000000000000000000000000000000000000000000000000";
-/// Blocks from the head to the safe one, and to the finalized one.
+/// Distances in blocks from the head to the safe block and to the finalized block.
 const FINALITY: [usize; 2] = [32, 64];
 
 /// A folder with a genesis file and payloads.
@@ -31,10 +31,10 @@ struct Entry {
 }
 
 impl Corpus {
-    /// Reads a corpus, at most so many blocks of it.
+    /// Reads a corpus, at most `blocks_max` blocks of it.
     ///
     /// # Errors
-    /// When a file is missing or is another thing.
+    /// If a file is missing or has another format.
     pub fn load(folder: &Path, blocks_max: usize) -> anyhow::Result<Self> {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let file = folder.join("payloads.jsonl.gz");
@@ -44,11 +44,11 @@ impl Corpus {
         Ok(Self { name, genesis: folder.join("genesis.json.gz"), entries })
     }
 
-    /// Gives all blocks to a node, each as the head, and returns the milliseconds of each newPayload.
-    /// `gap` is rested before each block.
+    /// Sends all blocks to a node, each as the head, and returns the milliseconds of each
+    /// newPayload. Waits for `gap` before each block.
     ///
     /// # Errors
-    /// When a block is not VALID, or a call gets no answer.
+    /// If a block is not VALID, or a call gets no answer.
     pub fn replay(&self, node: &Node, gap: Duration) -> anyhow::Result<Vec<f64>> {
         let mut engine = node.engine()?;
         let mut recent: VecDeque<&str> = VecDeque::new();
@@ -90,7 +90,7 @@ fn entry(line: &str) -> anyhow::Result<Entry> {
     Ok(Entry { hash, forkchoice_version: version.min(3), body })
 }
 
-/// Returns how much longer each block took on one side, over rounds of both.
+/// Returns the ratio of each block's times in `with` to those in `without`, over rounds of both.
 pub fn ratio(with: &[Vec<f64>], without: &[Vec<f64>], seed: u64) -> anyhow::Result<Estimate> {
     let blocks = without.first().map_or(0, Vec::len);
     let ratios: Vec<Vec<f64>> = (0..blocks)
@@ -105,8 +105,7 @@ pub fn ratio(with: &[Vec<f64>], without: &[Vec<f64>], seed: u64) -> anyhow::Resu
     Estimate::of(&ratios, seed).context("nothing was measured")
 }
 
-/// Returns the ratio of the medians of two sets of times, with the interval that resampling both
-/// gives.
+/// Returns the ratio of the medians of two sets of times, with the interval from resampling both.
 pub fn ratio_of_medians(with: &[f64], without: &[f64], seed: u64) -> anyhow::Result<Estimate> {
     let one_by_one = |times: &[f64]| times.iter().map(|time| vec![*time]).collect::<Vec<_>>();
     let with = Estimate::of(&one_by_one(with), seed).context("nothing was measured")?;
@@ -125,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_that_of_the_same_block() {
-        // Blocks differ a hundredfold; the load makes each one twice as long.
+        // Blocks differ a hundredfold; the load makes each one take twice as long.
         let without: Vec<f64> = (0..20).map(|block| f64::from(1 + block * 5)).collect();
         let with: Vec<f64> = without.iter().map(|time| time * 2.0).collect();
         let estimate = ratio(&[with.clone(), with], &[without.clone(), without], 1).unwrap();

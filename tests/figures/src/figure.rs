@@ -1,20 +1,20 @@
-//! A figure, its limit, and the lines that say whether it is kept.
+//! Figures, their limits, and the lines that say whether they are kept.
 
 use std::{process::ExitCode, time::Instant};
 use tandem_overlap::stats::Estimate;
 
-/// What a figure must be.
+/// Limit of a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
-    /// Not above this.
+    /// At most this.
     AtMost(f64),
-    /// Not below this.
+    /// At least this.
     AtLeast(f64),
     /// Exactly this, for counts.
     Exactly(f64),
-    /// From one to the other.
+    /// Between these two.
     Between(f64, f64),
-    /// Stated for information.
+    /// No limit: the figure is only stated.
     None,
 }
 
@@ -43,15 +43,15 @@ impl Limit {
 /// One measured figure.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What was measured.
+    /// Name of the figure.
     pub name: String,
-    /// The value that the limit is for.
+    /// Value that the limit applies to.
     pub value: f64,
-    /// 95 % interval, where the value is an estimate.
+    /// 95 % interval, if the value is an estimate.
     pub interval: Option<(f64, f64)>,
-    /// What it must be.
+    /// Limit of the value.
     pub limit: Limit,
-    /// What the value was made of, for the reader.
+    /// Origin of the value, for the reader.
     pub note: String,
 }
 
@@ -67,13 +67,13 @@ impl Figure {
         Self { name: name.into(), value: estimate.median, interval, limit, note: String::new() }
     }
 
-    /// Adds what the value was made of.
+    /// Adds the origin of the value.
     pub fn note(self, note: impl Into<String>) -> Self {
         Self { note: note.into(), ..self }
     }
 }
 
-/// The lines so far.
+/// Report of the figures, printed line by line.
 pub struct Report {
     only: Option<String>,
     started: Instant,
@@ -96,7 +96,7 @@ impl Report {
         println!("{:<58} {:>9}  {:>17}  {:>12}  verdict", "figure", "value", "interval", "limit");
     }
 
-    /// Measures what belongs to one name and prints its figures; an error is a line too.
+    /// Measures the figures of one name and prints them. An error is a line too.
     #[expect(clippy::print_stdout, reason = "the report is what the program is for")]
     pub fn measure(&mut self, name: &str, measure: impl FnOnce() -> anyhow::Result<Vec<Figure>>) {
         if self.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
@@ -111,7 +111,7 @@ impl Report {
         }
     }
 
-    /// Prints a line that is no figure.
+    /// Prints a line that is not a figure.
     #[expect(clippy::print_stdout, reason = "the report is what the program is for")]
     pub fn say(&self, line: &str) {
         println!("{line}");

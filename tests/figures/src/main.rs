@@ -1,7 +1,7 @@
-//! Figures with limits: `./dev figures TOPIC` starts real nodes, measures them, and prints a line for
-//! each figure with its value, interval, limit and `ok` or `short` (docs/figures.md).
+//! Figures with limits: `./dev figures TOPIC` starts real nodes and measures them. It prints a line
+//! for each figure with its value, interval, limit and `ok` or `short` (docs/figures.md).
 //!
-//! A topic is a module that gives [`figure::Figure`]s; all else here serves any topic.
+//! A topic is a module that measures [`figure::Figure`]s; everything else here serves any topic.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 mod blocks;
@@ -21,7 +21,7 @@ use std::{path::PathBuf, process::ExitCode};
 /// measured
 #[derive(Parser, Debug)]
 struct Arguments {
-    /// What to measure
+    /// Topic to measure
     topic: Topic,
     /// Binary of this version
     #[arg(long, value_name = "FILE")]
@@ -35,7 +35,7 @@ struct Arguments {
     /// The demo corpus
     #[arg(long, value_name = "DIR", default_value = "corpora/demo")]
     demo: PathBuf,
-    /// Other random cases
+    /// Seed of the random cases
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Minutes instead of hours: shorter runs of fewer cases
@@ -50,9 +50,9 @@ struct Arguments {
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum Topic {
-    /// The chain goes on, nothing is lost, nobody stops it
+    /// The chain continues, nothing is lost, and no caller stops it
     Repairs,
-    /// It is installed, upgraded, drained, rolled back and secured by the book
+    /// Installation, upgrade, drain, rollback and security as documented
     Operations,
     /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
@@ -62,7 +62,7 @@ enum Topic {
     QuietNodes,
 }
 
-/// What the figures of any topic are measured with.
+/// Settings that the figures of all topics share.
 struct Setting {
     tandem: PathBuf,
     before: Option<PathBuf>,

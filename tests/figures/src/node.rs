@@ -1,4 +1,4 @@
-//! A `tandem node` as a process of its own, in a folder of its own, on free loopback ports.
+//! A `tandem node` in a process and a folder of its own, on free loopback ports.
 
 use crate::client::{self, Client};
 use anyhow::{Context as _, bail, ensure};
@@ -12,12 +12,12 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Longest wait for a node to answer after it was started.
+/// Longest wait for a node to answer after its start.
 const START_TIME_MAX: Duration = Duration::from_secs(120);
 /// Longest wait for an answer of the Engine API.
 pub const CALL_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A node that runs, or ran.
+/// A node that runs or ran.
 pub struct Node {
     binary: PathBuf,
     genesis: PathBuf,
@@ -33,7 +33,7 @@ impl Node {
     /// Starts a node on a genesis file, with settings as TOML, and waits until it answers.
     ///
     /// # Errors
-    /// When it ends or does not answer; the text has the end of its log.
+    /// If the node ends or does not answer; the error has the end of its log.
     pub fn start(binary: &Path, genesis: &Path, config: &str) -> anyhow::Result<Self> {
         let mut node = Self::new(binary, genesis, config)?;
         node.restart()?;
@@ -43,7 +43,7 @@ impl Node {
     /// Returns a node that is not started yet.
     ///
     /// # Errors
-    /// When it gets no folder.
+    /// If its folder cannot be created.
     pub fn new(binary: &Path, genesis: &Path, config: &str) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
         Ok(Self {
@@ -57,7 +57,7 @@ impl Node {
         })
     }
 
-    /// The folder of its data.
+    /// Returns the folder of the node's data.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
@@ -65,7 +65,7 @@ impl Node {
     /// Starts the process again on the same data.
     ///
     /// # Errors
-    /// As [`Node::start`].
+    /// As for [`Node::start`].
     pub fn restart(&mut self) -> anyhow::Result<()> {
         self.kill();
         self.ports = free_ports()?;
@@ -97,28 +97,28 @@ impl Node {
         bail!("the node does not answer: {}", self.last_lines())
     }
 
-    /// Returns a caller of its Engine API.
+    /// Returns a client of the Engine API.
     ///
     /// # Errors
-    /// When there is no secret.
+    /// If there is no secret.
     pub fn engine(&self) -> anyhow::Result<Client> {
         Client::engine(self.ports[0], &self.data().join("jwt.hex"), CALL_TIME_MAX)
     }
 
-    /// Returns a caller of its public port that waits so long for an answer.
+    /// Returns a client of the public port that waits at most `time_max` for an answer.
     pub fn public(&self, time_max: Duration) -> Client {
         Client::public(self.ports[1], time_max)
     }
 
-    /// Its ports: Engine API, JSON-RPC, metrics.
+    /// Returns the ports: Engine API, JSON-RPC, metrics.
     pub fn ports(&self) -> [SocketAddr; 3] {
         self.ports
     }
 
-    /// Its resident memory, in bytes.
+    /// Returns the resident memory, in bytes.
     ///
     /// # Errors
-    /// When it does not run.
+    /// If the node does not run.
     pub fn resident_bytes(&self) -> anyhow::Result<u64> {
         let child = self.child.as_ref().context("the node does not run")?;
         let status = fs::read_to_string(format!("/proc/{}/status", child.id()))?;
@@ -130,27 +130,27 @@ impl Node {
     /// Returns the sum of a metric over all its labels.
     ///
     /// # Errors
-    /// When the node does not answer, or has no such metric.
+    /// If the node does not answer, or has no such metric.
     pub fn metric(&self, name: &str) -> anyhow::Result<f64> {
         let (status, text) = client::get(self.ports[2], "/metrics", CALL_TIME_MAX)?;
         ensure!(status == 200, "/metrics: HTTP {status}");
         client::sum_of(&text, name).with_context(|| format!("no metric {name}"))
     }
 
-    /// Ends it with SIGKILL.
+    /// Kills the node with SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // One that has ended already is what is wanted.
+            // A node that has ended already is fine.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    /// Asks it to end by SIGTERM, waits for it and returns how long that took; after `time_max` it is
-    /// killed.
+    /// Stops the node with SIGTERM, waits for its end and returns the time it took. After
+    /// `time_max` it is killed.
     ///
     /// # Errors
-    /// When it does not run.
+    /// If the node does not run.
     pub fn stop(&mut self, time_max: Duration) -> anyhow::Result<Duration> {
         let id = self.child.as_ref().context("the node does not run")?.id();
         let started = Instant::now();
@@ -164,15 +164,15 @@ impl Node {
         Ok(took)
     }
 
-    /// What it wrote since it was last started.
+    /// Returns the node's log since its last start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
-    /// Returns the number and hash of its head.
+    /// Returns the number and hash of the head.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If the node does not answer.
     pub fn head(&self) -> anyhow::Result<Value> {
         let block = self.engine()?.call("eth_getBlockByNumber", &json!(["latest", false]))?;
         Ok(json!([block["number"], block["hash"]]))
@@ -199,7 +199,7 @@ impl Drop for Node {
     }
 }
 
-/// Three ports that nobody listens on now.
+/// Returns three ports that no process listens on now.
 fn free_ports() -> anyhow::Result<[SocketAddr; 3]> {
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listeners = [bind()?, bind()?, bind()?];

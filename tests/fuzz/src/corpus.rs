@@ -6,15 +6,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The folder of a target's inputs.
+/// Returns the folder of a target's inputs.
 pub fn folder(target: &Target) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name)
 }
 
-/// All committed inputs of a target, in order of their names; none where there is no folder.
+/// Returns all committed inputs of a target, ordered by name. The result is empty if there is no
+/// folder.
 ///
 /// # Errors
-/// When a file cannot be read.
+/// If a file cannot be read.
 pub fn load(target: &Target) -> io::Result<Vec<(String, Vec<u8>)>> {
     let folder = folder(target);
     if !folder.is_dir() {

@@ -1,4 +1,4 @@
-//! How much heap a call takes at its peak, in all threads.
+//! Peak heap use of a call, over all threads.
 
 use std::{
     alloc::System,
@@ -9,22 +9,22 @@ use tandem_heap::{Counting, process};
 #[global_allocator]
 static ALLOCATOR: Counting<System> = Counting(System);
 
-/// The largest growth that [`measured`] saw since [`reset`].
+/// Largest growth that [`measured`] saw since [`reset`].
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs a part of a target whose heap use counts; what it returns is still alive at the end.
+/// Runs a part of a target whose heap use counts; its result is still alive at the end.
 pub fn measured<T>(run: impl FnOnce() -> T) -> T {
     let (peak, value) = process::peak(run);
     LARGEST.fetch_max(peak, Relaxed);
     value
 }
 
-/// Forgets what [`measured`] saw.
+/// Resets [`largest`].
 pub fn reset() {
     LARGEST.store(0, Relaxed);
 }
 
-/// Bytes of the largest growth inside [`measured`] since [`reset`].
+/// Returns the bytes of the largest growth inside [`measured`] since [`reset`].
 pub fn largest() -> usize {
     LARGEST.load(Relaxed)
 }

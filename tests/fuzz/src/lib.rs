@@ -1,11 +1,11 @@
-//! Fuzzing of everything that reads bytes of others: each [`Target`] gives its input to the
-//! function that the running node gives it to, and checks what must hold whatever the input is.
+//! Fuzzing of everything that reads foreign bytes. Each [`Target`] passes its input to the function
+//! that the running node passes it to, and checks properties that hold for any input.
 //!
-//! * Nothing panics; what two decoders accept, they read the same; what was read can be written
-//!   and read again.
-//! * The heap grows by no more than [`Target::bytes_per_byte`] times the input plus
-//!   [`Target::constant`], plus [`Target::structures`] where the input lists things that are larger
-//!   in memory than four times their smallest encoding.
+//! * No input causes a panic. Input that two decoders accept means the same to both. A decoded
+//!   value can be encoded and decoded again.
+//! * The heap grows by at most [`Target::bytes_per_byte`] times the input plus
+//!   [`Target::constant`]. [`Target::structures`] adds room for listed items that are larger in
+//!   memory than four times their smallest encoding.
 //!
 //! ```text
 //!   seeds (made by code) ─┐
@@ -14,7 +14,7 @@
 //!   patterns ───────────────► tests/growth.rs    the worst repetitions, large
 //! ```
 //!
-//! `docs/fuzzing.md` says how to use it.
+//! `docs/fuzzing.md` explains how to use it.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is a finding, or a seed that is wrong")]
 
@@ -30,28 +30,28 @@ pub mod targets;
 
 pub use reader::Reader;
 
-/// One front door.
+/// An entry point for foreign bytes.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// Its name, and that of its folder in `corpus/`.
+    /// Name of the target and of its folder in `corpus/`.
     pub name: &'static str,
-    /// Heap that it may take for each byte of its input.
+    /// Heap in bytes that it may take for each byte of its input.
     pub bytes_per_byte: usize,
-    /// Heap that it may take beyond that for what this input lists: so many times a structure that
-    /// no decoder can make smaller.
+    /// Additional heap in bytes that it may take for the items that an input lists. Each item
+    /// counts as a structure that no decoder can make smaller.
     pub structures: fn(&[u8]) -> usize,
-    /// Heap in bytes that it may take whatever the input is: threads' first use of a library, the
-    /// text of an error, the first step of each list.
+    /// Heap in bytes that it may take for any input: threads' first use of a library, the text of
+    /// an error, the first step of each list.
     pub constant: usize,
-    /// Bytes of the longest input that is tried.
+    /// Length in bytes of the longest input to try.
     pub input_len_max: usize,
-    /// Mutated inputs in the bounded run.
+    /// Number of mutated inputs in the bounded run.
     pub mutations: u32,
-    /// Valid inputs, and nearly valid ones.
+    /// Valid and nearly valid inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Pieces that mean something in this format.
+    /// Byte strings with a meaning in this format.
     pub dictionary: &'static [&'static [u8]],
-    /// Reads an input; panics on a finding. What counts as the target's own heap use is what runs
-    /// inside [`heap::measured`].
+    /// Function that reads an input and panics on a finding. Only code inside [`heap::measured`]
+    /// counts as the target's own heap use.
     pub run: fn(&[u8]),
 }

@@ -1,18 +1,18 @@
-//! Mutations from a seed: the same on every machine.
+//! Mutations from a seed, the same on every machine.
 
 use crate::Target;
 
-/// A small generator (xorshift64*), so that a run is repeatable whatever becomes of libraries.
+/// A small generator (xorshift64*), so that a run is repeatable even if libraries change.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator that gives the same numbers for the same seed.
+    /// Returns a generator whose numbers depend only on the seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -20,20 +20,20 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `end`, 0 where there is none.
+    /// Returns a number below `end`, 0 if there is none.
     pub fn below(&mut self, end: usize) -> usize {
         if end == 0 { 0 } else { (self.number() % end as u64) as usize }
     }
 
     fn range(&mut self, len: usize) -> std::ops::Range<usize> {
         let start = self.below(len);
-        // Short pieces mostly.
+        // Mostly short pieces.
         let most = if self.below(4) == 0 { len - start } else { (len - start).min(16) };
         start..start + self.below(most + 1)
     }
 }
 
-/// An input made of one or two others.
+/// Returns an input made of one or two others.
 pub fn mutate(target: &Target, inputs: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut bytes = inputs[random.below(inputs.len())].clone();
     for _ in 0..=random.below(4) {
@@ -96,7 +96,7 @@ fn step(target: &Target, inputs: &[Vec<u8>], bytes: &mut Vec<u8>, random: &mut R
     }
 }
 
-/// Replaces a run of digits, or a number in big-endian, by an extreme one.
+/// Replaces a run of digits, or a big-endian number, by an extreme one.
 fn change_digits(bytes: &mut Vec<u8>, at: usize, random: &mut Random) {
     let len = bytes[at..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     if len > 0 {

@@ -1,4 +1,4 @@
-//! One input, with everything that can go wrong.
+//! One run of an input, with a report of any fault.
 
 use crate::{Target, heap};
 use std::{
@@ -8,22 +8,22 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// The input that runs, for the panic hook: a panic in a thread of a pool ends the process.
+/// The current input, for the panic hook: a panic in a thread of a pool ends the process.
 static RUNNING: Mutex<Option<(&'static str, Vec<u8>)>> = Mutex::new(None);
 
-/// What an input did.
+/// Heap use of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Ran {
-    /// Peak of the heap in bytes, beyond what was there before.
+    /// Peak of the heap in bytes, beyond the bytes allocated before.
     pub heap: usize,
-    /// What of it [`Target::constant`] must cover.
+    /// Part of the peak that [`Target::constant`] must cover.
     pub constant: usize,
 }
 
 /// Runs an input.
 ///
 /// # Errors
-/// What is wrong: a panic, or more heap than the bound.
+/// The fault: a panic, or more heap than the bound.
 pub fn run(target: &Target, input: &[u8]) -> Result<Ran, String> {
     *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = Some((target.name, input.to_vec()));
     heap::reset();
@@ -44,7 +44,7 @@ pub fn run(target: &Target, input: &[u8]) -> Result<Ran, String> {
     Ok(Ran { heap, constant: heap.saturating_sub(proportional) })
 }
 
-/// Makes a panic of any thread write the input that runs to a file.
+/// Makes a panic of any thread write the current input to a file.
 pub fn report_panics() {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -56,7 +56,7 @@ pub fn report_panics() {
     }));
 }
 
-/// Writes an input that is a finding to the target folder, and says where.
+/// Writes an input with a finding to the temporary folder and prints its path.
 pub fn keep(target: &str, input: &[u8]) -> PathBuf {
     let path = std::env::temp_dir().join(format!("tandem-fuzz-{target}-finding"));
     match fs::write(&path, input) {

@@ -1,4 +1,4 @@
-//! Valid blocks to start from, made by the tests' own block builder.
+//! Valid blocks as seeds, made by the tests' own block builder.
 
 use std::sync::LazyLock;
 use tandem_chain::Fork;
@@ -6,13 +6,13 @@ use tandem_cluster_tests::{Builder, Built, Contents, Forks};
 
 /// A chain of a few small blocks.
 pub struct Chain {
-    /// Geth's genesis file.
+    /// Genesis file in geth's format.
     pub genesis: String,
-    /// The first blocks; the first one holds every kind of transaction.
+    /// First blocks; the first one holds every kind of transaction.
     pub blocks: Vec<Built>,
 }
 
-/// A chain on which this fork is active from genesis on.
+/// Returns a chain on which this fork is active from genesis on.
 fn chain(fork: Fork) -> Chain {
     let mut builder = Builder::new(Forks::at_genesis(fork));
     let first = builder.build(builder.genesis(), 7, Contents::Everything);
@@ -24,14 +24,14 @@ fn chain(fork: Fork) -> Chain {
     Chain { genesis: builder.genesis_json().to_owned(), blocks }
 }
 
-/// The chain that targets with a node run on.
+/// Chain of the targets that need a node.
 pub static OSAKA: LazyLock<Chain> = LazyLock::new(|| chain(Fork::Osaka));
 
 /// One chain for each fork.
 pub static FORKS: LazyLock<Vec<Chain>> =
     LazyLock::new(|| tandem_cluster_tests::FORKS.into_iter().map(chain).collect());
 
-/// The transactions of the first blocks, as EIP-2718 bytes.
+/// Returns the transactions of the first block, as EIP-2718 bytes.
 pub fn transactions() -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> =
         OSAKA.blocks[0].payload.transactions.iter().map(|raw| raw.to_vec()).collect();

@@ -1,6 +1,6 @@
-//! What an input lists that is larger in memory than four times its smallest encoding, counted by
-//! a reading of its own. A target allows for these beside the four bytes for each byte of its
-//! input, so that everything else in the same input stays within them.
+//! Memory of the items an input lists that are larger in memory than four times their smallest
+//! encoding. An independent reader counts them. A target allows for these besides the four bytes
+//! for each byte of its input, so that the rest of the input stays within those.
 
 use alloy_consensus::TxReceipt;
 use alloy_eips::{eip2930::AccessListItem, eip7702::SignedAuthorization};
@@ -11,56 +11,58 @@ use std::borrow::Cow;
 use tandem_chain::{Receipt, Transaction, take_item};
 use tandem_overlap::Span;
 
-/// A list that doubles holds up to three times its items while it moves.
+/// Factor for a growing list: one that doubles holds up to three times its items while it moves.
 const GROWING: usize = 3;
 
-/// A transaction of a block: decoded, its bytes and its hash, and while the root of the list is made
-/// its key and its place. The smallest one has 10 bytes.
+/// Memory of a transaction in a block: decoded, with its bytes and its hash. While the root of the
+/// list is computed, its key and its place are added. The smallest one has 10 bytes.
 const TRANSACTION: usize =
     size_of::<Transaction>() + size_of::<Bytes>() + size_of::<B256>() + 6 * size_of::<usize>();
 
-/// A node, code or header that is read from a text: its bytes and what counts its owners, where it
-/// is not empty.
+/// Memory of a node, code or header that is read from a text: its bytes and, unless it is empty,
+/// its reference count.
 const NODE_TEXT: usize = size_of::<Bytes>() + 3 * size_of::<usize>();
 
-/// The logs of a receipt.
+/// A log of a receipt.
 type Log = <Receipt as TxReceipt>::Log;
 
-/// For targets that list nothing of the kind.
+/// Returns 0, for targets without such items.
 pub fn none(_: &[u8]) -> usize {
     0
 }
 
-/// The spans of a file of traces. Each has its two ids at least: 32 bytes as protobuf, where each may
-/// be a span; as JSON it is known by the name of the second one.
+/// Returns the memory of the spans in a file of traces. Each span has at least its two ids. As
+/// protobuf these are 32 bytes, and any 32 bytes may be a span. As JSON, the name of the second id
+/// marks a span.
 pub fn spans(file: &[u8]) -> usize {
     let text = file.trim_ascii_start().first().is_none_or(|first| matches!(first, b'{' | b'['));
     let spans = match text {
         true => file.windows(6).filter(|name| name.eq_ignore_ascii_case(b"spanid")).count(),
         false => file.len() / 32,
     };
-    // The span, and its ids among those that are known.
+    // The span, and its ids among the known ids.
     spans * (size_of::<Span>() + 2 * size_of::<u128>()) * GROWING
 }
 
-/// The lists in a transaction, as EIP-2718 bytes: 23 bytes or more for each entry of an access
-/// list, 27 for an authorization.
+/// Returns the memory of the lists in a transaction, given as EIP-2718 bytes. An entry of an access
+/// list has at least 23 bytes, an authorization at least 27.
 pub fn transaction(raw: &[u8]) -> usize {
     let Some(1..=4) = raw.first() else { return 0 };
     lists(payload(&raw[1..]))
 }
 
-/// The lists among the fields of a typed transaction.
+/// Returns the memory of the lists among the fields of a typed transaction.
 fn lists(fields: &[u8]) -> usize {
     let lists = items(fields).filter(|(header, _)| header.list);
     let sizes = [size_of::<AccessListItem>(), size_of::<SignedAuthorization>()];
     lists.zip(sizes).map(|((_, list), size)| items(list).count() * size * GROWING).sum()
 }
 
-/// The lists in a transaction as it is sent: a blob transaction may come with its blobs.
+/// Returns the memory of the lists in a transaction as sent: a blob transaction may include its
+/// blobs.
 pub fn sent(raw: &[u8]) -> usize {
     match raw.split_first() {
-        // The transaction is the first field then.
+        // The transaction is then the first field.
         Some((3, form)) if payload(form).first() >= Some(&0xc0) => {
             let body = items(payload(form)).next().map_or(&[][..], |(_, body)| body);
             lists(body)
@@ -69,13 +71,13 @@ pub fn sent(raw: &[u8]) -> usize {
     }
 }
 
-/// The transactions in a body, as RLP.
+/// Returns the memory of the transactions in a body, given as RLP.
 pub fn body(rlp: &[u8]) -> usize {
     let Some((_, transactions)) = items(payload(rlp)).next() else { return 0 };
     fields(transactions)
 }
 
-/// The transactions in a whole block, as RLP: its second field.
+/// Returns the memory of the transactions in a whole block, given as RLP: its second field.
 pub fn block(rlp: &[u8]) -> usize {
     let Some((_, transactions)) = items(payload(rlp)).nth(1) else { return 0 };
     fields(transactions)
@@ -89,7 +91,8 @@ fn fields(transactions: &[u8]) -> usize {
     items(transactions).map(lists).sum()
 }
 
-/// Receipts as the database has them, 5 bytes or more each, and their logs, 24 bytes or more.
+/// Returns the memory of receipts as the database has them, at least 5 bytes each, and of their
+/// logs, at least 24 bytes each.
 pub fn receipts(rlp: &[u8]) -> usize {
     let logs = |receipt| items(receipt).nth(3).map_or(0, |(_, logs)| items(logs).count());
     items(payload(rlp))
@@ -97,7 +100,8 @@ pub fn receipts(rlp: &[u8]) -> usize {
         .sum()
 }
 
-/// The transactions in the requests of an HTTP body: those of a payload, and raw ones.
+/// Returns the memory of the transactions in the requests of an HTTP body: those of payloads, and
+/// raw ones.
 pub fn requests(http_body: &[u8]) -> usize {
     #[derive(Deserialize)]
     struct Request<'a> {
@@ -128,8 +132,8 @@ pub fn requests(http_body: &[u8]) -> usize {
     }
 }
 
-/// The texts in a file with a block and its witness, of which nodes, codes and headers make a
-/// `Bytes` each, and the block's transactions.
+/// Returns the memory of the texts in a file with a block and its witness, and of the block's
+/// transactions. Each text of a node, code or header becomes a `Bytes`.
 pub fn witness_file(file: &[u8]) -> usize {
     #[derive(Deserialize)]
     struct File<'a> {
@@ -155,12 +159,12 @@ pub fn witness_file(file: &[u8]) -> usize {
     blocks + text_lists + engine.map_or(0, |engine| requests(engine.get().as_bytes()))
 }
 
-/// The payload of the first item of this RLP, nothing where there is none.
+/// Returns the payload of the first item of this RLP, empty if there is none.
 fn payload(mut rlp: &[u8]) -> &[u8] {
     take_item(&mut rlp).map_or(&[], |(_, payload)| payload)
 }
 
-/// The items of a list's payload, up to the first malformed one.
+/// Returns the items of a list's payload, up to the first malformed one.
 fn items(mut rlp: &[u8]) -> impl Iterator<Item = (alloy_rlp::Header, &[u8])> {
     std::iter::from_fn(move || match rlp.is_empty() {
         true => None,

@@ -1,5 +1,5 @@
 //! The bounded run: every seed and every committed input, then a fixed number of mutations of them
-//! from a fixed seed, target after target. Arguments that are no flags choose targets by name.
+//! from a fixed seed, target after target. Arguments that are not flags choose targets by name.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a program of its own")]
 
@@ -10,7 +10,7 @@ use tandem_fuzz::{
     run, targets,
 };
 
-/// The same inputs in every run.
+/// Seed of every run, so that all runs have the same inputs.
 const SEED: u64 = 20_261_120;
 
 fn main() -> ExitCode {
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs one target and says how it went.
+/// Runs one target and prints the result.
 fn check(target: &Target) -> bool {
     let started = Instant::now();
     let mut inputs = (target.seeds)();
@@ -39,7 +39,7 @@ fn check(target: &Target) -> bool {
     let seeds = inputs.len();
     inputs.extend(corpus::load(target).unwrap().into_iter().map(|(_, input)| input));
     inputs.push(Vec::new());
-    // Whatever is made once (threads, tables) is made now.
+    // One-time initialisation (threads, tables) happens now.
     (target.run)(&inputs[0]);
     let mut random = Random::new(SEED);
     let (mut good, mut heap, mut runs) = (true, 0, 0_u32);
@@ -73,7 +73,7 @@ fn check(target: &Target) -> bool {
     good
 }
 
-/// `TANDEM_FULL=1` makes it a hundred times as many.
+/// Returns the number of mutations; `TANDEM_FULL=1` multiplies it by a hundred.
 fn mutations(target: &Target) -> u32 {
     let full = std::env::var("TANDEM_FULL").is_ok_and(|value| value == "1");
     if full { target.mutations.saturating_mul(100) } else { target.mutations }

@@ -1,5 +1,5 @@
-//! What a large input costs that repeats one small piece: heap within the target's bound, and time
-//! in proportion to length. Arguments that are no flags choose targets by name.
+//! Cost of a large input that repeats one small piece: heap within the target's bound, and time
+//! proportional to length. Arguments that are not flags choose targets by name.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a program of its own")]
 
@@ -15,11 +15,11 @@ use tandem_fuzz::{Target, patterns, run, targets};
 /// Bytes of the longer input; the shorter one has an eighth.
 const LEN: usize = 1 << 20;
 
-/// Eight times the length may take so many times as long: 64 would be a square, and what is left
-/// between is for busy machines.
+/// Largest factor of the time for eight times the length. A factor of 64 would be quadratic, and
+/// the difference allows for busy machines.
 const TIMES_MAX: u32 = 32;
 
-/// Less than this is not measured: machines are busy.
+/// Shortest time that counts: machines are busy.
 const TIME_MIN: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
@@ -45,7 +45,7 @@ fn check(target: &Target, pattern: &patterns::Pattern) -> bool {
     let (short, long) = (pattern.input(LEN / 8), pattern.input(LEN));
     let (_, short_heap) = cost(target, &short);
     let (outcome, long_heap) = cost(target, &long);
-    // What the target's own checks cost beside counts too: they are no squares either.
+    // The cost of the target's own checks counts too: it must not be quadratic either.
     let (short_time, long_time) = (usual(target, &short), usual(target, &long));
     let mut faults = Vec::from_iter(outcome);
     if long_time > TIME_MIN && long_time > short_time * TIMES_MAX {
@@ -63,7 +63,7 @@ fn check(target: &Target, pattern: &patterns::Pattern) -> bool {
     faults.is_empty()
 }
 
-/// What is wrong, and the peak of the heap in bytes.
+/// Returns the fault, if any, and the peak of the heap in bytes.
 fn cost(target: &Target, input: &[u8]) -> (Option<String>, usize) {
     let outcome = run::run(target, input).err();
     (outcome, tandem_fuzz::heap::largest())
@@ -75,14 +75,14 @@ fn usual(target: &Target, input: &[u8]) -> Duration {
         let _ = run::run(target, input);
         processor_time().saturating_sub(before)
     };
-    // The middle one: a thread that ends takes its time out of the sum, so one may be too short.
+    // The median: a thread that ends takes its time out of the sum, so one value may be too small.
     let mut times = [time(), time(), time()];
     times.sort_unstable();
     times[1]
 }
 
-/// Time that all threads of this process have spent on a processor; the clock's where the kernel
-/// does not say.
+/// Returns the processor time of all threads of this process, or the clock's time if the kernel
+/// does not report it.
 fn processor_time() -> Duration {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let of_task = |task: io::Result<DirEntry>| {

@@ -1,8 +1,8 @@
-//! Counts what tests and benches take from the heap.
+//! Counts the heap allocations of tests and benches.
 //!
-//! A binary that wants to know installs [`Counting`] around its allocator and asks for the counts
-//! of one thread ([`thread`]) or of the whole process ([`process`]). Bytes are those that were asked
-//! for, not what the allocator rounds them up to.
+//! A binary that needs counts installs [`Counting`] around its allocator and asks for the counts of
+//! one thread ([`thread`]) or of the whole process ([`process`]). Bytes are those requested, not
+//! the size that the allocator rounds them up to.
 //!
 //! ```
 //! use std::alloc::System;
@@ -21,10 +21,10 @@ pub mod thread;
 
 use std::alloc::{GlobalAlloc, Layout};
 
-/// Another allocator with counts: for each thread and for the process.
+/// Wrapper around an allocator that counts per thread and for the process.
 ///
-/// Memory that moves while it grows counts as if the old and the new place were there at once, which
-/// no allocator can exclude.
+/// A reallocation counts as if the old and the new memory existed at once, which no allocator can
+/// exclude.
 #[derive(Debug)]
 pub struct Counting<A>(pub A);
 
@@ -38,29 +38,29 @@ fn gave(bytes: usize) {
     process::gave(bytes);
 }
 
-// SAFETY: every call goes to the other allocator unchanged; counting touches no heap.
+// SAFETY: every call goes to the inner allocator unchanged; counting does not touch the heap.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         took(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the contract of the inner allocator.
         unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         took(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the contract of the inner allocator.
         unsafe { self.0.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         gave(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the contract of the inner allocator.
         unsafe { self.0.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         took(size);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the contract of the inner allocator.
         let moved = unsafe { self.0.realloc(pointer, layout, size) };
         gave(layout.size());
         moved

@@ -1,9 +1,9 @@
-//! What all threads take together.
+//! Counts of all threads together.
 
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-// Signed, because a thread may be seen to free before another was seen to take.
+// Signed, because a thread's free may be seen before another thread's allocation.
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 static PEAK: AtomicIsize = AtomicIsize::new(0);
 
@@ -17,21 +17,22 @@ pub(crate) fn gave(bytes: usize) {
     LIVE.fetch_sub(bytes as isize, Relaxed);
 }
 
-/// Bytes that are taken now.
+/// Returns the bytes that are allocated now.
 pub fn live() -> usize {
     LIVE.load(Relaxed).max(0).unsigned_abs()
 }
 
-/// How often any thread asked for memory while this ran, growing in place included; and what it
-/// returned.
+/// Returns the number of allocations by any thread while `run` ran, and the result of `run`.
+/// Growing in place counts too.
 pub fn allocations<T>(run: impl FnOnce() -> T) -> (usize, T) {
     let before = ALLOCATIONS.load(Relaxed);
     let value = run();
     (ALLOCATIONS.load(Relaxed) - before, value)
 }
 
-/// Bytes that were taken at once at most while this ran, beyond what was taken before; and what it
-/// returned, which is alive then. One at a time: a second one elsewhere would begin anew.
+/// Returns the peak of bytes allocated while `run` ran, beyond those allocated before, and the
+/// result of `run`. The result is still alive then. Calls must not overlap: a second call elsewhere
+/// would reset the peak.
 pub fn peak<T>(run: impl FnOnce() -> T) -> (usize, T) {
     let before = LIVE.load(Relaxed);
     PEAK.store(before, Relaxed);

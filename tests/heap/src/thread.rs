@@ -1,10 +1,10 @@
-//! What the asking thread takes.
+//! Counts of the calling thread.
 
 use std::cell::Cell;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-    // A thread may free what another took, so this may go below zero.
+    // A thread may free what another allocated, so this may go below zero.
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
@@ -19,16 +19,16 @@ pub(crate) fn gave(bytes: usize) {
     LIVE.set(LIVE.get() - bytes as isize);
 }
 
-/// How often this thread asked for memory while this ran, growing in place included; and what it
-/// returned.
+/// Returns the number of allocations by this thread while `run` ran, and the result of `run`.
+/// Growing in place counts too.
 pub fn allocations<T>(run: impl FnOnce() -> T) -> (usize, T) {
     let before = ALLOCATIONS.get();
     let value = run();
     (ALLOCATIONS.get() - before, value)
 }
 
-/// Bytes that this thread held at once at most while this ran, beyond what it held before; and what
-/// it returned, which is alive then.
+/// Returns the peak of bytes that this thread held while `run` ran, beyond those held before, and
+/// the result of `run`. The result is still alive then.
 pub fn peak<T>(run: impl FnOnce() -> T) -> (usize, T) {
     let start = LIVE.get();
     PEAK.set(start);

@@ -1,4 +1,4 @@
-//! Who may import whom, and the few rules of style that a machine can check.
+//! Rules on which package may import which, and the few rules of style that a machine can check.
 #![cfg(test)]
 #![allow(clippy::unwrap_used)]
 
@@ -13,13 +13,13 @@ fn metadata() -> Metadata {
     MetadataCommand::new().no_deps().other_options(vec!["--offline".into()]).exec().unwrap()
 }
 
-/// Folder of a package, relative to the workspace.
+/// Returns the folder of a package, relative to the workspace.
 fn place(metadata: &Metadata, package: &Package) -> String {
     let folder = package.manifest_path.parent().unwrap();
     folder.strip_prefix(&metadata.workspace_root).unwrap().to_string()
 }
 
-/// Which of our packages may be imported from a folder, by the folder they stand in.
+/// Returns whether a package in folder `from` may import one of our packages in folder `to`.
 fn may_import(from: &str, to: &str) -> bool {
     let pure = to.starts_with("crates/pure/");
     let kit = to.starts_with("crates/kit/");
@@ -29,7 +29,7 @@ fn may_import(from: &str, to: &str) -> bool {
         "services/cluster" => to != "cli" && !to.starts_with("tests/"),
         "cli" => {
             let tools = to.starts_with("tracing/") || to == "tests/conformance";
-            // Its tools hear the events and make the calls.
+            // The tools of the CLI receive the events and make the calls.
             to.starts_with("services/") || to == "proto" || tools || pure || kit
         }
         _ if from.starts_with("crates/pure/") => pure,
@@ -43,7 +43,7 @@ fn may_import(from: &str, to: &str) -> bool {
     }
 }
 
-/// Crates that only one of ours may name: everything else goes through that one.
+/// External crates that only one of our packages may name: all other packages go through that one.
 const DOORS: [(&str, &str); 9] = [
     ("rocksdb", "crates/kit/store"),
     ("librocksdb-sys", "crates/kit/store"),
@@ -104,7 +104,7 @@ fn the_store_is_written_by_storage_writer_alone() {
     }
 }
 
-/// Every source file of the project with its path relative to the root.
+/// Returns every source file of the project with its path relative to the root.
 fn sources() -> Vec<(PathBuf, String)> {
     fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -128,7 +128,7 @@ fn sources() -> Vec<(PathBuf, String)> {
 
 #[test]
 fn libraries_take_no_ambient_input_and_no_queue_is_unbounded() {
-    // In pieces, so that this file does not find itself.
+    // In pieces, so that this file does not match itself.
     let banned = [
         (["env", "::var("].concat(), "cli", "an environment variable is a flag of the binary"),
         (["unbounded", "_channel("].concat(), "", "every queue has a bound"),
@@ -139,7 +139,7 @@ fn libraries_take_no_ambient_input_and_no_queue_is_unbounded() {
         if path.starts_with("tests") || path.components().any(|part| part.as_os_str() == "tests") {
             continue;
         }
-        // Cargo tells a build script by the environment what it has to know.
+        // Cargo passes a build script its input through the environment.
         if path.ends_with("build.rs") {
             continue;
         }

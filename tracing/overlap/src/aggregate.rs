@@ -1,4 +1,4 @@
-//! Payload by payload to the report: what is kept of each, and the numbers over all.
+//! Aggregation of payloads into the report: the part kept of each, and the figures over all.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,56 +14,59 @@ use crate::payloads::{Index, Payload};
 use crate::report::{Distribution, QueueGap, Report, Summary, Thresholds, Totals};
 use crate::select::Selection;
 
-/// Payloads named in [`Report::worst`] and in [`Report::slowest`].
+/// Number of payloads named in [`Report::worst`] and in [`Report::slowest`].
 const WORST: usize = 5;
-/// Payloads whose spans are kept for the timeline: the worst ones and the youngest ones.
+/// Maximum number of payloads whose spans are kept for the timeline: the worst and the youngest.
 const TIMELINES_MAX: usize = 64;
-/// Spans of them; payloads beyond it are left out, to keep the page responsive.
+/// Maximum number of spans of these payloads. Further payloads are left out, to keep the page
+/// responsive.
 const TIMELINE_SPANS_MAX: usize = 200_000;
-/// Queue gaps kept of one payload and name; of more, as many that are spread evenly over all.
+/// Maximum number of queue gaps kept per payload and name. A larger set is reduced to this many
+/// evenly spread gaps.
 const GAPS_MAX: usize = 1_024;
 
-/// What to look for, and what to say about it.
+/// Options of an analysis and of its report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// What the spans are called.
+    /// Names of the spans to look for.
     pub selection: Selection,
-    /// Which payloads count.
+    /// Filter of the payloads that count.
     pub filter: Filter,
-    /// Analyse no more than this many payloads, the youngest.
+    /// Maximum number of payloads to analyse, the youngest first.
     pub limit: usize,
-    /// Clocks to correct, as another report on the same spans estimated them ([`Report::clocks`]);
-    /// empty for none.
+    /// Clocks to correct, as estimated by another report on the same spans ([`Report::clocks`]).
+    /// Empty for no correction.
     pub align: Vec<Clock>,
-    /// Where Jaeger shows traces, such as `http://127.0.0.1:16686`, to name the worst ones' pages.
+    /// Address at which Jaeger shows traces, such as `http://127.0.0.1:16686`, for links to the
+    /// worst payloads.
     pub jaeger_ui: Option<String>,
-    /// Keep spans for [`html`](crate::html).
+    /// Whether to keep spans for [`html`](crate::html).
     pub timeline: bool,
 }
 
 impl Options {
-    /// All payloads of `selection`, the youngest `limit`, with a timeline.
+    /// Creates options for the `limit` youngest payloads of `selection`, with a timeline.
     pub fn new(selection: Selection, limit: usize) -> Self {
         let (filter, align, jaeger_ui) = (Filter::default(), Vec::new(), None);
         Self { selection, filter, limit, align, jaeger_ui, timeline: true }
     }
 }
 
-/// One payload, with what the report needs of it.
+/// Analysed payload, with the details that the report needs of it.
 struct Analysed {
     report: PayloadReport,
     detail: Option<PayloadDetail>,
     gaps: Vec<(String, Gaps)>,
 }
 
-/// Times between ready and taken, of one name in one payload.
+/// Times from ready to taken, for one name in one payload.
 #[derive(Default)]
 struct Gaps {
     n: usize,
     values: Vec<u64>,
 }
 
-/// The report in the making.
+/// Report under construction.
 pub(crate) struct Aggregate {
     options: Options,
     thresholds: Thresholds,
@@ -72,7 +75,7 @@ pub(crate) struct Aggregate {
     spans: usize,
     other_traces: usize,
     filtered: usize,
-    /// Spans of the timelines that are kept.
+    /// Number of spans in the timelines that are kept.
     timeline_spans: usize,
 }
 
@@ -90,7 +93,7 @@ impl Aggregate {
         }
     }
 
-    /// Adds all payloads of `spans`, whose parents and links are in them, so far as they are known.
+    /// Adds all payloads of `spans`. The input must contain their known parents and links.
     pub(crate) fn add(&mut self, mut spans: Vec<Span>) {
         align(&mut spans, &self.options.align);
         let spans = Arc::new(spans);
@@ -111,7 +114,7 @@ impl Aggregate {
             let analysed = self.payload(&index, &spans, payload, &mut seen);
             self.payloads.push(analysed);
         }
-        // Not at each payload: what it costs is shared by as many as may be too many.
+        // This does not run at each payload: many payloads share its cost.
         if self.payloads.len() / 5 * 4 > self.options.limit.max(TIMELINES_MAX) {
             self.drop_oldest();
         }
@@ -157,7 +160,7 @@ impl Aggregate {
         Analysed { report, detail: Some(PayloadDetail { a, b, window, timeline }), gaps }
     }
 
-    /// Leaves the youngest payloads, in order of start.
+    /// Keeps only the youngest payloads, in order of start.
     fn drop_oldest(&mut self) {
         self.payloads.sort_by_key(|one| one.report.start_unix_ns);
         let drained = self.payloads.len().saturating_sub(self.options.limit);
@@ -167,7 +170,7 @@ impl Aggregate {
         self.drop_timelines();
     }
 
-    /// Leaves the details of payloads that will be shown.
+    /// Keeps only the details of payloads that will be shown.
     fn drop_timelines(&mut self) {
         self.payloads.sort_by_key(|one| one.report.start_unix_ns);
         let reports: Vec<&PayloadReport> = self.payloads.iter().map(|one| &one.report).collect();
@@ -262,7 +265,7 @@ impl Gaps {
     }
 }
 
-/// Time between "ready in a queue" and "taken from it".
+/// Returns the time from "ready in a queue" to "taken from it".
 fn queue_gap(span: &Span) -> Option<u64> {
     match ready_ns(span) {
         Some(ready) => Some(span.start_ns.saturating_sub(ready)),
@@ -306,7 +309,7 @@ fn summarize(payloads: &[PayloadReport]) -> Summary {
     }
 }
 
-/// Places of the payloads with the least overlap, the worst first.
+/// Returns the indices of the payloads with the least overlap, the worst first.
 fn worst(payloads: &[&PayloadReport]) -> Vec<usize> {
     let mut order: Vec<(f64, usize)> =
         payloads.iter().enumerate().filter_map(|(at, one)| Some((one.overlap?, at))).collect();
@@ -314,7 +317,7 @@ fn worst(payloads: &[&PayloadReport]) -> Vec<usize> {
     order.into_iter().take(WORST).map(|(_, at)| at).collect()
 }
 
-/// Places of the payloads that took longest, the slowest first.
+/// Returns the indices of the payloads that took longest, the slowest first.
 fn slowest(payloads: &[&PayloadReport]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..payloads.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(payloads[*at].payload_ns));
@@ -326,7 +329,8 @@ fn trace_ids(payloads: &[PayloadReport], places: &[usize]) -> Vec<TraceId> {
     places.iter().map(|at| payloads[*at].trace_id).collect()
 }
 
-/// Places of the payloads that are shown span by span: the worst, the slowest, then the youngest.
+/// Returns the indices of the payloads that are shown span by span: the worst, the slowest, then
+/// the youngest.
 fn shown(payloads: &[&PayloadReport]) -> HashSet<usize> {
     let youngest = (0..payloads.len()).rev();
     let (mut chosen, mut spans) = (HashSet::new(), 0);

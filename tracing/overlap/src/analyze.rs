@@ -1,4 +1,4 @@
-//! One payload: the two sides, their overlap, the tail and the critical path.
+//! Analysis of one payload: the two sides, their overlap, the tail and the critical path.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,45 +12,45 @@ use crate::payloads::{Index, Payload};
 use crate::report::{Thresholds, Verdict};
 use crate::select::{Busy, Pattern, Selection, Side};
 
-/// What the tail was measured to.
+/// Event up to which the tail was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TailUntil {
-    /// The end of the last waiting span, `await_state_root`.
+    /// End of the last waiting span, `await_state_root`.
     Wait,
-    /// The end of the last busy interval of side B, because no waiting span was found.
+    /// End of the last busy interval of side B, because no waiting span was found.
     SideB,
 }
 
-/// One kind of span on the critical path.
+/// Kind of span on the critical path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
     /// Service of the spans.
     pub service: String,
     /// Name of the spans.
     pub name: String,
-    /// Their work waited in a queue in this time, rather than being done.
+    /// Whether the work of the spans waited in a queue in this time instead of being done.
     pub queued: bool,
-    /// Time the payload's answer waited for them, in nanoseconds.
+    /// Time that the payload's answer waited for the spans, in nanoseconds.
     pub ns: u64,
 }
 
-/// The analysis of one payload. Times ending in `_ns` are nanoseconds.
+/// Analysis of one payload. Times ending in `_ns` are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PayloadReport {
     /// Trace of the payload.
     pub trace_id: TraceId,
-    /// Its root span.
+    /// Root span of the payload.
     pub root_span_id: SpanId,
     /// `block.number` of the root, or of any span of the payload.
     pub block_number: Option<u64>,
-    /// `block.hash`, likewise.
+    /// `block.hash` of the root, or of any span of the payload.
     pub block_hash: Option<String>,
     /// Start of the root, Unix time.
     pub start_unix_ns: u64,
     /// Length of the root.
     pub payload_ns: u64,
-    /// From the first to the last instant at which a side is busy, inside the root.
+    /// Time from the first to the last instant at which a side is busy, inside the root.
     pub wall_ns: u64,
     /// |A|.
     pub a_ns: u64,
@@ -60,53 +60,54 @@ pub struct PayloadReport {
     pub both_ns: u64,
     /// Part of the wall in which neither side is busy.
     pub neither_ns: u64,
-    /// |A∩B| / min(|A|,|B|); absent when a side has no work.
+    /// |A∩B| / min(|A|,|B|), absent when a side has no work.
     pub overlap: Option<f64>,
-    /// The same from whole spans instead of busy intervals.
+    /// Overlap computed from whole spans instead of busy intervals.
     pub container_overlap: Option<f64>,
-    /// (wall − max(|A|,|B|)) / min(|A|,|B|), clamped to 0..1; absent when a side has no work.
+    /// (wall − max(|A|,|B|)) / min(|A|,|B|), clamped to 0..1, absent when a side has no work.
     pub serialization: Option<f64>,
-    /// How much later B began than A; negative when it began earlier.
+    /// Delay of the start of B after the start of A, negative when B began earlier.
     pub b_lag_ns: Option<i64>,
-    /// From the end of A to the end of what `tail_until` says; absent without A.
+    /// Time from the end of A to the event in `tail_until`, absent without A.
     pub tail_ns: Option<u64>,
     /// `tail_ns` as a part of `payload_ns`.
     pub tail_share: Option<f64>,
-    /// What the tail was measured to.
+    /// Event up to which the tail was measured.
     pub tail_until: Option<TailUntil>,
-    /// The verdict on this payload; absent when a side has no work.
+    /// Verdict on this payload, absent when a side has no work.
     pub verdict: Option<Verdict>,
-    /// Spans of the payload, of side A and of side B.
+    /// Number of spans of the payload.
     pub spans: usize,
-    /// Spans of side A.
+    /// Number of spans of side A.
     pub a_spans: usize,
-    /// Spans of side B.
+    /// Number of spans of side B.
     pub b_spans: usize,
-    /// Spans of either side that carry no busy intervals and counted for their whole length.
+    /// Number of spans of either side that carry no busy intervals and counted for their whole
+    /// length.
     pub whole_spans: usize,
-    /// Spans whose parent is not in the input.
+    /// Number of spans whose parent is not in the input.
     pub orphans: usize,
-    /// Whose work the answer waited for, longest first; the times add up to `payload_ns`.
+    /// Work that the answer waited for, longest first. The times add up to `payload_ns`.
     pub critical_path: Vec<Step>,
 }
 
-/// What the renderers need of a payload beyond its report.
+/// Details of a payload that the renderers need beyond its report.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PayloadDetail {
     pub(crate) a: Intervals,
     pub(crate) b: Intervals,
     /// Start and end of the root.
     pub(crate) window: (u64, u64),
-    /// Its spans, where they are wanted.
+    /// Spans of the payload, if a timeline is wanted.
     pub(crate) timeline: Option<Timeline>,
 }
 
-/// The spans of a payload.
+/// Spans of a payload.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Timeline {
-    /// Those that the indices are of.
+    /// Spans that the indices refer to.
     pub(crate) spans: Arc<Vec<Span>>,
-    /// Indices of all its spans, in order of start, and of the spans of each side.
+    /// Indices of all spans of the payload, in order of start, and of the spans of each side.
     pub(crate) members: Vec<usize>,
     pub(crate) a_members: Vec<usize>,
     pub(crate) b_members: Vec<usize>,
@@ -114,7 +115,7 @@ pub(crate) struct Timeline {
     pub(crate) derived_busy: DerivedBusy,
 }
 
-/// What comes out of one payload.
+/// Result of the analysis of one payload.
 pub(crate) struct Analysis {
     pub(crate) report: PayloadReport,
     pub(crate) a: Intervals,
@@ -122,14 +123,14 @@ pub(crate) struct Analysis {
     pub(crate) a_members: Vec<usize>,
     pub(crate) b_members: Vec<usize>,
     pub(crate) derived_busy: DerivedBusy,
-    /// The waiting span that ends last.
+    /// Waiting span that ends last.
     pub(crate) last_wait: Option<usize>,
 }
 
 /// Busy intervals by index of the span.
 pub(crate) type DerivedBusy = HashMap<usize, Vec<(u64, u64)>>;
 
-/// The spans of one side of one payload and when they were busy and open.
+/// Spans of one side of one payload, with the times at which they were busy and open.
 struct Measured {
     members: Vec<usize>,
     busy: Intervals,
@@ -138,7 +139,7 @@ struct Measured {
     whole_spans: usize,
 }
 
-/// `block.number` of the root, or of any span of the payload.
+/// Returns `block.number` of the root, or of any span of the payload.
 pub(crate) fn block_number(index: &Index<'_>, payload: &Payload) -> Option<u64> {
     attribute(index, payload, &["block.number", "block_number", "num", "number"])?.parse().ok()
 }
@@ -224,7 +225,7 @@ fn measure(index: &Index<'_>, payload: &Payload, side: &Side, window: (u64, u64)
             whole_spans += 1;
         }
     }
-    // Spans of the less preferred names contain the preferred ones: no work of their own.
+    // Spans of the less preferred names contain the preferred ones: they have no work of their own.
     for at in alternatives.flatten().filter(|at| index.spans[*at].busy.is_empty()) {
         derived_busy.insert(at, while_children_run(index, at));
     }
@@ -237,7 +238,8 @@ fn measure(index: &Index<'_>, payload: &Payload, side: &Side, window: (u64, u64)
     }
 }
 
-/// When any child of the span runs. Never empty, as that would mean busy throughout.
+/// Returns the times at which any child of the span runs. The result is never empty, as that would
+/// mean busy throughout.
 fn while_children_run(index: &Index<'_>, at: usize) -> Vec<(u64, u64)> {
     let children = index.children(at).iter().map(|child| &index.spans[*child]);
     let parts = Intervals::union(children.map(|child| (child.start_ns, child.end_ns)));
@@ -245,16 +247,16 @@ fn while_children_run(index: &Index<'_>, at: usize) -> Vec<(u64, u64)> {
     if parts.is_empty() { vec![(start, start)] } else { parts.into_vec() }
 }
 
-/// Members of the payload whose name matches one of `patterns`.
+/// Returns the members of the payload whose name matches one of `patterns`.
 fn named(index: &Index<'_>, payload: &Payload, patterns: &[Pattern]) -> Vec<usize> {
     let matches =
         |at: &usize| patterns.iter().any(|pattern| pattern.matches(&index.spans[*at].name));
     payload.members.iter().copied().filter(matches).collect()
 }
 
-/// `part / whole`; `None` when the whole is nothing.
+/// Returns `part / whole`, or `None` when the whole is 0.
 pub(crate) fn ratio(part: u64, whole: u64) -> Option<f64> {
-    // Nanosecond counts of a payload are far below 2^53, so nothing is lost.
+    // Nanosecond counts of a payload are far below 2^53, so no precision is lost.
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
@@ -284,7 +286,7 @@ fn tail(
     (Some(end.saturating_sub(a_end)), Some(until))
 }
 
-/// The first of `keys` that the root has, or else any span of the payload, as text.
+/// Returns the first of `keys` that the root has, or else any span of the payload, as text.
 fn attribute(index: &Index<'_>, payload: &Payload, keys: &[&str]) -> Option<String> {
     let candidates = std::iter::once(payload.root).chain(payload.members.iter().copied());
     candidates

@@ -1,10 +1,11 @@
-//! Analysis of spans as they come, of more than fit into memory.
+//! Streaming analysis of more spans than fit into memory.
 //!
-//! Spans of one trace may come in pieces, and those of others between them: an exporter sends what
-//! has ended, and each service has an exporter of its own. So a trace is held until it has been quiet
-//! for a number of spans of others (the window); then its payloads are analysed, and its spans are
-//! gone but for those of a timeline. Traces that link to each other are held and analysed together.
-//! What comes later than that is left out, and counted: the answer is partial then.
+//! Spans of one trace may come in pieces, interleaved with spans of other traces. An exporter sends
+//! spans that have ended, and each service has an exporter of its own. A trace is therefore held
+//! until it has been quiet for a number of spans of other traces (the window). Then its payloads
+//! are analysed, and its spans are dropped except those of a timeline. Traces that link to each
+//! other are held and analysed together. Later spans are left out and counted, and the answer is
+//! then partial.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -12,26 +13,26 @@ use crate::aggregate::{Aggregate, Options};
 use crate::model::{Input, Problems, Span, SpanId, TraceId};
 use crate::report::Report;
 
-/// Spans of others after which a trace is taken to be complete. The collector writes batches of some
-/// thousand spans, and each service's come within a few of them.
+/// Number of spans of other traces after which a trace counts as complete. The collector writes
+/// batches of some thousand spans, and the spans of each service come within a few batches.
 pub const WINDOW_SPANS: usize = 20_000;
-/// Spans that are held at most: beyond it the trace that was quiet longest is taken as it is.
+/// Maximum number of spans held. Beyond it, the trace that was quiet longest is analysed as it is.
 const HELD_SPANS_MAX: usize = 2_000_000;
-/// Traces that are remembered after their analysis, so that spans that come too late are noticed.
+/// Number of traces that are remembered after their analysis, so that late spans are noticed.
 const DONE_TRACES_MAX: usize = 100_000;
 
-/// Takes spans in any number of pieces and makes a report of them.
+/// Analyzer that takes spans in any number of pieces and makes a report of them.
 pub struct Analyzer {
     aggregate: Aggregate,
     problems: Problems,
-    /// `None`: every trace is held until the end.
+    /// Window in spans, or `None` to hold every trace until the end.
     window: Option<usize>,
     groups: HashMap<u64, Group>,
-    /// The group of each trace that is held, and of each one that a held span links to.
+    /// Group of each held trace, and of each trace that a held span links to.
     of_trace: HashMap<TraceId, u64>,
-    /// When which group got a span; the last of its entries counts.
+    /// Times at which groups got a span, with the groups. Only the last entry of a group counts.
     touched: VecDeque<(u64, u64)>,
-    /// Spans so far: what time is here.
+    /// Number of spans so far, which serves as the time.
     now: u64,
     held: usize,
     next_group: u64,
@@ -39,7 +40,7 @@ pub struct Analyzer {
     done_in_order: VecDeque<TraceId>,
 }
 
-/// Traces that link to each other.
+/// Group of traces that link to each other.
 #[derive(Default)]
 struct Group {
     spans: Vec<Span>,
@@ -49,8 +50,9 @@ struct Group {
 }
 
 impl Analyzer {
-    /// With `window` spans of others a trace is complete ([`WINDOW_SPANS`]); `None` holds all spans
-    /// until the end, which any order needs, such as that of several files one after the other.
+    /// Creates an analyzer for which a trace is complete after `window` spans of other traces
+    /// ([`WINDOW_SPANS`]). `None` holds all spans until the end. Input in arbitrary order needs
+    /// this, such as several files one after the other.
     pub fn new(options: Options, window: Option<usize>) -> Self {
         Self {
             aggregate: Aggregate::new(options),
@@ -67,12 +69,12 @@ impl Analyzer {
         }
     }
 
-    /// Spans that are held now.
+    /// Returns the number of spans that are held now.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Takes the spans of a piece, and what was wrong with it.
+    /// Takes the spans and the problems of a piece.
     pub fn add(&mut self, input: Input) {
         self.problems.merge(input.problems);
         for span in input.spans {
@@ -80,12 +82,12 @@ impl Analyzer {
         }
     }
 
-    /// The report on all that came.
+    /// Returns the report on all input.
     pub fn finish(mut self) -> Report {
         let mut left: Vec<(u64, u64)> =
             self.groups.iter().map(|(id, group)| (group.touched, *id)).collect();
         left.sort_unstable();
-        // One after the other: what is analysed makes room.
+        // The groups are analysed one after the other, and each frees its memory.
         for (_, id) in left {
             self.release(id);
         }
@@ -99,7 +101,7 @@ impl Analyzer {
         }
         let mut id = self.group_of(span.trace_id);
         for link in span.links.iter().filter(|link| link.trace_id != span.trace_id) {
-            // What was analysed already has its batch no more; the batch may serve others.
+            // An analysed trace no longer has its batch. The batch may still serve others.
             if !self.done.contains(&link.trace_id) {
                 let other = self.group_of(link.trace_id);
                 id = self.join(id, other);
@@ -131,7 +133,7 @@ impl Analyzer {
         id
     }
 
-    /// Makes one group of two, and answers which.
+    /// Joins two groups, and returns the id of the joined group.
     fn join(&mut self, a: u64, b: u64) -> u64 {
         let size = |id: u64| self.groups.get(&id).map_or(0, |group| group.spans.len());
         let (into, from) = if size(a) >= size(b) { (a, b) } else { (b, a) };
@@ -168,7 +170,7 @@ impl Analyzer {
         for trace in &group.traces {
             self.of_trace.remove(trace);
         }
-        // Not those that were only linked to: they may still come, alone.
+        // Traces that were only linked to are not done: they may still come, alone.
         for span in &group.spans {
             if self.done.insert(span.trace_id) {
                 self.done_in_order.push_back(span.trace_id);

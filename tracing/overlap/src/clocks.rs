@@ -1,10 +1,9 @@
-//! How far the clocks of hosts are apart, from spans of one host whose parent is another's.
+//! Estimate of how far the clocks of hosts are apart, from spans whose parent is on another host.
 //!
-//! Two things hold in true time: a child does not start before its parent, and what a server does for
-//! a call ends before the caller has the answer. Each such pair bounds by how much one clock is ahead
-//! of the other; over many pairs the bounds close in on it. The bounds of all hosts are taken
-//! together, as the shortest paths of a graph: what is known of A and B, and of B and C, says
-//! something about A and C.
+//! Two facts hold in true time. A child does not start before its parent. A server's work for a
+//! call ends before the caller has the answer. Each such pair bounds how far one clock is ahead of
+//! the other. Over many pairs the bounds converge. The bounds of all hosts are combined as the
+//! shortest paths of a graph. Bounds on A and B, and on B and C, thus also bound A and C.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,57 +13,57 @@ use serde::Serialize;
 use crate::model::{Attribute, Kind, Span};
 use crate::select::Selection;
 
-/// Clock readings of one machine may differ by this much between formats that round to microseconds.
+/// Tolerance, in ns, between clock readings of one machine in formats that round to microseconds.
 pub(crate) const TOLERANCE_NS: u64 = 2_000;
-/// Hosts that are looked at; the time that takes grows with the third power.
+/// Maximum number of hosts compared. The time grows with the third power of it.
 const HOSTS_MAX: usize = 128;
-/// When the work of a span lay ready in a queue, by the clock of its host.
+/// Attribute with the time at which the work of a span was ready in a queue, by its host's clock.
 pub(crate) const READY: &str = "queue.ready_unix_nano";
 
-/// Clocks of two services that cannot both be right: spans that start before their parent.
+/// Contradiction between the clocks of two services: spans that start before their parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skew {
     /// Service of the parents.
     pub parent_service: String,
     /// Service of the children.
     pub child_service: String,
-    /// The child's clock is behind by at least this much.
+    /// Time in ns by which the child's clock is behind, at least.
     pub at_least_ns: u64,
-    /// Parent and child pairs between the two services.
+    /// Number of parent and child pairs between the two services.
     pub pairs: u64,
-    /// Pairs in which the child starts first.
+    /// Number of pairs in which the child starts first.
     pub violations: u64,
 }
 
-/// What is known of the clock of one host, compared with that of another.
+/// Known facts on the clock of one host, compared with the clock of another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Clock {
-    /// The host: `k8s.node.name`, `host.name` or `service.instance.id` of its spans, or the service.
+    /// Host: `k8s.node.name`, `host.name` or `service.instance.id` of its spans, or the service.
     pub host: String,
-    /// The host that it is compared with: that of most payloads.
+    /// Host that it is compared with: the host with most payloads.
     pub reference: String,
-    /// It is ahead of the reference by no less than this; negative if it may be behind.
+    /// Lower bound of the lead over the reference, negative if the clock may be behind.
     pub low_ns: Option<i64>,
-    /// It is ahead of the reference by no more than this.
+    /// Upper bound of the lead over the reference.
     pub high_ns: Option<i64>,
-    /// The middle of the two.
+    /// Middle of the two bounds.
     pub offset_ns: Option<i64>,
-    /// Half of their distance: the truth is within `offset_ns` plus or minus this.
+    /// Half of the distance between the bounds: the true lead is `offset_ns` plus or minus this.
     pub uncertainty_ns: Option<u64>,
-    /// Pairs of a parent and a child of which one is on this host and the other on another.
+    /// Number of pairs of a parent and a child of which exactly one is on this host.
     pub pairs: u64,
-    /// Those of them that are a call and its answer, so that they bound from both sides.
+    /// Number of these pairs that are a call and its answer, and so bound from both sides.
     pub answered: u64,
-    /// The clocks cannot be the same.
+    /// Whether the clocks are certain to differ.
     pub differs: bool,
-    /// The bounds exclude each other: a clock was set or drifted, or a call was not waited for.
+    /// Whether the bounds contradict: a clock was set or drifted, or a caller did not wait.
     pub contradictory: bool,
-    /// What was taken off all times of the host; 0 unless this was asked for.
+    /// Time that was subtracted from all times of the host, 0 unless requested.
     pub corrected_ns: i64,
 }
 
 impl Clock {
-    /// What to take off the times of the host, so that its clock may be the reference's.
+    /// Returns the time to subtract from the times of the host to match the reference's clock.
     pub(crate) fn correction_ns(&self) -> i64 {
         match (self.low_ns, self.high_ns) {
             _ if !self.differs || self.contradictory => 0,
@@ -75,7 +74,7 @@ impl Clock {
         }
     }
 
-    /// What is known, in words.
+    /// Returns the known facts in words.
     pub(crate) fn sentence(&self) -> String {
         let Self { host, reference, .. } = self;
         let ms = |ns: i64| format!("{:.3} ms", ns.unsigned_abs() as f64 / 1e6);
@@ -104,16 +103,16 @@ impl Clock {
     }
 }
 
-/// What pairs of spans said, by the hosts or services of parent and child.
+/// Evidence from pairs of spans, by the hosts or services of parent and child.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
     hosts: BTreeMap<(Arc<str>, Arc<str>), Bounds>,
     services: BTreeMap<(Arc<str>, Arc<str>), Leads>,
-    /// Payloads by the host of their root.
+    /// Number of payloads by the host of their root.
     roots: BTreeMap<Arc<str>, u64>,
 }
 
-/// By how much the child's clock is ahead of the parent's.
+/// Bounds of the child's clock's lead over the parent's.
 #[derive(Debug)]
 struct Bounds {
     low: Option<i64>,
@@ -130,12 +129,12 @@ struct Leads {
 }
 
 impl Observations {
-    /// The root of a payload.
+    /// Records the root of a payload.
     pub(crate) fn root(&mut self, root: &Span) {
         *self.roots.entry(Arc::clone(&root.host)).or_default() += 1;
     }
 
-    /// A span and its parent, in a payload of which `wait` is the last waiting span.
+    /// Records a span and its parent. `wait` is the last waiting span of their payload.
     pub(crate) fn pair(
         &mut self,
         parent: &Span,
@@ -171,7 +170,7 @@ impl Observations {
         }
     }
 
-    /// Services whose children start before their parents.
+    /// Returns the services whose children start before their parents.
     pub(crate) fn skew(&self) -> Vec<Skew> {
         self.services
             .iter()
@@ -186,7 +185,8 @@ impl Observations {
             .collect()
     }
 
-    /// The clocks of all hosts that can be compared with the one of most payloads, by name.
+    /// Returns the clocks of all hosts that can be compared with the reference, by name. The
+    /// reference is the host with most payloads.
     pub(crate) fn clocks(&self) -> Vec<Clock> {
         let most = self.roots.iter().max_by_key(|(_, payloads)| **payloads);
         let Some((reference, _)) = most else { return Vec::new() };
@@ -233,7 +233,7 @@ impl Observations {
         }
     }
 
-    /// By how much the clock of the second host is ahead of the first one's at most, for each two
+    /// Returns the upper bound of the second clock's lead over the first, for each pair of hosts
     /// (Floyd and Warshall's algorithm).
     fn shortest(&self, hosts: &[Arc<str>]) -> Vec<Vec<Option<i64>>> {
         let mut ahead = vec![vec![None; hosts.len()]; hosts.len()];
@@ -265,7 +265,7 @@ impl Observations {
     }
 }
 
-/// When the host of `parent` had the answer that `child` ended with, if it waited for one.
+/// Returns when the host of `parent` had the answer that `child` ended with, if it waited for one.
 fn answered_ns(
     parent: &Span,
     child: &Span,
@@ -279,7 +279,7 @@ fn answered_ns(
     wait.filter(|wait| named && wait.host == parent.host).map(|wait| wait.end_ns)
 }
 
-/// Takes off what is known of the clocks of other hosts.
+/// Subtracts the known leads of other hosts' clocks.
 pub(crate) fn align(spans: &mut [Span], clocks: &[Clock]) {
     let corrections: BTreeMap<&str, i64> = clocks
         .iter()
@@ -306,15 +306,15 @@ pub(crate) fn align(spans: &mut [Span], clocks: &[Clock]) {
     }
 }
 
-/// When the work of `span` lay ready in a queue, if it says so.
+/// Returns when the work of `span` was ready in a queue, if the span has that attribute.
 pub(crate) fn ready_ns(span: &Span) -> Option<u64> {
     span.attribute(READY).and_then(Attribute::as_u64)
 }
 
-/// `a − b`; far more than a lifetime is cut.
+/// Returns `a − b`, clamped to ±2^61.
 fn difference(a: u64, b: u64) -> i64 {
     const MOST: i128 = 1 << 61;
     let exact = i128::from(a) - i128::from(b);
-    // Within ±2^61, which an i64 holds.
+    // The result is within ±2^61, which an i64 holds.
     exact.clamp(-MOST, MOST) as i64
 }

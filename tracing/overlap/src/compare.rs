@@ -1,4 +1,4 @@
-//! Did a change move anything beyond noise? Two reports on the same blocks, paired block by block.
+//! Comparison of two reports on the same blocks, paired block by block, to tell changes from noise.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -11,23 +11,23 @@ use crate::model::TraceId;
 use crate::report::{Report, Verdict};
 use crate::stats::{Estimate, median};
 
-/// Blocks named in [`Comparison::most_slower`].
+/// Number of blocks named in [`Comparison::most_slower`].
 const WORST: usize = 5;
 
-/// The answer on one figure.
+/// Verdict on one figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// The interval lies on the better side of no change.
+    /// The interval lies on the better side of "no change".
     Better,
-    /// It lies on the worse side.
+    /// The interval lies on the worse side of "no change".
     Worse,
-    /// It includes no change, or there are too few blocks to say.
+    /// The interval includes "no change", or there are too few blocks.
     NoVisibleDifference,
 }
 
 impl Change {
-    /// The answer in words, on a time.
+    /// Returns the verdict in words, for a time.
     pub fn of_time(self) -> &'static str {
         match self {
             Self::Better => "faster",
@@ -47,73 +47,73 @@ impl fmt::Display for Change {
     }
 }
 
-/// One figure over all pairs.
+/// Figure over all pairs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
     /// Median of the base's values.
     pub base: f64,
-    /// Median of the new ones.
+    /// Median of the new values.
     pub new: f64,
     /// Median and 95 % interval of new / base or of new − base, pair by pair.
     pub change: Estimate,
-    /// The answer.
+    /// Verdict on the figure.
     pub verdict: Change,
 }
 
-/// How a base and something new differ on the blocks that both have.
+/// Comparison of a base and a new report on the blocks that both have.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// Version of this structure: `tandem.compare/1`. Fields may be added under the same version.
     pub schema: &'static str,
-    /// The seed of the bootstrap: the same inputs and seed give the same intervals.
+    /// Seed of the bootstrap. Equal inputs and seeds give equal intervals.
     pub seed: u64,
-    /// Blocks in both, each compared once, by the medians of its payloads.
+    /// Number of blocks in both, each compared once, by the medians of its payloads.
     pub pairs: usize,
-    /// Blocks that only one of the two has.
+    /// Number of blocks that only one of the two has.
     pub unpaired: usize,
-    /// Numbers under which the two have blocks of different hashes.
+    /// Number of block numbers under which the two have blocks of different hashes.
     pub different_blocks: usize,
-    /// Payloads that do not say their block.
+    /// Number of payloads that do not name their block.
     pub unnamed: usize,
-    /// One of the reports is a partial answer.
+    /// Whether one of the reports is partial.
     pub partial: bool,
-    /// The verdicts on overlap of base and new, each alone.
+    /// Verdicts on the overlap of base and new, each alone.
     pub overlap_verdicts: [Option<Verdict>; 2],
-    /// Length of the payload, new / base; below 1 is better.
+    /// Length of the payload, new / base. Below 1 is better.
     pub new_payload_ns: Option<Figure>,
-    /// Overlap, new − base; above 0 is better.
+    /// Overlap, new − base. Above 0 is better.
     pub overlap: Option<Figure>,
-    /// Tail, new − base in nanoseconds; below 0 is better.
+    /// Tail, new − base in nanoseconds. Below 0 is better.
     pub tail_ns: Option<Figure>,
-    /// Serialization, new − base; below 0 is better.
+    /// Serialization, new − base. Below 0 is better.
     pub serialization: Option<Figure>,
-    /// The answer: that on the length of the payload. Absent without a pair.
+    /// Overall verdict: that on the length of the payload. Absent without a pair.
     pub verdict: Option<Change>,
-    /// The pairs that became slower most, the worst first.
+    /// Pairs with the largest slowdown, the worst first.
     pub most_slower: Vec<Slower>,
 }
 
-/// A block that takes longer than before.
+/// Block that takes longer than before.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Slower {
-    /// Its number.
+    /// Number of the block.
     pub block_number: Option<u64>,
-    /// Its hash.
+    /// Hash of the block.
     pub block_hash: Option<String>,
     /// Length of the payload, new / base.
     pub ratio: f64,
-    /// Trace of the new payload, or the last of several.
+    /// Trace of the new payload, or of the last of several.
     pub trace_id: TraceId,
 }
 
-/// One block of both.
+/// Payloads of one block in both reports.
 struct Pair<'r> {
     base: Vec<&'r PayloadReport>,
     new: Vec<&'r PayloadReport>,
 }
 
-/// Compares `new` with `base`: blocks of the same number and, where both say it, the same hash. A
-/// block that one has several payloads of counts by their median.
+/// Compares `new` with `base`. Blocks pair by number and, if both reports know it, by hash. A block
+/// with several payloads in one report counts by their median.
 pub fn compare(base: &Report, new: &Report, seed: u64) -> Comparison {
     let (base_blocks, new_blocks) = (by_block(base), by_block(new));
     let mut pairs = Vec::new();
@@ -146,7 +146,7 @@ pub fn compare(base: &Report, new: &Report, seed: u64) -> Comparison {
     }
 }
 
-/// A block by number, or by hash where there is no number.
+/// Block by number, or by hash if there is no number.
 type Key = (Option<u64>, Option<String>);
 
 fn key(payload: &PayloadReport) -> Option<Key> {
@@ -169,8 +169,8 @@ fn by_block(report: &Report) -> BTreeMap<Key, Vec<&PayloadReport>> {
 
 type Payloads<'r> = Vec<&'r PayloadReport>;
 
-/// Those payloads of a number that are of one block. With forks a number has several: the first of
-/// the base's that the other one has too.
+/// Returns the payloads of a number that belong to one block. With forks a number has several
+/// blocks. The first of the base's blocks that the other report also has is used.
 fn same_hash<'r>(
     base: &[&'r PayloadReport],
     new: &[&'r PayloadReport],
@@ -190,7 +190,7 @@ fn same_hash<'r>(
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scale {
-    /// New / base, of which less is better.
+    /// New / base, less is better.
     Ratio,
     /// New − base.
     LessIsBetter,

@@ -1,20 +1,19 @@
-//! The critical path: whose work the answer waited for, at every instant of the payload.
+//! Critical path: the work that the answer waited for, at every instant of the payload.
 //!
-//! Walks back from the end of the root. Inside a span, the child that ended last is what the span
-//! waited for; before that child started, the child that ended last before it; what no child covers
-//! is the span's own time. A child with busy intervals stands for those intervals only, so that an
-//! idle container does not take the blame. A span that merely waits for side B (`await_state_root`)
-//! has the work of side B as its children.
+//! The walk starts at the end of the root and goes back in time. Inside a span, the child that
+//! ended last is what the span waited for. Before that child's start, it is the child that ended
+//! last before it. Time that no child covers is the span's own time. A child with busy intervals
+//! counts for those intervals only, so an idle container does not take the blame. A span that only
+//! waits for side B (`await_state_root`) has the work of side B as its children.
 //!
-//! Two things cannot be told from parents and times alone, and go wrong where only these are looked
-//! at:
+//! Parents and times alone are not enough in two cases:
 //!
-//! * **Work that outlives its parent** was not waited for by that parent. It counts for the nearest
-//!   ancestor that goes on until it ends, from its own start; where it goes on after the answer,
-//!   nobody waited for it.
-//! * **Of siblings side by side** the one that ended last before another began need not be why that
-//!   began. Where the other one says why, that holds: from the instant its work lay ready
-//!   (`queue.ready_unix_nano`) until its start it waited in a queue, and before that the span that it
+//! * **Work that outlives its parent** was not waited for by that parent. It counts, from its own
+//!   start, for the nearest ancestor that lasts until the work ends. If the work ends after the
+//!   answer, nothing waited for it.
+//! * **Parallel siblings**: the sibling that ended last before another began need not be the cause.
+//!   If the other one names its cause, that holds. From the instant its work was ready
+//!   (`queue.ready_unix_nano`) until its start it waited in a queue. Before that, the span that it
 //!   links to was at work.
 
 use std::collections::{HashMap, HashSet};
@@ -23,21 +22,22 @@ use crate::analyze::DerivedBusy;
 use crate::clocks::{TOLERANCE_NS, ready_ns};
 use crate::payloads::{Index, Payload};
 
-/// Deeper spans count as their ancestor's own time; a real payload is a handful deep.
+/// Maximum depth. Deeper spans count as their ancestor's own time. A real payload is a handful
+/// deep.
 const DEPTH_MAX: usize = 64;
 
-/// A part of the path.
+/// Part of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// The span.
+    /// Index of the span.
     pub(crate) span: usize,
-    /// Its work waited in a queue, rather than being done.
+    /// Whether the span's work waited in a queue instead of being done.
     pub(crate) queued: bool,
     pub(crate) start_ns: u64,
     pub(crate) end_ns: u64,
 }
 
-/// An interval in which a span was at work.
+/// Interval in which a span was at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Piece {
     end: u64,
@@ -49,16 +49,17 @@ pub(crate) struct CriticalPath<'i, 's> {
     index: &'i Index<'s>,
     derived_busy: &'i DerivedBusy,
     members: HashSet<usize>,
-    /// What each span waited for, in order of the ends.
+    /// Work that each span waited for, in order of the ends.
     waited_for: HashMap<usize, Vec<Piece>>,
-    /// Youngest first.
+    /// Parts of the path, youngest first.
     parts: Vec<Part>,
-    /// Spans on the way down, against cycles.
+    /// Spans on the way down, to detect cycles.
     stack: Vec<usize>,
 }
 
 impl<'i, 's> CriticalPath<'i, 's> {
-    /// The path of `payload` in order of time. The parts cover the root exactly, without gaps.
+    /// Returns the path of `payload` in order of time. The parts cover the root exactly, without
+    /// gaps.
     pub(crate) fn of(
         index: &'i Index<'s>,
         payload: &Payload,
@@ -83,7 +84,7 @@ impl<'i, 's> CriticalPath<'i, 's> {
                 self.waited_for.entry(waiter).or_default().push(piece);
             }
         }
-        // A waiting span takes what side B did while it waited, whatever comes after.
+        // A waiting span waits for everything that side B did meanwhile, whatever comes after.
         let worked: Vec<Piece> = side_b.iter().flat_map(|span| self.pieces(*span)).collect();
         for wait in waits {
             let span = &self.index.spans[*wait];
@@ -97,7 +98,7 @@ impl<'i, 's> CriticalPath<'i, 's> {
         }
     }
 
-    /// When `span` was at work.
+    /// Returns the intervals in which `span` was at work.
     fn pieces(&self, span: usize) -> Vec<Piece> {
         let own = &self.index.spans[span];
         let whole = [(own.start_ns, own.end_ns)];
@@ -110,7 +111,7 @@ impl<'i, 's> CriticalPath<'i, 's> {
         active.iter().filter(|(start, end)| start < end).map(piece).collect()
     }
 
-    /// The nearest ancestor that goes on until the piece ends.
+    /// Returns the nearest ancestor that lasts until the piece ends.
     fn waiter(&self, piece: Piece, root: usize) -> Option<usize> {
         let outlives = |ancestor: &usize| {
             piece.end > self.index.spans[*ancestor].end_ns.saturating_add(TOLERANCE_NS)
@@ -128,8 +129,8 @@ impl<'i, 's> CriticalPath<'i, 's> {
         None
     }
 
-    /// Whose child a span is: of a batch, what it links to; of one that lost its parent, the root.
-    /// Those beside the root have nobody in the payload.
+    /// Returns the parent of a span. For a batch that is the span that it links to, for a span that
+    /// lost its parent the root. Spans beside the root have no parent in the payload.
     fn above(&self, span: usize, root: usize) -> Option<usize> {
         let lost = || {
             let parent = self.index.spans[span].parent;
@@ -144,12 +145,12 @@ impl<'i, 's> CriticalPath<'i, 's> {
         let mut now = to;
         if self.stack.len() < DEPTH_MAX && !self.stack.contains(&at) {
             self.stack.push(at);
-            // Taken out for the while: a span is on the stack once only.
+            // The entry is removed meanwhile: a span is on the stack only once.
             let mut pieces = self.waited_for.remove(&at).unwrap_or_default();
             for piece in pieces.iter().rev().take_while(|piece| piece.end > from) {
                 let (start, end) = (piece.start.max(from), piece.end.min(now));
                 if start >= end {
-                    // It ran beside a piece that ended later: not what was waited for.
+                    // The piece ran beside a piece that ended later, so it was not waited for.
                     continue;
                 }
                 self.push(at, false, end, now);
@@ -166,8 +167,8 @@ impl<'i, 's> CriticalPath<'i, 's> {
         self.push(at, false, from, now);
     }
 
-    /// Follows the reasons that `span`, on which `at` waited, gives for its start at `now`: back to
-    /// `from` at most. Answers how far that led.
+    /// Follows the causes of the start of `span` at `now`, on which `at` waited, back to `from` at
+    /// most. Returns the time that this reached.
     fn cause(&mut self, at: usize, span: usize, from: u64, now: u64) -> u64 {
         let mut now = now;
         let mut span = span;
@@ -190,7 +191,7 @@ impl<'i, 's> CriticalPath<'i, 's> {
         now
     }
 
-    /// What the span that `span` links to did last before `now`.
+    /// Returns the last work before `now` of the spans that `span` links to.
     fn linked(&self, span: usize, from: u64, now: u64) -> Option<Piece> {
         self.index
             .links(span)

@@ -1,29 +1,29 @@
-//! Which payloads count.
+//! Filter of the payloads that count.
 
 use serde::Serialize;
 
 use crate::model::Span;
 
-/// Conditions that a payload has to meet, all of them. The default is none.
+/// Conditions that a payload must meet, all of them. The default has no condition.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Filter {
-    /// Services of which one has its root span.
+    /// Allowed services of the root span.
     pub services: Vec<String>,
-    /// It began no earlier than this, in nanoseconds of Unix time.
+    /// Earliest start, in nanoseconds of Unix time.
     pub since_unix_ns: Option<u64>,
-    /// It began before this.
+    /// Time before which the payload must start, in nanoseconds of Unix time.
     pub until_unix_ns: Option<u64>,
-    /// Its block is no lower than this.
+    /// Lowest block number.
     pub first_block: Option<u64>,
-    /// Its block is no higher than this.
+    /// Highest block number.
     pub last_block: Option<u64>,
-    /// Its root span is no shorter than this.
+    /// Minimum length of the root span, in nanoseconds.
     pub least_ns: Option<u64>,
 }
 
 impl Filter {
-    /// Whether the payload of `root`, on the block of that number, meets all conditions. One without
-    /// a number is in no range of blocks.
+    /// Returns whether the payload of `root`, on the block of that number, meets all conditions. A
+    /// payload without a number is in no range of blocks.
     pub(crate) fn admits(&self, root: &Span, block_number: Option<u64>) -> bool {
         let service = self.services.is_empty()
             || self.services.iter().any(|service| **service == *root.service);

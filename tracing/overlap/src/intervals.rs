@@ -2,12 +2,13 @@
 
 use std::cmp::{max, min};
 
-/// A set of nanoseconds: intervals `[start, end)`, sorted, disjoint, not touching, none empty.
+/// Set of nanoseconds: intervals `[start, end)`, sorted, disjoint, not touching, none empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Intervals(Vec<(u64, u64)>);
 
 impl Intervals {
-    /// The union of `parts`, in any order, overlapping or not. Empty and reversed ones count nothing.
+    /// Returns the union of `parts`, in any order, overlapping or not. Empty and reversed parts are
+    /// ignored.
     pub fn union(parts: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut parts: Vec<(u64, u64)> =
             parts.into_iter().filter(|(start, end)| start < end).collect();
@@ -22,7 +23,7 @@ impl Intervals {
         Self(parts)
     }
 
-    /// What is in both sets.
+    /// Returns the intersection of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
@@ -41,34 +42,34 @@ impl Intervals {
         Self(both)
     }
 
-    /// What lies in `[start, end)`.
+    /// Returns the part of the set in `[start, end)`.
     #[must_use]
     pub fn clip(&self, start: u64, end: u64) -> Self {
         let clipped = self.0.iter().map(|part| (max(part.0, start), min(part.1, end)));
         Self(clipped.filter(|(start, end)| start < end).collect())
     }
 
-    /// Number of nanoseconds in the set.
+    /// Returns the number of nanoseconds in the set.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// First nanosecond, and the one after the last; `None` for the empty set.
+    /// Returns the first nanosecond, and the one after the last, or `None` for the empty set.
     pub fn hull(&self) -> Option<(u64, u64)> {
         Some((self.0.first()?.0, self.0.last()?.1))
     }
 
-    /// The intervals in order of time.
+    /// Returns the intervals in order of time.
     pub fn as_slice(&self) -> &[(u64, u64)] {
         &self.0
     }
 
-    /// The same, by value.
+    /// Returns the intervals in order of time, by value.
     pub fn into_vec(self) -> Vec<(u64, u64)> {
         self.0
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -80,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// The nanoseconds below 64 of a set, by asking for each.
+    /// Returns the nanoseconds below 64 of a set, by testing each.
     fn members(parts: &[(u64, u64)]) -> Vec<u64> {
         (0..64).filter(|at| parts.iter().any(|(start, end)| start <= at && at < end)).collect()
     }

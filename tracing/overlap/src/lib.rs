@@ -1,4 +1,4 @@
-//! Did execution and state-root work really overlap? Traces in, numbers and pictures out.
+//! Analysis of whether execution and state-root work overlap: from traces to numbers and pictures.
 //!
 //! ```text
 //! bytes ──read──► Input { spans, problems } ──analyze──► Report ──render──► text | JSON | HTML
@@ -6,27 +6,28 @@
 //! Report, Report ──compare──► Comparison ──render──► text | JSON
 //! ```
 //!
-//! No files, no network, no clock and no environment: callers bring bytes ([`read()`]), or a reader
-//! where there are too many of them to hold ([`read_from`], [`Analyzer`]), and write what comes back.
-//! A damaged file gives the answer that its readable part supports, marked [`Report::partial`], with
-//! the reasons in words.
+//! The crate uses no files, no network, no clock and no environment. Callers bring bytes
+//! ([`read()`]), or a reader if the bytes do not fit into memory ([`read_from`], [`Analyzer`]).
+//! They write the result themselves. A damaged file gives the answer that its readable part
+//! supports, marked [`Report::partial`], with the reasons in words.
 //!
 //! # The measure
 //!
-//! For one payload (one span named like the root, by default `on_new_payload`), everything clipped
-//! to that span:
+//! A payload is one span with the name of the root, by default `on_new_payload`. All of its figures
+//! are clipped to that span:
 //!
 //! * `A`: union of the busy intervals of the payload side (`payload processor`),
 //! * `B`: union of the busy intervals of the proof side (`storage worker`, `account worker`),
-//! * `overlap = |A∩B| / min(|A|, |B|)`: 1 when the shorter side hides behind the longer one entirely,
+//! * `overlap = |A∩B| / min(|A|, |B|)`: 1 when the shorter side hides behind the longer one
+//!   entirely,
 //! * `wall`: from the first to the last instant at which either side is busy,
 //! * `serialization = (wall − max(|A|,|B|)) / min(|A|,|B|)`, clamped to 0..1: 1 when one side waits
 //!   for the whole of the other,
-//! * `tail`: from the end of `A`, the last transaction, to the end of `await_state_root`, or to the
-//!   end of `B` where there is no such span.
+//! * `tail`: from the end of `A`, the last transaction, to the end of `await_state_root`. If there
+//!   is no such span, to the end of `B`.
 //!
-//! A container span lies: a worker span that starts with the block and ends with the root always
-//! "overlaps". So busy intervals are used where a span carries them, and the figure computed from
+//! Container spans mislead: a worker span that starts with the block and ends with the root always
+//! "overlaps". Busy intervals are therefore used if a span carries them. The figure computed from
 //! whole spans is given beside it as the *container overlap*.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

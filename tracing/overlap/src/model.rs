@@ -1,4 +1,4 @@
-//! Spans as the analysis sees them, whatever format they came in.
+//! Spans as the analysis sees them, independent of the input format.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-/// Identity of a trace; printed as 32 hexadecimal digits.
+/// Identity of a trace, printed as 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TraceId(pub u128);
 
-/// Identity of a span inside its trace; printed as 16 hexadecimal digits.
+/// Identity of a span inside its trace, printed as 16 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpanId(pub u64);
 
@@ -38,12 +38,12 @@ impl Serialize for SpanId {
     }
 }
 
-/// A span named by its trace and its id.
+/// Reference to a span by its trace and its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Link {
     /// Trace of the span.
     pub trace_id: TraceId,
-    /// The span.
+    /// Id of the span.
     pub span_id: SpanId,
 }
 
@@ -62,7 +62,7 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    /// The value as an unsigned integer; text is parsed as decimal.
+    /// Returns the value as an unsigned integer. Text is parsed as decimal.
     pub fn as_u64(&self) -> Option<u64> {
         match self {
             Self::Int(value) => u64::try_from(*value).ok(),
@@ -83,41 +83,41 @@ impl fmt::Display for Attribute {
     }
 }
 
-/// Which end of a call a span is.
+/// Role of a span in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kind {
-    /// None, or one that says nothing about who waits for whom.
+    /// No role, or a role that does not tell which span waits for which.
     #[default]
     Other,
-    /// The side that waits for the answer.
+    /// Side that waits for the answer.
     Client,
-    /// The side that gives it.
+    /// Side that gives the answer.
     Server,
 }
 
-/// One finished span. Times are nanoseconds since the Unix epoch.
+/// Finished span. Times are nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// Trace the span belongs to.
+    /// Trace that the span belongs to.
     pub trace_id: TraceId,
     /// Identity in the trace.
     pub span_id: SpanId,
-    /// Parent span; it may be missing from the input.
+    /// Parent span, which may be missing from the input.
     pub parent: Option<SpanId>,
-    /// `service.name` of the process part that made it.
+    /// `service.name` of the process that made the span.
     pub service: Arc<str>,
-    /// Whose clock it was timed by: `k8s.node.name`, or else `host.name`, `service.instance.id`, or
-    /// the service.
+    /// Host whose clock timed the span: `k8s.node.name`, or else `host.name`,
+    /// `service.instance.id`, or the service.
     pub host: Arc<str>,
-    /// Which end of a call it is.
+    /// Role of the span in a call.
     pub kind: Kind,
     /// Operation name.
     pub name: String,
-    /// Start.
+    /// Start time.
     pub start_ns: u64,
-    /// End, not before the start.
+    /// End time, not before the start.
     pub end_ns: u64,
-    /// Intervals of real work, in any order; empty means that the span carries none.
+    /// Intervals of real work, in any order. An empty list means that the span carries none.
     pub busy: Vec<(u64, u64)>,
     /// Attributes in the order of the input.
     pub attributes: Vec<(String, Attribute)>,
@@ -126,43 +126,43 @@ pub struct Span {
 }
 
 impl Span {
-    /// The first attribute called `key`.
+    /// Returns the first attribute called `key`.
     pub fn attribute(&self, key: &str) -> Option<&Attribute> {
         self.attributes.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// Length in nanoseconds.
+    /// Returns the length in nanoseconds.
     pub fn duration_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns)
     }
 }
 
-/// `Problems::unreadable` keeps this many lines; a file of garbage must not become a report of it.
+/// Maximum number of lines in `Problems::unreadable`. It keeps garbage out of the report.
 const UNREADABLE_MAX: usize = 8;
 
-/// What was wrong with the input. All zero and empty for a sound one.
+/// Problems of the input. All fields are zero or empty for valid input.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Problems {
-    /// The input ended in the middle, or a part of it was not JSON: what the parser said, per place.
+    /// Parser messages, per place, for input that ended early or a part that was not JSON.
     pub unreadable: Vec<String>,
-    /// Spans without a usable id or with fields of a wrong type; left out.
+    /// Number of spans that were left out because of an unusable id or a field of a wrong type.
     pub malformed_spans: u64,
-    /// Spans with the trace and span id of an earlier one; left out.
+    /// Number of spans that were left out because an earlier span had their trace and span id.
     pub duplicate_spans: u64,
-    /// Spans and busy intervals that end before they start; taken as empty.
+    /// Number of spans and busy intervals that end before they start. They count as empty.
     pub negative_durations: u64,
-    /// Spans that came when their trace had been analysed already; left out.
+    /// Number of spans that were left out because their trace had already been analysed.
     pub late_spans: u64,
 }
 
 impl Problems {
-    /// Whether the input was sound.
+    /// Returns whether the input was valid.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether something of the input is missing from the spans. Duplicates are not: they are what
-    /// an exporter's retries leave behind.
+    /// Returns whether a part of the input is missing from the spans. Duplicates do not count,
+    /// because they come from an exporter's retries.
     pub fn lost_something(&self) -> bool {
         !self.unreadable.is_empty()
             || self.malformed_spans > 0
@@ -170,14 +170,14 @@ impl Problems {
             || self.late_spans > 0
     }
 
-    /// Notes that a part of a source could not be read.
+    /// Records that a part of a source could not be read.
     pub fn unreadable(&mut self, reason: String) {
         if self.unreadable.len() < UNREADABLE_MAX {
             self.unreadable.push(reason);
         }
     }
 
-    /// Adds those of another source.
+    /// Adds the problems of another source.
     pub fn merge(&mut self, other: Self) {
         for reason in other.unreadable {
             self.unreadable(reason);
@@ -188,7 +188,7 @@ impl Problems {
         self.late_spans += other.late_spans;
     }
 
-    /// One line in words per kind of problem.
+    /// Returns one line in words per kind of problem.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = self.unreadable.clone();
         let mut count = |n: u64, what: &str| {
@@ -210,14 +210,14 @@ impl Problems {
 /// Spans read from any number of sources.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Input {
-    /// The spans, unique by trace and span id.
+    /// Spans, unique by trace and span id.
     pub spans: Vec<Span>,
-    /// What was wrong with the sources.
+    /// Problems of the sources.
     pub problems: Problems,
 }
 
 impl Input {
-    /// Adds the spans of another source; a span that is known already is counted as a duplicate.
+    /// Adds the spans of another source. A span that is already known counts as a duplicate.
     pub fn merge(&mut self, other: Self) {
         let mut known: HashSet<(TraceId, SpanId)> =
             self.spans.iter().map(|span| (span.trace_id, span.span_id)).collect();
@@ -231,7 +231,7 @@ impl Input {
         self.problems.merge(other.problems);
     }
 
-    /// Notes that a part of a source could not be read.
+    /// Records that a part of a source could not be read.
     pub fn unreadable(&mut self, reason: String) {
         self.problems.unreadable(reason);
     }

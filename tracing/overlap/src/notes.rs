@@ -1,4 +1,4 @@
-//! What to know when reading the numbers, in words.
+//! Notes in words that help to read the numbers.
 
 use crate::analyze::PayloadReport;
 use crate::clocks::Clock;

@@ -1,26 +1,26 @@
-//! Cuts the spans into payloads: each one a root span and the spans that belong to it.
+//! Division of the spans into payloads, each a root span and the spans that belong to it.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::model::{Link, Span};
 use crate::select::Selection;
 
-/// Positions in a slice of spans, by identity and by parent.
+/// Index of a slice of spans, by identity and by parent.
 pub(crate) struct Index<'s> {
     pub(crate) spans: &'s [Span],
     by_id: HashMap<Link, usize>,
     /// Children by parent, which need not be present itself. Spans of other traces that link to a
-    /// span are its children too: a batch that serves many payloads belongs to each.
+    /// span are also its children: a batch that serves many payloads belongs to each.
     children: HashMap<Link, Vec<usize>>,
 }
 
-/// One payload: indices into the spans of its [`Index`].
+/// Payload, as indices into the spans of its [`Index`].
 #[derive(Debug)]
 pub(crate) struct Payload {
     pub(crate) root: usize,
-    /// All spans of the payload, the root included, each once.
+    /// All spans of the payload, including the root, each once.
     pub(crate) members: Vec<usize>,
-    /// Members whose parent is not in the input.
+    /// Number of members whose parent is not in the input.
     pub(crate) orphans: usize,
 }
 
@@ -40,22 +40,22 @@ impl<'s> Index<'s> {
         Self { spans, by_id, children }
     }
 
-    /// Children of the span at `at`.
+    /// Returns the children of the span at `at`.
     pub(crate) fn children(&self, at: usize) -> &[usize] {
         self.children.get(&identity(&self.spans[at])).map_or(&[], Vec::as_slice)
     }
 
-    /// Parent of the span at `at`, if it is in the input.
+    /// Returns the parent of the span at `at`, if it is in the input.
     pub(crate) fn parent(&self, at: usize) -> Option<usize> {
         self.by_id.get(&parent(&self.spans[at])?).copied()
     }
 
-    /// Spans that the span at `at` links to, those that are in the input.
+    /// Returns the spans in the input that the span at `at` links to.
     pub(crate) fn links(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
         self.spans[at].links.iter().filter_map(|link| self.by_id.get(link).copied())
     }
 
-    /// All payloads, in order of their start.
+    /// Returns all payloads, in order of their start.
     pub(crate) fn payloads(&self, selection: &Selection) -> Vec<Payload> {
         let is_root = |at: &usize| selection.root.matches(&self.spans[*at].name);
         let candidates: Vec<usize> = (0..self.spans.len()).filter(is_root).collect();
@@ -85,8 +85,8 @@ impl<'s> Index<'s> {
             .collect()
     }
 
-    /// The payload of `root`: its descendants; if it is `alone` in its trace, the whole trace;
-    /// otherwise also the spans that lost their ancestors and overlap with it in time.
+    /// Returns the payload of `root`: its descendants, and the whole trace if it is `alone` in its
+    /// trace. Otherwise it includes spans that lost their ancestors and overlap with it in time.
     fn payload(&self, root: usize, same_trace: &[usize], alone: bool) -> Payload {
         let window = &self.spans[root];
         let stray = |at: &&usize| {
@@ -106,7 +106,7 @@ impl<'s> Index<'s> {
             }
         }
         members.sort_by_key(|at| self.spans[*at].start_ns);
-        // The parent of the root is allowed to be elsewhere: in the consensus client, for example.
+        // The parent of the root may be elsewhere, for example in the consensus client.
         let orphans = members.iter().filter(|at| **at != root && self.is_orphan(**at)).count();
         Payload { root, members, orphans }
     }
@@ -115,7 +115,7 @@ impl<'s> Index<'s> {
         self.spans[at].parent.is_some() && self.parent(at).is_none()
     }
 
-    /// Ancestors, nearest first; ends at a cycle.
+    /// Returns the ancestors, nearest first, up to a cycle.
     fn ancestors(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
         let mut seen = HashSet::from([at]);
         std::iter::successors(self.parent(at), |at| self.parent(*at))

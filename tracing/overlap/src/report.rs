@@ -1,4 +1,4 @@
-//! The answer on all payloads together: distributions, totals, the worst ones, and the verdict.
+//! Result over all payloads: distributions, totals, the worst payloads, and the verdict.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use crate::model::{Input, Problems, TraceId};
 use crate::select::Selection;
 use crate::stats;
 
-/// Did the two sides run at the same time?
+/// Verdict on whether the two sides ran at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
     /// The shorter side hides behind the longer one: total time ≈ the longer side.
     Parallel,
-    /// Something in between.
+    /// State between the two others.
     Partial,
     /// One side waits for the other: total time ≈ the sum.
     Sequential,
@@ -34,26 +34,27 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The bounds between the verdicts, on the overlap.
+/// Bounds between the verdicts, on the overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Thresholds {
-    /// At least this is [`Verdict::Parallel`].
+    /// Least overlap of [`Verdict::Parallel`].
     pub parallel: f64,
-    /// Below this is [`Verdict::Sequential`].
+    /// Overlap below which the verdict is [`Verdict::Sequential`].
     pub sequential: f64,
 }
 
 impl Default for Thresholds {
-    /// 0.80 is what the project demands of blocks with work on both sides. Below 0.30 more than 70 %
-    /// of the shorter side adds to the block time; the pipeline that lost its parallelism in the
-    /// published regression (309 ms and 321 ms of work in 555 ms) had 0.24.
+    /// Returns the bounds 0.80 and 0.30. The project demands 0.80 of blocks with work on both
+    /// sides. Below 0.30, more than 70 % of the shorter side adds to the block time. The pipeline
+    /// that lost its parallelism in the published regression (309 ms and 321 ms of work in 555 ms)
+    /// had 0.24.
     fn default() -> Self {
         Self { parallel: 0.80, sequential: 0.30 }
     }
 }
 
 impl Thresholds {
-    /// The verdict on an overlap.
+    /// Returns the verdict on an overlap.
     pub fn verdict(&self, overlap: f64) -> Verdict {
         if overlap >= self.parallel {
             Verdict::Parallel
@@ -65,12 +66,12 @@ impl Thresholds {
     }
 }
 
-/// Some numbers in one line. Quantiles are interpolated linearly between the nearest two values.
+/// Distribution of values. Quantiles are interpolated linearly between the nearest two values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Distribution {
-    /// How many values.
+    /// Number of values.
     pub n: usize,
-    /// Smallest.
+    /// Smallest value.
     pub min: f64,
     /// 5th percentile.
     pub p5: f64,
@@ -78,12 +79,12 @@ pub struct Distribution {
     pub p50: f64,
     /// 95th percentile.
     pub p95: f64,
-    /// Largest.
+    /// Largest value.
     pub max: f64,
 }
 
 impl Distribution {
-    /// The distribution of `values`; `None` if there are none.
+    /// Returns the distribution of `values`, or `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -98,7 +99,7 @@ impl Distribution {
     }
 }
 
-/// All analysed payloads in numbers. A distribution is absent when no payload has the value.
+/// Figures over all analysed payloads. A distribution is absent when no payload has the value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// Overlap on busy time.
@@ -109,21 +110,21 @@ pub struct Summary {
     pub serialization: Option<Distribution>,
     /// Length of the root.
     pub payload_ns: Option<Distribution>,
-    /// |A|.
+    /// Distribution of |A|.
     pub a_ns: Option<Distribution>,
-    /// |B|.
+    /// Distribution of |B|.
     pub b_ns: Option<Distribution>,
-    /// How much later B began.
+    /// Delay of the start of B after the start of A.
     pub b_lag_ns: Option<Distribution>,
     /// Tail after the last transaction.
     pub tail_ns: Option<Distribution>,
-    /// The same as a part of the payload.
+    /// Tail as a part of the payload.
     pub tail_share: Option<Distribution>,
     /// Sums over all payloads with work on both sides.
     pub total: Totals,
 }
 
-/// Sums in nanoseconds over the payloads with work on both sides.
+/// Sums over the payloads with work on both sides, times in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Totals {
     /// Σ wall.
@@ -134,14 +135,15 @@ pub struct Totals {
     pub b_ns: u64,
     /// Σ |A∩B|.
     pub both_ns: u64,
-    /// Σ wall in which neither side is busy.
+    /// Σ of the parts of the wall in which neither side is busy.
     pub neither_ns: u64,
     /// Σ|A∩B| / Σ min(|A|,|B|): the overlap weighted by work, in which tiny blocks count little.
     pub overlap: Option<f64>,
 }
 
-/// Time between "ready in a queue" and "taken from it", by the name of the span that took it: from
-/// `queue.ready_unix_nano` to its start, or else `queue_wait_us`, the longest wait it counted itself.
+/// Time from "ready in a queue" to "taken from it", by the name of the consuming span. It runs from
+/// `queue.ready_unix_nano` to the start of the span. Without that attribute it is `queue_wait_us`,
+/// the longest wait that the span counted itself.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QueueGap {
     /// Name of the consuming spans.
@@ -150,69 +152,70 @@ pub struct QueueGap {
     pub gap_ns: Distribution,
 }
 
-/// The answer.
+/// Result of the analysis.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// Version of this structure: `tandem.overlap/1`. Fields may be added under the same version.
     pub schema: &'static str,
-    /// What was looked for.
+    /// Names of the spans to look for.
     pub selection: Selection,
-    /// Which payloads count.
+    /// Filter of the payloads that count.
     pub filter: Filter,
-    /// The bounds of the verdicts.
+    /// Bounds of the verdicts.
     pub thresholds: Thresholds,
-    /// The verdict on the median overlap; absent when no payload has work on both sides.
+    /// Verdict on the median overlap, absent when no payload has work on both sides.
     pub verdict: Option<Verdict>,
-    /// Something is missing: damaged input, or payloads with spans whose parent is not there.
+    /// Whether something is missing: the input is damaged, or payloads have spans without their
+    /// parent.
     pub partial: bool,
-    /// What was wrong with the input.
+    /// Problems of the input.
     pub problems: Problems,
-    /// Things to know when reading the numbers, in words.
+    /// Notes that help to read the numbers, in words.
     pub notes: Vec<String>,
-    /// Spans in the input.
+    /// Number of spans in the input.
     pub spans: usize,
-    /// Traces in the input without a root span.
+    /// Number of traces in the input without a root span.
     pub other_traces: usize,
-    /// Payloads that the filter left out.
+    /// Number of payloads that the filter left out.
     pub filtered: usize,
-    /// The numbers over all payloads.
+    /// Figures over all payloads.
     pub summary: Summary,
-    /// Where Jaeger shows traces, if that is known.
+    /// Address at which Jaeger shows traces, if known.
     pub jaeger_ui: Option<String>,
     /// Trace ids of the payloads with the least overlap, the worst first.
     pub worst: Vec<TraceId>,
-    /// Their pages in Jaeger, where one is known.
+    /// Pages of the worst payloads in Jaeger, if known.
     pub worst_urls: Vec<Option<String>>,
     /// Trace ids of the payloads that took longest, the slowest first.
     pub slowest: Vec<TraceId>,
-    /// Their pages in Jaeger, where one is known.
+    /// Pages of the slowest payloads in Jaeger, if known.
     pub slowest_urls: Vec<Option<String>>,
     /// Queue gaps, the largest median first.
     pub queue_gaps: Vec<QueueGap>,
-    /// Clock skew between services, where there is evidence of it.
+    /// Clock skew between services, if there is evidence of it.
     pub skew: Vec<Skew>,
-    /// What is known of the clocks of hosts, compared with that of most payloads.
+    /// Known facts on the clocks of hosts, compared with the clock of the host with most payloads.
     pub clocks: Vec<Clock>,
-    /// Every payload, in order of start.
+    /// All payloads, in order of start.
     pub payloads: Vec<PayloadReport>,
-    /// Of each payload, where it is shown.
+    /// Details of each payload that is shown.
     #[serde(skip)]
     pub(crate) details: Vec<Option<PayloadDetail>>,
 }
 
 impl Report {
-    /// The median overlap, the number that `--fail-under` compares.
+    /// Returns the median overlap, the number that `--fail-under` compares.
     pub fn median_overlap(&self) -> Option<f64> {
         self.summary.overlap.map(|overlap| overlap.p50)
     }
 }
 
-/// Analyses the youngest `limit` payloads of `input`.
+/// Analyses the `limit` youngest payloads of `input`.
 pub fn analyze(input: Input, selection: &Selection, limit: usize) -> Report {
     analyze_with(input, Options::new(selection.clone(), limit))
 }
 
-/// As [`analyze`], with more to choose.
+/// Analyses `input` as [`analyze`] does, with more options.
 pub fn analyze_with(input: Input, options: Options) -> Report {
     let mut aggregate = Aggregate::new(options);
     aggregate.add(input.spans);

@@ -1,20 +1,20 @@
-//! Which spans are the payload, which are side A and which are side B.
+//! Selection of the spans that are the payload, side A and side B.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// A span name with `*` for any run of characters; the whole name has to match.
+/// Pattern of a span name, with `*` for any run of characters. The whole name must match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 
 impl Pattern {
-    /// A pattern from its text.
+    /// Creates a pattern from its text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Whether `name` matches.
+    /// Returns whether `name` matches.
     pub fn matches(&self, name: &str) -> bool {
         let mut pieces = self.0.split('*');
         // `split` yields at least one piece: the text before the first star.
@@ -45,34 +45,35 @@ impl Serialize for Pattern {
     }
 }
 
-/// When a span without busy intervals of its own counts as busy.
+/// Rule for a span without busy intervals of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Busy {
-    /// For its whole length.
+    /// The span is busy for its whole length.
     Whole,
-    /// While any of its children runs. A span without children was idle, unless no span of the side
-    /// has children (they were not recorded): then all count for their whole length.
+    /// The span is busy while any of its children runs. A span without children was idle. If no
+    /// span of the side has children (they were not recorded), all count for their whole length.
     Children,
 }
 
-/// One side of the comparison.
+/// Side of the comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Side {
-    /// Alternatives in order of preference; the first one that matches any span of a payload is
-    /// used for it. Each is a list of patterns whose spans are taken together.
+    /// Alternatives in order of preference. The first alternative that matches any span of a
+    /// payload is used for it. Each alternative is a list of patterns whose spans are taken
+    /// together.
     pub alternatives: Vec<Vec<Pattern>>,
-    /// How spans without busy intervals count.
+    /// Rule for spans without busy intervals.
     pub busy: Busy,
 }
 
 impl Side {
-    /// A side of one alternative.
+    /// Creates a side with a single alternative.
     pub fn new(patterns: impl IntoIterator<Item = impl Into<String>>, busy: Busy) -> Self {
         Self { alternatives: vec![patterns.into_iter().map(Pattern::new).collect()], busy }
     }
 
-    /// The names of all alternatives for people: `execute_block or payload processor`.
+    /// Returns the names of all alternatives for people: `execute_block or payload processor`.
     pub fn label(&self) -> String {
         let alternatives: Vec<String> = self
             .alternatives
@@ -83,31 +84,31 @@ impl Side {
     }
 }
 
-/// Known vocabularies of span names.
+/// Known vocabulary of span names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Preset {
-    /// Tandem's own names, busy intervals as events.
+    /// Tandem's own names, with busy intervals as events.
     #[default]
     Tandem,
-    /// reth's names. Its workers carry no busy intervals, but proof calculations as children.
-    /// `execute_block` is preferred for side A, because `payload processor` is there open until the
-    /// last task it spawned has ended.
+    /// reth's names. Its workers carry no busy intervals, but have proof calculations as children.
+    /// `execute_block` is preferred for side A, because reth's `payload processor` stays open until
+    /// the last task that it spawned has ended.
     Reth,
 }
 
-/// What to look for in the traces.
+/// Names of the spans to look for in the traces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Selection {
-    /// The span that is one payload.
+    /// Span that is one payload.
     pub root: Pattern,
-    /// The payload side.
+    /// Payload side.
     pub a: Side,
-    /// The proof side.
+    /// Proof side.
     pub b: Side,
-    /// Spans that do no work but wait for side B; the tail ends with the last of them.
+    /// Spans that do no work but wait for side B. The tail ends with the last of them.
     pub wait: Pattern,
-    /// Spans of other hosts that end before the last waiting span does, as that waits for their
-    /// answer; they bound how far the clocks may be apart.
+    /// Spans of other hosts that end before the last waiting span, because it waits for their
+    /// answer. They bound how far the clocks may be apart.
     pub answered: Vec<Pattern>,
 }
 

@@ -1,32 +1,33 @@
-//! Paired comparison: how far two sides differ on the same blocks, and how sure that is. For
-//! `tandem overlap compare` and for the lab.
+//! Paired comparison: how far two sides differ on the same blocks, and how certain that is. Used by
+//! `tandem overlap compare` and the lab.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use serde::Serialize;
 
-/// Resamples of a bootstrap.
+/// Number of resamples of a bootstrap.
 const RESAMPLES: usize = 4_000;
-/// Below so many blocks a bootstrap interval promises more than it can keep.
+/// Minimum number of blocks. With fewer blocks a bootstrap interval is not reliable.
 pub const BLOCKS_MIN: usize = 8;
 
-/// A median with its bootstrap 95 % interval.
+/// Median with its bootstrap 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Blocks that went in; each may hold several rounds' values.
+    /// Number of blocks in the input. Each may hold the values of several rounds.
     pub blocks: usize,
     /// Median of all values.
     pub median: f64,
     /// 2.5th percentile of the resamples' medians.
     pub low: f64,
-    /// 97.5th percentile of them.
+    /// 97.5th percentile of the resamples' medians.
     pub high: f64,
 }
 
 impl Estimate {
-    /// The estimate from values grouped by block. Whole blocks are drawn, with replacement: two
-    /// rounds' values of one block are not two independent observations. `None` without a value.
+    /// Returns the estimate from values grouped by block, or `None` without a value. Whole blocks
+    /// are drawn, with replacement: the values of two rounds of one block are not independent
+    /// observations.
     pub fn of(blocks: &[Vec<f64>], seed: u64) -> Option<Self> {
         let blocks: Vec<&Vec<f64>> = blocks.iter().filter(|values| !values.is_empty()).collect();
         let mut random = SplitMix(seed);
@@ -44,8 +45,8 @@ impl Estimate {
         })
     }
 
-    /// Whether all of the interval lies below `value` or above it. [`Ordering::Equal`] where it does
-    /// not, and where there are too few blocks to say.
+    /// Returns the side of `value` on which the whole interval lies. Returns [`Ordering::Equal`] if
+    /// the interval contains `value`, or if there are too few blocks.
     pub fn side_of(&self, value: f64) -> Ordering {
         match self {
             _ if self.blocks < BLOCKS_MIN => Ordering::Equal,
@@ -55,14 +56,14 @@ impl Estimate {
         }
     }
 
-    /// The answer on a ratio to the base, given the ratio of the base to itself.
+    /// Returns the verdict on a ratio to the base, given the ratio of the base to itself.
     pub fn verdict(&self, noise: &Self) -> Verdict {
-        // As far below 1 as above it, in factors: half the time against twice the time.
+        // Distance from 1 in factors: half the time is as far as twice the time.
         let distance = |ratio: f64| ratio.ln().abs();
         let floor = distance(noise.low).max(distance(noise.high));
         let covers_one = self.low <= 1.0 && self.high >= 1.0;
         let too_few = self.blocks.min(noise.blocks) < BLOCKS_MIN;
-        // What is no number is beyond nothing.
+        // NaN is never beyond the noise.
         let beyond_the_noise = distance(self.median) > floor;
         if too_few || covers_one || !beyond_the_noise {
             Verdict::NoDifference
@@ -74,16 +75,16 @@ impl Estimate {
     }
 }
 
-/// One of the three answers that an experiment can give.
+/// Verdict of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It takes less time than the base.
+    /// The experiment takes less time than the base.
     Faster,
-    /// It takes more.
+    /// The experiment takes more time than the base.
     Slower,
-    /// The interval includes 1, the ratio is no further from 1 than the base's to itself may be, or
-    /// there are too few blocks.
+    /// The interval includes 1, the ratio is within the noise of the base's own ratio, or there are
+    /// too few blocks.
     NoDifference,
 }
 
@@ -97,8 +98,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): small,
-/// and the same numbers from the same seed for ever, so that a report can be made again.
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). It is
+/// small, and a seed always gives the same numbers, so a report can be reproduced.
 pub struct SplitMix(pub u64);
 
 impl SplitMix {
@@ -110,12 +111,13 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is not 0. The bias is below 2^-32 for what is drawn here.
+    /// Returns a number below `bound`, which must not be 0. The bias is below 2^-32 for all uses
+    /// here.
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// A random order of `0..len`.
+    /// Returns a random order of `0..len`.
     pub fn order(&mut self, len: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..len).collect();
         for last in (1..len).rev() {
@@ -125,13 +127,13 @@ impl SplitMix {
     }
 }
 
-/// The median of values in any order.
+/// Returns the median of values in any order.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     quantile(&values, 0.5)
 }
 
-/// A quantile of sorted values, by linear interpolation between the closest ranks.
+/// Returns a quantile of sorted values, by linear interpolation between the closest ranks.
 pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let at = q * sorted.len().checked_sub(1)? as f64;
     let (low, high) = (at.floor() as usize, at.ceil() as usize);
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn the_interval_is_the_one_that_order_statistics_give() {
         // For 1..=99 the exact 95 % interval of the median reaches from the 40th to the 60th value
-        // (binomial, n = 99); the bootstrap's may be off by one or two ranks.
+        // (binomial, n = 99). The bootstrap interval may be off by one or two ranks.
         let estimate = Estimate::of(&single((1..=99).map(f64::from)), 3).unwrap();
         assert_eq!(estimate.median, 50.0);
         assert!((38.0..=42.0).contains(&estimate.low), "{estimate:?}");
@@ -208,7 +210,7 @@ mod tests {
         let mut random = SplitMix(11);
         let covered = (0..200)
             .filter(|seed| {
-                // The sum of four uniform numbers, with the median 2.
+                // Sum of four uniform numbers, with the median 2.
                 let mut draw = || (0..4).map(|_| random.below(1 << 20) as f64).sum::<f64>();
                 let values = single((0..60).map(|_| draw() / f64::from(1 << 20)));
                 let estimate = Estimate::of(&values, *seed).unwrap();
@@ -234,7 +236,7 @@ mod tests {
             (interval(1.10, 1.05, 1.15), Verdict::Slower),
             (interval(0.90, 0.85, 0.95), Verdict::Faster),
             (interval(1.10, 0.99, 1.15), Verdict::NoDifference),
-            // The floor reaches as far up as down.
+            // The noise floor reaches as far up as down.
             (interval(1.015, 1.005, 1.03), Verdict::NoDifference),
             (interval(0.985, 0.97, 0.99), Verdict::NoDifference),
             (interval(f64::NAN, f64::NAN, f64::NAN), Verdict::NoDifference),

@@ -1,4 +1,4 @@
-//! Comparing two sets of traces, block by block.
+//! Comparison of two sets of traces, block by block.
 #![allow(clippy::unwrap_used)]
 
 use tandem_overlap::{
@@ -6,7 +6,7 @@ use tandem_overlap::{
     comparison_json, comparison_text,
 };
 
-/// One payload: its block, and A 0–`a`, B `b0`–`b1`, all of it `length` µs.
+/// Payload of a block: A is 0–`a`, B is `b0`–`b1`, the whole is `length`, in µs.
 #[derive(Clone, Copy)]
 struct Shape {
     block: u64,
@@ -53,8 +53,8 @@ fn nameless(_: u64) -> Option<String> {
     None
 }
 
-/// Blocks of 1,000 to 1,019 µs; A is 0–500 and B 100–600, so that the overlap is 0.8, the tail 100 µs
-/// and the serialization 0.2.
+/// Returns blocks of 1,000 to 1,019 µs. A is 0–500 and B 100–600, so the overlap is 0.8, the tail
+/// 100 µs and the serialization 0.2.
 fn base() -> impl Iterator<Item = Shape> + Clone {
     (0..20).map(|n| Shape { block: 100 + n, length: 1_000 + n, a: 500, b: (100, 600) })
 }
@@ -80,8 +80,8 @@ fn the_same_traces_show_no_difference() {
 
 #[test]
 fn what_a_change_moved_is_found_by_hand_count() {
-    // Half as long again, and B begins at 300: A ∩ B = 300–500, so 0.4; the tail is 300 µs;
-    // wall 0–800, so (800 − 500) / 500 = 0.6 of serialization.
+    // Half as long again, and B begins at 300. A ∩ B = 300–500, so the overlap is 0.4. The tail is
+    // 300 µs. The wall is 0–800, so the serialization is (800 − 500) / 500 = 0.6.
     let slow = base().map(|shape| Shape { length: shape.length * 3 / 2, b: (300, 800), ..shape });
     let result = compare(&report(base(), nameless), &report(slow, nameless));
     assert_eq!((result.pairs, result.seed), (20, 7));

@@ -1,4 +1,4 @@
-//! The same traces in every encoding that is read give the same spans, whole and cut off.
+//! Equal traces in every readable encoding give equal spans, complete and truncated.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ fn text(text: &str) -> Value {
     Value::StringValue(text.to_owned())
 }
 
-/// The span as OpenTelemetry's own code writes it.
+/// Returns the span as OpenTelemetry's own code writes it.
 fn wire(span: &Span) -> otlp::Span {
     let int = |ns: u64| Value::IntValue(i64::try_from(ns).unwrap());
     otlp::Span {
@@ -79,7 +79,7 @@ fn wire(span: &Span) -> otlp::Span {
     }
 }
 
-/// One message per service, in the order of the spans.
+/// Returns one message per service, in the order of the spans.
 fn messages(input: &Input) -> Vec<TracesData> {
     let mut messages: Vec<((&str, &str), TracesData)> = Vec::new();
     for span in &input.spans {
@@ -104,7 +104,7 @@ fn one_message(input: &Input) -> Vec<u8> {
     TracesData { resource_spans }.encode_to_vec()
 }
 
-/// As the collector's file exporter writes them.
+/// Encodes the messages as the collector's file exporter writes them.
 fn prefixed(input: &Input) -> Vec<u8> {
     let mut file = Vec::new();
     for message in messages(input) {
@@ -121,7 +121,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Gives one byte at a time, then fails if it should.
+/// Reader that gives one byte at a time, and finally fails if the flag is set.
 struct Slow<'a>(&'a [u8], bool);
 
 impl Read for Slow<'_> {
@@ -138,7 +138,7 @@ impl Read for Slow<'_> {
     }
 }
 
-/// What [`read_from`] gives, with the number of pieces.
+/// Returns the spans from [`read_from`], with the number of pieces.
 fn streamed(reader: impl Read) -> (Input, usize) {
     let (mut all, mut pieces) = (Input::default(), 0);
     read_from("stream", reader, &mut |piece| {
@@ -194,10 +194,10 @@ fn protobuf_cut_anywhere_keeps_the_spans_before_the_cut() {
     let whole = read("json", OTLP.as_bytes());
     for bytes in [one_message(&whole), prefixed(&whole)] {
         let mut most = 0;
-        // From where on it can be told from text.
+        // From 16 bytes on, the format can be distinguished from text.
         for cut in 16..bytes.len() {
             let input = read("cut", &bytes[..cut]);
-            // Between two fields of the outermost message nothing shows that more was to come.
+            // A cut between two fields of the outermost message cannot be detected.
             let sound = input.problems.is_empty();
             assert!(!sound || whole.spans.starts_with(&input.spans), "cut at {cut}");
             assert!(
@@ -247,7 +247,7 @@ fn a_span_that_is_no_span_costs_only_itself() {
 
 #[test]
 fn ids_in_base64_are_read() {
-    // As some versions of Jaeger's v3 API write bytes.
+    // Some versions of Jaeger's v3 API write bytes as base64.
     let base64 = OTLP
         .replace("000000000000000000000000000000a1", "AAAAAAAAAAAAAAAAAAAAoQ==")
         .replace("\"0000000000000001\"", "\"AAAAAAAAAAE=\"")

@@ -1,4 +1,4 @@
-//! A small trace whose numbers were counted by hand, in all formats.
+//! Small trace whose numbers were counted by hand, in all formats.
 //!
 //! Times in µs after the start of the root:
 //!
@@ -20,7 +20,7 @@
 //!  wall         = 5–90                              = 85
 //!  neither      = 65–70                             = 5
 //!  serialization = (85 − 60) / 55                   = 25 / 55 = 0.454…
-//!  containers   A 5–65, B 5–92: both 60, min 60     = 1.0, the lie
+//!  containers   A 5–65, B 5–92: both 60, min 60     = 1.0, misleading
 //!  tail         = 65–92 (await_state_root)          = 27, of 100 = 0.27
 //!  lag          = 10 − 5                            = 5
 //!
@@ -108,7 +108,7 @@ fn compressed_file_gives_the_hand_count() {
 
 #[test]
 fn collector_file_with_one_object_per_line_gives_the_hand_count() {
-    // As the collector's file exporter writes: every service's batch in a line of its own.
+    // The collector's file exporter writes the batch of every service in a line of its own.
     let whole: serde_json::Value = serde_json::from_str(OTLP).unwrap();
     let lines: String = whole["resourceSpans"]
         .as_array()

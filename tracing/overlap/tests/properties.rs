@@ -1,4 +1,5 @@
-//! What must hold for any input: against counting nanosecond by nanosecond, and against the truth.
+//! Properties of any input, compared with nanosecond-by-nanosecond counting and with the true
+//! values.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -7,12 +8,12 @@ use common::{input, span};
 use proptest::prelude::*;
 use tandem_overlap::{Attribute, Clock, Kind, Options, Report, Selection, analyze, analyze_with};
 
-/// Intervals below 80 that may be empty, reversed, touch or overlap.
+/// Returns intervals below 80 that may be empty, reversed, touch or overlap.
 fn intervals() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec((0u64..80, 0u64..80), 1..10)
 }
 
-/// The nanoseconds of the root, 8–72, that any of `parts` covers.
+/// Returns the nanoseconds of the root, 8–72, that any of `parts` covers.
 fn covered(parts: &[(u64, u64)]) -> Vec<bool> {
     (8..72).map(|at| parts.iter().any(|(start, end)| *start <= at && at < *end)).collect()
 }
@@ -24,7 +25,7 @@ proptest! {
     fn figures_equal_a_count_of_every_nanosecond(a in intervals(), b in intervals()) {
         let mut processor = span(2, 1, "payload processor", 0, 80);
         processor.busy.clone_from(&a);
-        // One worker for each interval, in turn with events and as whole spans.
+        // There is one worker per interval, alternately with events and as whole spans.
         let workers = b.iter().enumerate().map(|(n, (start, end))| {
             let id = 3 + n as u64;
             if n % 2 == 0 {
@@ -55,8 +56,8 @@ proptest! {
         prop_assert_eq!(one.overlap, (shorter > 0).then(|| one.both_ns as f64 / shorter as f64));
     }
 
-    /// Calls from left to right and from right to left, in true time, seen through clocks of which
-    /// the right one is ahead by `ahead`.
+    /// Sends calls from left to right and from right to left in true time. The right clock is ahead
+    /// by `ahead`.
     #[test]
     fn the_true_offset_of_a_clock_is_within_its_bounds(
         ahead in -5_000_000i64..5_000_000,
@@ -65,7 +66,7 @@ proptest! {
     ) {
         let base = 1_700_000_000_000_000_000;
         let mut spans = vec![span(1, 0, "on_new_payload", base, base + 2_000_000)];
-        // The tightest bounds, by hand.
+        // These are the tightest bounds, computed by hand.
         let (mut low, mut high) = (i64::MIN, i64::MAX);
         for (n, (at, there, work, back, to_right)) in calls.iter().enumerate() {
             let id = 10 + 2 * n as u64;
@@ -85,7 +86,8 @@ proptest! {
         }
         let report = analyze(input(spans.clone()), &Selection::default(), 1);
         let clock = &report.clocks[0];
-        // A call of the right host hangs on the root, which is on the left: it starts later than that.
+        // The parent of a call from the right host is the root, on the left. The call starts later
+        // than it.
         prop_assert!(clock.low_ns == Some(low), "{:?} {}", clock, low);
         prop_assert!(clock.high_ns.unwrap() <= high, "{:?} {}", clock, high);
         prop_assert!(clock.low_ns.unwrap() <= ahead && ahead <= clock.high_ns.unwrap());
@@ -93,7 +95,7 @@ proptest! {
         let (offset, within) = (clock.offset_ns.unwrap(), clock.uncertainty_ns.unwrap());
         prop_assert!((offset - ahead).unsigned_abs() <= within + 1);
 
-        // Once corrected, no child is before its parent.
+        // After the correction, no child starts before its parent.
         let mut options = Options::new(Selection::default(), 1);
         options.align = report.clocks;
         let aligned = analyze_with(input(spans), options);
@@ -103,10 +105,10 @@ proptest! {
     }
 }
 
-/// A span by id, parent, kind, host and times.
+/// Span by id, parent, kind, host and times.
 type Spoken<'a> = (u64, u64, Kind, &'a str, (u64, u64));
 
-/// A payload on host "left" with spans of hosts beside it.
+/// Analyses a payload on host "left" with spans of other hosts.
 fn clocks(spans: &[Spoken<'_>]) -> Report {
     let mut all = vec![span(1, 0, "on_new_payload", 1_000_000, 9_000_000)];
     for (id, parent, kind, host, times) in spans {
@@ -119,7 +121,7 @@ fn clocks(spans: &[Spoken<'_>]) -> Report {
 
 #[test]
 fn bounds_go_from_host_to_host() {
-    // Middle begins at most 1 ms after left says so, right at most 2 ms after middle says so.
+    // By the clocks, middle begins at most 1 ms after left, and right at most 2 ms after middle.
     let report = clocks(&[
         (2, 1, Kind::Other, "middle", (2_000_000, 3_000_000)),
         (3, 2, Kind::Other, "right", (4_000_000, 5_000_000)),
@@ -148,7 +150,7 @@ fn one_sided_evidence_is_corrected_by_no_more_than_it_says() {
 
 #[test]
 fn clocks_that_contradict_themselves_are_named_and_left_alone() {
-    // Answered 1 ms before it was begun, whatever the clocks.
+    // The call is answered 1 ms before it begins, whatever the clocks.
     let report = clocks(&[
         (2, 1, Kind::Client, "left", (2_000_000, 3_000_000)),
         (3, 2, Kind::Server, "right", (2_500_000, 4_500_000)),

@@ -1,4 +1,5 @@
-//! Damaged, strange and large inputs: a clear message and a partial answer, never a panic.
+//! Damaged, strange and large inputs. They must give a clear message and a partial answer, never a
+//! panic.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -13,7 +14,7 @@ use tandem_overlap::{
 const OTLP: &str = include_str!("fixtures/hand_counted.otlp.json");
 const JAEGER: &str = include_str!("fixtures/hand_counted.jaeger.json");
 
-/// All renderers have to digest every report.
+/// Runs all renderers, which must accept every report.
 fn render_all(input: &Input, selection: &Selection) {
     let report = analyze(input.clone(), selection, 100);
     assert!(!text(&report).is_empty());
@@ -155,7 +156,7 @@ fn parent_cycles_end() {
 
 #[test]
 fn payloads_sharing_a_trace_are_kept_apart() {
-    // A consensus client that sends one traceparent for two calls.
+    // A consensus client sends one traceparent for two calls.
     let spans = vec![
         span(1, 9, "on_new_payload", 0, 100),
         span(2, 1, "payload processor", 0, 50),
@@ -222,7 +223,7 @@ fn workers_of_reth_are_busy_while_their_proofs_run() {
     let expected =
         [("execute_block", 40), ("on_new_payload", 40), ("Storage proof calculation", 20)];
     assert_eq!(path, expected, "containers take no blame");
-    // Without proof spans (a lower trace level) the containers are all there is, and it is said.
+    // Without proof spans (a lower trace level) only the containers remain, and a note says so.
     let without: Vec<Span> = spans.into_iter().filter(|span| span.span_id.0 != 5).collect();
     let report = analyze(input(without), &Preset::Reth.into(), 10);
     assert_eq!(report.payloads[0].b_ns, 100);
@@ -231,7 +232,7 @@ fn workers_of_reth_are_busy_while_their_proofs_run() {
 
 #[test]
 fn published_regression_is_called_sequential() {
-    // Seed figures of the batching regression: 309.26 ms and 321.76 ms of work in 555.21 ms.
+    // Figures of the batching regression: 309.26 ms and 321.76 ms of work in 555.21 ms.
     let ms = |ms: f64| (ms * 1e6) as u64;
     let spans = vec![
         span(1, 0, "on_new_payload", 0, ms(555.39)),
@@ -298,7 +299,7 @@ fn limit_takes_the_youngest_payloads() {
     assert_eq!(blocks, [7, 8, 9]);
 }
 
-/// Random forests of spans with random names, times and parents, cycles included.
+/// Returns random forests of spans with random names, times and parents, including cycles.
 fn forests() -> impl Strategy<Value = Vec<Span>> {
     let names = prop::sample::select(vec![
         "on_new_payload",

@@ -1,5 +1,5 @@
-//! Much at once, and more than would fit: counted in bytes of heap; times are printed, they decide
-//! nothing.
+//! Large inputs, some larger than memory should hold, measured in bytes of heap. Times are printed
+//! only.
 #![allow(clippy::unwrap_used)]
 
 use std::alloc::System;
@@ -18,7 +18,7 @@ static ALLOCATOR: Counting<System> = Counting(System);
 
 const MIB: usize = 1 << 20;
 
-/// A trace of the published kind: 64 workers and 23,934 proofs.
+/// Returns a trace like the published one: 64 workers and 23,934 proofs.
 fn trace_of_24_000_spans() -> String {
     let mut document = String::from(
         r#"{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"reth"}}]},"scopeSpans":[{"spans":["#,
@@ -62,13 +62,13 @@ fn a_trace_of_24_000_spans_takes_less_than_300_mb() {
     let (peak, page) = thread::peak(|| html(&report));
     eprintln!("html of {} bytes in {:?}, {} MiB", page.len(), started.elapsed(), peak / MIB);
     assert!(peak < 300 * 1_000_000, "{peak} bytes");
-    // One by one and all at once are the same.
+    // Piecewise and whole input must give equal reports.
     let whole = analyze(read("big", document.as_bytes()), &Preset::Reth.into(), 10);
     assert_eq!((json(&whole), text(&whole)), (json(&report), text(&report)));
 }
 
-/// Lines as the collector writes them: spans of one service, of `TRACES_OPEN` payloads at a time, so
-/// that each trace comes in pieces with those of others between them.
+/// Lines as the collector writes them: spans of one service, of `TRACES_OPEN` payloads at a time.
+/// Each trace therefore comes in pieces, interleaved with other traces.
 struct Lines {
     next: u64,
     payloads: u64,
@@ -84,7 +84,7 @@ impl Lines {
         Self { next: 0, payloads, line: Vec::new(), read: 0 }
     }
 
-    /// One line: the `part`th quarter of the spans of some payloads.
+    /// Writes one line: the `part`th quarter of the spans of some payloads.
     fn write(&mut self) {
         let (group, part) = (self.next / 4, self.next % 4);
         self.line.clear();
@@ -134,8 +134,8 @@ impl Read for Lines {
     }
 }
 
-/// Streams that many payloads through a window of 2,000 spans: the peak of the heap, the most spans
-/// held, and the report.
+/// Streams `payloads` payloads through a window of 2,000 spans. Returns the peak of the heap, the
+/// maximum number of spans held, and the report.
 fn stream(payloads: u64) -> (usize, usize, Report) {
     let mut options = Options::new(Selection::default(), 50);
     options.timeline = false;
@@ -162,13 +162,13 @@ fn a_stream_of_many_spans_takes_no_more_memory_than_one_of_few() {
     assert_eq!(report.payloads[49].block_number, Some(2_499));
     assert!(report.payloads.iter().all(|one| one.spans == 40));
     assert!(report.payloads.iter().all(|one| one.overlap.unwrap() > 0.7));
-    // The window, and the traces that are not complete when it is over.
+    // The bound is the window, plus the traces that are incomplete when it ends.
     let most = 2_000 + 2 * (TRACES_OPEN * SPANS_A_PAYLOAD) as usize;
     assert!(few_held <= most && many_held <= most, "{few_held} {many_held}");
     assert!(many < few + few / 2, "{few} bytes for a tenth, {many} for all");
 }
 
-/// `cargo test … --test scale -- --ignored --nocapture`
+/// Run with `cargo test … --test scale -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes half a minute; prints how long"]
 fn a_million_spans_are_streamed() {
@@ -185,7 +185,7 @@ fn a_million_spans_are_streamed() {
     assert!(peak < 64 * MIB, "{peak} bytes");
 }
 
-/// A payload of `spans` spans in trace `trace`, at `start` µs.
+/// Returns a payload of `spans` spans in trace `trace`, at `start` µs.
 fn payload(trace: u128, spans: u64, start: u64) -> Vec<Span> {
     (1..=spans)
         .map(|id| Span {
@@ -218,7 +218,7 @@ fn a_trace_is_complete_when_it_was_quiet_for_the_window() {
     let mut first = payload(1, 4, 0);
     let rest = first.split_off(2);
     add(&mut analyzer, first);
-    // Eight spans of others, and the rest comes in time.
+    // After eight spans of another trace, the rest still comes in time.
     add(&mut analyzer, payload(2, 8, 200));
     add(&mut analyzer, rest);
     add(&mut analyzer, payload(3, 9, 400));

@@ -1,4 +1,4 @@
-//! Traces of the shapes that people meet, made by hand, with the numbers counted by hand.
+//! Traces of typical shapes, made by hand, with the numbers counted by hand.
 #![allow(clippy::unwrap_used)]
 
 use tandem_overlap::{
@@ -16,7 +16,7 @@ fn close(value: Option<f64>, expected: f64) {
     assert!((value.unwrap() - expected).abs() < 1e-12, "{value:?} is not {expected}");
 }
 
-/// The critical path in µs; time in a queue has a name of its own.
+/// Returns the critical path in µs. Time in a queue has a name of its own.
 fn path(one: &PayloadReport) -> Vec<(String, u64)> {
     let name = |queued: bool, name: &str| match queued {
         true => format!("{name} in its queue"),
@@ -72,7 +72,7 @@ fn parallel_trace_gives_the_hand_count() {
     );
 }
 
-/// The workers begin when the last batch is sent, 9 µs before the last transaction ends.
+/// Tests workers that begin when the last batch is sent, 9 µs before the last transaction ends.
 ///
 /// ```text
 ///                        0 2                           300 309                    552 553 555 µs
@@ -106,8 +106,8 @@ fn sequential_trace_gives_the_hand_count() {
     );
 }
 
-/// The right host's clock is 500 µs ahead of the left one's. In true time the worker was busy
-/// 1100–1400 and 1500–1800, the payload processor 1020–1500, the payload took 1000–2000.
+/// Tests a right host whose clock is 500 µs ahead of the left one's. In true time the worker was
+/// busy 1100–1400 and 1500–1800, the payload processor 1020–1500. The payload took 1000–2000.
 ///
 /// ```text
 ///  call              sent   begun   ended   answered    clock ahead by
@@ -120,7 +120,7 @@ fn skewed_clocks_are_estimated_and_corrected_only_where_asked() {
     let bytes = include_str!("fixtures/skewed_clocks.otlp.json");
     let as_it_came = report("skewed", bytes);
     let one = &as_it_came.payloads[0];
-    // 1600–1900 on the wrong clock; 2000–2300 would be after the answer.
+    // The result is 1600–1900 on the wrong clock: 2000–2300 would be after the answer.
     assert_eq!((one.a_ns, one.b_ns, one.both_ns), (480_000, 300_000, 0));
     assert_eq!(as_it_came.verdict, Some(Verdict::Sequential), "which is wrong");
     let [clock] = as_it_came.clocks.as_slice() else { panic!("{:?}", as_it_came.clocks) };
@@ -148,8 +148,8 @@ fn skewed_clocks_are_estimated_and_corrected_only_where_asked() {
     assert!(text(&aligned).contains("0.500 ms were taken off its times"), "{}", text(&aligned));
 }
 
-/// `validate_block_with_state` and `await_state_root` are missing, so two spans have no parent, and
-/// the tail ends with side B.
+/// Tests a trace without `validate_block_with_state` and `await_state_root`. Two spans have no
+/// parent, and the tail ends with side B.
 #[test]
 fn dropped_spans_give_a_partial_answer() {
     let report = report("dropped", include_str!("fixtures/dropped_spans.otlp.json"));
@@ -165,14 +165,14 @@ fn dropped_spans_give_a_partial_answer() {
     assert!(said.contains("PARTIAL ANSWER"), "{said}");
 }
 
-/// Three payloads in which parents and times alone mislead.
+/// Tests three payloads in which parents and times alone mislead.
 ///
 /// ```text
 ///  105  fetch one     0–100    fetch three begins when fetch two ends, but its link says that it
-///       fetch two     0–200    follows fetch one, after 100 µs in which nobody recorded anything
+///       fetch two     0–200    follows fetch one, after 100 µs without any recorded span
 ///       fetch three 200–500
-///  106  spawn 5–10 starts a worker 8–90, which it does not wait for, but the payload does; and
-///       a write 20–150 that nobody waits for
+///  106  spawn 5–10 starts a worker 8–90 without waiting for it, but the payload waits; it also
+///       starts a write 20–150 that nothing waits for
 ///  107  proof job 60–90 was ready at 40, when the payload processor (0–40), to which it links,
 ///       was done; another job ran until 60
 /// ```

@@ -1,25 +1,25 @@
-//! Busy intervals: when a long-lived span really worked.
+//! Busy intervals: the times in which a long-lived span really worked.
 //!
-//! A `storage worker` span lasts as long as the block; if its whole length counted as work, it would
-//! overlap with execution by definition. So the worker brackets every piece of work, and the overlap
-//! is computed on the brackets.
+//! A `storage worker` span lasts as long as the block. If its whole length counted as work, it
+//! would overlap with execution by definition. The worker therefore brackets every piece of work,
+//! and the overlap is computed on the brackets.
 
 use tracing::Span;
 
 use crate::record::{Thread, Value, unix_nanos};
 use crate::recorder::{set_attribute, with_record};
 
-/// Gaps shorter than this join the intervals around them: a worker that takes the next job from its
-/// queue within 20 µs counts as busy throughout.
+/// Gap in ns below which the adjacent intervals are joined. A worker that takes the next job from
+/// its queue within 20 µs counts as busy throughout.
 pub(crate) const COALESCE_GAP_NS: u64 = 20_000;
-/// Intervals one span may carry.
+/// Maximum number of intervals per span.
 pub(crate) const INTERVALS_MAX: usize = 4_096;
 
-/// Collects the busy intervals of one span and attaches them to it when dropped.
+/// Collector of the busy intervals of one span, which it attaches to the span when dropped.
 ///
 /// It holds a handle to the span, which therefore ends no earlier than this value is dropped. All
 /// methods are no-ops when the span is not recorded. On drop the span gets `busy.total_ns`, the
-/// exact busy time before gaps were joined, and its thread is set to the one that made this value.
+/// exact busy time before gaps were joined. Its thread is set to the thread that made this value.
 ///
 /// ```
 /// # use tandem_telemetry::BusyIntervals;
@@ -32,7 +32,7 @@ pub(crate) const INTERVALS_MAX: usize = 4_096;
 /// ```
 #[derive(Debug)]
 pub struct BusyIntervals {
-    /// `None` when the span is not recorded.
+    /// Handle to the span, `None` when the span is not recorded.
     span: Option<Span>,
     thread: Thread,
     started_ns: Option<u64>,
@@ -50,27 +50,27 @@ impl BusyIntervals {
         }
     }
 
-    /// Work begins. Ignored when it has begun already.
+    /// Begins work. Has no effect when work has already begun.
     pub fn start(&mut self) {
         if self.span.is_some() && self.started_ns.is_none() {
             self.started_ns = Some(unix_nanos());
         }
     }
 
-    /// Work pauses. Ignored when it has not begun.
+    /// Pauses work. Has no effect when work has not begun.
     pub fn stop(&mut self) {
         if let Some(start) = self.started_ns.take() {
             self.intervals.push(start, unix_nanos());
         }
     }
 
-    /// Work begins and pauses when the guard is dropped, also by `?` or a panic.
+    /// Begins work, and pauses it when the guard is dropped, also by `?` or a panic.
     pub fn enter(&mut self) -> BusyGuard<'_> {
         self.start();
         BusyGuard(self)
     }
 
-    /// Busy time so far in nanoseconds, without an interval that is still open.
+    /// Returns the busy time so far in nanoseconds, without an interval that is still open.
     pub fn total_ns(&self) -> u64 {
         self.intervals.total_ns
     }
@@ -82,8 +82,8 @@ impl Drop for BusyIntervals {
         let Some(span) = self.span.take() else { return };
         let intervals = std::mem::take(&mut self.intervals);
         with_record(&span, |record| {
-            // Several workers may share one span: the times add up and the intervals are joined by
-            // the analysis.
+            // Several workers may share one span. The times add up, and the analysis joins the
+            // intervals.
             let before = record.attributes.iter().find_map(|(name, value)| match value {
                 Value::Int(ns) if *name == "busy.total_ns" => u64::try_from(*ns).ok(),
                 _ => None,
@@ -100,7 +100,8 @@ impl Drop for BusyIntervals {
             } else {
                 record.busy.extend(intervals.list);
             }
-            // A span that collected and never worked was idle; an empty list would mean the opposite.
+            // A span that collected and never worked was idle. An empty list would mean the
+            // opposite.
             if record.busy.is_empty() {
                 record.busy.push((record.start_ns, record.start_ns));
             }
@@ -108,7 +109,7 @@ impl Drop for BusyIntervals {
     }
 }
 
-/// Keeps a span busy until dropped; made by [`BusyIntervals::enter`].
+/// Guard that keeps a span busy until dropped, made by [`BusyIntervals::enter`].
 #[derive(Debug)]
 pub struct BusyGuard<'a>(&'a mut BusyIntervals);
 
@@ -118,13 +119,13 @@ impl Drop for BusyGuard<'_> {
     }
 }
 
-/// A bounded list of disjoint intervals in order of time.
+/// Bounded list of disjoint intervals in order of time.
 #[derive(Debug)]
 struct IntervalList {
     list: Vec<(u64, u64)>,
-    /// Gaps below this are joined; doubles whenever the list is full.
+    /// Gap in ns below which intervals are joined. It doubles whenever the list is full.
     gap_ns: u64,
-    /// Sum of the pushed lengths, exact.
+    /// Exact sum of the pushed lengths, in ns.
     total_ns: u64,
 }
 
@@ -135,8 +136,8 @@ impl Default for IntervalList {
 }
 
 impl IntervalList {
-    /// Appends `start..end`; an interval that ends before it starts (the clock was set back) or
-    /// starts before the last one did is dropped.
+    /// Appends `start..end`. Drops an interval that ends before it starts (the clock was set back),
+    /// or that starts before the last one.
     fn push(&mut self, start: u64, end: u64) {
         let last_start = self.list.last().map_or(0, |last| last.0);
         if end < start || start < last_start {

@@ -1,4 +1,4 @@
-//! Settings of telemetry. The caller reads the environment and the command line; this crate does not.
+//! Settings of telemetry. The caller reads the environment and the command line, not this crate.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::process::AskAllocator;
 use crate::resource::Resource;
 use crate::sampling::Sampling;
 
-/// How log lines are written to standard error.
+/// Format of log lines on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
     /// One readable line per event, coloured on a terminal.
@@ -18,21 +18,21 @@ pub enum LogFormat {
     Json,
 }
 
-/// Which spans are recorded.
+/// Level of detail of recorded spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TraceLevel {
-    /// None: span macros cost a cached check.
+    /// No spans: span macros cost a cached check.
     Off,
     /// Stages of a payload (`info_span!` and above): tens of spans per block.
     #[default]
     Stage,
-    /// Also single proof jobs (`debug_span!`, `trace_span!`): up to thousands per block.
+    /// Also individual proof jobs (`debug_span!`, `trace_span!`): up to thousands per block.
     Job,
 }
 
 impl TraceLevel {
-    /// The most verbose `tracing` level that is recorded.
+    /// Returns the most verbose `tracing` level that is recorded.
     pub(crate) fn level_filter(self) -> tracing::level_filters::LevelFilter {
         use tracing::level_filters::LevelFilter;
         match self {
@@ -43,16 +43,16 @@ impl TraceLevel {
     }
 }
 
-/// Settings of traces, as a configuration file has them.
+/// Settings of traces, as in a configuration file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Traces {
-    /// Which spans are recorded.
+    /// Level of detail of recorded spans.
     pub level: TraceLevel,
-    /// Which traces are exported.
+    /// Selection of exported traces.
     pub sampling: Sampling,
-    /// Bytes of spans held until it is known whether their payload was slow, under
-    /// [`Sampling::Slow`]. Beyond them the oldest trace is given up and counted.
+    /// Maximum size in bytes of spans held until their payload is known to be slow or not, under
+    /// [`Sampling::Slow`]. Beyond it the oldest trace is given up and counted.
     pub held_bytes_max: usize,
 }
 
@@ -65,27 +65,29 @@ impl Default for Traces {
 /// Settings of [`crate::init`].
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Text or JSON log lines.
+    /// Format of log lines.
     pub log_format: LogFormat,
     /// Log filter in the syntax of `RUST_LOG`, e.g. `info,tandem_executor=debug`.
     pub log_filter: String,
-    /// OTLP/gRPC endpoint, e.g. `http://127.0.0.1:4317` or `https://…`; spans are exported only if it
-    /// is given.
+    /// OTLP/gRPC endpoint, e.g. `http://127.0.0.1:4317` or `https://…`. Spans are exported only if
+    /// it is given.
     pub otlp_endpoint: Option<String>,
     /// Certificates (PEM) of the authority that vouches for an `https://…` endpoint, instead of the
     /// system's.
     pub otlp_ca: Option<PathBuf>,
-    /// Which spans are recorded, and which traces exported.
+    /// Settings of recorded spans and exported traces.
     pub traces: Traces,
-    /// Which process this is.
+    /// Identity of this process.
     pub resource: Resource,
-    /// Finished spans that may wait for export; more are dropped and counted.
+    /// Maximum number of finished spans that wait for export. Further spans are dropped and
+    /// counted.
     pub export_queue_spans: usize,
-    /// Traces kept in memory for `tandem overlap`; the least recently active goes first.
+    /// Maximum number of traces kept in memory for `tandem overlap`. The least recently active
+    /// trace is evicted first.
     pub ring_traces_max: usize,
-    /// Bytes all kept traces may take together. One trace may take a quarter of it.
+    /// Maximum size in bytes of all kept traces together. One trace may take a quarter of it.
     pub ring_bytes_max: usize,
-    /// Asks the allocator of this process what it holds, for metrics.
+    /// Function that queries the allocator of this process, for metrics.
     pub allocator: Option<AskAllocator>,
 }
 

@@ -10,26 +10,26 @@ use tracing::Span;
 use crate::record::{Link, Value, unix_nanos};
 use crate::recorder::{set_attribute, with_record};
 
-/// Links one span may carry; a batch of more requests links to the first ones only.
+/// Maximum number of links per span. A batch of more requests links to the first ones only.
 const LINKS_MAX: usize = 128;
 
-/// The identity of a span, as it travels between processes.
+/// Identity of a span, as it travels between processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanContext {
-    /// Trace; never 0.
+    /// Id of the trace, never 0.
     pub trace_id: u128,
-    /// Span; never 0.
+    /// Id of the span, never 0.
     pub span_id: u64,
 }
 
 impl SpanContext {
-    /// The context of an open, recorded span.
+    /// Returns the context of an open, recorded span.
     pub fn of(span: &Span) -> Option<Self> {
         with_record(span, |record| Self { trace_id: record.trace_id, span_id: record.span_id })
     }
 
-    /// Parses a `traceparent` header. `None` if it is malformed or all-zero; versions above 00 are
-    /// read by their first four fields, as the specification asks.
+    /// Parses a `traceparent` header. Returns `None` if it is malformed or all-zero. Versions above
+    /// 00 are read by their first four fields, as the specification asks.
     pub fn parse(traceparent: &str) -> Option<Self> {
         let mut fields = traceparent.trim().split('-');
         let version = hex(fields.next()?, 2)?;
@@ -50,7 +50,7 @@ impl std::fmt::Display for SpanContext {
     }
 }
 
-/// Exactly `digits` lowercase hexadecimal digits.
+/// Parses exactly `digits` lowercase hexadecimal digits.
 fn hex(text: &str, digits: usize) -> Option<u128> {
     let lower = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     if text.len() != digits || !text.bytes().all(lower) {
@@ -59,16 +59,16 @@ fn hex(text: &str, digits: usize) -> Option<u128> {
     u128::from_str_radix(text, 16).ok()
 }
 
-/// The `traceparent` header to send with a request made on behalf of `span`. `None` when the span
-/// is not recorded. The flags say "sampled": whatever is recorded is worth recording downstream.
+/// Returns the `traceparent` header to send with a request on behalf of `span`, or `None` when the
+/// span is not recorded. The flags say "sampled": a recorded span is worth recording downstream.
 pub fn traceparent(span: &Span) -> Option<String> {
     SpanContext::of(span).map(|context| context.to_string())
 }
 
-/// Makes the remote span named by `traceparent` the parent of `span`; call it right after making
+/// Makes the remote span named by `traceparent` the parent of `span`. Call it right after making
 /// `span`, before it has children, because children copy the trace id when they are made.
 ///
-/// Returns whether it was done: `false` for a malformed header or a span that is not recorded.
+/// Returns `false` for a malformed header or a span that is not recorded, otherwise `true`.
 pub fn set_remote_parent(span: &Span, traceparent: &str) -> bool {
     let Some(context) = SpanContext::parse(traceparent) else { return false };
     with_record(span, |record| {
@@ -81,7 +81,7 @@ pub fn set_remote_parent(span: &Span, traceparent: &str) -> bool {
 
 /// Links `span` to the span named by `traceparent`: for one batch that serves many requests.
 ///
-/// Returns whether it was done; at most 128 links are kept.
+/// Returns whether the link was added. At most 128 links are kept.
 pub fn add_link(span: &Span, traceparent: &str) -> bool {
     let Some(context) = SpanContext::parse(traceparent) else { return false };
     with_record(span, |record| {
@@ -94,9 +94,9 @@ pub fn add_link(span: &Span, traceparent: &str) -> bool {
     .unwrap_or(false)
 }
 
-/// Notes that the work of `span` lay ready in a queue since `ready_unix_ns` (see
-/// [`crate::unix_nanos`]): attribute `queue.ready_unix_nano`. `tandem overlap` reports the gap
-/// between it and the start of the span. A time in the future is taken as now.
+/// Records that the work of `span` has been ready in a queue since `ready_unix_ns` (see
+/// [`crate::unix_nanos`]), as attribute `queue.ready_unix_nano`. `tandem overlap` reports the gap
+/// between it and the start of the span. A time in the future counts as now.
 pub fn mark_ready(span: &Span, ready_unix_ns: u64) {
     with_record(span, |record| {
         let ready = Value::from(ready_unix_ns.min(unix_nanos()));

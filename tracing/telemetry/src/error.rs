@@ -1,7 +1,7 @@
-//! What can go wrong when telemetry is set up. Nothing can go wrong afterwards: a recorder that
-//! cannot deliver drops and counts.
+//! Errors of the setup of telemetry. Nothing can fail afterwards: a recorder that cannot deliver
+//! drops and counts.
 
-/// Why telemetry could not be set up.
+/// Reason why telemetry could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The log filter is not a list of `target=level` directives.
@@ -9,13 +9,13 @@ pub enum Error {
     LogFilter {
         /// The filter as given.
         filter: String,
-        /// What the parser said.
+        /// Message of the parser.
         reason: String,
     },
-    /// Attributes of the resource are not of the form `key=value`.
+    /// A resource attribute is not of the form `key=value`.
     #[error("resource attribute {attribute:?}: want key=value, percent-encoded")]
     Resource {
-        /// The one that is not.
+        /// Invalid attribute.
         attribute: String,
     },
     /// A global log subscriber or metrics recorder exists already.
@@ -23,7 +23,7 @@ pub enum Error {
     AlreadyInstalled {
         /// `subscriber` or `metrics recorder`.
         what: &'static str,
-        /// What the installer said.
+        /// Message of the installer.
         reason: String,
     },
     /// The histogram buckets were refused.

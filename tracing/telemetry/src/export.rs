@@ -1,7 +1,7 @@
 //! Export over OTLP/gRPC: a bounded queue, one background thread, one exporter per service.
 //!
-//! An OTLP exporter speaks for one resource, and `service.name` is part of the resource; so spans are
-//! grouped by service and every service gets an exporter of its own, made when it is first needed.
+//! An OTLP exporter speaks for one resource, and `service.name` is part of the resource. Spans are
+//! therefore grouped by service, and every service gets an exporter of its own on first use.
 //!
 //! The thread has its own single-threaded runtime. Exporting on the application's runtime can
 //! deadlock at shutdown when that runtime has one worker.
@@ -28,35 +28,35 @@ use crate::redact::redacted;
 use crate::resource::Resource as ProcessResource;
 use crate::telemetry::QUEUE_WAIT_SECONDS;
 
-/// One export call may take this long before its spans are given up.
+/// Deadline of one export call. After it the spans of the call are given up.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Spans and bytes of one export call. gRPC receivers refuse messages over 4 MiB by default, and a
-/// busy interval takes about three times its bytes in memory on the wire.
+/// Maximum number of spans, and of bytes, per export call. By default, gRPC receivers refuse
+/// messages over 4 MiB. A busy interval takes about three times its memory on the wire.
 const BATCH_SPANS_MAX: usize = 512;
 const BATCH_BYTES_MAX: usize = 512 << 10;
-/// Spans taken from the queue in one round.
+/// Maximum number of spans taken from the queue in one round.
 const ROUND_SPANS_MAX: usize = 8_192;
-/// A failing endpoint is mentioned in the log at most this often.
+/// Minimum time between two warnings in the log about a failing endpoint.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-/// Pause before another attempt to set up an exporter, such as with a file that was missing.
+/// Pause before another attempt to set up an exporter, for example after a missing file.
 const SET_UP_RETRY: Duration = Duration::from_secs(5);
 
-/// What became of the spans offered for export, and what waits.
+/// Counts of the spans offered for export, and of those that wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExportStats {
-    /// Delivered to the collector.
+    /// Number of spans delivered to the collector.
     pub exported: u64,
-    /// Dropped because the queue was full.
+    /// Number of spans dropped because the queue was full.
     pub dropped: u64,
-    /// Given up because the collector did not take them.
+    /// Number of spans given up because the collector did not take them.
     pub failed: u64,
-    /// Not offered: sampling left their traces out.
+    /// Number of spans not offered because sampling left their traces out.
     pub left_out: u64,
-    /// Waiting in the queue.
+    /// Number of spans that wait in the queue.
     pub queued: u64,
 }
 
-/// The bounded queue between the recording threads and the exporting one.
+/// Bounded queue between the recording threads and the exporting thread.
 #[derive(Debug)]
 pub(crate) struct ExportQueue {
     sender: Sender<Arc<SpanRecord>>,
@@ -78,8 +78,8 @@ impl ExportQueue {
         }
     }
 
-    /// Queues a span, or drops and counts it when the queue is full. Never waits; and because the
-    /// exporting thread polls the queue instead of sleeping on it, never wakes anybody.
+    /// Queues a span, or drops and counts it when the queue is full. It never waits. It also never
+    /// wakes a thread, because the exporting thread polls the queue instead of sleeping on it.
     pub(crate) fn offer(&self, record: Arc<SpanRecord>) {
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
             self.sender.try_send(record)
@@ -88,12 +88,13 @@ impl ExportQueue {
         }
     }
 
-    /// Spans that wait, `spans_max` of them at most.
+    /// Takes up to `spans_max` waiting spans.
     pub(crate) fn take(&self, spans_max: usize) -> impl Iterator<Item = Arc<SpanRecord>> {
         self.receiver.try_iter().take(spans_max)
     }
 
-    /// What became of the spans that were offered; whom sampling left out it does not know.
+    /// Returns the counts of the offered spans. The count of spans left out by sampling is unknown
+    /// here.
     pub(crate) fn stats(&self) -> ExportStats {
         ExportStats {
             exported: self.exported.load(Ordering::Relaxed),
@@ -105,17 +106,17 @@ impl ExportQueue {
     }
 }
 
-/// A receiver of spans.
+/// Receiver of spans.
 #[derive(Clone, Debug)]
 pub(crate) struct Collector {
-    /// Its address, `http://…` or `https://…`.
+    /// Address of the collector, `http://…` or `https://…`.
     pub endpoint: String,
-    /// Certificates (PEM) of the authority that vouches for it, instead of the system's.
+    /// Certificates (PEM) of the authority that vouches for the collector, instead of the system's.
     pub ca: Option<PathBuf>,
 }
 
 impl Collector {
-    /// Returns how an encrypted connection is made, `None` for one in plain text.
+    /// Returns the settings of an encrypted connection, or `None` for one in plain text.
     fn tls(&self) -> Result<Option<ClientTlsConfig>, String> {
         if !self.endpoint.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
             return Ok(None);
@@ -128,15 +129,15 @@ impl Collector {
     }
 }
 
-/// Sends queued spans to one collector; lives on the telemetry thread.
+/// Sender of queued spans to one collector. It lives on the telemetry thread.
 pub(crate) struct OtlpExport {
     queue: Arc<ExportQueue>,
     collector: Collector,
     process: ProcessResource,
     exporters: BTreeMap<&'static str, Arc<SpanExporter>>,
-    /// Whether the collector's address and certificates were looked at.
+    /// Whether the collector's address and certificates were checked.
     is_checked: bool,
-    /// When and why no exporter could be set up.
+    /// Time and reason of the last failure to set up an exporter.
     broken: Option<(Instant, String)>,
     /// Time of the last warning, and whether the last round failed.
     warned: Option<Instant>,
@@ -144,8 +145,8 @@ pub(crate) struct OtlpExport {
 }
 
 impl OtlpExport {
-    /// Returns an export that connects on first use. A collector that cannot be used is a warning in
-    /// the log, as one that does not answer is.
+    /// Creates an export that connects on first use. An unusable collector is only a warning in the
+    /// log, as is a silent one.
     pub(crate) fn new(
         queue: Arc<ExportQueue>,
         collector: Collector,
@@ -174,9 +175,8 @@ impl OtlpExport {
         }
     }
 
-    /// Exports what is queued now, all services at once. Returns after at most [`EXPORT_TIMEOUT`].
-    /// Says whether something was taken from the queue.
-    /// Must be called inside a tokio runtime.
+    /// Exports the present queue, all services at once. Returns after at most [`EXPORT_TIMEOUT`],
+    /// with whether any span was taken from the queue. Must be called inside a tokio runtime.
     pub(crate) async fn round(&mut self) -> bool {
         self.check();
         let mut services: BTreeMap<&'static str, Vec<Arc<SpanRecord>>> = BTreeMap::new();
@@ -213,7 +213,7 @@ impl OtlpExport {
         true
     }
 
-    /// Returns the exporter of a service, or why there is none.
+    /// Returns the exporter of a service, or the reason why there is none.
     fn exporter(&mut self, service: &'static str) -> Result<Arc<SpanExporter>, String> {
         if let Some(exporter) = self.exporters.get(service) {
             return Ok(Arc::clone(exporter));
@@ -237,7 +237,7 @@ impl OtlpExport {
         }
     }
 
-    /// Logs the first failure, a reminder now and then, and the recovery. Passwords stay out of it.
+    /// Logs the first failure, an occasional reminder, and the recovery. Passwords are redacted.
     fn report(&mut self, failure: Option<String>) {
         let endpoint = redacted(&self.collector.endpoint);
         match failure {
@@ -288,7 +288,7 @@ fn build_exporter(
     Ok(exporter)
 }
 
-/// Exports one service's spans in messages of bounded size, within the time limit for all of them.
+/// Exports one service's spans in messages of bounded size, with one deadline for all of them.
 async fn export_service(
     exporter: &SpanExporter,
     queue: &ExportQueue,
@@ -311,7 +311,7 @@ async fn export_service(
     result
 }
 
-/// Splits `records` into runs within the span and byte limits; every run has at least one span.
+/// Splits `records` into runs within the span and byte limits. Every run has at least one span.
 fn batches(records: &[Arc<SpanRecord>]) -> Vec<&[Arc<SpanRecord>]> {
     let (mut runs, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (at, record) in records.iter().enumerate() {
@@ -392,7 +392,7 @@ fn time(unix_ns: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(Duration::from_nanos(unix_ns)).unwrap_or(UNIX_EPOCH)
 }
 
-/// Runs export rounds and metrics upkeep until `stop` resolves, then empties the queue, for no
+/// Runs export rounds and metrics upkeep until `stop` resolves. Then it drains the queue for no
 /// longer than `drain`.
 pub(crate) async fn run(
     mut export: Option<OtlpExport>,

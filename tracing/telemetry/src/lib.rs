@@ -1,4 +1,4 @@
-//! Telemetry: spans, logs and metrics of all services, and the only door to OpenTelemetry.
+//! Telemetry: spans, logs and metrics of all services, and the only access to OpenTelemetry.
 //!
 //! Services use the ordinary [`tracing`] macros and never name this crate's back ends:
 //!
@@ -17,15 +17,16 @@
 //!
 //! One process may hold all six services, and each must appear under its own `service.name`. An
 //! OpenTelemetry tracer provider has one resource, hence one service name, so spans are not made
-//! through a provider: the [recorder](Recorder) derives the service from the crate a span was
-//! written in ([`service_of_target`]) and every service gets its own exporter.
+//! through a provider. The [recorder](Recorder) derives the service from the crate that contains
+//! the span ([`service_of_target`]), and every service gets its own exporter.
 //!
 //! The span names, their attributes and the meaning of busy intervals are in the span catalogue,
 //! `tracing/README.md`.
 //!
-//! **Overload rule:** recording never waits. The ring evicts whole traces, the export queue drops
-//! spans; both count what they lost ([`Ring::dropped_spans`], [`Telemetry::export_stats`]). What waits to
-//! be found slow is bounded too, and what is given up is counted with what [`Sampling`] leaves out.
+//! **Overload rule:** recording never waits. The ring evicts whole traces, and the export queue
+//! drops spans. Both count their losses ([`Ring::dropped_spans`], [`Telemetry::export_stats`]).
+//! Spans that wait for a slow verdict are bounded too. Spans given up there are counted with the
+//! spans that [`Sampling`] leaves out.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod busy;

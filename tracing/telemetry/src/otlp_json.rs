@@ -11,9 +11,9 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use crate::record::{SpanRecord, Value};
 use crate::resource::Resource;
 
-/// Name of the instrumentation scope of all our spans.
+/// Name of the instrumentation scope of all spans of the project.
 pub(crate) const SCOPE: &str = "tandem";
-/// `SPAN_KIND_INTERNAL`.
+/// Value of `SPAN_KIND_INTERNAL`.
 const KIND_INTERNAL: u32 = 1;
 
 /// Renders `spans` of a process as one `TracesData` object, one `resourceSpans` entry per service.
@@ -25,7 +25,7 @@ pub(crate) fn render<'a>(
     for span in spans {
         services.entry(span.service).or_default().push(span);
     }
-    // Writing our own types to a string cannot fail; an empty answer is valid all the same.
+    // Writing the crate's own types to a string cannot fail. An empty answer would still be valid.
     serde_json::to_string(&TracesData(&services, process))
         .unwrap_or_else(|_| r#"{"resourceSpans":[]}"#.to_owned())
 }
@@ -100,7 +100,7 @@ impl Serialize for Span<'_> {
     }
 }
 
-/// The span's own attributes, then its thread by OpenTelemetry's semantic conventions.
+/// Returns the span's own attributes, then its thread by OpenTelemetry's semantic conventions.
 fn attributes(span: &SpanRecord) -> impl Iterator<Item = KeyValue<'_>> {
     let own = span.attributes.iter().map(|(key, value)| {
         KeyValue(
@@ -120,7 +120,7 @@ fn attributes(span: &SpanRecord) -> impl Iterator<Item = KeyValue<'_>> {
     ])
 }
 
-/// A busy interval as a span event; the event's time is the start.
+/// Busy interval as a span event, whose time is the start.
 struct BusyEvent<'a>(&'a (u64, u64));
 
 impl Serialize for BusyEvent<'_> {
@@ -175,7 +175,7 @@ impl Serialize for AnyValue<'_> {
         map(serializer, |m| match self {
             Self::Str(text) => m.serialize_entry("stringValue", text),
             Self::Int(int) => m.serialize_entry("intValue", &Text(int)),
-            // JSON has no NaN and no infinities; protobuf's JSON writes them as text.
+            // JSON has no NaN and no infinities. Protobuf's JSON writes them as text.
             Self::Float(float) if float.is_finite() => m.serialize_entry("doubleValue", float),
             Self::Float(float) if float.is_nan() => m.serialize_entry("doubleValue", "NaN"),
             Self::Float(float) => {
@@ -187,7 +187,7 @@ impl Serialize for AnyValue<'_> {
     }
 }
 
-/// Serializes by `Display`, as a JSON string.
+/// Value that serializes by `Display`, as a JSON string.
 struct Text<T>(T);
 
 impl<T: fmt::Display> Serialize for Text<T> {
@@ -212,7 +212,7 @@ impl Serialize for Hex64 {
     }
 }
 
-/// An object with one entry.
+/// Object with one entry.
 struct Entry<'a, T: ?Sized>(&'a str, &'a T);
 
 impl<T: Serialize + ?Sized> Serialize for Entry<'_, T> {
@@ -221,7 +221,7 @@ impl<T: Serialize + ?Sized> Serialize for Entry<'_, T> {
     }
 }
 
-/// An array made from a fresh iterator, without collecting it first.
+/// Array made from a fresh iterator, without collecting it first.
 struct List<F>(F);
 
 impl<F, I> Serialize for List<F>

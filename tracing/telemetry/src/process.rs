@@ -1,6 +1,6 @@
-//! What this process uses: processor time by kind of thread and memory, as the kernel counts them
-//! (elsewhere than on Linux there is nothing to read, and nothing is published), and what its
-//! allocator holds of that memory.
+//! Resource usage of this process: processor time by kind of thread and memory, as counted by the
+//! kernel, and the allocator's share of that memory. Only Linux has kernel counts to read. On other
+//! systems they are not published.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use std::{
@@ -17,13 +17,14 @@ const RESIDENT_BYTES: &str = "tandem_process_resident_bytes";
 /// Gauge: whether the process is ready.
 const READY: &str = "tandem_process_ready";
 
-/// Gauge: what the allocator holds, by kind.
+/// Gauge: memory that the allocator holds, by kind.
 const ALLOCATOR_BYTES: &str = "tandem_process_allocator_bytes";
 
-/// One tick of the times in `stat`: the kernel's interface has a hundred a second everywhere.
+/// Duration of one tick of the times in `stat`: the kernel's interface has 100 per second
+/// everywhere.
 const TICK_MILLISECONDS: u64 = 10;
-/// The kind under which the last moments of threads that have ended are counted, so that all kinds
-/// together are the time of the process.
+/// Kind that counts the last moments of threads that have ended. All kinds together therefore equal
+/// the time of the process.
 const ENDED: &str = "ended";
 
 pub(crate) fn describe() {
@@ -36,21 +37,21 @@ pub(crate) fn describe() {
     describe_gauge!(ALLOCATOR_BYTES, Unit::Bytes, text);
 }
 
-/// Says in the metrics whether the process is ready.
+/// Publishes as a metric whether the process is ready.
 pub fn publish_ready(ready: bool) {
     gauge!(READY).set(f64::from(u8::from(ready)));
 }
 
-/// What an allocator holds, in bytes, with the meaning of jemalloc's `stats.*`.
+/// Memory that an allocator holds, in bytes, with the meaning of jemalloc's `stats.*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Allocator {
-    /// Given to the program.
+    /// Memory given to the program.
     pub allocated: u64,
-    /// Pages of which some of that is a part: what they have over `allocated` is lost to fragments.
+    /// Pages that contain allocated memory. Their excess over `allocated` is lost to fragmentation.
     pub active: u64,
-    /// The allocator's own data.
+    /// Memory of the allocator's own data.
     pub metadata: u64,
-    /// In memory: active pages, metadata, and pages that are free and not given back yet.
+    /// Physical memory: active pages, metadata, and free pages that are not yet returned.
     pub resident: u64,
     /// Address space of chunks in use.
     pub mapped: u64,
@@ -72,21 +73,21 @@ impl Allocator {
     }
 }
 
-/// Asks the process's allocator; `None` when it does not say.
+/// Function that queries the process's allocator. It returns `None` when there are no figures.
 pub type AskAllocator = fn() -> Option<Allocator>;
 
-/// The times at the last look.
+/// Processor times at the last reading.
 #[derive(Debug)]
 pub(crate) struct Process {
     folder: PathBuf,
     allocator: Option<AskAllocator>,
-    /// Ticks given so far, of all kinds.
+    /// Number of ticks published so far, of all kinds.
     given: u64,
     threads: HashMap<String, u64>,
 }
 
 impl Process {
-    /// This process.
+    /// Creates the reader for this process.
     pub fn this(allocator: Option<AskAllocator>) -> Self {
         Self { allocator, ..Self::at(Path::new("/proc/self")) }
     }
@@ -95,7 +96,7 @@ impl Process {
         Self { folder: folder.to_owned(), allocator: None, given: 0, threads: HashMap::new() }
     }
 
-    /// Publishes what was used since the last look, and the memory now.
+    /// Publishes the usage since the last reading, and the present memory.
     pub fn publish(&mut self) {
         for (kind, ticks) in self.used() {
             counter!(CPU_MILLISECONDS, "thread" => kind).increment(ticks * TICK_MILLISECONDS);
@@ -110,12 +111,12 @@ impl Process {
         }
     }
 
-    /// Ticks since the last look, by kind of thread.
+    /// Returns the ticks since the last reading, by kind of thread.
     fn used(&mut self) -> BTreeMap<String, u64> {
         let mut used = BTreeMap::<String, u64>::new();
         let mut threads = HashMap::new();
         for entry in fs::read_dir(self.folder.join("task")).into_iter().flatten().flatten() {
-            // A thread may end while it is looked at.
+            // A thread may end while it is read.
             let Some((name, ticks)) = stat(&entry.path()) else { continue };
             let id = entry.file_name().to_string_lossy().into_owned();
             let before = self.threads.get(&id).copied().filter(|before| *before <= ticks);
@@ -123,7 +124,7 @@ impl Process {
             threads.insert(id, ticks);
         }
         self.threads = threads;
-        // Read last, so that it is no less than what the threads have used.
+        // This is read last, so that it is no less than the total of the threads.
         let total = stat(&self.folder).map_or(0, |(_, ticks)| ticks);
         self.given += used.values().sum::<u64>();
         if let Some(ended @ 1..) = total.checked_sub(self.given) {
@@ -141,7 +142,7 @@ impl Process {
     }
 }
 
-/// Name and ticks (user and system, fields 14 and 15) of a process or thread.
+/// Returns name and ticks (user and system, fields 14 and 15) of a process or thread.
 fn stat(folder: &Path) -> Option<(String, u64)> {
     let text = fs::read_to_string(folder.join("stat")).ok()?;
     // The name stands in parentheses and may hold any character.
@@ -152,8 +153,8 @@ fn stat(folder: &Path) -> Option<(String, u64)> {
     Some((name.to_owned(), user + system))
 }
 
-/// What threads have in common whose names differ by a number alone: `proof-worker-3` and others
-/// are `proof-worker`.
+/// Returns the common name of threads whose names differ only by a number: `proof-worker-3` and
+/// others are `proof-worker`.
 fn kind(name: &str) -> &str {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if stem.len() == name.len() { name } else { stem.trim_end_matches(['-', ':', '#', '_']) }
@@ -190,7 +191,7 @@ mod tests {
         let mut process = Process::at(&folder);
         assert_eq!(used(&mut process), ticks([("engine", 11), ("proof-worker", 22)]));
         assert_eq!(used(&mut process), []);
-        // A thread has ended, and one of the same number has come for it.
+        // A thread has ended, and another with the same number has replaced it.
         write(&folder, "tandem", 30, 13);
         write(&thread(1), "engine", 12, 1);
         write(&thread(3), "odd) name (", 1, 2);
@@ -215,7 +216,7 @@ mod tests {
         assert!(process.resident_bytes().unwrap() > 1 << 20);
         let mut ticks = 0;
         while ticks == 0 {
-            // Something for the kernel to count.
+            // This work gives the kernel something to count.
             std::hint::black_box((0..1_000_000u64).sum::<u64>());
             ticks = process.used().values().sum();
         }

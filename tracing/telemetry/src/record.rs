@@ -1,17 +1,18 @@
-//! The finished span: what the recorder hands to the ring and to the exporter.
+//! Finished span, as the recorder hands it to the ring and to the exporter.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Service name of spans of library crates that have no parent to inherit a service from.
+/// Service name of spans of library crates without a parent to inherit a service from.
 pub(crate) const DEFAULT_SERVICE: &str = "tandem";
 
-/// The service a span belongs to, from its target (by default the module path it was written in).
+/// Returns the service of a span, from its target (by default the module path that contains it).
 ///
-/// * `Some(Some(name))`: the crate of a service, e.g. `tandem_storage_writer::rpc` → `storage-writer`.
-/// * `Some(None)`: another crate of ours; its spans appear under the service of their parent.
+/// * `Some(Some(name))`: the crate of a service, e.g. `tandem_storage_writer::rpc` →
+///   `storage-writer`.
+/// * `Some(None)`: another crate of the project, whose spans appear under their parent's service.
 /// * `None`: a foreign crate, whose spans are not recorded.
 pub fn service_of_target(target: &str) -> Option<Option<&'static str>> {
     let krate = target.split("::").next().unwrap_or(target);
@@ -29,7 +30,8 @@ pub fn service_of_target(target: &str) -> Option<Option<&'static str>> {
     })
 }
 
-/// Now, in nanoseconds since the Unix epoch; the clock of all span and busy times.
+/// Returns the current time in nanoseconds since the Unix epoch, the clock of all span and busy
+/// times.
 pub fn unix_nanos() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -39,13 +41,13 @@ pub fn unix_nanos() -> u64 {
 /// Value of a span attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Text; also unsigned integers that do not fit an `i64`.
+    /// Text. Also unsigned integers that do not fit an `i64`.
     Str(String),
-    /// A signed integer, the only integer type of OTLP.
+    /// Signed integer, the only integer type of OTLP.
     Int(i64),
-    /// A floating point number.
+    /// Floating point number.
     Float(f64),
-    /// A truth value.
+    /// Truth value.
     Bool(bool),
 }
 
@@ -55,26 +57,26 @@ impl From<u64> for Value {
     }
 }
 
-/// A span that is related without being the parent, e.g. one of many requests served by one batch.
+/// Span that is related without being the parent, e.g. one of many requests served by one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
     /// Trace of the linked span.
     pub trace_id: u128,
-    /// The linked span.
+    /// Id of the linked span.
     pub span_id: u64,
 }
 
-/// The thread a span was made on, or worked on when it has busy intervals.
+/// Thread that a span was made on, or worked on when it has busy intervals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
     /// Number of the thread, counted by this crate from 1 in the order of first use.
     pub id: u64,
-    /// Name of the thread; `unnamed` if it has none.
+    /// Name of the thread, `unnamed` if it has none.
     pub name: Arc<str>,
 }
 
 impl Thread {
-    /// The calling thread. The name is copied once per thread.
+    /// Returns the calling thread. The name is copied once per thread.
     pub(crate) fn current() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         thread_local! {
@@ -89,16 +91,16 @@ impl Thread {
     }
 }
 
-/// One finished span. All times are nanoseconds since the Unix epoch.
+/// Finished span. All times are nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanRecord {
-    /// Trace the span belongs to; never 0.
+    /// Trace that the span belongs to, never 0.
     pub trace_id: u128,
-    /// The span; never 0, unique in its trace.
+    /// Id of the span, never 0, unique in its trace.
     pub span_id: u64,
     /// Parent span, 0 for the root of a trace.
     pub parent_id: u64,
-    /// The parent was given by another process with a `traceparent`.
+    /// Whether another process gave the parent with a `traceparent`.
     pub parent_is_remote: bool,
     /// `service.name`, e.g. `storage-writer`.
     pub service: &'static str,
@@ -106,20 +108,20 @@ pub struct SpanRecord {
     pub name: &'static str,
     /// Start of the span.
     pub start_ns: u64,
-    /// End of the span; not before `start_ns`.
+    /// End of the span, not before `start_ns`.
     pub end_ns: u64,
     /// Fields of the span, in the order of first recording.
     pub attributes: Vec<(&'static str, Value)>,
-    /// Thread the span was made or worked on.
+    /// Thread that the span was made or worked on.
     pub thread: Thread,
-    /// Intervals in which the span really worked, `(start, end)`. Empty: busy all the time.
+    /// Intervals in which the span really worked, `(start, end)`. Empty means busy all the time.
     pub busy: Vec<(u64, u64)>,
     /// Related spans of this or other traces.
     pub links: Vec<Link>,
 }
 
 impl SpanRecord {
-    /// Approximate memory of the record in bytes, the unit of the ring's limit.
+    /// Returns the approximate memory of the record in bytes, the unit of the ring's limit.
     pub fn size_bytes(&self) -> usize {
         let text: usize = self
             .attributes

@@ -1,4 +1,4 @@
-//! The `tracing` layer that turns spans into [`SpanRecord`]s.
+//! `tracing` layer that turns spans into [`SpanRecord`]s.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,9 +19,10 @@ use crate::record::{
 use crate::ring::Ring;
 use crate::sampler::Sampler;
 
-/// Receives finished spans from its layers: keeps them in a [`Ring`], offers them for export.
+/// Receiver of finished spans from its layers. It keeps them in a [`Ring`] and offers them for
+/// export.
 ///
-/// Cheap to clone; all clones share the ring and what leads to the queue.
+/// It is cheap to clone. All clones share the ring and the path to the queue.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     level: TraceLevel,
@@ -30,25 +31,25 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder that only fills `ring`; enough for tests with
+    /// Creates a recorder that only fills `ring`. It is enough for tests with
     /// `tracing::subscriber::with_default(registry().with(recorder.layer()), …)`.
     pub fn new(level: TraceLevel, ring: Arc<Ring>) -> Self {
         Self { level, ring, sampler: None }
     }
 
-    /// The same recorder, offering every span to `sampler` too.
+    /// Returns this recorder with `sampler`, to which it also offers every span.
     pub(crate) fn with_sampler(mut self, sampler: Arc<Sampler>) -> Self {
         self.sampler = Some(sampler);
         self
     }
 
-    /// The ring the spans go to.
+    /// Returns the ring that receives the spans.
     pub fn ring(&self) -> &Arc<Ring> {
         &self.ring
     }
 
-    /// A layer that records the spans of our crates up to the recorder's level. It filters only for
-    /// itself: other layers of the same subscriber see what they would see without it.
+    /// Returns a layer that records the spans of the project's crates up to the recorder's level.
+    /// It filters only for itself, without effect on other layers of the same subscriber.
     pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + 'static
     where
         S: Subscriber + for<'a> LookupSpan<'a> + 'static,
@@ -75,13 +76,14 @@ impl Recorder {
     }
 }
 
-/// Lets code outside the layer reach the record of an open span, whatever the subscriber's type:
-/// the dispatcher hands it out by downcast, and it carries a function that knows the type.
+/// Access to the record of an open span for code outside the layer, whatever the subscriber's type.
+/// The dispatcher returns it by downcast, and its function knows the type.
 struct SpanAccess(AccessFn);
 
 type AccessFn = fn(&Dispatch, &Id, &mut dyn FnMut(&mut SpanRecord));
 
-/// Runs `f` on the record of the open `span`. `None` if the span is disabled or not recorded.
+/// Runs `f` on the record of the open `span`. Returns `None` if the span is disabled or not
+/// recorded.
 pub(crate) fn with_record<T>(span: &Span, f: impl FnOnce(&mut SpanRecord) -> T) -> Option<T> {
     span.with_subscriber(|(id, dispatch)| {
         let access = dispatch.downcast_ref::<SpanAccess>()?;
@@ -181,7 +183,7 @@ where
     }
 
     unsafe fn downcast_raw(&self, id: std::any::TypeId) -> Option<*const ()> {
-        // The pointers live as long as `self`, as the contract of `downcast_raw` wants.
+        // The pointers live as long as `self`, as the contract of `downcast_raw` requires.
         if id == std::any::TypeId::of::<SpanAccess>() {
             return Some(std::ptr::from_ref(&self.access).cast());
         }
@@ -189,7 +191,7 @@ where
     }
 }
 
-/// Collects fields; a field recorded again replaces its earlier value.
+/// Collector of fields. A field recorded again replaces its earlier value.
 struct AttributeVisitor<'a>(&'a mut Vec<(&'static str, Value)>);
 
 impl AttributeVisitor<'_> {

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 /// Replacement of a name and a password.
 const REDACTED: &str = "***";
 
-/// Returns a URL, or an address without a scheme, in which `***` stands in place of a name and a
-/// password before the host.
+/// Returns a URL, or an address without a scheme, in which `***` replaces a name and a password
+/// before the host.
 pub fn redacted(url: &str) -> Cow<'_, str> {
     let start = url.find("://").map_or(0, |at| at + "://".len());
     let rest = &url[start..];

@@ -1,11 +1,11 @@
-//! Which process spans come from.
+//! Identity of the process that spans come from.
 
 use std::sync::Arc;
 
 use crate::error::Error;
 
-/// Attributes of the OpenTelemetry resource that all spans of a process share. `service.name` is none
-/// of them: it is the span's.
+/// Attributes of the OpenTelemetry resource that all spans of a process share. They exclude
+/// `service.name`, which belongs to the span.
 ///
 /// <https://opentelemetry.io/docs/specs/semconv/resource/>
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,23 +13,23 @@ pub struct Resource {
     attributes: Arc<Vec<(String, String)>>,
 }
 
-/// What is said of each span, or of all by the exporter itself.
+/// Attributes that are set per span, or by the exporter itself.
 const OWN: [&str; 3] = ["service.name", "service.namespace", "service.version"];
 
 impl Resource {
-    /// A process on this host: `host.name`, and a random UUID as `service.instance.id`, so that two
-    /// processes are told apart whatever else they share.
+    /// Creates a resource for a process on this host: `host.name`, and a random UUID as
+    /// `service.instance.id`. The UUID distinguishes processes that share everything else.
     pub fn of_host(host: &str) -> Self {
         let resource = Self::default().with("service.instance.id", &random_uuid());
         if host.is_empty() { resource } else { resource.with("host.name", host) }
     }
 
-    /// The same with attributes in the form of `OTEL_RESOURCE_ATTRIBUTES`: `key=value,key=value`,
-    /// both percent-encoded. They replace those of the same key; the names of the service stay what
-    /// they are, and an empty value says nothing.
+    /// Adds attributes in the form of `OTEL_RESOURCE_ATTRIBUTES`: `key=value,key=value`, both
+    /// percent-encoded. They replace attributes of the same key, except the names of the service.
+    /// Empty values are ignored.
     ///
     /// # Errors
-    /// [`Error::Resource`] for what is not of this form.
+    /// Returns [`Error::Resource`] for an attribute that is not of this form.
     pub fn with_text(mut self, text: &str) -> Result<Self, Error> {
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
             let wrong = || Error::Resource { attribute: pair.to_owned() };
@@ -52,20 +52,20 @@ impl Resource {
         self
     }
 
-    /// Keys and values.
+    /// Returns keys and values.
     pub fn attributes(&self) -> impl Iterator<Item = (&str, &str)> {
         self.attributes.iter().map(|(key, value)| (&**key, &**value))
     }
 }
 
-/// A UUID of version 4 (RFC 9562, section 5.4).
+/// Returns a random UUID of version 4 (RFC 9562, section 5.4).
 fn random_uuid() -> String {
     let random = rand::random::<u128>() & !(0xf << 76) & !(0x3 << 62);
     let hex = format!("{:032x}", random | (0x4 << 76) | (0x2 << 62));
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// Text without its percent-encoding (RFC 3986, section 2.1); `None` if it is broken.
+/// Decodes percent-encoded text (RFC 3986, section 2.1). Returns `None` for an invalid encoding.
 fn decoded(text: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let Some((&first, after)) = rest.split_first() {

@@ -10,10 +10,11 @@ use crate::otlp_json;
 use crate::record::SpanRecord;
 use crate::resource::Resource;
 
-/// A bounded store of recent traces, kept and evicted whole.
+/// Bounded store of recent traces, kept and evicted whole.
 ///
-/// Over either limit the trace that was silent longest goes. One trace may take a quarter of the
-/// bytes; its further spans are dropped and counted, so one runaway trace cannot push out the rest.
+/// Over either limit, the trace without activity for the longest time is evicted. One trace may
+/// take a quarter of the bytes. Its further spans are dropped and counted, so one runaway trace
+/// cannot evict the rest.
 #[derive(Debug)]
 pub struct Ring {
     traces_max: usize,
@@ -26,7 +27,7 @@ pub struct Ring {
 struct Inner {
     traces: HashMap<u128, Trace>,
     bytes: usize,
-    /// Counts pushes; orders traces by first and by last activity.
+    /// Number of pushes, which orders traces by first and by last activity.
     pushes: u64,
 }
 
@@ -39,8 +40,8 @@ struct Trace {
 }
 
 impl Ring {
-    /// An empty ring of at most `traces_max` traces (at least 1) and `bytes_max` bytes, as measured
-    /// by [`SpanRecord::size_bytes`].
+    /// Creates an empty ring of at most `traces_max` traces (at least 1) and `bytes_max` bytes, as
+    /// measured by [`SpanRecord::size_bytes`].
     pub fn new(traces_max: usize, bytes_max: usize) -> Self {
         Self {
             traces_max: traces_max.max(1),
@@ -81,7 +82,8 @@ impl Ring {
         drop(evicted);
     }
 
-    /// The `limit` youngest traces, oldest first, each with its spans in order of completion.
+    /// Returns the `limit` youngest traces, oldest first, each with its spans in order of
+    /// completion.
     pub fn traces(&self, limit: usize) -> Vec<Vec<Arc<SpanRecord>>> {
         let inner = self.inner.lock();
         let mut order: Vec<&Trace> =
@@ -91,36 +93,36 @@ impl Ring {
         order[skipped..].iter().map(|trace| trace.spans.clone()).collect()
     }
 
-    /// The `limit` youngest traces as one OTLP/JSON `TracesData` object, grouped by `service.name`, as
-    /// spans of this process.
+    /// Returns the `limit` youngest traces as one OTLP/JSON `TracesData` object, grouped by
+    /// `service.name`, as spans of this process.
     pub fn otlp_json(&self, limit: usize, process: &Resource) -> String {
         otlp_json::render(self.traces(limit).iter().flatten().map(AsRef::as_ref), process)
     }
 
-    /// Traces held.
+    /// Returns the number of traces held.
     pub fn len(&self) -> usize {
         self.inner.lock().traces.len()
     }
 
-    /// Whether no trace is held.
+    /// Returns whether no trace is held.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes held, by the measure of [`SpanRecord::size_bytes`].
+    /// Returns the bytes held, by the measure of [`SpanRecord::size_bytes`].
     pub fn bytes(&self) -> usize {
         self.inner.lock().bytes
     }
 
-    /// Spans refused because their trace had grown over its share.
+    /// Returns the number of spans refused because their trace exceeded its share.
     pub fn dropped_spans(&self) -> u64 {
         self.dropped_spans.load(Ordering::Relaxed)
     }
 }
 
 impl Inner {
-    /// Removes the trace with the oldest last span. A scan, because it runs once per new trace over
-    /// some hundred entries, while keeping an order would cost every span.
+    /// Removes the trace with the oldest last span. The scan runs once per new trace over some
+    /// hundred entries. An ordered structure would cost every span.
     fn evict_most_silent(&mut self) -> Option<Trace> {
         let id = *self.traces.iter().min_by_key(|(_, trace)| trace.last_push)?.0;
         let trace = self.traces.remove(&id)?;

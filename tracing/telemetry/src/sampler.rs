@@ -1,8 +1,8 @@
-//! The door to the export queue: lets through what [`Sampling`] chooses.
+//! Gate of the export queue: passes the traces that [`Sampling`] chooses.
 //!
 //! Under [`Sampling::Slow`] the spans of a trace are held until there is a verdict. The process in
-//! which `on_new_payload` ends has it then. Others are told ([`Sampler::keep`]) of slow traces and of
-//! no others: what nobody asked for makes room for what comes, the oldest trace first.
+//! which `on_new_payload` ends knows it then. Other processes are told ([`Sampler::keep`]) of slow
+//! traces only. Traces without a verdict are evicted for new ones, the oldest first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,16 +16,17 @@ use crate::export::ExportQueue;
 use crate::record::SpanRecord;
 use crate::sampling::Sampling;
 
-/// The span whose time decides whether its trace was slow.
+/// Span whose time decides whether its trace was slow.
 const VERDICT_SPAN: &str = "on_new_payload";
-/// Traces held without a verdict, besides the limit of their bytes.
+/// Maximum number of traces held without a verdict, besides the limit of their bytes.
 const TRACES_MAX: usize = 4_096;
-/// Verdicts remembered, for spans that end later than the payload.
+/// Maximum number of verdicts remembered, for spans that end later than the payload.
 const VERDICTS_MAX: usize = 4_096;
-/// Slow traces of which others are still to be told.
+/// Maximum number of slow traces that other processes have not yet been told of.
 const UNTOLD_MAX: usize = 256;
 
-/// Takes finished spans and offers some of them for export. Never waits for anything but its lock.
+/// Sampler that takes finished spans and offers some of them for export. It waits only for its
+/// lock.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     sampling: Sampling,
@@ -33,16 +34,16 @@ pub(crate) struct Sampler {
     bytes_max: usize,
     held: Mutex<Held>,
     left_out: AtomicU64,
-    /// The traces that were slow here, for other processes.
+    /// Channel of the traces that were slow here, for other processes.
     slow: mpsc::Sender<u128>,
     slow_receiver: Mutex<Option<mpsc::Receiver<u128>>>,
 }
 
-/// What waits for a verdict, and the verdicts that were given.
+/// Spans that wait for a verdict, and the verdicts so far.
 #[derive(Debug, Default)]
 struct Held {
     traces: HashMap<u128, Trace>,
-    /// Traces by their first span; some have got their verdict meanwhile.
+    /// Traces by their first span. Some have received their verdict meanwhile.
     order: VecDeque<u128>,
     bytes: usize,
     verdicts: HashMap<u128, bool>,
@@ -56,7 +57,8 @@ struct Trace {
 }
 
 impl Sampler {
-    /// `bytes_max` bounds what is held without a verdict, by [`SpanRecord::size_bytes`].
+    /// Creates a sampler. `bytes_max` bounds the spans held without a verdict, by
+    /// [`SpanRecord::size_bytes`].
     pub(crate) fn new(sampling: Sampling, queue: Arc<ExportQueue>, bytes_max: usize) -> Self {
         let (slow, receiver) = mpsc::channel(UNTOLD_MAX);
         Self {
@@ -82,15 +84,15 @@ impl Sampler {
         }
     }
 
-    /// The trace was slow elsewhere: what is held of it is exported, and what comes.
+    /// Exports the held and later spans of a trace that was slow elsewhere.
     pub(crate) fn keep(&self, trace_id: u128) {
         if matches!(self.sampling, Sampling::Slow(_)) {
             self.decide(&mut self.held.lock(), trace_id, true);
         }
     }
 
-    /// The traces that are found slow in this process, from now on; `None` when there can be none, or
-    /// somebody has the receiver already.
+    /// Returns the receiver of the traces that this process finds slow from now on. Returns `None`
+    /// when there can be none, or when the receiver is already taken.
     pub(crate) fn slow_traces(&self) -> Option<mpsc::Receiver<u128>> {
         match self.sampling {
             Sampling::Slow(_) => self.slow_receiver.lock().take(),
@@ -98,7 +100,7 @@ impl Sampler {
         }
     }
 
-    /// Spans that were not chosen, those included that made room without a verdict.
+    /// Returns the number of spans not chosen, including those evicted without a verdict.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }
@@ -112,11 +114,12 @@ impl Sampler {
         let ends = record.name == VERDICT_SPAN;
         let slow = ends && took(&record) >= threshold;
         let mut held = self.held.lock();
-        // Of several payloads in one trace one that is slow suffices from then on.
+        // One slow payload of several in a trace suffices from then on.
         if ends && (slow || !held.verdicts.contains_key(&trace_id)) {
             self.decide(&mut held, trace_id, slow);
             if slow {
-                // Full when nobody takes them, or when nobody else is there.
+                // The channel is full when no receiver takes them, or when there is no other
+                // process.
                 let _ = self.slow.try_send(trace_id);
             }
         }
@@ -151,8 +154,8 @@ impl Held {
         let size = record.size_bytes() + size_of::<Arc<SpanRecord>>();
         let trace_id = record.trace_id;
         if !self.traces.contains_key(&trace_id) {
-            // Those that were decided since are passed over when they are the oldest; they must not
-            // pile up where nothing is ever evicted.
+            // Decided traces are skipped when they are the oldest. They must not pile up if no
+            // trace is ever evicted.
             if self.order.len() >= 2 * TRACES_MAX {
                 self.order.retain(|id| self.traces.contains_key(id));
             }
@@ -212,7 +215,7 @@ mod tests {
         })
     }
 
-    /// A sampler, and the traces and names that it has let through so far.
+    /// Sampler, with the queue that it passes spans to.
     struct Fixture {
         sampler: Sampler,
         queue: Arc<ExportQueue>,
@@ -260,7 +263,7 @@ mod tests {
             fixture.offer(trace, "await_state_root", 1);
             assert_eq!(fixture.passed(), [], "nothing is known yet");
             fixture.offer(trace, "on_new_payload", took_ms);
-            // What ends after the payload follows the verdict.
+            // A span that ends after the payload follows the verdict.
             fixture.offer(trace, "rpc", 11);
             assert_eq!(fixture.passed(), expected, "trace {trace}");
         }
@@ -277,7 +280,7 @@ mod tests {
         fixture.offer(2, "process_block", 3);
         fixture.sampler.keep(1);
         fixture.offer(1, "storage worker", 3);
-        // A word that comes before the first span is as good.
+        // A verdict that comes before the first span counts as well.
         fixture.sampler.keep(3);
         fixture.offer(3, "commit_block", 1);
         let expected = [(1, "process_block"), (1, "storage worker"), (3, "commit_block")];

@@ -1,4 +1,4 @@
-//! Which traces are exported. The ring has the recent ones in any case.
+//! Selection of exported traces. The ring has the recent traces in any case.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,34 +6,34 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The bits of a trace id that are random (W3C Trace Context, level 2: its last seven bytes).
+/// Number of random bits of a trace id (W3C Trace Context, level 2: its last seven bytes).
 const RANDOM_BITS: u32 = 56;
 
-/// Which traces are exported: always whole ones.
+/// Selection of exported traces, always whole.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Sampling {
-    /// All.
+    /// All traces.
     #[default]
     Always,
-    /// This share of them, 0 to 1, chosen by trace id: all processes choose the same.
+    /// Share of the traces, 0 to 1, chosen by trace id: all processes choose the same traces.
     Ratio(f64),
-    /// Those with an `on_new_payload` that took this long or longer, which is known at its end.
+    /// Traces with an `on_new_payload` of at least this length, which is known at its end.
     Slow(Duration),
 }
 
 impl Sampling {
-    /// Whether [`Self::Ratio`] takes this trace. The last 56 bits of the id are compared with a
-    /// threshold, as OpenTelemetry's consistent sampling does, so that a larger share takes all
-    /// that a smaller one takes.
+    /// Returns whether [`Self::Ratio`] takes this trace. The last 56 bits of the id are compared
+    /// with a threshold, as in OpenTelemetry's consistent sampling. A larger share therefore takes
+    /// all traces that a smaller share takes.
     pub(crate) fn takes(share: f64, trace_id: u128) -> bool {
         let whole = (1u64 << RANDOM_BITS) as f64;
         let random = (trace_id as u64) & ((1 << RANDOM_BITS) - 1);
-        // A float has 53 bits: the last three decide nothing that matters.
+        // A float has 53 bits: the last three bits have no significant effect.
         random as f64 >= (1.0 - share) * whole
     }
 }
 
-/// A text that is no [`Sampling`].
+/// Error for a text that is not a valid [`Sampling`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no sampling of traces, want always, ratio{{SHARE}} with a share from 0 to 1, or \
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_share_is_taken_and_a_larger_share_takes_the_same_and_more() {
-        // Ids whose random bits are spread evenly; what stands above them must not matter.
+        // The random bits of the ids are spread evenly. The bits above them must not matter.
         let ids: Vec<u128> =
             (0..1_000u128).map(|n| ((n % 7) << 100) | (n * ((1 << 56) / 1_000))).collect();
         let taken = |share: f64| -> Vec<u128> {

@@ -1,4 +1,4 @@
-//! Setting everything up, and the handle the rest of the process holds.
+//! Setup of telemetry, and the handle that the rest of the process holds.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use crate::resource::Resource;
 use crate::ring::Ring;
 use crate::sampler::Sampler;
 
-/// Upper bounds of the buckets of histograms named `*_seconds`: 10 µs to 10 s, three per decade
-/// where a block's stages lie. Without buckets the exporter would render summaries, which cannot
+/// Upper bounds of the buckets of histograms named `*_seconds`: 10 µs to 10 s, three per decade in
+/// the range of a block's stages. Without buckets the exporter would render summaries, which cannot
 /// be added up over instances.
 const SECONDS_BUCKETS: &[f64] = &[
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002, 0.004, 0.006, 0.01,
@@ -45,16 +45,16 @@ const BYTES_BUCKETS: &[f64] = &[
     4_194_304.0,
     16_777_216.0,
 ];
-/// Bounds for everything else: counts such as targets per chunk or messages per batch. Small ones
-/// are told apart exactly; zero too, which is what matters of idle workers.
+/// Bounds for all other histograms: counts such as targets per chunk or messages per batch. Small
+/// counts have a bucket each, including zero, which matters for idle workers.
 const COUNT_BUCKETS: &[f64] = &[
     0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 10.0, 16.0, 20.0, 32.0, 50.0, 64.0, 100.0, 200.0, 500.0,
     1_000.0, 5_000.0, 20_000.0,
 ];
 
-/// Time [`Telemetry::shutdown`] may take in all.
+/// Maximum total time of [`Telemetry::shutdown`].
 const SHUTDOWN: Duration = Duration::from_secs(5);
-/// Time of it for emptying the queue; a round that is under way takes 2 s at most before that.
+/// Part of that time for draining the queue. A round in progress may take up to 2 s before that.
 const DRAIN: Duration = Duration::from_millis(2_500);
 
 /// Handle to the telemetry of this process. Cheap to clone.
@@ -68,7 +68,7 @@ pub struct Telemetry {
     worker: Arc<Mutex<Option<Worker>>>,
 }
 
-/// What spans go through that are exported.
+/// Path of exported spans.
 #[derive(Clone, Debug)]
 struct Export {
     sampler: Arc<Sampler>,
@@ -81,19 +81,19 @@ impl Export {
     }
 }
 
-/// The background thread: dropping `stop` ends it, `done` says when it has.
+/// Background thread. Dropping `stop` ends it, and `done` signals its end.
 #[derive(Debug)]
 struct Worker {
     stop: oneshot::Sender<()>,
     done: mpsc::Receiver<()>,
 }
 
-/// Sets up logging, recording, export and metrics for the whole process: installs the global
-/// `tracing` subscriber and the global `metrics` recorder, so it can be called once.
+/// Sets up logging, recording, export and metrics for the whole process. It installs the global
+/// `tracing` subscriber and the global `metrics` recorder, so it can be called only once.
 ///
 /// # Errors
-/// A malformed log filter, or a global subscriber or recorder that exists already. An endpoint that
-/// is malformed or does not answer is a warning in the log.
+/// Returns an error for a malformed log filter, or if a global subscriber or recorder already
+/// exists. A malformed or silent endpoint is only a warning in the log.
 pub fn init(config: &Config) -> Result<Telemetry, Error> {
     let logs = log_layer(config)?;
     let (telemetry, metrics_recorder) = build(config)?;
@@ -113,16 +113,16 @@ pub fn init(config: &Config) -> Result<Telemetry, Error> {
 }
 
 impl Telemetry {
-    /// Telemetry that installs nothing global: for tests, and for a cluster started inside one. Spans
-    /// reach it through [`Self::layer`], metrics do not reach it.
+    /// Creates telemetry that installs nothing global: for tests, and for a cluster started inside
+    /// one. Spans reach it through [`Self::layer`]. Metrics do not reach it.
     ///
     /// # Errors
-    /// A thread that does not start.
+    /// Returns an error if the background thread does not start.
     pub fn detached(config: &Config) -> Result<Self, Error> {
         Ok(build(config)?.0)
     }
 
-    /// The layer that records spans into this telemetry, for a subscriber of the caller's making.
+    /// Returns the layer that records spans into this telemetry, for the caller's own subscriber.
     pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + 'static
     where
         S: Subscriber + for<'a> LookupSpan<'a> + 'static,
@@ -130,49 +130,53 @@ impl Telemetry {
         self.recorder.layer()
     }
 
-    /// The recent traces.
+    /// Returns the ring of recent traces.
     pub fn ring(&self) -> &Arc<Ring> {
         self.recorder.ring()
     }
 
-    /// The `limit` youngest traces as one OTLP/JSON object, the body of `/debug/traces`.
+    /// Returns the `limit` youngest traces as one OTLP/JSON object, the body of `/debug/traces`.
     pub fn traces_json(&self, limit: usize) -> String {
         self.ring().otlp_json(limit, &self.resource)
     }
 
-    /// All metrics in Prometheus' text format, the body of `/metrics`. Those of the process and of
-    /// telemetry are of this moment, and reading them takes file operations: not for an async worker thread.
+    /// Returns all metrics in Prometheus' text format, the body of `/metrics`. Process and
+    /// telemetry metrics are read at this moment. That takes file operations, so do not call it on
+    /// an async worker thread.
     pub fn render_metrics(&self) -> String {
         publish(self.export.as_ref(), self.ring());
         self.process.lock().publish();
         self.metrics.render()
     }
 
-    /// What became of the spans offered for export; all zero without an endpoint.
+    /// Returns the counts of the spans offered for export, all zero without an endpoint.
     pub fn export_stats(&self) -> ExportStats {
         self.export.as_ref().map(Export::stats).unwrap_or_default()
     }
 
-    /// The ids of traces that this process finds slow ([`crate::Sampling::Slow`]), for processes that have
-    /// other spans of them: see [`Self::keep_trace`]. They are given to one caller; `None` to others,
-    /// and where traces are not exported or are chosen otherwise. Those that nobody takes are dropped.
+    /// Returns the receiver of the ids of traces that this process finds slow
+    /// ([`crate::Sampling::Slow`]). Processes with other spans of these traces need them: see
+    /// [`Self::keep_trace`].
+    ///
+    /// Only one caller gets the receiver. The result is `None` for others, and if traces are not
+    /// exported or are sampled otherwise. Ids that are not received are dropped.
     pub fn slow_traces(&self) -> Option<tokio::sync::mpsc::Receiver<u128>> {
         self.export.as_ref()?.sampler.slow_traces()
     }
 
-    /// Another process found this trace slow: what is held of it is exported, and what comes. Without
-    /// effect where slow traces are not what is exported.
+    /// Exports the held and later spans of a trace that another process found slow. Without effect
+    /// unless slow traces are exported.
     pub fn keep_trace(&self, trace_id: u128) {
         if let Some(export) = &self.export {
             export.sampler.keep(trace_id);
         }
     }
 
-    /// Exports what is still queued and ends the background thread. Blocks for at most 5 s, so do
+    /// Exports the remaining queue and ends the background thread. Blocks for at most 5 s, so do
     /// not call it on an async worker thread. Later calls, and calls on clones, return at once.
     pub fn shutdown(&self) {
         let Some(worker) = self.worker.lock().take() else { return };
-        // An error means that the thread is gone already.
+        // An error means that the thread has already ended.
         let _ = worker.stop.send(());
         let _ = worker.done.recv_timeout(SHUTDOWN);
     }
@@ -211,10 +215,10 @@ fn build(config: &Config) -> Result<(Telemetry, PrometheusRecorder), Error> {
     Ok((telemetry, metrics_recorder))
 }
 
-/// Returns where spans go, if anywhere.
+/// Returns the receiver of exported spans, if any.
 fn collector(config: &Config) -> Option<Collector> {
     let endpoint = config.otlp_endpoint.as_deref().filter(|endpoint| !endpoint.is_empty())?;
-    // People write `localhost:4317` too.
+    // Users also write `localhost:4317`.
     let endpoint = match endpoint.contains("://") {
         true => endpoint.to_owned(),
         false => format!("http://{endpoint}"),
@@ -236,10 +240,10 @@ fn metrics_recorder() -> Result<PrometheusRecorder, Error> {
     Ok(builder.build_recorder())
 }
 
-/// The client library of NATS, which says with every attempt to connect what the bus says once.
+/// Client library of NATS. It logs with every attempt to connect what the bus logs once.
 const TALKATIVE: &str = "async_nats";
 
-/// The filter of log lines. [`TALKATIVE`] is heard only when the text names it.
+/// Returns the filter of log lines. It silences [`TALKATIVE`] unless the text names it.
 fn log_filter(text: &str) -> Result<EnvFilter, Error> {
     let wrong = |error: &dyn std::fmt::Display| Error::LogFilter {
         filter: text.to_owned(),
@@ -253,8 +257,8 @@ fn log_filter(text: &str) -> Result<EnvFilter, Error> {
     Ok(filter.add_directive(quiet))
 }
 
-/// Log lines of events only. Spans are left to the recorder: formatting their fields for the log
-/// would cost more than recording them.
+/// Returns the layer that logs events only. Spans are left to the recorder: formatting their fields
+/// for the log would cost more than recording them.
 fn log_layer<S>(config: &Config) -> Result<impl Layer<S> + Send + Sync + 'static, Error>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync + 'static,
@@ -268,28 +272,28 @@ where
             layer.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
         }
     };
-    // The hint says that this part does not restrict levels; a combination with a part that has no
-    // hint has none either, and then every `debug!` of every crate is evaluated.
+    // The hint says that this part does not restrict levels. A combination with a part without a
+    // hint has no hint either, and then every `debug!` of every crate is evaluated.
     let events = filter_fn(|meta| meta.is_event()).with_max_level_hint(LevelFilter::TRACE);
     Ok(layer.with_filter(filter.and(events)))
 }
 
-/// Where spans are exported to, and as whose.
+/// Destination of exported spans, with the resource of this process.
 struct Target {
     export: Export,
     collector: Collector,
     resource: Resource,
 }
 
-/// What is to be kept up to date whether anybody asks or not: histograms would grow, and of the
-/// threads that end the time by kind would be lost.
+/// State that must be updated even without readers. Otherwise histograms would grow, and the time
+/// by kind of threads that end would be lost.
 struct Upkeep {
     metrics: PrometheusHandle,
     ring: Arc<Ring>,
     process: Arc<Mutex<Process>>,
 }
 
-/// Starts the thread that exports and keeps the histograms drained, and waits until it runs.
+/// Starts the thread that exports spans and drains the histograms, and waits until it runs.
 fn start_worker(target: Option<Target>, upkeep: Upkeep) -> Result<Worker, Error> {
     let (stop, stopped) = oneshot::channel();
     let (done_sender, done) = mpsc::sync_channel(1);
@@ -334,7 +338,7 @@ const LEFT_OUT: &str = "tandem_telemetry_left_out_spans_total";
 const QUEUED: &str = "tandem_telemetry_queued_spans";
 pub(crate) const QUEUE_WAIT_SECONDS: &str = "tandem_telemetry_queue_wait_seconds";
 
-/// Publishes what telemetry loses, and what waits for export, as metrics.
+/// Publishes the losses of telemetry, and the spans that wait for export, as metrics.
 fn publish(export: Option<&Export>, ring: &Ring) {
     metrics::counter!(RING_DROPPED).absolute(ring.dropped_spans());
     let Some(stats) = export.map(Export::stats) else { return };

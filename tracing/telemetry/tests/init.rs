@@ -1,4 +1,4 @@
-//! The global set-up. It can be done once per process, so this file has one test.
+//! Global setup. It can be done once per process, so this file has one test.
 #![allow(clippy::unwrap_used)]
 
 use tandem_telemetry::{Config, Error, init};

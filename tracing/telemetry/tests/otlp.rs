@@ -1,4 +1,4 @@
-//! Export to a real OTLP/gRPC receiver, and to none.
+//! Export to a real OTLP/gRPC receiver, to failing ones, and to a silent one.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +83,7 @@ fn on_thread(f: impl FnOnce() + Send + 'static) {
     std::thread::spawn(run).join().unwrap();
 }
 
-/// One payload through six services, each on its own thread, handing its span to the next.
+/// Sends one payload through six services, each on its own thread, handing its span to the next.
 fn payload() {
     let root = info_span!(target: "tandem_executor", "on_new_payload", block.number = 1u64);
     let parent = root.clone();
@@ -201,7 +201,7 @@ fn record_against(endpoint: String, queue: usize, spans: u64) -> (Telemetry, Dur
 
 #[test]
 fn endpoint_that_refuses_is_harmless() {
-    // Port 1 of the loopback answers with a reset.
+    // Port 1 of the loopback interface answers with a reset.
     let (telemetry, recorded, shutdown) = record_against("http://127.0.0.1:1".to_owned(), 100, 50);
     assert!(recorded < Duration::from_secs(1), "{recorded:?}");
     assert!(shutdown < Duration::from_secs(5), "{shutdown:?}");

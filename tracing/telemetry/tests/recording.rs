@@ -202,6 +202,6 @@ fn recording_a_span_costs_microseconds() {
     });
     let each = took / SPANS;
     eprintln!("one span costs {each:?}");
-    // Around 1 µs on a quiet machine; the bound leaves room for a busy one.
+    // Each takes around 1 µs on a quiet machine. The bound leaves room for a busy one.
     assert!(each < Duration::from_micros(20), "{each:?}");
 }

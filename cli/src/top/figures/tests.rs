@@ -39,7 +39,7 @@ tandem_multiproof_workers_nodes_hashed_total{when="ahead"} 75
 tandem_multiproof_workers_nodes_hashed_total{when="end"} 25
 "#;
 
-/// Another process, which was started anew between the two looks.
+/// Another process, which was restarted between the two looks.
 const OTHER: [&str; 2] = [
     "tandem_process_cpu_milliseconds_total{thread=\"persist\"} 9000\n",
     "tandem_process_cpu_milliseconds_total{thread=\"persist\"} 500\n\
@@ -64,7 +64,7 @@ fn two_looks_ten_seconds_apart_give_rates_quantiles_and_shares() {
     let (before, after) = (sample(5.0, &[BEFORE, OTHER[0]]), sample(15.0, &[AFTER, OTHER[1]]));
     let figures = Figures::between(&before, &after, &names(false));
     let payloads = &figures.payloads;
-    // 20 valid ones and 4 others. Of the 20, 10 lie up to 2 ms, 10 between 2 and 4 ms.
+    // 20 valid payloads and 4 others. 10 of the valid ones take up to 2 ms, 10 from 2 to 4 ms.
     close(payloads.per_second, 2.4);
     close(payloads.p50_seconds, 0.002);
     close(payloads.p95_seconds, 0.0038);

@@ -1,4 +1,4 @@
-//! Tools of others that know Kubernetes: its own schemas, and what is thought to be good practice.
+//! Runs third-party tools on the manifests: Kubernetes' own schemas, and checks of good practice.
 
 use super::{Objects, helm, rendered};
 use crate::{program, skipped};
@@ -14,26 +14,27 @@ use tempfile::TempDir;
 /// Releases of Kubernetes whose schemas the manifests must fit.
 const KUBERNETES: [&str; 3] = ["1.27", "1.32", "1.37"];
 
-/// Kinds of others, for which there is no schema.
+/// Third-party kinds without a schema.
 const GROUPS_OF_OTHERS: [&str; 2] = ["monitoring.coreos.com/", "cert-manager.io/"];
 
-/// What kube-score says is wrong and is meant so.
+/// Findings of kube-score that are intended.
 const MEANT: [&str; 8] = [
-    // How many there are is the operator's choice; one is all that peer-table and discovery can be.
+    // The operator chooses the replicas. peer-table and discovery can only have one.
     "deployment-replicas",
     "horizontalpodautoscaler-replicas",
-    // A claim, or a host's port, is for one pod at a time; traces in memory are gone either way.
+    // A claim, or a port of the host, is for one pod at a time. Traces in memory are lost either
+    // way.
     "deployment-strategy",
-    // Discovery is reached from outside in the way that was chosen.
+    // Discovery is reached from outside in the chosen way.
     "service-type",
-    // The number is the autoscaler's own, as the cluster has it. Without one, Kubernetes would go to a
-    // single pod where autoscaling is switched on.
+    // The autoscaler sets the number itself, from the cluster's state. Without a number, Kubernetes
+    // would go to a single pod when autoscaling is switched on.
     "deployment-targeted-by-hpa-does-not-have-replicas-configured",
-    // Of volumes and layers, which are bounded each by itself.
+    // Volumes and layers are each bounded by themselves.
     "container-ephemeral-storage-request-and-limit",
-    // A tag, the same as the chart's version, is pulled where it is missing.
+    // A tag, equal to the chart's version, is pulled if it is missing.
     "container-image-pull-policy",
-    // Liveness and readiness are two questions on one port.
+    // Liveness and readiness are two paths on one port.
     "pod-probes-identical",
 ];
 
@@ -49,8 +50,8 @@ fn write(folder: &Path, case: &str, objects: &Objects) -> PathBuf {
     file
 }
 
-/// A folder beside what is compiled: a program that reads for as long as these do must not find its
-/// files swept away with those in the folder for temporary files.
+/// Returns a folder beside the build output. The tools read its files for long, and those in the
+/// system's temporary folder may be swept away meanwhile.
 fn folder() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -68,13 +69,13 @@ fn manifests_fit_the_schemas_of_several_kubernetes() {
         command.args(["--strict", "--quiet", "--kubernetes-version", version]).args(files);
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        // A kind without a schema is a warning and no error; one that fits is not mentioned.
+        // A kind without a schema is a warning, not an error. A kind that fits is not mentioned.
         if output.status.success() && said.is_empty() { Ok(()) } else { Err(said) }
     };
     for version in KUBERNETES {
         check(version, &files).unwrap_or_else(|said| panic!("Kubernetes {version}: {said}"));
     }
-    // It does find what is wrong.
+    // The tool does find faults.
     for (wrong, what) in [
         (r#""kind": "Pod", "spec": {"containers": [{"name": "a", "imege": "b"}]}"#, "imege"),
         (r#""kind": "Pott", "spec": {}"#, "Pott"),
@@ -96,7 +97,7 @@ fn kube_score_has_nothing_to_criticize() {
     let criticized = |case: &str, objects: &Objects| -> Vec<String> {
         let mut command = Command::new(&score);
         command.args(["score", "--output-format", "ci", "--kubernetes-version", "v1.27"]);
-        // No limits on processors: values.yaml says why.
+        // No limits on processors: values.yaml explains the reason.
         command.args(["--ignore-container-cpu-limit"]);
         command.args(["--enable-optional-test", "container-seccomp-profile"]);
         for check in MEANT {
@@ -112,7 +113,7 @@ fn kube_score_has_nothing_to_criticize() {
     for (case, mut objects) in rendered() {
         let found = criticized(case, &objects);
         assert!(found.is_empty(), "{case}: {found:#?}");
-        // It does find what is wrong.
+        // The tool does find faults.
         let executor = objects.0.iter_mut().find(|object| {
             object["kind"] == "Deployment"
                 && object["metadata"]["labels"]["app.kubernetes.io/component"] == "executor"
@@ -124,7 +125,7 @@ fn kube_score_has_nothing_to_criticize() {
     }
 }
 
-/// A chart that is installed twice, or under another name, does not trip over itself.
+/// A chart that is installed twice, or under another name, does not collide with itself.
 #[test]
 fn names_follow_the_release() {
     let Some(helm) = helm() else { return };

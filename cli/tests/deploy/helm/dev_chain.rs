@@ -1,5 +1,5 @@
-//! The chain that the chart starts with, and the payloads that `helm test` sends: made by the tests' own
-//! builder of blocks, which shares nothing with what executes them.
+//! Tests of the chain that the chart starts with, and of the payloads that `helm test` sends. The
+//! tests' own builder of blocks makes both; it shares nothing with the code that executes them.
 
 use super::{chart, is_up_to_date};
 use crate::{succeeds, tandem};
@@ -8,7 +8,7 @@ use std::{fs, path::PathBuf};
 use tandem_chain::Fork;
 use tandem_cluster_tests::{Builder, Contents, Forks};
 
-/// Blocks of the test.
+/// Number of blocks in the test.
 const BLOCKS: usize = 4;
 
 fn folder() -> PathBuf {

@@ -1,4 +1,4 @@
-//! What Helm renders, compared with what it rendered before, so that a change shows in a review.
+//! Compares what Helm renders with an earlier rendering, so that a diff shows every change.
 
 use super::{CASES, FOR, KEPT, MADE, chart, helm, is_up_to_date, run, template, values};
 use sha2::{Digest, Sha256};
@@ -15,16 +15,16 @@ fn path(case: &str) -> PathBuf {
     chart().join(format!("golden/{case}.yaml"))
 }
 
-/// What is kept of a case.
+/// Returns the kept rendering of a case.
 pub fn kept(case: &str) -> String {
     fs::read_to_string(path(case)).unwrap()
 }
 
-/// Annotations that say when a certificate was made.
+/// Annotations with the time at which a certificate was made.
 const TIMES: [&str; 3] =
     ["tandem/certificate", "tandem/certificate-made", "tandem/certificate-due"];
 
-/// Without what is made anew each time, and without files that stand in the repository anyway.
+/// Removes content that is made anew each time, and files that are in the repository anyway.
 fn normalized(rendered: &str) -> String {
     let mut out = String::new();
     for document in rendered.split_inclusive("\n---\n") {
@@ -69,7 +69,8 @@ fn helm_finds_nothing_to_complain_of() {
     }
 }
 
-/// Files that the chart shares with the rest of the repository are copies, so that it can be taken alone.
+/// Files that the chart shares with the rest of the repository are copies, so that the chart is
+/// self-contained.
 #[test]
 fn files_of_the_chart_are_those_of_deploy() {
     let mut pairs = vec![("deploy/nats.conf".into(), "nats.conf".to_owned())];
@@ -96,7 +97,7 @@ fn files_of_the_chart_are_those_of_deploy() {
     no_links(&chart());
 }
 
-/// A packaged chart renders what the folder does.
+/// A packaged chart renders the same as the folder.
 #[test]
 fn a_packaged_chart_renders_the_same() {
     let Some(helm) = helm() else { return };

@@ -1,8 +1,9 @@
-//! A machine that stands for a cluster: what manifests name, in terms of files and loopback addresses.
+//! A machine that stands in for a cluster: maps the names in manifests to files and loopback
+//! addresses.
 //!
-//! Each pod gets an address of its own in 127.0.0.0/8, so that all ports are those of the manifests.
-//! What is rewritten of a container's arguments and variables is where things are, and nothing else:
-//! mounted folders, names of services, and `0.0.0.0`, which is the pod's address.
+//! Each pod gets an address of its own in 127.0.0.0/8, so that all ports are those of the
+//! manifests. In a container's arguments and variables, only locations are rewritten: mounted
+//! folders, names of services, and `0.0.0.0`, which becomes the pod's address.
 
 use super::{MADE, Objects, list, selects, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
@@ -25,19 +26,20 @@ pub struct Local {
     folder: TempDir,
     network: [u8; 2],
     addresses: Cell<u8>,
-    /// What ConfigMaps and Secrets hold instead of what the manifests say, or that they say nothing of.
+    /// Contents of ConfigMaps and Secrets that replace, or are missing from, the manifests.
     given: BTreeMap<String, Files>,
     /// Address of the first pod of each component.
     components: BTreeMap<String, Ipv4Addr>,
 }
 
 impl Local {
-    /// A machine for these manifests, with these ConfigMaps and Secrets in the place of theirs.
+    /// Returns a machine for these manifests. These ConfigMaps and Secrets replace those of the
+    /// manifests.
     pub fn new(objects: Objects, given: BTreeMap<String, Files>) -> Self {
         let network = loop {
             let network = [rand::random_range(64..=126), rand::random()];
             let [a, b] = network;
-            // Taken by another test that runs beside this one?
+            // Another test that runs beside this one may have taken the network.
             if TcpListener::bind((Ipv4Addr::new(127, a, b, 1), 9100)).is_ok() {
                 break network;
             }
@@ -54,29 +56,29 @@ impl Local {
         local
     }
 
-    /// Puts a ConfigMap or Secret in the place of the manifests' one.
+    /// Replaces a ConfigMap or Secret of the manifests.
     pub fn give(&mut self, name: &str, files: Files) {
         self.given.insert(name.to_owned(), files);
     }
 
-    /// Where all files are.
+    /// Returns the folder of all files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Address of the first pod of a component.
+    /// Returns the address of the first pod of a component.
     pub fn first(&self, component: &str) -> Ipv4Addr {
         self.components[component]
     }
 
-    /// An address that no pod has.
+    /// Returns an address that no pod has.
     pub fn address(&self) -> Ipv4Addr {
         let [a, b] = self.network;
         self.addresses.set(self.addresses.get() + 1);
         Ipv4Addr::new(127, a, b, self.addresses.get())
     }
 
-    /// What stands for a service's name and port, such as `tandem-nats:4222`, in a text.
+    /// Replaces the names and ports of services, such as `tandem-nats:4222`, in a text.
     pub fn with_addresses(&self, text_before: &str) -> String {
         let mut out = text_before.to_owned();
         for service in self.objects.of_kind("Service") {
@@ -100,7 +102,7 @@ impl Local {
         out
     }
 
-    /// Contents of a ConfigMap or Secret.
+    /// Returns the contents of a ConfigMap or Secret.
     pub fn files(&self, kind: &str, name: &str) -> Files {
         if let Some(given) = self.given.get(name) {
             return given.clone();
@@ -120,7 +122,8 @@ impl Local {
         files
     }
 
-    /// Makes the folder of a volume for a pod; what is kept over restarts lies by the pod's name.
+    /// Makes the folder of a volume for a pod. Files that outlive restarts are under the name of
+    /// the pod.
     pub fn volume(&self, pod: &str, ip: Ipv4Addr, volume: &Value) -> PathBuf {
         let folder = self.folder().join(pod).join(text(&volume["name"]));
         fs::create_dir_all(&folder).unwrap();
@@ -148,7 +151,7 @@ impl Local {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 let contents =
                     files.get(&key).unwrap_or_else(|| panic!("{kind} {name} has no {key}"));
-                // A server's configuration names addresses and folders too.
+                // The configuration of a server names addresses and folders too.
                 let contents = match path.extension().is_some_and(|it| it == "conf") {
                     true => self.server_config(pod, ip, contents),
                     false => contents.clone(),
@@ -169,7 +172,7 @@ impl Local {
     }
 }
 
-/// What the chart makes at the install, where the manifests do not have it.
+/// Makes the secrets that the chart makes at the install and the manifests lack.
 fn make_secrets(files: &mut Files) {
     let mut list = String::new();
     for (key, value) in files.iter_mut() {

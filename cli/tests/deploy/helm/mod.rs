@@ -1,7 +1,7 @@
-//! The chart `helm/tandem`: against Helm, against Kubernetes' rules, and against the binary.
+//! Tests the chart `helm/tandem` against Helm, against Kubernetes' rules, and against the binary.
 //!
-//! What is tested is what Helm renders of the values in `helm/tandem/ci`. Where there is no Helm, and a
-//! line says so, what it rendered once takes its place: `helm/tandem/golden`.
+//! The tests use what Helm renders from the values in `helm/tandem/ci`. Without Helm, a line says
+//! so, and an earlier rendering takes its place: `helm/tandem/golden`.
 
 mod checkers;
 mod dev_chain;
@@ -30,13 +30,13 @@ use tandem_cluster_tests::repository;
 const CASES: [&str; 7] =
     ["minimal", "production", "external", "tls", "no-discovery", "sixteen-workers", "ipv6"];
 
-/// Those of which the repository keeps what Helm renders.
+/// Cases whose rendering is kept in the repository.
 const KEPT: [&str; 2] = ["minimal", "production"];
 
-/// Namespace and release of Kubernetes: what Helm takes for the cluster's own depends on how it was built.
+/// Namespace and Kubernetes release; Helm's default for the release depends on how Helm was built.
 const FOR: [&str; 4] = ["--namespace", "chain", "--kube-version", "1.30.0"];
 
-/// Stands for what differs from one rendering to the next.
+/// Placeholder for content that differs from one rendering to the next.
 const MADE: &str = "made at the install";
 
 fn chart() -> PathBuf {
@@ -47,7 +47,7 @@ fn values(case: &str) -> PathBuf {
     chart().join(format!("ci/{case}-values.yaml"))
 }
 
-/// Where Helm is. A line says so if it is not.
+/// Returns the path of Helm. Prints a line if it is not installed.
 fn helm() -> Option<PathBuf> {
     let found = program("helm");
     if found.is_none() {
@@ -56,14 +56,14 @@ fn helm() -> Option<PathBuf> {
     found
 }
 
-/// What a command of Helm's says on standard output, or on standard error when it fails.
+/// Returns the standard output of a command of Helm, or its standard error if it fails.
 fn run(command: &mut Command) -> Result<String, String> {
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-/// `helm template` of the chart with the values of a case, and more of them.
+/// Runs `helm template` on the chart with the values of a case and additional ones.
 fn template(helm: &Path, case: &str, set: &[&str]) -> Result<String, String> {
     let mut command = Command::new(helm);
     command.args(["template", "tandem"]).arg(chart()).args(FOR).arg("--values").arg(values(case));
@@ -73,7 +73,7 @@ fn template(helm: &Path, case: &str, set: &[&str]) -> Result<String, String> {
     run(&mut command)
 }
 
-/// The objects of each case: rendered now, else as they were once.
+/// Returns the objects of each case, rendered now or, without Helm, earlier.
 fn rendered() -> BTreeMap<&'static str, Objects> {
     match helm() {
         Some(helm) => {
@@ -103,7 +103,8 @@ impl Objects {
         self.of_kind(kind).find(|object| object["metadata"]["name"] == name)
     }
 
-    /// Everything with pods, and the template of those: Deployments, StatefulSets, Jobs, and pods alone.
+    /// Returns all workloads with their pod templates: Deployments, StatefulSets, Jobs, and single
+    /// pods.
     fn workloads(&self) -> impl Iterator<Item = Workload<'_>> {
         self.0.iter().filter_map(|object| {
             let template = match object["kind"].as_str()? {
@@ -115,14 +116,14 @@ impl Objects {
         })
     }
 
-    /// That of a component.
+    /// Returns the workload of a component.
     fn workload(&self, component: &str) -> Workload<'_> {
         let found = self.workloads().find(|workload| workload.component() == component);
         found.unwrap_or_else(|| panic!("there is no {component}"))
     }
 }
 
-/// Something with pods.
+/// An object with pods.
 #[derive(Clone, Copy)]
 struct Workload<'a> {
     object: &'a Value,
@@ -146,7 +147,7 @@ impl<'a> Workload<'a> {
         &self.template["spec"]
     }
 
-    /// Containers, those before the start first.
+    /// Returns the containers, init containers first.
     fn containers(self) -> impl Iterator<Item = &'a Value> {
         list(&self.spec()["initContainers"]).chain(list(&self.spec()["containers"]))
     }
@@ -164,18 +165,18 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
 }
 
-/// Whether labels are what a selector (`matchLabels`, or a Service's) asks for.
+/// Returns whether labels match a selector (`matchLabels`, or a Service's).
 fn selects(selector: &Value, labels: &Value) -> bool {
     let selector = selector.as_object().expect("a selector");
     !selector.is_empty() && selector.iter().all(|(key, value)| labels[key] == *value)
 }
 
-/// Whether files that are made from others are to be written anew instead of compared.
+/// Returns whether generated files are to be rewritten instead of compared.
 fn updates() -> bool {
     std::env::var_os("TANDEM_UPDATE").is_some_and(|value| value == "1")
 }
 
-/// Compares a file of the repository with what it is made from.
+/// Compares a file of the repository with the text that is generated for it.
 fn is_up_to_date(path: &Path, want: &str) {
     if updates() {
         fs::write(path, want).unwrap();

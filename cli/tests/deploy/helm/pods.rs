@@ -1,4 +1,4 @@
-//! Pods as processes: exactly what containers are told, on a [`Local`] machine.
+//! Runs pods as processes with exactly the arguments of their containers, on a [`Local`] machine.
 
 use super::{Workload, list, local::Local, text};
 use serde_json::Value;
@@ -14,14 +14,14 @@ use std::{
 use tandem_bus_tests::eventually;
 use tandem_cluster_tests::signal;
 
-/// Programs of images.
+/// Programs of the images.
 pub struct Programs {
     pub tandem: PathBuf,
     pub nats_server: PathBuf,
 }
 
 impl Programs {
-    /// What an image starts.
+    /// Returns the program of an image.
     fn of(&self, image: &str) -> Option<&Path> {
         let name = image.rsplit('/').next()?.split([':', '@']).next()?;
         match name {
@@ -32,7 +32,7 @@ impl Programs {
     }
 }
 
-/// A pod that runs, of one container.
+/// A running pod with one container.
 pub struct Pod {
     pub name: String,
     pub ip: Ipv4Addr,
@@ -43,8 +43,8 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Starts a workload's pod: the containers before the start to their end, then its own. `None` where its
-    /// image has no program here.
+    /// Starts the pod of a workload: runs the init containers to their end, then its own container.
+    /// Returns `None` if there is no program for its image.
     pub fn start(
         local: &Local,
         programs: &Programs,
@@ -82,7 +82,7 @@ impl Pod {
         });
     }
 
-    /// Asks once what a probe asks.
+    /// Runs a probe once.
     pub fn probe(&self, probe: &str) -> bool {
         let get = &self.container[probe]["httpGet"];
         let ports = list(&self.container["ports"]);
@@ -92,7 +92,7 @@ impl Pod {
         status(address, text(&get["path"])).is_some_and(|code| (200..400).contains(&code))
     }
 
-    /// Ends it with SIGTERM, as the kubelet does; it must not need to be killed.
+    /// Ends the pod with SIGTERM, as the kubelet does. The pod must not need to be killed.
     pub fn stop(&mut self) {
         let begun = std::time::Instant::now();
         signal(self.child.id(), rustix::process::Signal::TERM);
@@ -102,7 +102,7 @@ impl Pod {
         assert!(took < self.grace, "{} took {took:?} to end", self.name);
     }
 
-    /// All that it has written.
+    /// Returns everything that the pod has written.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -115,7 +115,7 @@ impl Drop for Pod {
     }
 }
 
-/// Runs all containers of a pod to their end, one after the other; gives what they wrote.
+/// Runs all containers of a pod in turn to their end, and returns their output.
 pub fn run_to_end(local: &Local, programs: &Programs, workload: Workload<'_>) -> String {
     let (name, ip) = (workload.name(), local.first(workload.component()));
     let folders = folders(local, name, ip, workload);
@@ -129,7 +129,7 @@ pub fn run_to_end(local: &Local, programs: &Programs, workload: Workload<'_>) ->
     logs
 }
 
-/// The folders of a pod's volumes by name.
+/// Returns the folders of a pod's volumes by name.
 fn folders(
     local: &Local,
     pod: &str,
@@ -142,7 +142,7 @@ fn folders(
     volumes.map(|it| (text(&it["name"]).to_owned(), local.volume(pod, ip, &it))).collect()
 }
 
-/// Where a container runs.
+/// Environment in which a container runs.
 struct Place<'a> {
     local: &'a Local,
     programs: &'a Programs,
@@ -152,14 +152,15 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// To its end; gives what it wrote.
+    /// Runs a container to its end, and returns its status and output.
     fn run(&self, container: &Value) -> (ExitStatus, String) {
         let (mut command, log) = self.command(container);
         let status = command.status().unwrap();
         (status, fs::read_to_string(log).unwrap())
     }
 
-    /// The process of a container: the image's program, its arguments, its variables and no others.
+    /// Returns the command of a container: the program of its image with its arguments, and only
+    /// its variables.
     fn command(&self, container: &Value) -> (Command, PathBuf) {
         assert!(container["command"].is_null(), "images have an entry point");
         let program = self.programs.of(text(&container["image"])).expect("the image's program");
@@ -200,7 +201,8 @@ impl Place<'_> {
         found
     }
 
-    /// A word with what is mounted, listened on and called as it is here.
+    /// Translates mounted folders, listen addresses and called addresses in a word to those of this
+    /// machine.
     fn here(&self, container: &Value, word: &str) -> String {
         let mut word = self.local.with_addresses(word);
         if word == "0.0.0.0" {
@@ -222,7 +224,7 @@ impl Place<'_> {
     }
 }
 
-/// The status of an answer to a GET, if there is one.
+/// Returns the status of the answer to a GET, if there is one.
 fn status(address: SocketAddr, path: &str) -> Option<u16> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;

@@ -1,4 +1,4 @@
-//! `helm/tandem/README.md`: its table is made from `values.yaml` and `values.schema.json`.
+//! Tests of `helm/tandem/README.md`: its table is made from `values.yaml` and `values.schema.json`.
 
 use super::{chart, is_up_to_date};
 use crate::{succeeds, tandem, yaml};
@@ -13,7 +13,7 @@ fn schema() -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// What a schema says of an object's members, if it says something: those of its definition too.
+/// Returns the schemas of an object's members, if there are any, including those of its definition.
 fn members<'a>(schema: &'a Value, node: &'a Value) -> Option<&'a Map<String, Value>> {
     node["properties"].as_object().or_else(|| {
         let path = node["$ref"].as_str()?.strip_prefix("#/definitions/")?;
@@ -21,14 +21,14 @@ fn members<'a>(schema: &'a Value, node: &'a Value) -> Option<&'a Map<String, Val
     })
 }
 
-/// A value, its default and what it means.
+/// A value, its default and its meaning.
 struct Row {
     path: String,
     default: Value,
     meaning: String,
 }
 
-/// All values with a meaning. `wrong` is told of those that have none.
+/// Returns all values with a meaning. Adds values without one to `wrong`.
 fn rows(
     schema: &Value,
     node: &Value,
@@ -51,7 +51,8 @@ fn rows(
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         match defaults.get(key) {
             Some(default) => all.extend(rows(schema, node, &path, default, wrong)),
-            // What every service may have instead of `defaults`, and what belongs to Helm.
+            // Overrides that every service may have instead of `defaults`, and values that belong
+            // to Helm.
             None if node["$ref"].is_string() || path == "global" => {}
             None => wrong.push(format!("{path} has no default")),
         }
@@ -77,7 +78,7 @@ fn every_value_is_described_and_the_table_is_up_to_date() {
     is_up_to_date(&path, &format!("{before}{BEGIN}{table}{END}{after}"));
 }
 
-/// Settings that the chart gives itself, under other names, or has no use for.
+/// Settings that the chart sets itself, has under other names, or does not need.
 const NOT_CHOSEN: [(&str, &str); 8] = [
     ("multiproof_workers", "grpc_addr"),
     ("blob_validator", "grpc_addr"),
@@ -89,7 +90,7 @@ const NOT_CHOSEN: [(&str, &str); 8] = [
     ("traces", "level"),
 ];
 
-/// The binary names the settings that it has when it is asked for one that it has not.
+/// Returns the settings of the binary, which it lists when an unknown one is set.
 fn settings(table: &str) -> BTreeSet<String> {
     let variable = format!("TANDEM__{}__NO_SUCH", table.to_uppercase().replace('.', "__"));
     let output =

@@ -1,4 +1,4 @@
-//! Values that are refused, each with a sentence that names the value.
+//! Tests of values that are refused, each with a message that names the value.
 
 use super::{helm, rendered, template};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ fn wrong_values_are_refused_by_name() {
     ];
     for (set, want) in cases {
         let error = template(&helm, "minimal", set).expect_err(&format!("{set:?} is taken"));
-        // Helm writes the way to a value with slashes.
+        // Helm writes the path of a value with slashes.
         let said = error.replace('/', ".");
         for part in want {
             assert!(said.contains(&part.replace('/', ".")), "{set:?}: {error}");
@@ -72,7 +72,7 @@ fn numbers_of_autoscaling_must_fit() {
     }
 }
 
-/// As docs/operations.md has it: one service after the other, each by its image's tag.
+/// Services are upgraded one after the other, each by its image's tag, as in docs/operations.md.
 #[test]
 fn an_upgrade_may_go_service_by_service() {
     let Some(helm) = helm() else { return };
@@ -96,7 +96,7 @@ fn an_upgrade_may_go_service_by_service() {
     }
 }
 
-/// A release of the chart alone must not start pods anew.
+/// A new release of the chart alone must not restart pods.
 #[test]
 fn pods_do_not_carry_the_version_of_the_chart() {
     for (case, objects) in rendered() {

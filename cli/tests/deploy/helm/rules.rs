@@ -1,11 +1,11 @@
-//! What holds of every rendering: rights, bounds, probes, and that what is named is there.
+//! Rules for every rendering: rights, bounds, probes, and references that resolve.
 
 use super::{Objects, SERVICES, Workload, list, rendered, selects, text};
 use crate::{succeeds, tandem, yaml};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that stand for what somebody else brings, in the values of `ci/`.
+/// Names of objects from outside the chart, in the values of `ci/`.
 const FROM_ELSEWHERE: [&str; 21] = [
     "registry",
     "engine-jwt",
@@ -84,15 +84,16 @@ fn services_are_probed_on_ports_that_they_open() {
                 assert_eq!(get["path"], path, "{case}: {} {probe}", workload.name());
                 assert!(ports.contains(text(&get["port"])), "{case}: {ports:?}");
             }
-            // Services end within ten seconds, and an executor answers for some seconds before that.
+            // Services end within ten seconds, and an executor answers for some seconds before
+            // that.
             let grace = workload.spec()["terminationGracePeriodSeconds"].as_u64().unwrap();
             assert!(grace >= 20, "{case}: {} has {grace} s to end", workload.name());
         }
     }
 }
 
-/// Whether the binary's help need not name it: other variables are put together from it, or the exporter
-/// of traces reads it by itself.
+/// Returns whether the binary's help need not name the variable: other variables are composed from
+/// it, or the exporter of traces reads it by itself.
 fn is_part(variable: &str) -> bool {
     let parts = ["POD_IP", "POD_NAME", "POD_NAMESPACE", "NODE_NAME"];
     let exporter = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
@@ -116,7 +117,8 @@ fn every_argument_and_variable_is_one_of_the_binary() {
                     assert!(words.contains(flag), "{case}: {flag} is none of {}", arguments[0]);
                 }
                 for variable in list(&container["env"]).map(|variable| text(&variable["name"])) {
-                    // Settings (TANDEM__TABLE__KEY) the binary reads whole: see what starts.
+                    // Settings (TANDEM__TABLE__KEY) are read as a whole; the tests that start
+                    // services cover them.
                     let known = words.contains(variable) || variable.starts_with("TANDEM__");
                     assert!(known || is_part(variable), "{case}: {variable} is not read");
                 }
@@ -145,7 +147,7 @@ fn what_is_named_is_there() {
         for scaler in objects.of_kind("HorizontalPodAutoscaler") {
             let target = &scaler["spec"]["scaleTargetRef"];
             let target = objects.get(text(&target["kind"]), text(&target["name"])).unwrap();
-            // At first the fewest: without a number Kubernetes would take one pod.
+            // The initial number is the minimum: without a number, Kubernetes would take one pod.
             let (replicas, fewest) = (&target["spec"]["replicas"], &scaler["spec"]["minReplicas"]);
             assert_eq!(replicas, fewest, "{case}: {}", scaler["metadata"]["name"]);
         }
@@ -186,7 +188,7 @@ fn volumes_are_there(workload: Workload<'_>, has: &impl Fn(&str, &Value)) {
     }
 }
 
-/// Services, budgets and policies, and a workload's own.
+/// Checks the selectors of services, budgets and policies, and those of workloads.
 fn every_selector_finds_pods(case: &str, objects: &Objects) {
     let finds = |selector: &Value, what: &Value| {
         let found = objects.workloads().filter(|workload| selects(selector, workload.labels()));
@@ -199,7 +201,7 @@ fn every_selector_finds_pods(case: &str, objects: &Objects) {
     for policy in objects.of_kind("NetworkPolicy") {
         finds(&policy["spec"]["podSelector"]["matchLabels"], policy);
     }
-    // A service's port leads to one that its pods name.
+    // The port of a service leads to a port that its pods name.
     for service in objects.of_kind("Service") {
         let selector = &service["spec"]["selector"];
         let workload = objects.workloads().find(|it| selects(selector, it.labels())).unwrap();
@@ -227,8 +229,8 @@ fn storage_writer_keeps_its_data_and_the_others_need_none() {
     }
 }
 
-/// A pod that works goes when its successor is ready, and not before; where a claim or a host's port is for
-/// one pod at a time, the check before the upgrade has looked at image and settings.
+/// A working pod is only stopped once its successor is ready. If a claim or a host's port is for
+/// one pod at a time, the check before the upgrade has tested image and settings.
 #[test]
 fn an_upgrade_replaces_no_pod_before_another_one_is_ready() {
     for (case, objects) in rendered() {
@@ -257,7 +259,7 @@ fn an_upgrade_replaces_no_pod_before_another_one_is_ready() {
     }
 }
 
-/// With all pods of a service ready, its budget lets one of them go, whatever their number is.
+/// If all pods of a service are ready, its budget lets one of them go, whatever their number.
 #[test]
 fn every_node_can_be_drained() {
     for (case, objects) in rendered() {
@@ -269,7 +271,7 @@ fn every_node_can_be_drained() {
             budgets += 1;
         }
         assert!(budgets >= 4, "{case}: {budgets}");
-        // An executor that stands by can tell where it is reached, and its name is that of its pod.
+        // An executor on standby can tell its address, and its name is that of its pod.
         let variables = variables(&objects, "executor");
         assert_eq!(variables["TANDEM_ADVERTISE"]["value"], "$(POD_IP)", "{case}");
         let name = &variables["TANDEM_EXECUTOR_ID"]["valueFrom"]["fieldRef"]["fieldPath"];
@@ -277,8 +279,8 @@ fn every_node_can_be_drained() {
     }
 }
 
-/// Before anything is replaced, each service's new image reads its new settings. The Job that does so needs
-/// nothing of the release, as it comes before it.
+/// Before any pod is replaced, each service's new image reads its new settings. The Job for this
+/// needs nothing of the release, because it runs before it.
 #[test]
 fn settings_are_checked_before_anything_is_replaced() {
     for (case, objects) in rendered() {
@@ -335,7 +337,7 @@ fn claims_stay_when_the_release_goes() {
     assert_eq!(production.of_kind("PersistentVolumeClaim").count(), 2);
 }
 
-/// One Service for each audience: what is published of one shows nothing of another.
+/// Each Service has one audience: publishing one shows nothing of another.
 #[test]
 fn a_service_has_one_audience() {
     for (case, objects) in rendered() {
@@ -343,7 +345,7 @@ fn a_service_has_one_audience() {
             let name = text(&service["metadata"]["name"]);
             let ports: Vec<_> =
                 list(&service["spec"]["ports"]).map(|port| text(&port["name"])).collect();
-            // The addresses of pods, for clients within the cluster.
+            // Addresses of pods, for clients within the cluster.
             if name.ends_with("-pods") {
                 assert_eq!(service["spec"]["clusterIP"], "None", "{case}: {name}");
                 assert!(!ports.contains(&"metrics"), "{case}: {name}");
@@ -361,7 +363,8 @@ fn a_service_has_one_audience() {
     }
 }
 
-/// `helm test --logs` asks for the log of each object of the test, which works for a pod of one container.
+/// `helm test --logs` requests the log of each object of the test, which works for a pod with one
+/// container.
 #[test]
 fn the_log_of_the_test_can_be_read() {
     for (case, objects) in rendered() {
@@ -377,7 +380,8 @@ fn the_log_of_the_test_can_be_read() {
     }
 }
 
-/// What a cluster asks for of pods reaches every pod, those of NATS, Jaeger, test and check too.
+/// Placement and rights that a cluster demands of pods reach every pod, including those of NATS,
+/// Jaeger, test and check.
 #[test]
 fn placement_and_rights_hold_for_every_pod() {
     let Some(helm) = super::helm() else { return };
@@ -408,7 +412,7 @@ fn placement_and_rights_hold_for_every_pod() {
     }
 }
 
-/// A claim of the operator's takes the place of the chart's own.
+/// A claim of the operator replaces the claim of the chart.
 #[test]
 fn existing_claims_are_used() {
     let Some(helm) = super::helm() else { return };
@@ -428,7 +432,7 @@ fn existing_claims_are_used() {
     assert_eq!(objects.of_kind("PersistentVolumeClaim").count(), 0);
 }
 
-/// Rules and dashboards are those of `deploy/`, and images those of the compose file.
+/// Rules and dashboards equal those of `deploy/`, and images equal those of the compose file.
 #[test]
 fn the_chart_brings_what_the_repository_has() {
     let all = rendered();
@@ -448,7 +452,7 @@ fn the_chart_brings_what_the_repository_has() {
     }
 }
 
-/// Alerts and dashboards tell services apart by `job`, which is what a monitor makes of this label.
+/// Alerts and dashboards tell services apart by `job`, which a monitor takes from this label.
 #[test]
 fn prometheus_knows_services_by_their_names() {
     for (case, objects) in rendered() {
@@ -465,7 +469,7 @@ fn prometheus_knows_services_by_their_names() {
     }
 }
 
-/// Metrics to scale by are metrics that there are.
+/// The metrics of the autoscalers exist.
 #[test]
 fn workers_scale_by_what_they_measure() {
     let all = rendered();
@@ -482,7 +486,7 @@ fn workers_scale_by_what_they_measure() {
     }
 }
 
-/// `config` becomes a file that the binary reads, large numbers too.
+/// `config` becomes a file that the binary reads, including large numbers.
 #[test]
 fn settings_arrive_as_they_were_chosen() {
     let all = rendered();
@@ -496,14 +500,14 @@ fn settings_arrive_as_they_were_chosen() {
     }
 }
 
-/// The variables of a service's container by name.
+/// Returns the variables of a service's container by name.
 fn variables<'a>(objects: &'a Objects, component: &str) -> BTreeMap<&'a str, &'a Value> {
     let workload = objects.workload(component);
     let variables = list(&workload.spec()["containers"][0]["env"]);
     variables.map(|variable| (text(&variable["name"]), variable)).collect()
 }
 
-/// An Ingress leads to JSON-RPC alone, which answers to its name.
+/// An Ingress leads only to JSON-RPC, which answers to its name.
 #[test]
 fn an_ingress_shows_json_rpc_and_nothing_else() {
     let all = rendered();
@@ -522,7 +526,7 @@ fn an_ingress_shows_json_rpc_and_nothing_else() {
     assert!(!knows("TANDEM_AUTHRPC_VHOSTS"), "{host}");
 }
 
-/// Headers for a collector come from a secret, and stand in no manifest.
+/// Headers for a collector come from a secret and are in no manifest.
 #[test]
 fn traces_go_over_tls_with_headers_from_a_secret() {
     let all = rendered();

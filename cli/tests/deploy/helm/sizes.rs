@@ -1,16 +1,17 @@
-//! What services were measured to take (docs/operations.md), and what the chart requests for them.
+//! Compares the measured needs of services (docs/operations.md) with what the chart requests for
+//! them.
 
 use super::SERVICES;
 use crate::{text, yaml};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The head of the table: a column for each corpus.
+/// Head of the table, with a column for each corpus.
 const HEAD: &str = "| service | demo | mixed-30m | erc20-30m |\n";
-/// Between two blocks of a chain, in milliseconds.
+/// Time between two blocks of a chain, in milliseconds.
 const SLOT: f64 = 12_000.0;
 
-/// A number with a suffix of Kubernetes', in those units: bytes, or processors.
+/// Parses a number with a Kubernetes suffix into bytes or processors.
 fn quantity(value: &Value) -> f64 {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -25,7 +26,7 @@ fn quantity(value: &Value) -> f64 {
     number.parse::<f64>().unwrap() * unit
 }
 
-/// Milliseconds of processors for a block, and MiB, of a cell such as `12.3 ms, 45 MiB`.
+/// Parses a cell such as `12.3 ms, 45 MiB` into processor milliseconds for a block, and MiB.
 fn measured(cell: &str) -> (f64, f64) {
     let (time, memory) = cell.trim().split_once(", ").unwrap_or_else(|| panic!("{cell}"));
     let number = |text: &str, unit| text.strip_suffix(unit).expect(unit).parse().expect(unit);

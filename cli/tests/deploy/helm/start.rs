@@ -1,4 +1,4 @@
-//! What the chart starts, started: every container's own command, on this machine.
+//! Starts the containers of the chart on this machine, each with its own command.
 
 use super::{
     Objects, SERVICES, golden, helm,
@@ -29,7 +29,7 @@ fn unpacked(file: &Path) -> Vec<u8> {
     text
 }
 
-/// The demo corpus in the place of the chart's own chain.
+/// Returns the demo corpus as a replacement for the chart's own chain.
 fn demo() -> BTreeMap<String, Files> {
     let file = |key: &str, contents| Files::from([(key.to_owned(), contents)]);
     let corpus = repository().join("corpora/demo");
@@ -42,13 +42,13 @@ fn demo() -> BTreeMap<String, Files> {
     ])
 }
 
-/// Starts every container, waits for its probes, sends the payloads of `helm test`, and ends it.
+/// Starts every container, waits for its probes, sends the payloads of `helm test`, and stops it.
 fn becomes_ready_and_finds_the_demo_corpus_valid(local: &Local, nats_server: PathBuf) {
     let programs = Programs { tandem: env!("CARGO_BIN_EXE_tandem").into(), nats_server };
-    // What comes before an install: each service says whether it would start.
+    // The step before an install: each service checks whether it would start.
     let said = run_to_end(local, &programs, local.objects.workload("check"));
     assert_eq!(said.matches("settings and flags are good").count(), SERVICES.len(), "{said}");
-    // Callers first: no service has to be there before another one.
+    // Callers first: no service depends on the start of another.
     let mut order = SERVICES;
     order.sort_by_key(|name| ["discovery", "executor", "multiproof-workers"].contains(name));
     order.reverse();
@@ -72,7 +72,7 @@ fn becomes_ready_and_finds_the_demo_corpus_valid(local: &Local, nats_server: Pat
     let said = run_to_end(local, &programs, local.objects.workload("test"));
     assert!(said.contains("64 blocks VALID"), "{said}");
 
-    // The workers took part: they were heard of by the addresses that their pods announce.
+    // The workers took part: the executor heard of them by the addresses that their pods announce.
     let executor = pods.iter().find(|pod| pod.name.contains("executor")).unwrap();
     let metrics = crate::get(&format!("{}:9100", executor.ip), "/metrics");
     let alive =
@@ -83,7 +83,7 @@ fn becomes_ready_and_finds_the_demo_corpus_valid(local: &Local, nats_server: Pat
     });
     eprintln!("shards that the executor computed itself: {alone:?}");
 
-    // All of them end by themselves when they are told to, NATS last.
+    // All pods end by themselves when told to, NATS last.
     let (nats, services): (Vec<_>, Vec<_>) =
         pods.into_iter().partition(|pod| pod.name.contains("nats"));
     for mut pod in services {
@@ -95,8 +95,8 @@ fn becomes_ready_and_finds_the_demo_corpus_valid(local: &Local, nats_server: Pat
     assert!(status.success(), "{status}\n{text}");
 }
 
-/// The services know each other by the certificates that the chart has made; without Helm, by those of
-/// `tandem certificates`.
+/// The services identify each other by the certificates that the chart has made, or without Helm,
+/// by those of `tandem certificates`.
 #[test]
 fn the_commands_of_the_chart_become_ready_and_find_the_demo_corpus_valid() {
     let Some(nats_server) = nats_server() else { return skipped("no nats-server") };
@@ -121,7 +121,7 @@ fn the_commands_of_the_chart_become_ready_and_find_the_demo_corpus_valid() {
     becomes_ready_and_finds_the_demo_corpus_valid(&local, nats_server);
 }
 
-/// Puts certificates of `tandem certificates` in the place of those that the manifests name.
+/// Replaces the certificates that the manifests name by those of `tandem certificates`.
 fn give_certificates(local: &mut Local, prefix: &str, openssl: &Path, folder: &Path) {
     succeeds(tandem().arg("certificates").arg(folder));
     for component in SERVICES {
@@ -132,14 +132,14 @@ fn give_certificates(local: &mut Local, prefix: &str, openssl: &Path, folder: &P
     give_nats(local, &format!("{prefix}nats-tls"), openssl, folder);
 }
 
-/// Gives NATS a certificate of the authority in a folder, for the address that it has here.
+/// Gives NATS a certificate of the authority in a folder, for its address on this machine.
 fn give_nats(local: &mut Local, name: &str, openssl: &Path, authority: &Path) {
     let nats = server_certificate(openssl, authority, local.first("nats"));
     local.give(name, nats);
 }
 
-/// The secret of a NATS server, signed by the authority in a folder. Clients look at its address, which no
-/// certificate of theirs has.
+/// Returns the secret of a NATS server, signed by the authority in a folder. Clients check its
+/// address, which none of their certificates has.
 fn server_certificate(openssl: &Path, authority: &Path, ip: Ipv4Addr) -> Files {
     let folder = authority.join("nats");
     fs::create_dir(&folder).unwrap();
@@ -158,13 +158,13 @@ fn server_certificate(openssl: &Path, authority: &Path, ip: Ipv4Addr) -> Files {
     secret(&folder)
 }
 
-/// What a Secret with a certificate holds.
+/// Returns the contents of a Secret with a certificate.
 fn secret(folder: &Path) -> Files {
     let file = |name: &str| (name.to_owned(), fs::read(folder.join(name)).unwrap());
     Files::from(["ca.crt", "tls.crt", "tls.key"].map(file))
 }
 
-/// Another pod that reaches storage-writer's port gets no call through.
+/// Another pod that reaches storage-writer's port cannot make any call.
 fn a_neighbour_without_a_certificate_writes_nothing(local: &Local) {
     let url = format!("http://{}:9600", local.first("storage-writer"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,22 +1,22 @@
-//! Network policies: the edges of the design and no others, and none that a service needs is missing.
+//! Network policies: exactly the edges of the design, with none missing that a service needs.
 
 use super::{Objects, SERVICES, helm, list, rendered, selects, template, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Which service calls which, and on which port: docs/ARCHITECTURE.md.
+/// Calls between services, with their ports: docs/ARCHITECTURE.md.
 const CALLS: [(&str, &str, u64); 7] = [
     ("executor", "storage-writer", 9600),
     ("executor", "multiproof-workers", 9601),
     ("executor", "blob-validator", 9603),
     ("multiproof-workers", "storage-writer", 9600),
     ("discovery", "peer-table", 9602),
-    // One that stands by passes calls on to the one with the right to write.
+    // An executor on standby forwards calls to the one with the right to write.
     ("executor", "executor", 8551),
     ("executor", "executor", 8545),
 ];
 
-/// Components by the selectors of rules; other peers (namespaces, addresses) are left out.
+/// Returns components by the selectors of rules; other peers (namespaces, addresses) are left out.
 fn components<'a>(objects: &'a Objects, peers: &Value) -> BTreeSet<&'a str> {
     let selectors = list(peers).map(|peer| &peer["podSelector"]["matchLabels"]);
     let selectors: Vec<_> = selectors.filter(|selector| !selector.is_null()).collect();
@@ -26,7 +26,7 @@ fn components<'a>(objects: &'a Objects, peers: &Value) -> BTreeSet<&'a str> {
     found.map(|workload| workload.component()).collect()
 }
 
-/// The number of a port of a component, which a rule may name.
+/// Returns the number of a component's port, which a rule may name.
 fn number(objects: &Objects, component: &str, port: &Value) -> u64 {
     port.as_u64().unwrap_or_else(|| {
         let ports = list(&objects.workload(component).spec()["containers"][0]["ports"]);
@@ -37,7 +37,7 @@ fn number(objects: &Objects, component: &str, port: &Value) -> u64 {
     })
 }
 
-/// Edges between components that policies allow on one side: from, to, port.
+/// Returns the edges between components that policies allow on one side: from, to, port.
 fn allowed(objects: &Objects, side: &str) -> BTreeSet<(String, String, u64)> {
     let mut edges = BTreeSet::new();
     for policy in objects.of_kind("NetworkPolicy") {
@@ -73,7 +73,8 @@ fn pods_reach_whom_the_design_has_them_call_and_nobody_else() {
                 SERVICES.iter().filter(|name| there.contains(*name) && there.contains(hub));
             want.extend(services.map(|name| ((*name).to_owned(), hub.to_owned(), port)));
         }
-        // `helm test` sends payloads where it has any; else it asks all of them whether they are ready.
+        // `helm test` sends payloads if it has any; otherwise it asks all services whether they are
+        // ready.
         let sends = objects.workloads().any(|it| it.name().ends_with("-test-payloads"));
         let asked: Vec<_> = match sends {
             true => vec![("executor", 8551), ("executor", 9100)],
@@ -87,14 +88,15 @@ fn pods_reach_whom_the_design_has_them_call_and_nobody_else() {
     }
 }
 
-/// An address in the environment or on the command line of a container that the policies do not let
-/// it reach would hang.
+/// Policies allow every address in the environment or on the command line of a container. A call to
+/// a blocked address would hang.
 #[test]
 fn policies_allow_every_address_that_a_container_is_told() {
     for (case, objects) in rendered() {
         let edges = allowed(&objects, "egress");
         let mut told = 0;
-        // The check before an upgrade is told the same as the services, and calls none of it.
+        // The check before an upgrade gets the same addresses as the services, but calls none of
+        // them.
         for workload in objects.workloads().filter(|it| it.component() != "check") {
             let words = workload.containers().flat_map(|container| {
                 let values = list(&container["env"]).filter_map(|it| it["value"].as_str());
@@ -138,7 +140,7 @@ fn only_the_port_of_peers_is_open_to_everybody() {
     }
 }
 
-/// Of what is not the chart's own too.
+/// Includes policies of components that are not the chart's own.
 #[test]
 fn every_way_out_is_one_of_few_ports() {
     for (case, objects) in rendered() {
@@ -175,8 +177,8 @@ fn the_ports_of_what_is_elsewhere_are_those_of_its_addresses() {
     assert_eq!(ports(&given), BTreeSet::from([53, 14222, 14317]));
 }
 
-/// The genesis is fetched from its own address and port, and from no other; storage-writer's own policy
-/// knows nothing of it.
+/// The genesis is fetched only from its own address and port. The policy of storage-writer does not
+/// mention it.
 #[test]
 fn the_genesis_is_fetched_from_its_own_address() {
     let Some(helm) = helm() else { return };
@@ -215,7 +217,7 @@ fn the_genesis_is_fetched_from_its_own_address() {
     assert!(objects.get("NetworkPolicy", "tandem-genesis").is_none());
 }
 
-/// With default values a pod of another namespace reaches nothing, except discovery's port.
+/// With default values, a pod of another namespace reaches only discovery's port.
 #[test]
 fn strangers_reach_nothing() {
     let all = rendered();
@@ -236,7 +238,7 @@ fn strangers_reach_nothing() {
     assert_eq!(rule["from"][1]["namespaceSelector"]["matchLabels"]["name"], "monitoring");
 }
 
-/// discovery sends to no network that is never a stranger's.
+/// discovery never sends to networks in which no stranger can be.
 #[test]
 fn discovery_sends_to_the_internet_alone() {
     for (case, objects) in rendered() {
@@ -263,7 +265,7 @@ fn discovery_sends_to_the_internet_alone() {
     }
 }
 
-/// How the names of a case begin.
+/// Returns the beginning of the names of a case.
 fn prefix(case: &str) -> &'static str {
     if case == "ipv6" { "tandem-chain" } else { "tandem" }
 }

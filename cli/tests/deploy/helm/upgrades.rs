@@ -1,7 +1,7 @@
-//! Upgrades: what Helm renders where a cluster can be asked what it has.
+//! Upgrades: tests what Helm renders when it can query a cluster.
 //!
-//! The cluster is a server on this machine that knows the objects of the release, and gives them to Helm's
-//! `lookup` as Kubernetes would.
+//! The cluster is a server on this machine that knows the objects of the release. It returns them
+//! to Helm's `lookup` as Kubernetes would.
 
 use super::{FOR, Objects, chart, helm, list, run, text, values};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
@@ -20,7 +20,7 @@ use tandem_cluster::{Identity, TlsConfig};
 /// Objects by the paths of Kubernetes' API.
 type Paths = Arc<Mutex<BTreeMap<String, Value>>>;
 
-/// Kinds that the chart asks for: version, kind, and their name in paths.
+/// Kinds that the chart looks up: version, kind, and their name in paths.
 const KINDS: [(&str, &str, &str); 5] = [
     ("v1", "Secret", "secrets"),
     ("v1", "ConfigMap", "configmaps"),
@@ -33,7 +33,7 @@ fn root(version: &str) -> String {
     if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") }
 }
 
-/// A cluster that answers Helm's questions.
+/// A cluster that answers Helm's requests.
 struct FakeCluster {
     helm: PathBuf,
     address: SocketAddr,
@@ -41,7 +41,7 @@ struct FakeCluster {
 }
 
 impl FakeCluster {
-    /// An empty one. `None` without Helm.
+    /// Starts an empty cluster. Returns `None` without Helm.
     fn start() -> Option<Self> {
         let helm = helm()?;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -57,7 +57,7 @@ impl FakeCluster {
         Some(Self { helm, address, objects })
     }
 
-    /// Renders the chart; an upgrade where the release is there.
+    /// Renders the chart; as an upgrade if the release exists.
     fn render(&self, flags: &[&str], set: &[&str]) -> Result<Objects, String> {
         let mut command = Command::new(&self.helm);
         command.args(["template", "tandem"]).arg(chart()).args(FOR).args(flags);
@@ -101,7 +101,7 @@ impl FakeCluster {
         self.objects.lock().unwrap().insert(path, object);
     }
 
-    /// Changes an object that is there.
+    /// Changes an existing object.
     fn change(&self, plural: &str, name: &str, change: impl FnOnce(&mut Value)) {
         let mut objects = self.objects.lock().unwrap();
         let end = format!("/{plural}/{name}");
@@ -124,7 +124,7 @@ fn answer(stream: TcpStream, objects: &Paths) {
         let mut path = None;
         loop {
             let mut line = String::new();
-            // An end in the midst of a request is one that Helm made.
+            // Helm may close a connection in the midst of a request.
             match lines.read_line(&mut line) {
                 Ok(0) | Err(_) => return,
                 Ok(_) if line == "\r\n" => break,
@@ -146,7 +146,7 @@ fn answer(stream: TcpStream, objects: &Paths) {
     }
 }
 
-/// The list of kinds of a version.
+/// Returns the list of kinds of a version.
 fn kinds(path: &str) -> Option<Value> {
     let of_version = KINDS.iter().filter(|(version, _, _)| root(version) == path);
     let resources: Vec<_> = of_version
@@ -160,19 +160,19 @@ fn kinds(path: &str) -> Option<Value> {
     )
 }
 
-/// What a key of a Secret holds.
+/// Returns the value of a key in a Secret.
 fn secret(objects: &Objects, name: &str, key: &str) -> String {
     let secret = objects.get("Secret", name).unwrap_or_else(|| panic!("there is no {name}"));
     String::from_utf8(BASE64.decode(text(&secret["data"][key])).unwrap()).unwrap()
 }
 
-/// Secrets with the data that they hold.
+/// Returns the Secrets with their data.
 fn secrets(objects: &Objects) -> BTreeMap<String, Value> {
     let secrets = objects.of_kind("Secret");
     secrets.map(|it| (text(&it["metadata"]["name"]).to_owned(), it["data"].clone())).collect()
 }
 
-/// The settings of TLS with the three files of a Secret.
+/// Returns the TLS settings with the three files of a Secret.
 fn tls(objects: &Objects, name: &str, folder: &Path) -> TlsConfig {
     let file = |key: &str| {
         let path = folder.join(format!("{name}-{key}"));
@@ -229,14 +229,14 @@ fn certificates_are_renewed_by_the_same_authority() {
     let first = cluster.install(&[]);
     let cert =
         |objects: &Objects, name: &str| secret(objects, &format!("tandem-{name}-tls"), "tls.crt");
-    // One that is due, by the upgrade that comes next.
+    // A certificate that is due is replaced by the next upgrade.
     cluster.change("secrets", "tandem-executor-tls", |it| {
         it["metadata"]["annotations"]["tandem/certificate-due"] = "1".into();
     });
     let second = cluster.upgrade(&[]);
     assert_ne!(cert(&second, "executor"), cert(&first, "executor"));
     assert_eq!(cert(&second, "discovery"), cert(&first, "discovery"));
-    // All of them, where the operator says so, and NATS reads its own anew.
+    // All certificates are replaced if the operator says so, and NATS reads its own again.
     let third = cluster.upgrade(&["tls.generated.renew=May"]);
     for (component, _) in ROLES.into_iter().chain([("nats", "")]) {
         assert_ne!(cert(&third, component), cert(&second, component), "{component}");
@@ -263,7 +263,7 @@ fn an_authority_is_replaced_in_three_steps_without_a_break() {
         secret(objects, "tandem-executor-tls", "ca.crt").matches("BEGIN CERTIFICATE").count()
     };
     let first = cluster.install(&[]);
-    // 1: services trust both, and have the certificates of the old one.
+    // Step 1: services trust both authorities, and have certificates of the old one.
     let both = ["tls.generated.authority=2"];
     for _ in 0..2 {
         let objects = cluster.upgrade(&both);
@@ -272,11 +272,11 @@ fn an_authority_is_replaced_in_three_steps_without_a_break() {
         assert_eq!(cert(&objects), cert(&first));
         load(&objects);
     }
-    // 2: certificates of the new one.
+    // Step 2: services have certificates of the new authority.
     let renewed = cluster.upgrade(&[both[0], "tls.generated.renew=2"]);
     assert_eq!(authorities(&renewed), 2);
     load(&renewed);
-    // 3: the old one is not trusted any more.
+    // Step 3: the old authority is no longer trusted.
     let last = ["tls.generated.renew=2", "tls.generated.trustPrevious=false"];
     let objects = cluster.upgrade(&[both[0], last[0], last[1]]);
     assert_eq!(authorities(&objects), 1);
@@ -291,7 +291,7 @@ fn an_authority_is_replaced_in_three_steps_without_a_break() {
 fn another_genesis_is_refused_while_the_volume_is_there() {
     let Some(cluster) = FakeCluster::start() else { return };
     let other = ["genesis.source=configMap", "genesis.configMap.name=chain"];
-    // No volume yet: a first install that failed may be done again with other values.
+    // No volume yet: a failed first install may be repeated with other values.
     cluster.install(&[]);
     cluster.upgrade(&other);
     cluster.claim();
@@ -301,10 +301,10 @@ fn another_genesis_is_refused_while_the_volume_is_there() {
     {
         assert!(said.contains(part), "{part} in {said}");
     }
-    // So is an install on the volume that another release has left.
+    // An install on the volume of an earlier release is refused too.
     cluster.refusal(&[], &[]);
     cluster.upgrade(&other);
-    // A database that is there needs no genesis, and the next one is compared all the same.
+    // An existing database needs no genesis, and the next genesis is still compared.
     cluster.upgrade(&["genesis.source=none"]);
     cluster.refusal(&["--is-upgrade"], &[]);
     cluster.upgrade(&["genesis.acceptAnother=true"]);
@@ -330,7 +330,8 @@ fn autoscaling_begins_with_the_pods_that_there_are() {
     assert_eq!(replicas(&cluster.upgrade(&[&enabled, &least])), 6);
 }
 
-/// Kubernetes takes no change of a claim's template, so an upgrade with another size must not ask for one.
+/// Kubernetes refuses to change a claim's template, so an upgrade with another size must not ask
+/// for it.
 #[test]
 fn templates_of_claims_stay_as_they_are() {
     let Some(cluster) = FakeCluster::start() else { return };
@@ -367,10 +368,10 @@ fn the_way_to_the_genesis_is_closed_once_the_database_is_there() {
     assert!(!open(&after));
     let always = [&url[..], &["genesis.url.egress=always"]].concat();
     assert!(open(&cluster.render(&["--is-upgrade"], &always).unwrap()));
-    // A new release on the volume that the last one has left.
+    // A new release on the volume of the previous one.
     cluster.objects.lock().unwrap().retain(|path, _| !path.contains("/statefulsets/"));
     assert!(!open(&cluster.render(&[], &url).unwrap()));
-    // The init container is one, of the service's own image.
+    // There is one init container, with the service's own image.
     let init: Vec<_> = list(&after.workload("storage-writer").spec()["initContainers"]).collect();
     assert_eq!(init.len(), 1);
     assert_eq!(init[0]["image"], after.workload("storage-writer").spec()["containers"][0]["image"]);

@@ -1,5 +1,5 @@
-//! Actors as this project builds them: a thread of its own (CPU work never runs on the async
-//! reactor), a bounded mailbox, and the caller's span in every envelope.
+//! Actors as this project builds them. Each has a thread of its own (CPU work never runs on the
+//! async reactor) and a bounded mailbox. Every envelope carries the caller's span.
 
 mod metrics;
 mod processor;
@@ -24,19 +24,19 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-/// A message on its way: with the span it belongs to, so that a trace does not break at the
-/// mailbox, and the time it was sent.
+/// Message on its way. It carries its span, so that a trace does not break at the mailbox, and the
+/// time it was sent.
 #[derive(Debug)]
 pub struct Envelope<M> {
     /// The message.
     pub message: M,
     /// The sender's current span.
     pub span: Span,
-    /// When it was put into the mailbox; the wait shows where work piles up.
+    /// Time at which it was put into the mailbox; the wait shows where work piles up.
     pub sent: Instant,
 }
 
-/// Why a message was not taken.
+/// Reason why a message was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// The mailbox is full: the caller may try again later.
@@ -47,7 +47,7 @@ pub enum Error {
     Stopped(&'static str),
 }
 
-/// The sending end of a bounded mailbox. Cheap to clone.
+/// Sending end of a bounded mailbox. Cheap to clone.
 #[derive(Debug)]
 pub struct Mailbox<M> {
     name: &'static str,
@@ -60,38 +60,38 @@ impl<M> Clone for Mailbox<M> {
     }
 }
 
-/// The receiving end of a mailbox.
+/// Receiving end of a mailbox.
 #[derive(Debug)]
 pub struct Inbox<M> {
     receiver: Receiver<Queued<(M, Span)>>,
 }
 
-/// What an inbox has to say.
+/// Result of waiting on an inbox.
 #[derive(Debug)]
 pub enum Received<M> {
     /// A message.
     Message(Envelope<M>),
-    /// Nothing came for as long as the actor was willing to wait.
+    /// No message came within the time the actor was willing to wait.
     Idle,
     /// No sender is left.
     Closed,
 }
 
-/// What an inbox and a channel beside it have to say.
+/// Result of waiting on an inbox and on a channel beside it.
 #[derive(Debug)]
 pub enum ReceivedOr<M, R> {
     /// A message.
     Message(Envelope<M>),
-    /// Something from the channel.
+    /// A value from the channel.
     Other(R),
-    /// Nothing came for as long as the actor was willing to wait.
+    /// Nothing came within the time the actor was willing to wait.
     Idle,
-    /// No sender is left, of messages or of the channel.
+    /// No sender is left, either of messages or of the channel.
     Closed,
 }
 
-/// A mailbox that holds `capacity` messages. `name` is the actor's, for errors and metrics, where
-/// mailboxes of one name are added up.
+/// Creates a mailbox that holds `capacity` messages. `name` is the actor's name in errors and
+/// metrics. Metrics of mailboxes with the same name are added up.
 pub fn mailbox<M>(name: &'static str, capacity: usize) -> (Mailbox<M>, Inbox<M>) {
     mailbox_with(name, capacity, Queue::named(name))
 }
@@ -102,7 +102,7 @@ fn mailbox_with<M>(name: &'static str, capacity: usize, queue: Queue) -> (Mailbo
 }
 
 impl<M> Mailbox<M> {
-    /// Puts a message into the mailbox, or refuses at once when it is full.
+    /// Puts a message into the mailbox, or refuses it at once if the mailbox is full.
     ///
     /// # Errors
     /// [`Error::Overloaded`], [`Error::Stopped`].
@@ -113,12 +113,13 @@ impl<M> Mailbox<M> {
         })
     }
 
-    /// How many more messages fit, at this moment.
+    /// Returns how many more messages fit at this moment.
     pub fn room(&self) -> usize {
         self.sender.room()
     }
 
-    /// Puts a message into the mailbox; waits while it is full, so never in async code.
+    /// Puts a message into the mailbox. Blocks while the mailbox is full, so never call it in async
+    /// code.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -127,11 +128,11 @@ impl<M> Mailbox<M> {
         sent.map_err(|_| Error::Stopped(self.name))
     }
 
-    /// Asks, at once; the answer may be awaited elsewhere and later. `message` makes the message from
-    /// the end to answer on.
+    /// Sends a question at once and returns a future of its answer, which may be awaited elsewhere
+    /// and later. `message` makes the message from the channel for the answer.
     ///
     /// # Errors
-    /// [`Error::Overloaded`], [`Error::Stopped`] (also when the actor drops the question).
+    /// [`Error::Overloaded`], [`Error::Stopped`] (also if the actor drops the question).
     pub fn ask<R, F>(&self, message: F) -> impl Future<Output = Result<R, Error>> + use<M, R, F>
     where
         F: FnOnce(oneshot::Sender<R>) -> M,
@@ -151,12 +152,12 @@ fn envelope<M>(queued: Queued<(M, Span)>) -> Envelope<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Waits for the next message, however long that takes; `None` when no sender is left.
+    /// Waits for the next message without a time limit; `None` if no sender is left.
     pub fn wait(&self) -> Option<Envelope<M>> {
         self.receiver.recv().ok().map(envelope)
     }
 
-    /// Waits for the next message, at most this long.
+    /// Waits for the next message, at most `wait`.
     pub fn receive(&self, wait: Duration) -> Received<M> {
         match self.receiver.recv_timeout(wait) {
             Ok(queued) => Received::Message(envelope(queued)),
@@ -165,8 +166,8 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Waits for the next message or for something from a channel beside the mailbox, whichever
-    /// comes first, at most this long.
+    /// Waits for the next message or for a value from a channel beside the mailbox, whichever comes
+    /// first, at most `wait`.
     pub fn receive_or<R>(&self, other: &Receiver<R>, wait: Duration) -> ReceivedOr<M, R> {
         select! {
             recv(self.receiver) -> message => {
@@ -177,17 +178,17 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// The next message if one is there already.
+    /// Returns the next message if one is already waiting.
     pub fn try_receive(&self) -> Option<Envelope<M>> {
         self.receiver.try_recv().ok().map(envelope)
     }
 
-    /// Messages waiting.
+    /// Returns the number of messages that are waiting.
     pub fn len(&self) -> usize {
         self.receiver.len()
     }
 
-    /// Whether no message is waiting.
+    /// Returns whether no message is waiting.
     pub fn is_empty(&self) -> bool {
         self.receiver.is_empty()
     }
@@ -195,16 +196,16 @@ impl<M> Inbox<M> {
 
 impl<M> Drop for Inbox<M> {
     fn drop(&mut self) {
-        // Nobody takes these any more, but the channel keeps them for as long as there is a sender.
+        // No one takes these messages any more, but the channel keeps them while a sender exists.
         self.receiver.try_iter().for_each(drop);
     }
 }
 
-/// Runs an actor's loop on a thread of its own. An actor that panics takes the process's services
-/// down in order (`fatal` is cancelled): half a client is worse than a restarted one.
+/// Runs an actor's loop on a thread of its own. If an actor panics, `fatal` is cancelled and the
+/// process's services stop in order: half a client is worse than a restarted one.
 ///
 /// # Errors
-/// The operating system's, when it has no thread to give.
+/// Error of the operating system if it cannot create a thread.
 pub fn spawn(
     name: &str,
     fatal: CancellationToken,
@@ -218,12 +219,13 @@ pub fn spawn(
     })
 }
 
-/// As [`spawn`], for work that can wait: beside threads that a block waits for, it gets little of a
-/// processor (on Linux, where threads have priorities of their own). One that has work for long gives
-/// way to them by itself now and then: a low priority does not take away what is left of a slice.
+/// Runs an actor's loop as [`spawn`] does, for work that can wait. Beside threads that a block
+/// waits for, it gets little processor time (on Linux, where threads have priorities of their own).
+/// A loop that works for long should yield now and then: a low priority does not cut short a time
+/// slice that has begun.
 ///
 /// # Errors
-/// As [`spawn`].
+/// See [`spawn`].
 pub fn spawn_in_background(
     name: &str,
     fatal: CancellationToken,
@@ -236,29 +238,29 @@ pub fn spawn_in_background(
     })
 }
 
-/// Gives the calling thread the lowest priority of its kind, for good: for work that no block waits
-/// for. The thread still gets a little of a busy processor, so a lock that it holds is released soon.
-/// Has no effect where threads have no priorities of their own.
+/// Gives the calling thread the lowest priority of its kind, for good, for work that no block waits
+/// for. The thread still gets a little of a busy processor, so a lock that it holds is released
+/// soon. Has no effect on systems where threads have no priorities of their own.
 pub fn take_lowest_priority() {
     #[cfg(target_os = "linux")]
     lower_priority(LOWEST_NICENESS);
 }
 
-/// Of this thread: the kernel takes threads for processes here.
+/// Lowers the priority of the calling thread: here the kernel treats threads as processes.
 #[cfg(target_os = "linux")]
 fn lower_priority(niceness: i32) {
     use rustix::process::{getpriority_process, setpriority_process};
     if getpriority_process(None).is_ok_and(|current| current < niceness) {
-        // Nobody is refused to step back.
+        // Lowering a priority is always allowed.
         let _ = setpriority_process(None, niceness);
     }
 }
 
-/// A tenth of the weight of others.
+/// Niceness that gives a thread a tenth of the usual weight.
 #[cfg(target_os = "linux")]
 const BACKGROUND_NICENESS: i32 = 10;
 
-/// A seventieth of the weight of others.
+/// Niceness that gives a thread a seventieth of the usual weight.
 #[cfg(target_os = "linux")]
 const LOWEST_NICENESS: i32 = 19;
 

@@ -1,15 +1,15 @@
-//! Names of the metrics of queues, and their descriptions.
+//! Names and descriptions of the metrics of queues.
 
 use crate::queue::Meters;
 use metrics::{
     Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-/// Gauge: messages that wait, by queue.
+/// Gauge of waiting messages, by queue.
 const MESSAGES: &str = "tandem_queue_messages";
-/// Histogram: wait of a message, by queue.
+/// Histogram of the time messages wait, by queue.
 const WAIT_SECONDS: &str = "tandem_queue_wait_seconds";
-/// Counter: messages refused because the queue was full, by queue.
+/// Counter of messages refused because the queue was full, by queue.
 const REFUSED: &str = "tandem_queue_refused_total";
 
 /// Describes the metrics of queues to the recorder.
@@ -21,7 +21,7 @@ pub fn describe() {
     describe_counter!(REFUSED, Unit::Count, text);
 }
 
-/// Those of one queue, looked up once.
+/// Returns the metrics of one queue, looked up once.
 pub fn of(queue: &'static str) -> Meters {
     Meters {
         messages: gauge!(MESSAGES, "queue" => queue),

@@ -1,8 +1,8 @@
-//! Which processor a thread runs on, and keeping another thread off it.
+//! Finding the processor that a thread runs on, and keeping another thread off it.
 //!
-//! Linux wakes a thread near the one that wakes it. Where all processors have something to do, it
-//! takes the one with the least of it: that of a thread that works alone. There the woken one waits,
-//! up to a tick of 4 ms, also when another processor has become idle meanwhile.
+//! Linux wakes a thread near the thread that wakes it. If all processors are busy, it chooses the
+//! least busy one, which is that of a thread that works alone. The woken thread waits there, up to
+//! a tick of 4 ms, even if another processor becomes idle meanwhile.
 
 #[cfg(target_os = "linux")]
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -10,8 +10,8 @@ use std::sync::Arc;
 #[cfg(target_os = "linux")]
 use std::sync::{Mutex, PoisonError};
 
-/// The processor that the calling thread runs on at this moment; `None` where the system does not
-/// say.
+/// Returns the processor that the calling thread runs on at this moment; `None` if the system does
+/// not tell.
 #[must_use]
 pub fn processor() -> Option<usize> {
     #[cfg(target_os = "linux")]
@@ -20,7 +20,7 @@ pub fn processor() -> Option<usize> {
     None
 }
 
-/// A thread, as others see it who keep it off their processors. Cheap to clone.
+/// Handle to a thread, for other threads that keep it off their processors. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Seat {
     #[cfg(target_os = "linux")]
@@ -29,7 +29,7 @@ pub struct Seat {
     seated: Arc<()>,
 }
 
-/// Ends with the thread whose seat it is.
+/// Guard of a taken [`Seat`]; frees the seat when it is dropped.
 #[derive(Debug)]
 pub struct Taken(Seat);
 
@@ -37,12 +37,13 @@ pub struct Taken(Seat);
 #[derive(Debug)]
 struct Seated {
     thread: Pid,
-    /// Where the thread may run by itself, and where it may run now, once that differs.
+    /// Processors that the thread may use by itself, and those that it may use now, once they
+    /// differ.
     sets: Option<(CpuSet, CpuSet)>,
 }
 
 impl Seat {
-    /// The calling thread's from now on, until what this returns is dropped.
+    /// Makes this the seat of the calling thread until the returned guard is dropped.
     #[must_use]
     pub fn take(&self) -> Taken {
         #[cfg(target_os = "linux")]
@@ -52,8 +53,8 @@ impl Seat {
         Taken(self.clone())
     }
 
-    /// From now on the thread runs on any other processor that it may run on. Where there is none it
-    /// stays where it is. It takes some microseconds.
+    /// Moves the thread to any other processor that it may run on. Has no effect if there is no
+    /// other. Takes some microseconds.
     pub fn keep_off(&self, processor: usize) {
         #[cfg(target_os = "linux")]
         if let Some(seated) = &mut *self.lock() {
@@ -63,7 +64,7 @@ impl Seat {
         let _ = processor;
     }
 
-    /// From now on the thread runs wherever it may, until it is kept off again.
+    /// Lets the thread run on all its processors again, until it is kept off one again.
     pub fn release(&self) {
         #[cfg(target_os = "linux")]
         if let Some(seated) = &mut *self.lock() {
@@ -79,7 +80,7 @@ impl Seat {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // Another thread may get the same number.
+        // Another thread may get the same thread id.
         #[cfg(target_os = "linux")]
         self.0.lock().take();
     }
@@ -89,7 +90,7 @@ impl Drop for Taken {
 impl Seated {
     fn keep_off(&mut self, processor: usize) {
         let Ok(now) = sched_getaffinity(Some(self.thread)) else { return };
-        // What somebody else has set meanwhile holds.
+        // A set that other code has chosen meanwhile is kept.
         let own = self.sets.filter(|(_, set)| *set == now).map_or(now, |(own, _)| own);
         let mut left = own;
         if processor < CpuSet::MAX_CPU {
@@ -106,7 +107,7 @@ impl Seated {
     fn release(&mut self) {
         let Some((own, left)) = self.sets.take() else { return };
         if sched_getaffinity(Some(self.thread)).is_ok_and(|now| now == left) {
-            // Where it could run before it can run again.
+            // The thread may run again on all its processors.
             let _ = sched_setaffinity(Some(self.thread), &own);
         }
     }
@@ -129,7 +130,7 @@ mod tests {
         sched_setaffinity(None, &set).unwrap();
     }
 
-    // Each test has a thread of its own, so that what these do changes nobody else's processors.
+    // Each test has a thread of its own, so these calls change no other test's processors.
 
     #[test]
     fn a_thread_leaves_one_processor_and_gets_it_back() {

@@ -1,10 +1,10 @@
-//! What a queue shows of itself: how many wait in it, and how long each did.
+//! Metrics of a queue: how many messages wait in it, and how long each waited.
 
 use crate::{SendError, metrics};
 use ::metrics::{Counter, Gauge, Histogram};
 use std::{sync::Arc, time::Instant};
 
-/// The metrics of a bounded queue, whatever channel it is made of. Cheap to clone.
+/// Metrics of a bounded queue, whatever channel it is made of. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue(Arc<Meters>);
 
@@ -16,33 +16,33 @@ pub(crate) struct Meters {
 }
 
 impl Queue {
-    /// The queue of that name. Queues of one name are added up.
+    /// Returns the metrics of the queue with this name. Queues with the same name are added up.
     pub fn named(name: &'static str) -> Self {
         metrics::describe();
         Self::with(metrics::of(name))
     }
 
     pub(crate) fn with(meters: Meters) -> Self {
-        // None yet, which is to be seen too.
+        // Shows the zeros from the start.
         meters.messages.increment(0.0);
         meters.refused.increment(0);
         Self(Arc::new(meters))
     }
 
-    /// Counts a message as one that waits, from now until it is taken out or dropped.
+    /// Counts a message as waiting from now until it is taken out or dropped.
     pub fn put<T>(&self, message: T) -> Queued<T> {
         self.0.messages.increment(1.0);
         Queued { message, place: Place { queue: self.clone(), since: Instant::now() } }
     }
 
-    /// Counts a message that the queue had no room for, as which it is refused.
+    /// Counts a message as refused for lack of room.
     pub fn refuse(&self) -> SendError {
         self.0.refused.increment(1);
         SendError::Full
     }
 }
 
-/// A message that waits, until whoever receives takes it out.
+/// Message that waits until the receiver takes it out.
 #[derive(Debug)]
 pub struct Queued<T> {
     message: T,
@@ -50,12 +50,12 @@ pub struct Queued<T> {
 }
 
 impl<T> Queued<T> {
-    /// The message, which waits no longer.
+    /// Returns the message and ends its wait.
     pub fn take(self) -> T {
         self.take_with_time().0
     }
 
-    /// The message, and since when it waited.
+    /// Returns the message and the time at which its wait began.
     pub(crate) fn take_with_time(self) -> (T, Instant) {
         let Self { message, place } = self;
         place.queue.0.wait.record(place.since.elapsed());
@@ -63,7 +63,7 @@ impl<T> Queued<T> {
     }
 }
 
-/// A place in the queue, given up with it, also by a message that nobody takes.
+/// Place of a message in the queue. It is freed on drop, also for a message that is never taken.
 #[derive(Debug)]
 struct Place {
     queue: Queue,
@@ -86,7 +86,7 @@ pub(crate) mod tests {
         atomic::{AtomicU64, Ordering::Relaxed},
     };
 
-    /// What a queue has shown.
+    /// Values that a queue has reported.
     #[derive(Default)]
     pub struct Shown {
         messages: Arc<AtomicU64>,
@@ -110,7 +110,7 @@ pub(crate) mod tests {
             Queue::with(Meters { messages, wait, refused })
         }
 
-        /// Messages that wait, messages taken, messages refused.
+        /// Returns the numbers of messages waiting, taken and refused.
         pub fn counts(&self) -> (f64, usize, u64) {
             let messages = f64::from_bits(self.messages.load(Relaxed));
             (messages, self.waits.0.lock().unwrap().len(), self.refused.load(Relaxed))

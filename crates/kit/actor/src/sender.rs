@@ -1,4 +1,4 @@
-//! The sending end of a queue: a channel, and what it shows of itself.
+//! Sending end of a queue: a channel with metrics.
 
 use crate::{Queue, Queued};
 use crossbeam_channel as crossbeam;
@@ -9,33 +9,33 @@ use tokio::{
     time::timeout,
 };
 
-/// The sending end of a bounded queue over a channel of crossbeam ([`ThreadSender`]) or of tokio
-/// ([`TaskSender`]). What is sent counts as waiting until whoever receives takes it out, and what
-/// finds no room as refused. Cheap to clone.
+/// Sending end of a bounded queue over a channel of crossbeam ([`ThreadSender`]) or of tokio
+/// ([`TaskSender`]). A message counts as waiting until the receiver takes it out, and as refused if
+/// there is no room for it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Sender<C> {
     channel: C,
     queue: Queue,
 }
 
-/// To a thread.
+/// Sender to a thread.
 pub type ThreadSender<T> = Sender<crossbeam::Sender<Queued<T>>>;
-/// To a task of a reactor.
+/// Sender to a task of a reactor.
 pub type TaskSender<T> = Sender<mpsc::Sender<Queued<T>>>;
-/// To a task, which it does not keep waiting for more.
+/// Sender to a task that does not keep the queue open.
 pub type WeakTaskSender<T> = Sender<mpsc::WeakSender<Queued<T>>>;
 
-/// Why something was not sent.
+/// Reason why a message was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendError {
     /// There was no room.
     Full,
-    /// Nobody receives any more.
+    /// The receiver is gone.
     Closed,
 }
 
-/// A queue to a thread that holds `capacity` messages, shown under `name`; queues of one name are
-/// added up.
+/// Creates a queue to a thread that holds `capacity` messages. Its metrics are shown under `name`;
+/// those of queues with the same name are added up.
 pub fn thread_queue<T>(
     name: &'static str,
     capacity: usize,
@@ -51,7 +51,7 @@ pub(crate) fn thread_queue_with<T>(
     (Sender { channel, queue }, receiver)
 }
 
-/// As [`thread_queue`], to a task. At least one message has room.
+/// Creates a queue to a task; otherwise as [`thread_queue`]. It has room for at least one message.
 pub fn task_queue<T>(
     name: &'static str,
     capacity: usize,
@@ -65,7 +65,7 @@ fn task_queue_with<T>(queue: Queue, capacity: usize) -> (TaskSender<T>, mpsc::Re
 }
 
 impl<T> ThreadSender<T> {
-    /// Sends, or refuses at once.
+    /// Sends a message, or refuses it at once if there is no room.
     ///
     /// # Errors
     /// [`SendError`].
@@ -76,7 +76,7 @@ impl<T> ThreadSender<T> {
         })
     }
 
-    /// Sends; waits while there is no room, so never in async code.
+    /// Sends a message. Blocks while there is no room, so never call it in async code.
     ///
     /// # Errors
     /// [`SendError::Closed`].
@@ -84,14 +84,14 @@ impl<T> ThreadSender<T> {
         self.channel.send(self.queue.put(message)).map_err(|_| SendError::Closed)
     }
 
-    /// How many more messages fit, at this moment.
+    /// Returns how many more messages fit at this moment.
     pub fn room(&self) -> usize {
         self.channel.capacity().map_or(usize::MAX, |capacity| capacity - self.channel.len())
     }
 }
 
 impl<T> TaskSender<T> {
-    /// Sends, or refuses at once.
+    /// Sends a message, or refuses it at once if there is no room.
     ///
     /// # Errors
     /// [`SendError`].
@@ -99,7 +99,7 @@ impl<T> TaskSender<T> {
         self.try_send_leaving(0, message)
     }
 
-    /// Sends, or refuses at once if that would leave room for fewer than `places` others.
+    /// Sends a message, or refuses it at once if that would leave fewer than `places` free places.
     ///
     /// # Errors
     /// [`SendError`].
@@ -113,7 +113,7 @@ impl<T> TaskSender<T> {
         })
     }
 
-    /// Sends, once there is room.
+    /// Sends a message as soon as there is room.
     ///
     /// # Errors
     /// [`SendError::Closed`].
@@ -121,7 +121,8 @@ impl<T> TaskSender<T> {
         self.channel.send(self.queue.put(message)).await.map_err(|_| SendError::Closed)
     }
 
-    /// Sends from a thread; waits at most so long while there is no room, so never in async code.
+    /// Sends a message from a thread. Blocks at most `wait_max` while there is no room, so never
+    /// call it in async code.
     ///
     /// # Errors
     /// [`SendError`].
@@ -143,14 +144,14 @@ impl<T> TaskSender<T> {
         }
     }
 
-    /// One that does not keep the receiver waiting for more.
+    /// Returns a sender that does not keep the queue open.
     pub fn downgrade(&self) -> WeakTaskSender<T> {
         Sender { channel: self.channel.downgrade(), queue: self.queue.clone() }
     }
 }
 
 impl<T> WeakTaskSender<T> {
-    /// One to send with, while there still is another.
+    /// Returns a sender that can send, as long as another one still exists.
     pub fn upgrade(&self) -> Option<TaskSender<T>> {
         Some(Sender { channel: self.channel.upgrade()?, queue: self.queue.clone() })
     }

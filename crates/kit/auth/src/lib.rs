@@ -1,5 +1,5 @@
-//! Authentication of the Engine API: JSON web tokens signed with HMAC-SHA-256 over a secret of 32
-//! bytes that execution and consensus client share through a file.
+//! Authentication of the Engine API: JSON web tokens signed with HMAC-SHA-256. The key is a secret
+//! of 32 bytes that the execution and the consensus client share through a file.
 //!
 //! Source: execution-apis, `src/engine/authentication.md`; RFC 7515 and RFC 7519.
 

@@ -4,10 +4,10 @@ use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// No secret file is longer than this many bytes: 66 characters and some white space.
+/// Longest secret file that is read, in bytes: 66 characters and some white space.
 const FILE_BYTES_MAX: u64 = 1024;
 
-/// The key that both ends of the Engine API share. Its bytes never appear in logs.
+/// Key that both ends of the Engine API share. Its bytes never appear in logs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
@@ -18,21 +18,22 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The secret with these bytes.
+    /// Makes a secret of these bytes.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// A secret from the operating system's randomness.
+    /// Makes a secret from the operating system's randomness.
     pub fn random() -> Self {
         Self(rand::random())
     }
 
-    /// Reads a secret file: 64 hex digits, with or without `0x`, white space around them ignored.
+    /// Reads a secret file: 64 hex digits, with or without `0x`. White space around them is
+    /// ignored.
     ///
     /// # Errors
-    /// [`Error::SecretFile`] when the file cannot be read, [`Error::SecretKind`] when it is a directory,
-    /// a FIFO or a device, [`Error::SecretFormat`] when it holds something else.
+    /// [`Error::SecretFile`] if the file cannot be read, [`Error::SecretKind`] if it is a
+    /// directory, a FIFO or a device, [`Error::SecretFormat`] if it holds anything else.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let file = open(path).map_err(|error| file_error(path, error))?;
         let kind = file.metadata().map_err(|error| file_error(path, error))?.file_type();
@@ -43,16 +44,16 @@ impl Secret {
         parse(&text).map_err(|found| Error::SecretFormat { path: path.into(), found })
     }
 
-    /// Reads the secret file, or makes it with a random secret when there is none; only its owner
-    /// may read a file made here (mode 0600).
+    /// Reads the secret file, or creates it with a random secret if it is missing. Only its owner
+    /// may read a file created here (mode 0600).
     ///
     /// # Errors
-    /// As [`Secret::load`], and [`Error::SecretFile`] when the file cannot be made.
+    /// See [`Secret::load`]; also [`Error::SecretFile`] if the file cannot be created.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         match create(path) {
             Ok(secret) => Ok(secret),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
-            // A directory that cannot be written may still hold a secret that can be read.
+            // A directory that cannot be written to may still hold a secret that can be read.
             Err(error) => Self::load(path).map_err(|load_error| match load_error {
                 Error::SecretFile { error: reason, .. }
                     if reason.kind() == io::ErrorKind::NotFound =>
@@ -64,18 +65,18 @@ impl Secret {
         }
     }
 
-    /// The 32 bytes.
+    /// Returns the 32 bytes.
     pub(crate) fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// Whether others than the owner may read this file, which is worth a warning but no error. A file of
-/// another user that is readable by its group is shared with this process on purpose, as a mounted
-/// volume is.
+/// Returns whether users other than the owner may read this file, which deserves a warning but no
+/// error. A file of another user that is readable by its group is shared with this process on
+/// purpose, like a mounted volume.
 ///
 /// # Errors
-/// When the file's metadata cannot be read.
+/// Error of the operating system if the file's metadata cannot be read.
 pub fn readable_by_others(path: &Path) -> io::Result<bool> {
     #[cfg(unix)]
     {
@@ -94,7 +95,7 @@ fn file_error(path: &Path, error: io::Error) -> Error {
     Error::SecretFile { path: path.into(), error }
 }
 
-/// Opens a file without waiting: opening a FIFO would take until there is a writer.
+/// Opens a file without blocking: opening a FIFO would otherwise wait for a writer.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -150,12 +151,12 @@ fn create(path: &Path) -> io::Result<Secret> {
     Ok(secret)
 }
 
-/// Makes a file that its owner alone may read (mode 0600), and sees it onto the disk. When it cannot
-/// be written whole, there is none: half a key would be refused at every later start.
+/// Creates a file that only its owner may read (mode 0600), and syncs it to disk. If it cannot be
+/// written whole, it is removed: half a key would be refused at every later start.
 ///
 /// # Errors
-/// The operating system's; [`io::ErrorKind::AlreadyExists`] when there is such a file, which is left
-/// alone.
+/// Error of the operating system; [`io::ErrorKind::AlreadyExists`] if the file exists, which is
+/// left unchanged.
 pub fn create_private(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// A path of its own for each test, removed afterwards.
+    /// Temporary path for one test, removed afterwards.
     struct TempPath(PathBuf);
 
     impl TempPath {

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use sha2::Sha256;
 
-/// How far `iat` may lie from the verifier's clock in either direction, in seconds.
+/// Largest distance of `iat` from the verifier's clock in either direction, in seconds.
 pub const IAT_TOLERANCE_SECONDS: u64 = 60;
 
-/// Longer tokens are not looked at: the ones of consensus clients have under 200 bytes.
+/// Longest token that is read, in bytes: tokens of consensus clients have fewer than 200.
 const TOKEN_BYTES_MAX: usize = 4096;
 
 /// `{"typ":"JWT","alg":"HS256"}`
@@ -19,7 +19,7 @@ const HEADER: &str = "eyJ0eXAiOiJKV1QiLCJhbGciOiJIUzI1NiJ9";
 struct Header<'a> {
     #[serde(borrow)]
     alg: std::borrow::Cow<'a, str>,
-    /// Extensions that the verifier must understand (RFC 7515, section 4.1.11); we know none.
+    /// Extensions that the verifier must understand (RFC 7515, section 4.1.11); none are supported.
     crit: Option<IgnoredAny>,
 }
 
@@ -30,7 +30,7 @@ struct Claims {
     nbf: Option<f64>,
 }
 
-/// A token issued at `iat` (seconds since 1970), ready to stand behind `Bearer `.
+/// Returns a token issued at `iat` (seconds since 1970), ready to follow `Bearer `.
 pub fn sign(secret: &Secret, iat: u64) -> String {
     let claims = URL_SAFE_NO_PAD.encode(format!("{{\"iat\":{iat}}}"));
     let message = format!("{HEADER}.{claims}");
@@ -38,12 +38,12 @@ pub fn sign(secret: &Secret, iat: u64) -> String {
     format!("{message}.{}", URL_SAFE_NO_PAD.encode(tag))
 }
 
-/// Checks algorithm, signature (in constant time) and age of a token; `now` is in seconds since
-/// 1970. Claims other than `iat`, `exp` and `nbf` are ignored. Clocks may differ by the tolerance,
-/// so a token is valid as long before its `nbf`.
+/// Checks the algorithm, the signature (in constant time) and the age of a token; `now` is in
+/// seconds since 1970. Claims other than `iat`, `exp` and `nbf` are ignored. Clocks may differ by
+/// the tolerance, so a token is already valid that long before its `nbf`.
 ///
 /// # Errors
-/// One variant of [`Error`] for each of: shape, algorithm, signature, no `iat`, too old, too new.
+/// One variant of [`Error`] each for: shape, algorithm, signature, missing `iat`, too old, too new.
 pub fn verify(secret: &Secret, token: &str, now: u64) -> Result<(), Error> {
     if token.len() > TOKEN_BYTES_MAX {
         return Err(Error::Malformed);
@@ -57,7 +57,7 @@ pub fn verify(secret: &Secret, token: &str, now: u64) -> Result<(), Error> {
     }
     mac(secret, message).verify_slice(&decode(signature)?).map_err(|_| Error::Signature)?;
 
-    // Only what the secret's holder wrote is read from here on.
+    // From here on, everything that is read was written by the holder of the secret.
     let claims: Claims = serde_json::from_slice(&decode(claims)?).map_err(|_| Error::Malformed)?;
     let iat = claims.iat.ok_or(Error::MissingIssuedAt)?;
     let (now, tolerance) = (now as f64, IAT_TOLERANCE_SECONDS as f64);
@@ -80,7 +80,7 @@ fn mac(secret: &Secret, message: &str) -> Hmac<Sha256> {
     mac
 }
 
-/// The key as HMAC uses it: filled up with zeros to one block of SHA-256 (RFC 2104).
+/// Returns the key as HMAC uses it: padded with zeros to one block of SHA-256 (RFC 2104).
 fn padded(secret: &Secret) -> [u8; 64] {
     let mut block = [0; 64];
     block[..32].copy_from_slice(secret.as_bytes());
@@ -94,7 +94,7 @@ mod tests {
     const NOW: u64 = 1_750_000_000;
     const SECRET: Secret = Secret::new([7; 32]);
 
-    /// A correctly signed token with this header and these claims.
+    /// Returns a correctly signed token with this header and these claims.
     fn token(header: &str, claims: &str) -> String {
         let message =
             format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_signature_from_the_rfc_is_accepted() {
-        // RFC 7515, appendix A.1, has a key of 64 bytes: checked on the MAC itself.
+        // The key of RFC 7515, appendix A.1, has 64 bytes, so the MAC itself is checked.
         let key = URL_SAFE_NO_PAD
             .decode("AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow")
             .unwrap();
@@ -231,7 +231,7 @@ mod tests {
             let noise: String =
                 (0..length).map(|_| alphabet[rand::random_range(0..alphabet.len())]).collect();
             assert!(verify(&SECRET, &noise, NOW).is_err(), "{noise}");
-            // Noise that is well signed reaches the claims.
+            // Correctly signed noise reaches the claims.
             assert!(verify(&SECRET, &hs256(&noise), NOW).is_err(), "{noise}");
             assert!(verify(&SECRET, &token(&noise, "{}"), NOW).is_err(), "{noise}");
         }

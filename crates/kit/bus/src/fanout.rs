@@ -1,4 +1,4 @@
-//! Fan-out within the process: what every bus does, and all that a bus of one process does.
+//! Fan-out within the process: part of every bus, and all that a bus of one process does.
 
 use crate::{CAPACITY, Message, stats::Counts};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use tokio::sync::{
     broadcast::{self, error::RecvError, error::TryRecvError},
 };
 
-/// The subjects that were ever published on or subscribed to: a few, all known at compile time.
+/// Subjects that were ever published on or subscribed to: a few, all known at compile time.
 #[derive(Default)]
 pub(crate) struct Fanout {
     topics: Mutex<HashMap<&'static str, Arc<Topic>>>,
@@ -21,13 +21,13 @@ pub(crate) struct Fanout {
 pub(crate) struct Topic {
     pub subject: &'static str,
     sender: broadcast::Sender<Message>,
-    /// Rung when a subscriber comes or goes. One task listens at most.
+    /// Notified when a subscriber comes or goes. At most one task listens.
     interest: Arc<Notify>,
 }
 
-/// One subscriber's end.
+/// Receiving end of one subscriber.
 pub struct Subscription {
-    // Before `_leaving`, so that the subscriber is gone when its leaving is told.
+    // Declared before `_leaving`, so that the subscriber is gone when its leaving is announced.
     receiver: broadcast::Receiver<Message>,
     _leaving: Leaving,
     counts: Arc<Counts>,
@@ -53,9 +53,9 @@ impl Fanout {
 }
 
 impl Topic {
-    /// To all subscribers that there are.
+    /// Sends a message to all current subscribers.
     pub fn give(&self, message: Message) {
-        // An error means that nobody listens, which is no concern of the publisher.
+        // An error means that there are no subscribers, which does not concern the publisher.
         let _ = self.sender.send(message);
     }
 
@@ -65,7 +65,7 @@ impl Topic {
         Subscription { receiver, _leaving: Leaving(self.interest.clone()), counts }
     }
 
-    /// Waits until somebody is subscribed, or until nobody is.
+    /// Waits until there is a subscriber, or until there is none.
     pub async fn until_wanted(&self, wanted: bool) {
         while (self.sender.receiver_count() > 0) != wanted {
             self.interest.notified().await;
@@ -74,18 +74,18 @@ impl Topic {
 }
 
 impl Subscription {
-    /// The payload of [`Self::try_next_message`].
+    /// Returns the payload of [`Self::try_next_message`].
     pub fn try_next(&mut self) -> Option<Bytes> {
         self.try_next_message().map(|message| message.payload)
     }
 
-    /// The payload of [`Self::next_message`].
+    /// Returns the payload of [`Self::next_message`].
     pub async fn next(&mut self) -> Option<Bytes> {
         self.next_message().await.map(|message| message.payload)
     }
 
-    /// The next message that is there already, `None` when there is none. Lost messages are
-    /// skipped and counted.
+    /// Returns the next message that has already arrived, `None` if there is none. Lost messages
+    /// are skipped and counted.
     pub fn try_next_message(&mut self) -> Option<Message> {
         loop {
             match self.receiver.try_recv() {
@@ -96,8 +96,8 @@ impl Subscription {
         }
     }
 
-    /// Waits for the next message; `None` once the bus is gone. Nothing is lost when the future is
-    /// dropped.
+    /// Waits for the next message; `None` once the bus is gone. Dropping the future loses no
+    /// message.
     pub async fn next_message(&mut self) -> Option<Message> {
         loop {
             match self.receiver.recv().await {

@@ -1,4 +1,4 @@
-//! The event bus: subjects, fan-out to every subscriber, nothing kept for those who come later.
+//! The event bus: subjects with fan-out to every subscriber. Nothing is kept for late subscribers.
 //!
 //! ```text
 //!  publish ──┬─► fan-out: a ring of 256 for each subscriber ──► Subscription    (this process)
@@ -7,25 +7,25 @@
 //!                    set_key ────────────┴─► key-value bucket ──► WatchedKey
 //! ```
 //!
-//! [`Bus::default`] is the bus of one process. [`Bus::connect`] gives the same type over NATS: who
-//! publishes and subscribes cannot tell the difference. Within one process a message never takes
-//! the way through the server, so services that share a process understand each other without it.
+//! [`Bus::default`] is the bus of one process. [`Bus::connect`] gives the same type over NATS;
+//! publishers and subscribers cannot tell the difference. Within one process a message never passes
+//! through the server, so services that share a process understand each other without it.
 //!
-//! **Nobody waits, nothing fails.** [`Bus::publish`] and [`Bus::subscribe`] may be called from any
-//! thread and return at once, whatever the server does. Without a server what is published for
-//! other processes is dropped and counted; the connection is tried again for ever, with jitter, and
+//! **No call waits or fails.** [`Bus::publish`] and [`Bus::subscribe`] may be called from any
+//! thread and return at once, whatever the server does. Without a server, messages for other
+//! processes are dropped and counted. The connection is retried for ever, with jitter, and
 //! subscriptions come back with it.
 //!
-//! **Overload.** Each subscriber has a ring of [`CAPACITY`] messages; the oldest are dropped for
-//! one that lags. The outbox holds [`OUTBOX_MESSAGES`] messages and [`OUTBOX_BYTES`]; the oldest are
-//! dropped there too. A payload over [`PAYLOAD_BYTES_MAX`] is dropped. Events are hints (the truth is
-//! asked of its owner), so a consumer that missed some is slower at worst. [`Stats`] and the metrics
-//! `tandem_bus_*` count what was lost.
+//! **Overload.** Each subscriber has a ring of [`CAPACITY`] messages; a lagging subscriber loses
+//! the oldest. The outbox holds [`OUTBOX_MESSAGES`] messages and [`OUTBOX_BYTES`]; the oldest are
+//! dropped there too. A payload over [`PAYLOAD_BYTES_MAX`] is dropped. Events are hints (their
+//! owner has the truth), so a consumer that missed some is slower at worst. [`Stats`] and the
+//! metrics `tandem_bus_*` count the losses.
 //!
-//! **Order.** A subscriber sees what one publisher published in the order in which it did. Between
-//! publishers there is none.
+//! **Order.** A subscriber sees the messages of one publisher in the order of publication. There is
+//! no order between publishers.
 //!
-//! **Traces.** A message carries the span that published it ([`Message::context`]), through NATS as
+//! **Traces.** A message carries the span that published it ([`Message::context`]), over NATS in
 //! the header `traceparent`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -52,16 +52,16 @@ pub use nats::{
 };
 pub use stats::Stats;
 
-/// The end of a subject that stands for many, in the place of a publisher's token.
+/// Wildcard at the end of a subject, in the place of a publisher's token.
 const ANY_MEMBER: char = '*';
 
-/// Messages that a subscriber may lag behind before it loses the oldest.
+/// Number of messages that a subscriber may lag behind before it loses the oldest.
 pub const CAPACITY: usize = 256;
 
-/// Bytes of a payload at most: half of what NATS takes by default, headers included.
+/// Largest payload in bytes: half of what NATS accepts by default, headers included.
 pub const PAYLOAD_BYTES_MAX: usize = 512 * 1024;
 
-/// The bus: within this process, or over NATS. Clones share it.
+/// Event bus within this process, or over NATS. Clones share it.
 #[derive(Clone, Default)]
 pub struct Bus {
     inner: Arc<Inner>,
@@ -75,7 +75,7 @@ struct Inner {
     nats: Option<Nats>,
 }
 
-/// Looks whether these are addresses of NATS servers. Connects to none.
+/// Checks that these are addresses of NATS servers, without connecting to them.
 ///
 /// # Errors
 /// [`Error::NoServer`], [`Error::Server`], [`Error::PasswordInAddress`].
@@ -84,12 +84,13 @@ pub fn check_servers(servers: &[String]) -> Result<(), Error> {
 }
 
 impl Bus {
-    /// A bus over these NATS servers, which belong to one cluster: `nats://10.0.0.7:4222`, `tls://…`,
-    /// or `10.0.0.7:4222`. It connects in the background, on `runtime`; that nobody is there is no
-    /// error. Reads the files that the options name. The connection ends with the last clone.
+    /// Makes a bus over these NATS servers, which belong to one cluster: `nats://10.0.0.7:4222`,
+    /// `tls://…`, or `10.0.0.7:4222`. It connects in the background, on `runtime`; an unreachable
+    /// server is not an error. Reads the files that the options name. The connection ends with the
+    /// last clone.
     ///
     /// # Errors
-    /// [`Error`]: an address is none, a file cannot be used, options contradict each other.
+    /// [`Error`]: an invalid address, an unusable file, or contradictory options.
     pub fn connect(servers: &[String], options: &Options, runtime: &Handle) -> Result<Self, Error> {
         metrics::describe();
         let counts = Arc::<Counts>::default();
@@ -98,8 +99,8 @@ impl Bus {
         Ok(Self { inner: Arc::new(Inner { fanout, counts, nats: Some(nats) }) })
     }
 
-    /// Gives the payload to everyone who is subscribed at this moment, with the current span. Never
-    /// waits, in no thread; a payload over [`PAYLOAD_BYTES_MAX`] is dropped.
+    /// Sends the payload to all current subscribers, with the current span. Never blocks; a payload
+    /// over [`PAYLOAD_BYTES_MAX`] is dropped.
     pub fn publish(&self, subject: &'static str, payload: Bytes) {
         if payload.len() > PAYLOAD_BYTES_MAX {
             self.inner.counts.dropped("payload", 1);
@@ -113,9 +114,9 @@ impl Bus {
         self.inner.fanout.topic(subject).give(message);
     }
 
-    /// The same for a subject that each publisher has for itself. `family` ends in `.*`, which
-    /// stands for the publisher's token; subscribers of the family hear all of them, with
-    /// [`Message::member`] set.
+    /// Publishes as [`Self::publish`] does, on a subject that belongs to one publisher. `family`
+    /// ends in `.*`, which stands for the publisher's token. Subscribers of the family hear all its
+    /// publishers, with [`Message::member`] set.
     pub fn publish_as(&self, family: &'static str, member: &str, payload: Bytes) {
         let token = subject_token(member);
         if payload.len() > PAYLOAD_BYTES_MAX {
@@ -136,14 +137,14 @@ impl Bus {
         self.inner.fanout.topic(family).give(message);
     }
 
-    /// Gives the payload to the subscribers of this process alone: for what is known here without the
-    /// bus, and would come over it too while there is a server. Never waits.
+    /// Sends the payload to the subscribers in this process only. It is for news that is known here
+    /// without the bus and would also come over it while there is a server. Never blocks.
     pub fn publish_here(&self, subject: &'static str, payload: Bytes) {
         self.inner.fanout.topic(subject).give(Message::here(payload));
     }
 
-    /// Everything published on the subject from now on. Over NATS, what other processes publish is
-    /// heard from the moment at which the server knows of it, usually within a round trip.
+    /// Subscribes to everything published on the subject from now on. Over NATS, messages of other
+    /// processes arrive once the server knows of the subscription, usually within a round trip.
     pub fn subscribe(&self, subject: &'static str) -> Subscription {
         let topic = self.inner.fanout.topic(subject);
         let subscription = topic.subscribe(self.inner.counts.clone());
@@ -153,14 +154,15 @@ impl Bus {
         subscription
     }
 
-    /// Subscribes to what this process itself publishes on the subject, for a service that passes on
-    /// its own events. The server hears nothing of it, so a user at NATS needs no permission for it.
+    /// Subscribes to what this process itself publishes on the subject, for a service that passes
+    /// on its own events. The server does not learn of it, so a NATS user needs no permission for
+    /// it.
     pub fn subscribe_here(&self, subject: &'static str) -> Subscription {
         self.inner.fanout.topic(subject).subscribe(self.inner.counts.clone())
     }
 
-    /// Watches one key of a key-value bucket (JetStream). On a bus of one process there is none:
-    /// [`WatchedKey::changed`] says so at once. Never waits.
+    /// Watches one key of a key-value bucket (JetStream). On a bus of one process there is none,
+    /// and [`WatchedKey::changed`] reports that at once. Never blocks.
     pub fn watch_key(
         &self,
         bucket: &'static str,
@@ -173,9 +175,9 @@ impl Bus {
         }
     }
 
-    /// Has one key of a key-value bucket hold these bytes, at most [`VALUE_BYTES_MAX`], for all who
-    /// watch it, and waits until the server has them. On a bus of one process there is nobody to be
-    /// told, and nothing is done.
+    /// Sets one key of a key-value bucket to these bytes, at most [`VALUE_BYTES_MAX`], for all its
+    /// watchers. Waits until the server has stored them. Does nothing on a bus of one process,
+    /// which has no other watchers.
     ///
     /// # Errors
     /// [`NotSet`]: no connection, no JetStream, no permission.
@@ -191,19 +193,19 @@ impl Bus {
         }
     }
 
-    /// Whether there are other processes on it: never on a bus of one process.
+    /// Returns whether other processes share the bus: never on a bus of one process.
     pub fn is_shared(&self) -> bool {
         self.inner.nats.is_some()
     }
 
-    /// Whether what is published reaches the other processes now: always on a bus of one process.
-    /// The loss of a server that does not answer is noticed after some seconds.
+    /// Returns whether published messages reach the other processes now: always on a bus of one
+    /// process. The loss of a server that does not answer is noticed after some seconds.
     pub fn is_connected(&self) -> bool {
         self.inner.nats.as_ref().is_none_or(Nats::is_connected)
     }
 
-    /// Waits until what was published so far is on its way to the server, at most this long: for a
-    /// last word before the process ends. False when it is not.
+    /// Waits at most `wait` until everything published so far is on its way to the server, for a
+    /// last message before the process ends. Returns false if it is not.
     pub async fn flush(&self, wait: Duration) -> bool {
         match &self.inner.nats {
             Some(nats) => nats.flush(wait).await,
@@ -211,7 +213,7 @@ impl Bus {
         }
     }
 
-    /// What the bus has done since it was made.
+    /// Returns the counters since the bus was made.
     pub fn stats(&self) -> Stats {
         self.inner.counts.stats()
     }

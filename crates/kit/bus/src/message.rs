@@ -3,29 +3,29 @@ use std::{fmt::Write, sync::Arc};
 use tandem_telemetry::SpanContext;
 use tracing::Span;
 
-/// What was published, and on whose behalf.
+/// Published payload, with the span that published it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// As it was published.
+    /// Payload as it was published.
     pub payload: Bytes,
-    /// The span that was current where it was published, if that is recorded. Whoever works on one
-    /// message makes it the parent of its span ([`tandem_telemetry::set_remote_parent`]); whoever
-    /// works on several links to each ([`tandem_telemetry::add_link`]). Both take its text.
+    /// Span that was current at the publisher, if it is recorded. A worker on one message makes it
+    /// the parent of its span ([`tandem_telemetry::set_remote_parent`]). A worker on several
+    /// messages links to each ([`tandem_telemetry::add_link`]). Both functions take its text.
     pub context: Option<SpanContext>,
-    /// The publisher's part of the subject, as [`subject_token`] writes it, where many publish on a
-    /// subject each that is heard together. NATS lets users publish on their own subject only, so it
-    /// says who spoke.
+    /// Publisher's part of the subject, as [`subject_token`] writes it. It is set if many
+    /// publishers have a subject each and these are heard together. NATS lets users publish on
+    /// their own subject only, so it identifies the publisher.
     pub member: Option<Arc<str>>,
 }
 
 impl Message {
-    /// A message on behalf of the current span.
+    /// Makes a message on behalf of the current span.
     pub(crate) fn here(payload: Bytes) -> Self {
         Self { payload, context: SpanContext::of(&Span::current()), member: None }
     }
 }
 
-/// Returns a name as one token of a subject. Letters, digits, `-` and `_` stay, every other byte
+/// Returns a name as one token of a subject. Letters, digits, `-` and `_` stay. Every other byte
 /// becomes `=` and two hexadecimal digits, so that different names have different tokens.
 pub fn subject_token(name: &str) -> String {
     let mut token = String::with_capacity(name.len());

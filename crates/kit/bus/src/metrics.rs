@@ -1,4 +1,4 @@
-//! Names of the metrics, and their descriptions.
+//! Names and descriptions of the metrics.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
@@ -13,7 +13,7 @@ pub const LAGGED: &str = "tandem_bus_lagged_total";
 pub const CONNECTIONS: &str = "tandem_bus_connections_total";
 pub const CONNECTED: &str = "tandem_bus_connected";
 
-/// Describes all of them to the recorder.
+/// Describes all metrics of the bus to the recorder.
 pub fn describe() {
     let count = Unit::Count;
     describe_counter!(SENT, count, "Events handed to the connection with NATS");

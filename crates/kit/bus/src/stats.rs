@@ -2,7 +2,7 @@ use crate::metrics;
 use ::metrics::{counter, gauge};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// What a bus has done since it was made. A bus of one process counts `dropped` (payloads) and
+/// Counters of a bus since it was made. A bus of one process counts `dropped` (payloads) and
 /// `lagged` only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
@@ -10,13 +10,13 @@ pub struct Stats {
     pub sent: u64,
     /// Messages that came from the server.
     pub received: u64,
-    /// Messages not sent, or not taken in: no connection, too many, too large.
+    /// Messages not sent, or not accepted: no connection, too many, too large.
     pub dropped: u64,
     /// Messages that subscribers lost because they lagged.
     pub lagged: u64,
     /// Connections made.
     pub connections: u64,
-    /// Whether there is a connection, as far as is known.
+    /// Whether the bus is connected, as far as is known.
     pub connected: bool,
 }
 
@@ -43,7 +43,7 @@ impl Counts {
         counter!(metrics::RECEIVED_BYTES).increment(bytes as u64);
     }
 
-    /// `reason` is a label of the metric.
+    /// Counts dropped messages; `reason` is a label of the metric.
     pub fn dropped(&self, reason: &'static str, messages: u64) {
         if messages > 0 {
             self.dropped.fetch_add(messages, Relaxed);

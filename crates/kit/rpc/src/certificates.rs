@@ -1,5 +1,5 @@
-//! An authority of a cluster's own, and the certificates of its services: for clusters on one machine,
-//! for tests, and for whoever has no other authority at hand.
+//! A cluster's own authority, and the certificates of its services. It serves clusters on one
+//! machine, tests, and operators without another authority.
 
 use crate::roles::name_of;
 use rcgen::{
@@ -11,24 +11,24 @@ use std::time::{Duration, SystemTime};
 pub use rcgen::Error as CertificateError;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Clocks differ: what is made now is valid on the others too.
+/// Allowance for clock differences: a new certificate is already valid on other machines too.
 const BEFORE: Duration = Duration::from_secs(60 * 60);
-/// How an authority is called, before what tells it from others of that name.
+/// Name of an authority, before the part that distinguishes it from others.
 const NAME: &str = "Tandem cluster authority";
-/// The trust domain in the names of its certificates.
+/// Trust domain in the names of its certificates.
 const DOMAIN: &str = "tandem";
 
-/// Signs certificates.
+/// Authority that signs certificates.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// A certificate or an authority in PEM.
+/// Certificate or authority in PEM.
 #[derive(Clone)]
 pub struct Pem {
-    /// The certificate.
+    /// Text of the certificate.
     pub certificate: String,
-    /// Its private key.
+    /// Private key of the certificate.
     pub key: String,
 }
 
@@ -39,8 +39,8 @@ fn valid(now: SystemTime, days: u32) -> Result<CertificateParams, CertificateErr
     Ok(params)
 }
 
-/// What an authority with this key says of itself. Its name follows from the key, so that it is the same
-/// when it is read again, and another authority has another.
+/// Returns the parameters of the authority with this key. Its name follows from the key: it stays
+/// the same when the authority is read again, and differs from other authorities' names.
 fn authority(
     key: &KeyPair,
     now: SystemTime,
@@ -57,32 +57,32 @@ fn authority(
 }
 
 impl Authority {
-    /// A new one that is valid for so many days.
+    /// Makes a new authority that is valid for `days` days.
     ///
     /// # Errors
-    /// None that are known of.
+    /// None is known.
     pub fn make(now: SystemTime, days: u32) -> Result<Pem, CertificateError> {
         let key = KeyPair::generate()?;
         let certificate = authority(&key, now, days)?.self_signed(&key)?.pem();
         Ok(Pem { certificate, key: key.serialize_pem() })
     }
 
-    /// One that was made by [`Self::make`], from its private key (PEM).
+    /// Loads an authority that [`Self::make`] made, from its private key (PEM).
     ///
     /// # Errors
-    /// What is no private key.
+    /// An invalid private key.
     pub fn of_key(key: &str) -> Result<Self, CertificateError> {
-        // Of these only the name stands in what it signs.
+        // Only the name of these parameters appears in the signed certificates.
         let key = KeyPair::from_pem(key)?;
         let params = authority(&key, SystemTime::UNIX_EPOCH + BEFORE, 0)?;
         Ok(Self { issuer: Issuer::new(params, key) })
     }
 
-    /// A certificate that names these roles, for so many days. It is good for both ends of a
-    /// connection, and for any host.
+    /// Issues a certificate that names these roles and is valid for `days` days. It works for both
+    /// ends of a connection, and on any host.
     ///
     /// # Errors
-    /// A role that is no ASCII.
+    /// A role that is not ASCII.
     pub fn issue(
         &self,
         roles: &[&str],

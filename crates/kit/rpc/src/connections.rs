@@ -1,5 +1,5 @@
-//! The connections of a listener: how many there may be, which give way, which are ended because
-//! their client says nothing or takes nothing.
+//! Connections of a listener: how many are allowed, which are evicted, and which are closed because
+//! their client neither sends nor reads.
 
 use crate::{metrics as names, seldom::Seldom};
 use futures_util::task::AtomicWaker;
@@ -18,7 +18,7 @@ use std::{
 use tonic::codegen::http::Uri;
 use tracing::{debug, warn};
 
-/// Bytes with which each HTTP/2 connection begins (RFC 9113, 3.4).
+/// Number of bytes with which each HTTP/2 connection begins (RFC 9113, 3.4).
 const PREFACE_BYTES: u64 = 24;
 
 /// Limits of a listener.
@@ -28,9 +28,9 @@ pub struct Terms {
     pub connections_max: usize,
     /// Connections at a time from one address.
     pub address_connections_max: usize,
-    /// Longest time until the HTTP/2 preface has come.
+    /// Longest time until the HTTP/2 preface has arrived.
     pub silent_max: Duration,
-    /// Longest time in which a client may take nothing of an answer.
+    /// Longest time in which a client may read nothing of an answer.
     pub unread_max: Duration,
 }
 
@@ -45,27 +45,27 @@ impl Default for Terms {
     }
 }
 
-/// All connections of a listener that are open.
+/// All open connections of a listener.
 #[derive(Debug)]
 pub struct Connections {
     service: &'static str,
     terms: Terms,
     start: Instant,
     next: AtomicU64,
-    /// By age: the oldest first.
+    /// Open connections by age, oldest first.
     open: Mutex<BTreeMap<u64, Arc<Connection>>>,
     spoken: Seldom<&'static str>,
 }
 
-/// Why a connection is ended.
+/// Reason why a connection is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum End {
-    /// No preface came in time.
+    /// No preface arrived in time.
     Silent = 1,
-    /// It had sent nothing, or called nothing, when another one came and there was no room.
+    /// It had sent nothing, or made no call, and a new connection needed its place.
     GaveWay = 2,
-    /// The client took nothing of an answer for too long.
+    /// The client read nothing of an answer for too long.
     Unread = 3,
 }
 
@@ -79,34 +79,35 @@ impl End {
     }
 }
 
-/// One connection, as its socket, its answers and the listener see it.
+/// Connection as its socket, its answers and the listener see it.
 pub struct Connection {
     id: u64,
-    /// Where the client is.
+    /// Address of the client.
     pub address: SocketAddr,
     start: Instant,
     opened: Duration,
-    /// Bytes that came, counted up to those of the preface.
+    /// Bytes received, counted up to the length of the preface.
     heard: AtomicU64,
     has_called: AtomicBool,
-    /// Since when the socket takes no more bytes, in milliseconds and 1; 0 when it does.
+    /// Time since which the socket accepts no bytes, in milliseconds plus 1; 0 while it accepts
+    /// them.
     blocked: AtomicU64,
     /// Pieces of answers that the client has taken.
     taken: AtomicU64,
-    /// Answers that are not over, each in a place of its own.
+    /// Unfinished answers, each in a slot of its own.
     answers: Mutex<Vec<Option<Answer>>>,
-    /// Whether, and why, it is to end: an [`End`], or 0.
+    /// Reason to close the connection: an [`End`], or 0 if it stays open.
     end: AtomicU8,
     waker: AtomicWaker,
 }
 
 struct Answer {
     uri: Uri,
-    /// Since when the client takes nothing of what is there for it.
+    /// Time since which the client takes nothing of what is ready for it.
     waits: Option<Duration>,
 }
 
-/// A connection's place among the others, free again when this is dropped.
+/// Place of a connection among the others; it is freed on drop.
 #[derive(Debug)]
 pub struct Place {
     connections: Arc<Connections>,
@@ -114,7 +115,7 @@ pub struct Place {
 }
 
 impl Connections {
-    /// None yet, to the listener of this service.
+    /// Makes an empty set of connections for the listener of this service.
     pub fn new(service: &'static str, terms: Terms) -> Arc<Self> {
         Arc::new(Self {
             service,
@@ -126,8 +127,9 @@ impl Connections {
         })
     }
 
-    /// Takes in a connection. Where there is no room, the oldest one that has sent nothing gives way,
-    /// then the oldest one that has called nothing; if there is none either, the newcomer is refused.
+    /// Admits a connection. If there is no room, the oldest connection that has sent nothing is
+    /// evicted, otherwise the oldest one that has made no call. If there is neither, the new
+    /// connection is refused.
     pub fn admit(self: &Arc<Self>, address: SocketAddr) -> Option<Place> {
         let now = self.start.elapsed();
         let mut open = self.open();
@@ -174,7 +176,7 @@ impl Connections {
         Some(Place { connections: self.clone(), connection })
     }
 
-    /// Ends a connection that has sent nothing, the oldest one, so that others have its descriptor.
+    /// Closes the oldest connection that has sent nothing, to free its descriptor.
     pub fn end_silent(&self) {
         let silent = self.open().values().find(|it| it.is_open() && !it.has_spoken()).cloned();
         if let Some(silent) = silent {
@@ -182,7 +184,7 @@ impl Connections {
         }
     }
 
-    /// Ends those that have not said or taken anything for too long.
+    /// Closes connections that have sent or taken nothing for too long.
     pub fn sweep(&self, now: Instant) {
         let now = now.saturating_duration_since(self.start);
         let late: Vec<_> = self.open().values().filter(|it| it.is_open()).cloned().collect();
@@ -230,7 +232,7 @@ impl Connections {
 }
 
 impl Place {
-    /// The connection that has it.
+    /// Returns the connection that has this place.
     pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
@@ -245,12 +247,12 @@ impl Drop for Place {
 }
 
 impl Connection {
-    /// Its number among the connections of its listener.
+    /// Returns its number among the connections of its listener.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// How many pieces of answers the client has taken so far.
+    /// Returns how many pieces of answers the client has taken so far.
     pub fn taken(&self) -> u64 {
         self.taken.load(Relaxed)
     }
@@ -263,16 +265,16 @@ impl Connection {
         self.heard.load(Relaxed) >= PREFACE_BYTES
     }
 
-    /// Notes that bytes came.
+    /// Records that bytes arrived.
     pub fn hear(&self, bytes: usize) {
         let heard = self.heard.load(Relaxed);
         if heard < PREFACE_BYTES {
-            // By the connection's own task alone.
+            // Only the connection's own task writes this.
             self.heard.store(heard.saturating_add(bytes as u64), Relaxed);
         }
     }
 
-    /// Notes whether the socket takes bytes now.
+    /// Records whether the socket accepts bytes now.
     pub fn wrote(&self, is_blocked: bool) {
         let since = self.blocked.load(Relaxed);
         if is_blocked && since == 0 {
@@ -283,13 +285,14 @@ impl Connection {
         }
     }
 
-    /// Ready with an error when the connection is to end; else whoever asks is woken when it is.
+    /// Ready with an error once the connection must close; until then the task is registered to be
+    /// woken.
     pub fn poll_end(&self, context: &Context<'_>) -> Poll<io::Error> {
         self.waker.register(context.waker());
         if self.is_open() { Poll::Pending } else { Poll::Ready(io::ErrorKind::TimedOut.into()) }
     }
 
-    /// Begins an answer, of which nothing is taken yet; its place among the answers.
+    /// Begins an answer of which nothing is taken yet. Returns its slot among the answers.
     pub fn begin(&self, uri: Uri) -> usize {
         self.has_called.store(true, Relaxed);
         let answer = Some(Answer { uri, waits: Some(self.start.elapsed()) });
@@ -302,11 +305,11 @@ impl Connection {
         answers.len() - 1
     }
 
-    /// Notes whether an answer has something that the client has not taken.
+    /// Records whether an answer has something that the client has not taken.
     pub fn waits(&self, answer: usize, waits: bool) {
         let waits = waits.then(|| self.start.elapsed());
         if waits.is_some() {
-            // There is a next piece because the one before has gone.
+            // A next piece exists only because the one before was taken.
             self.taken.fetch_add(1, Relaxed);
         }
         if let Some(Some(answer)) = self.answers().get_mut(answer) {
@@ -314,14 +317,14 @@ impl Connection {
         }
     }
 
-    /// The answer is over.
+    /// Ends an answer and frees its slot.
     pub fn finish(&self, answer: usize) {
         if let Some(answer) = self.answers().get_mut(answer) {
             *answer = None;
         }
     }
 
-    /// The path of a call whose answer the client leaves lying, if there is one.
+    /// Returns the path of a call whose answer the client does not read, if there is one.
     fn unread(&self, now: Duration, longest: Duration) -> Option<String> {
         let is_late = |since: Duration| now.saturating_sub(since) >= longest;
         let since = self.blocked.load(Relaxed).checked_sub(1).map(Duration::from_millis);

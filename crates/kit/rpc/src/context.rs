@@ -1,4 +1,4 @@
-//! The caller's span on the other side: W3C trace context in the metadata of a call.
+//! The caller's span in the called process: W3C trace context in the metadata of a call.
 
 use tandem_telemetry::{set_remote_parent, traceparent};
 use tonic::{Request, metadata::MetadataMap};
@@ -6,7 +6,7 @@ use tracing::Span;
 
 const TRACEPARENT: &str = "traceparent";
 
-/// A request that continues the present span on the other side.
+/// Makes a request whose handler continues the current span.
 pub fn traced<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     if let Some(context) = traceparent(&Span::current()) {
@@ -15,15 +15,15 @@ pub fn traced<T>(message: T) -> Request<T> {
     request
 }
 
-/// Continues a span on the other side, as [`traceparent`] gave it.
+/// Sets the span that the called process continues, as returned by [`traceparent`].
 pub fn set_traceparent<T>(request: &mut Request<T>, context: &str) {
-    // What is no ASCII is no trace context either.
+    // Text that is not ASCII is not a trace context either.
     if let Ok(context) = context.parse() {
         request.metadata_mut().insert(TRACEPARENT, context);
     }
 }
 
-/// Makes `span` a child of the caller's, where the caller has one.
+/// Makes `span` a child of the caller's span, if the caller has one.
 pub fn continued(span: Span, metadata: &MetadataMap) -> Span {
     if let Some(context) = context_of(metadata) {
         set_remote_parent(&span, context);
@@ -31,7 +31,8 @@ pub fn continued(span: Span, metadata: &MetadataMap) -> Span {
     span
 }
 
-/// The span of a call that is of interest only within its caller's: none where that has none.
+/// Returns the span of a call that matters only within its caller's span: none if the caller has
+/// none.
 pub fn remote_span(metadata: &MetadataMap, span: impl FnOnce() -> Span) -> Span {
     if context_of(metadata).is_none() {
         return Span::none();

@@ -1,4 +1,4 @@
-//! How a client makes a connection: its bytes counted, and encrypted where its identity is proven.
+//! Connecting as a client: bytes are counted, and encrypted if the client's identity is proven.
 
 use crate::{
     identity::Identity,
@@ -14,17 +14,17 @@ use tokio_rustls::TlsConnector;
 use tonic::transport::Uri;
 use tower::ServiceExt;
 
-/// What any error becomes here.
+/// Any error of the connection.
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// As tonic takes it.
+/// Connection in the form that tonic takes.
 type Connection = TokioIo<Wire<Socket<TcpStream>>>;
 
-/// The way to one server.
+/// Connector to one server.
 #[derive(Clone, Debug)]
 pub struct Dial {
     target: Uri,
-    /// What the server must be.
+    /// Role that the server must have.
     role: &'static str,
     identity: Identity,
     connect_max: Duration,
@@ -32,22 +32,22 @@ pub struct Dial {
 }
 
 impl Dial {
-    /// The way to a server of this role. All of it may take `connect_max`.
+    /// Makes a connector to a server of this role. A connection may take `connect_max` in all.
     pub fn new(target: Uri, role: &'static str, identity: Identity, connect_max: Duration) -> Self {
         names::describe_client();
         let mut tcp = HttpConnector::new();
-        // `https` is no business of this one.
+        // This connector need not handle `https`.
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        // Shared out among its addresses, where it has several.
+        // The time is shared among the addresses if there are several.
         tcp.set_connect_timeout(Some(connect_max));
         Self { target, role, identity, connect_max, tcp }
     }
 
-    /// Connects.
+    /// Connects to the server.
     ///
     /// # Errors
-    /// Nobody there, or nobody who is what he should be.
+    /// No server answers, or it does not have the expected role.
     pub async fn connect(self) -> Result<Connection, BoxError> {
         timeout(self.connect_max, self.dial()).await?
     }
@@ -61,7 +61,7 @@ impl Dial {
         let Some(tls) = self.identity.tls() else {
             return Ok(TokioIo::new(Wire::Left(stream)));
         };
-        // For whoever passes connections on by it; what counts is the server's role.
+        // The name is for proxies that route by it; the role is what identifies the server.
         let host = self.target.host().unwrap_or(there).trim_matches(['[', ']']);
         let name = ServerName::try_from(host.to_owned());
         let name = name.or_else(|_| ServerName::try_from(there))?;
@@ -71,7 +71,7 @@ impl Dial {
     }
 }
 
-/// Says of an answer that is no TLS what that most likely means.
+/// Explains the most likely meaning of an answer that is not TLS.
 fn no_tls(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {

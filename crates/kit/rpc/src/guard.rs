@@ -1,4 +1,4 @@
-//! Calls that the caller's certificate does not allow are refused before the service sees them.
+//! Refusal of calls that the caller's certificate does not allow, before the service sees them.
 
 use crate::{metrics as names, roles::list, socket::Caller, told::Told};
 use futures_util::future::Either;
@@ -18,10 +18,10 @@ use tonic::{
 };
 use tracing::warn;
 
-/// Whether a role may call a method of a service.
+/// Function that decides whether a role may call a method of a service.
 pub type Access = fn(role: &str, service: &str, method: &str) -> bool;
 
-/// A service behind its guard; without one, everybody may call everything.
+/// Service behind a guard; without a guard, every caller may call every method.
 #[derive(Clone)]
 pub struct Guarded<S> {
     service: S,
@@ -29,7 +29,7 @@ pub struct Guarded<S> {
 }
 
 impl<S> Guarded<S> {
-    /// Lets those pass that `access` allows to, all without it.
+    /// Lets only callers pass that `access` allows; lets all pass without it.
     pub fn new(service: S, access: Option<Access>) -> Self {
         let guard = access.map(|access| Arc::new(Guard { access, told: Told::default() }));
         Self { service, guard }
@@ -131,7 +131,7 @@ mod tests {
         };
         let worker = caller(&["worker"]);
         assert_eq!(refuse(Some(&worker)), "worker may not call Commit of chain.Writer");
-        // Whoever came by a way that shows no certificate.
+        // The caller came over a connection that shows no certificate.
         assert_eq!(refuse(None), "no role may not call Commit of chain.Writer");
     }
 }

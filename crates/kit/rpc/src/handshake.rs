@@ -1,4 +1,4 @@
-//! The TLS handshake of a server, and what is said to a client that speaks no TLS.
+//! The TLS handshake of a server, and its answer to a client that speaks no TLS.
 
 use crate::{
     connections::Connections,
@@ -16,14 +16,14 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
-/// How long a client without TLS may take to hear that it is needed.
+/// Longest time for telling a client without TLS that TLS is needed.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
-/// The first byte of TLS: a record of a handshake (RFC 8446, 5.1).
+/// First byte of TLS: a record of a handshake (RFC 8446, 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
 
-/// Why a connection was not taken.
+/// Reason why a connection was not accepted.
 pub enum Refusal {
-    /// It began with something else than TLS.
+    /// It began with something other than TLS.
     Plaintext,
     /// It took too long.
     Late,
@@ -32,7 +32,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Its label in the metrics.
+    /// Returns its label in the metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Plaintext => "plaintext",
@@ -58,8 +58,8 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// Returns the connection once it is encrypted; `None` for a client that only wanted to see whether
-/// the port is open, and where there is no room.
+/// Returns the connection once it is encrypted. Returns `None` for a client that only checked
+/// whether the port is open, and if there is no room.
 pub async fn shake(
     stream: TcpStream,
     address: SocketAddr,
@@ -71,7 +71,7 @@ pub async fn shake(
         return Ok(None);
     }
     if first != [HANDSHAKE_RECORD] {
-        // That it does not hear it is its own loss.
+        // A client that does not read the answer only misses it.
         let _ = timeout(FAREWELL_MAX, say_what_is_needed(stream)).await;
         return Err(Refusal::Plaintext);
     }
@@ -84,7 +84,7 @@ pub async fn shake(
     Ok(Some(Socket::served(Wire::Right(Box::new(stream.into())), caller, Some(place))))
 }
 
-/// Tells a client that speaks HTTP/2 without TLS why it is sent away, in its own language (RFC 9113):
+/// Tells a client that speaks HTTP/2 without TLS why it is rejected, in HTTP/2 itself (RFC 9113):
 /// empty settings, then GOAWAY with "inadequate security".
 async fn say_what_is_needed(mut stream: TcpStream) -> io::Result<()> {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -93,8 +93,7 @@ async fn say_what_is_needed(mut stream: TcpStream) -> io::Result<()> {
         [0, 0, 8 + TEXT.len() as u8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x0c];
     stream.write_all(&[&SETTINGS[..], &GOAWAY, TEXT].concat()).await?;
     stream.shutdown().await?;
-    // What it sent and nobody read would make the system reset the connection, before it has read
-    // this.
+    // Unread bytes would make the system reset the connection before the client has read this.
     let mut ignored = [0; 1024];
     while stream.read(&mut ignored).await? > 0 {}
     Ok(())

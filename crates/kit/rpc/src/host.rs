@@ -15,45 +15,46 @@ use tonic::{
 };
 use tonic_health::ServingStatus;
 
-/// How long a connection that does not end may hold up the end of the server.
+/// Longest time that an open connection may delay the end of the server.
 pub const DRAIN_MAX: Duration = Duration::from_secs(2);
-/// HTTP/2 pings, so that what a host asked that vanished is given up.
+/// Interval of HTTP/2 pings, so that calls of a vanished host are given up.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Bytes of an HTTP/2 frame: one for a blob, as each takes a system call and packets of its own.
+/// Bytes of an HTTP/2 frame. One frame holds a blob, as each frame takes a system call and packets
+/// of its own.
 pub(crate) const FRAME_BYTES: u32 = 128 << 10;
-/// Bytes of a call's headers, decoded.
+/// Largest size of a call's headers, decoded, in bytes.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// Calls that a client may have begun and reset before the server has looked at them.
+/// Number of calls that a client may begin and reset before the server has looked at them.
 const RESETS_MAX: usize = 20;
 
-/// What one connection may ask at a time.
+/// Limits of one connection at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Calls and streams.
+    /// Number of calls and streams.
     pub calls_max: u32,
-    /// Bytes that may come on one stream before they are read, so that a large message need not
-    /// wait for the window to open again.
+    /// Bytes that may arrive on one stream before they are read. A large message then need not wait
+    /// for the window to reopen.
     pub stream_window: u32,
-    /// The same on all streams together.
+    /// Bytes that may arrive on all streams together before they are read.
     pub connection_window: u32,
 }
 
-/// A service as it is offered to other processes.
+/// Service as it is offered to other processes.
 pub struct Host<S, R> {
-    /// The server that was generated for it, with its limits on messages.
+    /// Generated server of the service, with its limits on messages.
     pub service: S,
-    /// Its `.proto` files as an encoded `FileDescriptorSet`, for those who ask by gRPC's
-    /// reflection what there is to call.
+    /// Its `.proto` files as an encoded `FileDescriptorSet`, for clients that list the methods by
+    /// gRPC reflection.
     pub descriptors: &'static [u8],
-    /// What one connection may ask.
+    /// Limits of one connection.
     pub limits: Limits,
-    /// As what it is offered. Where that is proven, callers must prove who they are.
+    /// Identity of the service. If it is proven, callers must prove theirs too.
     pub identity: Identity,
-    /// Who may call what then.
+    /// Rule for the calls that each proven role may make.
     pub access: Access,
-    /// Ends when the service can do its work. Until then its health is "not serving".
+    /// Future that ends when the service can do its work. Until then its health is "not serving".
     pub ready: R,
-    /// Cancelled when the server stops, for streams that would not end by themselves.
+    /// Token cancelled when the server stops, for streams that would not end by themselves.
     pub ended: CancellationToken,
 }
 
@@ -68,16 +69,16 @@ where
     S::Future: Unpin + Send + 'static,
     R: Future<Output = ()>,
 {
-    /// Answers calls until `stop` is cancelled, then those under way for [`DRAIN_MAX`] at most.
+    /// Answers calls until `stop` is cancelled, then pending calls for at most [`DRAIN_MAX`].
     /// Beside the service it offers gRPC's health and reflection services.
     ///
     /// # Errors
-    /// The listener's.
+    /// Error of the listener.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let Self { service, descriptors, limits, identity, access, ready, ended } = self;
         let _ends_streams = ended.clone().drop_guard();
         let tls = identity.tls().cloned();
-        // Health and reflection are for everybody who has a certificate.
+        // Health and reflection are open to every caller with a certificate.
         let service = Guarded::new(service, tls.is_some().then_some(access));
         let incoming = Incoming::new(listener, S::NAME, Terms::default(), tls);
         let (health, health_service) = tonic_health::server::health_reporter();

@@ -1,13 +1,13 @@
-//! Who a process is to those that it calls and to those that call it.
+//! Identity of a process towards its servers and its callers.
 
 use crate::tls::{Tls, TlsConfig, TlsError};
 use std::sync::Arc;
 
-/// What a process goes by without a role of its own.
+/// Name of a process without a role of its own.
 const OTHER: &str = "other";
 
-/// The role of a process, and what proves it. Plain where nothing does: then connections are neither
-/// encrypted nor is anybody asked who he is.
+/// Role of a process, with its proof. A plain identity has no proof: its connections are not
+/// encrypted, and its callers need not identify themselves.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
     role: Option<&'static str>,
@@ -15,27 +15,27 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A role that nothing proves.
+    /// Makes an identity with an unproven role.
     pub fn plain(role: &'static str) -> Self {
         Self { role: Some(role), tls: None }
     }
 
-    /// A role with the certificate that these settings name, plain if they name none.
+    /// Loads a role with the certificate that these settings name; it is plain if they name none.
     ///
     /// # Errors
-    /// [`TlsError`]: a file that is missing or wrong, or a certificate of other roles.
+    /// [`TlsError`]: a missing or wrong file, or a certificate of other roles.
     pub fn load(role: &'static str, config: &TlsConfig) -> Result<Self, TlsError> {
         let tls = Tls::load(role, config)?.map(Arc::new);
         Ok(Self { role: Some(role), tls })
     }
 
-    /// Whether connections are encrypted and both ends prove who they are.
+    /// Returns whether connections are encrypted and both ends prove their identity.
     pub fn is_proven(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Reads the files again as they change; never ends. New connections use what is in them, those
-    /// that there are go on. Files that cannot be used leave everything as it was.
+    /// Reads the files again as they change; never ends. New connections use the new content,
+    /// existing ones go on. Unusable files leave everything as it was.
     pub async fn follow(&self) {
         match &self.tls {
             Some(tls) => tls.follow().await,

@@ -1,9 +1,9 @@
-//! Connections as a server takes them: at once, or after a handshake that shows who calls. Handshakes
-//! are bounded in time and number, and none waits for another. How many connections there may be,
-//! and how long one may say or take nothing, is bounded too ([`Connections`]).
+//! Connections as a server accepts them: at once, or after a handshake that identifies the caller.
+//! Handshakes are bounded in time and number, and none waits for another. The number of
+//! connections, and the time one may send or take nothing, is bounded too ([`Connections`]).
 //!
-//! Where the process has no descriptor left, the listener pauses, says so, and gives up a connection
-//! that has sent nothing: the server's loop would ask again at once, for ever.
+//! If the process has no descriptor left, the listener pauses, logs it, and closes a connection
+//! that has sent nothing. Otherwise the server's loop would retry at once, for ever.
 
 use crate::{
     connections::{Connections, Terms},
@@ -35,20 +35,20 @@ use tracing::{debug, warn};
 
 /// Longest time that a handshake may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// Handshakes at a time. When there is one more, the oldest is given up: an honest one takes
+/// Handshakes at a time. If there is one more, the oldest is aborted: an honest one takes
 /// milliseconds.
 const HANDSHAKES_MAX: usize = 128;
-/// How often connections are looked at.
+/// Interval at which connections are checked.
 const SWEEP: Duration = Duration::from_millis(500);
-/// First pause after the operating system had no connection to give, doubled each time.
+/// First pause after the operating system could not give a connection, doubled each time.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// A connection that was taken.
+/// Accepted connection.
 pub type Accepted = Socket<Wire<TcpStream>>;
 
-/// The source of new connections: the operating system, or a test.
+/// Source of new connections: the operating system, or a test.
 pub trait Accept: Unpin {
     /// Returns the next connection with its client's address.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>>;
@@ -60,7 +60,7 @@ impl Accept for TcpListener {
     }
 }
 
-/// The connections of a listener, from when they can be used.
+/// Usable connections of a listener.
 pub struct Incoming<A = TcpListener> {
     listener: A,
     tls: Option<Arc<Tls>>,
@@ -68,13 +68,14 @@ pub struct Incoming<A = TcpListener> {
     sweeps: Interval,
     pause: Pause,
     handshakes: JoinSet<Option<Accepted>>,
-    /// Those that may not be over, in the order in which they began.
+    /// Handshakes that may not be over, in the order in which they began.
     under_way: VecDeque<AbortHandle>,
     told: Arc<Told<IpAddr>>,
 }
 
 impl<A: Accept> Incoming<A> {
-    /// Those of this listener, to this service; plain without TLS. Must be called within a runtime.
+    /// Makes the stream of this listener's connections to this service; plain without TLS. Must be
+    /// called within a runtime.
     pub fn new(listener: A, service: &'static str, terms: Terms, tls: Option<Arc<Tls>>) -> Self {
         names::describe_server();
         let mut sweeps = interval(SWEEP);
@@ -91,7 +92,7 @@ impl<A: Accept> Incoming<A> {
         }
     }
 
-    /// The next connection of the listener, after a pause where there was none to be had.
+    /// Returns the next connection of the listener, after a pause if none could be accepted.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<(TcpStream, SocketAddr)> {
         loop {
             ready!(self.pause.poll(cx));
@@ -131,7 +132,7 @@ impl<A: Accept> Incoming<A> {
                 Err(refusal) => refusal,
             };
             counter!(names::REFUSED_CONNECTIONS, "reason" => refusal.name()).increment(1);
-            // By host: each attempt has a port of its own.
+            // Keyed by host: each attempt has a port of its own.
             if told.is_new(address.ip()) {
                 warn!(peer = %address, reason = %refusal, "connection refused");
             } else {
@@ -158,7 +159,7 @@ impl<A: Accept> Stream for Incoming<A> {
                 }
             }
             let (stream, address) = ready!(this.poll_accept(cx));
-            // An error means that it is gone already.
+            // An error means that the connection is gone already.
             let _ = stream.set_nodelay(true);
             match &this.tls {
                 None => {
@@ -176,13 +177,13 @@ impl<A: Accept> Stream for Incoming<A> {
     }
 }
 
-/// Whether a client is the reason, so that the next connection may well be there.
+/// Returns whether the client caused the error, so that the next connection may well be there.
 fn is_of_the_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Time in which no connection is asked for.
+/// Time in which no connection is accepted.
 struct Pause {
     until: Option<Pin<Box<Sleep>>>,
     next: Duration,

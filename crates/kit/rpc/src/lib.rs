@@ -1,28 +1,29 @@
-//! Both sides of gRPC between services: how a service is offered ([`Host`]), and the one connection
-//! of a client to it: made, watched, made again.
+//! Both sides of gRPC between services: offering a service ([`Host`]), and a client's one
+//! connection to it, which is made, watched and made again.
 //!
 //! ```text
 //! Peer::keep:   connect ─► open (streams, …) ─► live until it ends ─► wait ─► connect …
-//! Links::keep:  the same, with the server's health as the stream that says whether it lives
-//! Links::call:  waits for a connection, calls, and once more over the next one if it went
+//! Links::keep:  like Peer::keep, with the server's health stream as its sign of life
+//! Links::call:  waits for a connection, calls, and retries over the next one if it was lost
 //! ```
 //!
-//! A client that lives by a stream of its own takes [`Peer`] alone; one that makes calls takes
-//! [`Links`] too. Nothing here waits without a limit but [`Peer::keep`], which never ends.
+//! A client that depends on a stream of its own takes [`Peer`] alone; a client that makes calls
+//! takes [`Links`] too. Nothing here waits without a limit except [`Peer::keep`], which never ends.
 //!
-//! **Who is who.** Both sides have an [`Identity`]. Where it is proven by a certificate, connections are
-//! encrypted, both ends show theirs, and a call passes only if the caller's role may make it
-//! ([`Host::access`]); certificates are read again as their files change. Otherwise nothing is asked.
+//! **Identity.** Both sides have an [`Identity`]. If a certificate proves it, connections are
+//! encrypted, and both ends show theirs. A call then passes only if the caller's role may make it
+//! ([`Host::access`]). Certificates are read again as their files change. Without certificates
+//! nothing is checked.
 //!
 //! ```text
 //! Peer: Dial ─ TCP, counted ─ TLS: is it of that role? ──────► Incoming ─ TLS: of our authority?
 //!                                                              └► Guarded: may that role call this?
 //! ```
 //!
-//! **Bounds of a server.** A listener has 512 connections at most, 128 of one address. The HTTP/2 preface
-//! comes within five seconds, after the handshake if there is one. A client that takes nothing of an
-//! answer for twenty seconds loses its connection, and with it all that lies there for it. When there
-//! is no room, the oldest connection that has sent nothing gives way.
+//! **Bounds of a server.** A listener has at most 512 connections, 128 from one address. The HTTP/2
+//! preface must arrive within five seconds, after the handshake if there is one. A client that
+//! takes nothing of an answer for twenty seconds loses its connection, with all that is ready for
+//! it. If there is no room, the oldest connection that has sent nothing is evicted.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod backoff;

@@ -10,18 +10,18 @@ use tonic_health::pb::{
     health_client::HealthClient,
 };
 
-/// How much later than a call that failed by it the loss of a connection may become known.
+/// Longest delay between a call's failure and the news that its connection is lost.
 const LOSS_KNOWN_MAX: Duration = Duration::from_secs(1);
 
-/// A connection that stands.
+/// Established connection.
 #[derive(Clone, Debug)]
 struct Link {
     channel: Channel,
-    /// Rises with every connection.
+    /// Counter that rises with every connection.
     generation: u64,
 }
 
-/// The one connection of a client whose server has gRPC's health service.
+/// One connection of a client whose server has gRPC's health service.
 #[derive(Debug)]
 pub struct Links {
     current: watch::Sender<Option<Link>>,
@@ -29,45 +29,45 @@ pub struct Links {
     error_metadata: &'static str,
 }
 
-/// When a call is given up.
+/// Deadline and retry policy of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// There must be an answer by then.
+    /// Deadline for the answer.
     pub until: Instant,
-    /// How long to wait for a connection that is being made (again).
+    /// Longest wait for a connection that is being made.
     pub reconnect_wait: Duration,
-    /// Whether it may be made once more when the connection went before its answer came, though
-    /// the server may have done it already.
+    /// Whether the call may be retried if the connection was lost before its answer arrived. The
+    /// server may already have executed it.
     pub repeat: bool,
 }
 
-/// Why a call has no answer.
+/// Reason why a call has no answer.
 #[derive(Debug)]
 pub enum Failure {
-    /// There was no connection, for too long.
+    /// There was no connection for too long.
     NotConnected,
-    /// Time is up.
+    /// The deadline has passed.
     DeadlineExceeded,
-    /// The connection went before the answer came; the server may have done it or not.
+    /// The connection was lost before the answer arrived; the server may have executed the call.
     Lost(Status),
-    /// What the server said, or the client itself of what it was to send.
+    /// The server answered with an error, or the client itself refused to send the call.
     Status(Status),
 }
 
 impl Links {
-    /// None yet. A status that has the metadata `error_metadata` comes from the service itself,
-    /// never from the loss of a connection.
+    /// Makes a client without a connection. A status with the metadata `error_metadata` comes from
+    /// the service itself, never from the loss of a connection.
     pub fn new(error_metadata: &'static str) -> Self {
         Self { current: watch::Sender::new(None), made: AtomicU64::new(0), error_metadata }
     }
 
-    /// Whether there is a connection now.
+    /// Returns whether there is a connection now.
     pub fn is_connected(&self) -> bool {
         self.current.borrow().is_some()
     }
 
-    /// Connects, again and again; never ends. A connection stands while the server says of
-    /// `service` (such as `tandem.blob_validator.v1.BlobValidator`) that it serves, or will.
+    /// Connects and reconnects; never ends. A connection stays while the server reports that
+    /// `service` (such as `tandem.blob_validator.v1.BlobValidator`) serves, or will serve.
     pub async fn keep(&self, peer: &Peer, service: &'static str) {
         peer.keep(|channel| watch_health(channel, service), |watched| self.live(watched)).await;
     }
@@ -78,7 +78,7 @@ impl Links {
         let _standing = Standing(self);
         loop {
             match health.message().await {
-                // What is under way is still answered, over the channel that its calls hold.
+                // Pending calls are still answered, over the channel that they hold.
                 Ok(Some(answer)) if served && answer.status() != ServingStatus::Serving => {
                     return Status::unavailable("the server stops");
                 }
@@ -89,7 +89,8 @@ impl Links {
         }
     }
 
-    /// Calls, and once more if the connection went meanwhile. `call` gets the time that is left.
+    /// Makes a call, and retries it once if the connection was lost meanwhile. `call` gets the time
+    /// that is left.
     ///
     /// # Errors
     /// [`Failure`].
@@ -127,7 +128,7 @@ impl Links {
         }
     }
 
-    /// The first connection after that generation, if it is there by then.
+    /// Returns the first connection after that generation, if there is one by the deadline.
     async fn after(&self, generation: u64, until: Instant) -> Option<Link> {
         let mut links = self.current.subscribe();
         let newer =
@@ -136,14 +137,14 @@ impl Links {
         found.clone()
     }
 
-    /// Whether a call failed because its connection is gone.
+    /// Returns whether a call failed because its connection was lost.
     async fn is_loss(&self, status: &Status, generation: u64, until: Instant) -> bool {
         let said = status.metadata().get_bin(self.error_metadata).is_some();
         let codes = [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::Internal];
         if said || !codes.contains(&status.code()) {
             return false;
         }
-        // The call may know a moment before who watches the connection.
+        // The call may learn of the loss a moment before the watch of the connection does.
         let gone =
             |link: &Option<Link>| link.as_ref().is_none_or(|link| link.generation > generation);
         let until = until.min(Instant::now() + LOSS_KNOWN_MAX);
@@ -152,7 +153,7 @@ impl Links {
     }
 }
 
-/// Takes the connection away when it is lost, or when the client is dropped.
+/// Guard that removes the connection when it is lost, or when the client is dropped.
 struct Standing<'a>(&'a Links);
 
 impl Drop for Standing<'_> {
@@ -161,7 +162,7 @@ impl Drop for Standing<'_> {
     }
 }
 
-/// A connection over which the server has said whether it serves, and goes on saying so.
+/// Connection with the server's stream of health reports, and whether the first says it serves.
 type Watched = (Channel, Streaming<HealthCheckResponse>, bool);
 
 async fn watch_health(channel: Channel, service: &str) -> Result<Watched, Status> {

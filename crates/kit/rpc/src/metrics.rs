@@ -1,21 +1,21 @@
-//! Names of the metrics, and their descriptions.
+//! Names and descriptions of the metrics.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge};
 
-/// Counter: bytes on the sockets between services, by who sent them and to whom. Counted by the client,
-/// who knows both.
+/// Counter of bytes on the sockets between services, by sender and receiver. The client counts
+/// them, as it knows both.
 pub const BYTES: &str = "tandem_rpc_bytes_total";
-/// Counter: calls that a certificate may not make, by its role and the service.
+/// Counter of calls that a certificate may not make, by its role and the service.
 pub const REFUSED_CALLS: &str = "tandem_rpc_refused_calls_total";
-/// Counter: connections that a server did not take or gave up, by reason.
+/// Counter of connections that a server refused or gave up, by reason.
 pub const REFUSED_CONNECTIONS: &str = "tandem_rpc_refused_connections_total";
-/// Gauge: connections that a server has, by service.
+/// Gauge of connections that a server has, by service.
 pub const CONNECTIONS: &str = "tandem_rpc_connections";
-/// Counter: times that the operating system gave a listener no connection, for want of descriptors mostly.
+/// Counter of failures to accept a connection, mostly for lack of descriptors.
 pub const ACCEPT_ERRORS: &str = "tandem_rpc_accept_errors_total";
-/// Counter: changes of the files of certificates, by outcome.
+/// Counter of changes of the certificate files, by outcome.
 pub const RELOADS: &str = "tandem_rpc_certificate_reloads_total";
-/// Gauge: when the certificate in use ends, in seconds of Unix.
+/// Gauge of the time at which the certificate in use expires, in seconds of Unix.
 pub const EXPIRES: &str = "tandem_rpc_certificate_expires_timestamp_seconds";
 
 pub fn describe_client() {
@@ -28,7 +28,7 @@ pub fn describe_tls() {
     describe_counter!(REFUSED_CALLS, Unit::Count, text);
     let text = "Changed files of certificates, by outcome: renewed, broken";
     describe_counter!(RELOADS, Unit::Count, text);
-    // From the first one on they are seen to rise.
+    // Starting at zero makes the first increment visible.
     for outcome in ["renewed", "broken"] {
         counter!(RELOADS, "outcome" => outcome).increment(0);
     }
@@ -45,7 +45,7 @@ pub fn describe_server() {
     describe_counter!(ACCEPT_ERRORS, Unit::Count, text);
 }
 
-/// Describes all of them to the recorder, as a catalogue wants it.
+/// Describes all metrics to the recorder, for a catalogue.
 pub fn describe_all() {
     describe_client();
     describe_tls();

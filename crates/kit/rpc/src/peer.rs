@@ -12,29 +12,29 @@ use tonic::{
 use tower::service_fn;
 use tracing::{info, warn};
 
-/// Not an address that one can connect to.
+/// Reason why an endpoint cannot be connected to.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// It is none at all.
+    /// The endpoint is invalid.
     #[error("{endpoint} is no endpoint: {error}")]
     Malformed {
-        /// What was given.
+        /// Text given as the endpoint.
         endpoint: String,
-        /// What is wrong with it.
+        /// Fault in it.
         error: tonic::transport::Error,
     },
-    /// It is one without encryption, and this process has a certificate.
+    /// The endpoint has no encryption, but this process has a certificate.
     #[error("{0} is not encrypted, but `tls` is set up here: an endpoint https://… is wanted")]
     Plaintext(String),
-    /// It is one with encryption, and this process has no certificate.
+    /// The endpoint has encryption, but this process has no certificate.
     #[error(
         "{0} is encrypted, but `tls` is not set up here: its files ca, cert and key are wanted"
     )]
     NoTls(String),
 }
 
-/// Looks whether a client with certificates (`proven`), or one without, could connect to this endpoint.
-/// Nothing is connected.
+/// Checks that a client with certificates (`proven`), or one without, could connect to this
+/// endpoint. Nothing is connected.
 ///
 /// # Errors
 /// [`EndpointError`].
@@ -42,13 +42,13 @@ pub fn check_endpoint(endpoint: &str, proven: bool) -> Result<(), EndpointError>
     parse(endpoint, proven).map(drop)
 }
 
-/// The address as it was given, and as tonic connects to it.
+/// Returns the address as it was given, and as tonic connects to it.
 fn parse(endpoint: &str, proven: bool) -> Result<(Uri, Endpoint), EndpointError> {
     let malformed = |error| EndpointError::Malformed { endpoint: endpoint.to_owned(), error };
     let given = Endpoint::from_shared(endpoint.to_owned()).map_err(malformed)?;
     let uri = given.uri().clone();
     let endpoint = match (proven, endpoint.strip_prefix("https://")) {
-        // To tonic it is one without TLS: what encrypts it is the connector.
+        // Tonic sees an endpoint without TLS, as the connector encrypts it.
         (true, Some(rest)) => {
             let plain = Endpoint::from_shared(format!("http://{rest}")).map_err(malformed)?;
             plain.origin(uri.clone())
@@ -60,24 +60,24 @@ fn parse(endpoint: &str, proven: bool) -> Result<(Uri, Endpoint), EndpointError>
     Ok((uri, endpoint))
 }
 
-/// What kind of server a client connects to.
+/// Kind of server that a client connects to.
 #[derive(Clone, Copy, Debug)]
 pub struct Server {
-    /// The role of the service, which its certificate must name where there are any.
+    /// Role of the service, which its certificate, if any, must name.
     pub name: &'static str,
-    /// Counter of connections made.
+    /// Name of the counter of connections made.
     pub connections: &'static str,
-    /// Counter of connections that were lost.
+    /// Name of the counter of connections lost.
     pub lost: &'static str,
-    /// Bytes that may come on one stream before they are read, so that a large answer need not wait
-    /// for the window to open again. The connection has room for two.
+    /// Bytes that may arrive on one stream before they are read. A large answer then need not wait
+    /// for the window to reopen. The connection has room for two such streams.
     pub stream_window: u32,
 }
 
-/// A server that a client connects to.
+/// Server that a client connects to.
 #[derive(Debug)]
 pub struct Peer {
-    /// As it was given.
+    /// Address as it was given.
     uri: Uri,
     endpoint: Endpoint,
     dial: Dial,
@@ -86,10 +86,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The server at an endpoint such as `http://10.0.0.7:9601`, or `https://…` where `identity` is
-    /// proven. Nothing is connected yet. Opening a connection, with what is opened over it, may take
-    /// `connect_ms_max` milliseconds; `keep_alive_ms` are between two HTTP/2 pings, and the longest
-    /// wait for the answer to one.
+    /// Makes the client's side of a server at an endpoint such as `http://10.0.0.7:9601`, or
+    /// `https://…` if `identity` is proven. Nothing is connected yet. Connecting, including what
+    /// `open` does in [`Self::keep`], may take `connect_ms_max` milliseconds. `keep_alive_ms` is
+    /// the time between two HTTP/2 pings, and the longest wait for the answer to one.
     ///
     /// # Errors
     /// [`EndpointError`].
@@ -113,8 +113,8 @@ impl Peer {
         Ok(Self { uri, endpoint, dial, connect_max, server })
     }
 
-    /// Connects, again and again; never ends. `open` opens what the client needs over a new
-    /// connection, `live` has it until it ends and says why.
+    /// Connects and reconnects; never ends. `open` opens what the client needs over a new
+    /// connection. `live` has it until it ends, and returns the reason.
     pub async fn keep<T, O, L>(&self, open: impl Fn(Channel) -> O, live: impl Fn(T) -> L)
     where
         O: Future<Output = Result<T, Status>>,
@@ -122,7 +122,7 @@ impl Peer {
     {
         let Server { name: server, connections, lost, .. } = self.server;
         let mut backoff = Backoff::default();
-        // Why there is none, since there was one.
+        // Reasons logged since the last connection.
         let mut told = Told::default();
         loop {
             let lived = match self.open(&open).await {
@@ -167,7 +167,7 @@ impl Peer {
     }
 }
 
-/// What an error says of itself, and what lies behind it as far as that says more.
+/// Returns an error's text, followed by the text of its sources as far as they say more.
 fn explained(text: &str, error: &(dyn Error + 'static)) -> String {
     let mut text = text.to_owned();
     let mut behind = error.source();

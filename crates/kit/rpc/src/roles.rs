@@ -1,8 +1,9 @@
-//! The roles that a certificate names: the path of its URI names, `spiffe://DOMAIN/tandem/ROLE`, or the
-//! first label of its DNS names `ROLE.role.tandem.internal`, for authorities that sign no URIs.
+//! Roles that a certificate names. A role is the path of a URI name, `spiffe://DOMAIN/tandem/ROLE`.
+//! For authorities that sign no URIs, it is the first label of a DNS name
+//! `ROLE.role.tandem.internal`.
 //!
-//! A server is known by its role and not by its host: the authority vouches for services, which move
-//! from host to host, and a service that was broken into cannot pose as another one by its address.
+//! A server is identified by its role and not by its host: services move between hosts, and the
+//! authority signs for services. A compromised service cannot pose as another one by its address.
 
 use rustls::{
     DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
@@ -20,14 +21,14 @@ use webpki::EndEntityCert;
 /// Ending of a DNS name that stands for a role. Names under `internal` are never given to hosts.
 const DNS_ENDING: &str = ".role.tandem.internal";
 
-/// The roles that a certificate names; none where it is malformed.
+/// Returns the roles that a certificate names; none if it is malformed.
 pub fn roles_of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(parsed) = EndEntityCert::try_from(certificate) else { return Vec::new() };
     let uris = parsed.valid_uri_names().filter_map(role_of);
     uris.chain(parsed.valid_dns_names().filter_map(role_of_host)).map(str::to_owned).collect()
 }
 
-/// The name by which a certificate says that its owner has this role.
+/// Returns the name by which a certificate states that its owner has this role.
 pub fn name_of(domain: &str, role: &str) -> String {
     format!("spiffe://{domain}/tandem/{role}")
 }
@@ -46,15 +47,15 @@ fn is_plain(role: &str) -> bool {
     !role.is_empty() && role.chars().all(|c: char| c.is_ascii_lowercase() || c == '-')
 }
 
-/// Roles as a log line or an error names them.
+/// Formats roles for a log line or an error.
 pub fn list(roles: &[String]) -> String {
     if roles.is_empty() { "no role".to_owned() } else { roles.join(" and ") }
 }
 
-/// Whether a chain of certificates leads to the authority now, and may be that of a server.
+/// Checks that a chain of certificates leads to the authority now, and may belong to a server.
 ///
 /// # Errors
-/// Why not.
+/// Reason why it does not.
 pub fn verify_chain(
     chain: &[CertificateDer<'_>],
     roots: &RootCertStore,
@@ -69,7 +70,7 @@ pub fn verify_chain(
     verify_server_cert_signed_by_trust_anchor(&leaf, roots, intermediates, now, algorithms)
 }
 
-/// Takes servers of one role.
+/// Verifier that accepts servers of one role.
 #[derive(Debug)]
 pub struct ServerOfRole {
     pub role: &'static str,

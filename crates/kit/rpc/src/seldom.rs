@@ -4,13 +4,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Subjects remembered at a time.
+/// Largest number of subjects remembered.
 const KEPT: usize = 64;
 
-/// A limit on how often the log speaks of the same thing.
+/// Limit on how often the log mentions a subject.
 ///
-/// At most 64 subjects are remembered. While all of them spoke within the interval, a further
-/// subject stays silent, so a flood of invented subjects writes at most 64 lines an interval.
+/// At most 64 subjects are remembered. While all of them were logged within the interval, a further
+/// subject stays silent. So a flood of invented subjects writes at most 64 lines an interval.
 #[derive(Debug)]
 pub struct Seldom<T> {
     every: Duration,
@@ -25,18 +25,18 @@ struct Spoken<T> {
 }
 
 impl<T: PartialEq> Seldom<T> {
-    /// Lets one line per subject pass in this time.
+    /// Makes a limit of one line per subject in this time.
     pub fn new(every: Duration) -> Self {
         Self { every, spoken: Mutex::default() }
     }
 
-    /// Lets one line per subject pass in a minute.
+    /// Makes a limit of one line per subject in a minute.
     pub fn minutely() -> Self {
         Self::new(Duration::from_secs(60))
     }
 
-    /// Returns how many lines about the subject were kept back since the last one if this line may be
-    /// written, and `None` if it is kept back too.
+    /// Returns `None` if this line must be suppressed. Otherwise returns how many lines about the
+    /// subject were suppressed since the last one.
     pub fn speaks(&self, now: Instant, subject: T) -> Option<u64> {
         let is_over = |spoken: &Spoken<T>| now.duration_since(spoken.at) >= self.every;
         let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ impl<T: PartialEq> Seldom<T> {
             }
             None => return None,
         };
-        // Ordered by time, as each new one goes to the back.
+        // The order is by time, as each new entry goes to the back.
         spoken.push_back(Spoken { subject, at: now, kept_back: 0 });
         Some(kept_back)
     }

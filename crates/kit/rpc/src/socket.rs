@@ -1,5 +1,5 @@
-//! The bytes of a connection: plain or encrypted, counted where a client sends them, read in portions
-//! where a server does.
+//! Byte stream of a connection, plain or encrypted. A client counts its bytes; a server reads them
+//! in portions.
 
 use crate::{
     connections::{Connection, Place},
@@ -19,29 +19,29 @@ use tokio_rustls::TlsStream;
 use tokio_util::either::Either;
 use tonic::transport::server::Connected;
 
-/// Bytes that a server reads without a pause: some tens of microseconds of HTTP/2. While megabytes lie
-/// in the socket, a connection would go on reading for milliseconds, in which nobody else on its
-/// thread is served.
+/// Bytes that a server reads without a pause: some tens of microseconds of HTTP/2. With megabytes
+/// in the socket, a connection would otherwise read for milliseconds and block the others on its
+/// thread.
 const READ_MAX: usize = 128 << 10;
 
-/// After how many tasks a reactor that serves connections should look at its timers and sockets
-/// (`event_interval` of tokio's builder). A task here may have read 128 KiB: tokio's 61 of them would
-/// be milliseconds.
+/// Number of tasks after which a reactor that serves connections should check its timers and
+/// sockets (`event_interval` of tokio's builder). A task here may read 128 KiB, so tokio's default
+/// of 61 tasks would take milliseconds.
 pub const EVENT_INTERVAL: u32 = 8;
 
-/// Who calls, as its certificate says. A server has it in the extensions of each request.
+/// Caller as its certificate identifies it. A server has it in the extensions of each request.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// The roles that its certificate names; none without TLS.
+    /// Roles that its certificate names; none without TLS.
     pub roles: Arc<[String]>,
-    /// Where it is.
+    /// Address of the caller.
     pub address: Option<IpAddr>,
-    /// The connection by which it came.
+    /// Connection of the caller.
     pub(crate) connection: Option<Arc<Connection>>,
 }
 
 impl Caller {
-    /// The one at the other end of a connection, with the roles of its certificate.
+    /// Makes the caller at the other end of a connection, with the roles of its certificate.
     pub(crate) fn at(place: &Place, roles: Arc<[String]>) -> Self {
         let connection = place.connection().clone();
         Self { roles, address: Some(connection.address.ip()), connection: Some(connection) }
@@ -52,7 +52,8 @@ impl Caller {
         self.connection.as_ref().map(|connection| connection.id())
     }
 
-    /// Returns how many pieces of answers, of 128 KiB at most, it has taken over this connection.
+    /// Returns how many pieces of answers, of at most 128 KiB, the caller has taken over this
+    /// connection.
     pub fn taken(&self) -> u64 {
         self.connection.as_ref().map_or(0, |connection| connection.taken())
     }
@@ -69,33 +70,33 @@ impl fmt::Display for Caller {
     }
 }
 
-/// Plain or encrypted.
+/// Plain or encrypted stream.
 pub type Wire<S> = Either<S, Box<TlsStream<S>>>;
 
-/// A connection: below the encryption for a client, whose bytes are those on the wire, above it for a
-/// server.
+/// Socket of a connection. A client's socket is below the encryption, so its bytes are those on the
+/// wire. A server's is above it.
 pub struct Socket<S> {
     stream: S,
-    /// One addition for each system call, on handles that the connection holds.
+    /// Counter on a handle that the connection holds: one addition for each system call.
     sent: Counter,
     received: Counter,
-    /// After so many bytes it says "not now, ask me again".
+    /// Bytes after which it returns pending and wakes its task at once.
     read_max: usize,
     /// Bytes read since it last had nothing to give.
     read: usize,
     caller: Caller,
-    /// A server's, among its other connections.
+    /// Place of a server's connection among its others.
     place: Option<Place>,
 }
 
 impl<S> Socket<S> {
-    /// A client's, what passes is counted.
+    /// Makes a client's socket, whose bytes are counted.
     pub fn counted(stream: S, sent: Counter, received: Counter) -> Self {
         let (read_max, caller) = (usize::MAX, Caller::default());
         Self { stream, sent, received, read_max, read: 0, caller, place: None }
     }
 
-    /// A server's, of this caller. It leaves its thread to others now and then.
+    /// Makes a server's socket of this caller. It yields its thread now and then.
     pub fn served(stream: S, caller: Caller, place: Option<Place>) -> Self {
         let (sent, received) = (Counter::noop(), Counter::noop());
         Self { stream, sent, received, read_max: READ_MAX, read: 0, caller, place }
@@ -110,7 +111,7 @@ impl<S> Socket<S> {
         }
     }
 
-    /// Ready when the server has given the connection up.
+    /// Ready once the server has given the connection up.
     fn poll_end(&self, cx: &Context<'_>) -> Poll<io::Error> {
         self.place.as_ref().map_or(Poll::Pending, |place| place.connection().poll_end(cx))
     }
@@ -229,7 +230,7 @@ mod tests {
             far.read_exact(&mut bytes).await.unwrap();
             far.write_all(&bytes[..30]).await.unwrap();
         });
-        // More than fits at once, and in pieces.
+        // This is more than fits at once, written in pieces.
         counted.write_all(&[1; 90]).await.unwrap();
         let mut rest = &[2; 10][..];
         while !rest.is_empty() {
@@ -258,7 +259,7 @@ mod tests {
             paced.stream.readable().await.unwrap();
             let mut read = ReadBuf::new(&mut buffer);
             let before = woken.0.load(Relaxed);
-            // Each in a poll of its own, without the runtime's budget.
+            // Each read is in a poll of its own, without the runtime's budget.
             let polled = poll_fn(|_| {
                 let mut context = Context::from_waker(&waker);
                 Poll::Ready(Pin::new(&mut paced).poll_read(&mut context, &mut read))

@@ -25,22 +25,22 @@ use tokio::{task::spawn_blocking, time::sleep};
 use tracing::{info, warn};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// What is spoken within TLS.
+/// Protocol within TLS.
 const HTTP2: &[u8] = b"h2";
-/// No file of certificates is longer than this.
+/// Largest number of bytes read from one file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where the certificates are that services show each other: all three files or none.
+/// Files of the certificates that services show each other: all three or none.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsConfig {
-    /// Certificates (PEM) of the authority that vouches for all services.
+    /// Certificates (PEM) of the authority that signs for all services.
     pub ca: Option<PathBuf>,
-    /// This service's own certificate (PEM), with those between it and the authority, if any.
+    /// This service's own certificate (PEM), with any intermediates up to the authority.
     pub cert: Option<PathBuf>,
-    /// Its private key (PEM).
+    /// Private key (PEM) of that certificate.
     pub key: Option<PathBuf>,
-    /// Between two looks at the files whether they have changed; 0 for none.
+    /// Time between two checks whether the files have changed, in seconds; 0 for none.
     pub reload_seconds: u64,
 }
 
@@ -51,12 +51,12 @@ impl Default for TlsConfig {
 }
 
 impl TlsConfig {
-    /// Whether any file is named, so that connections are to be encrypted.
+    /// Returns whether any file is named, so that connections must be encrypted.
     pub fn is_on(&self) -> bool {
         self.ca.is_some() || self.cert.is_some() || self.key.is_some()
     }
 
-    /// Looks whether all three files are named, or none, without reading one.
+    /// Checks that all three files are named, or none, without reading them.
     ///
     /// # Errors
     /// [`TlsError::Incomplete`].
@@ -82,15 +82,15 @@ impl TlsConfig {
     }
 }
 
-/// Certificates that cannot be used.
+/// Reason why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The settings name some of the three files.
     #[error("`tls.{given}` needs `tls.{missing}` beside it")]
     Incomplete {
-        /// One that is named.
+        /// File that is named.
         given: &'static str,
-        /// One that is not.
+        /// File that is missing.
         missing: &'static str,
     },
     /// A file cannot be read.
@@ -98,36 +98,36 @@ pub enum TlsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// A file holds something else.
+    /// A file has the wrong content.
     #[error("{path}: expected {expected} in PEM form, found {found}")]
     Content {
         /// The file.
         path: PathBuf,
-        /// What should be there.
+        /// Expected content.
         expected: &'static str,
-        /// What is.
+        /// Content that was found.
         found: String,
     },
-    /// The certificate is of another service.
+    /// The certificate belongs to another service.
     #[error("{path} is the certificate of {found}, this process is {want}")]
     Role {
         /// The file.
         path: PathBuf,
-        /// The role of the process.
+        /// Role of the process.
         want: &'static str,
-        /// The roles that the certificate names.
+        /// Roles that the certificate names.
         found: String,
     },
-    /// The authority does not vouch for the certificate, it is not valid now, or the key is of
-    /// another one.
+    /// The authority did not sign the certificate, it is not valid now, or the key belongs to
+    /// another certificate.
     #[error("{path}: {error}")]
     Invalid {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason of the fault.
         error: Error,
     },
 }
@@ -139,7 +139,7 @@ struct Files {
     key: PathBuf,
 }
 
-/// What the files held.
+/// Content of the files.
 #[derive(PartialEq, Eq)]
 struct Contents {
     ca: Vec<u8>,
@@ -147,26 +147,26 @@ struct Contents {
     key: Vec<u8>,
 }
 
-/// What connections are made from.
+/// Parsed certificates and keys from which connections are made.
 struct Material {
     provider: Arc<CryptoProvider>,
     roots: Arc<RootCertStore>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     server: Arc<ServerConfig>,
-    /// When the first certificate of the chain to end does so, in seconds since 1970.
+    /// Earliest expiry of a certificate in the chain, in seconds since 1970.
     expires: i64,
 }
 
-/// What was seen when the files were looked at last.
+/// Result of the last check of the files.
 #[derive(Default)]
 struct Seen {
     contents: Option<Contents>,
-    /// Why they could not be used.
+    /// Reason why they could not be used.
     trouble: Option<String>,
 }
 
-/// The certificates of a process.
+/// Certificates of a process.
 pub struct Tls {
     role: &'static str,
     files: Files,
@@ -182,7 +182,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files, `None` if none is named.
+    /// Reads the files; `None` if none is named.
     ///
     /// # Errors
     /// [`TlsError`].
@@ -202,7 +202,7 @@ impl Tls {
         }))
     }
 
-    /// Reads the files again and again; never ends.
+    /// Reads the files repeatedly; never ends.
     pub async fn follow(self: &Arc<Self>) {
         if self.every.is_zero() {
             return std::future::pending().await;
@@ -210,7 +210,7 @@ impl Tls {
         loop {
             sleep(self.every).await;
             let tls = self.clone();
-            // A thread of the pool that panics leaves things as they were.
+            // A panic in a thread of the pool leaves everything as it was.
             match spawn_blocking(move || tls.look()).await.unwrap_or_default() {
                 Some(Ok(())) => {
                     counter!(names::RELOADS, "outcome" => "renewed").increment(1);
@@ -225,8 +225,8 @@ impl Tls {
         }
     }
 
-    /// Reads the files once, and uses what is in them if that is new and good. `None` if it is not
-    /// new, or as wrong as it was. Blocks.
+    /// Reads the files once, and uses their content if it is new and valid. Returns `None` if it is
+    /// not new, or if the same fault was found before. Blocks.
     fn look(&self) -> Option<Result<(), TlsError>> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let read = self.files.read();
@@ -237,7 +237,7 @@ impl Tls {
         }
         let renewed = read.and_then(|contents| {
             let material = Material::new(self.role, &self.files, &contents);
-            // Looked at once, good or not.
+            // New content is examined only once, valid or not.
             seen.contents = Some(contents);
             material
         });
@@ -257,15 +257,15 @@ impl Tls {
         }
     }
 
-    /// How connections are accepted now.
+    /// Returns the configuration for accepting connections now.
     pub fn server(&self) -> Arc<ServerConfig> {
         self.current.load().server.clone()
     }
 
-    /// How connections to servers of a role are made now.
+    /// Returns the configuration for connecting to servers of a role now.
     ///
     /// # Errors
-    /// None that the certificates did not have when they were read.
+    /// Only errors that the certificates already had when they were read.
     pub fn client(&self, server: &'static str) -> Result<ClientConfig, Error> {
         let current = self.current.load();
         let provider = current.provider.clone();
@@ -317,7 +317,7 @@ fn private_key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, TlsE
     })
 }
 
-/// When a certificate ends, in seconds since 1970; `None` where it is malformed.
+/// Returns when a certificate expires, in seconds since 1970; `None` if it is malformed.
 fn end_of(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     Some(parsed.validity().not_after.timestamp())
@@ -354,15 +354,15 @@ impl Material {
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(invalid(&files.key))?;
         server.alpn_protocols = vec![HTTP2.to_vec()];
-        // Connections live long, so that a shorter handshake gains nothing; one that went on from
-        // another would not be asked for its certificate again.
+        // Connections live long, so a shorter handshake gains nothing. A resumed session would not
+        // be asked for its certificate again.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         let expires = chain.iter().filter_map(end_of).min().unwrap_or(i64::MAX);
         Ok(Self { provider, roots, chain, key, server: Arc::new(server), expires })
     }
 
-    /// Says in the metrics when it ends.
+    /// Reports in the metrics when the certificate expires.
     fn announce(&self) {
         gauge!(names::EXPIRES).set(self.expires as f64);
     }

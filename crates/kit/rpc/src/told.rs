@@ -3,11 +3,11 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// So many are remembered.
+/// Number of entries remembered.
 const KEPT: usize = 64;
 
-/// Of whom something was said already, so that it is not said again with each attempt. When there are
-/// too many, the oldest is forgotten.
+/// Record of subjects already logged, so that a message is not repeated with each attempt. When it
+/// is full, the oldest entry is forgotten.
 #[derive(Debug)]
 pub struct Told<T>(Mutex<VecDeque<T>>);
 
@@ -18,7 +18,7 @@ impl<T> Default for Told<T> {
 }
 
 impl<T: PartialEq> Told<T> {
-    /// Whether this is the first time.
+    /// Records `who` and returns whether this is the first time.
     pub fn is_new(&self, who: T) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.contains(&who) {

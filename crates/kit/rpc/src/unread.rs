@@ -1,5 +1,5 @@
-//! Answers, watched for whether the client takes them: what lies in this process because a client
-//! does not read would otherwise lie there for ever.
+//! Watch over whether clients take their answers: an answer that a client does not read would
+//! otherwise stay in this process for ever.
 
 use crate::{connections::Connection, host::FRAME_BYTES, socket::Caller};
 use std::{
@@ -19,15 +19,15 @@ use tonic::{
     server::NamedService,
 };
 
-/// Bytes of an answer that go to the connection at once: a frame, so that nothing is cut that goes
-/// on the wire as one.
+/// Bytes of an answer that go to the connection at once. This is one frame, so that nothing is
+/// split that goes on the wire as one.
 const PIECE_BYTES: usize = FRAME_BYTES as usize;
-/// Of a piece that is longer than this and the last one, the last byte comes by itself. It can be
-/// handed over only when the client has room for all before it. So at most this much of an answer
-/// that is over lies in the connection unread.
+/// Longest final piece that is sent whole. If it is longer, its last byte is sent by itself, and
+/// can be handed over only when the client has room for all before it. So at most this much of a
+/// finished answer lies unread in the connection.
 const TAIL_BYTES: usize = 16 << 10;
 
-/// A service whose answers are watched.
+/// Service whose answers are watched.
 #[derive(Clone)]
 pub struct Watched<S>(pub S);
 
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// A call that is under way.
+/// Pending call.
 pub struct Answering<F> {
     call: F,
     connection: Option<(Arc<Connection>, Uri)>,
@@ -83,17 +83,17 @@ where
     }
 }
 
-/// A body that tells its connection when it waits for the client.
+/// Body that tells its connection when it waits for the client.
 struct Unread {
     body: Body,
-    /// What is left of a frame.
+    /// Rest of a frame.
     rest: Bytes,
     connection: Arc<Connection>,
     at: usize,
 }
 
 impl Unread {
-    /// The next piece of what is left.
+    /// Returns the next piece of the rest.
     fn piece(&mut self) -> Bytes {
         let bytes = match self.rest.len() {
             left if left > PIECE_BYTES => PIECE_BYTES,
@@ -108,7 +108,7 @@ impl HttpBody for Unread {
     type Data = Bytes;
     type Error = Status;
 
-    /// Is asked for more when the client has room for what was given before.
+    /// Called for more once the client has room for what was given before.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -9,7 +9,7 @@ use tandem_store::{Durability, Options, Store, tables::Slots};
 
 const SLOTS: u64 = 500_000;
 
-/// Slots that a block changes.
+/// Number of slots that a block changes.
 const BLOCK: u64 = 2_000;
 
 fn key(number: u64) -> (B256, B256) {

@@ -5,7 +5,7 @@ use crate::{
 };
 use rocksdb::WriteBatch;
 
-/// Writes to any tables that happen together or not at all. Later ones win over earlier ones.
+/// Writes to any tables that are applied atomically. Later writes override earlier ones.
 pub struct Batch<'a> {
     inner: Inner<'a>,
     key: Vec<u8>,
@@ -17,7 +17,7 @@ enum Inner<'a> {
     Memory(MemoryBatch),
 }
 
-/// What a batch holds, for its store.
+/// Content of a batch, for its store.
 pub(crate) enum Writes {
     Rocks(WriteBatch),
     Memory(MemoryBatch),
@@ -52,7 +52,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Removes a key; nothing happens when it is absent.
+    /// Removes a key; does nothing if the key is absent.
     pub fn delete<T: Table>(&mut self, key: T::Key<'_>) {
         let mut bytes = std::mem::take(&mut self.key);
         bytes.clear();
@@ -61,7 +61,7 @@ impl<'a> Batch<'a> {
         self.key = bytes;
     }
 
-    /// Removes a key by its bytes, as a [`crate::Cursor`] shows them.
+    /// Removes a key given as bytes, as a [`crate::Cursor`] shows them.
     pub fn delete_raw<T: Table>(&mut self, key: &[u8]) {
         match &mut self.inner {
             Inner::Rocks { db, writes } => writes.delete_cf(family_of::<T>(db), key),
@@ -69,7 +69,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Puts and deletes so far.
+    /// Returns the number of puts and deletes so far.
     pub fn len(&self) -> usize {
         match &self.inner {
             Inner::Rocks { writes, .. } => writes.len(),
@@ -77,12 +77,12 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whether there is nothing to write.
+    /// Returns whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that the batch occupies.
+    /// Returns the number of bytes that the batch occupies.
     pub fn byte_len(&self) -> usize {
         match &self.inner {
             Inner::Rocks { writes, .. } => writes.size_in_bytes(),

@@ -1,17 +1,17 @@
 use std::path::PathBuf;
 
-/// Why the store cannot answer.
+/// Reason why the store cannot answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no database at this place.
+    /// There is no database at this path.
     #[error("no database in {0}: run `tandem init` first")]
     Missing(PathBuf),
-    /// There is something at this place, but it is not ours.
+    /// The path holds something other than a Tandem database.
     #[error("{path} holds no Tandem database: {reason}")]
     Foreign {
-        /// Where.
+        /// Path of the directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault that was found.
         reason: String,
     },
     /// Another process has the database open.
@@ -23,19 +23,19 @@ pub enum Error {
          use a newer Tandem"
     )]
     NewerSchema {
-        /// Where.
+        /// Path of the directory.
         path: PathBuf,
-        /// The version found.
+        /// Version that was found.
         found: u32,
-        /// The newest version that this build reads.
+        /// Newest version that this build reads.
         supported: u32,
     },
     /// A record cannot be decoded.
     #[error("malformed record in table {table}, key 0x{key}")]
     Malformed {
-        /// The table.
+        /// Table of the record.
         table: &'static str,
-        /// The record's key in hexadecimal.
+        /// Key of the record in hexadecimal.
         key: String,
     },
     /// RocksDB refused or failed.
@@ -44,21 +44,21 @@ pub enum Error {
     /// The file system refused or failed.
     #[error("{context} {path}: {source}", path = path.display())]
     Io {
-        /// What was being done.
+        /// Operation that failed.
         context: &'static str,
-        /// To what.
+        /// Path that it worked on.
         path: PathBuf,
-        /// What happened.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// Whether it says that what is stored is damaged.
+    /// Returns whether the error means that the stored data is damaged.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Malformed { .. } => true,
-            // Which kind of error RocksDB means is in its text alone.
+            // Only the text tells which kind of error RocksDB means.
             Self::Database(text) => text.starts_with("Corruption"),
             _ => false,
         }

@@ -1,8 +1,9 @@
-//! The durable tables of storage-writer: a typed door to RocksDB, and the only crate that names it.
+//! Durable tables of storage-writer: a typed interface to RocksDB, and the only crate that names
+//! it.
 //!
 //! A [`Store`] is one database directory with one column family per [`Table`]. Reads go through a
 //! [`View`] (of the latest state, or of a snapshot), writes through a [`Batch`] that is atomic over
-//! all tables. Nothing else of RocksDB shows, so the same tables also stand on ordered maps in
+//! all tables. Nothing else of RocksDB is exposed. So the same tables also work on ordered maps in
 //! memory ([`Store::in_memory`]), for chains that live for one test.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -27,5 +28,5 @@ pub use tables::Table;
 pub use usage::Usage;
 pub use view::{Cursor, View};
 
-/// Answer of every call.
+/// Result of every call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,11 +1,11 @@
-//! What a database has acknowledged, in a small file of our own beside RocksDB's.
+//! Record of the writes that a database has acknowledged, in a small file beside RocksDB's.
 //!
-//! RocksDB numbers its writes, and its log ends where the first record cannot be read. What came
-//! after is gone without a word. The number of the last acknowledged write, kept elsewhere, tells a
-//! log that lost something from one that is whole.
+//! RocksDB numbers its writes, and its log ends at the first unreadable record. Later records are
+//! lost without notice. The number of the last acknowledged write, kept in this file, distinguishes
+//! a log that lost records from a complete one.
 //!
-//! The file has two slots that are written in turn, each with a checksum, so that one torn write
-//! leaves the other.
+//! The file has two slots, written in turn and each with a checksum, so one torn write leaves the
+//! other intact.
 
 use crate::{Error, Result};
 use alloy_primitives::{B256, keccak256};
@@ -22,50 +22,50 @@ use tandem_primitives::BlockId;
 pub const MARK_FILE: &str = "ACKNOWLEDGED";
 
 const MAGIC: &[u8; 8] = b"TNDMACK1";
-/// Slots lie in different pages.
+/// Distance of the slots in bytes, which puts them in different pages.
 const SLOT_BYTES: u64 = 4096;
-/// Magic, count, clean, boot, time, two sequence numbers, three blocks.
+/// Bytes of magic, count, clean, boot, time, two sequence numbers and three blocks.
 const BODY_BYTES: usize = 8 + 8 + 1 + 16 + 8 + 8 + 8 + 3 * 40;
 const CHECKSUM_BYTES: usize = 8;
 
-/// What was acknowledged.
+/// Acknowledged state of a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
-    /// The database was closed after everything was on the disk.
+    /// Whether the database was closed after everything was on disk.
     pub clean: bool,
-    /// Start of the operating system during which it was written; zeros where that is unknown.
+    /// Start of the operating system during which it was written; zeros if that is unknown.
     pub boot: [u8; 16],
-    /// When it was written, in seconds since 1970.
+    /// Time at which it was written, in seconds since 1970.
     pub time: u64,
     /// RocksDB's number of the last write.
     pub sequence: u64,
-    /// A number up to which all writes were on the disk.
+    /// Number up to which all writes are known to be on disk.
     pub synced: u64,
     /// Head of the last forkchoice.
     pub head: BlockId,
-    /// The block whose state the base had.
+    /// Block whose state the base had.
     pub base: BlockId,
-    /// The block that was committed last.
+    /// Block that was committed last.
     pub newest: BlockId,
 }
 
-/// What the file says.
+/// Result of reading the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FoundMark {
     /// There is no file.
     Missing,
     /// Neither slot can be read.
     Damaged,
-    /// What was written last.
+    /// The mark that was written last.
     Mark(Mark),
 }
 
-/// The open file.
+/// Open mark file.
 #[derive(Debug)]
 pub struct MarkFile {
     file: Arc<File>,
     path: PathBuf,
-    /// Marks written so far.
+    /// Number of marks written so far.
     count: u64,
 }
 
@@ -83,7 +83,7 @@ impl MarkFile {
         }
     }
 
-    /// Opens the file, which is made if there is none.
+    /// Opens the file, and creates it if it is missing.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -93,7 +93,7 @@ impl MarkFile {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create(true).truncate(false).open(&path)?;
             let (_, count) = read_slots(&file)?;
-            // Room for both slots is taken now, while there is some.
+            // Space for both slots is allocated now, while there is some.
             if file.metadata()?.len() < 2 * SLOT_BYTES {
                 file.write_all_at(&[0; SLOT_BYTES as usize], 0)?;
                 file.write_all_at(&[0; SLOT_BYTES as usize], SLOT_BYTES)?;
@@ -104,7 +104,7 @@ impl MarkFile {
         Ok(Self { file: Arc::new(file), path, count })
     }
 
-    /// Writes a mark. The operating system has it then.
+    /// Writes a mark to the operating system, without syncing it.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -116,12 +116,12 @@ impl MarkFile {
         Ok(())
     }
 
-    /// The file itself, to be synced while marks are being written.
+    /// Returns the file itself, which can be synced while marks are being written.
     pub fn share(&self) -> Arc<File> {
         self.file.clone()
     }
 
-    /// Waits until what was written is on the disk.
+    /// Waits until everything written is on disk.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -134,7 +134,7 @@ fn io_error(context: &'static str, path: &Path, source: io::Error) -> Error {
     Error::Io { context, path: path.to_owned(), source }
 }
 
-/// The newer of both slots, and its count.
+/// Returns the newer of both slots, and its count.
 fn read_slots(file: &File) -> io::Result<(FoundMark, u64)> {
     let mut newest: Option<(Mark, u64)> = None;
     for slot in 0..2 {

@@ -1,8 +1,8 @@
-//! The tables in memory: one persistent ordered map each.
+//! The tables in memory: one persistent ordered map for each table.
 //!
-//! A snapshot is one more handle on all the maps; a write copies only the map nodes that a
-//! snapshot still holds. So both cost little however much there is, and a database that lives for
-//! one test costs nothing to make.
+//! A snapshot is one more handle on all the maps. A write copies only the map nodes that a snapshot
+//! still holds. So both are cheap at any size, and a database that lives for one test costs nothing
+//! to make.
 
 use crate::{Table, tables};
 use imbl::OrdMap;
@@ -15,7 +15,7 @@ use std::{
 
 type Bytes = Arc<[u8]>;
 
-/// Records that a cursor takes from its map at once, at most.
+/// Largest number of records that a cursor takes from its map at once.
 const AHEAD_MAX: usize = 64;
 
 /// All tables at one moment.
@@ -23,30 +23,30 @@ const AHEAD_MAX: usize = 64;
 pub(crate) struct Tables([OrdMap<Bytes, Bytes>; tables::ALL.len()]);
 
 impl Tables {
-    /// The bytes under a key.
+    /// Returns the value of a key.
     pub(crate) fn get<T: Table>(&self, key: &[u8]) -> Option<&[u8]> {
         self.0[index_of::<T>()].get(key).map(|value| &**value)
     }
 }
 
-/// The tables as they are, and as snapshots saw them.
+/// The newest tables, shared with the snapshots that were taken of them.
 #[derive(Default)]
 pub(crate) struct Memory {
     tables: RwLock<Arc<Tables>>,
 }
 
 impl Memory {
-    /// Shows `read` the newest tables. It must not write.
+    /// Calls `read` with the newest tables. It must not write.
     pub(crate) fn latest<R>(&self, read: impl FnOnce(&Tables) -> R) -> R {
         read(&self.tables.read())
     }
 
-    /// The tables of now, which later writes do not change.
+    /// Returns the current tables, which later writes do not change.
     pub(crate) fn snapshot(&self) -> Arc<Tables> {
         self.tables.read().clone()
     }
 
-    /// Writes a batch. Nobody sees a part of it.
+    /// Writes a batch atomically.
     pub(crate) fn write(&self, batch: MemoryBatch) {
         let mut latest = self.tables.write();
         let tables = Arc::make_mut(&mut latest);
@@ -62,11 +62,11 @@ impl Memory {
 struct Write {
     table: usize,
     key: Bytes,
-    /// `None` removes the key.
+    /// Value to set; `None` removes the key.
     value: Option<Bytes>,
 }
 
-/// Writes in the order in which they happen.
+/// Writes in the order in which they are applied.
 #[derive(Default)]
 pub(crate) struct MemoryBatch {
     writes: Vec<Write>,
@@ -89,20 +89,20 @@ impl MemoryBatch {
     }
 }
 
-/// A place in the key order of one table as it was when the cursor was made.
+/// Position in the key order of one table, as the table was when the cursor was made.
 pub(crate) struct MemoryCursor {
     map: OrdMap<Bytes, Bytes>,
     start: Vec<u8>,
-    /// No key from this one on belongs to the range.
+    /// Exclusive end of the range.
     end: Option<Vec<u8>>,
-    /// The record here and those after it, as far as they were taken from the map.
+    /// Records from the current one on, as far as they were taken from the map.
     ahead: VecDeque<(Bytes, Bytes)>,
-    /// How many to take next: few at first, because most cursors look at few.
+    /// Number of records to take next: few at first, because most cursors read few.
     take: usize,
 }
 
 impl MemoryCursor {
-    /// A cursor at the first record from the key `start` to before the key `end`.
+    /// Makes a cursor at the first record from the key `start` to before the key `end`.
     pub(crate) fn new<T: Table>(tables: &Tables, start: &[u8], end: Option<&[u8]>) -> Self {
         let mut cursor = Self {
             map: tables.0[index_of::<T>()].clone(),
@@ -115,7 +115,7 @@ impl MemoryCursor {
         cursor
     }
 
-    /// A cursor at the first record whose key starts with `prefix`.
+    /// Makes a cursor at the first record whose key starts with `prefix`.
     pub(crate) fn with_prefix<T: Table>(tables: &Tables, prefix: &[u8]) -> Self {
         Self::new::<T>(tables, prefix, prefix_end(prefix).as_deref())
     }
@@ -140,7 +140,7 @@ impl MemoryCursor {
 
     fn fill(&mut self, from: std::ops::Bound<&[u8]>) {
         let (Included(first) | Excluded(first)) = from else { return };
-        // A map takes no range that ends before it starts.
+        // The map panics on a range that ends before it starts.
         if self.end.as_deref().is_some_and(|end| end <= first) {
             return;
         }
@@ -151,7 +151,7 @@ impl MemoryCursor {
     }
 }
 
-/// The first key after all that start with `prefix`, `None` when there is none.
+/// Returns the first key after all keys that start with `prefix`; `None` if there is none.
 fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
     let mut end = prefix[..=last].to_vec();
@@ -159,7 +159,7 @@ fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// Place of a table in [`tables::ALL`].
+/// Returns the index of a table in [`tables::ALL`].
 fn index_of<T: Table>() -> usize {
     const {
         let mut index = 0;

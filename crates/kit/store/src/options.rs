@@ -1,4 +1,4 @@
-//! How RocksDB is tuned.
+//! Tuning of RocksDB.
 
 use rocksdb::{
     BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Env, LogLevel,
@@ -9,17 +9,18 @@ use serde::{Deserialize, Serialize};
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// What an operator may choose.
+/// Settings that an operator may choose.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
     /// Bytes of the block cache that all tables share: data, index and filter blocks.
     pub cache_bytes_max: usize,
-    /// Bytes of all memtables together; past it the largest is flushed.
+    /// Bytes of all memtables together; above this limit the largest is flushed.
     pub memtable_bytes_max: usize,
     /// Threads for flushes and compactions.
     pub background_threads: u16,
-    /// Whether a database that lacks a closed log is refused. Off only to open one all the same.
+    /// Whether a database that lacks a closed log is refused. Turn it off only to open such a
+    /// database anyway.
     #[serde(skip, default = "yes")]
     pub verify_logs: bool,
 }
@@ -39,16 +40,16 @@ impl Default for Options {
     }
 }
 
-/// What a table is like, as far as tuning goes.
+/// Properties of a table that matter for tuning.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     memtable_bytes: usize,
     block_bytes: usize,
     compression: DBCompressionType,
-    /// Values from 4 KiB on go to blob files, so that compaction does not copy them again and
-    /// again.
+    /// Whether values from 4 KiB on go to blob files, so that compaction does not copy them
+    /// repeatedly.
     blobs: bool,
-    /// Read one key at a time, so a hash index inside each block pays.
+    /// Whether keys are read one at a time, so that a hash index inside each block pays off.
     points: bool,
 }
 
@@ -94,14 +95,14 @@ impl Tuning {
         points: false,
     };
 
-    /// RocksDB's options for a column family of this kind.
+    /// Returns RocksDB's options for a column family of this kind.
     pub(crate) fn column_family(self, cache: &Cache) -> rocksdb::Options {
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(cache);
         table.set_block_size(self.block_bytes);
         table.set_bloom_filter(10.0, false);
-        // Index and filter blocks are charged to the cache, so its size is the whole bill; those
-        // of level 0 stay, because every read passes them.
+        // Index and filter blocks are charged to the cache, so the cache size bounds them too.
+        // Those of level 0 are pinned, because every read passes them.
         table.set_cache_index_and_filter_blocks(true);
         table.set_pin_l0_filter_and_index_blocks_in_cache(true);
         if self.points {
@@ -112,7 +113,8 @@ impl Tuning {
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_size(self.memtable_bytes);
         options.set_max_write_buffer_number(3);
-        // Most keys that are read are not in the memtable; its filter says so without a search.
+        // Most keys that are read are not in the memtable; its filter rules them out without a
+        // search.
         options.set_memtable_prefix_bloom_ratio(0.02);
         options.set_memtable_whole_key_filtering(true);
         options.set_compression_type(self.compression);
@@ -128,35 +130,35 @@ impl Tuning {
 }
 
 impl Options {
-    /// The block cache, shared by all column families.
+    /// Makes the block cache that all column families share.
     pub(crate) fn cache(&self) -> Cache {
         Cache::new_hyper_clock_cache(self.cache_bytes_max, 0)
     }
 
-    /// RocksDB's options for the database as a whole.
+    /// Returns RocksDB's options for the database as a whole.
     pub(crate) fn database(&self) -> rocksdb::Options {
         let mut options = rocksdb::Options::default();
         options.set_max_background_jobs(i32::from(self.background_threads.max(1)));
         options.set_db_write_buffer_size(self.memtable_bytes_max);
-        // Bounds what is read again after a crash.
+        // This bounds the log that is replayed after a crash.
         options.set_max_total_wal_size(256 * MIB as u64);
-        // With two threads writing, a database that pipelines often stays read-only after its disk was
+        // With two writing threads, a pipelining database often stays read-only after its disk was
         // full (tests/full_disk.rs).
         options.set_enable_pipelined_write(false);
-        // After a power cut the log ends where the first record is torn; what came before counts.
+        // After a power cut the log ends at the first torn record; the records before it are kept.
         options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
-        // A log that is missing as a whole, or shorter than it was when it was closed, is named.
+        // A closed log that is missing or shortened is reported.
         options.set_track_and_verify_wals_in_manifest(self.verify_logs);
-        // Hands dirty pages to the disk bit by bit instead of in one burst that stalls a commit.
+        // Dirty pages are written to disk bit by bit, not in one burst that stalls a commit.
         options.set_bytes_per_sync(MIB as u64);
         options.set_wal_bytes_per_sync(512 * KIB as u64);
         options.set_max_open_files(512);
         options.set_keep_log_file_num(2);
         options.set_log_level(LogLevel::Warn);
-        // Plain counters, one for each processor; clocks and histograms would cost something.
+        // Counters are plain, one for each processor; clocks and histograms would cost time.
         options.enable_statistics();
         options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
-        // Compaction can wait; a flush may have a commit behind it.
+        // Compaction can wait; a commit may wait for a flush.
         if let Ok(mut threads) = Env::new() {
             threads.lower_thread_pool_cpu_priority();
             options.set_env(&threads);

@@ -1,4 +1,4 @@
-//! Everything a database has on the disk, read once: all checksums, and all records.
+//! Check of everything that a database has on disk: all checksums, and all records.
 
 use crate::{
     Result, Store, Table,
@@ -15,16 +15,16 @@ use std::{
     ptr,
 };
 
-/// What [`Store::scrub`] found.
+/// Result of [`Store::scrub`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scrubbed {
-    /// Records that could be read.
+    /// Number of readable records.
     pub records: u64,
-    /// What could not, as text: the first of each table.
+    /// Descriptions of unreadable data: the first fault of each table.
     pub faults: Vec<String>,
 }
 
-/// Reads one table; returns its number of records, and what is wrong.
+/// Function that reads one table; it returns its number of records, and the first fault.
 type Scan = fn(&Db) -> (u64, Option<String>);
 
 const SCANS: [Scan; 13] = [
@@ -44,15 +44,15 @@ const SCANS: [Scan; 13] = [
 ];
 
 impl Store {
-    /// Checks the checksums of all files, those of blocks too that no record is read from, such as
-    /// filters. Returns what is wrong with the first that does not fit. Nothing may have the database
-    /// open: files come and go while it is.
+    /// Checks the checksums of all files, including blocks that hold no records, such as filters.
+    /// Returns a description of the first fault. No process may have the database open, as files
+    /// come and go while it is open.
     pub fn verify_checksums(path: &Path) -> Option<String> {
         let fault = verify_files(path).unwrap_or_else(|error| Some(error.to_string()));
         fault.map(|fault| format!("checksums: {fault}"))
     }
 
-    /// Decodes all records of all tables. It reads the whole database, past the cache. A store in
+    /// Decodes all records of all tables. Reads the whole database, bypassing the cache. A store in
     /// memory has nothing to check.
     pub fn scrub(&self) -> Scrubbed {
         let Backend::Rocks { db, .. } = &self.backend else { return Scrubbed::default() };
@@ -88,15 +88,15 @@ fn scan<T: Table>(db: &Db) -> (u64, Option<String>) {
     (records, ended.or(fault))
 }
 
-/// Has RocksDB check every block of every file; returns what it says of the first that is wrong.
+/// Makes RocksDB check every block of every file. Returns its message about the first fault.
 fn verify_files(path: &Path) -> Result<Option<String>> {
     let options = rocksdb::Options::default();
     let families = DB::list_cf(&options, path)?;
-    // The library gives the pointer of this kind of handle alone. It reads the same files.
+    // The library gives a raw pointer only for this type of handle, which reads the same files.
     let db = DB::open_cf_for_read_only(&options, path, families, false)?;
     let mut error: *mut c_char = ptr::null_mut();
     // SAFETY: `db` is open until the end of this function, the read options until they are
-    // destroyed here, and `error` is a place for a pointer as the call wants it.
+    // destroyed here. `error` is a place for a pointer, as the call requires.
     unsafe {
         let reading = librocksdb_sys::rocksdb_readoptions_create();
         librocksdb_sys::rocksdb_verify_checksum_with_options(db.as_raw_ptr(), reading, &mut error);

@@ -14,8 +14,8 @@ use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-/// The database as RocksDB has it. Column families never change while it is open, so their map
-/// needs no lock.
+/// Open database of RocksDB. Column families never change while it is open, so their map needs no
+/// lock.
 pub(crate) type Db = DBWithThreadMode<SingleThreaded>;
 
 /// Version of the tables and records. It rises with every change that an older Tandem would
@@ -24,41 +24,41 @@ pub const SCHEMA_VERSION: u32 = 2;
 
 const SCHEMA_KEY: &str = "schema_version";
 
-/// Largest write with which a store looks whether there is room again.
+/// Largest write with which a store probes whether there is space again, in bytes.
 const PROBE_BYTES_MAX: usize = 16 << 20;
 
-/// When a write counts as done.
+/// Point at which a write counts as done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
-    /// It is on the disk: survives a power cut.
+    /// The write is on disk: it survives a power cut.
     Disk,
-    /// The operating system has it: survives the death of the process.
+    /// The operating system has the write: it survives the death of the process.
     Process,
-    /// It is in memory until [`Store::flush`]: for bulk loads that start over when they fail.
+    /// The write stays in memory until [`Store::flush`]: for bulk loads that start over after a
+    /// failure.
     Memory,
 }
 
-/// One open database directory, or a database in memory. All methods may be called from any
-/// thread.
+/// Open database directory, or a database in memory. All methods may be called from any thread.
 pub struct Store {
     pub(crate) backend: Backend,
     pub(crate) writes: WriteState,
 }
 
-/// How the writes of a store fare.
+/// Status of a store's writes.
 #[derive(Debug, Default)]
 pub(crate) struct WriteState {
-    /// A number up to which all writes are on the disk.
+    /// Number up to which all writes are known to be on disk.
     synced: AtomicU64,
-    /// Writes that failed.
+    /// Number of failed writes.
     failures: AtomicU64,
-    /// Bytes of the last write if it failed, else zero.
+    /// Bytes of the last write if it failed, otherwise zero.
     failing_bytes: AtomicUsize,
 }
 
-/// What a store's tables stand on.
+/// Storage behind a store's tables.
 pub(crate) enum Backend {
-    /// The options are kept for the counters that hang on them.
+    /// The options are kept for the counters that they own.
     Rocks {
         db: Db,
         options: rocksdb::Options,
@@ -74,10 +74,10 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Makes a new database in a directory that is missing or empty.
+    /// Creates a new database in a directory that is missing or empty.
     ///
     /// # Errors
-    /// [`Error::Foreign`] when the directory holds anything.
+    /// [`Error::Foreign`] if the directory is not empty.
     pub fn create(path: &Path, options: &Options) -> Result<Self> {
         if holds_anything(path)? {
             return Err(Error::Foreign {
@@ -96,8 +96,8 @@ impl Store {
         Ok(store)
     }
 
-    /// A new database that is in memory alone: nothing is left of it when it is dropped. It costs
-    /// next to nothing to make, so it is for short-lived chains.
+    /// Creates a new database in memory only, which is gone when it is dropped. It is cheap to
+    /// make, so it suits short-lived chains.
     pub fn in_memory() -> Self {
         let memory = Memory::default();
         let mut writes = MemoryBatch::default();
@@ -126,8 +126,8 @@ impl Store {
         let old = |name: &str| !tables::SINCE_SCHEMA_2.contains(&name);
         let missing = tables::ALL.iter().find(|(name, _)| lacks(name) && old(name));
         let added = tables::SINCE_SCHEMA_2.iter().filter(|name| lacks(name)).count();
-        // A database with other tables must not be opened for writing, so its version is read
-        // first, and then only to say what is wrong.
+        // A database with other tables must not be opened for writing. So its version is read
+        // first, only to report the fault.
         if missing.is_some() || found.len() + added != tables::ALL.len() + 1 {
             refuse_newer(path, peek_schema(path, &found)?)?;
             return Err(Error::Foreign {
@@ -160,7 +160,7 @@ impl Store {
         match Db::open_cf_descriptors(&database, path, families) {
             Ok(db) => {
                 let path = path.to_owned();
-                // Recovery has written what the log held to files.
+                // Recovery has written the content of the log to files.
                 let synced = AtomicU64::new(db.latest_sequence_number());
                 let writes = WriteState { synced, ..WriteState::default() };
                 Ok(Self { backend: Backend::Rocks { db, options: database, path }, writes })
@@ -170,15 +170,15 @@ impl Store {
         }
     }
 
-    /// Removes a database with all its files. Nothing happens when the directory is missing.
+    /// Removes a database with all its files. Does nothing if the directory is missing.
     ///
     /// # Errors
-    /// [`Error::Locked`] when a process has it open.
+    /// [`Error::Locked`] if a process has it open.
     pub fn destroy(path: &Path) -> Result<()> {
         if !path.exists() {
             return Ok(());
         }
-        // RocksDB takes the lock first, which a plain removal of the directory would not.
+        // RocksDB takes the lock first, which a plain removal of the directory would not do.
         match Db::destroy(&rocksdb::Options::default(), path) {
             Err(error) if is_lock_error(&error) => return Err(Error::Locked(path.to_owned())),
             Err(error) => return Err(error.into()),
@@ -192,7 +192,7 @@ impl Store {
         }
     }
 
-    /// Where the database lies, `None` when it is in memory.
+    /// Returns the directory of the database; `None` if it is in memory.
     pub fn path(&self) -> Option<&Path> {
         match &self.backend {
             Backend::Rocks { path, .. } => Some(path),
@@ -200,23 +200,23 @@ impl Store {
         }
     }
 
-    /// Reads whatever is newest at each call.
+    /// Returns a view whose every call reads the newest state.
     pub fn view(&self) -> View<'_> {
         View::latest(self)
     }
 
-    /// Reads one consistent state, that of now. It keeps old data alive, so it should not be held
-    /// for long.
+    /// Returns a view of one consistent state, the current one. It keeps old data alive, so it
+    /// should not be held for long.
     pub fn snapshot(&self) -> View<'_> {
         View::snapshot(self)
     }
 
-    /// An empty batch for this store.
+    /// Makes an empty batch for this store.
     pub fn batch(&self) -> Batch<'_> {
         Batch::new(self)
     }
 
-    /// Writes all of a batch or, when it fails, nothing.
+    /// Writes a whole batch; writes nothing if it fails.
     ///
     /// # Errors
     /// [`Error::Database`].
@@ -233,7 +233,7 @@ impl Store {
                 let written = db.write_opt(writes, &options);
                 self.note_write(written.is_ok(), bytes);
                 if durability == Durability::Disk && written.is_ok() {
-                    // At least the first record of this batch has a higher number.
+                    // The first record of this batch, at least, has a higher number.
                     self.writes.synced.fetch_max(before + 1, Relaxed);
                 }
                 Ok(written?)
@@ -253,18 +253,18 @@ impl Store {
         }
     }
 
-    /// Number of writes that failed since the store was opened.
+    /// Returns the number of writes that failed since the store was opened.
     pub fn write_failures(&self) -> u64 {
         self.writes.failures.load(Relaxed)
     }
 
-    /// Whether the last write failed.
+    /// Returns whether the last write failed.
     pub fn is_failing(&self) -> bool {
         self.writes.failing_bytes.load(Relaxed) != 0
     }
 
-    /// Writes as many bytes as failed last to the log, and nothing to the tables: whether there is
-    /// room again. A store whose last write did not fail is left alone.
+    /// Checks whether there is space again. Writes as many bytes to the log as the last failed
+    /// write had, but changes no table. Does nothing if the last write succeeded.
     ///
     /// # Errors
     /// [`Error::Database`].
@@ -276,7 +276,7 @@ impl Store {
         }
         let mut writes = WriteBatch::default();
         writes.put_log_data(vec![0; bytes.min(PROBE_BYTES_MAX)]);
-        // The record that is there already: a batch of log data alone might not be written.
+        // The batch repeats an existing record: a batch of log data alone might not be written.
         let schema = SCHEMA_VERSION.to_be_bytes();
         writes.put_cf(family_of::<Meta>(db), SCHEMA_KEY.as_bytes(), schema);
         let written = db.write_opt(writes, &WriteOptions::default());
@@ -284,7 +284,7 @@ impl Store {
         Ok(written?)
     }
 
-    /// RocksDB's number of the last write, `None` in memory.
+    /// Returns RocksDB's number of the last write; `None` in memory.
     pub fn sequence(&self) -> Option<u64> {
         match &self.backend {
             Backend::Rocks { db, .. } => Some(db.latest_sequence_number()),
@@ -292,12 +292,12 @@ impl Store {
         }
     }
 
-    /// A number up to which all writes are on the disk.
+    /// Returns a number up to which all writes are known to be on disk.
     pub fn synced_sequence(&self) -> u64 {
         self.writes.synced.load(Relaxed)
     }
 
-    /// Waits until the log is on the disk.
+    /// Waits until the log is on disk.
     ///
     /// # Errors
     /// [`Error::Database`].
@@ -309,8 +309,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes everything that is still in memory to files and waits for it. A database that is in
-    /// memory alone has no files.
+    /// Writes everything that is still in memory to files, and waits for it. Does nothing for a
+    /// database in memory.
     ///
     /// # Errors
     /// [`Error::Database`].
@@ -348,7 +348,7 @@ fn decode_schema(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// The schema version of a database that may have other tables than ours.
+/// Returns the schema version of a database that may have other tables than this build.
 fn peek_schema(path: &Path, families: &[String]) -> Result<Option<u32>> {
     if !families.iter().any(|name| name == Meta::NAME) {
         return Ok(None);

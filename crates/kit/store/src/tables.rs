@@ -1,4 +1,4 @@
-//! The tables: their keys, their values, and the bytes of both.
+//! The tables with their keys and values, and the encoding of both.
 //!
 //! Keys are big-endian or plain bytes, so that byte order is key order.
 
@@ -10,7 +10,7 @@ use tandem_primitives::{Account, BlockId, BlockNumber};
 pub trait Table: 'static {
     /// Name of its column family.
     const NAME: &'static str;
-    /// How its column family is tuned.
+    /// Tuning of its column family.
     #[doc(hidden)]
     const TUNING: Tuning;
     /// A key.
@@ -24,11 +24,11 @@ pub trait Table: 'static {
     fn encode_key(key: Self::Key<'_>, out: &mut Vec<u8>);
     /// Appends the bytes of a value.
     fn encode_value(value: Self::Write<'_>, out: &mut Vec<u8>);
-    /// Reads a value, `None` when it is malformed.
+    /// Decodes a value; `None` if it is malformed.
     fn decode_value(bytes: &[u8]) -> Option<Self::Read>;
 }
 
-/// Tables whose values are kept as they come.
+/// Defines a table whose values are stored unchanged.
 macro_rules! bytes_table {
     ($(#[$doc:meta])* $table:ident, $name:literal, $tuning:expr, $key:ty,
      |$k:ident, $out:ident| $encode:expr) => {
@@ -71,18 +71,18 @@ bytes_table!(
     Code, "code", Tuning::BULK, B256, |key, out| out.extend_from_slice(key.as_slice())
 );
 bytes_table!(
-    /// RLP of the account trie's nodes by path, one nibble a byte.
+    /// RLP of the account trie's nodes by path, one nibble per byte.
     AccountTrie, "account_trie", Tuning::STATE, &'a [u8], |key, out| out.extend_from_slice(key)
 );
 bytes_table!(
-    /// RLP of the storage tries' nodes by hashed address and path, one nibble a byte.
+    /// RLP of the storage tries' nodes by hashed address and path, one nibble per byte.
     StorageTrie, "storage_trie", Tuning::STATE, (B256, &'a [u8]), |key, out| {
         out.extend_from_slice(key.0.as_slice());
         out.extend_from_slice(key.1)
     }
 );
 bytes_table!(
-    /// What undoes the block at a height, opaque.
+    /// Data that undoes the block at a height, opaque.
     ReverseDiffs, "reverse_diffs", Tuning::LOG, BlockNumber,
     |key, out| out.extend_from_slice(&key.to_be_bytes())
 );
@@ -182,7 +182,7 @@ impl Table for Transactions {
     }
 }
 
-/// The flat state's accounts by hashed address.
+/// Accounts of the flat state by hashed address.
 #[derive(Debug)]
 pub enum Accounts {}
 
@@ -206,7 +206,7 @@ impl Table for Accounts {
     }
 }
 
-/// The flat state's slots by hashed address and hashed slot. No slot is zero: those are absent.
+/// Slots of the flat state by hashed address and hashed slot. Zero slots are absent.
 #[derive(Debug)]
 pub enum Slots {}
 

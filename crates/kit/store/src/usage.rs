@@ -1,4 +1,4 @@
-//! What the database takes up and how it fares, as RocksDB counts it.
+//! Size and health of the database, as RocksDB counts them.
 
 use crate::{
     Result, Store,
@@ -8,13 +8,13 @@ use crate::{
 use rocksdb::{properties, statistics::Ticker};
 use std::{ffi::CStr, io, time::Duration};
 
-/// The property that the library has no name for: bytes of a table's blob files.
+/// Property of a table's blob files in bytes, which the library has no name for.
 const BLOB_FILES_SIZE: &CStr = c"rocksdb.total-blob-file-size";
 
-/// One look at a database. The counters start at zero when it is opened.
+/// State of a database at one moment. The counters start at zero when it is opened.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Bytes of the files of each table, by its name.
+    /// Bytes of the files of each table, by table name.
     pub file_bytes: Vec<(&'static str, u64)>,
     /// Bytes of all memtables.
     pub memtable_bytes: u64,
@@ -26,9 +26,9 @@ pub struct Usage {
     pub cache_misses: u64,
     /// Bytes that compactions have yet to rewrite, as estimated.
     pub compaction_pending_bytes: u64,
-    /// Flushes that run.
+    /// Number of running flushes.
     pub flushes: u64,
-    /// Compactions that run.
+    /// Number of running compactions.
     pub compactions: u64,
     /// Counter: bytes written to the log.
     pub log_written_bytes: u64,
@@ -36,7 +36,7 @@ pub struct Usage {
     pub flush_written_bytes: u64,
     /// Counter: bytes written by compactions.
     pub compaction_written_bytes: u64,
-    /// Counter: how long writers were held up because flushes or compactions lagged behind.
+    /// Counter: time for which writers were stalled because flushes or compactions lagged behind.
     pub stalled: Duration,
     /// Counter: flushes and compactions that failed.
     pub background_errors: u64,
@@ -45,19 +45,19 @@ pub struct Usage {
 }
 
 impl Store {
-    /// Returns the bytes that the volume has left for this process. It asks the file system, which may
-    /// wait. `None` for a store in memory.
+    /// Returns the bytes that the volume has left for this process; `None` for a store in memory.
+    /// Asks the file system, which may block.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Error of the operating system.
     pub fn free_bytes(&self) -> io::Result<Option<u64>> {
         let Backend::Rocks { db, .. } = &self.backend else { return Ok(None) };
         let volume = rustix::fs::statvfs(db.path())?;
         Ok(Some(volume.f_bavail.saturating_mul(volume.f_frsize)))
     }
 
-    /// What the database takes up now. It takes short locks of the database, so it is for every few
-    /// seconds, not for every call. `None` for a store in memory.
+    /// Returns the current usage of the database; `None` for a store in memory. Takes short locks
+    /// of the database, so call it every few seconds, not on every request.
     ///
     /// # Errors
     /// [`Error::Database`](crate::Error::Database).
@@ -66,7 +66,7 @@ impl Store {
         let whole = |property| Ok::<_, crate::Error>(db.property_int_value(property)?.unwrap_or(0));
         let count = |ticker| options.get_ticker_count(ticker);
         let mut usage = Usage {
-            // All tables share one cache, and any of them knows it.
+            // All tables share one cache, so any of them can be asked.
             cache_bytes: of_table(db, tables::ALL[0].0, properties::BLOCK_CACHE_USAGE)?,
             cache_hits: count(Ticker::BlockCacheHit),
             cache_misses: count(Ticker::BlockCacheMiss),

@@ -6,7 +6,7 @@ use crate::{
 use rocksdb::{DBRawIteratorWithThreadMode, ReadOptions, SnapshotWithThreadMode};
 use std::{marker::PhantomData, sync::Arc};
 
-/// Reads from a store: the latest state, or one consistent state when it is a snapshot.
+/// Read access to a store: the latest state, or one consistent state if it is a snapshot.
 pub struct View<'a> {
     source: Source<'a>,
 }
@@ -58,7 +58,7 @@ impl<'a> View<'a> {
         Self { source }
     }
 
-    /// The value of a key, `None` when it is absent.
+    /// Returns the value of a key; `None` if it is absent.
     ///
     /// # Errors
     /// [`Error::Malformed`] or [`Error::Database`].
@@ -72,7 +72,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The values of many keys in the order of the keys: one call to the database.
+    /// Returns the values of many keys in the order of the keys, with one call to the database.
     ///
     /// # Errors
     /// [`Error::Malformed`] or [`Error::Database`].
@@ -103,8 +103,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// All records whose key starts with `prefix`, in key order. An empty prefix means all. Writes
-    /// that come after this call are not seen.
+    /// Returns a cursor over all records whose key starts with `prefix`, in key order. An empty
+    /// prefix means all. Writes after this call are not seen.
     pub fn cursor<T: Table>(&self, prefix: &[u8]) -> Cursor<'_, T> {
         self.cursor_over(
             |view| view.cursor::<T>(rocksdb::PrefixRange(prefix)),
@@ -112,8 +112,8 @@ impl<'a> View<'a> {
         )
     }
 
-    /// All records from the key `start` to before the key `end` (to the last one when that is
-    /// `None`), in key order. Writes that come after this call are not seen.
+    /// Returns a cursor from the key `start` to before the key `end` (to the last key if that is
+    /// `None`), in key order. Writes after this call are not seen.
     pub fn range<T: Table>(&self, start: &[u8], end: Option<&[u8]>) -> Cursor<'_, T> {
         self.cursor_over(
             |view| match end {
@@ -175,7 +175,7 @@ impl RocksView<'_> {
     }
 }
 
-/// A place in a table's key order. It starts at the first record of its range.
+/// Position in a table's key order. It starts at the first record of its range.
 pub struct Cursor<'a, T: Table> {
     place: Place<'a>,
     table: PhantomData<T>,
@@ -193,10 +193,10 @@ impl<T: Table> std::fmt::Debug for Cursor<'_, T> {
 }
 
 impl<T: Table> Cursor<'_, T> {
-    /// The bytes of key and value here, `None` past the end.
+    /// Returns the bytes of the current key and value; `None` past the end.
     ///
     /// # Errors
-    /// [`Error::Database`] when reading stopped before the end.
+    /// [`Error::Database`] if reading stopped before the end.
     pub fn entry(&self) -> Result<Option<(&[u8], &[u8])>> {
         match &self.place {
             Place::Rocks(cursor) => {
@@ -210,7 +210,7 @@ impl<T: Table> Cursor<'_, T> {
         }
     }
 
-    /// The value here, `None` past the end.
+    /// Returns the current value; `None` past the end.
     ///
     /// # Errors
     /// [`Error::Malformed`] or [`Error::Database`].
@@ -221,7 +221,7 @@ impl<T: Table> Cursor<'_, T> {
         }
     }
 
-    /// Moves on by one record.
+    /// Moves forward by one record.
     pub fn advance(&mut self) {
         match &mut self.place {
             Place::Rocks(cursor) if cursor.valid() => cursor.next(),

@@ -1,4 +1,4 @@
-//! Both backends are the same store: random operations lead to the same answers.
+//! Both backends behave alike: random operations lead to the same answers.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -7,7 +7,8 @@ use tandem_store::{
     tables::{AccountTrie, Code, Pending, StorageTrie},
 };
 
-/// Bytes of few kinds, so that keys meet, are prefixes of each other, and end in 0xff.
+/// Generates keys of few byte values, so that keys collide, are prefixes of each other, and end in
+/// 0xff.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![Just(0u8), Just(1), Just(2), Just(0xfe), Just(0xff)];
     prop::collection::vec(byte, 0..5)
@@ -29,7 +30,7 @@ enum Walk {
 enum Step {
     Write(Vec<Write>),
     TakeSnapshot,
-    /// Reads of the newest state and of all snapshots.
+    /// Reads from the newest state and from all snapshots.
     Get(Vec<Vec<u8>>),
     Prefix {
         prefix: Vec<u8>,
@@ -40,7 +41,7 @@ enum Step {
         end: Option<Vec<u8>>,
         walk: Vec<Walk>,
     },
-    /// Both stores are written to between the making of a cursor and its first move.
+    /// Writes to both stores between making a cursor and its first move.
     CursorThenWrite {
         prefix: Vec<u8>,
         write: Write,
@@ -94,7 +95,7 @@ fn apply(store: &Store, writes: &[Write]) {
     store.write(batch, Durability::Process).unwrap();
 }
 
-/// What a cursor shows from where it is, at every step of a walk.
+/// Returns the entries that a cursor shows at every step of a walk.
 fn follow<T: Table>(mut cursor: Cursor<'_, T>, walk: &[Walk]) -> Vec<Option<(Vec<u8>, Vec<u8>)>> {
     let entry = |cursor: &Cursor<'_, T>| {
         cursor.entry().unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()))
@@ -110,7 +111,7 @@ fn follow<T: Table>(mut cursor: Cursor<'_, T>, walk: &[Walk]) -> Vec<Option<(Vec
     seen
 }
 
-/// All records of the tables that are written to.
+/// Returns all records of the tables that are written to.
 fn all(view: &View<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     fn table<T: Table>(mut cursor: Cursor<'_, T>, out: &mut Vec<(Vec<u8>, Vec<u8>)>) {
         while let Some((key, value)) = cursor.entry().unwrap() {

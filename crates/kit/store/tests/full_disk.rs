@@ -1,4 +1,4 @@
-//! A disk that is full for a while: writes are refused meanwhile, and go on once there is room.
+//! A disk that is full for a while: writes are refused meanwhile, and go on once there is space.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -12,21 +12,22 @@ use tandem_primitives::B256;
 use tandem_small_disk::SmallDisk;
 use tandem_store::{Durability, Options, Store, tables::Headers};
 
-/// Databases at a time, each on a disk of its own: whether one goes on was a matter of the moment.
+/// Number of databases at a time, each on a disk of its own: recovery of a single one depended on
+/// timing.
 const DISKS: usize = 8;
-/// How long a disk is full.
+/// Time for which a disk is full.
 const FULL: Duration = Duration::from_secs(3);
-/// RocksDB looks every five seconds.
+/// Longest wait for the recovery; RocksDB checks every five seconds.
 const RECOVERY_MAX: Duration = Duration::from_secs(60);
 
-/// How many batches of a thread were written, and how many refused.
+/// Numbers of a thread's batches that were written and refused.
 #[derive(Default)]
 struct Counts {
     written: AtomicU64,
     refused: AtomicU64,
 }
 
-/// Writes all the time, over and over the same keys.
+/// Writes to the same keys without a pause.
 fn write(store: &Store, seed: u8, header: &[u8], counts: &Counts, stop: &AtomicBool) {
     let mut number = 0u64;
     while !stop.load(Relaxed) {
@@ -41,7 +42,7 @@ fn write(store: &Store, seed: u8, header: &[u8], counts: &Counts, stop: &AtomicB
     }
 }
 
-/// Stops the threads also where something fails, as they are waited for.
+/// Guard that stops the threads even if the test fails, as they are waited for.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -50,8 +51,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Two threads write, as those of commits and of the base do. `None` when both go on after the disk was
-/// full, else what is wrong.
+/// Fills a disk and frees it while two threads write, as those of commits and of the base do.
+/// Returns `None` if both go on after the disk was full, otherwise a description of the fault.
 fn fill_and_free(at: &Path, before: Duration) -> Option<String> {
     let disk = SmallDisk::mount(at)?;
     let store = Store::create(&at.join("db"), &Options::default()).unwrap();
@@ -73,12 +74,12 @@ fn fill_and_free(at: &Path, before: Duration) -> Option<String> {
         }
         goes_on()
     });
-    // One of the two may have been made to wait for as long as that, instead of being refused.
+    // One of the two may have been made to wait for that long, instead of being refused.
     if counts.iter().all(|counts| counts.refused.load(Relaxed) == 0) {
         return Some("the disk was not full".to_owned());
     }
     let log = fs::read_to_string(at.join("db/LOG")).unwrap_or_default();
-    // Every write that is refused has a line of its own.
+    // Every refused write has a line of its own.
     let said = log.lines().filter(|line| !line.contains("Background IO error"));
     (!went_on).then(|| said.collect::<Vec<_>>().join("\n"))
 }

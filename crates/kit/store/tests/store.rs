@@ -1,4 +1,4 @@
-//! What a store keeps, and which directories it refuses.
+//! Contents that a store keeps, and directories that it refuses.
 #![allow(clippy::unwrap_used)]
 
 use std::{fs, path::Path};
@@ -30,7 +30,7 @@ fn on_both(test: impl Fn(Store)) {
     test(Store::in_memory());
 }
 
-/// One record for every table, of every kind of value.
+/// Writes one record to every table, with every kind of value.
 fn fill(store: &Store) {
     let account = Account { nonce: 3, balance: U256::MAX, code_hash: hash(7) };
     let large = vec![5; 100_000];
@@ -195,7 +195,7 @@ fn directories_that_are_not_ours_are_refused() {
 fn a_malformed_record_is_named() {
     on_both(|store| {
         let mut batch = store.batch();
-        // A slot that is zero is never written; its bytes are no value.
+        // A zero slot is never written, so its bytes are not a valid value.
         batch.put::<Slots>((hash(1), hash(2)), U256::ZERO);
         store.write(batch, Durability::Process).unwrap();
         let error = store.view().get::<Slots>((hash(1), hash(2))).unwrap_err().to_string();
@@ -213,7 +213,7 @@ fn what_the_database_takes_up_is_counted() {
     assert!(written.memtable_bytes > 100_000, "{written:?}");
     assert!(written.log_written_bytes > 100_000, "{written:?}");
     store.flush().unwrap();
-    // A cache of its own, which has nothing in it yet.
+    // The reopened store has a cache of its own, which is empty.
     drop(store);
     let store = open(&path).unwrap();
     let opened = store.usage().unwrap().unwrap();

@@ -17,38 +17,38 @@ use std::sync::Arc;
 use tandem_primitives::BlockId;
 use tandem_trie::list_root;
 
-/// A decoded block together with the bytes it came from: transactions are decoded once and never
-/// encoded again, on the way from the payload to the database.
+/// Decoded block together with its original bytes. Transactions are decoded once and never encoded
+/// again on the way from the payload to the database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Block {
     /// Number and hash.
     pub id: BlockId,
-    /// The header.
+    /// Header of the block.
     pub header: Header,
-    /// The header's RLP, whose Keccak-256 is the block hash.
+    /// RLP of the header; its Keccak-256 is the block hash.
     pub header_rlp: Bytes,
-    /// The transactions.
+    /// Transactions of the block.
     pub transactions: Vec<Transaction>,
-    /// Their EIP-2718 bytes.
+    /// EIP-2718 bytes of the transactions.
     pub raw_transactions: Vec<Bytes>,
-    /// Their hashes.
+    /// Hashes of the transactions.
     pub transaction_hashes: Arc<[B256]>,
     /// Headers of ommers, none since the merge.
     pub ommers: Vec<Header>,
     /// Withdrawals, `None` before Shanghai.
     pub withdrawals: Option<Vec<Withdrawal>>,
-    /// The body's RLP: a list of transactions (typed ones wrapped in a string), ommers and,
-    /// from Shanghai on, withdrawals.
+    /// RLP of the body: a list of transactions (typed ones wrapped in a string), ommers and, from
+    /// Shanghai on, withdrawals.
     pub body_rlp: Bytes,
     /// See [`Block::rlp_len`].
     rlp_len: usize,
 }
 
 impl Block {
-    /// The block that a payload describes. Checks what the payload alone can tell: that all
-    /// transactions decode, that its hash is that of the header it makes, that the versioned
-    /// hashes are those expected, and that the execution requests are well formed. The header's
-    /// fields themselves are [`crate::validate_header`]'s.
+    /// Builds the block that a payload describes, with the checks that need the payload alone. All
+    /// transactions must decode, and the block hash must match the resulting header. The versioned
+    /// hashes must be the expected ones, and the execution requests well formed.
+    /// [`crate::validate_header`] checks the header fields themselves.
     ///
     /// # Errors
     /// [`BlockError::RequestEmpty`], [`BlockError::RequestsOrder`],
@@ -87,24 +87,24 @@ impl Block {
         })
     }
 
-    /// The block with this header and body, both as RLP and trusted to belong together, as the
-    /// database holds them. The transactions' bytes are slices of the body.
+    /// Builds the block from header and body as the database holds them: as RLP, trusted to belong
+    /// together. The bytes of the transactions are slices of the body.
     ///
     /// # Errors
     /// [`BlockError::Rlp`], [`BlockError::TransactionEncoding`], [`BlockError::Ommers`],
-    /// [`BlockError::WithdrawalsRoot`] when one has withdrawals and the other does not.
+    /// [`BlockError::WithdrawalsRoot`] when only one of header and body has withdrawals.
     pub fn decode(header_rlp: Bytes, body_rlp: Bytes) -> Result<Self, BlockError> {
         let header = decode_header(&header_rlp)?;
         let body = decode_body(&body_rlp)?;
         Self::assemble(header, header_rlp, body, body_rlp)
     }
 
-    /// The block encoded as one RLP list, as files and the network have it. Unlike
-    /// [`Block::decode`] this checks that the body is the one that the header names.
+    /// Decodes a block from one RLP list, the form in files and on the network. Unlike
+    /// [`Block::decode`], it checks that the body matches the header.
     ///
     /// # Errors
-    /// Those of [`Block::decode`], [`BlockError::TransactionsRoot`], [`BlockError::OmmersHash`],
-    /// [`BlockError::WithdrawalsRoot`].
+    /// All errors of [`Block::decode`], [`BlockError::TransactionsRoot`],
+    /// [`BlockError::OmmersHash`], [`BlockError::WithdrawalsRoot`].
     pub fn from_rlp(rlp: &[u8]) -> Result<Self, BlockError> {
         let block_error = |reason| rlp_error("block", reason);
         let body_fields = &mut exact_list(rlp).map_err(block_error)?;
@@ -119,7 +119,7 @@ impl Block {
         Ok(block)
     }
 
-    /// The whole block's RLP, what [`Block::from_rlp`] reads.
+    /// Returns the RLP of the whole block, in the form that [`Block::from_rlp`] reads.
     pub fn to_rlp(&self) -> Bytes {
         // The body is a list that this crate encoded or decoded, so it has a header.
         let fields = exact_list(&self.body_rlp).unwrap_or_default();
@@ -130,7 +130,8 @@ impl Block {
         rlp.into()
     }
 
-    /// Bytes of the whole block's RLP, the one list of header and body, as EIP-7934 counts it.
+    /// Returns the size in bytes of the whole block's RLP: one list of header and body, as EIP-7934
+    /// counts it.
     pub fn rlp_len(&self) -> usize {
         self.rlp_len
     }
@@ -165,7 +166,7 @@ impl Block {
         })
     }
 
-    /// Checks that the body is the one that the header names, as [`Block::from_rlp`] does.
+    /// Checks that the body matches the header, as [`Block::from_rlp`] does.
     ///
     /// # Errors
     /// [`BlockError::TransactionsRoot`], [`BlockError::OmmersHash`],
@@ -194,7 +195,7 @@ impl Block {
     }
 }
 
-/// What the header needs beside payload and sidecar.
+/// Header fields computed from the lists of payload and sidecar.
 struct Roots {
     transactions_root: B256,
     requests_hash: Option<B256>,
@@ -233,7 +234,7 @@ fn payload_header(
     })
 }
 
-/// The hash of requests as the Engine API passes them: types ascending, none without data.
+/// Hashes requests in the form of the Engine API, checking that types ascend and none lacks data.
 fn requests_hash(requests: &[Bytes]) -> Result<B256, BlockError> {
     let mut newest_type = None;
     for (index, request) in requests.iter().enumerate() {

@@ -5,16 +5,16 @@ use alloy_eips::{
     eip7825::MAX_TX_GAS_LIMIT_OSAKA,
 };
 
-/// Bytes of RLP that a block may have from Osaka on: 10 MiB less a margin of 2 MiB for the beacon
+/// Maximum RLP size of a block in bytes from Osaka on: 10 MiB less a margin of 2 MiB for the beacon
 /// block around it (EIP-7934).
 pub const MAX_BLOCK_RLP_LEN: usize = (10 - 2) * 1024 * 1024;
 
-/// Checks a block's body: every rule that needs no state. That the body is the one that the header
-/// names is [`Block`]'s own business, and its ommers are [`crate::validate_ommers`]'s. Sources:
-/// EIP-2, 155, 1559, 2930, 4844, 7594, 7702, 7825, 7934.
+/// Checks the body of a block: every rule that needs no state. [`Block`] itself checks that the
+/// body matches the header, and [`crate::validate_ommers`] checks the ommers. Sources: EIP-2, 155,
+/// 1559, 2930, 4844, 7594, 7702, 7825, 7934.
 ///
 /// # Errors
-/// The first rule broken.
+/// The first broken rule.
 pub fn validate_body(spec: &ChainSpec, block: &Block) -> Result<(), BlockError> {
     let fork = spec.fork_of(&block.header);
     if fork >= Fork::Osaka && block.rlp_len() > MAX_BLOCK_RLP_LEN {
@@ -33,11 +33,11 @@ pub fn validate_body(spec: &ChainSpec, block: &Block) -> Result<(), BlockError> 
     Ok(())
 }
 
-/// Checks a transaction by the same rules as if it stood in a block with the fork of this header,
-/// as the first one.
+/// Checks a transaction by the same rules, as if it were the first one in a block with the fork of
+/// this header.
 ///
 /// # Errors
-/// The first rule broken.
+/// The first broken rule.
 pub fn validate_transaction(
     spec: &ChainSpec,
     header: &Header,
@@ -46,11 +46,11 @@ pub fn validate_transaction(
     Limits::of(spec, header).check(0, transaction)
 }
 
-/// What a fork allows its transactions.
+/// Limits that a fork sets for transactions.
 struct Limits {
     fork: Fork,
     chain_id: u64,
-    /// Blobs in one transaction.
+    /// Maximum number of blobs in one transaction.
     blobs: u64,
 }
 
@@ -78,7 +78,7 @@ impl Limits {
         if self.fork < Fork::Paris {
             self.check_signature(index, transaction)?;
         }
-        // Legacy transactions from before EIP-155 name no chain, and stay valid on all of them.
+        // Legacy transactions without EIP-155 name no chain and stay valid on every chain.
         if let Some(got) = transaction.chain_id()
             && got != self.chain_id
         {
@@ -97,9 +97,10 @@ impl Limits {
         }
     }
 
-    /// What signatures were before the merge. Later ones are checked as senders are recovered.
+    /// Checks signature rules before the merge. Later signatures are checked when senders are
+    /// recovered.
     fn check_signature(&self, index: usize, transaction: &Transaction) -> Result<(), BlockError> {
-        // Before EIP-155 the `v` that names a chain is just a wrong one.
+        // Before EIP-155, a `v` that names a chain is simply invalid.
         let early_chain_id = self.fork < Fork::SpuriousDragon && transaction.chain_id().is_some();
         let high_s = transaction.signature().normalize_s().is_some();
         if early_chain_id || (self.fork >= Fork::Homestead && high_s) {

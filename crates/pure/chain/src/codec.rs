@@ -1,4 +1,4 @@
-//! Headers and bodies as RLP: raw transactions go in and come out as they are.
+//! RLP of headers and bodies, with raw transactions kept as they are.
 
 use crate::{BlockError, transaction::TRANSACTION_LEN_MIN};
 use alloy_consensus::Header;
@@ -6,12 +6,12 @@ use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::Bytes;
 use alloy_rlp::{Decodable, Encodable, length_of_length};
 
-/// A legacy transaction stands in the list of transactions as it is, a typed one as a string.
+/// Returns whether the transaction is typed: the list holds it as a string, a legacy one as is.
 fn is_wrapped(raw: &[u8]) -> bool {
     raw.first().is_some_and(|&byte| byte < 0x80)
 }
 
-/// The body's RLP, and the length of its payload.
+/// Returns the RLP of the body and the length of its payload.
 pub(crate) fn encode_body(raw: &[Bytes], withdrawals: Option<&[Withdrawal]>) -> (Bytes, usize) {
     let wrapped_len = |raw: &Bytes| match is_wrapped(raw) {
         true => string_header(raw.len()).length_with_payload(),
@@ -40,17 +40,17 @@ pub(crate) fn encode_body(raw: &[Bytes], withdrawals: Option<&[Withdrawal]>) -> 
     (out.into(), payload_len)
 }
 
-/// A body taken apart.
+/// Parts of a body.
 pub(crate) struct Body {
     /// EIP-2718 bytes, slices of the body.
     pub(crate) raw_transactions: Vec<Bytes>,
     pub(crate) ommers: Vec<Header>,
     pub(crate) withdrawals: Option<Vec<Withdrawal>>,
-    /// Bytes inside the body's list.
+    /// Number of bytes inside the body's list.
     pub(crate) payload_len: usize,
 }
 
-/// A header that uses up all bytes.
+/// Decodes a header that uses up all bytes.
 pub(crate) fn decode_header(mut rlp: &[u8]) -> Result<Header, BlockError> {
     let header = Header::decode(&mut rlp).map_err(|reason| rlp_error("header", reason))?;
     match rlp.is_empty() {
@@ -76,8 +76,9 @@ pub(crate) fn decode_body(body_rlp: &Bytes) -> Result<Body, BlockError> {
     Ok(Body { raw_transactions, ommers, withdrawals, payload_len })
 }
 
-/// Items in the payload of a list. Counted first, a list is allocated once: growing it takes up to
-/// three times as much, and what is decoded of small items is larger than their bytes already.
+/// Counts the items in the payload of a list. Counting first allows a single allocation: a growing
+/// list takes up to three times as much memory. Small decoded items already take more memory than
+/// their bytes.
 pub(crate) fn count_items(mut items: &[u8]) -> alloy_rlp::Result<usize> {
     let mut count = 0;
     while !items.is_empty() {
@@ -89,7 +90,7 @@ pub(crate) fn count_items(mut items: &[u8]) -> alloy_rlp::Result<usize> {
 
 /// Takes a list of withdrawals off the front.
 fn take_withdrawals(fields: &mut &[u8]) -> alloy_rlp::Result<Vec<Withdrawal>> {
-    // Index, validator and amount of a byte each, an address of 21, and the list's own.
+    // Index, validator and amount of a byte each, an address of 21, and the list's own header.
     const LEN_MIN: usize = 25;
     let mut items = take_list(fields)?;
     let mut withdrawals = Vec::with_capacity(count_items(items)?.min(items.len() / LEN_MIN));
@@ -99,9 +100,9 @@ fn take_withdrawals(fields: &mut &[u8]) -> alloy_rlp::Result<Vec<Withdrawal>> {
     Ok(withdrawals)
 }
 
-/// The EIP-2718 bytes of each transaction in the payload of a list of transactions of this body.
-/// Ends with the first one that is shorter than any transaction can be, by which the block is
-/// invalid.
+/// Returns the EIP-2718 bytes of each transaction in this body; `items` is the payload of the
+/// transaction list. Stops after the first one that is too short for a transaction, because it
+/// makes the block invalid.
 fn unwrap_transactions(body: &Bytes, mut items: &[u8]) -> alloy_rlp::Result<Vec<Bytes>> {
     let count = count_items(items)?.min(items.len() / TRANSACTION_LEN_MIN + 1);
     let mut transactions = Vec::with_capacity(count);
@@ -130,7 +131,7 @@ fn string_header(payload_length: usize) -> alloy_rlp::Header {
     alloy_rlp::Header { list: false, payload_length }
 }
 
-/// Bytes of a list with this payload.
+/// Returns the size of a list with this payload in bytes.
 pub(crate) fn list_len(payload_len: usize) -> usize {
     length_of_length(payload_len) + payload_len
 }
@@ -138,8 +139,8 @@ pub(crate) fn list_len(payload_len: usize) -> usize {
 /// Takes one RLP item off the front: its header and its payload.
 ///
 /// # Errors
-/// When the header is not canonical, or fewer bytes are there than it says; nothing is promised
-/// about `rlp` then.
+/// If the header is not canonical or announces more bytes than there are; the content of `rlp` is
+/// then unspecified.
 pub fn take_item<'a>(rlp: &mut &'a [u8]) -> alloy_rlp::Result<(alloy_rlp::Header, &'a [u8])> {
     let header = alloy_rlp::Header::decode(rlp)?;
     let (payload, rest) =
@@ -148,7 +149,7 @@ pub fn take_item<'a>(rlp: &mut &'a [u8]) -> alloy_rlp::Result<(alloy_rlp::Header
     Ok((header, payload))
 }
 
-/// Takes one list off the front: its payload.
+/// Takes one list off the front and returns its payload.
 pub(crate) fn take_list<'a>(rlp: &mut &'a [u8]) -> alloy_rlp::Result<&'a [u8]> {
     match take_item(rlp)? {
         (header, payload) if header.list => Ok(payload),
@@ -156,7 +157,7 @@ pub(crate) fn take_list<'a>(rlp: &mut &'a [u8]) -> alloy_rlp::Result<&'a [u8]> {
     }
 }
 
-/// The payload of a list that is all there is.
+/// Returns the payload of a list that uses up all bytes.
 pub(crate) fn exact_list(mut rlp: &[u8]) -> alloy_rlp::Result<&[u8]> {
     let payload = take_list(&mut rlp)?;
     if rlp.is_empty() { Ok(payload) } else { Err(alloy_rlp::Error::UnexpectedLength) }

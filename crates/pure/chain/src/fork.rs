@@ -1,12 +1,12 @@
 use alloy_hardforks::EthereumHardfork;
 use std::fmt;
 
-/// A fork whose rules this client knows, in the order of activation. Forks that change nothing
-/// but blob parameters (EIP-7892) are not among them: see
+/// Fork whose rules this client knows, in the order of activation. Forks that change only blob
+/// parameters (EIP-7892) are not included: see
 /// [`ChainSpec::blob_params_at`](crate::ChainSpec::blob_params_at).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Fork {
-    /// The first rules.
+    /// First rules.
     Frontier,
     /// DELEGATECALL, low `s` in signatures (EIP-2, 7).
     Homestead,
@@ -45,7 +45,7 @@ pub enum Fork {
 }
 
 impl Fork {
-    /// All of them, in order.
+    /// All forks, in order.
     pub const ALL: [Self; 18] = [
         Self::Frontier,
         Self::Homestead,
@@ -67,16 +67,16 @@ impl Fork {
         Self::Osaka,
     ];
 
-    /// Those of proof of stake, in order. They activate by time, Paris excepted.
+    /// Forks of proof of stake, in order. All except Paris activate by time.
     pub const MERGED: [Self; 5] =
         [Self::Paris, Self::Shanghai, Self::Cancun, Self::Prague, Self::Osaka];
 
-    /// Position in [`Fork::ALL`].
+    /// Returns the position in [`Fork::ALL`].
     pub(crate) const fn index(self) -> usize {
         self as usize
     }
 
-    /// The same under the names of alloy-hardforks; `None` for those that [`Fork`] does not have.
+    /// Converts from the names of alloy-hardforks. Returns `None` for forks outside [`Fork`].
     pub(crate) fn from_alloy(fork: EthereumHardfork) -> Option<Self> {
         Some(match fork {
             EthereumHardfork::Frontier => Self::Frontier,

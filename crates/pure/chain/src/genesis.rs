@@ -1,4 +1,4 @@
-//! Geth's genesis file, without its `alloc`.
+//! Genesis file in geth's format, without its `alloc`.
 
 use crate::{
     short::{self, cut},
@@ -22,59 +22,59 @@ use serde::{
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, fmt};
 
-/// Why a genesis file cannot be used.
+/// Reason why a genesis file cannot be used.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum GenesisError {
-    /// Not JSON, or not an object where one is due.
+    /// The text is not JSON, or a value is not an object where one is required.
     #[error("genesis: {0}")]
     Json(String),
-    /// A field without which there is no genesis block.
+    /// A field required for the genesis block is missing.
     #[error("genesis: {field} is missing")]
     Missing {
-        /// Its path.
+        /// Path of the field.
         field: String,
     },
-    /// A field that cannot be read.
+    /// A field cannot be read.
     #[error("genesis: {field}: {reason}")]
     Field {
-        /// Its path.
+        /// Path of the field.
         field: String,
-        /// What is wrong with it.
+        /// Reason why the field cannot be read.
         reason: String,
     },
-    /// A fork is scheduled before the one that it builds on, or without it.
+    /// A fork is scheduled before the fork that it builds on, or without it.
     #[error("genesis: {fork} is scheduled at {time}, but the fork before it, {before}, {when}")]
     ForkOrder {
-        /// The later fork.
+        /// Later fork.
         fork: &'static str,
-        /// Its activation: a block number, or seconds for forks after the merge.
+        /// Activation of the later fork: a block number, or seconds for forks after the merge.
         time: u64,
-        /// The fork that it builds on.
+        /// Fork that it builds on.
         before: &'static str,
-        /// When that one activates, in words.
+        /// Activation of that fork, in words.
         when: String,
     },
-    /// A fork is active at genesis whose rules this client does not know.
+    /// A fork that is active at genesis has rules that this client does not know.
     #[error("genesis: fork {name} is not supported")]
     UnsupportedFork {
-        /// Its key, without `Time`.
+        /// Key of the fork, without `Time`.
         name: String,
     },
 }
 
-/// What the rest of the crate wants to know of the file.
+/// Content of the file that the crate needs.
 pub(crate) struct Genesis {
     pub(crate) chain_id: u64,
     pub(crate) schedule: Schedule,
     pub(crate) deposit_contract: Address,
-    /// Complete but for the state root.
+    /// Header that lacks only the state root.
     pub(crate) header: Header,
 }
 
-/// Activation of the forks from Homestead to Gray Glacier.
+/// Activation blocks of the forks from Homestead to Gray Glacier.
 type BlockForks = [Option<u64>; 12];
 
-/// Keys of the forks of proof of work in `config` (with `Block`), each building on the one before.
+/// Keys of the forks of proof of work in `config` (with `Block`). Each builds on the previous one.
 const BLOCK_FORKS: [&str; 12] = [
     "homestead",
     "eip150",
@@ -93,14 +93,14 @@ const SPURIOUS_DRAGON: usize = 2;
 const CONSTANTINOPLE: usize = 4;
 const PETERSBURG: usize = 5;
 
-/// Keys of forks in `config` (with `Time`) and in `blobSchedule`, each building on the one before.
+/// Keys of forks in `config` (with `Time`) and in `blobSchedule`. Each builds on the previous one.
 const FORKS: [&str; 4] = ["shanghai", "cancun", "prague", "osaka"];
 const BLOB_FORKS: [&str; 5] = ["bpo1", "bpo2", "bpo3", "bpo4", "bpo5"];
 
-/// Geth's default where `gasLimit` is 0.
+/// Gas limit that geth uses where `gasLimit` is 0.
 const DEFAULT_GAS_LIMIT: u64 = 4_712_388;
 
-/// More blobs than any block will hold; under it no product of blob counts and gas overflows.
+/// Number of blobs that no block will reach; below it no product of blob count and gas overflows.
 const MAX_BLOB_COUNT: u64 = 1 << 20;
 
 impl Genesis {
@@ -126,7 +126,7 @@ impl Genesis {
     }
 }
 
-/// The forks of proof of work that the file names, from Homestead to Gray Glacier.
+/// Reads the forks of proof of work in the file, from Homestead to Gray Glacier.
 fn block_forks(config: &Object<'_>) -> Result<BlockForks, GenesisError> {
     let mut forks = BlockForks::default();
     for (slot, name) in forks.iter_mut().zip(BLOCK_FORKS) {
@@ -148,8 +148,8 @@ fn block_forks(config: &Object<'_>) -> Result<BlockForks, GenesisError> {
     Ok(forks)
 }
 
-/// Gives the forks that the file does not name their activation. Rules build on each other, so one
-/// that is left out comes at the latest with the next one.
+/// Sets the activation of forks that the file does not name. Rules build on each other, so an
+/// omitted fork activates at the latest with the next one.
 fn fill_block_forks(forks: &mut BlockForks, merged_at_genesis: bool) {
     forks[PETERSBURG] = forks[PETERSBURG].or(forks[CONSTANTINOPLE]);
     let mut next = merged_at_genesis.then_some(0);
@@ -178,7 +178,7 @@ fn schedule(config: &Object<'_>) -> Result<Schedule, GenesisError> {
             .ok_or_else(|| config.missing(TERMINAL))?,
         ..Schedule::default()
     };
-    // The fork before, `None` where it is not scheduled. Blob forks may be left out, as in geth.
+    // Previous fork, `None` where it is not scheduled. Blob forks may be omitted, as in geth.
     let mut before = ("paris", Some(0));
     for (slot, name) in schedule.forks.iter_mut().zip(FORKS) {
         *slot = time(name)?;
@@ -210,7 +210,7 @@ fn check_order(
     Err(GenesisError::ForkOrder { fork, time, before, when })
 }
 
-/// Blob parameters with their activation, in fork order (EIP-7840, 7892).
+/// Returns blob parameters with their activation, in fork order (EIP-7840, 7892).
 fn blob_schedule(
     config: &Object<'_>,
     schedule: &Schedule,
@@ -225,7 +225,7 @@ fn blob_schedule(
     for ((name, time), default) in FORKS.iter().zip(schedule.forks).skip(1).zip(defaults) {
         let Some(time) = time else { continue };
         let params = entry(name)?.unwrap_or(default);
-        // From Osaka on a transaction has a limit of its own (EIP-7594), and blobs a reserve price
+        // From Osaka on, a transaction has its own limit (EIP-7594), and blobs have a reserve price
         // (EIP-7918).
         blobs.push((time, if *name == "osaka" { osaka_rules(params) } else { params }));
     }
@@ -263,7 +263,7 @@ fn blob_params(entry: &Object<'_>) -> Result<BlobParams, GenesisError> {
     })
 }
 
-/// The earliest of the forks that are not supported: every key `…Time` that we do not know.
+/// Returns the earliest unsupported fork: every unknown key `…Time` names one.
 fn unsupported_fork(config: &Object<'_>) -> Result<Option<UnsupportedFork>, GenesisError> {
     let mut earliest: Option<UnsupportedFork> = None;
     for key in config.fields.keys() {
@@ -279,7 +279,7 @@ fn unsupported_fork(config: &Object<'_>) -> Result<Option<UnsupportedFork>, Gene
     Ok(earliest)
 }
 
-/// The genesis header as geth makes it, over an empty state root.
+/// Returns the genesis header as geth makes it, with an empty state root.
 fn header(
     root: &Object<'_>,
     config: &Object<'_>,
@@ -314,24 +314,24 @@ fn header(
         withdrawals_root: shanghai.then_some(EMPTY_WITHDRAWALS),
         blob_gas_used: cancun.then_some(blob_gas_used.unwrap_or(0)),
         excess_blob_gas: cancun.then_some(excess_blob_gas.unwrap_or(0)),
-        // Genesis has no parent, so EIP-4788 fixes this one.
+        // Genesis has no parent, so EIP-4788 fixes this root.
         parent_beacon_block_root: cancun.then_some(B256::ZERO),
         requests_hash: prague.then_some(EMPTY_REQUESTS_HASH),
         ..Header::default()
     })
 }
 
-/// A JSON object whose values are read one by one, so that each error names its field, and so that
-/// what nobody asks for (`alloc`) is never parsed.
+/// JSON object whose values are read one by one. Each error therefore names its field, and unread
+/// values (`alloc`) are never parsed.
 struct Object<'a> {
     path: String,
     fields: BTreeMap<String, &'a RawValue>,
 }
 
-/// Members of an object in a genesis file; geth's has some forty in the largest.
+/// Maximum number of members of an object in a genesis file; geth's largest has about forty.
 const MEMBERS_MAX: usize = 1024;
 
-/// An object's members, no more of them than [`MEMBERS_MAX`].
+/// Members of an object, at most [`MEMBERS_MAX`].
 struct Members<'a>(BTreeMap<String, &'a RawValue>);
 
 impl<'de> Deserialize<'de> for Members<'de> {
@@ -369,7 +369,7 @@ impl<'a> Object<'a> {
         Ok(Self { path: path.to_owned(), fields })
     }
 
-    /// The value's text, `None` for null.
+    /// Returns the text of the value, `None` for null.
     fn text(&self, key: &str) -> Option<&'a str> {
         self.fields.get(key).map(|raw| raw.get()).filter(|text| *text != "null")
     }
@@ -383,7 +383,8 @@ impl<'a> Object<'a> {
         self.text(key).map(parse).transpose().map_err(|error| self.field_error(key, error))
     }
 
-    /// Geth's numbers: a bare integer of any size, or a string with a decimal or `0x` number.
+    /// Reads a number in geth's forms: a bare integer of any size, or a string with a decimal or
+    /// `0x` number.
     fn number(&self, key: &str) -> Result<Option<U256>, GenesisError> {
         let Some(text) = self.text(key) else { return Ok(None) };
         let digits = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);

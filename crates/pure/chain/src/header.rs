@@ -6,26 +6,26 @@ use alloy_eips::{
 };
 use alloy_primitives::U256;
 
-/// The gas limit moves by less than this fraction of the parent's.
+/// Divisor of the parent's gas limit: the gas limit changes by less than this fraction.
 pub(crate) const GAS_LIMIT_DIVISOR: u64 = 1024;
-/// The gas limit is this multiple of the target from London on (EIP-1559).
+/// Ratio of gas limit to gas target from London on (EIP-1559).
 const ELASTICITY_MULTIPLIER: u64 = 2;
 pub(crate) const GAS_LIMIT_MIN: u64 = 5_000;
 pub(crate) const GAS_LIMIT_MAX: u64 = i64::MAX as u64;
 
-/// Checks a header against its parent: every rule of the fork it belongs to that needs neither the
-/// body nor the state, but for the seal of proof of work and for where that ends
-/// ([`crate::check_terminal`]). Sources: execution-specs `validate_header` of each fork, EIP-1559, 3675,
-/// 4844, 4788, 4895, 7685, 7691, 7840, 7892, 7918.
+/// Checks a header against its parent: every rule of its fork that needs neither the body nor the
+/// state. Exceptions are the seal of proof of work, and the end of proof of work
+/// ([`crate::check_terminal`]). Sources: execution-specs `validate_header` of each fork, EIP-1559,
+/// 3675, 4844, 4788, 4895, 7685, 7691, 7840, 7892, 7918.
 ///
 /// # Errors
-/// The first rule broken.
+/// The first broken rule.
 pub fn validate_header(
     spec: &ChainSpec,
     header: &Header,
     parent: &Header,
 ) -> Result<(), BlockError> {
-    // Proof of work does not come back.
+    // Proof of work cannot return after the merge.
     if !is_merged(header) && !is_merged(parent) {
         return premerge::validate_header(spec, header, parent);
     }
@@ -83,7 +83,7 @@ pub(crate) fn check_gas_limit(
     parent: &Header,
 ) -> Result<(), BlockError> {
     let got = header.gas_limit;
-    // The first block of London may hold twice as much, half of it being the target (EIP-1559).
+    // The first block of London may double the limit, so that the target stays the same (EIP-1559).
     let first_of_london = !is_merged(parent)
         && spec.fork_of(parent) < Fork::London
         && spec.fork_of(header) >= Fork::London;
@@ -115,7 +115,7 @@ pub(crate) fn check_extra_data(header: &Header) -> Result<(), BlockError> {
     }
 }
 
-/// What proof of stake fixes (EIP-3675).
+/// Checks the fields that proof of stake fixes (EIP-3675).
 fn check_merged(header: &Header) -> Result<(), BlockError> {
     if !header.difficulty.is_zero() {
         return Err(BlockError::Difficulty { got: header.difficulty });
@@ -129,7 +129,7 @@ fn check_merged(header: &Header) -> Result<(), BlockError> {
     Ok(())
 }
 
-/// Each fork adds fields; a header has all that its fork knows and no other.
+/// Checks that a header has exactly the fields of its fork. Each fork adds fields.
 pub(crate) fn check_fields(header: &Header, fork: Fork) -> Result<(), BlockError> {
     let fields = [
         (HeaderField::BaseFeePerGas, Some(Fork::London), header.base_fee_per_gas.is_some()),
@@ -155,9 +155,9 @@ pub(crate) fn check_fields(header: &Header, fork: Fork) -> Result<(), BlockError
     Ok(())
 }
 
-/// Base fee of a block on this parent, in wei (EIP-1559).
+/// Returns the base fee of a block on this parent, in wei (EIP-1559).
 pub(crate) fn next_base_fee(parent: &Header) -> u64 {
-    // A parent without base fee is from before London: the price starts here.
+    // A parent without a base fee is from before London: the price starts here.
     parent.next_block_base_fee(BaseFeeParams::ethereum()).unwrap_or(INITIAL_BASE_FEE)
 }
 
@@ -170,10 +170,10 @@ pub(crate) fn check_base_fee(header: &Header, parent: &Header) -> Result<(), Blo
     Ok(())
 }
 
-/// Excess blob gas of a block on this parent, by the parameters of the block's own fork (EIP-4844,
-/// 7691, 7918).
+/// Returns the excess blob gas of a block on this parent, by the parameters of the block's own fork
+/// (EIP-4844, 7691, 7918).
 pub(crate) fn next_excess_blob_gas(parent: &Header, params: &BlobParams) -> u64 {
-    // Before Osaka the base cost is 0 and so the reserve price of EIP-7918 never binds.
+    // Before Osaka the base cost is 0, so the reserve price of EIP-7918 never applies.
     params.next_block_excess_blob_gas_osaka(
         parent.excess_blob_gas.unwrap_or(0),
         parent.blob_gas_used.unwrap_or(0),

@@ -1,14 +1,14 @@
-//! What is said of a broken rule: its name, and how the Engine API answers.
+//! Name of a broken rule, and the Engine API's answer to it.
 
 use crate::BlockError;
 
 impl BlockError {
-    /// What the Engine API says of it: `kind: sentence`.
+    /// Returns the message for the Engine API: `kind: sentence`.
     pub fn describe(&self) -> String {
         format!("{}: {self}", self.kind())
     }
 
-    /// A short constant name of the rule, for metrics, logs and the Engine API.
+    /// Returns a short constant name of the rule, for metrics, logs and the Engine API.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Rlp { .. } => "rlp",
@@ -64,7 +64,7 @@ impl BlockError {
         }
     }
 
-    /// How the Engine API answers a payload that breaks this rule.
+    /// Returns how the Engine API answers a payload that breaks this rule.
     pub const fn fault(&self) -> Fault {
         match self {
             Self::RequestsOrder { .. } | Self::RequestEmpty { .. } => Fault::Parameters,
@@ -82,13 +82,14 @@ impl BlockError {
     }
 }
 
-/// How the Engine API answers a payload that breaks a rule.
+/// Answer of the Engine API to a payload that breaks a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Error -32602: the parameters break the call's contract (Prague, `engine_newPayloadV4`).
+    /// Error -32602: the parameters violate the contract of the call (Prague,
+    /// `engine_newPayloadV4`).
     Parameters,
-    /// INVALID with `latestValidHash` null: this is not the block that its hash names, so nothing
-    /// can be said about its ancestors (Paris, "Payload validation").
+    /// INVALID with `latestValidHash` null. The payload is not the block that its hash names, so
+    /// nothing can be said about its ancestors (Paris, "Payload validation").
     Payload,
     /// INVALID with the hash of the newest valid ancestor.
     Block,

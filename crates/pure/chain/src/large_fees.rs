@@ -1,8 +1,8 @@
 //! Transactions whose fees do not fit 128 bits.
 //!
-//! To the specification a fee is any number, and a transaction with such a one is decoded and then
-//! refused, as no account can pay it. Here fees have 128 bits, so it does not decode. This module
-//! finds the rule that the specification names.
+//! In the specification a fee is any number: such a transaction is decoded and then refused,
+//! because no account can pay it. Here fees have 128 bits, so it does not decode. This module finds
+//! the rule that the specification names.
 
 use crate::{
     TransactionRule,
@@ -16,11 +16,11 @@ use alloy_rlp::Decodable as _;
 
 /// Positions of the fees among a transaction's fields.
 struct Fields {
-    /// Priority fee, where the type has one.
+    /// Priority fee, if the type has one.
     tip: Option<usize>,
-    /// Gas price, or the most that is paid for gas.
+    /// Gas price, or the maximum price of gas.
     cap: usize,
-    /// The most that is paid for blob gas, where the type has it.
+    /// Maximum price of blob gas, if the type has one.
     blob_cap: Option<usize>,
 }
 
@@ -36,8 +36,8 @@ impl Fields {
     }
 }
 
-/// Returns the rule that a transaction breaks which does not decode because of its fees: `None` where
-/// they are not the only reason, or have more than 256 bits.
+/// Returns the rule broken by a transaction that does not decode because of its fees. Returns
+/// `None` when there are other reasons as well, or a fee has more than 256 bits.
 pub(crate) fn broken_rule(raw: &[u8]) -> Option<TransactionRule> {
     let first_byte = *raw.first()?;
     let fields = Fields::of(first_byte)?;
@@ -55,7 +55,7 @@ pub(crate) fn broken_rule(raw: &[u8]) -> Option<TransactionRule> {
         let fee = U256::decode(&mut &**item).ok()?;
         if fee > U256::from(u128::MAX) {
             is_large = true;
-            // Zero in its place, so that all else can be decoded.
+            // Replaced by zero, so that the rest can be decoded.
             *item = &[alloy_rlp::EMPTY_STRING_CODE];
         }
         Some(fee)
@@ -80,7 +80,7 @@ pub(crate) fn broken_rule(raw: &[u8]) -> Option<TransactionRule> {
         .checked_mul(U256::from(transaction.gas_limit()))
         .zip(blob_cap.checked_mul(U256::from(blob_gas)))
         .and_then(|(gas, blobs)| gas.checked_add(blobs)?.checked_add(transaction.value()));
-    // The EVM, which knows the balance, would compare the nonce before. It is not asked.
+    // The EVM, which knows the balance, would compare the nonce first. It is not asked here.
     Some(cost.map_or(TransactionRule::CostOverflow, |_| TransactionRule::InsufficientFunds))
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use alloy_eips::eip2718::Encodable2718;
     use alloy_primitives::{B256, Signature, TxKind};
 
-    /// The transaction with other fees, each in place of one that is told by its value.
+    /// Returns the transaction with other fees, each replacing the fee of that value.
     fn with_fees(raw: &[u8], fees: &[(u64, U256)]) -> Vec<u8> {
         let is_typed = raw[0] < 0x80;
         let mut rest = exact_list(&raw[usize::from(is_typed)..]).unwrap();
@@ -168,7 +168,7 @@ mod tests {
             (dynamic(), vec![(TIP, largest), (CAP, large)], tip_above),
             (blobs(), vec![(BLOB_CAP, large)], funds),
             (blobs(), vec![(BLOB_CAP, largest)], overflow),
-            // These decode, so no rule is asked for.
+            // These decode, so there is no broken rule.
             (legacy(), vec![(CAP, large - U256::from(1))], None),
             (dynamic(), vec![], None),
         ] {
@@ -183,7 +183,7 @@ mod tests {
         let large = [(CAP, U256::from(1) << 128)];
         let raw = with_fees(&legacy(), &large);
         assert_eq!(broken_rule(&raw[..raw.len() - 1]), None);
-        // A gas limit of 128 bits does not decode either.
+        // A gas limit of over 64 bits does not decode either.
         let both = [large[0], (21_000, U256::from(1) << 100)];
         assert_eq!(broken_rule(&with_fees(&legacy(), &both)), None);
         for no_transaction in [&[][..], &[2], &[2, 0xc0], &[0xc0], &[5, 0xc1, 0x80], &[0x80]] {

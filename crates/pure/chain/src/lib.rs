@@ -1,16 +1,16 @@
-//! The consensus rules of Ethereum's execution layer, forks Frontier to Osaka: which chain this is
-//! ([`ChainSpec`]), what a payload says ([`Payload`], [`Block`]), and whether it may
-//! ([`validate_header`], [`validate_body`], [`validate_outcome`]). Pure: no I/O, no clock.
+//! Consensus rules of Ethereum's execution layer, forks Frontier to Osaka. [`ChainSpec`] describes
+//! a chain, [`Payload`] and [`Block`] hold the content of a block. [`validate_header`],
+//! [`validate_body`] and [`validate_outcome`] check it. Pure: no I/O, no clock.
 //!
-//! # Who checks what
+//! # Order of the checks
 //!
-//! Every rule has one place, in the order in which a payload passes through them:
+//! Every rule is checked in one place. A payload passes the places in this order:
 //!
 //! | place | rules |
 //! |---|---|
 //! | [`Block::from_payload`] | transactions decode, block hash, versioned hashes, form of the requests |
 //! | [`validate_header`] | parent, number, timestamp, gas limit, extra data, EIP-3675 constants, base fee, fields of the fork, blob gas limit, excess blob gas |
-//! | [`check_terminal`] | where proof of work ends |
+//! | [`check_terminal`] | end of proof of work |
 //! | [`validate_ommers`] | ommers of blocks before the merge |
 //! | [`validate_body`] | transaction types of the fork, chain id, gas cap (EIP-7825), blobs and authorizations of a transaction, sum of blob gas, block size (EIP-7934) |
 //! | [`recover_senders`] | signatures (EIP-2) |
@@ -19,11 +19,11 @@
 //! | [`validate_outcome`] | gas used, blob gas used, receipts root, logs bloom, requests hash |
 //! | the executor | state root |
 //!
-//! revm would refuse a wrong transaction type, chain id, gas cap, blob count, blob version or an
-//! empty list of authorizations as well, but only when it is that transaction's turn; here it takes
-//! a few comparisons before anything is executed.
+//! revm would also refuse a wrong transaction type, chain id, gas cap, blob count, blob version or
+//! an empty list of authorizations. It would do so only when it reaches that transaction; here it
+//! takes a few comparisons before execution.
 //!
-//! The seal of proof of work (ethash) is not checked, see [`PreMergeRule`].
+//! The seal of proof of work (ethash) is not checked; see [`PreMergeRule`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

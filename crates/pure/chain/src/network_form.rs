@@ -1,5 +1,6 @@
-//! Blob transactions as they are sent, together with their blobs: the network form of EIP-4844,
-//! and that of EIP-7594 with a version and proofs of cells. Blocks hold them without.
+//! Blob transactions together with their blobs, as the network sends them. EIP-4844 defines one
+//! form; EIP-7594 defines another, with a version and proofs of cells. Blocks hold transactions
+//! without blobs.
 
 use crate::{
     Transaction,
@@ -9,57 +10,57 @@ use crate::{
 use alloy_primitives::Bytes;
 use std::fmt;
 
-/// Bytes of a blob: 4096 field elements of 32 bytes (EIP-4844).
+/// Number of bytes in a blob: 4096 field elements of 32 bytes (EIP-4844).
 pub const BLOB_BYTES: usize = 131_072;
 
-/// Bytes of a commitment and of a proof: a compressed point (EIP-4844).
+/// Number of bytes in a commitment or proof: a compressed point (EIP-4844).
 const POINT_BYTES: usize = 48;
 
-/// The type of blob transactions (EIP-2718, 4844).
+/// Type of blob transactions (EIP-2718, 4844).
 const BLOB_TYPE: u8 = 0x03;
 
-/// The one version of the wrapper that there is (EIP-7594).
+/// Version of the wrapper, the only one that exists (EIP-7594).
 const VERSION_CELLS: u8 = 0x01;
 
-/// A compressed point of BLS12-381's G1, not checked.
+/// Compressed point of BLS12-381's G1, unchecked.
 pub type Point = [u8; POINT_BYTES];
 
-/// How a transaction and its blobs are wrapped.
+/// Form in which a transaction and its blobs are wrapped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wrapper {
-    /// `rlp([tx_payload_body, blobs, commitments, proofs])`: a proof for each blob (EIP-4844).
+    /// `rlp([tx_payload_body, blobs, commitments, proofs])`: one proof for each blob (EIP-4844).
     BlobProofs,
-    /// `rlp([tx_payload_body, 1, blobs, commitments, cell_proofs])`: a proof for each cell of each
-    /// blob (EIP-7594).
+    /// `rlp([tx_payload_body, 1, blobs, commitments, cell_proofs])`: one proof for each cell of
+    /// each blob (EIP-7594).
     CellProofs,
 }
 
-/// What comes with a blob transaction. Nothing is known about it but the lengths of its items: not
-/// how many of each there are, nor that they belong together.
+/// Blobs, commitments and proofs of a blob transaction. Only the lengths of the items are checked,
+/// not their numbers, nor that they belong together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sidecar {
-    /// What the proofs are.
+    /// Kind of the proofs.
     pub wrapper: Wrapper,
-    /// [`BLOB_BYTES`] each, slices of what was decoded.
+    /// Blobs of [`BLOB_BYTES`] each, slices of the decoded bytes.
     pub blobs: Vec<Bytes>,
-    /// One for each blob, if the sidecar is valid.
+    /// Commitments, one for each blob in a valid sidecar.
     pub commitments: Vec<Point>,
-    /// One, or one for each cell, for each blob, if the sidecar is valid.
+    /// Proofs, one for each blob or one for each cell in a valid sidecar.
     pub proofs: Vec<Point>,
 }
 
-/// A blob transaction with its sidecar.
+/// Blob transaction with its sidecar.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NetworkForm {
-    /// The transaction. Its hash is that of `raw`: the sidecar is no part of it.
+    /// Transaction. Its hash is that of `raw`, without the sidecar.
     pub transaction: Transaction,
-    /// Its EIP-2718 bytes, as blocks hold them.
+    /// EIP-2718 bytes of the transaction, as blocks hold them.
     pub raw: Bytes,
-    /// What came with it.
+    /// Sidecar of the transaction.
     pub sidecar: Sidecar,
 }
 
-/// A list of a sidecar.
+/// List of a sidecar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SidecarPart {
     /// [`Sidecar::blobs`].
@@ -80,34 +81,34 @@ impl fmt::Display for SidecarPart {
     }
 }
 
-/// Why bytes are no blob transaction with its blobs.
+/// Reason why bytes are not a blob transaction with its blobs.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NetworkFormError {
-    /// The first byte is another than that of blob transactions.
+    /// The first byte is not that of blob transactions.
     #[error("no blob transaction")]
     OtherType,
-    /// The transaction alone, as blocks hold it.
+    /// The bytes contain only the transaction, as blocks hold it.
     #[error("missing sidecar in blob transaction")]
     NoSidecar,
-    /// It is no RLP, or has other items than the wrapper.
+    /// The bytes are invalid RLP or have other items than the wrapper.
     #[error("malformed network form: {0}")]
     Rlp(alloy_rlp::Error),
-    /// No such version of the wrapper exists.
+    /// The wrapper has an unknown version.
     #[error("unknown version of the sidecar")]
     UnknownVersion,
-    /// The transaction in it cannot be decoded.
+    /// The transaction cannot be decoded.
     #[error("malformed transaction: {0}")]
     Transaction(String),
     /// An item of the sidecar is too long or too short.
     #[error("{part} {index} has {got} bytes, not {want}")]
     ItemLength {
-        /// Of which list.
+        /// List that contains the item.
         part: SidecarPart,
-        /// Its position.
+        /// Position of the item.
         index: usize,
-        /// Bytes that it has.
+        /// Number of bytes received.
         got: usize,
-        /// Bytes that it must have.
+        /// Required number of bytes.
         want: usize,
     },
 }
@@ -118,8 +119,8 @@ impl From<alloy_rlp::Error> for NetworkFormError {
     }
 }
 
-/// Decodes a blob transaction with its blobs, which must use up all bytes. Takes no memory beside
-/// the input but for the points and the transaction itself.
+/// Decodes a blob transaction with its blobs, which must use up all bytes. Beyond the input, it
+/// allocates memory only for the points and the transaction itself.
 ///
 /// # Errors
 /// [`NetworkFormError`].
@@ -160,7 +161,7 @@ pub fn decode_network_form(bytes: &Bytes) -> Result<NetworkForm, NetworkFormErro
     Ok(NetworkForm { transaction, raw: raw.into(), sidecar })
 }
 
-/// Takes the strings of a list, which all have so many bytes.
+/// Passes each string of a list to `take`; all must have `want` bytes.
 fn each<'a>(
     mut list: &'a [u8],
     part: SidecarPart,
@@ -183,7 +184,7 @@ fn each<'a>(
 }
 
 fn points(list: &[u8], part: SidecarPart) -> Result<Vec<Point>, NetworkFormError> {
-    // A byte of header before each.
+    // Each point has one header byte.
     let mut points = Vec::with_capacity(list.len() / (1 + POINT_BYTES));
     each(list, part, POINT_BYTES, |item| points.extend(Point::try_from(item)))?;
     Ok(points)
@@ -212,7 +213,7 @@ mod tests {
         }
     }
 
-    /// As alloy, which writes the form without this code, has it.
+    /// Encodes with alloy, which writes the form independently of this code.
     fn encoded(sidecar: BlobTransactionSidecarVariant) -> (Bytes, B256) {
         let tx = TxEip4844WithSidecar::from_tx_and_sidecar(transaction(), sidecar);
         let signature = Signature::new(U256::from(5), U256::from(6), true);
@@ -280,7 +281,7 @@ mod tests {
         let (empty, blob, point) = (list(&[]), list(&[&string(BLOB_BYTES)]), list(&[&string(48)]));
         let good = [body, &[1], &blob, &point, &point];
         assert_eq!(decode(&good).unwrap().sidecar.wrapper, Wrapper::CellProofs);
-        // Counts are the verifier's business.
+        // The verifier checks the counts.
         assert!(decode(&[body, &empty, &point, &empty]).is_ok());
         let error = |fields: &[&[u8]]| decode(fields).unwrap_err();
         for version in [&[0x00][..], &[0x80], &[2], &[0x81, 0x80], &[0x82, 0, 1], &[0x7f]] {

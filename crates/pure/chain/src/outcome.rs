@@ -2,22 +2,22 @@ use crate::{Block, BlockError, ChainSpec, Fork};
 use alloy_eips::eip7685::Requests;
 use alloy_primitives::{B256, Bloom};
 
-/// What execution of a block gave, beside the state.
+/// Result of executing a block, without the state.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
     /// Root of the receipts, one for each transaction: [`crate::receipts_root`].
     pub receipts_root: B256,
-    /// Bloom filter over all their logs.
+    /// Bloom filter over the logs of all receipts.
     pub logs_bloom: Bloom,
-    /// Gas that all transactions used.
+    /// Gas used by all transactions.
     pub gas_used: u64,
-    /// Blob gas that all transactions used (EIP-4844).
+    /// Blob gas used by all transactions (EIP-4844).
     pub blob_gas_used: u64,
     /// Execution requests (EIP-7685), none before Prague.
     pub requests: &'a Requests,
 }
 
-/// Compares what execution gave with what the header says: everything but the state root.
+/// Compares the result of execution with the header, except the state root.
 ///
 /// # Errors
 /// [`BlockError::GasUsed`], [`BlockError::BlobGasUsed`], [`BlockError::RequestsHash`],

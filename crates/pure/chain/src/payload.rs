@@ -4,14 +4,14 @@ use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use serde::{Deserialize, Serialize};
 
-/// The Engine API's `ExecutionPayload` object in all its versions: a field that a version lacks is
+/// `ExecutionPayload` object of the Engine API in all its versions. A field that a version lacks is
 /// `None` (execution-apis, `src/engine`).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Payload {
     /// Hash of the parent block.
     pub parent_hash: B256,
-    /// Receiver of the priority fees; `beneficiary` in the header.
+    /// Recipient of the priority fees; `beneficiary` in the header.
     pub fee_recipient: Address,
     /// Root of the state after the block.
     pub state_root: B256,
@@ -27,48 +27,48 @@ pub struct Payload {
     /// Gas that the block may use.
     #[serde(with = "quantity")]
     pub gas_limit: u64,
-    /// Gas that it used.
+    /// Gas that the block used.
     #[serde(with = "quantity")]
     pub gas_used: u64,
-    /// In seconds.
+    /// Timestamp in seconds.
     #[serde(with = "quantity")]
     pub timestamp: u64,
-    /// At most 32 bytes of the builder's choice.
+    /// Extra data, at most 32 bytes of the builder's choice.
     pub extra_data: Bytes,
-    /// In wei.
+    /// Base fee in wei.
     #[serde(with = "quantity")]
     pub base_fee_per_gas: U256,
     /// Hash of the header.
     pub block_hash: B256,
-    /// Transactions, each as its EIP-2718 bytes. Reading JSON ends the list with the first one that
-    /// is shorter than any transaction can be: the payload is invalid by it, and what follows need
+    /// Transactions, each as its EIP-2718 bytes. Reading JSON ends the list after the first one
+    /// that is too short for a transaction. That one makes the payload invalid, so the rest need
     /// not be kept.
     #[serde(deserialize_with = "transactions::deserialize")]
     pub transactions: Vec<Bytes>,
-    /// From V2 on.
+    /// Withdrawals, from V2 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawals: Option<Vec<Withdrawal>>,
-    /// From V3 on.
+    /// Blob gas used, from V3 on.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "quantity::opt")]
     pub blob_gas_used: Option<u64>,
-    /// From V3 on.
+    /// Excess blob gas, from V3 on.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "quantity::opt")]
     pub excess_blob_gas: Option<u64>,
 }
 
-/// The parameters of `engine_newPayload` beside the payload.
+/// Parameters of `engine_newPayload` other than the payload.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PayloadSidecar {
     /// Versioned hashes of the blobs that the consensus layer expects, from V3 on.
     pub versioned_hashes: Option<Vec<B256>>,
     /// Root of the parent beacon block, from V3 on (EIP-4788).
     pub parent_beacon_block_root: Option<B256>,
-    /// Execution requests, each its type byte and its data, from V4 on (EIP-7685).
+    /// Execution requests, each a type byte followed by data, from V4 on (EIP-7685).
     pub execution_requests: Option<Vec<Bytes>>,
 }
 
 impl Payload {
-    /// The payload of a block with this header, whose hash is `hash`.
+    /// Returns the payload of a block with this header, whose hash is `hash`.
     pub fn from_header(
         header: &Header,
         hash: B256,
@@ -96,8 +96,8 @@ impl Payload {
         }
     }
 
-    /// The payload of a block, and its sidecar without the execution requests: a block holds only
-    /// their hash.
+    /// Returns the payload of a block and its sidecar. The sidecar lacks the execution requests,
+    /// because a block holds only their hash.
     pub fn from_block(block: &Block) -> (Self, PayloadSidecar) {
         let header = &block.header;
         let (transactions, withdrawals) =
@@ -113,8 +113,8 @@ impl Payload {
     }
 }
 
-/// The list of transactions, strictly as `DATA` (`0x` and pairs of digits). alloy's [`Bytes`] would
-/// also take arrays of numbers, of which a body of many megabytes holds very many.
+/// Reads the list of transactions strictly as `DATA` (`0x` and pairs of digits). alloy's [`Bytes`]
+/// would also accept arrays of numbers, and a body of many megabytes can hold very many numbers.
 mod transactions {
     use crate::transaction::TRANSACTION_LEN_MIN;
     use alloy_primitives::{Bytes, hex};
@@ -161,7 +161,8 @@ mod transactions {
             let mut list = Vec::new();
             while let Some(Raw(bytes)) = seq.next_element()? {
                 let too_short = bytes.len() < TRANSACTION_LEN_MIN;
-                // By a half, not to the double: most of the memory of many small ones is this list.
+                // Grows by half instead of doubling: for many small transactions, this list is most
+                // of the memory.
                 if list.len() == list.capacity() {
                     list.reserve_exact(8 + list.len() / 2);
                 }
@@ -180,9 +181,9 @@ mod transactions {
     }
 }
 
-/// `QUANTITY` as the Ethereum JSON-RPC specification has it: a string of `0x` and hexadecimal
-/// digits, without leading zeros. Stricter than alloy's, which also takes JSON numbers, decimals
-/// and leading zeros.
+/// `QUANTITY` as in the Ethereum JSON-RPC specification: a string of `0x` and hexadecimal digits,
+/// without leading zeros. Stricter than alloy's, which also accepts JSON numbers, decimals and
+/// leading zeros.
 mod quantity {
     use alloy_primitives::U256;
     use serde::{Deserializer, Serializer, de};
@@ -226,7 +227,7 @@ mod quantity {
         from.deserialize_str(Visitor(PhantomData))
     }
 
-    /// The same where the field may be missing or null.
+    /// `QUANTITY` for a field that may be missing or null.
     pub(super) mod opt {
         use serde::{Deserialize, Deserializer, Serializer};
 

@@ -1,4 +1,4 @@
-//! The public chains, as their genesis files have them, without the state.
+//! Public chains from their genesis files, without the state.
 
 use crate::ChainSpec;
 use std::sync::LazyLock;
@@ -17,14 +17,14 @@ preset!(HOODI, "../presets/hoodi.json");
 fn read(file: &str, json: &str) -> ChainSpec {
     match ChainSpec::from_genesis_json(json) {
         Ok(spec) => spec,
-        // Our own file, and a test reads it.
+        // The file is part of the crate, and a test reads it.
         Err(error) => panic!("{file}: {error}"),
     }
 }
 
 impl ChainSpec {
-    /// The rules of a public chain: mainnet (1), Sepolia (11155111), Holesky (17000) or Hoodi
-    /// (560048). `None` for any other id.
+    /// Returns the rules of a public chain: mainnet (1), Sepolia (11155111), Holesky (17000) or
+    /// Hoodi (560048). Returns `None` for any other id.
     pub fn for_chain_id(chain_id: u64) -> Option<Self> {
         let preset = match chain_id {
             1 => &MAINNET,

@@ -13,23 +13,23 @@ use alloy_rlp::{Decodable, Encodable, RlpDecodable, RlpEncodable};
 use rayon::prelude::*;
 use tandem_trie::{ListTrie, list_root};
 
-/// Bytes of the shortest receipt: four empty fields, in a list.
+/// Size of the shortest receipt in bytes: four empty fields, in a list.
 const RECEIPT_LEN_MIN: usize = 5;
 
-/// A receipt without its bloom filter, which its logs imply.
+/// Receipt without its bloom filter, which follows from its logs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, RlpEncodable, RlpDecodable)]
 #[rlp(trailing)]
 pub struct Receipt {
     /// Type of the transaction (EIP-2718).
     pub tx_type: TxType,
-    /// Whether the transaction did not revert (EIP-658).
+    /// Whether the transaction succeeded instead of reverting (EIP-658).
     pub success: bool,
     /// Gas used by this transaction and those before it in the block.
     pub cumulative_gas_used: u64,
-    /// What contracts logged.
+    /// Logs of the contracts.
     pub logs: Vec<Log>,
-    /// Root of the state after the transaction. Before Byzantium this stands in the place of the
-    /// status; then it is `None`.
+    /// Root of the state after the transaction. Before Byzantium it takes the place of the status;
+    /// afterwards it is `None`.
     pub post_state: Option<B256>,
 }
 
@@ -62,7 +62,7 @@ impl TxReceipt for Receipt {
 }
 
 impl Receipt {
-    /// The receipt as the receipts trie holds it: its EIP-2718 bytes.
+    /// Returns the receipt as the receipts trie holds it: its EIP-2718 bytes.
     pub fn encode_with_bloom(&self, bloom: &Bloom) -> Vec<u8> {
         let status: &dyn Encodable = match &self.post_state {
             Some(root) => root,
@@ -81,8 +81,9 @@ impl Receipt {
     }
 }
 
-/// Makes [`Receipt`]s for alloy-evm's block executor. Unlike alloy's own builder it leaves the
-/// bloom filters to whoever computes the receipts root: [`receipts_root`] makes them in parallel.
+/// Builder of [`Receipt`]s for alloy-evm's block executor. Unlike alloy's own builder, it leaves
+/// the bloom filters to the computation of the receipts root. [`receipts_root`] makes them in
+/// parallel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReceiptBuilder;
 
@@ -101,7 +102,7 @@ impl receipt_builder::ReceiptBuilder for ReceiptBuilder {
     }
 }
 
-/// Root of the receipts, and the bloom filter over all their logs.
+/// Returns the root of the receipts, and the bloom filter over all their logs.
 pub fn receipts_root(receipts: &[Receipt]) -> (B256, Bloom) {
     let encode = |receipt: &Receipt| {
         let bloom = receipt.bloom();
@@ -115,8 +116,8 @@ pub fn receipts_root(receipts: &[Receipt]) -> (B256, Bloom) {
     (list_root(&encoded), bloom)
 }
 
-/// [`receipts_root`] of receipts that come one after the other: most of the work is done as they
-/// come, on one thread.
+/// Incremental [`receipts_root`] of receipts that arrive one after another. Most of the work is
+/// done as they arrive, on one thread.
 #[derive(Debug, Default)]
 pub struct ReceiptsTrie {
     list: ListTrie,
@@ -124,12 +125,12 @@ pub struct ReceiptsTrie {
 }
 
 impl ReceiptsTrie {
-    /// Receipts so far.
+    /// Returns the number of receipts so far.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there is no receipt yet.
+    /// Returns whether there is no receipt yet.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -141,24 +142,25 @@ impl ReceiptsTrie {
         self.list.push(&receipt.encode_with_bloom(&bloom));
     }
 
-    /// Root of the receipts, and the bloom filter over all their logs.
+    /// Returns the root of the receipts, and the bloom filter over all their logs.
     pub fn finish(self) -> (B256, Bloom) {
         (self.list.root(), self.bloom)
     }
 }
 
-/// The receipts of a block as the database keeps them: an RLP list of receipts, each its type,
-/// status, cumulative gas and logs, without bloom filters, and the state root before Byzantium.
+/// Encodes the receipts of a block as the database stores them: an RLP list of receipts. Each holds
+/// type, status, cumulative gas and logs, without a bloom filter, and before Byzantium the state
+/// root.
 pub fn encode_receipts(receipts: &[Receipt]) -> Bytes {
     let mut out = Vec::new();
     alloy_rlp::encode_list(receipts, &mut out);
     out.into()
 }
 
-/// Reads what [`encode_receipts`] wrote.
+/// Decodes receipts encoded by [`encode_receipts`].
 ///
 /// # Errors
-/// What the decoder met, also when bytes are left over.
+/// The error of the decoder, also when bytes are left over.
 pub fn decode_receipts(bytes: &[u8]) -> Result<Vec<Receipt>, alloy_rlp::Error> {
     let mut items = exact_list(bytes)?;
     let mut receipts = Vec::with_capacity(count_items(items)?.min(items.len() / RECEIPT_LEN_MIN));

@@ -1,10 +1,9 @@
-//! JSON whose errors are short. serde quotes the value that it did not expect, all of it and
-//! escaped, and every layer above copies that text; a parameter of many megabytes would be answered
-//! with several times as many. Here the text is cut where it is made.
+//! JSON parsing with short errors. serde quotes an unexpected value in full, escaped, and every
+//! layer above copies that text. A parameter of many megabytes would be answered with several times
+//! as many bytes. Here the text is cut where it is made.
 //!
 //! The wrappers stand between serde_json, or another self-describing format, and the types that are
-//! read: whatever fails, on either
-//! side, passes through [`Short`].
+//! read. Every failure on either side passes through [`Short`].
 
 use serde::Deserialize;
 use serde::de::{
@@ -12,10 +11,10 @@ use serde::de::{
 };
 use std::fmt::{self, Write};
 
-/// Bytes of the longest text.
+/// Maximum size of the text in bytes.
 pub const TEXT_BYTES_MAX: usize = 256;
 
-/// Why a value cannot be read, in few words.
+/// Reason why a value cannot be read, as a short text.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Short(String);
@@ -26,7 +25,7 @@ impl de::Error for Short {
     }
 }
 
-/// A text, cut after [`TEXT_BYTES_MAX`] bytes. What is cut off is never made.
+/// Formats a value, cut after [`TEXT_BYTES_MAX`] bytes. The rest is never formatted.
 pub fn cut(text: impl fmt::Display) -> String {
     struct Cutting(String);
     impl Write for Cutting {
@@ -58,7 +57,7 @@ pub fn from_str<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, Short> {
     Ok(value)
 }
 
-/// A deserializer, or another part of serde's, whose errors are [`Short`].
+/// Wrapper around a deserializer, or another part of serde, whose errors are [`Short`].
 #[derive(Debug)]
 pub struct Shortened<T>(pub T);
 
@@ -85,8 +84,8 @@ macro_rules! forward_any {
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Shortened<D> {
     type Error = Short;
 
-    // serde_json says what a value is that is not of the kind asked for, and quotes it before any
-    // visitor sees it. Asked for any kind, it leaves that to the visitor, whose errors are short.
+    // When asked for a kind, serde_json quotes a value of another kind before any visitor sees it.
+    // When asked for any kind, it leaves the error to the visitor, whose errors are short.
     forward_any! {
         deserialize_bool(), deserialize_i8(), deserialize_i16(), deserialize_i32(),
         deserialize_i64(), deserialize_u8(), deserialize_u16(), deserialize_u32(),
@@ -158,7 +157,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Shortened<V> {
         self.0.visit_map(Shortened(map)).map_err(A::Error::custom)
     }
 
-    // Variants with values of their own are read as they are: nothing here has any.
+    // Variants with values are read without the wrapper: no type here has any.
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
         self.0.visit_enum(data)
     }
@@ -232,7 +231,7 @@ mod tests {
     fn an_error_does_not_quote_a_long_value_in_full() {
         let error = from_str::<u64>("\"x\"").unwrap_err().to_string();
         assert!(error.starts_with("invalid type: string \"x\", expected u64"), "{error}");
-        // Each of these takes six bytes when it is escaped.
+        // Each of these characters takes six bytes when escaped.
         let long = format!("[[\"{}\"]]", "\u{7f}".repeat(1 << 20));
         let error = from_str::<Vec<Vec<u64>>>(&long).unwrap_err().to_string();
         assert!(error.starts_with("invalid type: string"), "{error}");

@@ -8,45 +8,45 @@ use std::sync::Arc;
 
 pub use crate::genesis::GenesisError;
 
-/// A fork scheduled in the genesis file whose rules this client does not know.
+/// Fork in the genesis file with rules that this client does not know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnsupportedFork {
-    /// Its key in the genesis file, without `Time`.
+    /// Key of the fork in the genesis file, without `Time`.
     pub name: String,
-    /// Its activation, in seconds.
+    /// Activation time, in seconds.
     pub time: u64,
 }
 
-/// The DAO fork: an irregular state change on the chains that support it, and a mark in the extra
-/// data of ten blocks that tells the two sides apart (EIP-779).
+/// DAO fork: an irregular state change on the chains that support it. A mark in the extra data of
+/// ten blocks tells the two sides apart (EIP-779).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DaoFork {
-    /// Where it happens.
+    /// Block of the fork.
     pub block: BlockNumber,
-    /// Whether this chain makes the change, or stands against it.
+    /// Whether this chain makes the change or opposes it.
     pub support: bool,
 }
 
-/// Where the forks of a chain activate, as a fork id counts them (EIP-2124). Each list is ascending
-/// and names every point once.
+/// Activation points of a chain's forks, as a fork id counts them (EIP-2124). Each list is
+/// ascending and names every point once.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ForkPoints {
     /// Block numbers, 0 for forks of genesis.
     pub blocks: Vec<BlockNumber>,
-    /// Times in seconds, of forks after the merge.
+    /// Times in seconds, for forks after the merge.
     pub times: Vec<u64>,
 }
 
-/// When forks activate: part of [`ChainSpec`].
+/// Activation of the forks, part of [`ChainSpec`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Schedule {
-    /// First block under proof of work of the forks from Homestead to Gray Glacier.
+    /// First block, under proof of work, of each fork from Homestead to Gray Glacier.
     pub(crate) block_forks: [Option<BlockNumber>; Fork::Paris.index() - 1],
-    /// The DAO fork, where the chain has an opinion about it.
+    /// DAO fork, if the chain takes a side.
     pub(crate) dao: Option<DaoFork>,
     /// Total difficulty at which proof of work ends (EIP-3675).
     pub(crate) terminal_total_difficulty: U256,
-    /// A block after the merge that peers tell chains apart by (EIP-3675, `FORK_NEXT_VALUE`).
+    /// Block after the merge by which peers tell chains apart (EIP-3675, `FORK_NEXT_VALUE`).
     pub(crate) merge_netsplit: Option<BlockNumber>,
     /// Activation of Shanghai, Cancun, Prague and Osaka.
     pub(crate) forks: [Option<u64>; 4],
@@ -54,12 +54,12 @@ pub(crate) struct Schedule {
     pub(crate) blob_forks: [Option<u64>; 5],
     /// Blob parameters with their activation, in the order in which they replace each other.
     pub(crate) blobs: Vec<(u64, BlobParams)>,
-    /// The earliest fork that is not supported.
+    /// Earliest fork that is not supported.
     pub(crate) unsupported: Option<UnsupportedFork>,
 }
 
-/// The rules of one chain: its id, when its forks activate, its blob schedule, its genesis.
-/// Cheap to clone.
+/// Rules of one chain: its id, the activation of its forks, its blob schedule, its genesis. Cheap
+/// to clone.
 #[derive(Clone, Debug)]
 pub struct ChainSpec(Arc<Inner>);
 
@@ -75,25 +75,25 @@ impl ChainSpec {
     /// Reads geth's genesis format. `alloc` may be absent and is skipped unread, so a large one
     /// costs no memory beyond the text.
     ///
-    /// A fork of proof of work that the file does not name activates with the next one that it
-    /// names; the last ones at genesis when that ends proof of work, and never when it does not.
-    /// The glaciers move only the difficulty bomb and may be left out. Where `blobSchedule` has no
-    /// entry for Cancun, Prague or Osaka, the numbers of EIP-4844 and EIP-7691 apply.
+    /// A fork of proof of work that the file does not name activates with the next named one. The
+    /// last unnamed ones activate at genesis if genesis ends proof of work, otherwise never. The
+    /// glaciers change only the difficulty bomb and may be omitted. If `blobSchedule` has no entry
+    /// for Cancun, Prague or Osaka, the numbers of EIP-4844 and EIP-7691 apply.
     ///
     /// # Errors
-    /// See [`GenesisError`]. A fork that is not supported is an error only when it is active at
-    /// genesis; otherwise see [`ChainSpec::unsupported_fork`].
+    /// See [`GenesisError`]. An unsupported fork is an error only when it is active at genesis;
+    /// otherwise see [`ChainSpec::unsupported_fork`].
     pub fn from_genesis_json(json: &str) -> Result<Self, GenesisError> {
         let Genesis { chain_id, schedule, deposit_contract, header } = Genesis::parse(json)?;
         Ok(Self(Arc::new(Inner { chain_id, schedule, deposit_contract, genesis: header })))
     }
 
-    /// The id that transactions are signed for (EIP-155).
+    /// Returns the chain id that transactions are signed for (EIP-155).
     pub fn chain_id(&self) -> u64 {
         self.0.chain_id
     }
 
-    /// The newest known fork active at this time (in seconds) in a block of proof of stake, so
+    /// Returns the newest known fork active at this time (in seconds) in a block of proof of stake:
     /// Paris or later.
     pub fn fork_at(&self, timestamp: u64) -> Fork {
         let active = |time: &Option<u64>| time.is_some_and(|time| time <= timestamp);
@@ -101,7 +101,7 @@ impl ChainSpec {
         newest.map_or(Fork::Paris, |index| Fork::MERGED[index + 1])
     }
 
-    /// The newest known fork active in this block, under proof of work or after it.
+    /// Returns the newest known fork active in this block, under proof of work or after it.
     pub fn fork_of(&self, header: &Header) -> Fork {
         if is_merged(header) {
             return self.fork_at(header.timestamp);
@@ -111,7 +111,7 @@ impl ChainSpec {
         newest.map_or(Fork::Frontier, |index| Fork::ALL[index + 1])
     }
 
-    /// Whether this fork's rules hold in a block of proof of work at this height.
+    /// Returns whether the rules of this fork apply in a block of proof of work at this height.
     pub(crate) fn is_active_at_block(&self, fork: Fork, number: BlockNumber) -> bool {
         self.block_fork(fork).is_some_and(|block| block <= number)
     }
@@ -123,25 +123,26 @@ impl ChainSpec {
         }
     }
 
-    /// The rules of this block, as alloy-evm asks for them.
+    /// Returns the rules of this block in the form that alloy-evm needs.
     pub fn rules(&self, header: &Header) -> BlockRules<'_> {
         BlockRules { spec: self, merged: is_merged(header) }
     }
 
-    /// Blob target, maximum and price parameters in a block of proof of stake at this time (in
-    /// seconds), `None` before Cancun (EIP-4844, 7691, 7840, 7892).
+    /// Returns blob target, maximum and price parameters in a block of proof of stake at this time
+    /// (in seconds). Returns `None` before Cancun (EIP-4844, 7691, 7840, 7892).
     pub fn blob_params_at(&self, timestamp: u64) -> Option<BlobParams> {
         let mut newest_first = self.0.schedule.blobs.iter().rev();
         newest_first.find(|(time, _)| *time <= timestamp).map(|(_, params)| *params)
     }
 
-    /// The blob parameters of this block, see [`ChainSpec::blob_params_at`].
+    /// Returns the blob parameters of this block; see [`ChainSpec::blob_params_at`].
     pub fn blob_params_of(&self, header: &Header) -> Option<BlobParams> {
         if is_merged(header) { self.blob_params_at(header.timestamp) } else { None }
     }
 
-    /// Which of the blob parameter forks bpo1 to bpo5 (EIP-7892) is the newest fork active in this
-    /// block: 2 for bpo2. `None` before the first, and where another fork has come since.
+    /// Returns the number of the blob parameter fork (EIP-7892) that is the newest fork active in
+    /// this block: 2 for bpo2. Returns `None` before the first one, and when another fork has
+    /// activated since.
     pub fn blob_fork_of(&self, header: &Header) -> Option<u8> {
         let Schedule { forks, blob_forks, .. } = &self.0.schedule;
         let now = header.timestamp;
@@ -151,18 +152,19 @@ impl ChainSpec {
         forks.iter().filter_map(active).all(|fork| fork <= time).then_some(number)
     }
 
-    /// Total difficulty with which proof of work ends: the first block to reach it is the last
-    /// one, and 0 where there never was one (EIP-3675).
+    /// Returns the total difficulty that ends proof of work: the first block to reach it is the
+    /// last one. It is 0 for chains without proof of work (EIP-3675).
     pub fn terminal_total_difficulty(&self) -> U256 {
         self.0.schedule.terminal_total_difficulty
     }
 
-    /// Whether blocks of this height have a base fee (EIP-1559).
+    /// Returns whether blocks of this height have a base fee (EIP-1559).
     pub fn has_base_fee(&self, number: BlockNumber) -> bool {
         self.block_fork(Fork::London).is_some_and(|london| london <= number)
     }
 
-    /// Where forks activate, those included that only change blob parameters.
+    /// Returns the activation points of all forks, including those that change only blob
+    /// parameters.
     pub fn fork_points(&self) -> ForkPoints {
         let Schedule { block_forks, dao, merge_netsplit, forks, blob_forks, .. } = &self.0.schedule;
         let dao = dao.map(|dao| dao.block);
@@ -176,38 +178,39 @@ impl ChainSpec {
         ForkPoints { blocks, times }
     }
 
-    /// The DAO fork (EIP-779), `None` where the chain has no opinion about it.
+    /// Returns the DAO fork (EIP-779), `None` when the chain takes no side.
     pub fn dao_fork(&self) -> Option<DaoFork> {
         self.0.schedule.dao
     }
 
-    /// The earliest scheduled fork whose rules this client does not know. Blocks from its
+    /// Returns the earliest scheduled fork whose rules this client does not know. Blocks from its
     /// activation on are refused with [`crate::BlockError::UnsupportedFork`].
     pub fn unsupported_fork(&self) -> Option<&UnsupportedFork> {
         self.0.schedule.unsupported.as_ref()
     }
 
-    /// The contract whose logs are deposit requests (EIP-6110). Where the genesis file names none
-    /// this is the zero address, as in geth: no deposits.
+    /// Returns the contract whose logs are deposit requests (EIP-6110). If the genesis file names
+    /// none, this is the zero address, as in geth: there are no deposits.
     pub fn deposit_contract(&self) -> Address {
         self.0.deposit_contract
     }
 
-    /// The genesis header over this state root, with the fields of the forks active at genesis.
+    /// Returns the genesis header over this state root, with the fields of the forks active at
+    /// genesis.
     pub fn genesis_header(&self, state_root: B256) -> Header {
         Header { state_root, ..self.0.genesis.clone() }
     }
 }
 
-/// Whether a block is one of proof of stake: those have no difficulty (EIP-3675), and all others
-/// have at least 131,072. A genesis block is what its difficulty makes it.
+/// Returns whether a block belongs to proof of stake. Such a block has no difficulty (EIP-3675);
+/// all others have at least 131,072. A genesis block is classified by its difficulty.
 pub fn is_merged(header: &Header) -> bool {
     header.difficulty.is_zero()
 }
 
-/// The rules of one block, as alloy-evm asks for them. Forks of proof of work go by number, those
-/// of proof of stake by time, and which of the two holds is no matter of either: the block itself
-/// says it by its difficulty. That is why [`ChainSpec`] cannot answer these questions.
+/// Rules of one block in the form that alloy-evm needs. Forks of proof of work activate by number,
+/// those of proof of stake by time. The difficulty of the block itself shows which of the two
+/// applies, so [`ChainSpec`] alone cannot answer these questions.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockRules<'a> {
     spec: &'a ChainSpec,
@@ -218,8 +221,8 @@ impl EthereumHardforks for BlockRules<'_> {
     fn ethereum_fork_activation(&self, fork: EthereumHardfork) -> ForkCondition {
         let Schedule { forks, blob_forks, .. } = &self.spec.0.schedule;
         let time = match fork {
-            // An irregular state change, which comes before the transactions of its block; alloy
-            // would make it after them. The executor makes it.
+            // An irregular state change before the transactions of its block. alloy would make it
+            // after them, so the executor makes it instead.
             EthereumHardfork::Dao => return ForkCondition::Never,
             fork if fork <= EthereumHardfork::Paris => {
                 let block = match Fork::from_alloy(fork) {

@@ -12,29 +12,29 @@ use alloy_eips::{eip4895::Withdrawal, eip7685::EMPTY_REQUESTS_HASH};
 use alloy_primitives::{Address, B64, B256, Bytes, U256};
 use tandem_trie::list_root;
 
-/// What is chosen about a new block; everything else follows from its parent and from execution.
+/// Chosen values of a new block; everything else follows from its parent and from execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Template {
-    /// In seconds, above the parent's.
+    /// Timestamp in seconds, above that of the parent.
     pub timestamp: u64,
     /// Randomness of the beacon chain (EIP-4399).
     pub prev_randao: B256,
-    /// Receiver of the priority fees.
+    /// Recipient of the priority fees.
     pub fee_recipient: Address,
-    /// Withdrawals, there exactly from Shanghai on (EIP-4895).
+    /// Withdrawals, present exactly from Shanghai on (EIP-4895).
     pub withdrawals: Option<Vec<Withdrawal>>,
-    /// Root of the parent beacon block, there exactly from Cancun on (EIP-4788).
+    /// Root of the parent beacon block, present exactly from Cancun on (EIP-4788).
     pub parent_beacon_block_root: Option<B256>,
-    /// The gas limit moves towards this one, as far as one block may.
+    /// Gas limit to approach, as far as one block may.
     pub gas_limit_target: u64,
-    /// At most 32 bytes.
+    /// Extra data, at most 32 bytes.
     pub extra_data: Bytes,
 }
 
 impl Template {
-    /// The header of a block without transactions on `parent`. Open are its state root (zero) and
-    /// its requests hash (that of no requests), which execution gives, and the roots of the lists,
-    /// which [`Block::seal`] fills in.
+    /// Returns the header of a block without transactions on `parent`. Execution must still supply
+    /// the state root (zero here) and the requests hash (that of no requests here). [`Block::seal`]
+    /// fills in the roots of the lists.
     pub fn header(&self, spec: &ChainSpec, parent: &Header) -> Header {
         let fork = spec.fork_at(self.timestamp);
         let params = spec.blob_params_at(self.timestamp);
@@ -61,8 +61,8 @@ impl Template {
 }
 
 impl Block {
-    /// The block of these transactions (their EIP-2718 bytes) and withdrawals under a header that
-    /// has everything but their roots.
+    /// Builds the block of these transactions (as EIP-2718 bytes) and withdrawals. The header must
+    /// be complete except for their roots.
     ///
     /// # Errors
     /// [`BlockError::TransactionEncoding`].
@@ -78,7 +78,7 @@ impl Block {
     }
 }
 
-/// As close to the target as a child of this parent may come.
+/// Returns the gas limit closest to the target that a child of this parent may have.
 fn next_gas_limit(parent: u64, target: u64) -> u64 {
     let step = (parent / GAS_LIMIT_DIVISOR).saturating_sub(1);
     let reachable = target.clamp(parent.saturating_sub(step), parent.saturating_add(step));

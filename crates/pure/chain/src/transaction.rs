@@ -10,28 +10,28 @@ use alloy_consensus::{
 use alloy_primitives::{Address, Bytes, keccak256};
 use rayon::prelude::*;
 
-/// A signed transaction as blocks hold it: blob transactions without their blobs.
+/// Signed transaction as blocks hold it: blob transactions without their blobs.
 pub type Transaction = EthereumTxEnvelope<TxEip4844>;
 
-/// Below this many items the hand-over to other threads costs more than it saves.
+/// Number of items below which handing over to other threads costs more than it saves.
 pub(crate) const PARALLEL_MIN: usize = 16;
 
-/// Bytes of the shortest transaction: a legacy one of nine empty fields, in a list.
+/// Size of the shortest transaction in bytes: a legacy one of nine empty fields, in a list.
 pub(crate) const TRANSACTION_LEN_MIN: usize = 10;
 
 /// First byte of an RLP list, and so of every legacy transaction; typed ones start below 0x80.
 const RLP_LIST: u8 = 0xc0;
 
-/// The RLP of a string without bytes.
+/// RLP of an empty string.
 const RLP_EMPTY_STRING: u8 = 0x80;
 
 /// Decodes a transaction from its EIP-2718 bytes, all of which it must use up.
 ///
-/// The hash is that of the bytes given. alloy's own decoder would encode legacy transactions again
-/// to learn it.
+/// The hash is computed from the given bytes. alloy's own decoder would encode legacy transactions
+/// again to compute it.
 ///
 /// # Errors
-/// What the decoder met, in words.
+/// The message of the decoder.
 pub fn decode_transaction(raw: &[u8]) -> Result<Transaction, String> {
     match raw.first() {
         Some(0x01) => decode_typed::<TxEip2930>(raw).map(Transaction::Eip2930),
@@ -57,12 +57,12 @@ fn decode_signed<T: RlpEcdsaDecodableTx>(raw: &[u8], mut rlp: &[u8]) -> Result<S
     Ok(Signed::new_unchecked(transaction, signature, keccak256(raw)))
 }
 
-/// Decodes all transactions of a block, many of them in parallel.
+/// Decodes all transactions of a block, in parallel if there are many.
 pub(crate) fn decode_all(raw: &[Bytes]) -> Result<Vec<Transaction>, BlockError> {
     let decode = |(index, raw): (usize, &Bytes)| {
         decode_transaction(raw).map_err(|reason| diagnose(index, raw, reason))
     };
-    // Those that are too short for a transaction come first, as long as they cost nothing.
+    // Transactions that are too short are found first, while that costs nothing.
     raw.iter()
         .enumerate()
         .filter(|(_, raw)| raw.len() < TRANSACTION_LEN_MIN)
@@ -74,26 +74,26 @@ pub(crate) fn decode_all(raw: &[Bytes]) -> Result<Vec<Transaction>, BlockError> 
         }
         return Ok(decoded);
     }
-    // Collected as they are, the list is allocated once and kept: collecting into one result would
-    // grow a list in each thread and join them, three times what is decoded.
+    // Collecting results as they are allocates the list once. Collecting into a single result would
+    // grow a list in each thread and join them, which takes three times the decoded size.
     let mut decoded = Vec::new();
     raw.par_iter().enumerate().map(decode).collect_into_vec(&mut decoded);
     decoded.into_iter().collect()
 }
 
-/// The rule that a transaction breaks which does not decode.
+/// Returns the rule broken by a transaction that does not decode.
 fn diagnose(index: usize, raw: &[u8], reason: String) -> BlockError {
     if let Some(rule) = large_fees::broken_rule(raw) {
         return BlockError::LargeFees { index, rule };
     }
-    // Fields before the receiver in the types that must have one.
+    // Number of fields before the recipient, in the types that require one.
     let fields = match raw.first() {
         Some(0x03 | 0x04) => 5,
         Some(&ty @ (0x00 | 0x05..0x80)) => return BlockError::UnknownType { index, ty },
         _ => return BlockError::TransactionEncoding { index, reason },
     };
     let mut items = exact_list(&raw[1..]).unwrap_or_default();
-    // Type 3 with blobs is a list that begins with the transaction's own.
+    // A type 3 transaction with blobs is a list that begins with the transaction's own list.
     if raw[0] == 0x03 && items.first() >= Some(&RLP_LIST) {
         return BlockError::BlobsAttached { index };
     }
@@ -104,11 +104,11 @@ fn diagnose(index: usize, raw: &[u8], reason: String) -> BlockError {
     }
 }
 
-/// The senders of a block's transactions, in their order, recovered in parallel.
+/// Recovers the senders of a block's transactions in parallel, in their order.
 ///
 /// # Errors
 /// [`BlockError::Signature`] for a signature that is invalid or has a high `s` (EIP-2). In a block
-/// from before the merge a high `s` is left to [`crate::validate_body`], which knows the fork.
+/// before the merge, [`crate::validate_body`] checks for a high `s`, because it knows the fork.
 pub fn recover_senders(block: &Block) -> Result<Vec<Address>, BlockError> {
     let merged = is_merged(&block.header);
     let recover = |buffer: &mut Vec<u8>, (index, transaction): (usize, &Transaction)| {
@@ -119,7 +119,7 @@ pub fn recover_senders(block: &Block) -> Result<Vec<Address>, BlockError> {
         sender.map_err(|_| BlockError::Signature { index })
     };
     let transactions = &block.transactions;
-    // A recovery takes tens of microseconds: worth another thread from the second one on.
+    // A recovery takes tens of microseconds, so a second one is worth another thread.
     if let [transaction] = &transactions[..] {
         return Ok(vec![recover(&mut Vec::new(), (0, transaction))?]);
     }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::codec::list_header;
 
-    /// A transaction of this type whose fields are these bytes of RLP.
+    /// Returns a transaction of this type whose fields are these bytes of RLP.
     fn typed(ty: u8, fields: &[u8]) -> Bytes {
         let mut raw = vec![ty];
         list_header(fields.len()).encode(&mut raw);
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(decode_all(&raw), Err(BlockError::UnknownType { index: 17, ty: 5 }));
     }
 
-    /// Only then the list that the threads fill becomes the list of transactions where it is.
+    /// Only then can the list that the threads fill become the list of transactions in place.
     #[test]
     fn a_result_takes_no_more_room_than_a_transaction() {
         assert_eq!(size_of::<Result<Transaction, BlockError>>(), size_of::<Transaction>());
@@ -163,7 +163,7 @@ mod tests {
         for (raw, kind) in [
             (typed(3, &[1, 1, 1, 1, 1, 0x80, 0x80]), "type_creates"),
             (typed(4, &[1, 1, 1, 1, 1, 0x80]), "type_creates"),
-            // Those may create: something else is wrong.
+            // These types may create contracts, so something else is wrong.
             (typed(2, &[1, 1, 1, 1, 1, 0x80]), "transaction_encoding"),
             (typed(1, &[1, 1, 1, 1, 1, 0x80]), "transaction_encoding"),
             (typed(3, &[1, 1, 1, 1, 1, 1]), "transaction_encoding"),

@@ -1,25 +1,25 @@
 use std::fmt;
 
-/// The rule for which execution refuses a transaction.
+/// Rule by which execution refuses a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TransactionRule {
-    /// The nonce is below the sender's.
+    /// The nonce is below that of the sender.
     NonceTooLow,
-    /// The nonce is above the sender's.
+    /// The nonce is above that of the sender.
     NonceTooHigh,
     /// The nonce is 2^64 - 1 (EIP-2681).
     NonceMax,
-    /// The sender has code that is no delegation (EIP-3607, 7702).
+    /// The sender has code that is not a delegation (EIP-3607, 7702).
     SenderHasCode,
     /// The sender cannot pay gas limit, blobs and value.
     InsufficientFunds,
     /// Gas limit, blobs and value cost 2^256 wei or more.
     CostOverflow,
-    /// The most that it pays for gas is below the block's base fee (EIP-1559).
+    /// The maximum price of gas is below the block's base fee (EIP-1559).
     FeeCapBelowBaseFee,
-    /// The priority fee is above the most that it pays (EIP-1559).
+    /// The priority fee is above the maximum price of gas (EIP-1559).
     TipAboveFeeCap,
-    /// The most that it pays for blob gas is below the block's price (EIP-4844).
+    /// The maximum price of blob gas is below the block's price (EIP-4844).
     BlobFeeCapTooLow,
     /// The gas limit is below the intrinsic gas.
     IntrinsicGas,
@@ -29,12 +29,12 @@ pub enum TransactionRule {
     InitcodeSize,
     /// The gas limit is more than the block has left.
     BlockGasLeft,
-    /// Another rule, that should have been checked before execution.
+    /// Another rule, which should have been checked before execution.
     Other,
 }
 
 impl TransactionRule {
-    /// Its part of [`crate::BlockError::kind`].
+    /// Returns the name that [`crate::BlockError::kind`] uses.
     pub const fn kind(self) -> &'static str {
         match self {
             Self::NonceTooLow => "nonce_too_low",

@@ -1,17 +1,17 @@
-//! Which software a node runs, as its record may say: EIP-7636.
+//! Software that a node runs, as its record may state it: EIP-7636.
 
 use crate::{Enr, EnrBuilder};
 use alloy_rlp::{Encodable, Header};
 use std::fmt;
 
-/// Entry `client` of a record. Nodes need not have one, and nobody checks what it says.
+/// Entry `client` of a record. The entry is optional, and its content is not verified.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Client {
     /// Name of the software.
     pub name: String,
-    /// Its version.
+    /// Version of the software.
     pub version: String,
-    /// Its build, where that is told.
+    /// Build of the software, if the entry contains it.
     pub build: Option<String>,
 }
 
@@ -23,13 +23,13 @@ impl fmt::Display for Client {
 }
 
 impl Enr {
-    /// The software that the node says it runs. `None` without the entry, and when it is not a list
-    /// of two or three texts of printable ASCII.
+    /// Returns the software that the node claims to run. Returns `None` without the entry, or when
+    /// the entry is not a list of two or three texts of printable ASCII.
     pub fn client(&self) -> Option<Client> {
         let mut list = Header::decode_bytes(&mut self.get("client")?, true).ok()?;
         let mut text = || {
             let bytes = Header::decode_bytes(&mut list, false).ok()?;
-            // Printable, as strangers write what people will read on a terminal.
+            // Printable only, because strangers write text that is shown on a terminal.
             let printable = bytes.iter().all(|byte| matches!(byte, b' '..=b'~'));
             String::from_utf8(bytes.to_vec()).ok().filter(|_| printable)
         };
@@ -48,7 +48,7 @@ impl EnrBuilder {
     }
 }
 
-/// A list of texts.
+/// List of texts.
 struct Texts(Vec<String>);
 
 impl Encodable for Texts {
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    /// The record of the EIP.
+    /// Reads the example record of the EIP.
     #[test]
     fn the_example_of_the_eip_is_read() {
         let text = "enr:-MO4QBn4OF-y-dqULg4WOIlc8gQAt-arldNFe0_YQ4HNX28jDtg41xjDyKfCXGfZaPN97I-\

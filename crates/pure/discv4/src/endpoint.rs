@@ -3,24 +3,24 @@ use alloy_primitives::B256;
 use alloy_rlp::{BufMut, Encodable, Header};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Where a node is, as packets say it.
+/// Address of a node as packets encode it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Endpoint {
-    /// IP address, IPv4 never as mapped IPv6; 0.0.0.0 where the packet leaves it open.
+    /// IP address, never an IPv4-mapped IPv6 address; 0.0.0.0 when the packet leaves it open.
     pub ip: IpAddr,
     /// Discovery port.
     pub udp_port: u16,
-    /// RLPx port, 0 where there is none or it is not known.
+    /// RLPx port, 0 when there is none or it is unknown.
     pub tcp_port: u16,
 }
 
 impl Endpoint {
-    /// The endpoint of a UDP address.
+    /// Creates the endpoint of a UDP address.
     pub fn new(address: SocketAddr, tcp_port: u16) -> Self {
         Self { ip: address.ip().to_canonical(), udp_port: address.port(), tcp_port }
     }
 
-    /// Where packets go.
+    /// Returns the address that packets are sent to.
     pub fn udp(&self) -> SocketAddr {
         SocketAddr::new(self.ip, self.udp_port)
     }
@@ -29,13 +29,13 @@ impl Endpoint {
         rlp::ip_length(&self.ip) + self.udp_port.length() + self.tcp_port.length()
     }
 
-    /// Reads an endpoint. Senders may not know their own address, and nobody relies on what they
-    /// claim, so an empty address is taken as unspecified.
+    /// Reads an endpoint. Senders may not know their own address, and this side does not rely on
+    /// their claim. An empty address therefore reads as unspecified.
     pub(crate) fn decode(buf: &mut &[u8]) -> alloy_rlp::Result<Self> {
         let mut list = Header::decode_bytes(buf, true)?;
         let ip = rlp::ip(&mut list)?.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let udp_port = rlp::field(&mut list)?;
-        // Old implementations leave the last field out.
+        // Old implementations omit the last field.
         let tcp_port = if list.is_empty() { 0 } else { rlp::field(&mut list)? };
         Ok(Self { ip, udp_port, tcp_port })
     }
@@ -55,17 +55,17 @@ impl Encodable for Endpoint {
     }
 }
 
-/// A node and where it is, as neighbors packets say it.
+/// Node with its address, as neighbors packets encode it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Node {
-    /// Its public key.
+    /// Public key of the node.
     pub key: PublicKey,
-    /// Where it is.
+    /// Address of the node.
     pub endpoint: Endpoint,
 }
 
 impl Node {
-    /// Its address in the Kademlia space.
+    /// Returns the address in the Kademlia space.
     pub fn id(&self) -> B256 {
         node_id(&self.key)
     }
@@ -74,7 +74,7 @@ impl Node {
         self.endpoint.payload_length() + self.key.length()
     }
 
-    /// Reads a node, `None` when its address has an impossible length.
+    /// Reads a node. Returns `None` when its address has an impossible length.
     pub(crate) fn decode(buf: &mut &[u8]) -> alloy_rlp::Result<Option<Self>> {
         let mut list = Header::decode_bytes(buf, true)?;
         let ip = match rlp::ip(&mut list) {

@@ -8,22 +8,23 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use secp256k1::{Message, SECP256K1, ecdsa::Signature};
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-/// Bytes of the largest record.
+/// Size of the largest record in bytes.
 pub const ENR_BYTES_MAX: usize = 300;
 
-/// A node's record: keys and values that the node itself signed. Only valid ones can be made.
+/// Record of a node: keys and values signed by the node itself. Every value of this type is a valid
+/// record.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Enr {
-    /// All of it, as it is sent.
+    /// Complete RLP, as sent.
     rlp: Bytes,
     seq: u64,
     key: PublicKey,
-    /// Where the keys and values begin in `rlp`.
+    /// Offset of the first key in `rlp`.
     pairs: usize,
 }
 
 impl Enr {
-    /// Reads a record and checks its signature. Nothing may follow it.
+    /// Reads a record and checks its signature. No bytes may follow it.
     ///
     /// # Errors
     /// See [`EnrError`].
@@ -33,7 +34,7 @@ impl Enr {
         if rest.is_empty() { Ok(enr) } else { Err(EnrError::Rlp(Error::UnexpectedLength)) }
     }
 
-    /// Reads the record at the start of `buf` and moves behind it.
+    /// Reads the record at the start of `buf` and advances past it.
     pub(crate) fn decode_first(buf: &mut &[u8]) -> Result<Self, EnrError> {
         let start = *buf;
         let mut list = Header::decode_bytes(buf, true).map_err(EnrError::Rlp)?;
@@ -58,32 +59,32 @@ impl Enr {
         Ok(Self { rlp: Bytes::copy_from_slice(rlp), seq, key, pairs })
     }
 
-    /// The record's RLP.
+    /// Returns the RLP of the record.
     pub fn rlp(&self) -> &Bytes {
         &self.rlp
     }
 
-    /// Sequence number: the greater, the newer.
+    /// Returns the sequence number: the greater, the newer.
     pub fn seq(&self) -> u64 {
         self.seq
     }
 
-    /// Whose record it is.
+    /// Returns the public key of the node.
     pub fn key(&self) -> &PublicKey {
         &self.key
     }
 
-    /// The node's address in the Kademlia space.
+    /// Returns the node's address in the Kademlia space.
     pub fn id(&self) -> B256 {
         node_id(&self.key)
     }
 
-    /// The RLP of the value of a key.
+    /// Returns the RLP of the value of a key.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         find(&self.rlp[self.pairs..], name.as_bytes())
     }
 
-    /// Keys and the RLP of their values, in order.
+    /// Returns the keys and the RLP of their values, in order.
     pub fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         pairs(&self.rlp[self.pairs..])
     }
@@ -92,44 +93,44 @@ impl Enr {
         T::decode(&mut self.get(name)?).ok()
     }
 
-    /// IPv4 address.
+    /// Returns the IPv4 address.
     pub fn ip4(&self) -> Option<Ipv4Addr> {
         self.value::<[u8; 4]>("ip").map(Into::into)
     }
 
-    /// IPv6 address.
+    /// Returns the IPv6 address.
     pub fn ip6(&self) -> Option<Ipv6Addr> {
         self.value::<[u8; 16]>("ip6").map(Into::into)
     }
 
-    /// Discovery port.
+    /// Returns the discovery port.
     pub fn udp4(&self) -> Option<u16> {
         self.value("udp")
     }
 
-    /// RLPx port.
+    /// Returns the RLPx port.
     pub fn tcp4(&self) -> Option<u16> {
         self.value("tcp")
     }
 
-    /// Discovery port for IPv6; the one for IPv4 holds where it is not given.
+    /// Returns the discovery port for IPv6, which defaults to the one for IPv4.
     pub fn udp6(&self) -> Option<u16> {
         self.value("udp6").or_else(|| self.udp4())
     }
 
-    /// RLPx port for IPv6; the one for IPv4 holds where it is not given.
+    /// Returns the RLPx port for IPv6, which defaults to the one for IPv4.
     pub fn tcp6(&self) -> Option<u16> {
         self.value("tcp6").or_else(|| self.tcp4())
     }
 
-    /// The chain and fork that the node is on: entry `eth` (EIP-2124, EIP-778).
+    /// Returns chain and fork of the node: entry `eth` (EIP-2124, EIP-778).
     pub fn eth(&self) -> Option<ForkId> {
         let mut list = Header::decode_bytes(&mut self.get("eth")?, true).ok()?;
         ForkId::decode(&mut list).ok()
     }
 }
 
-/// One item of any kind, with its prefix.
+/// Takes one item of any kind, including its prefix.
 fn item<'a>(buf: &mut &'a [u8]) -> alloy_rlp::Result<&'a [u8]> {
     let start = *buf;
     let header = Header::decode(buf)?;
@@ -151,7 +152,7 @@ fn find<'a>(list: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     pairs(list).find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// The key that is in the record, if it signed the record.
+/// Returns the key in the record after checking that it signed the record.
 fn verify(pairs: &[u8], content: &[u8], signature: &[u8; 64]) -> Result<PublicKey, EnrError> {
     if find(pairs, b"id") != Some(b"\x82v4") {
         return Err(EnrError::Scheme);
@@ -167,7 +168,7 @@ fn verify(pairs: &[u8], content: &[u8], signature: &[u8; 64]) -> Result<PublicKe
     Ok(identity::uncompressed(&key))
 }
 
-/// What is signed: the list of all but the signature.
+/// Hashes the signed content: the list without the signature.
 fn content_hash(content: &[u8]) -> B256 {
     let mut list = Vec::with_capacity(content.len() + 3);
     Header { list: true, payload_length: content.len() }.encode(&mut list);
@@ -202,7 +203,7 @@ impl FromStr for Enr {
 
     fn from_str(text: &str) -> Result<Self, EnrError> {
         let text = text.strip_prefix("enr:").ok_or(EnrError::Text)?;
-        // Four digits are three bytes: what is too large is not even decoded.
+        // Four digits are three bytes, so an oversized text is rejected before decoding.
         if text.len() > ENR_BYTES_MAX.div_ceil(3) * 4 {
             return Err(EnrError::TooLarge);
         }
@@ -210,7 +211,7 @@ impl FromStr for Enr {
     }
 }
 
-/// Makes records.
+/// Builder of signed records.
 #[derive(Clone, Debug)]
 pub struct EnrBuilder {
     seq: u64,
@@ -218,7 +219,7 @@ pub struct EnrBuilder {
 }
 
 impl EnrBuilder {
-    /// An empty record with this sequence number.
+    /// Creates an empty record with this sequence number.
     pub fn new(seq: u64) -> Self {
         Self { seq, pairs: BTreeMap::new() }
     }
@@ -232,7 +233,7 @@ impl EnrBuilder {
         self
     }
 
-    /// Sets address and ports under the keys of the address' family. A port of 0 is left out.
+    /// Sets address and ports under the keys of the address family. Omits a port of 0.
     #[must_use]
     pub fn endpoint(self, ip: IpAddr, udp_port: u16, tcp_port: u16) -> Self {
         let (builder, udp, tcp) = match ip {

@@ -1,33 +1,33 @@
-/// Why a datagram is no packet of the protocol.
+/// Reason why a datagram is not a packet of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PacketError {
-    /// It is too short for a header, or longer than 1280 bytes.
+    /// The datagram is too short for a header, or longer than 1280 bytes.
     #[error("packet of a size that no packet has")]
     Size,
-    /// Its type byte names no packet.
+    /// The type byte is unknown.
     #[error("packet of an unknown type")]
     Type,
-    /// Its first 32 bytes are not the hash of the rest.
+    /// The first 32 bytes are not the hash of the rest.
     #[error("packet with a wrong hash")]
     Hash,
-    /// No key made its signature.
+    /// The signature does not belong to any key.
     #[error("packet with an invalid signature")]
     Signature,
-    /// Its data is not what its type demands.
+    /// The data does not match the type.
     #[error("packet data: {0}")]
     Data(alloy_rlp::Error),
-    /// The record in it is invalid.
+    /// The record in the packet is invalid.
     #[error("packet with an invalid record: {0}")]
     Record(#[from] EnrError),
 }
 
-/// Why this is no node record.
+/// Reason why bytes or a text are not a node record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EnrError {
-    /// More than 300 bytes.
+    /// The record has more than 300 bytes.
     #[error("record is larger than 300 bytes")]
     TooLarge,
-    /// Not the RLP of a record.
+    /// The bytes are not the RLP of a record.
     #[error("record: {0}")]
     Rlp(alloy_rlp::Error),
     /// Keys are not in strictly ascending order.
@@ -36,7 +36,7 @@ pub enum EnrError {
     /// The identity scheme is not "v4".
     #[error("record has no identity scheme \"v4\"")]
     Scheme,
-    /// The public key is missing or no point of the curve.
+    /// The public key is missing or not a point of the curve.
     #[error("record has no valid public key")]
     Key,
     /// The signature was not made by the record's key.
@@ -47,16 +47,16 @@ pub enum EnrError {
     Text,
 }
 
-/// Why this is no node URL.
+/// Reason why a text is not a node URL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UrlError {
-    /// It does not start with `enode://`.
+    /// The text does not start with `enode://`.
     #[error("node URL does not start with enode://")]
     Scheme,
     /// The part before `@` is not 128 hex digits of a public key.
     #[error("node URL has no valid public key")]
     Key,
-    /// What follows `@` is no IP address and port.
+    /// The part after `@` is not an IP address and port.
     #[error("node URL has no valid address")]
     Address,
 }

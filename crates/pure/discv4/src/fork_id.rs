@@ -1,21 +1,21 @@
-//! Fork ids, EIP-2124: which chain a node is on and which forks it has passed, in twelve bytes.
+//! Fork ids, EIP-2124: the chain of a node and the forks it has passed, in twelve bytes.
 
 use alloy_primitives::B256;
 use alloy_rlp::{RlpDecodable, RlpEncodable};
 
-/// What a node says about its chain.
+/// Statement of a node about its chain.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, RlpEncodable, RlpDecodable)]
 #[rlp(trailing)]
 pub struct ForkId {
     /// CRC-32 of the genesis hash and all forks passed, big-endian.
     pub hash: [u8; 4],
-    /// The next fork known, block number or time; 0 when none is.
+    /// Next known fork, as block number or time; 0 when there is none.
     pub next: u64,
 }
 
-/// The fork id at a head. `block_forks` are the numbers at which forks activate, `time_forks` the
-/// times (EIP-6122); those at 0, or at or before the time of genesis, belong to genesis and do not
-/// count, and several forks at one place count once.
+/// Computes the fork id at a head. `block_forks` are the numbers at which forks activate,
+/// `time_forks` the times (EIP-6122). Forks at block 0, or at or before the time of genesis, belong
+/// to genesis and do not count. Several forks at the same point count once.
 pub fn fork_id(
     genesis: (B256, u64),
     block_forks: &[u64],
@@ -43,7 +43,7 @@ fn sorted(forks: &[u64], above: u64) -> Vec<u64> {
     forks
 }
 
-/// CRC-32 as in IEEE 802.3, bit by bit: it sees a few hundred bytes in the life of a process.
+/// CRC-32 as in IEEE 802.3, bit by bit: a process hashes only a few hundred bytes in its lifetime.
 struct Crc32(u32);
 
 impl Default for Crc32 {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use alloy_primitives::b256;
 
-    /// The ids that EIP-2124 lists for mainnet, and those after the merge that follow from the rules.
+    /// Ids that EIP-2124 lists for mainnet, and later ones that follow from the rules.
     #[test]
     fn mainnet_ids_are_those_of_the_eip() {
         let genesis = b256!("0xd4e56740f876aef8c010b86a40d5f56745a118d0906a34e69aec8c0db1cb8fa3");

@@ -1,4 +1,4 @@
-//! Who a node is: a secp256k1 key; and how far it is from others.
+//! Identity of a node, a secp256k1 key, and the distance between nodes.
 
 use crate::PacketError;
 use alloy_primitives::{B256, B512, keccak256};
@@ -9,28 +9,28 @@ use secp256k1::{
 };
 use std::fmt;
 
-/// A node's uncompressed public key without the leading 0x04.
+/// Uncompressed public key of a node without the leading 0x04.
 pub type PublicKey = B512;
 
-/// A node's address in the Kademlia space: keccak256 of its public key.
+/// Returns a node's address in the Kademlia space: keccak256 of its public key.
 pub fn node_id(key: &PublicKey) -> B256 {
     keccak256(key)
 }
 
-/// The distance of two nodes, a number, big-endian: the exclusive or of their addresses.
+/// Returns the distance of two nodes as a big-endian number: the exclusive or of their addresses.
 pub fn distance(a: &B256, b: &B256) -> B256 {
     *a ^ *b
 }
 
-/// The k-bucket of `other` in the table of `own`: `i` when the distance is in `2^i..2^(i+1)`, `None`
-/// for the node itself.
+/// Returns the k-bucket of `other` in the table of `own`: `i` when the distance is in
+/// `2^i..2^(i+1)`, `None` for the node itself.
 pub fn bucket(own: &B256, other: &B256) -> Option<u8> {
     let distance = distance(own, other);
     let byte = distance.iter().position(|&byte| byte != 0)?;
     Some((255 - byte * 8) as u8 - distance[byte].leading_zeros() as u8)
 }
 
-/// A node's secret key with the public key that it gives. Its debug form shows only the latter.
+/// Secret key of a node with its public key. The debug form shows only the public key.
 #[derive(Clone)]
 pub struct NodeKey {
     secret: SecretKey,
@@ -38,12 +38,12 @@ pub struct NodeKey {
 }
 
 impl NodeKey {
-    /// The key of these 32 bytes, `None` when they are zero or not below the curve's order.
+    /// Returns the key of these 32 bytes, `None` when they are zero or not below the curve's order.
     pub fn from_bytes(bytes: [u8; 32]) -> Option<Self> {
         SecretKey::from_byte_array(bytes).ok().map(Self::new)
     }
 
-    /// A new key. `rng` must be fit for cryptography where the key is a real one.
+    /// Generates a new key. `rng` must be cryptographically secure if the key is for real use.
     pub fn random(rng: &mut impl Rng) -> Self {
         Self::new(SecretKey::new(rng))
     }
@@ -53,22 +53,22 @@ impl NodeKey {
         Self { secret, public }
     }
 
-    /// The secret, for keeping it.
+    /// Returns the secret, for storing it.
     pub fn secret_bytes(&self) -> [u8; 32] {
         self.secret.secret_bytes()
     }
 
-    /// The public key.
+    /// Returns the public key.
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
 
-    /// The address in the Kademlia space.
+    /// Returns the address in the Kademlia space.
     pub fn id(&self) -> B256 {
         node_id(&self.public)
     }
 
-    /// `r ‖ s ‖ recovery id` over a hash.
+    /// Signs a hash: `r ‖ s ‖ recovery id`.
     pub(crate) fn sign_recoverable(&self, hash: B256) -> [u8; 65] {
         let signature =
             SECP256K1.sign_ecdsa_recoverable(Message::from_digest(hash.0), &self.secret);
@@ -79,12 +79,12 @@ impl NodeKey {
         bytes
     }
 
-    /// `r ‖ s` over a hash.
+    /// Signs a hash: `r ‖ s`.
     pub(crate) fn sign(&self, hash: B256) -> [u8; 64] {
         SECP256K1.sign_ecdsa(Message::from_digest(hash.0), &self.secret).serialize_compact()
     }
 
-    /// The public key as node records hold it.
+    /// Returns the public key in the form of node records.
     pub(crate) fn compressed(&self) -> [u8; 33] {
         self.secret.public_key(SECP256K1).serialize()
     }
@@ -96,7 +96,7 @@ impl fmt::Debug for NodeKey {
     }
 }
 
-/// The key that made a signature over a hash.
+/// Recovers the key that signed a hash.
 pub(crate) fn recover(hash: B256, signature: &[u8; 65]) -> Result<PublicKey, PacketError> {
     let recover = || {
         let recovery = RecoveryId::try_from(i32::from(signature[64]))?;
@@ -110,7 +110,7 @@ pub(crate) fn uncompressed(key: &secp256k1::PublicKey) -> PublicKey {
     B512::from_slice(&key.serialize_uncompressed()[1..])
 }
 
-/// Whether these 64 bytes are a point of the curve.
+/// Returns whether these 64 bytes are a point of the curve.
 pub(crate) fn is_on_curve(key: &PublicKey) -> bool {
     let mut bytes = [4; 65];
     bytes[1..].copy_from_slice(key.as_slice());

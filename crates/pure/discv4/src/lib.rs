@@ -1,6 +1,6 @@
-//! Node Discovery v4 on the wire: packets, node records, node URLs, fork ids; and the node lists
-//! in DNS that name nodes to begin with. No I/O, no clock, no
-//! state; who may be answered is decided by the discovery service.
+//! Wire format of Node Discovery v4: packets, node records, node URLs and fork ids. Also the node
+//! lists in DNS that name the first nodes to contact. No I/O, no clock, no state: the discovery
+//! service decides which nodes get an answer.
 //!
 //! ```text
 //!   hash(32) ‖ signature(65) ‖ type(1) ‖ RLP list        at most 1280 bytes
@@ -8,8 +8,8 @@
 //!              └ secp256k1, recoverable, over keccak256(type ‖ list)
 //! ```
 //!
-//! * Wire protocol: <https://github.com/ethereum/devp2p/blob/master/discv4.md>, with EIP-8 (what a
-//!   newer version adds is ignored) and EIP-868 (records over discv4).
+//! * Wire protocol: <https://github.com/ethereum/devp2p/blob/master/discv4.md>, with EIP-8
+//!   (additions of newer versions are ignored) and EIP-868 (records over discv4).
 //! * Node records: EIP-778, identity scheme "v4".
 //! * Node lists over DNS: EIP-1459.
 //! * Fork ids: EIP-2124 and EIP-6122.

@@ -5,20 +5,20 @@ use crate::{
 use rand::{Rng, RngCore};
 use std::collections::{HashSet, VecDeque};
 
-/// Lists followed, those given and those linked to.
+/// Maximum number of lists followed, both given and linked.
 const LISTS_MAX: usize = 8;
-/// Entries of one list that are asked for.
+/// Maximum number of entries requested from one list.
 const ENTRIES_MAX: usize = 1 << 16;
-/// Entries known by name and not yet asked for, of one list.
+/// Maximum number of entries of one list that are known by name but not requested yet.
 const PENDING_MAX: usize = 1 << 13;
 
-/// Walks node lists in random order, one question to DNS after the other, so that many nodes with
-/// the same list begin with different entries of it. No I/O: the caller asks. Bounded whatever the
-/// lists hold: eight lists, 65,536 entries of each.
+/// Walks node lists in random order, with one DNS question after another. Many nodes with the same
+/// list therefore begin with different entries. No I/O: the caller asks DNS. The walk is bounded
+/// whatever the lists contain: eight lists, with 65,536 entries each.
 #[derive(Debug)]
 pub struct ListWalk {
     lists: Vec<List>,
-    /// Those whose turn it is, in order; each gets its turn.
+    /// Positions of the lists in the order of their turns; every list gets its turn.
     turns: VecDeque<usize>,
 }
 
@@ -27,24 +27,24 @@ struct List {
     url: ListUrl,
     seq: Option<u64>,
     top: Option<(EntryName, EntryName)>,
-    /// The root was asked for in this walk.
+    /// Whether the root was requested in this walk.
     begun: bool,
     pending: Vec<EntryName>,
     seen: HashSet<EntryName>,
 }
 
-/// One question to DNS.
+/// Question to DNS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListQuestion {
     list: usize,
-    /// `None` for the root.
+    /// Name of the entry, `None` for the root.
     name: Option<EntryName>,
-    /// The domain whose TXT records are wanted.
+    /// Domain whose TXT records are wanted.
     pub domain: String,
 }
 
 impl ListWalk {
-    /// A walk over these lists.
+    /// Creates a walk over these lists.
     pub fn new(urls: impl IntoIterator<Item = ListUrl>) -> Self {
         let mut walk = Self { lists: Vec::new(), turns: VecDeque::new() };
         urls.into_iter().for_each(|url| walk.add(url));
@@ -59,13 +59,13 @@ impl ListWalk {
         }
     }
 
-    /// Asks for the roots once more: what is new since then is walked, what was seen is not. To be
-    /// called when [`Self::next`] has nothing left, and then seldom.
+    /// Requests the roots again: the walk then covers new entries and skips known ones. Call it
+    /// rarely, and only when [`Self::next`] has nothing left.
     pub fn restart(&mut self) {
         self.lists.iter_mut().for_each(|list| list.begun = false);
     }
 
-    /// The next question, `None` when all entries have been asked for.
+    /// Returns the next question, `None` when all entries have been requested.
     pub fn next(&mut self, rng: &mut dyn RngCore) -> Option<ListQuestion> {
         for _ in 0..self.turns.len() {
             self.turns.rotate_left(1);
@@ -85,11 +85,12 @@ impl ListWalk {
         None
     }
 
-    /// Takes the TXT records that stand at the question's domain, in any order, and gives the node
-    /// that is there, if one is.
+    /// Processes the TXT records at the question's domain, in any order. Returns the node that they
+    /// contain, if any.
     ///
     /// # Errors
-    /// [`ListError`] when none of them is what belongs there. That is not asked for again.
+    /// [`ListError`] when none of the records is valid there. The walk does not repeat that
+    /// question.
     pub fn answer(
         &mut self,
         question: &ListQuestion,
@@ -114,7 +115,7 @@ impl ListWalk {
 impl List {
     fn take_root(&mut self, root: ListRoot) {
         let top = (root.nodes, root.links);
-        // An older root is one that somebody kept.
+        // A root with a lower sequence number is an outdated copy.
         if self.seq.is_some_and(|seq| root.seq < seq) || self.top.as_ref() == Some(&top) {
             return;
         }
@@ -123,7 +124,7 @@ impl List {
         if self.seen.len() >= ENTRIES_MAX {
             self.seen.clear();
         }
-        // A subtree that did not change keeps its name, so what was seen need not be seen again.
+        // A subtree that did not change keeps its name, so known entries need no second request.
         self.want(top.1.clone());
         self.want(top.0.clone());
         self.top = Some(top);
@@ -137,7 +138,7 @@ impl List {
     }
 }
 
-/// The first that can be read; else what is wrong with the first that is of the kind.
+/// Returns the first text that parses, else the error of the first text of the right kind.
 fn first_ok<'a, T>(
     texts: impl Iterator<Item = &'a str>,
     read: impl Fn(&str) -> Result<T, ListError>,

@@ -1,5 +1,5 @@
-//! The six messages. Times are absolute UNIX times in seconds; whether one has passed is judged by
-//! the receiver, who has a clock.
+//! The six messages. Times are absolute UNIX times in seconds. The receiver, which has a clock,
+//! decides whether a time has passed.
 
 use crate::{
     Endpoint, Enr, HEADER_BYTES, Node, PacketError, PublicKey,
@@ -8,70 +8,70 @@ use crate::{
 use alloy_primitives::B256;
 use alloy_rlp::{BufMut, Encodable, Header};
 
-/// Protocol version that pings carry; receivers ignore it.
+/// Protocol version in pings; receivers ignore it.
 const VERSION: u8 = 4;
 
-/// Asks whether a node is there, 0x01.
+/// Request to a node for a sign of life, 0x01.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ping {
-    /// Where the sender believes to be. Nobody relies on it; only its TCP port is of use.
+    /// Endpoint of the sender as the sender sees it. Only its TCP port is of use.
     pub from: Endpoint,
-    /// Where the sender believes the receiver to be.
+    /// Endpoint of the receiver as the sender sees it.
     pub to: Endpoint,
-    /// When the packet expires.
+    /// Time at which the packet expires.
     pub expiration: u64,
     /// Sequence number of the sender's record (EIP-868).
     pub enr_seq: Option<u64>,
 }
 
-/// The answer to a ping, 0x02.
+/// Answer to a ping, 0x02.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pong {
-    /// Where the ping came from: how its sender learns its external address.
+    /// Endpoint that the ping came from. The pinging node learns its external address from it.
     pub to: Endpoint,
     /// Hash of the ping packet.
     pub ping_hash: B256,
-    /// When the packet expires.
+    /// Time at which the packet expires.
     pub expiration: u64,
     /// Sequence number of the sender's record (EIP-868).
     pub enr_seq: Option<u64>,
 }
 
-/// Asks for the nodes closest to a target, 0x03.
+/// Request for the nodes closest to a target, 0x03.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FindNode {
-    /// The target, 64 bytes; any value, it need not be a point of the curve.
+    /// Target, 64 bytes of any value; it need not be a point of the curve.
     pub target: PublicKey,
-    /// When the packet expires.
+    /// Time at which the packet expires.
     pub expiration: u64,
 }
 
-/// An answer to find node, 0x04. One question may have several.
+/// Answer to find node, 0x04. One request may get several.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Neighbors {
-    /// Nodes, at most [`crate::NEIGHBORS_MAX`] where this side sends it.
+    /// Nodes, at most [`crate::NEIGHBORS_MAX`] when this side sends the packet.
     pub nodes: Vec<Node>,
-    /// When the packet expires.
+    /// Time at which the packet expires.
     pub expiration: u64,
 }
 
-/// Asks for a node's record, 0x05 (EIP-868).
+/// Request for a node's record, 0x05 (EIP-868).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EnrRequest {
-    /// When the packet expires.
+    /// Time at which the packet expires.
     pub expiration: u64,
 }
 
-/// A node's record, 0x06 (EIP-868).
+/// Answer with a node's record, 0x06 (EIP-868).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EnrResponse {
     /// Hash of the request packet.
     pub request_hash: B256,
-    /// The record, valid in itself; whether it is the sender's is the receiver's to check.
+    /// Record, valid in itself. The receiver must check that it belongs to the sender.
     pub enr: Enr,
 }
 
-/// What a packet says.
+/// Content of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
     /// 0x01
@@ -88,11 +88,11 @@ pub enum Message {
     EnrResponse(EnrResponse),
 }
 
-/// The types there are.
+/// Known packet types.
 pub(crate) const TYPES: std::ops::RangeInclusive<u8> = 1..=6;
 
 impl Message {
-    /// The packet's type byte.
+    /// Returns the type byte of the packet.
     pub fn packet_type(&self) -> u8 {
         match self {
             Self::Ping(_) => 1,
@@ -104,7 +104,7 @@ impl Message {
         }
     }
 
-    /// The name of the packet, for metrics and logs.
+    /// Returns the name of the packet, for metrics and logs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Ping(_) => "ping",
@@ -116,7 +116,7 @@ impl Message {
         }
     }
 
-    /// When the packet expires, `None` for the one type that does not.
+    /// Returns the time at which the packet expires, `None` for the one type that does not expire.
     pub fn expiration(&self) -> Option<u64> {
         match self {
             Self::Ping(ping) => Some(ping.expiration),
@@ -128,7 +128,7 @@ impl Message {
         }
     }
 
-    /// Bytes of the packet that says this.
+    /// Returns the size of the packet with this message in bytes.
     pub fn packet_bytes(&self) -> usize {
         let mut data = Vec::with_capacity(256);
         self.encode_data(&mut data);
@@ -173,7 +173,7 @@ impl Message {
 fn fields(packet_type: u8, list: &mut &[u8]) -> alloy_rlp::Result<Option<Message>> {
     let message = match packet_type {
         1 => {
-            // The version: skipped whatever it is.
+            // The version is skipped, whatever it is.
             let _ = Header::decode_raw(list)?;
             let (from, to) = (Endpoint::decode(list)?, Endpoint::decode(list)?);
             let expiration = field(list)?;
@@ -189,7 +189,7 @@ fn fields(packet_type: u8, list: &mut &[u8]) -> alloy_rlp::Result<Option<Message
             let mut items = Header::decode_bytes(list, true)?;
             let mut nodes = Vec::with_capacity(crate::NEIGHBORS_MAX);
             while !items.is_empty() {
-                // A node with an address of a kind that we do not know costs only itself.
+                // A node with an unknown kind of address is skipped alone.
                 nodes.extend(Node::decode(&mut items)?);
             }
             Message::Neighbors(Neighbors { nodes, expiration: field(list)? })

@@ -1,4 +1,4 @@
-//! Node lists over DNS, EIP-1459: a tree of TXT records that one key signed.
+//! Node lists over DNS, EIP-1459: a tree of TXT records signed by one key.
 //!
 //! ```text
 //!   all.example.org          enrtree-root:v1 e=AAAA… l=BBBB… seq=7 sig=…
@@ -7,7 +7,7 @@
 //!   BBBB….all.example.org    enrtree://<key>@other.example.org
 //! ```
 //!
-//! A name is the start of the hash of what stands there, so the root's signature holds for all of it.
+//! A name is the start of the hash of its entry, so the root's signature covers the whole tree.
 
 use crate::{Enr, EnrError};
 use alloy_primitives::keccak256;
@@ -16,35 +16,35 @@ use data_encoding::BASE32_NOPAD;
 use secp256k1::{Message, PublicKey, SECP256K1, ecdsa::Signature};
 use std::{fmt, str::FromStr};
 
-/// Bytes of the longest text of an entry that is read.
+/// Maximum size in bytes of the text of an entry.
 pub const LIST_TEXT_BYTES_MAX: usize = 2048;
-/// Bytes of the longest domain name (RFC 1035).
+/// Maximum size in bytes of a domain name (RFC 1035).
 const DOMAIN_BYTES_MAX: usize = 253;
-/// Bytes of a hash that a name has at least, and at most.
+/// Minimum and maximum number of hash bytes in a name.
 const NAME_BYTES: std::ops::RangeInclusive<usize> = 12..=32;
 
-/// Why a text is no entry of a node list.
+/// Reason why a text is not an entry of a node list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ListError {
-    /// It is none of the kinds there are, or too long.
+    /// The text is of an unknown kind or too long.
     #[error("no entry of a node list")]
     Unknown,
-    /// Not `enrtree://<key>@<domain>`.
+    /// The text is not `enrtree://<key>@<domain>`.
     #[error("no URL of a node list")]
     Url,
-    /// The key in the URL is no point of the curve.
+    /// The key in the URL is not a point of the curve.
     #[error("URL of a node list with a wrong key")]
     Key,
-    /// The root lacks a field, or one is not what it must be.
+    /// The root lacks a field or has an invalid one.
     #[error("root of a node list with a wrong field")]
     Root,
-    /// The root was not signed by the list's key.
+    /// The list's key did not sign the root.
     #[error("root of a node list with a wrong signature")]
     Signature,
-    /// A name is no start of a hash in base32.
+    /// A name is not the start of a hash in base32.
     #[error("node list with a wrong name")]
     Name,
-    /// The text's hash does not begin with its name.
+    /// The hash of the text does not begin with its name.
     #[error("entry of a node list that is not the one asked for")]
     Hash,
     /// The node record is invalid.
@@ -52,7 +52,7 @@ pub enum ListError {
     Record(#[from] EnrError),
 }
 
-/// A list: where it is and whose signature it bears.
+/// Location of a list and the key that signs it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ListUrl {
     key: PublicKey,
@@ -60,7 +60,7 @@ pub struct ListUrl {
 }
 
 impl ListUrl {
-    /// The domain whose TXT record is the root.
+    /// Returns the domain whose TXT record is the root.
     pub fn domain(&self) -> &str {
         &self.domain
     }
@@ -92,7 +92,7 @@ impl fmt::Display for ListUrl {
     }
 }
 
-/// The start of an entry's hash: its subdomain.
+/// Start of an entry's hash, which is its subdomain.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct EntryName(Box<str>);
 
@@ -105,7 +105,7 @@ impl EntryName {
         Ok(Self(text.into()))
     }
 
-    /// Where the entry stands in a list.
+    /// Returns the domain of the entry in a list.
     pub fn domain(&self, list: &ListUrl) -> String {
         format!("{}.{}", self.0, list.domain)
     }
@@ -116,19 +116,19 @@ impl EntryName {
     }
 }
 
-/// The root of a list.
+/// Root of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListRoot {
     /// Top of the tree of node records.
     pub nodes: EntryName,
     /// Top of the tree of links to other lists.
     pub links: EntryName,
-    /// The greater, the newer.
+    /// Sequence number: the greater, the newer.
     pub seq: u64,
 }
 
 impl ListRoot {
-    /// Whether a TXT record looks like a root; other records may stand at the same domain.
+    /// Returns whether a TXT record looks like a root. Other records may exist at the same domain.
     pub fn is_root(text: &str) -> bool {
         text.starts_with("enrtree-root:v1 ")
     }
@@ -149,7 +149,7 @@ impl ListRoot {
         let seq = field("seq=")?.parse().map_err(|_| ListError::Root)?;
         let (nodes, links) = (EntryName::parse(field("e=")?)?, EntryName::parse(field("l=")?)?);
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| ListError::Signature)?;
-        // 65 bytes: the last one would tell the key, which is known.
+        // 65 bytes: the last byte would identify the key, which is known.
         let compact = signature.first_chunk::<64>().filter(|_| signature.len() == 65);
         let signature = Signature::from_compact(compact.ok_or(ListError::Signature)?)
             .map_err(|_| ListError::Signature)?;
@@ -160,14 +160,14 @@ impl ListRoot {
     }
 }
 
-/// What stands below a root.
+/// Entry below a root.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ListEntry {
     /// Names of further entries.
     Branch(Vec<EntryName>),
-    /// A node.
+    /// Record of a node.
     Node(Enr),
-    /// Another list, whose key is vouched for by this one.
+    /// Another list, with the key that this list vouches for.
     Link(ListUrl),
 }
 
@@ -175,7 +175,7 @@ impl ListEntry {
     /// Reads the entry of this name.
     ///
     /// # Errors
-    /// [`ListError`]; [`ListError::Hash`] when it is another one's text.
+    /// [`ListError`]; [`ListError::Hash`] when the text belongs to another name.
     pub fn parse(text: &str, name: &EntryName) -> Result<Self, ListError> {
         if text.len() > LIST_TEXT_BYTES_MAX {
             return Err(ListError::Unknown);

@@ -3,7 +3,7 @@ use alloy_primitives::hex;
 use core::net::SocketAddr;
 use std::{fmt, str::FromStr};
 
-/// A node as people write it: `enode://<public key>@<ip>:<tcp port>[?discport=<udp port>]`.
+/// URL of a node as people write it: `enode://<public key>@<ip>:<tcp port>[?discport=<udp port>]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NodeUrl(pub Node);
 
@@ -22,7 +22,7 @@ impl fmt::Display for NodeUrl {
 impl FromStr for NodeUrl {
     type Err = UrlError;
 
-    /// Reads a URL. Names instead of addresses are refused: resolving them is I/O.
+    /// Reads a URL. Refuses names instead of addresses, because resolving them is I/O.
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let rest = text.trim().strip_prefix("enode://").ok_or(UrlError::Scheme)?;
         let (key, rest) = rest.split_once('@').ok_or(UrlError::Key)?;

@@ -1,47 +1,47 @@
-//! The frame around a message.
+//! Frame around a message.
 
 use crate::{Message, NodeKey, PacketError, PublicKey, identity, message};
 use alloy_primitives::{B256, keccak256};
 
-/// Bytes of the largest packet.
+/// Size of the largest packet in bytes.
 pub const PACKET_BYTES_MAX: usize = 1280;
 
-/// Bytes before the data: hash, signature, type.
+/// Number of bytes before the data: hash, signature, type.
 pub const HEADER_BYTES: usize = HASH_BYTES + SIGNATURE_BYTES + 1;
 
 const HASH_BYTES: usize = 32;
 const SIGNATURE_BYTES: usize = 65;
 
-/// The longest neighbor: IPv6 address, two ports, key, each with its RLP prefix, in a list.
+/// Size of the longest neighbor: IPv6 address, two ports, key, each with its RLP prefix, in a list.
 const NODE_BYTES_MAX: usize = 2 + 17 + 3 + 3 + 66;
 
-/// Nodes in one neighbors packet, so that it fits whatever their addresses are: 12.
+/// Number of nodes in one neighbors packet, 12, so that it fits whatever their addresses are.
 pub const NEIGHBORS_MAX: usize =
     // Two list prefixes of three bytes and an expiration of nine.
     (PACKET_BYTES_MAX - HEADER_BYTES - 3 - 3 - 9) / NODE_BYTES_MAX;
 
-/// A received packet.
+/// Received packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// Who signed it.
+    /// Public key that signed the packet.
     pub sender: PublicKey,
-    /// Its hash, by which an answer refers to it.
+    /// Hash of the packet, which an answer refers to.
     pub hash: B256,
-    /// What it says.
+    /// Message in the packet.
     pub message: Message,
 }
 
-/// A packet to be sent.
+/// Packet ready to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SignedPacket {
-    /// The datagram.
+    /// Datagram.
     pub bytes: Vec<u8>,
-    /// Its hash, by which an answer refers to it.
+    /// Hash of the packet, which an answer refers to.
     pub hash: B256,
 }
 
-/// Signs and frames a message. A [`crate::Neighbors`] of more than [`NEIGHBORS_MAX`] nodes gives a packet
-/// that receivers refuse: the sender splits.
+/// Signs and frames a message. Receivers refuse a packet with a [`crate::Neighbors`] of more than
+/// [`NEIGHBORS_MAX`] nodes: the sender must split it.
 pub fn encode(key: &NodeKey, message: &Message) -> SignedPacket {
     let mut bytes = Vec::with_capacity(256);
     bytes.resize(HASH_BYTES + SIGNATURE_BYTES, 0);
@@ -54,8 +54,8 @@ pub fn encode(key: &NodeKey, message: &Message) -> SignedPacket {
     SignedPacket { bytes, hash }
 }
 
-/// The cheap checks: size, type, hash. Most of what is no packet ends here, without an allocation and
-/// before the expensive recovery of the signer. Returns the packet's hash.
+/// Makes the cheap checks: size, type, hash. Most invalid datagrams fail here, without an
+/// allocation and before the expensive recovery of the signer. Returns the hash of the packet.
 ///
 /// # Errors
 /// [`PacketError::Size`], [`PacketError::Type`], [`PacketError::Hash`].
@@ -81,7 +81,7 @@ pub fn decode(bytes: &[u8]) -> Result<Packet, PacketError> {
     let hash = check_frame(bytes)?;
     let (signature, signed) =
         bytes[HASH_BYTES..].split_first_chunk::<SIGNATURE_BYTES>().ok_or(PacketError::Size)?;
-    // The data first: it is the cheaper of the two.
+    // The data first, because decoding is cheaper than recovery.
     let message = Message::decode_data(signed[0], &signed[1..])?;
     let sender = identity::recover(keccak256(signed), signature)?;
     Ok(Packet { sender, hash, message })

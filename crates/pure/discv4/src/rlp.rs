@@ -1,10 +1,10 @@
-//! The few shapes of RLP that packets share. Lists are read field by field, and what follows the
-//! last known field is left alone (EIP-8).
+//! RLP shapes that packets share. Lists are read field by field, and anything after the last known
+//! field is ignored (EIP-8).
 
 use alloy_rlp::{BufMut, Decodable, Encodable, Error, Header, Result};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The next field of a list.
+/// Reads the next field of a list.
 pub fn field<T: Decodable>(list: &mut &[u8]) -> Result<T> {
     if list.is_empty() {
         return Err(Error::InputTooShort);
@@ -12,14 +12,14 @@ pub fn field<T: Decodable>(list: &mut &[u8]) -> Result<T> {
     T::decode(list)
 }
 
-/// The next field where a sender may have left it out; `None` too when it is something else, as
-/// whatever stands there may come from a version that we do not know.
+/// Reads the next field, which a sender may omit. Returns `None` also for any other item, because
+/// it may come from an unknown version.
 pub fn optional_u64(list: &[u8]) -> Option<u64> {
     let mut list = list;
     if list.is_empty() { None } else { u64::decode(&mut list).ok() }
 }
 
-/// An IP address, `None` when it is empty.
+/// Reads an IP address. Returns `None` when it is empty.
 pub fn ip(list: &mut &[u8]) -> Result<Option<IpAddr>> {
     if list.is_empty() {
         return Err(Error::InputTooShort);

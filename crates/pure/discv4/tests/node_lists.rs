@@ -10,7 +10,7 @@ use secp256k1::{Message, SECP256K1, SecretKey};
 use std::collections::{BTreeMap, BTreeSet};
 use tandem_discv4::{Enr, EnrBuilder, ListError, ListUrl, ListWalk, NodeKey};
 
-/// The example of EIP-1459.
+/// Example of EIP-1459.
 const URL: &str = "enrtree://AM5FCQLWIZX2QFPNJAP7VUERCCRNGRHWZG3YYHIUV7BVDQ5FDPRT2@n";
 
 /// TXT records by domain.
@@ -28,7 +28,7 @@ fn url(secret: &SecretKey, domain: &str) -> ListUrl {
 }
 
 impl Zone {
-    /// Puts an entry where its hash says; its name.
+    /// Puts an entry at the domain of its hash and returns its name.
     fn put(&mut self, domain: &str, text: &str) -> String {
         let name = BASE32_NOPAD.encode(&keccak256(text)[..16]);
         self.0.insert(format!("{name}.{domain}"), vec![text.to_owned()]);
@@ -36,7 +36,8 @@ impl Zone {
     }
 
     fn branch(&mut self, domain: &str, names: &[String]) -> String {
-        // As many names as fit into 370 characters, in as many levels as that takes.
+        // At most 13 names per entry, so that it fits into 370 characters, in as many levels as
+        // needed.
         if names.len() <= 13 {
             return self.put(domain, &format!("enrtree-branch:{}", names.join(",")));
         }
@@ -70,7 +71,8 @@ impl Zone {
         self.root(domain, secret, &nodes, &links, seq);
     }
 
-    /// Walks until nothing is left: the nodes found, the questions asked, what was wrong.
+    /// Walks until nothing is left. Returns the nodes found, the number of questions, and the
+    /// errors.
     fn walk(&self, walk: &mut ListWalk, seed: u64) -> (BTreeSet<String>, usize, Vec<ListError>) {
         let mut rng = StdRng::seed_from_u64(seed);
         let (mut nodes, mut questions, mut wrong) = (BTreeSet::new(), 0, Vec::new());
@@ -95,7 +97,7 @@ fn texts(nodes: &[Enr]) -> BTreeSet<String> {
     nodes.iter().map(Enr::to_string).collect()
 }
 
-/// The tree of geth's tests (p2p/dnsdisc), which is that of the EIP: its key's URL, root, names.
+/// Tree of geth's tests (p2p/dnsdisc), which is that of the EIP: URL with key, root, names.
 #[test]
 fn a_tree_that_geth_made_is_read() {
     let enrs = [
@@ -126,7 +128,7 @@ fn a_tree_that_geth_made_is_read() {
     let mut walk = ListWalk::new([url.parse().unwrap()]);
     let (nodes, questions, wrong) = zone.walk(&mut walk, 1);
     assert_eq!(nodes, enrs.iter().map(ToString::to_string).collect());
-    // The list that is linked to is asked for, and is not there.
+    // The linked list is requested and does not exist.
     assert_eq!((questions, wrong), (7, vec![ListError::Unknown]));
     // Another key did not sign it.
     let (nodes, questions, wrong) = zone.walk(&mut ListWalk::new([URL.parse().unwrap()]), 1);
@@ -144,14 +146,14 @@ fn all_nodes_of_a_large_list_are_found_once_and_changes_cost_little() {
     assert_eq!(found, texts(&nodes));
     assert_eq!((questions, wrong), (zone.0.len(), vec![]), "every entry once");
 
-    // One node more changes the branches above it and nothing else.
+    // One more node changes only the branches above it.
     nodes.push(node(500));
     zone.list("all.example.org", &secret, &nodes, &[], 2);
     walk.restart();
     let (found, questions, _) = zone.walk(&mut walk, 2);
     assert_eq!(found, texts(&nodes[500..]));
     assert!(questions < 10, "{questions} questions");
-    // Nothing new, and an older root that somebody kept.
+    // Nothing new, then an outdated root.
     walk.restart();
     assert_eq!(zone.walk(&mut walk, 3).1, 1);
     let mut older = Zone::default();
@@ -170,7 +172,7 @@ fn links_are_followed_under_the_key_they_name_and_circles_end() {
     let (nodes, _, wrong) = zone.walk(&mut ListWalk::new([first]), 1);
     assert_eq!(nodes, texts(&[node(1), node(2)]));
     assert_eq!(wrong, [ListError::Signature], "b.org is not signed by the key of a.org");
-    // Lists without end are not followed without end.
+    // Endless chains of lists are not followed endlessly.
     let mut zone = Zone::default();
     for index in 0..100 {
         let next = url(&one, &format!("l{}.org", index + 1));
@@ -186,13 +188,13 @@ fn what_is_not_signed_is_not_believed() {
     zone.list("a.org", &secret, &[node(1), node(2)], &[], 1);
     let walk = |zone: &Zone| zone.walk(&mut ListWalk::new([url(&secret, "a.org")]), 1);
     assert_eq!(walk(&zone).0.len(), 2);
-    // Another node in the place of one.
+    // Another node replaces one.
     for (_, texts) in zone.0.iter_mut().filter(|(_, texts)| texts[0].starts_with("enr:")) {
         *texts = vec![node(3).to_string()];
     }
     let (nodes, _, wrong) = walk(&zone);
     assert_eq!((nodes.len(), wrong), (0, vec![ListError::Hash; 2]));
-    // Another top in the root.
+    // The root gets another sequence number.
     let root = &mut zone.0.get_mut("a.org").unwrap()[1];
     *root = root.replace("seq=1", "seq=2");
     assert_eq!(walk(&zone), (BTreeSet::new(), 1, vec![ListError::Signature]));

@@ -7,7 +7,7 @@ use tandem_discv4::{
     Endpoint, Enr, EnrBuilder, EnrError, ForkId, Node, NodeKey, NodeUrl, UrlError, fork_id,
 };
 
-/// The example of EIP-778.
+/// Example of EIP-778.
 const EXAMPLE: &str = "enr:-IS4QHCYrYZbAKWCBRlAy5zzaDZXJBGkcnh4MHcBFZntXNFrdvJjX04jRzjzCBOonrkTfj499SZuOh8R33Ls8RRcy5wBgmlkgnY0gmlwhH8AAAGJc2VjcDI1NmsxoQPKY0yuDUmstAHYpMa2_oxVtw0RW_QAdpzBQA8yWM0xOIN1ZHCCdl8";
 
 fn example_key() -> NodeKey {
@@ -32,7 +32,7 @@ fn the_example_of_eip_778_is_read() {
     assert_eq!(keys, [&b"id"[..], b"ip", b"secp256k1", b"udp"]);
 }
 
-/// Signatures are deterministic (RFC 6979), so the record comes out to the byte.
+/// Signatures are deterministic (RFC 6979), so the record is reproduced byte for byte.
 #[test]
 fn the_example_of_eip_778_is_made() {
     let enr = EnrBuilder::new(1).endpoint([127, 0, 0, 1].into(), 30303, 0).sign(&example_key());

@@ -1,4 +1,4 @@
-//! Packets: what goes out comes in, and nothing else does.
+//! Packets: every sent packet is read, and nothing else is.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use alloy_primitives::{B256, B512, b512, hex, keccak256};
@@ -63,9 +63,9 @@ fn message() -> impl Strategy<Value = Message> {
     prop_oneof![ping, pong, find, neighbors, request, response]
 }
 
-/// A packet around any data, as a newer version might send it.
+/// Returns a packet around any data, as a newer version might send it.
 fn sealed(packet_type: u8, data: &[u8]) -> Vec<u8> {
-    // The signature of a known packet is borrowed from one that has the same signed part.
+    // Signs the data with the key of the tests, independently of the code under test.
     let secret = secp256k1::SecretKey::from_byte_array(key().secret_bytes()).unwrap();
     let signed = [&[packet_type], data].concat();
     let digest = secp256k1::Message::from_digest(keccak256(&signed).0);
@@ -107,7 +107,7 @@ proptest! {
         prop_assert!(decode(&packet.bytes[..cut.index(packet.bytes.len())]).is_err());
     }
 
-    /// The hash alone protects nothing, as anybody can compute it.
+    /// The hash alone protects nothing, because anyone can compute it.
     #[test]
     fn a_changed_packet_with_a_right_hash_is_not_the_senders(
         message in message(), place: Index, bit in 0..8u8,
@@ -144,7 +144,7 @@ proptest! {
         let packet = encode(&key(), &message);
         let (packet_type, mut data) = (packet.bytes[97], &packet.bytes[98..]);
         let mut payload = Header::decode_bytes(&mut data, true).unwrap().to_vec();
-        // An element for each optional field that is not there, so that nothing is taken for it.
+        // Adds an element for each absent optional field, so that no extra element is taken for it.
         if matches!(&message, Message::Ping(Ping { enr_seq: None, .. }) | Message::Pong(Pong { enr_seq: None, .. })) {
             payload.push(0xc0);
         }
@@ -202,7 +202,8 @@ fn any_version_of_a_ping_will_do() {
     }
 }
 
-/// Nobody relies on what a sender claims of itself, so an empty address is none.
+/// This side does not rely on the sender's claim about itself: an empty address reads as
+/// unspecified.
 #[test]
 fn an_endpoint_without_an_address_is_unspecified() {
     struct Nowhere;
@@ -238,7 +239,7 @@ fn a_record_with_everything_fits_into_its_packet() {
     assert!(decode(&packet.bytes).is_ok());
 }
 
-/// The packets of EIP-8: each with elements and (but for the first) bytes that nobody knows.
+/// Packets of EIP-8: each has unknown elements and, except the first, trailing bytes.
 #[test]
 fn the_packets_of_eip_8_are_read() {
     let read = |text: &str| {

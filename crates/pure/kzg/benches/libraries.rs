@@ -1,9 +1,9 @@
-//! What verifying a blob costs on one core, by the size of the batch, with the library that this
-//! crate uses and with rust_eth_kzg beside it; and what its content key costs.
+//! Measures the cost of verifying a blob on one core by batch size, for the library that this crate
+//! uses and for rust_eth_kzg. Measures the cost of a content key as well.
 //!
-//! Both get the same valid blobs. They are of polynomials `c·x^64`, whose cells' proofs are all
-//! `c` times the generator: real points, made without hours of proving. The two alternate; what is
-//! printed is the median of the rounds.
+//! Both libraries get the same valid blobs. The blobs come from polynomials `c·x^64`: the proofs of
+//! their cells are all `c` times the generator. These are real points that take no hours to prove.
+//! The two libraries alternate, and the benchmark prints the median of the rounds.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use blst::min_pk::SecretKey;
@@ -18,7 +18,7 @@ use tandem_kzg::{BLOB_BYTES, CELL_BYTES, CELLS, Commitment, Item, Proof, Setup, 
 use tandem_primitives::U256;
 
 const BATCHES: [usize; 6] = [1, 6, 8, 16, 32, 64];
-/// A blob's cells take ten times what the blob takes.
+/// Verifying a blob by its cells takes ten times as long as verifying it whole.
 const CELL_BATCHES: [usize; 4] = [1, 6, 8, 32];
 const ROUNDS: usize = 5;
 
@@ -29,8 +29,8 @@ struct Sample {
     cell_proofs: Box<[Proof; CELLS]>,
 }
 
-/// The blob of `c·x^64`: at the roots of unity of order 4096, in bit-reversed order, `x^64` takes
-/// the 64 roots of that order.
+/// Builds the blob of `c·x^64`: at the roots of unity of order 4096, in bit-reversed order, `x^64`
+/// takes the 64 roots of order 64.
 fn sample(setup: Setup, number: u64) -> Sample {
     let modulus = "52435875175126190479447740508185965837690552500527637822603658699938581184513";
     let modulus: U256 = modulus.parse().unwrap();
@@ -57,7 +57,7 @@ fn median(mut times: Vec<Duration>) -> f64 {
     times[times.len() / 2].as_secs_f64() * 1e6
 }
 
-/// The two alternately; microseconds for one of `count`.
+/// Runs the two alternately and returns the median of each in microseconds per item.
 fn compare(count: usize, mut one: impl FnMut(), mut other: impl FnMut()) -> (f64, f64) {
     let (mut ones, mut others) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

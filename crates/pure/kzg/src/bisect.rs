@@ -1,10 +1,11 @@
 use std::ops::Range;
 
-/// Positions of the bad ones among `range`, ascending, found with a test that says whether a range
-/// holds good ones only.
+/// Returns the positions of the bad items in `range`, ascending. `all_good` tests whether a range
+/// holds good items only.
 ///
-/// One bad item in n costs at most `2·log2(n) + 1` tests (n a power of two): the whole, then two
-/// for each halving. What must be bad because its other half is good is not tested again.
+/// One bad item in n costs at most `2·log2(n) + 1` tests (n a power of two): one for the whole
+/// range, then two per halving. A half that must be bad because the other half is good is not
+/// tested again.
 pub fn find_bad(range: Range<usize>, mut all_good: impl FnMut(Range<usize>) -> bool) -> Vec<usize> {
     let mut bad = Vec::new();
     if !range.is_empty() && !all_good(range.clone()) {
@@ -13,7 +14,7 @@ pub fn find_bad(range: Range<usize>, mut all_good: impl FnMut(Range<usize>) -> b
     bad
 }
 
-/// Looks into a range that is known to hold a bad one.
+/// Searches a range that is known to hold a bad item.
 fn split(
     range: Range<usize>,
     all_good: &mut impl FnMut(Range<usize>) -> bool,

@@ -1,57 +1,59 @@
-/// What is wrong with a point of the curve.
+/// Reason why 48 bytes are not a valid point of G1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PointFault {
-    /// Its 48 bytes encode no coordinate: a flag is wrong, or the number is not below the modulus.
+    /// The 48 bytes do not encode a coordinate: a flag is wrong, or the number is not below the
+    /// modulus.
     #[error("is no encoding of a point")]
     Encoding,
     /// No point of the curve has this coordinate.
     #[error("is not on the curve")]
     NotOnCurve,
-    /// It is a point of the curve outside the group G1.
+    /// The point is on the curve but outside the group G1.
     #[error("is not in the subgroup")]
     NotInSubgroup,
 }
 
-/// Why a blob is refused, or could not be verified.
+/// Reason why a blob is refused or could not be verified.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// A blob has [`BLOB_BYTES`](crate::BLOB_BYTES).
+    /// The blob does not have [`BLOB_BYTES`](crate::BLOB_BYTES) bytes.
     #[error("the blob has {got} bytes")]
     BlobLength {
-        /// Bytes it has.
+        /// Number of bytes received.
         got: usize,
     },
-    /// A blob has one proof, or one for each of its [`CELLS`](crate::CELLS).
+    /// The number of proofs is wrong: a blob has one proof, or one for each of its
+    /// [`CELLS`](crate::CELLS).
     #[error("expected {expected} proofs, got {got}")]
     ProofCount {
-        /// Proofs there should be.
+        /// Expected number of proofs.
         expected: usize,
-        /// Proofs there are.
+        /// Number of proofs received.
         got: usize,
     },
     /// A field element is not below the modulus of the scalar field (EIP-4844,
     /// `bytes_to_bls_field`).
     #[error("field element {element} is not canonical")]
     NotCanonical {
-        /// Its position in the blob, from 0.
+        /// Position of the field element in the blob, from 0.
         element: usize,
     },
-    /// The commitment is no point of G1.
+    /// The commitment is not a point of G1.
     #[error("the commitment {0}")]
     Commitment(PointFault),
-    /// A proof is no point of G1.
+    /// A proof is not a point of G1.
     #[error("proof {proof} {fault}")]
     Proof {
-        /// Its position among the proofs of the blob, from 0.
+        /// Position of the proof among the proofs of the blob, from 0.
         proof: usize,
-        /// What is wrong with it.
+        /// Reason why the point is invalid.
         fault: PointFault,
     },
-    /// Blob, commitment and proofs are well-formed and do not belong together.
+    /// Blob, commitment and proofs are well-formed but do not belong together.
     #[error("the proof is not valid")]
     ProofInvalid,
-    /// The library refused well-formed arguments or ran out of memory. It says nothing about the
-    /// blob.
+    /// The library refused well-formed arguments or ran out of memory. This error says nothing
+    /// about the blob.
     #[error("kzg library: {0}")]
     Library(String),
 }

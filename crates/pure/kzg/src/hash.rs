@@ -5,27 +5,28 @@ use tandem_primitives::B256;
 /// First byte of a versioned hash that stands for a KZG commitment (EIP-4844).
 const VERSIONED_HASH_VERSION_KZG: u8 = 1;
 
-/// How a transaction names a blob: `0x01 ++ sha256(commitment)[1..]` (EIP-4844,
-/// `kzg_to_versioned_hash`).
+/// Returns the hash by which a transaction names a blob: `0x01 ++ sha256(commitment)[1..]`
+/// (EIP-4844, `kzg_to_versioned_hash`).
 pub fn versioned_hash(commitment: &Commitment) -> B256 {
     let mut hash: [u8; 32] = Sha256::digest(commitment).into();
     hash[0] = VERSIONED_HASH_VERSION_KZG;
     hash.into()
 }
 
-/// A hash over everything that a verdict depends on: the blob's bytes, the commitment, all proofs,
-/// the form. A verdict remembered under less could be claimed by another blob.
+/// Hashes everything that a verdict depends on: the bytes of the blob, the commitment, all proofs
+/// and their form. If the key covered less, another blob could claim the verdict.
 ///
-/// BLAKE3: as hard to find collisions for as SHA-256, and its tree keeps all lanes of a vector unit
-/// busy, so a blob takes a fifth of the time that SHA-256 takes with instructions of its own. Each
-/// part has a fixed length for its form, so no two items hash the same bytes.
+/// The hash is BLAKE3. Its collision resistance equals that of SHA-256, and its tree keeps all
+/// lanes of a vector unit busy. Hashing a blob takes a fifth of the time of SHA-256 with dedicated
+/// instructions. Each part has a fixed length for its form, so two different items never hash the
+/// same bytes.
 pub fn content_key(item: &Item<'_>) -> B256 {
     let mut hasher = blake3::Hasher::new();
     let proofs = match &item.proofs {
         Proofs::Blob(proof) => std::slice::from_ref(*proof),
         Proofs::Cells(proofs) => proofs.as_slice(),
     };
-    // The blob first: it is cut into the tree's chunks where it lies.
+    // The blob comes first, so that it is split into the tree's chunks in place, without a copy.
     hasher.update(item.blob);
     hasher.update(item.commitment);
     hasher.update(proofs.as_flattened());
@@ -40,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_versioned_hash_is_the_tagged_sha256_of_the_commitment() {
-        // Of the point at infinity, as it appears in transactions with an all-zero blob.
+        // Hash for the point at infinity, as it appears in transactions with an all-zero blob.
         let mut commitment = [0; 48];
         commitment[0] = 0xc0;
         let expected = "0x010657f37554c781402a22917dee2f75def7ab966d7b770905398eba3c444014";

@@ -1,5 +1,5 @@
-//! KZG commitments of blobs (EIP-4844) and of their cells (EIP-7594): verification by content, in
-//! batches, with a precise reason for everything that is refused. The only crate that names the
+//! KZG commitments of blobs (EIP-4844) and of their cells (EIP-7594). The crate verifies by
+//! content, in batches, and gives a precise reason for every refusal. Only this crate names the
 //! library, c-kzg.
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //!                                                          └─ does not hold: bisect
 //! ```
 //!
-//! Nothing here is asynchronous or threaded: a call takes milliseconds and belongs on a thread for
-//! such work. Loading the trusted setup takes over a second: [`Setup::load`] it early.
+//! Nothing here is asynchronous or threaded. A call takes milliseconds and belongs on a thread for
+//! blocking work. The trusted setup takes over a second to load, so call [`Setup::load`] early.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod bisect;
@@ -27,17 +27,17 @@ pub use hash::{content_key, versioned_hash};
 pub use setup::{CellsAndProofs, Setup};
 pub use verify::{Item, Proofs, Report, Verifier, verify};
 
-/// Bytes of a blob: 4096 field elements of 32 bytes (EIP-4844).
+/// Number of bytes in a blob: 4096 field elements of 32 bytes (EIP-4844).
 pub const BLOB_BYTES: usize = c_kzg::BYTES_PER_BLOB;
 
-/// Cells of an extended blob (EIP-7594).
+/// Number of cells in an extended blob (EIP-7594).
 pub const CELLS: usize = c_kzg::CELLS_PER_EXT_BLOB;
 
-/// Bytes of a cell: 64 field elements (EIP-7594).
+/// Number of bytes in a cell: 64 field elements (EIP-7594).
 pub const CELL_BYTES: usize = c_kzg::BYTES_PER_CELL;
 
-/// A commitment to a blob: a compressed point of G1, not checked.
+/// Commitment to a blob: a compressed point of G1, unchecked.
 pub type Commitment = [u8; 48];
 
-/// A proof of a blob or cell: a compressed point of G1, not checked.
+/// Proof of a blob or cell: a compressed point of G1, unchecked.
 pub type Proof = [u8; 48];

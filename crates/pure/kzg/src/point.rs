@@ -1,10 +1,11 @@
 use crate::PointFault;
 use blst::{BLST_ERROR, min_pk::PublicKey};
 
-/// Whether these bytes are a point of G1. Infinity is one (EIP-4844, `validate_kzg_g1`).
+/// Checks that the bytes are a point of G1, which includes infinity (EIP-4844, `validate_kzg_g1`).
 ///
-/// The KZG library checks the same and says only that some argument is bad; this is asked
-/// afterwards, to name it. (A public key of the scheme "minimal pubkey size" is a point of G1.)
+/// The KZG library makes the same check but only reports that some argument is bad. This function
+/// names the bad point afterwards. (A public key of the scheme "minimal pubkey size" is a point of
+/// G1.)
 pub fn check(bytes: &[u8; 48]) -> Result<(), PointFault> {
     let point = match PublicKey::uncompress(bytes) {
         Ok(point) => point,
@@ -28,7 +29,7 @@ mod tests {
         assert_eq!(check(&infinity), Ok(()));
         assert_eq!(check(&[0; 48]), Err(PointFault::Encoding), "not marked as compressed");
         assert_eq!(check(&[0xff; 48]), Err(PointFault::Encoding));
-        // Every x for which x³ + 4 is a square gives a point; few of those are in G1.
+        // Every x for which x³ + 4 is a square gives a point; few of these points are in G1.
         let small_x = |x| {
             let mut bytes = [0; 48];
             (bytes[0], bytes[47]) = (0x80, x);

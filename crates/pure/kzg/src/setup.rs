@@ -2,34 +2,35 @@ use crate::{BLOB_BYTES, CELL_BYTES, Commitment, Error, Proof};
 use c_kzg::{Blob, Bytes48, KzgSettings};
 use std::sync::OnceLock;
 
-/// Tables for faster proofs; verification uses none, and they would take 96 MiB at 8.
+/// Size of the tables for faster proofs. Verification uses no tables, and at 8 they take 96 MiB.
 const PRECOMPUTE: u64 = 0;
 
 static LOADED: OnceLock<Setup> = OnceLock::new();
 
-/// The trusted setup of Ethereum's KZG ceremony, which is part of the library. A handle: one copy
-/// serves the whole process.
+/// Trusted setup of Ethereum's KZG ceremony, which is part of the library. This is a handle: one
+/// copy of the setup serves the whole process.
 #[derive(Clone, Copy)]
 pub struct Setup {
     settings: &'static KzgSettings,
 }
 
-/// The cells of an extended blob, with a proof of each.
+/// Cells of an extended blob, with one proof for each.
 pub type CellsAndProofs = (Vec<[u8; CELL_BYTES]>, Vec<Proof>);
 
 impl Setup {
-    /// The setup. The first call decodes it, which takes over a second of CPU time; calls during
-    /// that time wait for it.
+    /// Returns the setup. The first call decodes it, which takes over a second of CPU time.
+    /// Concurrent calls wait for it.
     pub fn load() -> Self {
         *LOADED.get_or_init(|| Self { settings: c_kzg::ethereum_kzg_settings(PRECOMPUTE) })
     }
 
-    /// The setup if it is loaded.
+    /// Returns the setup if it is already loaded.
     pub fn loaded() -> Option<Self> {
         LOADED.get().copied()
     }
 
-    /// The commitment to a blob (EIP-4844, `blob_to_kzg_commitment`). Takes tens of milliseconds.
+    /// Computes the commitment to a blob (EIP-4844, `blob_to_kzg_commitment`). Takes tens of
+    /// milliseconds.
     ///
     /// # Errors
     /// [`Error::BlobLength`], [`Error::NotCanonical`].
@@ -38,8 +39,8 @@ impl Setup {
         Ok(commitment.to_bytes().into_inner())
     }
 
-    /// The proof that a blob belongs to its commitment (EIP-4844, `compute_blob_kzg_proof`). Does
-    /// not check that it does. Takes tens of milliseconds.
+    /// Computes the proof that a blob belongs to its commitment (EIP-4844,
+    /// `compute_blob_kzg_proof`). Does not check that it does. Takes tens of milliseconds.
     ///
     /// # Errors
     /// [`Error::BlobLength`], [`Error::NotCanonical`], [`Error::Commitment`].
@@ -50,7 +51,7 @@ impl Setup {
         Ok(proof.to_bytes().into_inner())
     }
 
-    /// The cells of the extended blob (EIP-7594, `compute_cells`).
+    /// Computes the cells of the extended blob (EIP-7594, `compute_cells`).
     ///
     /// # Errors
     /// [`Error::BlobLength`], [`Error::NotCanonical`].
@@ -59,8 +60,8 @@ impl Setup {
         Ok(cells.iter().map(c_kzg::Cell::to_bytes).collect())
     }
 
-    /// The cells with their proofs (EIP-7594, `compute_cells_and_kzg_proofs`). Takes hundreds of
-    /// milliseconds.
+    /// Computes the cells with their proofs (EIP-7594, `compute_cells_and_kzg_proofs`). Takes
+    /// hundreds of milliseconds.
     ///
     /// # Errors
     /// [`Error::BlobLength`], [`Error::NotCanonical`].
@@ -80,20 +81,20 @@ pub(crate) fn blob_of(bytes: &[u8; BLOB_BYTES]) -> Blob {
     Blob::new(*bytes)
 }
 
-/// The modulus of BLS12-381's scalar field, big-endian (EIP-4844, `BLS_MODULUS`).
+/// Modulus of the scalar field of BLS12-381, big-endian (EIP-4844, `BLS_MODULUS`).
 const MODULUS: [u8; 32] = [
     0x73, 0xed, 0xa7, 0x53, 0x29, 0x9d, 0x7d, 0x48, 0x33, 0x39, 0xd8, 0x08, 0x09, 0xa1, 0xd8, 0x05,
     0x53, 0xbd, 0xa4, 0x02, 0xff, 0xfe, 0x5b, 0xfe, 0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x01,
 ];
 
-/// The bytes as a blob, all of whose field elements are below the modulus.
+/// Returns the bytes as a blob after checking that all field elements are below the modulus.
 pub(crate) fn canonical(blob: &[u8]) -> Result<&[u8; BLOB_BYTES], Error> {
     let blob: &[u8; BLOB_BYTES] =
         blob.try_into().map_err(|_| Error::BlobLength { got: blob.len() })?;
     check_elements(blob).map(|()| blob)
 }
 
-/// Whether all field elements are below the modulus.
+/// Checks that all field elements are below the modulus.
 pub(crate) fn check_elements(blob: &[u8; BLOB_BYTES]) -> Result<(), Error> {
     let (elements, _) = blob.as_chunks::<32>();
     match elements.iter().position(|element| !is_below_modulus(element)) {
@@ -103,8 +104,8 @@ pub(crate) fn check_elements(blob: &[u8; BLOB_BYTES]) -> Result<(), Error> {
 }
 
 fn is_below_modulus(element: &[u8; 32]) -> bool {
-    // The first eight bytes decide for nearly all, without a call: one for each of 4096 elements took
-    // a fiftieth of what verifying the blob takes.
+    // The first eight bytes decide for nearly all elements, without a function call. Calls for all
+    // 4096 elements took a fiftieth of the time of verifying the blob.
     match (element.first_chunk(), MODULUS.first_chunk()) {
         (Some(&first), Some(&of_modulus))
             if u64::from_be_bytes(first) != u64::from_be_bytes(of_modulus) =>
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(canonical(&blob), Err(Error::NotCanonical { element: 4095 }));
         blob[..32].copy_from_slice(&[0xff; 32]);
         assert_eq!(canonical(&blob), Err(Error::NotCanonical { element: 0 }));
-        // Every byte can be the one that decides.
+        // Every byte can be the first one that differs.
         for place in 0..32 {
             let (mut below, mut above) = (MODULUS, MODULUS);
             for later in place + 1..32 {

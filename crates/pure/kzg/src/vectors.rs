@@ -1,7 +1,8 @@
-//! Runs the conformance vectors of c-kzg-4844 through this crate's own code where it has code for
-//! them, and through the linked library where it has none.
+//! Runs the conformance vectors of c-kzg-4844. A vector runs through this crate's own code where it
+//! covers the function, otherwise through the linked library.
 //!
-//! A vector is a small YAML file with `input` and `output`; `output: null` means that the call
+//! A vector is a small YAML file with `input` and `output`; `output: null` means that the call must
+//! fail. <https://github.com/ethereum/c-kzg-4844/tree/main/tests>
 //! must fail. <https://github.com/ethereum/c-kzg-4844/tree/main/tests>
 
 mod yaml;
@@ -12,7 +13,7 @@ use crate::{
 use c_kzg::{Bytes32, Bytes48, Cell};
 use yaml::Value;
 
-/// The functions that there are vectors of.
+/// Functions that have vectors.
 pub const FUNCTIONS: [&str; 12] = [
     "blob_to_kzg_commitment",
     "compute_blob_kzg_proof",
@@ -28,18 +29,18 @@ pub const FUNCTIONS: [&str; 12] = [
     "verify_kzg_proof",
 ];
 
-/// What became of a vector.
+/// Outcome of a vector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The answer is the one that the vector expects.
     Passed,
-    /// It is another one; the text says which.
+    /// The answer is a different one; the text describes it.
     Failed(String),
-    /// There is nothing to call.
+    /// The vector was not run; the text gives the reason.
     Skipped(&'static str),
 }
 
-/// What a call answered: `None` when it failed.
+/// Answer of a call, `None` when it failed.
 type Answer = Option<Value>;
 
 /// Runs one vector. `suite` is the name of its folder, such as `verify_blob_kzg_proof`; `text` is
@@ -118,7 +119,7 @@ fn cells_and_proofs(setup: Setup, input: &Value) -> Answer {
     Some(Value::List(vec![all(&cells), all(&proofs)]))
 }
 
-/// The answer of the vectors, where a refusal is false and malformed input has none.
+/// Returns the answer in the form of the vectors: false for a refusal, none for malformed input.
 fn holds(results: &[Result<(), Error>]) -> Answer {
     let invalid = |result: &Result<(), Error>| *result == Err(Error::ProofInvalid);
     let malformed = results.iter().any(|result| result.is_err() && !invalid(result));
@@ -144,14 +145,14 @@ fn verify_many(setup: Setup, input: &Value) -> Answer {
         items.push(Item::new(blob.bytes()?, commitment, std::slice::from_ref(proof)).ok()?);
     }
     let report = verify(setup, &items);
-    // The batch must find the same as each item by itself.
+    // The batch must give the same verdicts as each item verified alone.
     let alone = |place| verify(setup, &items[place..][..1]).results[0].is_ok();
     let bad = find_bad(0..items.len(), |range| range.into_iter().all(alone));
     let found: Vec<_> = (0..items.len()).filter(|&place| report.results[place].is_err()).collect();
     if bad == found { holds(&report.results) } else { Some(Value::List(Vec::new())) }
 }
 
-/// Vectors of single cells; this crate verifies whole blobs, with the same call of the library.
+/// Runs vectors of single cells. This crate verifies whole blobs, with the same library call.
 fn verify_cells(setup: Setup, input: &Value) -> Answer {
     let commitments = bytes48(&points(input.get("commitments")?)?);
     let proofs = bytes48(&points(input.get("proofs")?)?);

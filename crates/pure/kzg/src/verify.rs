@@ -5,28 +5,29 @@ use crate::{
 use c_kzg::{Blob, Bytes48, Cell, CkzgError, KzgSettings};
 use std::{iter, ops::Range};
 
-/// A blob with what is claimed about it.
+/// Blob together with the commitment and proofs claimed for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
-    /// The blob.
+    /// Blob to verify.
     pub blob: &'a [u8; BLOB_BYTES],
-    /// What it is claimed to belong to.
+    /// Commitment that the blob is claimed to belong to.
     pub commitment: &'a Commitment,
-    /// The proofs of that.
+    /// Proofs of that claim.
     pub proofs: Proofs<'a>,
 }
 
 /// Proofs in one of the two forms.
 #[derive(Clone, Copy, Debug)]
 pub enum Proofs<'a> {
-    /// Of the whole blob (EIP-4844).
+    /// Proof of the whole blob (EIP-4844).
     Blob(&'a Proof),
-    /// Of each cell (EIP-7594).
+    /// Proof of each cell (EIP-7594).
     Cells(&'a [Proof; CELLS]),
 }
 
 impl<'a> Item<'a> {
-    /// An item of parts of any length. One proof is that of the blob.
+    /// Creates an item from parts of any length. A single proof is taken as the proof of the whole
+    /// blob.
     ///
     /// # Errors
     /// [`Error::BlobLength`], [`Error::ProofCount`].
@@ -47,7 +48,7 @@ impl<'a> Item<'a> {
         Ok(Self { blob, commitment, proofs })
     }
 
-    /// Names the malformed point, if there is one.
+    /// Checks the points and names the first malformed one.
     fn check_points(&self) -> Result<(), Error> {
         point::check(self.commitment).map_err(Error::Commitment)?;
         let proofs = match &self.proofs {
@@ -61,36 +62,37 @@ impl<'a> Item<'a> {
     }
 }
 
-/// What became of some items.
+/// Results of a verification.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// In the order of the items.
+    /// Results in the order of the items.
     pub results: Vec<Result<(), Error>>,
-    /// Batch verifications that it took.
+    /// Number of batch verifications performed.
     pub batches: u32,
 }
 
-/// Verifies items as [`Verifier::verify`] does, with memory for this once.
+/// Verifies items as [`Verifier::verify`] does, with memory that is freed afterwards.
 pub fn verify(setup: Setup, items: &[Item<'_>]) -> Report {
     Verifier::new(setup).verify(items)
 }
 
-/// Verifies batch after batch, and keeps the memory in between: the library wants the blobs of a
-/// batch one behind the other, which takes megabytes.
+/// Verifies one batch after another and keeps the memory in between. The library needs the blobs of
+/// a batch contiguous, which takes megabytes.
 pub struct Verifier {
     settings: &'static KzgSettings,
     batch: Batch,
 }
 
 impl Verifier {
-    /// One that has no memory yet.
+    /// Creates a verifier that holds no memory yet.
     pub fn new(setup: Setup) -> Self {
         Self { settings: setup.settings(), batch: Batch::default() }
     }
 
-    /// Verifies items together: as many as there are of one form in one batch, which costs about
-    /// two thirds of verifying each by itself (EIP-4844, `verify_blob_kzg_proof_batch`; EIP-7594,
-    /// `verify_cell_kzg_proof_batch` over all cells). Bad ones are found and do not harm the others.
+    /// Verifies items together: all items of one form make one batch (EIP-4844,
+    /// `verify_blob_kzg_proof_batch`; EIP-7594, `verify_cell_kzg_proof_batch` over all cells). A
+    /// batch costs about two thirds of verifying each item alone. Bad items are found and do not
+    /// affect the others.
     pub fn verify(&mut self, items: &[Item<'_>]) -> Report {
         let mut report = Report { results: vec![Ok(()); items.len()], batches: 0 };
         let mut places = [Vec::new(), Vec::new()];
@@ -111,7 +113,7 @@ impl Verifier {
         report
     }
 
-    /// Gives the memory back until there is something to verify again.
+    /// Frees the memory until the next verification.
     pub fn rest(&mut self) {
         self.batch = Batch::default();
     }
@@ -146,7 +148,7 @@ fn verify_form(
     let mut known = first.ok();
     for run in runs {
         let bad = find_bad(run, |range| {
-            // The whole was tried already.
+            // The whole batch was verified already.
             if let Some(holds) = known.take() {
                 return holds;
             }
@@ -161,7 +163,7 @@ fn verify_form(
         }
     }
     if let Some(error) = broken {
-        // What a failing library called invalid may be valid.
+        // Items judged invalid while the library failed may be valid.
         for result in results.iter_mut().filter(|result| **result == Err(Error::ProofInvalid)) {
             *result = Err(error.clone());
         }
@@ -169,7 +171,7 @@ fn verify_form(
     (results, batches)
 }
 
-/// The longest ranges without a bad result.
+/// Returns the longest ranges without a bad result.
 fn runs_of_good(results: &[Result<(), Error>]) -> Vec<Range<usize>> {
     let mut runs = Vec::new();
     let mut start = 0;
@@ -184,23 +186,23 @@ fn runs_of_good(results: &[Result<(), Error>]) -> Vec<Range<usize>> {
     runs
 }
 
-/// Items as the library takes them, one behind the other, so that every range is a slice.
+/// Items in the library's format, contiguous, so that every range is a slice.
 #[derive(Default)]
 struct Batch {
     cell_form: bool,
     commitments: Vec<Bytes48>,
     proofs: Vec<Bytes48>,
-    /// The blobs of items in blob form, and maybe some of an earlier batch behind them; of items in
-    /// cell form, the one whose cells were computed last.
+    /// In blob form: the blobs of the items, possibly followed by blobs of an earlier batch. In
+    /// cell form: the blob whose cells were computed last.
     blobs: Vec<Blob>,
-    /// Of items in cell form.
+    /// Cells of all items, in cell form only.
     cells: Vec<Cell>,
     indices: Vec<u64>,
 }
 
 impl Batch {
-    /// Takes these items in place of all others. The first says which form all have. Computes the
-    /// cells of blobs whose proofs are of cells.
+    /// Replaces the current items. The first item determines the form of all. Computes the cells of
+    /// the blobs in cell form.
     fn fill(&mut self, settings: &KzgSettings, items: &[Item<'_>]) -> Result<(), c_kzg::Error> {
         self.cell_form = matches!(items.first().map(|item| item.proofs), Some(Proofs::Cells(_)));
         self.commitments.clear();
@@ -227,7 +229,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Copies a blob to where it belongs, at most one behind the last.
+    /// Copies a blob to its place, which is at most one past the last blob.
     fn put_blob(&mut self, place: usize, blob: &[u8; BLOB_BYTES]) {
         match self.blobs.get_mut(place) {
             Some(room) => **room = *blob,
@@ -235,7 +237,7 @@ impl Batch {
         }
     }
 
-    /// Whether all items in the range are valid.
+    /// Returns whether all items in the range are valid.
     fn holds(&self, settings: &KzgSettings, range: Range<usize>) -> Result<bool, c_kzg::Error> {
         if self.cell_form {
             let range = range.start * CELLS..range.end * CELLS;

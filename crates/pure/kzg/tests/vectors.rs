@@ -1,4 +1,4 @@
-//! The conformance vectors of c-kzg-4844; see `data/README.md`.
+//! Conformance vectors of c-kzg-4844; see `data/README.md`.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 use flate2::read::GzDecoder;
@@ -13,7 +13,7 @@ use tandem_kzg::{
     vectors::{self, Outcome},
 };
 
-/// Every file below a folder.
+/// Returns every file below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -24,7 +24,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Passed, failed and skipped vectors by suite; the suite is the first folder below `root`.
+/// Counts passed, failed and skipped vectors by suite; the suite is the first folder below `root`.
 fn run_all(root: &Path) -> BTreeMap<String, [usize; 3]> {
     let setup = Setup::load();
     let mut counts = BTreeMap::<_, [usize; 3]>::new();

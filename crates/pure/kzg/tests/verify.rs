@@ -1,4 +1,4 @@
-//! Batches with everything that can be wrong in them.
+//! Batches that contain every kind of error.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ struct Sample {
     proof: Proof,
 }
 
-/// A blob of one small polynomial; `seed` makes it differ from others.
+/// Returns a blob of one small polynomial; `seed` makes it differ from others.
 fn blob(seed: u8) -> Vec<u8> {
     let mut blob = vec![0; BLOB_BYTES];
     for element in 0..32 {
@@ -54,7 +54,7 @@ fn cells_item(proofs: &[Proof]) -> Item<'_> {
     Item::new(&sample.blob, &sample.commitment, proofs).unwrap()
 }
 
-/// A point of the curve outside G1: x = 4 has y² = 68, a square.
+/// Returns a point of the curve outside G1: x = 4 has y² = 68, a square.
 fn outside_subgroup() -> [u8; 48] {
     let mut point = [0; 48];
     (point[0], point[47]) = (0x80, 4);
@@ -153,7 +153,7 @@ fn a_batch_sees_nothing_of_those_before_it() {
     for round in 0..3 {
         let results = verifier.verify(&many).results;
         assert!(results.iter().enumerate().all(|(place, result)| (place == 7) == result.is_err()));
-        // Shorter, with another blob and cells where there were good ones.
+        // A shorter batch, with another blob and other cells in places that held good ones.
         let mut few = items(3);
         few[0].blob = samples()[2].blob.as_slice().try_into().unwrap();
         few.insert(1, cells_item(&swapped));

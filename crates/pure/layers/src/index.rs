@@ -6,25 +6,25 @@ use std::{
 };
 use tandem_primitives::{B256, BlockNumber};
 
-/// From each key to its versions in all layers.
+/// Maps each key to its versions in all layers.
 #[derive(Clone, Debug)]
 pub struct Index<K, V, S = DefaultHashBuilder> {
     versions: HashMap<K, Versions<V>, S>,
 }
 
-/// A version of a key that lies on a reader's branch.
+/// Version of a key that lies on a reader's branch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Version<'a, V> {
-    /// Number of the block that it is from.
+    /// Number of the block that wrote the version.
     pub number: BlockNumber,
     /// Hash of that block.
     pub block: &'a B256,
-    /// The value.
+    /// Value that the block wrote.
     pub value: &'a V,
 }
 
-/// Versions of one key in ascending order of block number. Most keys are changed by one block only,
-/// so a single one stands inline.
+/// Versions of one key in ascending order of block number. Most keys are changed by only one block,
+/// so a single version is stored inline.
 #[derive(Clone, Debug)]
 enum Versions<V> {
     One((Stamp, V)),
@@ -39,7 +39,7 @@ impl<V> Versions<V> {
         }
     }
 
-    /// The same with one more.
+    /// Returns the versions with one more, in order.
     fn with(self, stamp: Stamp, value: V) -> Self {
         let mut versions = match self {
             Self::One(version) => vec![version],
@@ -50,7 +50,7 @@ impl<V> Versions<V> {
         Self::Many(versions)
     }
 
-    /// Takes out those of a layer. False when none is left.
+    /// Removes the versions of a layer. Returns false when no version is left.
     fn remove(&mut self, stamp: &Stamp) -> bool {
         match self {
             Self::One((one, _)) => one != stamp,
@@ -76,14 +76,14 @@ impl<K: Eq + Hash, V, S: BuildHasher> Index<K, V, S> {
                 entry.insert(Versions::One((stamp, value)));
             }
             Entry::Occupied(mut entry) => {
-                // Nothing is allocated for an empty vector, which stands in while the versions move.
+                // An empty vector allocates nothing; it stands in while the versions move.
                 let versions = std::mem::replace(entry.get_mut(), Versions::Many(Vec::new()));
                 *entry.get_mut() = versions.with(stamp, value);
             }
         }
     }
 
-    /// Takes out what a layer has for a key; nothing happens when that is nothing.
+    /// Removes a layer's version of a key, if there is one.
     pub fn remove(&mut self, stamp: &Stamp, key: K) {
         if let Entry::Occupied(mut entry) = self.versions.entry(key)
             && !entry.get_mut().remove(stamp)
@@ -92,12 +92,12 @@ impl<K: Eq + Hash, V, S: BuildHasher> Index<K, V, S> {
         }
     }
 
-    /// Whether there is no version of anything.
+    /// Returns whether the index holds no version of any key.
     pub fn is_empty(&self) -> bool {
         self.versions.is_empty()
     }
 
-    /// The versions of a key that lie on the branch, newest first.
+    /// Returns the versions of a key that lie on the branch, newest first.
     pub fn on_branch<'a>(
         &'a self,
         branch: &'a Branch,
@@ -110,7 +110,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> Index<K, V, S> {
         })
     }
 
-    /// The newest version of a key on the branch, `None` when no layer of it has one.
+    /// Returns the newest version of a key on the branch, `None` when no layer of the branch has
+    /// one.
     pub fn newest<'a>(&'a self, branch: &'a Branch, key: &K) -> Option<Version<'a, V>> {
         self.on_branch(branch, key).next()
     }
@@ -130,7 +131,7 @@ mod tests {
 
     type Writes = Vec<(u8, u32)>;
 
-    /// A layer, and its versions in an index.
+    /// Inserts a layer into the tree and its versions into the index.
     fn insert(
         tree: &mut Tree<Writes>,
         index: &mut Index<u8, u32>,
@@ -163,8 +164,8 @@ mod tests {
     }
 
     proptest! {
-        /// On a random tree of blocks every block reads what its own branch wrote, newest first,
-        /// also after layers were taken out at the bottom of a branch and at its top.
+        /// On a random tree of blocks, every block reads what its own branch wrote, newest first.
+        /// This also holds after layers were removed at the bottom of a branch and at its top.
         #[test]
         fn every_block_reads_its_own_branch(
             blocks in prop::collection::vec(

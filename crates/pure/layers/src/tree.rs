@@ -1,11 +1,11 @@
 use alloy_primitives::map::{B256Map, B256Set};
 use tandem_primitives::{B256, BlockId, BlockNumber};
 
-/// Names one layer for as long as its tree lives: a block that is removed and inserted again gets
-/// another.
+/// Identifies one layer for the lifetime of its tree. A block that is removed and inserted again
+/// gets a new id.
 type LayerId = u64;
 
-/// The layer that a version belongs to.
+/// Layer that a version belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     pub(crate) layer: LayerId,
@@ -19,7 +19,7 @@ struct Layer<D> {
     diff: D,
 }
 
-/// One layer per block, of all branches. `D` is what a block changed.
+/// Layers of all branches, one per block. `D` holds the changes of a block.
 #[derive(Clone, Debug)]
 pub struct Tree<D> {
     next: LayerId,
@@ -33,8 +33,8 @@ impl<D> Default for Tree<D> {
 }
 
 impl<D> Tree<D> {
-    /// Adds a block's layer. Returns the stamp for its versions in the indices, `None` when the
-    /// block has a layer already.
+    /// Adds the layer of a block. Returns the stamp for its versions in the indices, or `None` when
+    /// the block already has a layer.
     pub fn insert(&mut self, block: BlockId, parent: B256, diff: D) -> Option<Stamp> {
         if self.by_hash.contains_key(&block.hash) {
             return None;
@@ -45,44 +45,44 @@ impl<D> Tree<D> {
         Some(stamp)
     }
 
-    /// Takes a block's layer out; its versions have to be taken out of the indices then.
+    /// Removes the layer of a block. The caller must then remove its versions from the indices.
     pub fn remove(&mut self, block: &B256) -> Option<(Stamp, D)> {
         self.by_hash.remove(block).map(|layer| (layer.stamp, layer.diff))
     }
 
-    /// What a block changed, `None` when it has no layer.
+    /// Returns the changes of a block, `None` when it has no layer.
     pub fn get(&self, block: &B256) -> Option<&D> {
         self.by_hash.get(block).map(|layer| &layer.diff)
     }
 
-    /// Number and parent of a block that has a layer.
+    /// Returns number and parent of a block that has a layer.
     pub fn parent(&self, block: &B256) -> Option<(BlockNumber, B256)> {
         self.by_hash.get(block).map(|layer| (layer.stamp.number, layer.parent))
     }
 
-    /// Whether the block has a layer.
+    /// Returns whether the block has a layer.
     pub fn contains(&self, block: &B256) -> bool {
         self.by_hash.contains_key(block)
     }
 
-    /// Number of layers.
+    /// Returns the number of layers.
     pub fn len(&self) -> usize {
         self.by_hash.len()
     }
 
-    /// Whether there is no layer.
+    /// Returns whether there are no layers.
     pub fn is_empty(&self) -> bool {
         self.by_hash.is_empty()
     }
 
-    /// Hashes of the blocks that have a layer, in no order.
+    /// Returns the hashes of the blocks that have a layer, in no particular order.
     pub fn hashes(&self) -> impl Iterator<Item = B256> + '_ {
         self.by_hash.keys().copied()
     }
 
-    /// Hashes of the blocks, lowest first, whose branches leave the chain of this block below it, so
-    /// that nothing can be read through their layers while the base stands there. Branches whose
-    /// lowest layer lies higher are not judged: the base may have moved on to what they stand on.
+    /// Returns the hashes, lowest first, of blocks whose branches leave the chain of `base` below
+    /// it. Their layers are unreadable while the base stands there. Branches whose lowest layer
+    /// lies higher are left out, because the base may have advanced to the block below them.
     pub fn unreachable(&self, base: &BlockId) -> Vec<B256> {
         let mut layers: Vec<_> = self.by_hash.iter().collect();
         layers.sort_unstable_by_key(|(_, layer)| layer.stamp.number);
@@ -100,7 +100,7 @@ impl<D> Tree<D> {
         unreachable
     }
 
-    /// The layers from this block downwards, as far as there are any.
+    /// Returns the layers from this block downwards, as far as they exist.
     pub fn branch(&self, block: B256) -> Branch {
         let (mut ids, mut hashes) = (Vec::new(), Vec::new());
         let (mut bottom, mut lowest) = (block, 0);
@@ -116,33 +116,32 @@ impl<D> Tree<D> {
     }
 }
 
-/// The layers between one block and the base.
+/// Layers between one block and the base.
 #[derive(Clone, Debug)]
 pub struct Branch {
     block: B256,
     /// Number of the block of the lowest layer.
     lowest: BlockNumber,
-    /// Layers in ascending order of block number, and their blocks.
+    /// Layers in ascending order of block number; `hashes` holds their blocks.
     ids: Vec<LayerId>,
     hashes: Vec<B256>,
     bottom: B256,
 }
 
 impl Branch {
-    /// Whether a base at this block can stand below these layers: it is one of their blocks, or the
-    /// one right below them.
+    /// Returns whether these layers can stand on a base at this block. The block must be one of
+    /// theirs or the one directly below them.
     pub fn reaches(&self, base: &B256) -> bool {
         self.height(base).is_some()
     }
 
-    /// Whether a base at this block can stand below these layers, those up to the block `from`
-    /// left out.
+    /// Returns whether the layers above the block `from` can stand on a base at this block.
     pub fn reaches_from(&self, from: &B256, base: &B256) -> bool {
         let (from, base) = (self.height(from), self.height(base));
         from.zip(base).is_some_and(|(from, base)| from <= base)
     }
 
-    /// How many of the layers a base at this block contains.
+    /// Returns the number of layers that a base at this block already contains.
     fn height(&self, base: &B256) -> Option<usize> {
         if self.bottom == *base {
             return Some(0);
@@ -150,23 +149,23 @@ impl Branch {
         self.hashes.iter().position(|hash| hash == base).map(|position| position + 1)
     }
 
-    /// The blocks of the layers, ascending.
+    /// Returns the blocks of the layers, ascending.
     pub fn hashes(&self) -> &[B256] {
         &self.hashes
     }
 
-    /// The block whose state this is.
+    /// Returns the block whose state the branch describes.
     pub fn block(&self) -> B256 {
         self.block
     }
 
-    /// Parent of the lowest layer's block (or the block itself, without any layer): it must be in
-    /// the base.
+    /// Returns the parent of the lowest layer's block, or the block itself when there are no
+    /// layers. The base must contain it.
     pub fn bottom(&self) -> B256 {
         self.bottom
     }
 
-    /// The block whose layer this is, `None` when it is on another branch or gone.
+    /// Returns the block that owns this layer, `None` when it is on another branch or was removed.
     pub(crate) fn block_of(&self, stamp: &Stamp) -> Option<&B256> {
         let position = usize::try_from(stamp.number.checked_sub(self.lowest)?).ok()?;
         (self.ids.get(position)? == &stamp.layer).then(|| &self.hashes[position])

@@ -2,24 +2,25 @@ use crate::WorkerId;
 use std::collections::BTreeSet;
 use tandem_primitives::{Shard, keccak256};
 
-/// The owner of each shard, by [`Shard::index`], as a position in the workers that were given.
+/// Owner of each shard, by [`Shard::index`], as a position in the list of workers.
 pub type Assignment = [usize; Shard::COUNT];
 
-/// Deals the shards out among the workers by rendezvous hashing with a limit: no worker gets more
-/// than a sixteenth part, rounded up, so the busiest one has as few shards as can be. `None` without
-/// workers. The order in which they are given does not matter, nor how often.
+/// Distributes the shards among the workers by rendezvous hashing with a limit. No worker gets more
+/// than 16 divided by the number of workers, rounded up, so the busiest worker has the fewest
+/// shards possible. Returns `None` without workers. Neither the order of the workers nor
+/// repetitions in the list matter.
 ///
-/// Each pair of worker and shard has a score that depends on nothing else. A shard goes to the worker
-/// with the highest score that prefers it to others it would have to give up (a stable matching,
-/// Gale and Shapley 1962). As long as the limit stays the same, a worker that joins takes shards and
-/// pushes none to a worker that scores lower for it than the one before; one that leaves gives
-/// its shards away in the same manner.
+/// Each pair of worker and shard has a score that depends on nothing else. A shard goes to the
+/// highest-scoring worker that prefers it to another shard it would have to give up. This is a
+/// stable matching (Gale and Shapley 1962). While the limit stays the same, shards that move when a
+/// worker joins never move to a lower-scoring worker. When a worker leaves, the same holds in
+/// reverse.
 ///
-/// Plain rendezvous hashing (Thaler and Ravishankar 1998) moves fewer shards, 2.6 instead of 3.6 on
-/// average when a worker joins 1 to 15 others; but with 4 workers it leaves the busiest with 6 shards
-/// instead of 4 on average, and every block waits for that one.
+/// Plain rendezvous hashing (Thaler and Ravishankar 1998) moves fewer shards when a worker joins 1
+/// to 15 others: 2.6 instead of 3.6 on average. With 4 workers, however, it gives the busiest one 6
+/// shards instead of 4 on average, and every block waits for that worker.
 pub fn assign(workers: &[WorkerId]) -> Option<Assignment> {
-    // Positions by name: the first of those that have the same one.
+    // Positions ordered by name, the first position for each name.
     let mut distinct: Vec<usize> = (0..workers.len()).collect();
     distinct.sort_by_key(|&at| (&workers[at], at));
     distinct.dedup_by_key(|at| &workers[*at]);
@@ -27,12 +28,12 @@ pub fn assign(workers: &[WorkerId]) -> Option<Assignment> {
         return None;
     }
     let limit = Shard::COUNT.div_ceil(distinct.len());
-    // For each shard the workers from the least to the most preferred, with their scores.
+    // Workers by shard, from the least to the most preferred, with their scores.
     let mut wishes: Vec<Vec<(u64, usize)>> = Shard::all()
         .map(|shard| {
             let score = |&at: &usize| (score(&workers[at], shard), at);
             let mut wishes: Vec<_> = distinct.iter().map(score).collect();
-            // Of equal scores, which nobody will see, the name decides, not the position.
+            // Equal scores are next to impossible; the name breaks such a tie, not the position.
             wishes.sort_by_key(|&(score, at)| (score, &workers[at]));
             wishes
         })
@@ -40,7 +41,7 @@ pub fn assign(workers: &[WorkerId]) -> Option<Assignment> {
     let mut held: Vec<BTreeSet<(u64, usize)>> = vec![BTreeSet::new(); workers.len()];
     let mut homeless: Vec<usize> = (0..Shard::COUNT).collect();
     while let Some(shard) = homeless.pop() {
-        // The places are enough for all shards, so a shard finds one before its wishes are over.
+        // The places suffice for all shards, so a shard finds one before its wishes run out.
         let Some((score, worker)) = wishes[shard].pop() else { continue };
         held[worker].insert((score, shard));
         if held[worker].len() > limit {
@@ -56,7 +57,8 @@ pub fn assign(workers: &[WorkerId]) -> Option<Assignment> {
     Some(assignment)
 }
 
-/// How much the two want each other: the first 8 bytes of `keccak256(name ‖ nibble)`, big-endian.
+/// Returns the mutual preference of worker and shard: the first 8 bytes of `keccak256(name ‖
+/// nibble)`, big-endian.
 fn score(worker: &WorkerId, shard: Shard) -> u64 {
     let mut bytes = worker.as_str().as_bytes().to_vec();
     bytes.push(shard.nibble());
@@ -77,7 +79,7 @@ mod tests {
         (0..workers).map(|n| format!("worker-{n}").parse().unwrap()).collect()
     }
 
-    /// The names of the owners.
+    /// Returns the names of the owners.
     fn owners(workers: &[WorkerId]) -> Vec<WorkerId> {
         assign(workers).unwrap().iter().map(|&at| workers[at].clone()).collect()
     }
@@ -92,8 +94,8 @@ mod tests {
         assert_eq!(assign(&numbered(1)), Some([0; 16]));
     }
 
-    /// Computed by another implementation, and written down: every process must come to the same, in
-    /// every version.
+    /// Expected values computed by another implementation: every process must get the same
+    /// assignment, in every version.
     #[test]
     fn the_assignment_is_part_of_the_contract() {
         assert_eq!(score(&numbered(1)[0], shard(0)), 0x5a2c_435f_6369_cddd);
@@ -114,7 +116,7 @@ mod tests {
             joined += moved.iter().sum::<usize>();
             most = most.max(*moved.iter().max().unwrap());
         }
-        // Balance alone makes 16/(n + 1) move: 2.5 on average over these.
+        // Balance alone moves 16/(n + 1) shards: 2.5 on average here.
         let average = joined as f64 / 1500.0;
         assert!(average < 3.8 && most <= 10, "{average} on average, {most} at most");
     }
@@ -142,9 +144,9 @@ mod tests {
             prop_assert_eq!(owners(&workers), owners(&shuffled));
         }
 
-        /// With the same limit: a shard that moves when one joins moves to a worker that scores
-        /// higher for it, and if the newcomer gets nothing, nothing moves. Read backwards, it is
-        /// about one that leaves.
+        /// While the limit stays the same, a shard that moves when a worker joins moves to a worker
+        /// with a higher score for it. If the newcomer gets nothing, nothing moves. Read backwards,
+        /// the test covers a worker that leaves.
         #[test]
         fn what_moves_moves_for_the_better(
             names in prop::collection::btree_set("[a-z]{1,8}", 2..30), newcomer: prop::sample::Index,

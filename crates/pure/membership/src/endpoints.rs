@@ -1,44 +1,44 @@
-//! Where a worker may be that is known by its heartbeats alone. An executor connects to what they name,
-//! so they must not name anything that it can reach.
+//! Rules for the endpoints of workers that are known only by their heartbeats. An executor connects
+//! to the endpoint a heartbeat names, so a heartbeat must not direct it to arbitrary hosts.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// Longest name of a host (RFC 1035, 2.3.4).
+/// Maximum length of a host name (RFC 1035, 2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 
-/// The endpoints at which workers are believed to be.
+/// Endpoints at which workers are accepted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndpointRules {
-    /// Networks of their addresses.
+    /// Allowed networks, for endpoints with an IP address.
     pub networks: Vec<Network>,
-    /// Names of their hosts.
+    /// Allowed names, for endpoints with a host name.
     pub names: Vec<NamePattern>,
-    /// The lowest and the highest port.
+    /// Lowest and highest allowed port.
     pub ports: [u16; 2],
 }
 
-/// Why a worker is not believed to be at an endpoint.
+/// Reason why an endpoint is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EndpointRefusal {
-    /// It is of another form.
+    /// The endpoint does not have the required form.
     #[error("is not of the form http://HOST:PORT or https://HOST:PORT")]
     Form,
-    /// Its address is in none of the networks.
+    /// The address is in none of the networks.
     #[error("address {0} is in none of the allowed networks")]
     Network(IpAddr),
-    /// Its host's name matches none of the patterns.
+    /// The host name matches none of the patterns.
     #[error("name `{0}` matches none of the allowed names")]
     Name(String),
-    /// Its port is not one of those allowed.
+    /// The port is outside the allowed range.
     #[error("port {port} is not within {least} to {most}")]
     Port {
-        /// The endpoint's.
+        /// Port of the endpoint.
         port: u16,
-        /// The lowest allowed.
+        /// Lowest allowed port.
         least: u16,
-        /// The highest allowed.
+        /// Highest allowed port.
         most: u16,
     },
 }
@@ -47,7 +47,7 @@ impl EndpointRules {
     /// Checks an endpoint such as `http://10.0.0.7:9601`.
     ///
     /// # Errors
-    /// [`EndpointRefusal`]. User information, a path, a query and other schemes are refused too.
+    /// [`EndpointRefusal`], also for user information, a path, a query or another scheme.
     pub fn check(&self, endpoint: &str) -> Result<(), EndpointRefusal> {
         let scheme = ["http://", "https://"].iter().find_map(|it| endpoint.strip_prefix(it));
         let authority = scheme.ok_or(EndpointRefusal::Form)?;
@@ -91,9 +91,9 @@ impl EndpointRules {
 }
 
 impl Default for EndpointRules {
-    /// Loopback and private networks (RFC 1918, RFC 6598, RFC 4193) without link-local addresses, at which
-    /// clouds offer credentials; names without a dot, as containers have; names of services in
-    /// Kubernetes; ports from 1024 on.
+    /// Allows loopback and private networks (RFC 1918, RFC 6598, RFC 4193), but not link-local
+    /// addresses, where clouds serve credentials. Allows names without a dot, as containers have,
+    /// names of services in Kubernetes, and ports from 1024 on.
     fn default() -> Self {
         let v4 = |a, b, bits| Network { address: Ipv4Addr::new(a, b, 0, 0).into(), bits };
         let v6 = |first, last, bits| Network {
@@ -116,8 +116,8 @@ impl Default for EndpointRules {
     }
 }
 
-/// Whether this is a host's name. What resolvers take for an address in another notation is none:
-/// `127.1`, `0x7f000001`, `2130706433`.
+/// Returns whether this is a host name. Names that resolvers read as addresses in another notation
+/// are not: `127.1`, `0x7f000001`, `2130706433`.
 fn is_name(name: &str) -> bool {
     let is_label = |label: &str| {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -130,18 +130,18 @@ fn is_name(name: &str) -> bool {
     name.len() <= NAME_BYTES_MAX && name.split('.').all(is_label) && !is_number
 }
 
-/// A network that cannot be read, or a pattern of names.
+/// Error: a network or a name pattern cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RuleError {
-    /// A network.
+    /// Invalid network.
     #[error("invalid network `{0}`; expected an address and a number of bits, such as 10.0.0.0/8")]
     Network(String),
-    /// A pattern.
+    /// Invalid name pattern.
     #[error("invalid name `{0}`; expected `*` for names without a dot, `.SUFFIX`, or a whole name")]
     Name(String),
 }
 
-/// A network: an address and how many of its first bits all addresses of the network share.
+/// Network: an address and the number of leading bits that all its addresses share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Network {
@@ -150,7 +150,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether an address is in it.
+    /// Returns whether an address belongs to the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         let (own, other, length) = match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
@@ -160,7 +160,7 @@ impl Network {
             _ => return false,
         };
         let rest = length - u32::from(self.bits);
-        // By 128 bits nothing is left to compare.
+        // A shift by all 128 bits leaves nothing to compare.
         (own ^ other).checked_shr(rest).unwrap_or(0) == 0
     }
 }
@@ -198,13 +198,14 @@ impl From<Network> for String {
     }
 }
 
-/// Names of hosts: `*` for all without a dot, `.SUFFIX` for all that end so, or one name.
+/// Pattern for host names: `*` for all names without a dot, `.SUFFIX` for all names that end with
+/// it, or one name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NamePattern(Box<str>);
 
 impl NamePattern {
-    /// Whether a name is one of them. Letters count the same in both cases.
+    /// Returns whether a name matches, ignoring case.
     pub fn matches(&self, name: &str) -> bool {
         if &*self.0 == "*" {
             return !name.contains('.');
@@ -257,7 +258,7 @@ mod tests {
             "http://[::1]:40001",
             "http://[fd00:10:244::7]:9601",
             "http://[::ffff:10.0.0.7]:9601",
-            // A container's name.
+            // Name of a container.
             "http://3f2a9c41be77:9601",
             "http://localhost:9601",
             "https://worker-0.workers.chain.svc.cluster.local:9601",
@@ -340,7 +341,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing that is believed names anything but a host and a port.
+        /// An accepted endpoint contains nothing except host and port.
         #[test]
         fn what_is_believed_has_no_more_than_host_and_port(
             text in "(http|https|x)://[a-z0-9.:/@?#\\[\\]%-]{0,24}(:[0-9]{1,6})?",

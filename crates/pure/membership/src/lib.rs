@@ -1,10 +1,10 @@
-//! Which workers there are, and which of them owns which shard. No I/O, no clock: heartbeats and
+//! Tracks the workers and decides which worker owns which shard. No I/O, no clock: heartbeats and
 //! times come in, decisions go out.
 //!
-//! [`Members`] says who is alive. It is a hint, like everything that comes over the bus: that a worker
-//! does not answer shows on its stream. [`assign`] deals the 16 shards out among workers, the same
-//! way wherever it is asked. [`EndpointRules`] say where a worker may be that is known by what it says of
-//! itself.
+//! [`Members`] knows which workers are alive. This is a hint, like everything that arrives over the
+//! bus: only the stream to a worker shows that it does not answer. [`assign`] distributes the 16
+//! shards among workers, with the same result in every process. [`EndpointRules`] limit the
+//! endpoints that a worker may announce for itself.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

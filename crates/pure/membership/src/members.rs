@@ -1,93 +1,95 @@
 use crate::{Heartbeat, WorkerId};
 use std::{collections::BTreeMap, time::Duration};
 
-/// Workers known at most, those included that are gone. There are 16 shards.
+/// Maximum number of known workers, including those that are gone. There are 16 shards.
 pub const MEMBERS_MAX: usize = 64;
 
-/// Workers known at most to which no connection was made yet. Anybody may invent names.
+/// Maximum number of known workers without a connection so far, since anyone can invent names.
 pub const UNPROVEN_MAX: usize = MEMBERS_MAX / 2;
 
-/// Heartbeats that a worker may miss while others are heard.
+/// Number of heartbeats that a worker may miss while others are heard.
 pub const MISSED_MAX: u32 = 3;
 
-/// Heartbeats that all may miss together before they are taken to be gone.
+/// Number of heartbeats that all workers may miss together before they count as gone.
 pub const SILENT_MAX: u32 = 10;
 
-/// How far a worker's clock may be ahead of the receiver's when it starts.
+/// Maximum lead of a worker's clock over the receiver's clock when the worker starts.
 pub const AHEAD_MAX: Duration = Duration::from_secs(10);
 
-/// Time after which a worker that is gone is forgotten, and with it the order of its heartbeats.
+/// Time after which a worker that is gone is forgotten, including the order of its heartbeats.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// Longest interval that counts for a worker to which no connection was made yet.
+/// Maximum heartbeat interval honored for a worker without a connection so far.
 pub const UNPROVEN_INTERVAL_MAX: Duration = Duration::from_secs(5);
 
-/// Time that such a worker keeps its place for certain. Afterwards a newcomer may have it.
+/// Time for which a worker without a connection keeps its place. Afterwards a newcomer may replace
+/// it.
 pub const PROBATION: Duration = Duration::from_secs(10);
 
-/// Who is alive, by heartbeats.
+/// Tracks which workers are alive, by their heartbeats.
 ///
-/// A worker is gone when it says so, or when its heartbeats stay away while others are heard: for more
-/// than [`MISSED_MAX`] of its intervals. If those of **all** stay away it is more likely that the bus
-/// has stopped, so that time counts for one interval only, until nobody was heard for more than
-/// [`SILENT_MAX`] intervals. While it is known that nothing can be heard, [`Self::hold`] keeps everybody.
+/// A worker is gone when it says so. It is also gone when it misses more than [`MISSED_MAX`] of its
+/// intervals while others are heard. When **all** workers fall silent, the bus has more likely
+/// stopped. That silence counts as a single interval until it exceeds [`SILENT_MAX`] intervals.
+/// While the receiver knows that it can hear nothing, [`Self::hold`] keeps all workers alive.
 ///
-/// Times are since any fixed moment; one that goes backwards counts as no time at all. A heartbeat
-/// that comes late, twice or out of order changes nothing.
+/// Times are measured from any fixed moment; a time that goes backwards counts as no time elapsed.
+/// A heartbeat that is late, repeated or out of order changes nothing.
 ///
-/// **What a heartbeat cannot do.** One that claims to be of the future is refused, and a worker that is
-/// gone for [`FORGOTTEN_AFTER`] is forgotten. So neither a clock that was wrong nor a forged goodbye
-/// keeps a worker out for longer. Names to which no connection was made yet ([`Self::prove`]) take
-/// [`UNPROVEN_MAX`] places at most, and never that of a proven worker that is alive.
+/// **Limits of a heartbeat.** A heartbeat from the future is refused, and a worker that is gone for
+/// [`FORGOTTEN_AFTER`] is forgotten. Neither a wrong clock nor a forged goodbye can therefore lock
+/// a worker out for longer. Workers without a connection so far ([`Self::prove`]) take at most
+/// [`UNPROVEN_MAX`] places. They never displace a proven worker that is alive.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     known: BTreeMap<WorkerId, Member>,
-    /// When anybody was heard last.
+    /// Time of the last heartbeat from any worker.
     heard: Duration,
-    /// Time in which somebody was heard.
+    /// Total time during which at least one worker was heard.
     shared: Duration,
 }
 
-/// When something is heard.
+/// Time at which a heartbeat arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Now {
-    /// Since any fixed moment.
+    /// Time since any fixed moment.
     pub elapsed: Duration,
     /// Milliseconds since the Unix epoch, by the receiver's clock.
     pub unix_ms: u64,
 }
 
-/// What came of a heartbeat.
+/// Effect of a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Heard {
-    /// Others are alive now than before, or elsewhere.
+    /// Whether the set of alive workers or one of their endpoints changed.
     pub changed: bool,
-    /// Why the heartbeat itself counts for nothing.
+    /// Reason why the heartbeat itself was ignored.
     pub ignored: Option<Ignored>,
 }
 
-/// Why a heartbeat counts for nothing. That it came twice or out of order is no reason to speak of it.
+/// Reason why a heartbeat is ignored. Repeated and out-of-order heartbeats are ignored without a
+/// reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Ignored {
-    /// The worker claims to have started later than it is now.
+    /// The worker claims to have started in the future.
     #[error("it claims to have started {} s from now: its clock or this one is wrong", ahead.as_secs())]
     Future {
-        /// By how much.
+        /// Lead over the receiver's clock.
         ahead: Duration,
     },
     /// A later incarnation of the worker is known.
     #[error("a worker of this name has started {} ms later", by.as_millis())]
     Stale {
-        /// By how much.
+        /// Time between the two starts.
         by: Duration,
     },
-    /// There is no place for another worker.
+    /// No place is left for another worker.
     #[error("there is no place for another worker")]
     NoPlace,
 }
 
 impl Ignored {
-    /// Its label in metrics.
+    /// Returns the label for metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Future { .. } => "future",
@@ -100,13 +102,13 @@ impl Ignored {
 #[derive(Clone, Debug)]
 struct Member {
     heartbeat: Heartbeat,
-    /// When it got its place.
+    /// Time at which the worker got its place.
     since: Duration,
     heard: Duration,
     shared: Duration,
-    /// Since when it is gone, if it is.
+    /// Time at which the worker was given up or left, `None` while it is alive.
     gone: Option<Duration>,
-    /// A connection to it was made.
+    /// Whether a connection to the worker was made.
     proven: bool,
 }
 
@@ -122,7 +124,7 @@ impl Member {
 }
 
 impl Members {
-    /// Takes in a heartbeat.
+    /// Processes a heartbeat.
     pub fn hear(&mut self, now: Now, heartbeat: Heartbeat) -> Heard {
         let Now { elapsed, unix_ms } = now;
         self.forget(elapsed);
@@ -132,7 +134,7 @@ impl Members {
         } else {
             self.consider(elapsed, heartbeat)
         };
-        // Afterwards: the others are looked at with the time that this one has brought.
+        // Last, so that the other workers are judged by the time that this heartbeat has added.
         let given_up = self.advance(elapsed);
         match taken {
             Ok(changed) => Heard { changed: changed | given_up, ignored: None },
@@ -140,8 +142,8 @@ impl Members {
         }
     }
 
-    /// Takes in a heartbeat of a time that may be; whether anything changed by it. An error says that it
-    /// counts for nothing, and why if there is anything to say.
+    /// Processes a heartbeat that is not from the future. Returns whether it changed anything. An
+    /// error means that the heartbeat is ignored and holds the reason, if it is worth reporting.
     fn consider(&mut self, now: Duration, heartbeat: Heartbeat) -> Result<bool, Option<Ignored>> {
         let Some(Member { heartbeat: before, .. }) = self.known.get(&heartbeat.id) else {
             // A goodbye of an unknown worker changes nothing.
@@ -154,7 +156,7 @@ impl Members {
         if let Some(by @ 1..) = before.incarnation.checked_sub(heartbeat.incarnation) {
             return Err(Some(Ignored::Stale { by: Duration::from_millis(by) }));
         }
-        // One that said goodbye says nothing more in that life.
+        // After its goodbye, an incarnation is ignored.
         let same_life = before.incarnation == heartbeat.incarnation;
         if same_life && (before.leaving || heartbeat.sequence <= before.sequence) {
             return Err(None);
@@ -162,7 +164,8 @@ impl Members {
         Ok(self.take(now, heartbeat))
     }
 
-    /// Notes the newest heartbeat of a worker; whether that one comes, goes, restarts or moves.
+    /// Stores the newest heartbeat of a worker. Returns whether the worker joins, leaves, restarts
+    /// or moves.
     fn take(&mut self, now: Duration, heartbeat: Heartbeat) -> bool {
         let before = self.known.get(&heartbeat.id);
         let (since, proven) = before.map_or((now, false), |it| (it.since, it.proven));
@@ -187,14 +190,14 @@ impl Members {
         before.as_ref().and_then(identity) != after
     }
 
-    /// A connection to this worker was made.
+    /// Records that a connection to this worker was made.
     pub fn prove(&mut self, id: &WorkerId) {
         if let Some(member) = self.known.get_mut(id).filter(|member| member.is_alive()) {
             member.proven = true;
         }
     }
 
-    /// Gives up those whose heartbeats have stayed away; whether there were any.
+    /// Marks workers as gone whose heartbeats are overdue. Returns whether there were any.
     pub fn advance(&mut self, now: Duration) -> bool {
         let silence = now.saturating_sub(self.heard);
         let mut changed = false;
@@ -210,13 +213,13 @@ impl Members {
         changed
     }
 
-    /// Forgets those that are gone for long.
+    /// Forgets workers that are gone for [`FORGOTTEN_AFTER`].
     fn forget(&mut self, now: Duration) {
         let lasts = |gone: Duration| now.saturating_sub(gone) < FORGOTTEN_AFTER;
         self.known.retain(|_, member| member.gone.is_none_or(lasts));
     }
 
-    /// Nobody could be heard until now: everybody who was alive still is.
+    /// Records that nothing could be heard until now. All alive workers stay alive.
     pub fn hold(&mut self, now: Duration) {
         self.heard = self.heard.max(now);
         for member in self.known.values_mut().filter(|member| member.is_alive()) {
@@ -224,14 +227,14 @@ impl Members {
         }
     }
 
-    /// Last heartbeats of those who are alive, ordered by name.
+    /// Returns the last heartbeats of the alive workers, ordered by name.
     pub fn alive(&self) -> impl Iterator<Item = &Heartbeat> {
         self.known.values().filter(|member| member.is_alive()).map(|member| &member.heartbeat)
     }
 
-    /// Makes room for a newcomer. If need be it takes the place of the worker that is gone for longest,
-    /// or else of the unproven one that has had its place for longest. Returns whether that one was
-    /// alive; `None` when there is no room.
+    /// Makes room for a newcomer. If necessary, it evicts the worker that is gone for the longest
+    /// time, or else the unproven worker with the oldest place. Returns whether the evicted worker
+    /// was alive, or `None` when there is no room.
     fn make_room(&mut self, now: Duration) -> Option<bool> {
         let unproven = self.known.values().filter(|member| !member.proven).count();
         let only_unproven = unproven >= UNPROVEN_MAX;
@@ -242,7 +245,7 @@ impl Members {
             Some(_) => !(only_unproven && member.proven),
             None => !member.proven && now.saturating_sub(member.since) >= PROBATION,
         };
-        // Those that are gone before those that are alive, unproven ones before others.
+        // Gone workers go before alive ones, and unproven workers before proven ones.
         let order = |member: &Member| (member.is_alive(), member.proven, member.gone, member.since);
         let first = self.known.iter().filter(|(_, member)| may_go(member));
         let first = first.min_by_key(|(_, member)| order(member)).map(|(id, _)| id.clone())?;

@@ -1,20 +1,20 @@
 use std::{fmt, str::FromStr, time::Duration};
 
-/// Bytes of a [`WorkerId`] at most.
+/// Maximum number of bytes in a [`WorkerId`].
 pub const ID_BYTES_MAX: usize = 64;
 
-/// The name of a worker: 1 to 64 characters of visible ASCII. Shards are dealt out by it, so a
-/// worker that keeps its name over a restart keeps its shards.
+/// Name of a worker: 1 to 64 characters of visible ASCII. The name determines the shards of a
+/// worker, so a worker that keeps its name over a restart keeps its shards.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkerId(Box<str>);
 
-/// A text that is no [`WorkerId`].
+/// Error: the text is not a valid [`WorkerId`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a worker's name has 1 to 64 characters of visible ASCII")]
 pub struct IdError;
 
 impl WorkerId {
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -39,21 +39,21 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// A worker says that it is there.
+/// Announcement of a worker that it is alive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Heartbeat {
-    /// Who.
+    /// Name of the worker.
     pub id: WorkerId,
-    /// When it started, in milliseconds since the Unix epoch: of two that have the same name the
-    /// later one counts, and one that came back has empty tries.
+    /// Start time of the worker, in milliseconds since the Unix epoch. The later of two workers
+    /// with one name counts. A restarted worker has empty tries.
     pub incarnation: u64,
-    /// Its place among the heartbeats of this incarnation.
+    /// Position among the heartbeats of this incarnation.
     pub sequence: u64,
-    /// Where its proof stream is to be had: `http://10.0.0.7:9601`.
+    /// Endpoint of its proof stream: `http://10.0.0.7:9601`.
     pub endpoint: String,
-    /// Until its next one.
+    /// Time until the next heartbeat.
     pub interval: Duration,
-    /// It stops, and this is the last one.
+    /// Whether the worker stops, so that this is its last heartbeat.
     pub leaving: bool,
 }
 

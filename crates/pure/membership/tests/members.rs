@@ -1,4 +1,4 @@
-//! Who is alive, whatever happens to the heartbeats.
+//! The right workers are alive, whatever happens to the heartbeats.
 #![allow(clippy::unwrap_used)]
 
 use proptest::{collection::vec, prelude::*};
@@ -25,7 +25,7 @@ fn beat(worker: usize, sequence: u64) -> Heartbeat {
     }
 }
 
-/// Hears it with a clock that says the same; whether anything changed.
+/// Hears a heartbeat with equal clocks. Returns whether anything changed.
 fn hear(members: &mut Members, at: Duration, heartbeat: Heartbeat) -> bool {
     hear_at(members, at, heartbeat).changed
 }
@@ -106,7 +106,7 @@ fn when_all_fall_silent_nobody_is_given_up_for_ten_intervals() {
     let mut members = with(3, 0);
     let limit = u64::from(SILENT_MAX) * INTERVAL;
     assert!(!members.advance(ms(limit)));
-    // The bus is back; the three are heard one after the other.
+    // The bus is back, and the three are heard one after another.
     for worker in 0..3 {
         assert!(!hear(&mut members, ms(limit + worker as u64), beat(worker, 1)));
     }
@@ -156,7 +156,7 @@ fn a_heartbeat_of_the_future_is_refused_and_the_worker_is_heard_once_its_clock_i
     // It restarts with the right clock.
     assert!(hear(&mut members, ms(1000), Heartbeat { incarnation: 1000, ..beat(1, 0) }));
     assert_eq!(alive(&members), ["worker-1"]);
-    // Clocks are never quite the same.
+    // Clocks are never exactly equal.
     let limit = AHEAD_MAX.as_millis() as u64;
     assert!(hear(&mut members, ms(1000), Heartbeat { incarnation: 1000 + limit, ..beat(2, 0) }));
     assert!(!hear(&mut members, ms(1000), Heartbeat { incarnation: 1001 + limit, ..beat(3, 0) }));
@@ -169,7 +169,7 @@ fn a_worker_that_was_ahead_a_little_is_heard_again_a_minute_after_it_fell_silent
     let mut back = None;
     for n in 1..100 {
         hear(&mut members, ms(n * INTERVAL), beat(0, n));
-        // By the right clock it has started at 1 s.
+        // By the right clock, it started at 1 s.
         let heartbeat = Heartbeat { incarnation: 1_000, ..beat(1, n) };
         let heard = hear_at(&mut members, ms(n * INTERVAL), heartbeat);
         if heard.ignored.is_none() {
@@ -199,7 +199,7 @@ fn invented_names_take_half_of_the_places_and_none_of_a_proven_worker() {
     assert_eq!(count(&members), (3, UNPROVEN_MAX));
     let newcomer = hear_at(&mut members, ms(2), beat(50, 0));
     assert_eq!(newcomer.ignored, Some(Ignored::NoPlace));
-    // A real newcomer gets the place of one to which no connection could be made.
+    // A real newcomer replaces a worker without a connection.
     let later = PROBATION.as_millis() as u64 + 1;
     for worker in 0..3 {
         hear(&mut members, ms(later), beat(worker, 1));
@@ -228,7 +228,8 @@ fn an_invented_name_that_falls_silent_is_gone_soon_whatever_interval_it_claims()
     assert_eq!(alive(&members), ["worker-0"]);
 }
 
-/// Heartbeats of some workers in the order in which they are sent, with how late each arrives.
+/// Generates heartbeats of some workers in the order of arrival, each delayed by less than
+/// `lateness`.
 fn deliveries(lateness: u64) -> impl Strategy<Value = Vec<(u64, Heartbeat)>> {
     let worker = (0..INTERVAL, vec(0..lateness, 30));
     vec(worker, 1..6).prop_map(|workers| {
@@ -244,7 +245,8 @@ fn deliveries(lateness: u64) -> impl Strategy<Value = Vec<(u64, Heartbeat)>> {
 }
 
 proptest! {
-    /// Late by less than two intervals, out of order too: whoever was heard once stays.
+    /// Heartbeats arrive less than two intervals late and out of order: a worker that was heard
+    /// stays alive.
     #[test]
     fn heartbeats_that_come_keep_everybody(deliveries in deliveries(2 * INTERVAL)) {
         let mut members = Members::default();
@@ -256,7 +258,7 @@ proptest! {
         }
     }
 
-    /// Whatever comes twice or late, once more in any order, changes nothing.
+    /// Repeated heartbeats change nothing, in any order.
     #[test]
     fn repetition_changes_nothing(
         deliveries in deliveries(INTERVAL), again in vec(any::<prop::sample::Index>(), 0..50),
@@ -272,8 +274,8 @@ proptest! {
         prop_assert_eq!(alive(&members), before);
     }
 
-    /// One stops, the others go on: it is given up, not before three intervals and not long after,
-    /// and nobody else is.
+    /// One worker stops while the others go on. It is given up, neither before three intervals nor
+    /// long after. No other worker is given up.
     #[test]
     fn the_silent_one_is_found(deliveries in deliveries(INTERVAL / 2), stops in 0u64..20) {
         let mut members = Members::default();
@@ -296,7 +298,8 @@ proptest! {
         prop_assert!(!others || silence <= 6 * INTERVAL || !there, "silent for {silence} ms");
     }
 
-    /// Anything at all: no panic, never more than the limit, and those alive have names in order.
+    /// Arbitrary steps: no panic, never more workers than the limit, and alive workers sorted by
+    /// name.
     #[test]
     fn nothing_breaks_it(
         steps in vec((any::<u64>(), 0usize..100, 0u64..4, 0u64..4, any::<bool>(), 0u8..8), 0..300),
@@ -316,8 +319,8 @@ proptest! {
         }
     }
 
-    /// Somebody says in the name of a worker whatever it likes, once. The worker goes on, restarts
-    /// included, and is alive in the end.
+    /// One arbitrary heartbeat is forged in the name of a worker. The worker goes on, restarts
+    /// included, and is alive at the end.
     #[test]
     fn no_single_forgery_keeps_a_worker_out(
         incarnation: u64, near in prop::option::of(0u64..200_000), sequence: u64, leaving: bool,
@@ -344,7 +347,7 @@ proptest! {
         prop_assert_eq!(alive(&members), ["worker-0", "worker-1"]);
     }
 
-    /// Invented names in any number and order: workers that were proven and are heard stay.
+    /// Invented names come in any number and order: proven workers that are heard stay alive.
     #[test]
     fn no_crowd_drives_a_proven_worker_out(
         crowd in vec((0usize..500, 0u64..100_000, any::<bool>()), 0..400), workers in 1usize..20,

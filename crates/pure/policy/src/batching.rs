@@ -1,64 +1,66 @@
 use crate::{Error, text};
 use std::{fmt, str::FromStr, time::Duration};
 
-/// How many state updates are merged before the trie paths of their keys are asked for.
+/// Number of state updates that are merged before the trie paths of their keys are requested.
 ///
-/// Merging saves paths that several updates need. What it costs is overlap: while a batch is
-/// gathered no worker reads, and one large batch keeps one worker long. Published traces of another
-/// client show newPayload four times slower under `fixed{16,500}` where large batches met
+/// Merging saves paths that several updates need, at the cost of overlap. No worker reads while a
+/// batch is gathered, and one large batch keeps one worker busy for long. Published traces of
+/// another client show newPayload four times slower under `fixed{16,500}` where large batches met
 /// [`crate::Chunking::WhileIdle`].
 ///
-/// It is about asking alone. The values of updates go into the tries as they come, in any case.
+/// The policy concerns requests only. The values of updates always go into the tries as they
+/// arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Batching {
-    /// Every update is asked for on its own.
+    /// Requests every update on its own.
     None,
-    /// Takes what waits, up to limits. It never waits for more.
+    /// Takes the updates in the queue, up to limits. Never waits for more.
     Fixed {
-        /// Updates in a batch at most, at least 1.
+        /// Maximum number of updates in a batch, at least 1.
         messages: u32,
-        /// Keys in a batch from which on no update is added, at least 1.
+        /// Number of keys in a batch at which no further update is added, at least 1.
         targets: u32,
     },
     /// Merges only when the queue has grown.
     Pressure {
-        /// Updates that may wait behind the first without being merged.
+        /// Number of updates that may wait behind the first one without being merged.
         threshold: u32,
-        /// Updates in a batch at most, at least 1.
+        /// Maximum number of updates in a batch, at least 1.
         max: u32,
     },
-    /// Gathers for a span of time, also when nothing waits: a batch is never asked for sooner,
+    /// Gathers for a span of time, even when the queue is empty. A batch is never requested sooner,
     /// unless the block has no more updates.
     Window {
-        /// From the first update on, in microseconds, at least 1.
+        /// Time from the first update on, in microseconds, at least 1.
         micros: u32,
     },
-    /// Takes all that waits, without a limit but the caller's. It never waits for more.
+    /// Takes all updates in the queue, limited only by the caller. Never waits for more.
     #[default]
     Drain,
 }
 
-/// A batch that is being gathered, of one update at least.
+/// Batch that is being gathered, with at least one update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// Updates merged.
+    /// Number of merged updates.
     pub messages: usize,
-    /// Keys to be asked for.
+    /// Number of keys to request.
     pub targets: usize,
-    /// Updates that wait in the queue.
+    /// Number of updates that wait in the queue.
     pub queued: usize,
-    /// Since the first update was taken.
+    /// Time since the first update was taken.
     pub elapsed: Duration,
 }
 
-/// What happens to a batch.
+/// Next step for a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// It is asked for.
+    /// The batch is requested.
     Dispatch,
-    /// The next update in the queue joins it. Only said when there is one.
+    /// The next update in the queue joins the batch. Returned only when there is one.
     Take,
-    /// Nothing waits: it is asked for after this time, unless an update comes first. Not zero.
+    /// The queue is empty: the batch is requested after this time, unless an update arrives first.
+    /// Never zero.
     Wait(Duration),
 }
 
@@ -66,10 +68,10 @@ impl Batching {
     const KEY: &'static str = "batching";
     const WANT: &'static str = "none, fixed{messages,targets}, pressure{threshold,max}, \
                                 window{microseconds} or drain (numbers from 1 to 1000000, the threshold from 0)";
-    /// Largest number that may be written.
+    /// Largest number that the text may contain.
     const NUMBER_MAX: u32 = 1_000_000;
 
-    /// What happens to the batch.
+    /// Returns the next step for the batch.
     #[must_use]
     pub fn next(&self, batch: Batch) -> Next {
         let more = match *self {
@@ -77,8 +79,8 @@ impl Batching {
             Self::Fixed { messages, targets } => {
                 batch.messages < messages as usize && batch.targets < targets as usize
             }
-            // The queue is looked at once, when the batch has only its first update: whether there
-            // is pressure is settled then.
+            // The length of the queue is checked once, while the batch has only its first update.
+            // That settles whether there is pressure.
             Self::Pressure { threshold, max } => {
                 let begun = batch.messages > 1 || batch.queued > threshold as usize;
                 begun && batch.messages < max as usize
@@ -165,7 +167,8 @@ mod tests {
         assert_eq!(cut("fixed{16,500}", 40, 10), [16, 16, 8]);
         assert_eq!(cut("fixed{16,500}", 20, 100), [5; 4], "by its targets");
         assert_eq!(cut("fixed{1,500}", 3, 10), [1; 3]);
-        // 20 wait behind the first, then 10 and so on; with four or fewer behind it, each alone.
+        // First 20 wait behind the first update, then 10, and so on; with four or fewer, each goes
+        // alone.
         assert_eq!(cut("pressure{4,10}", 21, 10), [10, 10, 1]);
         assert_eq!(cut("pressure{4,10}", 5, 10), [1; 5]);
         assert_eq!(cut("pressure{4,10}", 6, 10), [6]);
@@ -242,7 +245,7 @@ mod tests {
             }
         }
 
-        /// Whatever the policy: limits hold, an empty queue is not taken from, a wait is not zero
+        /// Under every policy, limits hold, an empty queue is not taken from, a wait is not zero
         /// and ends, and nothing overflows.
         #[test]
         fn decisions_keep_their_bounds(

@@ -1,36 +1,37 @@
 use crate::{Error, text};
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
-/// Chunks of one dispatch for each worker at most: more of them give nobody work that would wait.
+/// Maximum number of chunks per worker in one dispatch: idle workers gain nothing from more chunks.
 const CHUNKS_PER_WORKER_MAX: usize = 4;
 
-/// Whether the keys of one dispatch are cut into chunks, each a job of its own for some worker.
+/// Whether the keys of one dispatch are split into chunks, each a separate job for some worker.
 ///
-/// A chunk costs a job more and gives another worker work. `while-idle` is the rule with which a
-/// large batch that comes while the workers are busy stays whole, keeps one of them busy long, and so
-/// has the next batch stay whole too.
+/// A chunk costs one more job and gives work to another worker. Under `while-idle`, a large batch
+/// that arrives while the workers are busy stays whole. It keeps one of them busy for long, so the
+/// next batch stays whole as well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Chunking {
-    /// Whenever there is more than one chunk's worth.
+    /// Splits whenever there is more than one chunk's worth.
     #[default]
     Always,
-    /// Only when more than one worker is idle, or the dispatch is so large that it is cut anyway.
+    /// Splits only when more than one worker is idle, or when the dispatch is so large that it is
+    /// split anyway.
     WhileIdle,
-    /// One job for each dispatch.
+    /// Makes one job of each dispatch.
     Never,
 }
 
-/// How one dispatch is cut.
+/// Plan for splitting one dispatch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkPlan {
-    /// Keys in each chunk but the last, which has the rest; at least 1.
+    /// Number of keys in each chunk except the last one, which has the rest; at least 1.
     pub chunk: usize,
-    /// Chunks would have been made, had workers been idle.
+    /// Whether the dispatch stayed whole only because the workers were busy.
     pub skipped_because_busy: bool,
 }
 
 impl ChunkPlan {
-    /// Chunks that so many keys become: none for no keys.
+    /// Returns the number of chunks that `targets` keys become: none for no keys.
     #[must_use]
     pub fn chunks(&self, targets: usize) -> usize {
         targets.div_ceil(self.chunk)
@@ -41,10 +42,12 @@ impl Chunking {
     const KEY: &'static str = "chunking";
     const WANT: &'static str = "always, while-idle or never";
 
-    /// How `targets` keys are cut into chunks of `chunk_targets`, or more where that would make more
-    /// than four for each of the `workers`, when so many of them are idle.
-    /// Under [`Chunking::WhileIdle`], more than `force_chunk_targets` keys are cut also when the
-    /// workers are busy; 0 there is no such limit.
+    /// Plans how to split `targets` keys into chunks of `chunk_targets`, while `idle_workers` of
+    /// the workers are idle. Chunks are larger where there would be more than four for each of the
+    /// `workers`.
+    ///
+    /// Under [`Chunking::WhileIdle`], more than `force_chunk_targets` keys are split even when the
+    /// workers are busy; 0 disables this limit.
     #[must_use]
     pub fn plan(
         self,

@@ -1,34 +1,34 @@
-/// A setting that is none.
+/// Error in a setting.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// No policy has this name.
     #[error("unknown policy `{key}`, want one of {}", crate::Policies::KEYS.join(", "))]
     Key {
-        /// What stood there.
+        /// Name received.
         key: String,
     },
-    /// The policy has no such value.
+    /// The policy does not have such a value.
     #[error("`{value}` is no value of {key}, want {want}")]
     Value {
-        /// The policy.
+        /// Name of the policy.
         key: &'static str,
-        /// What stood there.
+        /// Value received.
         value: String,
-        /// What may stand there.
+        /// Values allowed.
         want: &'static str,
     },
-    /// No `KEY=VALUE`.
+    /// The text is not of the form `KEY=VALUE`.
     #[error("`{text}` is not of the form KEY=VALUE")]
     Assignment {
-        /// What stood there.
+        /// Text received.
         text: String,
     },
 }
 
-/// Longest part of a wrong text that an error repeats, in characters.
+/// Maximum length of the quote from a wrong text in an error, in characters.
 const QUOTED_MAX: usize = 60;
 
-/// The beginning of a text from outside.
+/// Returns the beginning of a text from outside.
 pub(crate) fn quoted(text: &str) -> String {
     text.chars().take(QUOTED_MAX).collect()
 }

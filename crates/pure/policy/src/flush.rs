@@ -1,31 +1,31 @@
 use crate::{Error, text};
 use std::{fmt, str::FromStr};
 
-/// How many transactions' state changes are merged into one update before it is sent to the
+/// Number of transactions whose state changes are merged into one update before it is sent to the
 /// workers.
 ///
-/// The decision depends on the transactions alone, so a block is cut the same way each time. ethrex,
-/// where the adaptive rule comes from, holds changes back for as long as its queue is not empty:
-/// then busy workers make large updates, which is the loop that [`crate::Chunking::WhileIdle`]
-/// describes. It also counts transactions past the threshold; here the number is that of
-/// the transactions in an update.
+/// The decision depends on the transactions alone, so a block is always split in the same way. The
+/// adaptive rule comes from ethrex, which also holds changes back while its queue is not empty.
+/// Busy workers then cause large updates: the loop that [`crate::Chunking::WhileIdle`] describes.
+/// ethrex also counts transactions past the threshold; here the number counts the transactions in
+/// an update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TransitionFlush {
-    /// Every transaction's changes go at once, as do those of every system call.
+    /// Sends the changes of every transaction at once, and those of every system call.
     #[default]
     EveryTx,
-    /// The changes of `n` transactions go together.
+    /// Sends the changes of `n` transactions together.
     Fixed {
-        /// Transactions in an update, at least 1.
+        /// Number of transactions in an update, at least 1.
         n: u32,
     },
-    /// Fewer transactions go together when they used much gas, as they change more then.
+    /// Sends fewer transactions together when they used much gas, since they change more then.
     Adaptive {
-        /// Gas from which on `min` holds.
+        /// Amount of gas from which on `min` applies.
         gas: u64,
-        /// Transactions in an update below that gas, at least 1.
+        /// Number of transactions in an update below that gas, at least 1.
         base: u32,
-        /// Transactions in an update from that gas on, at least 1 and at most `base`.
+        /// Number of transactions in an update from that gas on, at least 1 and at most `base`.
         min: u32,
     },
 }
@@ -34,11 +34,11 @@ impl TransitionFlush {
     const KEY: &'static str = "transition_flush";
     const WANT: &'static str = "every-tx, fixed{transactions} or adaptive{gas,transactions,transactions above that gas} \
                                 (transactions from 1 to 100000, the second number not above the first)";
-    /// Largest number of transactions that may be written.
+    /// Largest number of transactions that the text may contain.
     const TRANSACTIONS_MAX: u32 = 100_000;
 
-    /// Whether what was gathered from so many transactions, which used so much gas together, is
-    /// sent now. Not asked before the first one.
+    /// Returns whether the changes gathered so far are sent now. They come from `transactions`
+    /// transactions, at least one, which used `gas_used` gas together.
     #[must_use]
     pub fn is_due(&self, transactions: u32, gas_used: u64) -> bool {
         match *self {
@@ -87,7 +87,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Transactions in each update of a block whose transactions use this gas.
+    /// Returns the number of transactions in each update of a block whose transactions use this
+    /// gas.
     fn cut(policy: &str, gas: &[u64]) -> Vec<u32> {
         let policy: TransitionFlush = policy.parse().unwrap();
         let (mut updates, mut open, mut used) = (Vec::new(), 0, 0);
@@ -147,7 +148,7 @@ mod tests {
             }
         }
 
-        /// An update has one transaction at least and the policy's number at most.
+        /// An update has at least one transaction and at most the policy's number.
         #[test]
         fn updates_keep_their_bounds(
             block in prop::collection::vec(0u64..2_000_000, 0..100),

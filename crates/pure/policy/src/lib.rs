@@ -1,8 +1,9 @@
-//! How the proof pipeline goes about its work, where more than one way is worth choosing.
+//! Policies of the proof pipeline, where there is more than one way worth choosing.
 //!
-//! A policy changes how soon and in what portions work is handed on, never what comes out: state
-//! root, receipts and verdict are the same under every one. Each is a value with a pure decision,
-//! written as text the same way in the configuration, on the command line, in calls and in traces:
+//! A policy changes how soon and in what portions work is handed on, but never the result. State
+//! root, receipts and verdict are the same under every policy. Each policy is a value with a pure
+//! decision. Its text form is the same in the configuration, on the command line, in calls and in
+//! traces:
 //!
 //! | policy | decides | values |
 //! |---|---|---|
@@ -11,8 +12,9 @@
 //! | [`TransitionFlush`] | transactions whose changes travel as one update | `every-tx`, `fixed{8}`, `adaptive{500000,5,2}` |
 //! | [`ReceiptsRoot`] | when and where the receipts root is computed | `incremental`, `at-end`, `background` |
 //!
-//! [`Policies`] are all of them, [`LivePolicies`] those of a running node. Beside them stands
-//! [`Lookups`], how discovery looks for nodes: part of discovery's configuration, chosen at its start.
+//! [`Policies`] holds all of them, [`LivePolicies`] those of a running node. In addition,
+//! [`Lookups`] is the way discovery looks for nodes. It is part of discovery's configuration and
+//! chosen at its start.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

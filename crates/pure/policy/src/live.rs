@@ -2,23 +2,23 @@ use crate::Policies;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 
-/// The policies of a running node: whoever works on a block loads them once, when it begins, so a
-/// change holds from the next block on. Clones share them.
+/// Policies of a running node. Work on a block loads them once, at its start, so a change applies
+/// from the next block on. Clones share the policies.
 #[derive(Clone, Debug, Default)]
 pub struct LivePolicies(Arc<ArcSwap<Policies>>);
 
 impl LivePolicies {
-    /// Begins with these.
+    /// Creates live policies with these values.
     pub fn new(policies: Policies) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(policies)))
     }
 
-    /// Those that hold now. Takes no lock and allocates nothing.
+    /// Returns the current policies. Takes no lock and allocates nothing.
     pub fn load(&self) -> Policies {
         **self.0.load()
     }
 
-    /// Sets all of them for the blocks that begin from now on.
+    /// Sets all policies for blocks that begin from now on.
     pub fn store(&self, policies: Policies) {
         self.0.store(Arc::new(policies));
     }

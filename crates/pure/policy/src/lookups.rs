@@ -2,30 +2,30 @@ use crate::{Error, text};
 use core::time::Duration;
 use std::{fmt, str::FromStr};
 
-/// How discovery looks for nodes, and how often.
+/// Way in which discovery looks for nodes, and its frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Lookups {
-    /// Lookups of Kademlia, three nodes asked at a time until the closest ones have answered. One
+    /// Kademlia lookups that ask three nodes at a time until the closest ones have answered. One
     /// timer alternates them with requests for records, and slows down with the number of peers.
     #[default]
     Kademlia,
-    /// The same timer; a lookup is one find node packet to one node drawn from all.
+    /// Lookups that send one find node packet to one random node, on the same timer as Kademlia.
     Single,
-    /// One find node packet and one request for a record, each on a timer of its own between 100
-    /// and 600 ms, which enough peers do not stop. Here to be measured against.
+    /// One find node packet and one request for a record, each on its own timer between 100 and 600
+    /// ms. The timers go on when there are enough peers. Exists for comparison measurements.
     Legacy,
 }
 
 /// Pauses between the turns of the timer that slows down.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LookupPauses {
-    /// While peers are scarce.
+    /// Pause while peers are scarce.
     pub fast: Duration,
-    /// While some are missing.
+    /// Pause while some peers are missing.
     pub base: Duration,
-    /// Once there are enough.
+    /// Pause once there are enough peers.
     pub maintenance: Duration,
-    /// Peers are scarce below this share of the wanted ones, 0 to 1.
+    /// Share of the wanted peers, 0 to 1, below which peers count as scarce.
     pub starving_below: f64,
 }
 
@@ -36,13 +36,13 @@ impl Lookups {
     const KEY: &'static str = "lookups";
     const WANT: &'static str = "kademlia, single or legacy";
 
-    /// Whether nodes and records each have a timer of their own.
+    /// Returns whether nodes and records each have their own timer.
     #[must_use]
     pub fn has_two_timers(self) -> bool {
         self == Self::Legacy
     }
 
-    /// How long a timer waits at this share of the wanted peers, 0 to 1.
+    /// Returns the time a timer waits at this share of the wanted peers, 0 to 1.
     #[must_use]
     pub fn pause(self, completion: f64, pauses: &LookupPauses) -> Duration {
         match self {
@@ -57,9 +57,9 @@ impl Lookups {
     }
 }
 
-/// Cubic easing, in and out: 0 to 1, flat at both ends and steepest in the middle.
+/// Applies cubic easing, in and out: 0 to 1, flat at both ends and steepest in the middle.
 fn ease(completion: f64) -> f64 {
-    // What is not a number counts as no peers.
+    // NaN counts as no peers.
     let x = if completion.is_nan() { 0.0 } else { completion.clamp(0.0, 1.0) };
     let rise = |x: f64| 4.0 * x * x * x;
     if x < 0.5 { rise(x) } else { 1.0 - rise(1.0 - x) }

@@ -2,22 +2,22 @@ use crate::{Batching, ChunkPlan, Chunking, Error, ReceiptsRoot, TransitionFlush,
 use serde::{Deserialize, Serialize};
 use std::{fmt::Display, num::NonZeroU32};
 
-/// All policies, as the table `[policies]` has them; every key is optional there.
+/// Values of all policies, as in the table `[policies]`, where every key is optional.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policies {
-    /// State updates whose keys are asked for together.
+    /// State updates whose keys are requested together.
     pub batching: Batching,
-    /// Whether a dispatch is cut into chunks.
+    /// Whether a dispatch is split into chunks.
     pub chunking: Chunking,
-    /// Keys in a chunk.
+    /// Number of keys in a chunk.
     pub chunk_targets: NonZeroU32,
-    /// More keys than this are cut under [`Chunking::WhileIdle`] also when the workers are busy;
-    /// 0 for never.
+    /// Number of keys above which [`Chunking::WhileIdle`] splits a dispatch even when the workers
+    /// are busy; 0 for never.
     pub force_chunk_targets: u32,
     /// Transactions whose changes travel as one update.
     pub transition_flush: TransitionFlush,
-    /// When and where the receipts root is computed.
+    /// Time and place of computing the receipts root.
     pub receipts_root: ReceiptsRoot,
 }
 
@@ -36,7 +36,7 @@ impl Default for Policies {
 }
 
 impl Policies {
-    /// Names of the policies, as configuration, command line and calls write them.
+    /// Names of the policies in configuration, command line and calls.
     pub const KEYS: [&'static str; 6] = [
         "batching",
         "chunking",
@@ -46,10 +46,10 @@ impl Policies {
         "receipts_root",
     ];
 
-    /// Sets the policy of this name to the value that the text says.
+    /// Sets the policy of this name to the value in the text.
     ///
     /// # Errors
-    /// [`Error::Key`], [`Error::Value`]; the policies are as before then.
+    /// [`Error::Key`], [`Error::Value`]; the policies are then unchanged.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
         match key {
             "batching" => self.batching = value.parse()?,
@@ -74,30 +74,30 @@ impl Policies {
     /// Sets one policy by `KEY=VALUE`.
     ///
     /// # Errors
-    /// [`Error`]; the policies are as before then.
+    /// [`Error`]; the policies are then unchanged.
     pub fn assign(&mut self, text: &str) -> Result<(), Error> {
         let (key, value) =
             text.split_once('=').ok_or_else(|| Error::Assignment { text: quoted(text) })?;
         self.set(key, value)
     }
 
-    /// These policies, but for those that a text sets: `KEY=VALUE`, any number of them, with white space
-    /// between. It is what the key of the live settings holds.
+    /// Returns these policies with the changes from a text: any number of `KEY=VALUE`, separated by
+    /// white space. The key of the live settings holds such a text.
     ///
     /// # Errors
-    /// [`Error`] of the first wrong one.
+    /// [`Error`] of the first invalid setting.
     pub fn with_text(mut self, text: &str) -> Result<Self, Error> {
         text.split_ascii_whitespace().try_for_each(|text| self.assign(text))?;
         Ok(self)
     }
 
-    /// All of them as a text for [`Policies::with_text`], whatever it is given to.
+    /// Returns all policies as a text for [`Policies::with_text`] that overrides every value.
     #[must_use]
     pub fn text(&self) -> String {
         self.entries().map(|(key, value)| format!("{key}={value}")).join("\n")
     }
 
-    /// Name and value of each policy.
+    /// Returns name and value of each policy.
     #[must_use]
     pub fn entries(&self) -> [(&'static str, &dyn Display); 6] {
         let values: [&dyn Display; 6] = [
@@ -111,7 +111,8 @@ impl Policies {
         std::array::from_fn(|at| (Self::KEYS[at], values[at]))
     }
 
-    /// How a dispatch of `targets` keys is cut when so many of the workers are idle.
+    /// Plans how a dispatch of `targets` keys is split while `idle_workers` of the workers are
+    /// idle.
     #[must_use]
     pub fn plan_chunks(&self, targets: usize, idle_workers: usize, workers: usize) -> ChunkPlan {
         let (least, forced) = (self.chunk_targets, self.force_chunk_targets);

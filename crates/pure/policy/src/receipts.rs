@@ -1,15 +1,15 @@
 use crate::{Error, text};
 use std::{fmt, str::FromStr};
 
-/// When and where the root of a block's receipts and their bloom filter are computed.
+/// Time and place of computing the root of a block's receipts and their bloom filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReceiptsRoot {
-    /// After each transaction, on the thread that executes.
+    /// After each transaction, on the executing thread.
     #[default]
     Incremental,
     /// After the last transaction, on all cores, while the workers hash.
     AtEnd,
-    /// On a thread of its own, while later transactions execute.
+    /// On a separate thread, while later transactions execute.
     Background,
 }
 

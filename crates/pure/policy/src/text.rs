@@ -1,7 +1,7 @@
-//! `name` and `name{1,2}`: how a policy is written.
+//! Text form of policies: `name` and `name{1,2}`.
 
-/// Splits a text into the name and the numbers in braces, `None` when it is not of that form.
-/// Numbers are plain decimal: no sign, no spaces, at most `N` of them.
+/// Splits a text into the name and the numbers in braces. Returns `None` when the text is not of
+/// that form. Numbers are plain decimal: no sign, no spaces, at most `N` of them.
 pub(crate) fn split<const N: usize>(text: &str) -> Option<(&str, usize, [u64; N])> {
     let mut numbers = [0; N];
     let Some((name, rest)) = text.split_once('{') else {
@@ -9,7 +9,7 @@ pub(crate) fn split<const N: usize>(text: &str) -> Option<(&str, usize, [u64; N]
     };
     let mut count = 0;
     for number in rest.strip_suffix('}')?.split(',') {
-        // `parse` alone would take a plus sign.
+        // `parse` alone would accept a plus sign.
         if !number.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
@@ -19,12 +19,12 @@ pub(crate) fn split<const N: usize>(text: &str) -> Option<(&str, usize, [u64; N]
     Some((name, count, numbers))
 }
 
-/// A number within 1 and `max`.
+/// Returns the number if it is between 1 and `max`.
 pub(crate) fn positive(number: u64, max: u32) -> Option<u32> {
     u32::try_from(number).ok().filter(|number| (1..=max).contains(number))
 }
 
-/// Serde as the text of `Display` and `FromStr`.
+/// Implements serde through the text of `Display` and `FromStr`.
 macro_rules! serde_as_text {
     ($type:ty) => {
         impl serde::Serialize for $type {

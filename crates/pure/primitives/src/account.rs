@@ -2,15 +2,15 @@ use crate::EMPTY_CODE_HASH;
 use alloy_primitives::{B256, U256};
 use std::fmt;
 
-/// An account as the flat state holds it: everything but its storage root, which only the trie
-/// knows.
+/// Account as the flat state stores it: every field except the storage root, which only the trie
+/// holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Account {
-    /// Transactions sent, or contracts created.
+    /// Number of transactions sent, or of contracts created.
     pub nonce: u64,
-    /// In wei.
+    /// Balance in wei.
     pub balance: U256,
-    /// Keccak-256 of the code, [`EMPTY_CODE_HASH`] without code.
+    /// Keccak-256 of the code, [`EMPTY_CODE_HASH`] for an account without code.
     pub code_hash: B256,
 }
 
@@ -20,7 +20,7 @@ impl Default for Account {
     }
 }
 
-/// The bytes are no encoded account.
+/// Error: the bytes do not encode an account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccountDecodeError;
 
@@ -33,14 +33,16 @@ impl fmt::Display for AccountDecodeError {
 impl std::error::Error for AccountDecodeError {}
 
 impl Account {
-    /// Empty as EIP-161 has it: no nonce, no balance, no code.
+    /// Returns whether the account is empty by EIP-161: no nonce, no balance, no code.
     pub fn is_empty(&self) -> bool {
         self.nonce == 0 && self.balance.is_zero() && self.code_hash == EMPTY_CODE_HASH
     }
 
-    /// Appends the record that the database keeps: one byte with the lengths of nonce (low nibble,
-    /// 0 to 8) and code hash (high bit: present), one with the length of the balance, then the
-    /// three without leading zeros.
+    /// Appends the record that the database stores.
+    ///
+    /// The first byte holds the length of the nonce (low nibble, 0 to 8) and whether there is a
+    /// code hash (high bit). The second byte holds the length of the balance. Nonce, balance and
+    /// code hash follow, without leading zeros.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let nonce = self.nonce.to_be_bytes();
         let nonce = &nonce[self.nonce.leading_zeros() as usize / 8..];
@@ -59,7 +61,7 @@ impl Account {
     /// Reads a record written by [`Account::encode`].
     ///
     /// # Errors
-    /// [`AccountDecodeError`] when lengths and bytes do not fit together.
+    /// [`AccountDecodeError`] when the lengths do not match the bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, AccountDecodeError> {
         let (&[flags, balance_len], rest) = bytes.split_first_chunk().ok_or(AccountDecodeError)?;
         let (nonce_len, balance_len) = (usize::from(flags & 0x7f), usize::from(balance_len));

@@ -4,7 +4,7 @@ use std::fmt;
 /// Height of a block above genesis, which is block 0.
 pub type BlockNumber = u64;
 
-/// A block by number and hash: the number alone is ambiguous as soon as there are forks.
+/// Identifies a block by number and hash: the number alone is ambiguous once the chain forks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct BlockId {
     /// Height above genesis.
@@ -14,7 +14,7 @@ pub struct BlockId {
 }
 
 impl BlockId {
-    /// The block with this number and hash.
+    /// Returns the block with this number and hash.
     pub const fn new(number: BlockNumber, hash: B256) -> Self {
         Self { number, hash }
     }

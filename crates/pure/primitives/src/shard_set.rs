@@ -1,43 +1,43 @@
 use crate::Shard;
 use std::fmt;
 
-/// Some of the sixteen shards.
+/// Set of shards.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ShardSet(u16);
 
 impl ShardSet {
-    /// None of them.
+    /// Set without shards.
     pub const EMPTY: Self = Self(0);
-    /// All of them.
+    /// Set of all sixteen shards.
     pub const ALL: Self = Self(u16::MAX);
 
-    /// The set as bits: bit n stands for first nibble n.
+    /// Returns the set as bits: bit n stands for first nibble n.
     pub fn bits(self) -> u16 {
         self.0
     }
 
-    /// The set with these bits.
+    /// Returns the set with these bits.
     pub fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
 
-    /// Whether the shard is in it.
+    /// Returns whether the set contains the shard.
     #[inline]
     pub fn contains(self, shard: Shard) -> bool {
         self.0 >> shard.nibble() & 1 == 1
     }
 
-    /// Whether all shards of the other set are in it.
+    /// Returns whether the set contains every shard of `other`.
     pub fn contains_all(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// Whether there is none in it.
+    /// Returns whether the set contains no shard.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many are in it.
+    /// Returns the number of shards in the set.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
@@ -47,25 +47,25 @@ impl ShardSet {
         self.0 |= 1 << shard.nibble();
     }
 
-    /// Those that are in one of the two.
+    /// Returns the shards that are in at least one of the two sets.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those that are in both.
+    /// Returns the shards that are in both sets.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those that are in this one alone.
+    /// Returns the shards that are in this set and not in `other`.
     #[must_use]
     pub fn difference(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// The shards in ascending order.
+    /// Returns the shards in ascending order.
     pub fn iter(self) -> impl Iterator<Item = Shard> {
         Shard::all().filter(move |shard| self.contains(*shard))
     }
@@ -85,7 +85,7 @@ impl fmt::Debug for ShardSet {
     }
 }
 
-/// The nibbles one after the other: `03af`.
+/// Writes the nibbles one after another: `03af`.
 impl fmt::Display for ShardSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.iter().try_for_each(|shard| write!(f, "{shard}"))

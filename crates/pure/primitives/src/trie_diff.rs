@@ -1,30 +1,30 @@
 use crate::{Shard, ShardSet};
 use alloy_primitives::{B256, Bytes};
 
-/// The top node of one shard's subtrie, as RLP, or `None` when the shard holds no account.
+/// Top node of one shard's subtrie, as RLP, or `None` when the shard holds no account.
 ///
-/// It stands at path `[nibble]` of the account trie and is stored there even where the account
-/// trie's root merges it (a trie whose accounts all share their first nibble), so that a shard
-/// reads and writes its own nodes without knowing the others.
+/// The node stands at path `[nibble]` of the account trie. It is stored there even where the root
+/// of the account trie merges it (all accounts share their first nibble). A shard can therefore
+/// read and write its own nodes without knowing the other shards.
 pub type SubtrieRoot = Option<Bytes>;
 
-/// One changed trie node.
+/// Change of one trie node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeChange<'a> {
-    /// Hashed address of the account whose storage trie this is, `None` for the account trie.
+    /// Hashed address of the account that owns the storage trie, `None` for the account trie.
     pub owner: Option<B256>,
-    /// Path from the root, one nibble (0 to 15) a byte, 0 to 64 of them.
+    /// Path from the root, 0 to 64 nibbles, one nibble (0 to 15) per byte.
     pub path: &'a [u8],
-    /// The node's RLP, `None` when no node stands at this path any more.
+    /// RLP of the node, `None` when the node at this path is deleted.
     pub rlp: Option<&'a [u8]>,
 }
 
-/// The trie nodes that a block changed, for one shard or several: paths and RLP in one buffer, so
-/// a diff of thousands of nodes is a handful of allocations.
+/// Trie nodes that a block changed, for one or more shards. All paths and RLP share one buffer, so
+/// a diff of thousands of nodes needs only a handful of allocations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TrieDiff {
-    /// Storage tries that were wiped as a whole. Their old nodes go **before** the changes below
-    /// are written.
+    /// Storage tries that were wiped as a whole. Their old nodes are removed **before** the changes
+    /// below are written.
     pub wiped: Vec<B256>,
     owners: Vec<Option<B256>>,
     entries: Vec<Entry>,
@@ -35,8 +35,8 @@ pub struct TrieDiff {
 struct Entry {
     owner: u32,
     start: u32,
-    /// `u16::MAX` marks a deleted node. No trie node comes near: a branch is at most 532 bytes
-    /// without a value, and secure tries have none.
+    /// `u16::MAX` marks a deleted node. No trie node is nearly that long: a branch without a value
+    /// has at most 532 bytes, and secure tries have no values in branches.
     rlp_len: u16,
     path_len: u8,
 }
@@ -44,7 +44,7 @@ struct Entry {
 const DELETED: u16 = u16::MAX;
 
 impl NodeChange<'_> {
-    /// The shard that the node is in, `None` for the root of the account trie, which is in none.
+    /// Returns the shard that holds the node, `None` for the root of the account trie.
     pub fn shard(&self) -> Option<Shard> {
         match &self.owner {
             Some(owner) => Some(Shard::of(owner)),
@@ -54,7 +54,7 @@ impl NodeChange<'_> {
 }
 
 impl TrieDiff {
-    /// What it says of these shards, as a diff of its own.
+    /// Returns the part of the diff that concerns these shards.
     pub fn of_shards(&self, shards: ShardSet) -> Self {
         let of_them = |owner: &&B256| shards.contains(Shard::of(owner));
         let mut part =
@@ -70,8 +70,8 @@ impl TrieDiff {
     /// Appends a change. Consecutive changes of one trie share their owner.
     ///
     /// # Panics
-    /// When the path has more than 64 nibbles or the node more than 65,534 bytes: no trie of
-    /// 32-byte keys and values makes either.
+    /// Panics if the path has more than 64 nibbles or the node more than 65,534 bytes. Tries of
+    /// 32-byte keys and values never reach either limit.
     pub fn push(&mut self, change: NodeChange<'_>) {
         assert!(change.path.len() <= 64, "a path has at most 64 nibbles");
         if self.owners.last() != Some(&change.owner) {
@@ -92,7 +92,7 @@ impl TrieDiff {
         self.entries.push(Entry { owner, start, rlp_len, path_len: change.path.len() as u8 });
     }
 
-    /// All of several diffs, one after the other, wipes included.
+    /// Concatenates several diffs in order, including their wiped tries.
     pub fn concat<'a>(diffs: impl Iterator<Item = &'a TrieDiff> + Clone) -> Self {
         let sum = |count: fn(&TrieDiff) -> usize| diffs.clone().map(count).sum();
         let mut all = Self {
@@ -105,18 +105,18 @@ impl TrieDiff {
         all
     }
 
-    /// Makes room for so many more changes that take so many bytes, paths (a byte a nibble) and
-    /// nodes together.
+    /// Reserves room for `changes` more changes. `bytes` counts the bytes of their paths (one byte
+    /// per nibble) and nodes together.
     pub fn reserve(&mut self, changes: usize, bytes: usize) {
         self.entries.reserve(changes);
         self.bytes.reserve(bytes);
     }
 
-    /// Appends changed nodes of one trie at once: `bytes` holds the path and the RLP of each behind
-    /// those of the one before, and `lens` the lengths of each one's path and RLP.
+    /// Appends several changed nodes of one trie. `bytes` holds the path and the RLP of each node
+    /// in turn, and `lens` the length of each path and RLP.
     ///
     /// # Panics
-    /// When the lengths do not add up to the bytes, and as [`push`](Self::push).
+    /// Panics if the lengths do not add up to the bytes, and where [`push`](Self::push) does.
     pub fn extend(
         &mut self,
         owner: Option<B256>,
@@ -139,25 +139,25 @@ impl TrieDiff {
         assert_eq!(start, self.bytes.len(), "the changes take all of the bytes");
     }
 
-    /// Appends all of another diff, its wipes included.
+    /// Appends another diff, including its wiped tries.
     pub fn append(&mut self, other: &TrieDiff) {
         self.wiped.extend_from_slice(&other.wiped);
         self.bytes.reserve(other.bytes.len());
         self.entries.reserve(other.entries.len());
-        // An owner that goes on stays one, as when pushed.
+        // If the last owner here is the first owner there, both share one entry, as in `push`.
         let goes_on = !self.owners.is_empty() && self.owners.last() == other.owners.first();
         let first = self.owners.len() as u32 - u32::from(goes_on);
         self.owners.extend_from_slice(&other.owners[usize::from(goes_on)..]);
         for entry in &other.entries {
-            // One by one, so that the bytes of what was taken out stay behind.
+            // Copied entry by entry, so that bytes of removed entries are left out.
             let start = self.bytes.len() as u32;
             self.bytes.extend_from_slice(other.bytes_of(entry));
             self.entries.push(Entry { owner: first + entry.owner, start, ..*entry });
         }
     }
 
-    /// Puts another RLP of the same length in the place of a change's; false, and nothing done,
-    /// when the lengths differ or the change is a deletion.
+    /// Replaces the RLP of a change by another one of the same length. Returns false and changes
+    /// nothing when the lengths differ or the change is a deletion.
     pub fn overwrite(&mut self, index: usize, rlp: &[u8]) -> bool {
         let Some(entry) = self.entries.get(index) else { return false };
         if usize::from(entry.rlp_len) != rlp.len() || entry.rlp_len == DELETED {
@@ -168,8 +168,8 @@ impl TrieDiff {
         true
     }
 
-    /// Takes changes out, given their positions in ascending order. Their bytes stay in the buffer
-    /// while any other does.
+    /// Removes the changes at these positions, which must ascend. Their bytes stay in the buffer
+    /// until no change is left.
     pub fn remove(&mut self, indices: &[u32]) {
         let Some(&first) = indices.first() else { return };
         let (mut indices, mut at) = (indices.iter().peekable(), first);
@@ -187,7 +187,7 @@ impl TrieDiff {
         }
     }
 
-    /// Empties it; what it has allocated stays for what comes next.
+    /// Clears the diff and keeps its allocations for reuse.
     pub fn clear(&mut self) {
         self.wiped.clear();
         self.owners.clear();
@@ -195,32 +195,32 @@ impl TrieDiff {
         self.bytes.clear();
     }
 
-    /// Number of changed nodes, wipes not counted.
+    /// Returns the number of changed nodes, without wiped tries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing changed.
+    /// Returns whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.wiped.is_empty()
     }
 
-    /// Bytes that the diff occupies in memory, about.
+    /// Returns the approximate number of bytes that the diff occupies in memory.
     pub fn byte_len(&self) -> usize {
         self.bytes.len() + self.entries.len() * size_of::<Entry>() + self.owners.len() * 33
     }
 
-    /// The change at this position of the order of pushing, `None` past the end.
+    /// Returns the change at this position, in the order of pushing, or `None` past the end.
     pub fn get(&self, index: usize) -> Option<NodeChange<'_>> {
         self.entries.get(index).map(|entry| self.change(entry))
     }
 
-    /// The changes in the order in which they were pushed.
+    /// Returns the changes in the order in which they were pushed.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = NodeChange<'_>> {
         self.entries.iter().map(|entry| self.change(entry))
     }
 
-    /// Path and RLP.
+    /// Returns the bytes of path and RLP.
     fn bytes_of(&self, entry: &Entry) -> &[u8] {
         let rlp_len = if entry.rlp_len == DELETED { 0 } else { usize::from(entry.rlp_len) };
         let start = entry.start as usize;

@@ -1,13 +1,14 @@
 use alloy_primitives::B256;
 
-/// A request for the trie nodes on the way to one key.
+/// Request for the trie nodes on the path to one key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct WalkTarget {
-    /// Hashed address of the account whose storage trie is walked, `None` for the account trie.
+    /// Hashed address of the account that owns the storage trie, `None` for the account trie.
     pub owner: Option<B256>,
-    /// The hashed key walked towards.
+    /// Hashed key at the end of the path.
     pub key: B256,
-    /// Nodes at fewer nibbles than this are known to the asker and left out, 0 to 64. In the
-    /// account trie at least 1: its root is made from the shards and belongs to none of them.
+    /// Depth in nibbles, 0 to 64, of the first node to return; the requester knows the nodes above.
+    /// In the account trie at least 1, because its root is made from the shards and belongs to none
+    /// of them.
     pub from_depth: u8,
 }

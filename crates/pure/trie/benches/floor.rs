@@ -1,10 +1,12 @@
-//! How close inserting into an empty trie comes to the time that its hashing alone must take, and
-//! how it compares with ethrex-trie and alloy-trie. All are run in turn, many times: what else the
-//! machine does falls on all of them, and medians of the ratios of one round are given.
+//! Comparison of inserting into an empty trie with the floor: the time that its hashing alone
+//! takes. ethrex-trie and alloy-trie are compared as well. All run in turn, many times, so other
+//! load on the machine affects all of them. The output gives medians of the ratios within one
+//! round.
 //!
-//! The floor is the number of permutations (Keccak-f\[1600\]) that the nodes need, times that of
-//! one in the fastest lanes, on one thread: once as it hashes a string of one block, and once as
-//! the permutation alone, without bringing bytes into the lanes and hashes out of them.
+//! The floor is the number of permutations (Keccak-f\[1600\]) that the nodes need, times the time
+//! of one in the fastest lanes, on one thread. It is measured in two ways. One is hashing of
+//! strings of one block. The other is the permutation alone, without moving bytes into and out of
+//! the lanes.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
@@ -14,10 +16,10 @@ use std::{hint::black_box, time::Instant};
 use tandem_primitives::TrieDiff;
 use tandem_trie::{Lanes, Scratch};
 
-/// Bytes that one permutation absorbs.
+/// Number of bytes that one permutation absorbs.
 const RATE: usize = 136;
 
-/// Byte strings that are hashed at a time, each of one block.
+/// Number of byte strings that are hashed at a time, each of one block.
 const STRINGS: usize = 1_024;
 
 fn main() {
@@ -44,7 +46,7 @@ fn main() {
     memory();
 }
 
-/// The ways that are compared; the floors are the last.
+/// Compared methods, with the floors last.
 const NAMES: [&str; 7] = [
     "ours, root and nodes",
     "the same, leaf by leaf",
@@ -106,12 +108,12 @@ fn compare(count: usize, rounds: usize, bytes: &[u8], ends: &[u32]) {
     }
 }
 
-/// Permutations that hashing the nodes takes.
+/// Returns the number of permutations that hashing the nodes takes.
 fn permutations(diff: &TrieDiff) -> usize {
     diff.iter().filter_map(|change| change.rlp).map(|rlp| rlp.len() / RATE + 1).sum()
 }
 
-/// Bytes that a leaf of a large trie takes, with its share of all branches.
+/// Prints the bytes that a leaf of a large trie takes, with its share of all branches.
 fn memory() {
     let leaves = leaves(1_000_000);
     let mut trie = tandem_trie::StorageTrie::empty(None);
@@ -127,12 +129,13 @@ fn memory() {
     );
 }
 
-/// The median of three runs on end: each finds caches and allocator as it left them itself.
+/// Returns the median of three consecutive runs. A run finds caches and allocator as the previous
+/// run of the closure left them.
 fn thrice(mut run: impl FnMut() -> f64) -> f64 {
     median(&mut [run(), run(), run()])
 }
 
-/// How long something takes, dropping what it gives not counted.
+/// Measures how long a closure takes, in seconds, excluding the drop of its result.
 fn seconds<T>(what: impl FnOnce() -> T) -> f64 {
     let start = Instant::now();
     let result = black_box(what());

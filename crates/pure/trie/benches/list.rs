@@ -1,11 +1,12 @@
-//! The root of a list: leaves in batches, item by item, and the reference of the field.
+//! Root of a list: leaves in batches, item by item, and the reference implementation.
 
 use alloy_trie::root::ordered_trie_root_encoded;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use rand::{RngCore, SeedableRng, rngs::StdRng};
 use tandem_trie::{ListTrie, list_root};
 
-/// Items of a block, and their bytes: transactions, receipts with one log, receipts with many.
+/// Numbers of items in a block, and bytes of each: transactions, receipts with one log, receipts
+/// with many.
 const LISTS: [(usize, usize); 3] = [(400, 180), (400, 450), (200, 2000)];
 
 fn roots(criterion: &mut Criterion) {

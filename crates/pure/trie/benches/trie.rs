@@ -1,5 +1,6 @@
-//! The sparse trie against ethrex-trie and alloy-trie's `HashBuilder`: random keys into an empty
-//! trie with the root at the end; updates of leaves of a large trie; and the root of a list.
+//! Comparison of the sparse trie with ethrex-trie and alloy-trie's `HashBuilder`. The cases are
+//! random keys into an empty trie with the root at the end, updates of leaves of a large trie, and
+//! list roots.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -47,16 +48,17 @@ fn insert(c: &mut Criterion) {
     }
 }
 
-/// Leaves of the large trie.
+/// Number of leaves of the large trie.
 const LARGE: usize = 1_000_000;
 
 /// Path and RLP.
 type Node = (Vec<u8>, Vec<u8>);
 
-/// The nodes on the way to some of a trie's leaves, parents first, and the hash of its root.
+/// Returns the nodes on the way to some of a trie's leaves, parents first, and the hash of its
+/// root.
 fn nodes_to(leaves: &[Leaf], keys: &[B256]) -> (Vec<Node>, B256) {
     let nibbles = |key: &B256| -> Vec<u8> { key.iter().flat_map(|b| [b >> 4, b & 15]).collect() };
-    // Deeper than this the random keys of a million leaves hardly ever share a path.
+    // Below this depth the random keys of a million leaves hardly ever share a path.
     let ways: HashSet<Vec<u8>> =
         keys.iter().flat_map(|key| (0..12).map(move |end| nibbles(key)[..end].to_vec())).collect();
     let mut nodes = Vec::new();
@@ -73,7 +75,7 @@ fn nodes_to(leaves: &[Leaf], keys: &[B256]) -> (Vec<Node>, B256) {
     (nodes, root)
 }
 
-/// Takes in nodes as the workers do: hashed all together, then checked one by one.
+/// Reveals nodes as the workers do: hashes all together, then checks one by one.
 fn reveal(trie: &mut StorageTrie, nodes: &[Node]) {
     let (mut bytes, mut ends, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
     for (_, rlp) in nodes {
@@ -129,7 +131,7 @@ fn update_large(c: &mut Criterion) {
     }
 }
 
-/// A block's transactions: 400 of 250 bytes, as large blocks have them.
+/// Hashes a block's transactions: 400 of 250 bytes, as in large blocks.
 fn list(c: &mut Criterion) {
     let mut rng = StdRng::seed_from_u64(2);
     let list: Vec<[u8; 250]> = (0..400).map(|_| rng.random()).collect();

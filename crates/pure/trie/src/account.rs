@@ -5,7 +5,8 @@ use alloy_rlp::{Decodable, Header};
 use smallvec::SmallVec;
 use tandem_primitives::{Account, B256, U256};
 
-/// Bytes of the storage root and the code hash at the end of an account leaf, with their headers.
+/// Length of the storage root and the code hash at the end of an account leaf, in bytes, with their
+/// headers.
 const HASHES_LEN: usize = 66;
 
 /// Appends the value of an account leaf: the RLP of nonce, balance, storage root and code hash.
@@ -21,7 +22,8 @@ pub fn account_leaf(account: &Account, storage_root: B256, out: &mut Vec<u8>) {
     push_string(account.code_hash.as_slice(), out);
 }
 
-/// The storage root in the value of an account leaf, `None` when that is no account.
+/// Returns the storage root in the value of an account leaf, or `None` when the value is not an
+/// account.
 pub fn storage_root(mut leaf: &[u8]) -> Option<B256> {
     let header = Header::decode(&mut leaf).ok()?;
     if !header.list || header.payload_length != leaf.len() {
@@ -34,8 +36,8 @@ pub fn storage_root(mut leaf: &[u8]) -> Option<B256> {
     (leaf.is_empty() && code_hash.len() == 32).then(|| root.try_into().ok())?
 }
 
-/// The account in the value of an account leaf, with its storage root; `None` when it is no
-/// account.
+/// Returns the account and its storage root from the value of an account leaf, or `None` when the
+/// value is not an account.
 pub fn decode_account_leaf(mut leaf: &[u8]) -> Option<(Account, B256)> {
     let root = storage_root(leaf)?;
     Header::decode(&mut leaf).ok()?;
@@ -46,7 +48,7 @@ pub fn decode_account_leaf(mut leaf: &[u8]) -> Option<(Account, B256)> {
     Some((Account { nonce, balance, code_hash }, root))
 }
 
-/// The value of a storage leaf: the RLP of the integer.
+/// Returns the value of a storage leaf: the RLP of the integer.
 pub fn slot_leaf(value: &U256) -> SmallVec<[u8; 33]> {
     let bytes = value.to_be_bytes::<32>();
     let bytes = &bytes[value.leading_zeros() / 8..];

@@ -1,51 +1,50 @@
-//! A whole block at once, for those who have all its updates: recovery, rewind, and the executor
-//! when no worker is left.
+//! Application of a whole block at once, for callers that have all its updates: recovery, rewind,
+//! and the executor when no worker is left.
 
 use crate::{Error, ShardTrie, combine};
 use rayon::prelude::*;
 use tandem_primitives::{AccountUpdate, B256, Shard, SubtrieRoot, TrieDiff, WalkTarget};
 
-/// Takes a node: owner, path (one nibble a byte) and RLP.
+/// Callback that takes a node: owner, path (one nibble per byte) and RLP.
 pub type NodeSink<'a> = dyn FnMut(Option<B256>, &[u8], &[u8]) + 'a;
 
-/// Where trie nodes come from.
+/// Source of trie nodes.
 pub trait NodeSource {
-    /// Why nodes cannot be read.
+    /// Reason why nodes cannot be read.
     type Error;
 
-    /// Gives every node on the way to each target, from the target's depth on, to `node`.
-    /// Parents come before their children; a node may come more
-    /// than once.
+    /// Passes every node on the way to each target, from the target's depth on, to `node`. Parents
+    /// come before their children. A node may come more than once.
     ///
     /// # Errors
-    /// When nodes cannot be read.
+    /// Returns an error when nodes cannot be read.
     fn walk(&mut self, targets: &[WalkTarget], node: &mut NodeSink<'_>) -> Result<(), Self::Error>;
 }
 
-/// Why a block could not be applied.
+/// Reason why a block could not be applied.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ApplyError<E> {
-    /// A node is wrong or missing.
+    /// Wrong or missing node.
     #[error(transparent)]
     Trie(#[from] Error),
-    /// The source failed.
+    /// Failure of the source.
     #[error("read trie nodes: {0}")]
     Source(E),
 }
 
-/// The state root, the top node of each subtrie, and the nodes that changed (without the root node
-/// at the empty path, which [`combine`] gives).
+/// State root, top node of each subtrie, and changed nodes. The diff lacks the root node at the
+/// empty path, which [`combine`] returns.
 pub type Applied = (B256, [SubtrieRoot; Shard::COUNT], TrieDiff);
 
-/// Fewer updates than this are taken in by one thread.
+/// Number of updates from which several threads apply them.
 const PARALLEL_MIN: usize = 64;
 
-/// Runs a block's updates over the sixteen shards, in ascending order, which hold what they know
-/// of the parent's state or nothing. They stand at the block's state afterwards.
+/// Applies a block's updates to the sixteen shards, given in ascending order. The shards hold any
+/// part of the parent's state, or nothing. Afterwards they stand at the block's state.
 ///
 /// # Errors
-/// [`Error::Shards`] when these are not the sixteen shards, else as [`ShardTrie::finish`] and
-/// [`NodeSource::walk`]. The shards are cleared then.
+/// Returns [`Error::Shards`] when these are not the sixteen shards, and otherwise the errors of
+/// [`ShardTrie::finish`] and [`NodeSource::walk`]. The shards are cleared on any of the latter.
 pub fn apply_block<S: NodeSource>(
     shards: &mut [ShardTrie],
     updates: &[AccountUpdate],
@@ -78,11 +77,11 @@ fn run<S: NodeSource>(
     Ok((root, roots, diff))
 }
 
-/// Runs updates over the sixteen shards as [`apply_block`] does, but leaves shards alone that no
-/// update is for: of those not even the top node is asked for, and the answer is `None`.
+/// Applies updates to the sixteen shards as [`apply_block`] does, except shards that have no
+/// update. Such a shard requests no node, not even its top node, and its result is `None`.
 ///
 /// # Errors
-/// As [`apply_block`].
+/// Returns the errors of [`ShardTrie::finish`] and [`NodeSource::walk`].
 pub fn apply_touched<S: NodeSource>(
     shards: &mut [ShardTrie],
     updates: &[AccountUpdate],
@@ -106,7 +105,7 @@ fn take_in(shards: &mut [ShardTrie], updates: &[AccountUpdate]) {
     }
 }
 
-/// What [`ShardTrie::finish`] gives, for each of the shards wanted.
+/// Result of [`ShardTrie::finish`] for each of the wanted shards.
 type Finished = [Option<(SubtrieRoot, TrieDiff)>; Shard::COUNT];
 
 fn finish<S: NodeSource>(
@@ -130,7 +129,7 @@ fn finish<S: NodeSource>(
     }
 }
 
-/// Answers all walks, and those that the answers lead to.
+/// Answers all walks, and the walks that the answers lead to.
 fn reveal_all<S: NodeSource>(
     shards: &mut [ShardTrie],
     source: &mut S,

@@ -1,4 +1,4 @@
-//! Storage of nodes: one growing array for each kind, with freed places used again.
+//! Storage of nodes: one growing array per kind, with reuse of freed places.
 
 use crate::{
     encode::{HASH_LEN, Room, write_branch},
@@ -6,7 +6,7 @@ use crate::{
 };
 use tandem_primitives::B256;
 
-/// Has something brought near that is needed soon, as far as it lies on two cache lines at most.
+/// Prefetches an item that is needed soon, as far as it lies on two cache lines at most.
 #[inline]
 pub fn prefetch<T>(item: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -47,12 +47,12 @@ impl<T> Arena<T> {
         self.items.len() as u32 - 1
     }
 
-    /// Makes room for so many more.
+    /// Makes room for `items` more items.
     pub fn reserve(&mut self, items: usize) {
         self.items.reserve(items.saturating_sub(self.free.len()));
     }
 
-    /// Gives the place free; the item lies there until it is used again.
+    /// Frees the place. The item stays there until the place is used again.
     pub fn remove(&mut self, index: u32) {
         self.free.push(index);
     }
@@ -72,9 +72,9 @@ impl<T> Arena<T> {
     }
 }
 
-/// A branch: its children's ids, and where the references to them lie. References lie in the order
-/// of the nibbles, only those of children that exist, so a clean child costs 36 bytes and none of
-/// its memory is touched when the branch is encoded.
+/// Branch: the ids of its children, and the location of the references to them. References exist
+/// only for existing children, in the order of the nibbles. A clean child therefore costs 36 bytes,
+/// and encoding the branch touches none of its memory.
 #[derive(Clone, Debug)]
 pub struct Branch {
     children: [NodeId; 16],
@@ -85,20 +85,20 @@ pub struct Branch {
     pub entry: u32,
     present: u16,
     dirty: u16,
-    /// Children hashed ahead since the branch itself was, about.
+    /// Approximate number of children hashed ahead since the branch itself was hashed.
     pub stale: u8,
-    /// The block holds `2 << class` references.
+    /// Size class: the block holds `2 << class` references.
     class: u8,
 }
 
 impl Branch {
-    /// Nibbles at which there are children, one bit each.
+    /// Returns the nibbles at which there are children, one bit each.
     #[inline]
     pub fn present(&self) -> u16 {
         self.present
     }
 
-    /// Nibbles of dirty children.
+    /// Returns the nibbles of dirty children.
     #[inline]
     pub fn dirty(&self) -> u16 {
         self.dirty
@@ -109,7 +109,7 @@ impl Branch {
         self.children[usize::from(nibble)]
     }
 
-    /// Marks a child dirty; false when it was already.
+    /// Marks a child dirty. Returns false when it was dirty already.
     #[inline]
     pub fn mark(&mut self, nibble: u8) -> bool {
         let bit = 1 << nibble;
@@ -128,7 +128,7 @@ impl Branch {
         self.children[usize::from(nibble)] = id;
     }
 
-    /// Position of a child's reference in the block.
+    /// Returns the position of a child's reference in the block.
     #[inline]
     fn rank(&self, nibble: u8) -> usize {
         (self.present & ((1 << nibble) - 1)).count_ones() as usize
@@ -139,7 +139,7 @@ impl Branch {
     }
 }
 
-/// The branches of one trie with the references they hold.
+/// Branches of one trie with the references they hold.
 #[derive(Clone, Debug, Default)]
 pub struct Branches {
     nodes: Arena<Branch>,
@@ -149,12 +149,12 @@ pub struct Branches {
 }
 
 impl Branches {
-    /// A branch without children.
+    /// Inserts a branch without children, with room for `children` of them.
     pub fn insert(&mut self, children: u32, used: u32) -> u32 {
         self.insert_of(&[NodeId::NONE; 16], 0, children, used)
     }
 
-    /// A branch with these children, all of them new.
+    /// Inserts a branch with these children, all of them new.
     #[inline]
     pub fn insert_grown(&mut self, children: &[NodeId; 16], used: u32) -> u32 {
         let present = (0..16)
@@ -162,7 +162,7 @@ impl Branches {
         self.insert_of(children, present, present.count_ones(), used)
     }
 
-    /// A branch with room for so many children. Those that it has already are new.
+    /// Inserts a branch with room for `room` children. Its present children count as new.
     #[inline]
     fn insert_of(&mut self, children: &[NodeId; 16], present: u16, room: u32, used: u32) -> u32 {
         let class = match room {
@@ -185,7 +185,7 @@ impl Branches {
         })
     }
 
-    /// Gives a branch free; its children are not touched.
+    /// Frees a branch without touching its children.
     pub fn remove(&mut self, index: u32) {
         let branch = self.nodes.get(index);
         self.free[usize::from(branch.class)].push(branch.block);
@@ -202,7 +202,7 @@ impl Branches {
         self.nodes.get_mut(index)
     }
 
-    /// The slot at a nibble, [`Slot::EMPTY`] when there is no child.
+    /// Returns the slot at a nibble, [`Slot::EMPTY`] when there is no child.
     pub fn slot(&self, index: u32, nibble: u8) -> Slot {
         let branch = self.nodes.get(index);
         if branch.present & (1 << nibble) == 0 {
@@ -217,7 +217,7 @@ impl Branches {
         }
     }
 
-    /// Puts a child where there is none.
+    /// Inserts a child at a nibble that has none.
     pub fn insert_child(&mut self, index: u32, nibble: u8, slot: Slot) {
         let (count, class, block) = {
             let branch = self.nodes.get(index);
@@ -240,7 +240,7 @@ impl Branches {
         branch.set_child(nibble, slot.id);
     }
 
-    /// Takes a child out.
+    /// Removes a child and returns its slot.
     pub fn remove_child(&mut self, index: u32, nibble: u8) -> Slot {
         let slot = self.slot(index, nibble);
         let branch = self.nodes.get_mut(index);
@@ -253,14 +253,14 @@ impl Branches {
         slot
     }
 
-    /// Sets the hash of the node that stood where a new child stands.
+    /// Sets the hash of the node that stood in the place of a new child.
     pub fn set_before(&mut self, index: u32, nibble: u8, hash: &B256) {
         let branch = self.nodes.get_mut(index);
         branch.lens[usize::from(nibble)] = HASH_LEN;
         self.references[branch.block as usize + branch.rank(nibble)] = hash.0;
     }
 
-    /// Sets the reference of a child; it is clean from now on.
+    /// Sets the reference of a child and marks the child clean.
     #[inline]
     pub fn settle(&mut self, index: u32, nibble: u8, reference: Reference<'_>) -> Before {
         let branch = self.nodes.get_mut(index);
@@ -269,7 +269,7 @@ impl Branches {
         reference.replace(&mut branch.lens[usize::from(nibble)], &mut self.references[at])
     }
 
-    /// Writes a branch's RLP from `at` on; where it ends. All its children are clean.
+    /// Writes a branch's RLP from `at` on and returns its end. All its children must be clean.
     #[inline]
     pub fn write(&self, index: u32, out: &mut Room, at: usize) -> usize {
         let branch = self.nodes.get(index);
@@ -278,7 +278,7 @@ impl Branches {
         write_branch(branch.present, &branch.lens, references, out, at)
     }
 
-    /// Bytes that a branch occupies.
+    /// Returns the number of bytes that a branch occupies.
     pub fn branch_byte_len(&self, index: u32) -> usize {
         size_of::<Branch>() + (64 << self.nodes.get(index).class)
     }

@@ -1,4 +1,4 @@
-//! A whole trie from its sorted keys, bottom-up, in memory that does not grow with it.
+//! Bottom-up construction of a whole trie from its sorted keys, in memory of constant size.
 
 use crate::{
     combine::write_reference,
@@ -7,18 +7,18 @@ use crate::{
 };
 use tandem_primitives::B256;
 
-/// A key that does not follow the one before it in ascending order, or lies outside the prefix.
+/// Key that does not follow the previous key in ascending order, or lies outside the prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("key {0} is out of order")]
 pub struct OutOfOrder(pub B256);
 
-/// Builds a trie from strictly ascending keys and gives every node that stands alone to the sink,
-/// with its path (from the root, one nibble a byte): children before their parents.
+/// Builder of a trie from strictly ascending keys. It passes every node that stands alone to the
+/// sink, with its path (from the root, one nibble per byte). Children come before their parents.
 pub struct TrieBuilder<S: FnMut(&[u8], &[u8])> {
     sink: S,
     base: usize,
     prefix: B256,
-    /// The branches above the last key, by rising depth.
+    /// Branches above the last key, by rising depth.
     open: Vec<OpenBranch>,
     last: Option<B256>,
     value: Vec<u8>,
@@ -28,7 +28,7 @@ pub struct TrieBuilder<S: FnMut(&[u8], &[u8])> {
 struct OpenBranch {
     depth: usize,
     lens: [u8; 16],
-    /// In the order of the children there are.
+    /// References of the present children, in order.
     references: [[u8; 32]; 16],
     count: usize,
 }
@@ -40,18 +40,18 @@ impl OpenBranch {
 }
 
 impl<S: FnMut(&[u8], &[u8])> TrieBuilder<S> {
-    /// A builder for a trie from its root.
+    /// Creates a builder for a trie from its root.
     pub fn new(sink: S) -> Self {
         let open = Vec::new();
         let (value, rlp) = (Vec::new(), Vec::new());
         Self { sink, base: 0, prefix: B256::ZERO, open, last: None, value, rlp }
     }
 
-    /// A builder for the part of a trie below a path (one nibble a byte, at most 64), such as a
-    /// shard's subtrie: keys are still whole, and the top node stands at that path.
+    /// Creates a builder for the part of a trie below a path (one nibble per byte, at most 64),
+    /// such as a shard's subtrie. Keys are still whole, and the top node stands at that path.
     ///
     /// # Panics
-    /// When the prefix is no path.
+    /// Panics when the prefix is not a valid path.
     pub fn with_prefix(prefix: &[u8], sink: S) -> Self {
         let packed = pack(prefix);
         assert!(packed.is_some(), "a prefix has at most 64 nibbles");
@@ -63,8 +63,8 @@ impl<S: FnMut(&[u8], &[u8])> TrieBuilder<S> {
     /// Adds a key with its value of 1 to 255 bytes.
     ///
     /// # Errors
-    /// [`OutOfOrder`] when the key is not above the last one, or outside the prefix; the builder
-    /// is as before.
+    /// Returns [`OutOfOrder`] when the key is not above the last one, or is outside the prefix. The
+    /// builder is then unchanged.
     pub fn push(&mut self, key: &B256, value: &[u8]) -> Result<(), OutOfOrder> {
         if common_prefix(key, &self.prefix) < self.base
             || self.last.is_some_and(|last| last >= *key)
@@ -80,8 +80,8 @@ impl<S: FnMut(&[u8], &[u8])> TrieBuilder<S> {
         Ok(())
     }
 
-    /// Closes the trie. Returns the RLP of the top node at the prefix, `None` without any key; it
-    /// went to the sink too.
+    /// Closes the trie. Returns the RLP of the top node at the prefix, or `None` without any key.
+    /// The sink has received that node too.
     pub fn finish(mut self) -> Option<Vec<u8>> {
         let last = self.last?;
         let Some(lowest) = self.open.last() else {
@@ -107,7 +107,7 @@ impl<S: FnMut(&[u8], &[u8])> TrieBuilder<S> {
     }
 
     /// Attaches the last leaf and closes the branches below the depth at which the next key
-    /// leaves the last one.
+    /// diverges from the last one.
     fn close_down_to(&mut self, last: &B256, depth: usize) {
         let lowest = self.open.last().map(|branch| branch.depth);
         if lowest.is_none_or(|lowest| lowest < depth) {
@@ -161,8 +161,8 @@ impl<S: FnMut(&[u8], &[u8])> TrieBuilder<S> {
         branch.count += 1;
     }
 
-    /// Gives the encoded node at a depth of the last key to the sink if it stands alone; takes it
-    /// out of the buffer and returns its reference and the reference's length.
+    /// Takes the encoded node at a depth of the last key out of the buffer, and passes it to the
+    /// sink if it stands alone. Returns its reference and the reference's length.
     fn emit(&mut self, last: &B256, depth: usize) -> ([u8; 32], usize) {
         let mut reference = [0; 32];
         let len = write_reference(&self.rlp, &mut reference);

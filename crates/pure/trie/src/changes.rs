@@ -1,13 +1,13 @@
-//! Whether the changed nodes of a trie fit together: what a diff must satisfy before it may be
-//! written over the trie that it starts from.
+//! Check that the changed nodes of a trie fit together. A diff must pass it before it is written
+//! over the trie that it starts from.
 //!
-//! Each new node must hash to what the new node above it says, up to the top of the trie, which the
-//! caller knows. Where a new node refers to one that the diff does not have, the old trie must have
-//! it under the same hash, and where an old node referred to one that is still there, so must a
-//! new one. A trie that was whole is whole afterwards, and has no node that none refers to.
+//! Each new node must hash to the value in the new node above it, up to the top of the trie, which
+//! the caller knows. If a new node refers to a node outside the diff, the old trie must contain it
+//! under the same hash. If an old node referred to a node that still exists, a new node must refer
+//! to it too. A complete trie therefore stays complete, and gains no unreferenced node.
 //!
-//! Hashes of old nodes are not computed: the old trie is taken to be right. One that is not shows
-//! itself as a fault of the diff, or when the block is computed.
+//! Hashes of old nodes are not computed: the old trie is assumed to be correct. An incorrect old
+//! trie shows as a fault of the diff, or when the block is computed.
 
 use crate::{
     decode::{Child, Decoded, decode},
@@ -15,67 +15,67 @@ use crate::{
 };
 use tandem_primitives::B256;
 
-/// A node of a diff, with what it replaces.
+/// Node of a diff, with the node that it replaces.
 #[derive(Clone, Copy, Debug)]
 pub struct ChangedNode<'a> {
-    /// Its path, one nibble a byte.
+    /// Path of the node, one nibble per byte.
     pub path: &'a [u8],
-    /// The node that stands there before, `None` when there is none.
+    /// Node at the path before the change, `None` when there is none.
     pub old: Option<&'a [u8]>,
-    /// The node that is to stand there, `None` when it is removed.
+    /// Node at the path after the change, `None` when it is removed.
     pub new: Option<&'a [u8]>,
     /// Hash of `new`.
     pub hash: B256,
 }
 
-/// Hashes of the node at the top of a trie, before and after.
+/// Hashes of the node at the top of a trie, before and after the change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TopHashes {
-    /// Length of its path: one in an account subtrie, otherwise none.
+    /// Length of the top node's path: 1 in an account subtrie, otherwise 0.
     pub depth: usize,
-    /// Before; `None` for an empty trie.
+    /// Hash before the change, `None` for an empty trie.
     pub old: Option<B256>,
-    /// After; `None` for an empty trie.
+    /// Hash after the change, `None` for an empty trie.
     pub new: Option<B256>,
 }
 
-/// What is wrong with a node of a diff.
+/// Fault of a node in a diff.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ChangeFault {
-    /// Its bytes or its path are not those of a trie node.
+    /// Bytes or path that are not those of a trie node.
     #[error("is malformed")]
     Malformed,
-    /// Its hash is not the one in the node above it.
+    /// Hash that differs from the hash in the node above.
     #[error("has another hash than the node above it says")]
     Hash,
-    /// It is in the diff, but no changed node refers to it.
+    /// Node in the diff that no changed node refers to.
     #[error("is changed, but no changed node refers to it")]
     Unreferenced,
-    /// A changed node refers to it, and it is neither in the diff nor unchanged.
+    /// Node that a changed node refers to, but that is neither in the diff nor unchanged.
     #[error("is missing: a changed node refers to it")]
     Missing,
-    /// No node refers to it any more, and it is not removed.
+    /// Node that is not removed although no node refers to it any more.
     #[error("is not removed, though no node refers to it any more")]
     Stale,
 }
 
-/// A value in a leaf of a changed node.
+/// Side of a change from which a leaf's value comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeafSide {
-    /// It was there before.
+    /// Value before the change.
     Old,
-    /// It is there afterwards.
+    /// Value after the change.
     New,
 }
 
-/// Takes the leaves among changed nodes: side, key and value.
+/// Callback that takes the leaves among changed nodes: side, key and value.
 pub type LeafSink<'a> = dyn FnMut(LeafSide, B256, &[u8]) + 'a;
 
-/// Checks the changed nodes of one trie (one subtrie for the account trie), which come in ascending
-/// order of their paths, each path once.
+/// Checks the changed nodes of one trie (one subtrie for the account trie). The nodes come in
+/// ascending order of their paths, each path once.
 ///
 /// # Errors
-/// The first fault found, with the path of its node.
+/// Returns the first fault found, with the path of its node.
 pub fn check_changes(
     top: TopHashes,
     nodes: &[ChangedNode<'_>],
@@ -99,13 +99,13 @@ pub fn check_changes(
 const OLD: usize = 0;
 const NEW: usize = 1;
 
-/// What a node says of the nodes below it that stand alone.
-// Lives on the stack of one check; a box would cost more than the copy.
+/// References of a node to the stand-alone nodes below it.
+// The value lives on the stack of one check. A box would cost more than the copy.
 #[allow(clippy::large_enum_variant)]
 enum References<'a> {
-    /// There is no node, or it refers to none.
+    /// No node, or a node without such references.
     None,
-    /// Above the top of the trie.
+    /// Reference to the top of the trie.
     Top {
         end: usize,
         hash: B256,
@@ -120,20 +120,20 @@ enum References<'a> {
 
 struct Side<'a> {
     references: References<'a>,
-    /// Children that have not been met in the diff; bit 0 for the only one.
+    /// Children that have not been met in the diff, one bit each. Bit 0 stands for a single child.
     open: u16,
 }
 
-/// A changed node whose descendants are being looked at.
+/// Changed node whose descendants are being checked.
 struct Open<'a> {
     path: &'a [u8],
     sides: [Side<'a>; 2],
 }
 
 struct Check<'a> {
-    /// From the top down, above which stands an entry that refers to it alone.
+    /// Open nodes from the top down, below an entry that refers to the top of the trie.
     stack: Vec<Open<'a>>,
-    /// Children by path and hash that were not met in the diff, of either side.
+    /// Children by path and hash that were not met in the diff, for either side.
     left: [Vec<(Vec<u8>, B256)>; 2],
 }
 
@@ -160,7 +160,7 @@ impl<'a> Check<'a> {
             references(rlp, key, depth, &mut |key, value| leaf(which, key, value))
         };
         let old = match side(node.old, LeafSide::Old) {
-            // What stands in the database and cannot be read refers to nothing.
+            // An unreadable node in the database refers to nothing.
             Err(_) => Side { references: References::None, open: 0 },
             Ok(old) => old,
         };
@@ -169,7 +169,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// The hash by which the nearest node above, on one side, refers to this path.
+    /// Returns the hash by which the nearest node above, on one side, refers to this path.
     fn meet(&mut self, side: usize, path: &[u8]) -> Option<B256> {
         let above = self.stack.iter_mut().rev().find(|open| open.stands(side))?;
         let (depth, side) = (above.path.len(), &mut above.sides[side]);
@@ -195,7 +195,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// All below the last node of the stack is done: keeps the children that were not met.
+    /// Closes the last node of the stack, whose descendants are done. Keeps its children that were
+    /// not met.
     fn close(&mut self) {
         let Some(Open { path, sides: [old, new] }) = self.stack.pop() else { return };
         let (mut old_open, mut new_open) = (old.open, new.open);
@@ -214,7 +215,7 @@ impl<'a> Check<'a> {
         keep(path, &new.references, new_open, left_new);
     }
 
-    /// What is left of both sides must be the same.
+    /// Checks that the children left on both sides are equal.
     fn finish(mut self) -> Result<(), (Vec<u8>, ChangeFault)> {
         while !self.stack.is_empty() {
             self.close();
@@ -236,14 +237,14 @@ impl<'a> Check<'a> {
 }
 
 impl Open<'_> {
-    /// Whether there is a node on this side: what refers to nothing may be a leaf, which has
-    /// nothing below it either.
+    /// Returns whether there is a node with references on this side. A node without references may
+    /// be a leaf, which has nothing below it either.
     fn stands(&self, side: usize) -> bool {
         !matches!(self.sides[side].references, References::None)
     }
 }
 
-/// Whether a node at the path `above` has the node at `path` below it.
+/// Returns whether the node at path `above` is above the node at `path`.
 fn is_above(above: &[u8], path: &[u8]) -> bool {
     above.len() < path.len() && path.starts_with(above)
 }

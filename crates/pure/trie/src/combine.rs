@@ -1,4 +1,4 @@
-//! The state root from the sixteen subtries.
+//! State root from the sixteen subtries.
 
 use crate::{
     Error, Malformed,
@@ -8,14 +8,14 @@ use crate::{
 };
 use tandem_primitives::{B256, Bytes, EMPTY_TRIE_ROOT, Shard, SubtrieRoot, keccak256};
 
-/// What is known of one subtrie's top node, which stands at the path of the shard's one nibble.
+/// Known part of a subtrie's top node, which stands at the path of the shard's one nibble.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Top {
-    /// There is none: the shard holds no account.
+    /// No top node: the shard holds no account.
     Empty,
-    /// Its RLP.
+    /// RLP of the top node.
     Node(Bytes),
-    /// Its hash alone.
+    /// Hash of the top node alone.
     Hash(B256),
 }
 
@@ -23,20 +23,20 @@ pub enum Top {
 /// nibble. Returns the state root and the RLP of the root node at the empty path, `None` when the
 /// trie is empty.
 ///
-/// With a single subtrie there is no branch: the root is the subtrie's top with the nibble before
-/// its path, or an extension to it.
+/// With a single subtrie there is no branch. The root is then the subtrie's top with the nibble
+/// before its path, or an extension to it.
 ///
 /// # Errors
-/// [`Error::Malformed`] when the only top node cannot be decoded.
+/// Returns [`Error::Malformed`] when the only top node cannot be decoded.
 pub fn combine(roots: &[SubtrieRoot; Shard::COUNT]) -> Result<(B256, Option<Vec<u8>>), Error> {
     combine_tops(&roots.each_ref().map(|root| root.clone().map_or(Top::Empty, Top::Node)))
 }
 
-/// [`combine`] where some top nodes may be known by their hash alone.
+/// Combines top nodes as [`combine`] does, where some may be known by their hash alone.
 ///
 /// # Errors
-/// [`Error::Malformed`] when the only top node cannot be decoded, [`Error::Missing`] when it is
-/// known by its hash alone.
+/// Returns [`Error::Malformed`] when the only top node cannot be decoded, and [`Error::Missing`]
+/// when it is known by its hash alone.
 pub fn combine_tops(tops: &[Top; Shard::COUNT]) -> Result<(B256, Option<Vec<u8>>), Error> {
     let mut present = (0u8..).zip(tops).filter(|(_, top)| **top != Top::Empty);
     let Some((nibble, top)) = present.next() else {
@@ -69,7 +69,7 @@ pub fn combine_tops(tops: &[Top; Shard::COUNT]) -> Result<(B256, Option<Vec<u8>>
     Ok((keccak256(&rlp), Some(rlp)))
 }
 
-/// Makes the root out of the only node at depth 1.
+/// Builds the root from the only node at depth 1.
 fn lift(path: B256, top: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     let mut key = path;
     match decode(top)? {
@@ -96,7 +96,7 @@ fn lift(path: B256, top: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Writes what a parent holds of a node; returns its length.
+/// Writes the reference that a parent holds to a node, and returns its length.
 pub fn write_reference(rlp: &[u8], reference: &mut [u8; 32]) -> u8 {
     if rlp.len() < 32 {
         reference[..rlp.len()].copy_from_slice(rlp);

@@ -1,4 +1,4 @@
-//! Strict decoding of trie nodes. The bytes may come from anywhere.
+//! Strict decoding of trie nodes. The bytes may come from an untrusted source.
 
 use crate::{
     Malformed,
@@ -7,37 +7,37 @@ use crate::{
 use alloy_rlp::Header;
 use tandem_primitives::B256;
 
-/// What a node says about one child.
+/// Reference that a node holds to one child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Child<'a> {
-    /// There is none.
+    /// No child.
     None,
-    /// The hash of a node that stands alone.
+    /// Hash of a node that stands alone.
     Hash(&'a [u8; 32]),
-    /// The whole RLP of a node below 32 bytes.
+    /// Whole RLP of a node below 32 bytes.
     Embedded(&'a [u8]),
 }
 
-/// A node's hex-prefix encoded path.
+/// Hex-prefix encoded path of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HexPrefix<'a>(&'a [u8]);
 
-/// A node as its RLP has it.
+/// Node as its RLP encodes it.
 #[derive(PartialEq, Eq, Debug)]
-// Lives on the stack for a moment; a box would cost more than the copy.
+// The value lives on the stack for a moment. A box would cost more than the copy.
 #[allow(clippy::large_enum_variant)]
 pub enum Decoded<'a> {
-    /// The rest of a key and its value.
+    /// Rest of a key and its value.
     Leaf(HexPrefix<'a>, &'a [u8]),
     /// Nibbles that all keys below share, and the node below them.
     Extension(HexPrefix<'a>, Child<'a>),
-    /// Up to sixteen children, at least two.
+    /// Two to sixteen children.
     Branch([Child<'a>; 16]),
 }
 
 impl HexPrefix<'_> {
     /// Writes the nibbles into a key that holds zeros from `depth` on. Returns the depth after
-    /// them, `None` when they reach past the key's end.
+    /// them, or `None` when they reach past the key's end.
     pub fn write(self, key: &mut B256, depth: usize) -> Option<usize> {
         let odd = self.0[0] & 0x10 != 0;
         let end = depth + 2 * (self.0.len() - 1) + usize::from(odd);
@@ -61,14 +61,14 @@ impl HexPrefix<'_> {
 struct Item<'a> {
     list: bool,
     payload: &'a [u8],
-    /// With its header.
+    /// Item with its header.
     whole: &'a [u8],
 }
 
 #[inline]
 fn split_item<'a>(bytes: &mut &'a [u8]) -> Result<Item<'a>, Malformed> {
     let start = *bytes;
-    // What branches are made of, ahead of the general case: hashes and empty places.
+    // Hashes and empty places, which make up most of a branch, come before the general case.
     let len = match start.first() {
         Some(0xa0) => 33,
         Some(0x80) => 1,
@@ -123,7 +123,7 @@ pub fn decode(mut rlp: &[u8]) -> Result<Decoded<'_>, Malformed> {
     if !rest.is_empty() {
         return Err(Malformed::Items);
     }
-    // All keys have 64 nibbles, so none ends in a branch.
+    // All keys have 64 nibbles, so no key ends in a branch.
     if value.list || !value.payload.is_empty() {
         return Err(Malformed::Value);
     }
@@ -133,11 +133,11 @@ pub fn decode(mut rlp: &[u8]) -> Result<Decoded<'_>, Malformed> {
     Ok(Decoded::Branch(children))
 }
 
-/// The child of a branch at a nibble, without looking at those after it. `None` where this takes
-/// more than a glance: the node is no branch, or is malformed as far as it was read; [`decode`]
-/// tells.
+/// Returns the child of a branch at a nibble, without looking at later children. Returns `None`
+/// when the node is not a branch or is malformed as far as it was read. [`decode`] then gives the
+/// reason.
 pub fn branch_child(rlp: &[u8], nibble: u8) -> Option<Child<'_>> {
-    // Any branch of two hashes is a list with one or two bytes of length.
+    // A branch with at least two hashes is a list with one or two bytes of length.
     let (len, mut rest) = match rlp {
         [0xf8, len @ 56..=255, rest @ ..] => (usize::from(*len), rest),
         [0xf9, high @ 1..=255, low, rest @ ..] => {
@@ -145,7 +145,7 @@ pub fn branch_child(rlp: &[u8], nibble: u8) -> Option<Child<'_>> {
         }
         _ => return None,
     };
-    // A leaf or an extension has two items; what is left after them tells.
+    // A leaf or an extension has two items, so nothing is left after them.
     if rest.len() != len || is_short(rest)? {
         return None;
     }
@@ -155,7 +155,7 @@ pub fn branch_child(rlp: &[u8], nibble: u8) -> Option<Child<'_>> {
     child(&split_item(&mut rest).ok()?).ok()
 }
 
-/// Whether there are only two items.
+/// Returns whether there are only two items.
 fn is_short(mut items: &[u8]) -> Option<bool> {
     split_item(&mut items).ok()?;
     split_item(&mut items).ok()?;
@@ -195,9 +195,11 @@ fn decode_short<'a>(path: &Item<'a>, second: &Item<'a>) -> Result<Decoded<'a>, M
     }
 }
 
-/// Depth of the stand-alone node that follows `rlp`, which stands at `depth` of the key with these
-/// nibbles, on the way to that key. `None` when the way ends: at a leaf, at an empty place, where
-/// an extension leads elsewhere, at an embedded node, or at bytes that are no node.
+/// Returns the depth of the next stand-alone node below `rlp` on the way to a key. `rlp` stands at
+/// `depth` of the key, whose nibbles are `path`.
+///
+/// Returns `None` when the way ends. That is at a leaf, an empty place, an embedded node, an
+/// invalid node, or an extension that leads elsewhere.
 pub fn child_depth(rlp: &[u8], depth: usize, path: &[u8; DEPTH_MAX]) -> Option<usize> {
     let (child, end) = match decode(rlp).ok()? {
         Decoded::Leaf(..) => return None,
@@ -214,8 +216,8 @@ pub fn child_depth(rlp: &[u8], depth: usize, path: &[u8; DEPTH_MAX]) -> Option<u
     matches!(child, Child::Hash(_)).then_some(end)
 }
 
-/// Key and value of the leaf that `rlp` is, which stands at `path` (one nibble a byte); `None` when it
-/// is no leaf, or none of a key with 64 nibbles.
+/// Returns key and value of the leaf `rlp`, which stands at `path` (one nibble per byte). Returns
+/// `None` when it is not a leaf, or its key does not have 64 nibbles.
 pub fn leaf_value<'a>(path: &[u8], rlp: &'a [u8]) -> Option<(B256, &'a [u8])> {
     let Ok(Decoded::Leaf(rest, value)) = decode(rlp) else { return None };
     let mut key = pack(path)?;
@@ -227,7 +229,8 @@ mod tests {
     use super::*;
     use alloy_rlp::{Encodable, Header};
 
-    /// Children of which `sizes` gives the bytes: none, those of an embedded node, or a hash.
+    /// Encodes a branch whose children have the given `sizes` in bytes: 0 for none, 32 for a hash,
+    /// any other for an embedded node.
     fn branch(sizes: [usize; 16]) -> Vec<u8> {
         let mut payload = Vec::new();
         for (at, size) in sizes.into_iter().enumerate() {
@@ -258,7 +261,7 @@ mod tests {
             for (nibble, child) in (0..).zip(children) {
                 assert_eq!(branch_child(&rlp, nibble), Some(child));
             }
-            // Cut off, with more behind it, or with another first byte.
+            // Truncated, with bytes appended, or with another first byte.
             for end in 0..rlp.len() {
                 assert_eq!(branch_child(&rlp[..end], 15), None);
             }
@@ -271,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Whatever a bit turns a branch into, a glance never finds another child than decoding does.
+    /// Checks that a glance never finds another child than decoding does, whichever bit is flipped.
     #[test]
     fn a_glance_never_contradicts_decoding() {
         let mut sizes = [32; 16];

@@ -1,14 +1,14 @@
-//! RLP of trie nodes in one pass: lengths are computed, never found by encoding.
+//! RLP of trie nodes in one pass: lengths are computed, not found by encoding.
 
 use crate::nibbles::{DEPTH_MAX, nibble};
 use tandem_primitives::B256;
 
-/// Length of a reference that is a hash; a shorter one is the node's RLP itself.
+/// Length of a reference that is a hash. A shorter reference is the node's RLP itself.
 pub const HASH_LEN: u8 = 32;
 
 const EMPTY_STRING: u8 = 0x80;
 
-/// Copies bytes to the start of others that are at least as many. Short ones, as most values are,
+/// Copies bytes to the start of a slice that is at least as long. Short inputs, as most values are,
 /// take two moves of a fixed length.
 #[inline]
 pub fn copy_short(from: &[u8], to: &mut [u8]) {
@@ -32,7 +32,7 @@ pub fn start_list(payload: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Length of a string (at most 255 bytes) with its header.
+/// Returns the length of a string (at most 255 bytes) with its header.
 #[inline]
 pub fn string_len(bytes: &[u8]) -> usize {
     match bytes {
@@ -53,26 +53,26 @@ pub fn push_string(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Bytes of a leaf (294 with the longest value), an extension or a branch (532), and of what is
-/// written behind a branch only to be written over.
+/// Room for a leaf (294 bytes with the longest value), an extension or a branch (532). It includes
+/// scratch bytes behind a branch that are overwritten later.
 const NODE_ROOM: usize = 560;
 
-/// Where one node is written, behind its path of at most 64 nibbles, one a byte. Its length is
-/// fixed, so that nearly all is written by moves of a fixed length.
+/// Buffer for one node, behind its path of at most 64 nibbles, one per byte. Its length is fixed,
+/// so nearly all writes are moves of a fixed length.
 pub type Room = [u8; DEPTH_MAX + NODE_ROOM];
 
-/// Room that nothing was written to.
+/// Empty room.
 pub const ROOM: Room = [0; _];
 
-/// Length of a hex-prefix encoded path of this many nibbles, with its string header. A single byte
-/// is below 0x40 and so its own encoding.
+/// Returns the length of a hex-prefix encoded path of this many nibbles, with its string header. A
+/// single byte is below 0x40 and so its own encoding.
 #[inline]
 fn path_len(nibbles: usize) -> usize {
     let bytes = 1 + nibbles / 2;
     if bytes == 1 { 1 } else { 1 + bytes }
 }
 
-/// Length of the header of a list whose items take `payload` bytes (under 64 KiB).
+/// Returns the length of the header of a list whose items take `payload` bytes (under 64 KiB).
 #[inline]
 fn list_header_len(payload: usize) -> usize {
     match payload {
@@ -82,7 +82,7 @@ fn list_header_len(payload: usize) -> usize {
     }
 }
 
-/// Writes the header of a list; where it ends.
+/// Writes the header of a list and returns its end.
 #[inline]
 fn write_list(payload: usize, out: &mut Room, at: usize) -> usize {
     let header = &mut out[at..at + 3];
@@ -95,7 +95,7 @@ fn write_list(payload: usize, out: &mut Room, at: usize) -> usize {
 }
 
 /// Writes the header of the hex-prefix path over the nibbles `start..end` of a key, and its first
-/// byte (yellow paper, appendix C); where they end.
+/// byte (yellow paper, appendix C). Returns the end of both.
 #[inline]
 fn write_path(flag: u8, key: &B256, start: usize, end: usize, out: &mut Room, at: usize) -> usize {
     let nibbles = end - start;
@@ -106,8 +106,8 @@ fn write_path(flag: u8, key: &B256, start: usize, end: usize, out: &mut Room, at
     at + 1
 }
 
-/// Writes a leaf that stands at `depth` of its key; where it ends. Like all nodes it is written
-/// from `at` on, which is at most 64.
+/// Writes a leaf that stands at `depth` of its key and returns its end. The leaf, like all nodes,
+/// is written from `at` on, which is at most 64.
 pub fn write_leaf(key: &B256, depth: usize, value: &[u8], out: &mut Room, at: usize) -> usize {
     let (path_len, value_len) = (path_len(DEPTH_MAX - depth), string_len(value));
     let payload = path_len + value_len;
@@ -115,7 +115,7 @@ pub fn write_leaf(key: &B256, depth: usize, value: &[u8], out: &mut Room, at: us
     let path_end = at + list_header_len(payload) + path_len;
     let skipped = depth.div_ceil(2);
     if path_end >= at + 32 {
-        // All of the key is one move. The headers go over what is not wanted of it.
+        // The whole key is one move. The headers overwrite its unwanted start.
         out[path_end - 32..path_end].copy_from_slice(key.as_slice());
     } else {
         out[path_end + skipped - 32..path_end].copy_from_slice(&key[skipped..]);
@@ -125,7 +125,7 @@ pub fn write_leaf(key: &B256, depth: usize, value: &[u8], out: &mut Room, at: us
     write_string(value, value_len, out, path_end)
 }
 
-/// Writes a string of at most 255 bytes, given its length with the header; where it ends.
+/// Writes a string of at most 255 bytes, given its length with the header. Returns its end.
 #[inline]
 fn write_string(bytes: &[u8], len: usize, out: &mut Room, at: usize) -> usize {
     let out = &mut out[at..at + len];
@@ -139,7 +139,7 @@ fn write_string(bytes: &[u8], len: usize, out: &mut Room, at: usize) -> usize {
 }
 
 /// Writes an extension over the nibbles `start..end` of the key, given its child's reference (a
-/// hash or a whole node below 32 bytes); where it ends.
+/// hash or a whole node below 32 bytes). Returns its end.
 pub fn write_extension(
     key: &B256,
     (start, end): (usize, usize),
@@ -157,9 +157,9 @@ pub fn write_extension(
     write_child(child, out, at)
 }
 
-/// Writes a branch without a value; where it ends. `present` has a bit for each nibble at which
-/// there is a child, `lens` the length of its reference; `references` are those of the children
-/// there are, in order.
+/// Writes a branch without a value and returns its end. `present` has a bit for each nibble with a
+/// child, and `lens` the length of each child's reference. `references` holds the references of the
+/// present children, in order.
 pub fn write_branch(
     present: u16,
     lens: &[u8; 16],
@@ -186,7 +186,7 @@ pub fn write_branch(
     at + 1
 }
 
-/// Writes a branch all of whose children are held by their hashes, as nearly all are.
+/// Writes a branch whose children are all held by their hashes, as in nearly all branches.
 #[inline]
 fn write_hashes(mut present: u16, references: &[[u8; 32]], out: &mut Room, at: usize) -> usize {
     let payload = 17 + references.len() * usize::from(HASH_LEN);
@@ -195,8 +195,8 @@ fn write_hashes(mut present: u16, references: &[[u8; 32]], out: &mut Room, at: u
     for reference in references {
         let nibble = present.trailing_zeros() as usize;
         present &= present.wrapping_sub(1);
-        // As many empty strings as there can be between two children; the child goes over those
-        // that are too many.
+        // The fill is the greatest possible gap between two children. The child overwrites the
+        // excess empty strings.
         let out = &mut out[at..at + 49];
         out[..16].fill(EMPTY_STRING);
         let gap = nibble - next;
@@ -230,7 +230,7 @@ fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Room) -> usize) {
     out.extend_from_slice(&room[..end]);
 }
 
-/// Bytes that a child's reference takes in its parent, 1 for no child.
+/// Returns the number of bytes that a child's reference takes in its parent, 1 for no child.
 #[inline]
 fn reference_len(len: u8) -> usize {
     match len {
@@ -240,7 +240,7 @@ fn reference_len(len: u8) -> usize {
     }
 }
 
-/// Writes a reference, a hash as a string, an embedded node as it is; where it ends.
+/// Writes a reference and returns its end: a hash as a string, an embedded node as it is.
 #[inline]
 fn write_child(reference: &[u8], out: &mut Room, at: usize) -> usize {
     if reference.len() == usize::from(HASH_LEN) {

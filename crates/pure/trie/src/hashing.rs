@@ -10,18 +10,18 @@ use crate::{
 use std::{ops::Range, sync::Mutex};
 use tandem_primitives::{B256, TrieDiff};
 
-/// A level with at least this many dirty nodes is shared out over the rayon pool. Measured: below,
+/// Number of dirty nodes from which a level is split over the rayon pool. Measured: below it,
 /// handing work to other threads costs more than it saves.
 pub(crate) const PARALLEL_MIN: usize = 4096;
 
-/// Nodes that are encoded, hashed and settled at a time: few enough that their RLP stays in the
-/// cache nearest to the processor, many enough to keep the lanes full.
+/// Number of nodes that are encoded, hashed and settled at a time. Their RLP must stay in the
+/// nearest cache, and the lanes must be full.
 pub(crate) const CHUNK: usize = 256;
 
-/// A dirty node: where the slot that holds it lies, and its path as far as the depth of its level.
+/// Dirty node: location of the slot that holds it, and its path down to the depth of its level.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
-    /// Position of its trie among those that are hashed together.
+    /// Position of the node's trie among the tries that are hashed together.
     pub trie: u32,
     pub place: Place,
     pub id: NodeId,
@@ -32,19 +32,19 @@ pub struct Job {
 #[derive(Debug, Default)]
 pub(crate) struct Levels {
     pub jobs: Vec<Vec<Job>>,
-    /// Paths of the nodes in great depths.
+    /// Paths of the nodes at great depths.
     pub long: Vec<B256>,
 }
 
 impl Levels {
-    /// The nodes at a depth.
+    /// Returns the nodes at a depth.
     #[inline]
     pub fn at(&mut self, depth: usize) -> &mut Vec<Job> {
         level(&mut self.jobs, depth)
     }
 }
 
-/// The nodes at a depth.
+/// Returns the nodes at a depth.
 #[inline]
 pub(crate) fn level(jobs: &mut Vec<Vec<Job>>, depth: usize) -> &mut Vec<Job> {
     if jobs.len() <= depth {
@@ -56,16 +56,16 @@ pub(crate) fn level(jobs: &mut Vec<Vec<Job>>, depth: usize) -> &mut Vec<Job> {
 /// Encoded nodes, each behind its path, with their hashes.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Written over from batch to batch, and longer than what the nodes take.
+    /// Buffer that is overwritten from batch to batch, and longer than the nodes need.
     bytes: Vec<u8>,
     nodes: Vec<Encoded>,
     hashes: Vec<B256>,
 }
 
-/// Where a node of a batch lies.
+/// Location of a node in a batch.
 #[derive(Clone, Copy, Debug)]
 struct Encoded {
-    /// Where its path starts.
+    /// Start of the node's path.
     start: u32,
     path_len: u8,
     rlp_len: u16,
@@ -114,7 +114,7 @@ impl Batch {
         diff.extend(owner, bytes, nodes.iter().map(|node| (node.path_len, node.rlp_len)));
     }
 
-    /// Path, RLP and hash of a node.
+    /// Returns path, RLP and hash of a node.
     #[inline]
     pub fn node(&self, at: usize) -> (&[u8], &[u8], &B256) {
         let (start, rlp) = (self.nodes[at].start as usize, self.nodes[at].rlp());
@@ -122,22 +122,22 @@ impl Batch {
     }
 }
 
-/// Buffers that changing and hashing a trie needs; kept by the caller, so that thousands of small
-/// tries share one set.
+/// Buffers for changing and hashing a trie. The caller keeps them, so thousands of small tries
+/// share one set.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(crate) levels: Levels,
     pub(crate) batch: Batch,
-    /// Positions in the diff of changes that do not hold any more.
+    /// Positions in the diff of changes that no longer hold.
     pub(crate) void: Vec<u32>,
-    /// What the threads fill.
+    /// Batches that the threads fill.
     pub(crate) parts: Vec<Batch>,
     pub(crate) order: Order,
 }
 
 impl Scratch {
-    /// Encodes and hashes these nodes of one level, on all threads, and gives the results on in
-    /// pieces.
+    /// Encodes and hashes these nodes of one level on all threads. Returns the filled batches in
+    /// order.
     pub(crate) fn hash_parallel<'a>(
         parts: &'a mut Vec<Batch>,
         jobs: &[Job],
@@ -154,7 +154,7 @@ impl Scratch {
                 fill(batch, jobs);
             }
         };
-        // The caller takes its share instead of sleeping until others are done.
+        // The caller takes its share instead of sleeping until the other threads are done.
         rayon::in_place_scope(|scope| {
             for _ in 1..rayon::current_num_threads().min(count) {
                 scope.spawn(|_| work());

@@ -1,27 +1,29 @@
-//! The Merkle Patricia trie of Tandem: sparse tries that live in memory from block to block, cut
-//! into sixteen shards, and a bottom-up builder for whole tries.
+//! Merkle Patricia trie of Tandem: sparse tries that stay in memory from block to block, and a
+//! bottom-up builder for whole tries. The state is split into sixteen shards.
 //!
-//! * [`SparseTrie`]: one trie with 32-byte hashed keys of which only the paths that were needed
-//!   are in memory; everything else is *blinded*, known by its reference alone.
-//! * [`ShardTrie`]: one shard of the state, which is an account subtrie and the storage tries of
-//!   its accounts. It asks for the paths it lacks ([`ShardTrie::take_targets`]), takes the nodes
+//! * [`SparseTrie`]: a trie with 32-byte hashed keys that holds only the paths needed so far. The
+//!   rest is *blinded*: known by its reference alone.
+//! * [`ShardTrie`]: one shard of the state: an account subtrie and the storage tries of its
+//!   accounts. It requests the paths it lacks ([`ShardTrie::take_targets`]), takes their nodes
 //!   ([`ShardTrie::reveal`]) and closes the block ([`ShardTrie::finish`]).
-//! * [`combine`]: the state root from the sixteen subtries.
-//! * [`apply_block`]: a whole block at once, over any [`NodeSource`].
-//! * [`Witness`]: some nodes of a state by hash, such as a block needs, and [`PartialState`]: that
-//!   block applied to them.
-//! * [`check_changes`]: whether the changed nodes of a trie fit together and with what they replace.
-//! * [`TrieBuilder`]: all nodes of a trie from its sorted keys.
+//! * [`combine`]: computes the state root from the sixteen subtries.
+//! * [`apply_block`]: applies a whole block at once, over any [`NodeSource`].
+//! * [`Witness`]: nodes of a state by hash, such as a block needs. [`PartialState`] applies that
+//!   block to them.
+//! * [`check_changes`]: checks that the changed nodes of a trie fit together and fit the nodes they
+//!   replace.
+//! * [`TrieBuilder`]: builds all nodes of a trie from its sorted keys.
 //! * [`Lanes`]: Keccak-256 of many byte strings at a time.
-//! * [`list_root`]: the root of a list, such as a block's receipts; [`ListTrie`]: while it still grows.
-//! * [`trie_root`]: the root of a trie whose keys have any length.
+//! * [`list_root`]: computes the root of a list, such as the receipts of a block. [`ListTrie`] does
+//!   so while the list still grows.
+//! * [`trie_root`]: computes the root of a trie whose keys have any length.
 //!
-//! Nodes, references and roots are those of the yellow paper, appendix D ("Modified Merkle
-//! Patricia Tree"). A *path* is a sequence of nibbles, one a byte. A node *stands alone* (is
-//! stored under its path) when its RLP has at least 32 bytes or when it is the top of its trie;
-//! any other is embedded in its parent.
+//! Nodes, references and roots are those of the yellow paper, appendix D ("Modified Merkle Patricia
+//! Tree"). A *path* is a sequence of nibbles, one per byte. A node *stands alone* (is stored under
+//! its path) when it is the top of its trie or its RLP has at least 32 bytes. Any other node is
+//! embedded in its parent.
 //!
-//! No I/O, no clock. Hashing of many nodes runs on the rayon pool.
+//! The crate performs no I/O and reads no clock. Hashing of many nodes runs on the rayon pool.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod account;

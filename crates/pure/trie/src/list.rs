@@ -1,9 +1,9 @@
-//! The root of a list: of all its items at once, or while it still grows.
+//! Root of a list: over all its items at once, or while it still grows.
 //!
 //! The keys are the RLP of the indices. They ascend as the indices do, except that index 0 (0x80)
-//! comes between 127 (0x7f) and 128 (0x8180). So leaves are taken in ascending order, and each key
-//! says what of the trie is settled: the leaf before it and the branches that end there. What is
-//! open is one path, whatever the length.
+//! comes between 127 (0x7f) and 128 (0x8180). Leaves are therefore taken in ascending order. Each
+//! key settles a part of the trie: the leaf before it and the branches that end there. Only one
+//! path stays open, whatever the length.
 
 use crate::{
     keccak::hash_batch,
@@ -11,15 +11,16 @@ use crate::{
 };
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT, keccak256};
 
-/// Indices below this one are their own RLP, but for 0, which is 0x80.
+/// Lowest index with more than one byte of RLP. An index below it is its own RLP, except 0, which
+/// is 0x80.
 const ONE_BYTE: usize = 0x80;
 
-/// Bytes of items that are hashed together at most: they stay in the cache until then.
+/// Maximum number of bytes of items that are hashed together. They stay in the cache until then.
 const BATCH_BYTES: usize = 128 << 10;
 
-/// Root of the trie that holds each item of a list under the RLP of its index. Items are not
-/// empty: the transactions and receipts of a block, as in EIP-2718. The leaves are hashed in
-/// batches.
+/// Returns the root of the trie that holds each item of a list under the RLP of its index. Items
+/// must not be empty: the transactions and receipts of a block, as in EIP-2718. The leaves are
+/// hashed in batches.
 pub fn list_root<V: AsRef<[u8]>>(list: &[V]) -> B256 {
     if list.len() < 2 {
         let mut trie = ListTrie::new();
@@ -34,7 +35,7 @@ pub fn list_root<V: AsRef<[u8]>>(list: &[V]) -> B256 {
         let key = Key::of(index);
         let next = sorted.peek().map(|next| Key::of(*next));
         let below = next.map_or(0, |next| shared_nibbles(key.bytes(), next.bytes()));
-        // The leaf hangs in the branch where its key leaves that of its nearer neighbour.
+        // The leaf hangs in the branch where its key diverges from its nearer neighbour's key.
         let (depth, item) = (above.max(below) + 1, list[index].as_ref());
         above = below;
         if batch.rlp.len() + item.len() > BATCH_BYTES {
@@ -55,7 +56,7 @@ pub fn list_root<V: AsRef<[u8]>>(list: &[V]) -> B256 {
 /// Leaves that are hashed together.
 #[derive(Default)]
 struct Batch {
-    /// Each leaf's key, and the nibbles that it shares with the next one.
+    /// Key of each leaf, and the number of nibbles that it shares with the next one.
     keys: Vec<(Key, usize)>,
     rlp: Vec<u8>,
     ends: Vec<u32>,
@@ -66,7 +67,7 @@ impl Batch {
     fn push(&mut self, key: Key, below: usize, depth: usize, item: &[u8]) {
         self.keys.push((key, below));
         push_leaf(key.bytes(), depth, item, &mut self.rlp);
-        // Little more than `BATCH_BYTES`.
+        // The length is little more than `BATCH_BYTES`.
         self.ends.push(self.rlp.len() as u32);
     }
 
@@ -85,13 +86,13 @@ impl Batch {
     }
 }
 
-/// The trie of [`list_root`], built item by item: most of the work is done before the end is known.
+/// Trie of [`list_root`], built item by item: most of the work is done before the end is known.
 #[derive(Debug, Default)]
 pub struct ListTrie {
     len: usize,
     /// Item 0 until its turn.
     first: Option<Vec<u8>>,
-    /// The newest leaf: where it hangs depends on the next one.
+    /// Key of the newest leaf, whose place depends on the next leaf.
     key: Option<Key>,
     value: Vec<u8>,
     rlp: Vec<u8>,
@@ -99,22 +100,22 @@ pub struct ListTrie {
 }
 
 impl ListTrie {
-    /// An empty list.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Items so far.
+    /// Returns the number of items so far.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no item yet.
+    /// Returns whether there is no item yet.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds the next item, which is not empty.
+    /// Adds the next item, which must not be empty.
     pub fn push(&mut self, item: &[u8]) {
         let index = self.len;
         self.len += 1;
@@ -128,7 +129,7 @@ impl ListTrie {
         self.place(index, item);
     }
 
-    /// The root over all items.
+    /// Returns the root over all items.
     pub fn root(mut self) -> B256 {
         self.place_first();
         let Some(key) = self.key else {
@@ -149,7 +150,7 @@ impl ListTrie {
         }
     }
 
-    /// Makes this the newest leaf. Its key is above that of the last one.
+    /// Makes this the newest leaf. Its key must be above that of the last leaf.
     fn place(&mut self, index: usize, item: &[u8]) {
         let key = Key::of(index);
         if let Some(last) = self.key {
@@ -167,7 +168,7 @@ impl ListTrie {
     }
 }
 
-/// The branches above the newest leaf, by rising depth.
+/// Branches above the newest leaf, by rising depth.
 #[derive(Debug, Default)]
 struct Spine {
     open: Vec<OpenBranch>,
@@ -181,13 +182,13 @@ struct OpenBranch {
 }
 
 impl Spine {
-    /// Depth of the lowest branch, 0 without any.
+    /// Returns the depth of the lowest branch, 0 without any.
     fn lowest(&self) -> usize {
         self.open.last().map_or(0, |branch| branch.depth)
     }
 
-    /// Hangs a leaf into its branch, and all branches deeper than `below` into those above them:
-    /// the next key shares so many nibbles with this one, so it leaves the path there.
+    /// Attaches a leaf to its branch, and all branches deeper than `below` to those above them. The
+    /// next key shares `below` nibbles with this one and leaves the path there.
     fn settle(&mut self, key: Key, below: usize, leaf: Reference) {
         let (mut child, mut parent) = (leaf, self.open_at(below));
         loop {
@@ -203,8 +204,8 @@ impl Spine {
         }
     }
 
-    /// The root, when the last leaf is settled with nothing below: one branch is open then, and it
-    /// is the top one, as the keys of the first two items differ in their first nibble.
+    /// Returns the root after the last leaf was settled with `below` 0. Only the top branch is open
+    /// then: the keys of the first two items differ in their first nibble.
     fn root(mut self) -> B256 {
         let Some(top) = self.open.pop() else {
             return EMPTY_TRIE_ROOT;
@@ -215,8 +216,8 @@ impl Spine {
         keccak256(&self.rlp)
     }
 
-    /// What the node above holds of a branch, and of the extension over it when its path begins at
-    /// a smaller `depth`.
+    /// Returns the reference to a branch in the node above. It includes the extension over the
+    /// branch when the path begins at a smaller `depth`.
     fn reference(&mut self, key: Key, depth: usize, branch: &OpenBranch) -> Reference {
         self.rlp.clear();
         push_children(&branch.children, &[], &mut self.rlp);
@@ -229,7 +230,8 @@ impl Spine {
         Reference::to(&self.rlp)
     }
 
-    /// Depth of the lowest branch; when that is above `depth`, a new one there.
+    /// Returns the depth of the lowest branch. Opens a new branch at `depth` if the lowest is above
+    /// it.
     fn open_at(&mut self, depth: usize) -> usize {
         match self.open.last() {
             Some(lowest) if lowest.depth >= depth => lowest.depth,
@@ -241,7 +243,7 @@ impl Spine {
     }
 }
 
-/// The RLP of an index.
+/// RLP of an index.
 #[derive(Clone, Copy, Debug)]
 struct Key {
     bytes: [u8; 9],
@@ -267,7 +269,7 @@ mod tests {
     use alloy_trie::root::ordered_trie_root_encoded;
     use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 
-    /// Items of which some are short enough to stand inside their branch.
+    /// Returns items of which some are short enough to be embedded in their branch.
     fn random_list(rng: &mut StdRng, len: usize) -> Vec<Vec<u8>> {
         let item = |rng: &mut StdRng| {
             let longest = if rng.random_bool(0.3) { 400 } else { 40 };

@@ -1,26 +1,26 @@
-//! Nibbles of 32-byte keys. A path is held as a key of which only the first nibbles count, the
-//! rest being zero: nothing is shifted when a node moves up or down.
+//! Nibbles of 32-byte keys. A path is held as a key of which only the first nibbles count, the rest
+//! being zero. A node that moves up or down therefore shifts nothing.
 
 use crate::encode::Room;
 use tandem_primitives::B256;
 
-/// Nibbles of a key, and so the greatest depth.
+/// Number of nibbles of a key, and so the greatest depth.
 pub const DEPTH_MAX: usize = 64;
 
-/// The nibble of a key at a depth below 64.
+/// Returns the nibble of a key at a depth below 64.
 #[inline]
 pub fn nibble(key: &B256, depth: usize) -> u8 {
     let byte = key[depth / 2];
     if depth.is_multiple_of(2) { byte >> 4 } else { byte & 0x0f }
 }
 
-/// Writes the nibble at a depth at which the key holds zero so far.
+/// Writes the nibble at a depth where the key still holds zero.
 #[inline]
 pub fn put_nibble(key: &mut B256, depth: usize, nibble: u8) {
     key[depth / 2] |= if depth.is_multiple_of(2) { nibble << 4 } else { nibble };
 }
 
-/// Number of leading nibbles that two keys share, 64 when they are equal.
+/// Returns the number of leading nibbles that two keys share, 64 when they are equal.
 #[inline]
 pub fn common_prefix(a: &B256, b: &B256) -> usize {
     let word = |key: &B256, at: usize| {
@@ -35,7 +35,7 @@ pub fn common_prefix(a: &B256, b: &B256) -> usize {
     DEPTH_MAX
 }
 
-/// The first `depth` nibbles of a key, padded with zeros.
+/// Returns the first `depth` nibbles of a key, padded with zeros.
 pub fn prefix(key: &B256, depth: usize) -> B256 {
     let mut prefix = B256::ZERO;
     prefix[..depth / 2].copy_from_slice(&key[..depth / 2]);
@@ -45,7 +45,8 @@ pub fn prefix(key: &B256, depth: usize) -> B256 {
     prefix
 }
 
-/// A path as a padded key, `None` when it has more than 64 nibbles or a byte that is none.
+/// Packs a path into a padded key. Returns `None` when the path has more than 64 nibbles or a byte
+/// above 15.
 pub fn pack(path: &[u8]) -> Option<B256> {
     if path.len() > DEPTH_MAX || path.iter().any(|&nibble| nibble > 15) {
         return None;
@@ -57,7 +58,7 @@ pub fn pack(path: &[u8]) -> Option<B256> {
     Some(key)
 }
 
-/// The nibbles of a key, one a byte.
+/// Returns the nibbles of a key, one per byte.
 pub fn unpack(key: &B256) -> [u8; DEPTH_MAX] {
     let mut path = [0; DEPTH_MAX];
     for (pair, byte) in path.chunks_exact_mut(2).zip(key) {
@@ -67,26 +68,26 @@ pub fn unpack(key: &B256) -> [u8; DEPTH_MAX] {
     path
 }
 
-/// Nibbles that a [`Path`] holds itself.
+/// Greatest number of nibbles that a [`Path`] holds inline.
 const SHORT: usize = 16;
 
-/// A path to some depth, which whoever uses it knows: its nibbles from the highest bits down, or
-/// where it lies in a list of long paths. The nibbles behind the depth are zero.
+/// Path to some depth, which the user of the path knows. It holds its nibbles from the highest bits
+/// down, or an index into a list of long paths. The nibbles behind the depth are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path(u64);
 
 impl Path {
-    /// The first `depth` nibbles of a key.
+    /// Creates a path from the first `depth` nibbles of a key.
     pub fn of(key: &B256, depth: usize, long: &mut Vec<B256>) -> Self {
         if depth > SHORT {
             return Self::list(prefix(key, depth), long);
         }
         let head = key.first_chunk().map_or(0, |head| u64::from_be_bytes(*head));
-        // Of 16 nibbles all bits are shifted out of the mask.
+        // For 16 nibbles, all bits are shifted out of the mask.
         Self(head & !u64::MAX.checked_shr(4 * depth as u32).unwrap_or(0))
     }
 
-    /// The path to a child of the branch at this path, which is at `depth`.
+    /// Returns the path to a child of the branch at this path, which is at `depth`.
     #[inline]
     pub fn child(self, depth: usize, nibble: u8, long: &mut Vec<B256>) -> Self {
         if depth < SHORT {
@@ -97,7 +98,7 @@ impl Path {
         Self::list(key, long)
     }
 
-    /// Writes the nibbles, one a byte. Behind them anything may be written over.
+    /// Writes the nibbles, one per byte. The bytes behind them may be overwritten with anything.
     #[inline]
     pub fn write(self, depth: usize, long: &[B256], out: &mut Room) {
         if depth > SHORT {
@@ -110,7 +111,7 @@ impl Path {
         }
     }
 
-    /// The path, padded with zeros.
+    /// Returns the path, padded with zeros.
     fn key(self, depth: usize, long: &[B256]) -> B256 {
         if depth > SHORT {
             return long[self.0 as usize];
@@ -126,7 +127,7 @@ impl Path {
     }
 }
 
-/// Eight nibbles, one a byte, the highest first.
+/// Spreads eight nibbles to one per byte, the highest first.
 #[inline]
 fn spread(nibbles: u32) -> [u8; 8] {
     let mut bits = u64::from(nibbles);

@@ -1,20 +1,20 @@
-//! What lies in the arenas: ids, leaves, extensions, branches, and the slot through which a
-//! parent holds a child.
+//! Contents of the arenas: ids, leaves, extensions, branches, and the slot through which a parent
+//! holds a child.
 
 use crate::encode::{HASH_LEN, copy_short};
 use tandem_primitives::B256;
 
-/// Names a node of one trie by kind and position in that kind's arena, or says that there is none
-/// in memory.
+/// Id of a node of one trie: its kind and its position in the arena of that kind. Special values
+/// say that there is no node or that it is not in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeId(u32);
 
-/// Where an id leads.
+/// Target of an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// There is no node.
+    /// No node exists.
     None,
-    /// There is a node, known by its reference alone.
+    /// A node exists, known by its reference alone.
     Blind,
     /// Index of a leaf.
     Leaf(u32),
@@ -30,7 +30,7 @@ const INDEX_MASK: u32 = (1 << KIND_SHIFT) - 1;
 impl NodeId {
     pub const NONE: Self = Self(0);
     pub const BLIND: Self = Self(1);
-    /// Blinded, but known to be a branch: the child of an extension is never anything else.
+    /// Blinded node that is known to be a branch: the child of an extension is always a branch.
     pub const BLIND_BRANCH: Self = Self(2);
 
     pub fn leaf(index: u32) -> Self {
@@ -45,13 +45,13 @@ impl NodeId {
         Self(3 << KIND_SHIFT | index)
     }
 
-    /// Index of the leaf, if it is one.
+    /// Returns the index if the node is a leaf.
     #[inline]
     pub fn as_leaf(self) -> Option<u32> {
         (self.0 >> KIND_SHIFT == 1).then_some(self.0 & INDEX_MASK)
     }
 
-    /// Index of the branch, if it is one.
+    /// Returns the index if the node is a branch.
     #[inline]
     pub fn as_branch(self) -> Option<u32> {
         (self.0 >> KIND_SHIFT == 3).then_some(self.0 & INDEX_MASK)
@@ -70,32 +70,34 @@ impl NodeId {
     }
 }
 
-/// How a parent holds a child. The slot belongs to a path, not to a node: when another node takes
-/// over the path, the reference stays, so at the end of the block it still says what stood there
-/// at the beginning. What hashing ahead overwrites is kept aside (`sparse/ahead.rs`).
+/// Link from a parent to a child. The slot belongs to a path, not to a node. When another node
+/// takes over the path, the reference stays. At the end of the block it therefore still says what
+/// stood there at the beginning. References that hashing ahead overwrites are kept in
+/// `sparse/ahead.rs`.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     pub id: NodeId,
-    /// The node below differs, or may differ, from what `reference` says.
+    /// Whether the node below differs, or may differ, from what `reference` says.
     pub dirty: bool,
-    /// Bytes of `reference` in use: 32 for a hash, fewer for the RLP of an embedded node, 0 when
+    /// Bytes of `reference` in use: 32 for a hash, fewer for the RLP of an embedded node. 0 when
     /// nothing stood here when the trie was last hashed.
     pub len: u8,
     /// Entry of a node that was hashed ahead, [`NO_ENTRY`] for any other. A branch keeps its
-    /// children's entries in a list of its own; there this is only set while a slot moves.
+    /// children's entries in a list of its own. In a branch this is set only while a slot moves.
     pub entry: u32,
     pub reference: [u8; 32],
 }
 
-/// No entry: the reference says what stood there when the block began.
+/// Marker for a slot without an entry: the reference says what stood there when the block began.
 pub const NO_ENTRY: u32 = u32::MAX;
 
 impl Slot {
-    /// Nothing there, and nothing was.
+    /// Slot without a node, now and before.
     pub const EMPTY: Self =
         Self { id: NodeId::NONE, dirty: false, len: 0, entry: NO_ENTRY, reference: [0; 32] };
 
-    /// A node at a path where a node with this hash stood alone before, if any did.
+    /// Creates a slot for a node at a path where a node with the hash `before` stood alone, if any
+    /// did.
     pub fn fresh(id: NodeId, before: Option<B256>) -> Self {
         match before {
             Some(hash) => Self { id, dirty: true, len: 32, reference: hash.0, ..Self::EMPTY },
@@ -103,46 +105,47 @@ impl Slot {
         }
     }
 
-    /// A node as its parent's RLP refers to it: a hash or a whole node below 32 bytes.
+    /// Creates a slot for a node from the reference in its parent's RLP: a hash or a whole node
+    /// below 32 bytes.
     pub fn clean(id: NodeId, reference: &[u8]) -> Self {
         let mut slot = Self { id, len: reference.len() as u8, ..Self::EMPTY };
         slot.reference[..reference.len()].copy_from_slice(reference);
         slot
     }
 
-    /// Hash of the node that stands alone here by the last hashing.
+    /// Returns the hash of the node that stands alone here, as of the last hashing.
     pub fn hash(&self) -> Option<B256> {
         (self.len == 32).then_some(B256::new(self.reference))
     }
 }
 
-/// What a parent is to hold of a node.
+/// Reference to a node, as its parent holds it.
 #[derive(Clone, Copy, Debug)]
 pub enum Reference<'a> {
     Hash(&'a B256),
-    /// The RLP of a node below 32 bytes.
+    /// RLP of a node below 32 bytes.
     Embedded(&'a [u8]),
 }
 
-/// What stood at a path by the reference that was replaced.
+/// State of a path according to the reference that was replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Before {
     /// No node stood alone there.
     Nothing,
-    /// The node that stands alone there still.
+    /// An identical node stood alone there.
     Same,
-    /// Another one stood alone.
+    /// Another node stood alone there.
     Other,
 }
 
 impl Reference<'_> {
-    /// Puts this in the place of what a slot holds.
+    /// Replaces the reference that a slot holds.
     #[inline]
     pub fn replace(self, len: &mut u8, reference: &mut [u8; 32]) -> Before {
         let stood = *len == HASH_LEN;
         match self {
             Self::Hash(hash) => {
-                // What never was is not looked at: it is seldom in the cache.
+                // The reference is read only if a node stood alone: it is seldom in the cache.
                 let before = match stood {
                     false => Before::Nothing,
                     true if *reference == hash.0 => return Before::Same,
@@ -160,8 +163,8 @@ impl Reference<'_> {
     }
 }
 
-/// A whole key with its value of at most `V` bytes. How much of the key the leaf spells out
-/// follows from where it stands, so moving it changes nothing here.
+/// Whole key with its value of at most `V` bytes. The part of the key that the leaf encodes follows
+/// from its depth, so moving the leaf changes nothing here.
 #[derive(Clone, Debug)]
 pub struct Leaf<const V: usize> {
     pub key: B256,
@@ -171,7 +174,7 @@ pub struct Leaf<const V: usize> {
 }
 
 impl<const V: usize> Leaf<V> {
-    /// A leaf whose value of 1 to `V` bytes is set where it lies: one less copy of it all.
+    /// Creates a leaf whose value of 1 to `V` bytes the caller sets in place. This saves one copy.
     pub fn without_value(key: B256, used: u32) -> Self {
         Self { key, used, len: 0, value: [0; V] }
     }
@@ -188,10 +191,10 @@ impl<const V: usize> Leaf<V> {
     }
 }
 
-/// Nibbles that all keys below share. Its child is a branch, perhaps blinded.
+/// Nibbles that all keys below share. The child is a branch, possibly blinded.
 #[derive(Clone, Debug)]
 pub struct Extension {
-    /// The path to the child, padded with zeros.
+    /// Path to the child, padded with zeros.
     pub key: B256,
     /// Depth of the child.
     pub end: u8,
@@ -199,10 +202,10 @@ pub struct Extension {
     pub child: Slot,
 }
 
-/// Where a slot lies.
+/// Location of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// The top of the trie.
+    /// Top of the trie.
     Root,
     /// Under a branch, at a nibble.
     Branch(u32, u8),

@@ -1,4 +1,4 @@
-//! Keys in ascending order. They are hashes, so their first bits tell nearly all.
+//! Sorting of keys. They are hashes, so their first bits nearly decide the order.
 
 use crate::{
     nibbles::{common_prefix, nibble},
@@ -6,19 +6,19 @@ use crate::{
 };
 use tandem_primitives::B256;
 
-/// Bits by which keys are put into bins, at most: the bins' counters stay in a near cache.
+/// Maximum number of bits by which keys are put into bins: the bins' counters stay in a near cache.
 const BITS_MAX: u32 = 16;
 
-/// Keys in the fullest bin up to which all are sorted by insertion: no key moves farther than its
-/// bin reaches.
+/// Number of keys in the fullest bin up to which all keys are sorted by insertion. No key moves
+/// farther than its bin reaches.
 const INSERTION_MAX: u32 = 16;
 
-/// A leaf by its position among those to be sorted, with the first nibbles of its key.
+/// Leaf by its position among the leaves to sort, with the first nibbles of its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Ordered {
     head: u64,
     pub at: u32,
-    /// The node made of it, once there is one.
+    /// Node made of the leaf, once it exists.
     pub leaf: NodeId,
 }
 
@@ -28,7 +28,8 @@ impl Ordered {
         Self { head: head << (4 * base), at: at as u32, leaf: NodeId::NONE }
     }
 
-    /// Leading nibbles that two keys share, given those keys; see [`Ordered::nibble`].
+    /// Returns the number of leading nibbles that two keys share, given the keys. See
+    /// [`Ordered::nibble`].
     #[inline]
     pub fn shared(&self, other: &Self, base: usize, keys: impl Fn() -> (B256, B256)) -> usize {
         let differing = self.head ^ other.head;
@@ -39,10 +40,11 @@ impl Ordered {
         common_prefix(&a, &b)
     }
 
-    /// The nibble of its key at a depth of at least `base`, which [`Order::sort`] was given.
+    /// Returns the nibble of the leaf's key at a depth of at least `base`, as given to
+    /// [`Order::sort`].
     #[inline]
     pub fn nibble(&self, key: &B256, base: usize, depth: usize) -> u8 {
-        // Nibbles that were shifted in are none of the key's.
+        // Nibbles that were shifted in do not belong to the key.
         if depth < 16 {
             (self.head >> (60 - 4 * (depth - base))) as u8 & 15
         } else {
@@ -56,13 +58,13 @@ impl Ordered {
 pub struct Order {
     unsorted: Vec<Ordered>,
     pub sorted: Vec<Ordered>,
-    /// Where each bin ends in `sorted`.
+    /// End of each bin in `sorted`.
     bins: Vec<u32>,
 }
 
 impl Order {
-    /// Sorts leaves by their keys, which share `base` nibbles (at most one). Of several with one
-    /// key the last stays.
+    /// Sorts leaves by their keys, which share `base` nibbles (at most one). The last of several
+    /// leaves with equal keys stays.
     pub fn sort<T>(&mut self, leaves: &[(B256, T)], base: usize) {
         let Self { unsorted, sorted, bins } = self;
         let bits = leaves.len().max(1).ilog2().clamp(1, BITS_MAX);
@@ -78,10 +80,10 @@ impl Order {
         let (mut end, mut most) = (0, 0);
         for count in bins.iter_mut() {
             most = most.max(*count);
-            // Where the bin starts; it moves on to where it ends.
+            // This is the start of the bin. It moves on to the end as the bin fills.
             end += std::mem::replace(count, end);
         }
-        // What lies there is written over.
+        // Existing items are overwritten.
         sorted.resize(leaves.len(), Ordered { head: 0, at: 0, leaf: NodeId::NONE });
         for item in unsorted.iter() {
             let place = &mut bins[bin(item)];
@@ -115,7 +117,7 @@ impl Order {
         if sorted.windows(2).all(|two| two[0].head != two[1].head) {
             return;
         }
-        // The later one of two comes first to `dedup_by`.
+        // `dedup_by` passes the later of two items first.
         sorted.dedup_by(|later, kept| {
             let same = later.head == kept.head && key(later) == key(kept);
             if same {

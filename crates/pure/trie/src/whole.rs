@@ -1,13 +1,12 @@
-//! The root of a whole trie whose keys have any length: the yellow paper's appendix D as it stands
-//! there.
+//! Root of a whole trie whose keys have any length, directly after the yellow paper's appendix D.
 
 use crate::combine::write_reference;
 use alloy_rlp::{Encodable, Header};
 use std::collections::BTreeMap;
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT, keccak256};
 
-/// Root of the trie that holds these values under these keys. A key may be the beginning of
-/// another. An empty value means that there is none.
+/// Returns the root of the trie that holds these values under these keys. A key may be a prefix of
+/// another. An empty value means that there is no entry.
 pub fn trie_root(items: &BTreeMap<Vec<u8>, Vec<u8>>) -> B256 {
     let items = items.iter().filter(|(_, value)| !value.is_empty());
     root(&items.map(|(key, value)| (&key[..], &value[..])).collect::<Vec<_>>())
@@ -16,7 +15,7 @@ pub fn trie_root(items: &BTreeMap<Vec<u8>, Vec<u8>>) -> B256 {
 /// Key and value.
 type Item<'a> = (&'a [u8], &'a [u8]);
 
-/// The root of what is sorted by key.
+/// Returns the root over items that are sorted by key.
 fn root(items: &[Item<'_>]) -> B256 {
     if items.is_empty() {
         return EMPTY_TRIE_ROOT;
@@ -64,7 +63,7 @@ pub(crate) fn push_extension(
     child.push(out);
 }
 
-/// Appends the branch at `depth`, where the items' keys part or the first one ends.
+/// Appends the branch at `depth`, where the items' keys diverge or the first one ends.
 fn push_branch(items: &[Item<'_>], depth: usize, out: &mut Vec<u8>) {
     let (value, mut rest): (&[u8], _) = match items {
         [(key, value), rest @ ..] if nibbles(key) == depth => (value, rest),
@@ -88,18 +87,19 @@ pub(crate) fn push_children(children: &[Reference; 16], value: &[u8], out: &mut 
     value.encode(out);
 }
 
-/// What a node holds of a child.
+/// Reference to a child, as its parent holds it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reference {
     bytes: [u8; 32],
-    /// 0 for no child, 32 for a hash, the length of the whole node otherwise.
+    /// Length: 0 for no child, 32 for a hash, the length of the whole node otherwise.
     len: u8,
 }
 
 impl Reference {
     pub(crate) const NONE: Self = Self { bytes: [0; 32], len: 0 };
 
-    /// That of the node over these items. The buffer is used beyond its end and left as it was.
+    /// Returns the reference to the node over these items. The buffer is used beyond its end and
+    /// then truncated to its former length.
     fn of(items: &[Item<'_>], depth: usize, buffer: &mut Vec<u8>) -> Self {
         if items.is_empty() {
             return Self::NONE;
@@ -111,7 +111,7 @@ impl Reference {
         reference
     }
 
-    /// That of this encoded node, whose hash is known already.
+    /// Returns the reference to this encoded node, whose hash is already known.
     pub(crate) fn hashed(node: &[u8], hash: &B256) -> Self {
         let mut reference = Self::NONE;
         if node.len() < 32 {
@@ -123,7 +123,7 @@ impl Reference {
         reference
     }
 
-    /// That of this encoded node.
+    /// Returns the reference to this encoded node.
     pub(crate) fn to(node: &[u8]) -> Self {
         let mut reference = Self::NONE;
         reference.len = write_reference(node, &mut reference.bytes);
@@ -151,7 +151,7 @@ fn nibbles(key: &[u8]) -> usize {
     2 * key.len()
 }
 
-/// The nibble of a key that has one at this depth.
+/// Returns the nibble of a key that has one at this depth.
 pub(crate) fn nibble(key: &[u8], depth: usize) -> u8 {
     let byte = key[depth / 2];
     if depth.is_multiple_of(2) { byte >> 4 } else { byte & 0x0f }
@@ -165,7 +165,7 @@ pub(crate) fn shared_nibbles(a: &[u8], b: &[u8]) -> usize {
     }
 }
 
-/// The nibbles `start..end` of a key in hex-prefix encoding (appendix C).
+/// Returns the nibbles `start..end` of a key in hex-prefix encoding (appendix C).
 fn hex_prefix(flag: u8, key: &[u8], start: usize, end: usize) -> Vec<u8> {
     let odd = (end - start) % 2;
     let mut path = Vec::with_capacity(1 + (end - start) / 2);
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_key_may_end_where_others_go_on() {
-        // The root of ethereum/tests' TrieTests/trieanyorder.json, case "puppy".
+        // Root from ethereum/tests' TrieTests/trieanyorder.json, case "puppy".
         let items = [("do", "verb"), ("horse", "stallion"), ("doge", "coin"), ("dog", "puppy")];
         let mut items: BTreeMap<_, _> = items.map(|(key, value)| (key.into(), value.into())).into();
         let root = trie_root(&items);

@@ -1,5 +1,5 @@
-//! Hashing ahead changes nothing: with it and without it, the same updates leave the same top node
-//! and the same changes.
+//! Hashing ahead changes no result: with and without it, the updates leave equal top nodes and
+//! equal changes.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -60,7 +60,7 @@ fn write(nonce: u64, slots: &[(u8, u64)]) -> AccountUpdate {
     }
 }
 
-/// A shard and a store that hold a few accounts and slots.
+/// Returns a shard and a store that hold a few accounts and slots.
 fn base() -> (ShardTrie, Store) {
     let mut store = Store::default();
     let mut shard = ShardTrie::new(Shard::from_nibble(0).unwrap());

@@ -1,5 +1,5 @@
-//! Inserting and hashing take no memory node by node: the number of allocations does not grow with
-//! that of the leaves, but for arrays that double.
+//! Inserting and hashing allocate no memory per node. The number of allocations does not grow with
+//! the number of leaves, except for arrays that double.
 #![allow(clippy::unwrap_used)]
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -30,17 +30,17 @@ fn root(trie: &mut StorageTrie, scratch: &mut Scratch) -> TrieDiff {
     diff
 }
 
-// One test: others beside it would be counted, too.
+// There is only one test: the allocations of parallel tests would be counted too.
 #[test]
 fn allocations_do_not_grow_with_the_leaves() {
     let rng = &mut StdRng::seed_from_u64(1);
     let mut scratch = Scratch::default();
-    // The buffers that stay, and the threads of the pool.
+    // This allocates the lasting buffers, and starts the threads of the pool.
     let mut trie = StorageTrie::empty(None);
     trie.update_all(&leaves(rng, 20_000), &mut scratch, |_, _| {});
     root(&mut trie, &mut scratch);
 
-    // A thread that helps takes one or two.
+    // A helping thread takes one or two allocations.
     let threads = 2 * rayon::current_num_threads();
     for (len, most) in [(1_000, 75 + threads), (10_000, 110 + threads)] {
         let leaves = leaves(rng, len);
@@ -61,7 +61,7 @@ fn allocations_do_not_grow_with_the_leaves() {
         let (hashing, _) = allocations(|| root(&mut trie, &mut scratch));
         assert!(inserting + hashing <= most, "{len} leaves at once: {inserting} + {hashing}");
 
-        // Other values for leaves that are there need no memory but the diff's.
+        // Other values for existing leaves need no memory except the diff's.
         let other: Vec<_> = leaves.iter().map(|(key, _)| (*key, [0x88; 9])).collect();
         let (updating, ()) = allocations(|| update(&mut trie, &other));
         let (hashing, diff) = allocations(|| root(&mut trie, &mut scratch));

@@ -1,5 +1,5 @@
-//! Blocks over shards that survive, against a state kept in maps: after each block the store that
-//! took the diffs equals one built from nothing, and the root is alloy-trie's.
+//! Blocks over shards that survive, against a state kept in maps. After each block, the store that
+//! took the diffs must equal a store built from nothing, and the root must be alloy-trie's.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -9,7 +9,7 @@ use rand::{Rng, rngs::StdRng, seq::SliceRandom};
 use tandem_primitives::{AccountUpdate, Shard, SlotUpdate, U256, WalkTarget};
 use tandem_trie::{AheadLimits, ShardTrie, apply_block, combine};
 
-/// Sequences, each of several blocks.
+/// Number of sequences, each of several blocks.
 const SEQUENCES: u64 = 10_000;
 
 fn answer(rng: &mut StdRng, store: &mut Store, shards: &mut [ShardTrie], targets: &[WalkTarget]) {
@@ -19,7 +19,7 @@ fn answer(rng: &mut StdRng, store: &mut Store, shards: &mut [ShardTrie], targets
         store.walk_one(target, &mut |owner, path, rlp| {
             shard.reveal(owner.as_ref(), path, rlp).unwrap();
             if rng.random_ratio(1, 10) {
-                // Nodes that are known already, and nodes whose parent is not, change nothing.
+                // Nodes that are already known, and nodes whose parent is unknown, change nothing.
                 shard.reveal(owner.as_ref(), path, rlp).unwrap();
             }
         });
@@ -27,7 +27,7 @@ fn answer(rng: &mut StdRng, store: &mut Store, shards: &mut [ShardTrie], targets
     }
 }
 
-/// Feeds a block to the shards with answers coming late and in any order.
+/// Feeds a block to the shards with late answers in any order.
 fn run_block(
     rng: &mut StdRng,
     store: &mut Store,
@@ -68,7 +68,7 @@ fn run_block(
             rounds += 1;
             assert!(rounds < 200);
         };
-        // What one shard changes is nothing to the others.
+        // A change of one shard does not affect the others.
         store.apply(&diff);
         roots[at] = top;
     }
@@ -80,7 +80,7 @@ fn run_block(
     }
 }
 
-/// Updates of one block; some take back what an earlier one did.
+/// Creates updates of one block. Some revert updates of an earlier block.
 fn block(
     rng: &mut StdRng,
     state: &mut State,
@@ -110,7 +110,7 @@ fn block(
     updates
 }
 
-/// Names the sequence that failed.
+/// Seed of the running sequence, named on failure.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -156,7 +156,7 @@ fn sequence(seed: u64) {
             }
         }
     }
-    // The builder's nodes are held against alloy-trie's root here, and so are all diffs.
+    // The builder's nodes, and so all diffs, are checked against alloy-trie's root here.
     let (root, _, diff) = apply_block(&mut all_shards(), &[], &mut store).unwrap();
     assert_eq!(root, state.root(), "root, seed {seed}");
     assert!(diff.is_empty());

@@ -1,4 +1,4 @@
-//! Many leaves at once, against one after the other and alloy-trie.
+//! Updates of many leaves at once, against one-by-one updates and alloy-trie.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -15,7 +15,7 @@ use tandem_trie::{Scratch, ShardTrie, StorageTrie, TrieBuilder};
 
 type Change = (Bytes, Option<Bytes>);
 
-/// Hashes the trie; the root, and what the diff says path by path.
+/// Hashes the trie. Returns the root, and the diff path by path.
 fn commit(trie: &mut StorageTrie, scratch: &mut Scratch) -> (Option<B256>, Vec<Change>) {
     let mut diff = TrieDiff::default();
     let root = trie.root(None, &mut diff, scratch);
@@ -30,7 +30,7 @@ fn leaves(rng: &mut StdRng, space: &KeySpace, count: usize) -> Vec<(B256, Vec<u8
     (0..count).map(|_| (space.key(rng), alloy_rlp::encode(value(rng)))).collect()
 }
 
-/// A trie with some of its nodes in memory, and the leaves it holds.
+/// Returns a trie with some of its nodes in memory, and the leaves that it holds.
 fn start(rng: &mut StdRng, space: &KeySpace) -> (StorageTrie, BTreeMap<B256, Vec<u8>>) {
     let count = rng.random_range(0..60);
     let known: BTreeMap<_, _> = leaves(rng, space, count).into_iter().collect();
@@ -45,7 +45,7 @@ fn start(rng: &mut StdRng, space: &KeySpace) -> (StorageTrie, BTreeMap<B256, Vec
     nodes.sort();
     let root = oracle_root(known.iter().map(|(key, value)| (key, value.clone())));
     let mut trie = StorageTrie::blinded(root);
-    // All, or a part of them.
+    // Reveal all nodes, or a part of them.
     let share = *[1.0, 1.0, 0.7].choose(rng).unwrap();
     for (path, rlp) in nodes {
         if rng.random_bool(share) {
@@ -65,7 +65,7 @@ fn many_at_once_are_as_one_after_the_other() {
         let (mut one_by_one, mut known) = start(rng, &space);
         let mut at_once = one_by_one.clone();
         for _ in 0..3 {
-            // What goes may come back within the block, at the same path or beside.
+            // A removed leaf may come back within the block, at its former path or nearby.
             let mut keys: Vec<B256> = known.keys().copied().collect();
             keys.shuffle(rng);
             for key in keys.iter().take(rng.random_range(0..8)) {
@@ -125,7 +125,7 @@ fn a_large_trie_is_built_at_once() {
         trie.update_all(&batch, &mut scratch, |_, blinded| panic!("{blinded:?}"));
         let (root, changes) = commit(&mut trie, &mut scratch);
         assert_eq!(root, Some(oracle_root(known.iter().map(|(k, v)| (k, v.clone())))));
-        // What the diff says are nodes of the trie, and on the first time all of them.
+        // The diff contains nodes of the trie only, and the first diff contains all of them.
         let mut nodes = BTreeMap::new();
         let mut builder = TrieBuilder::new(|path: &[u8], rlp: &[u8]| {
             nodes.insert(Bytes::copy_from_slice(path), Bytes::copy_from_slice(rlp));
@@ -148,7 +148,7 @@ fn a_value_that_is_too_long_is_a_fault_of_the_caller() {
     StorageTrie::empty(None).update_all(&leaves, &mut Scratch::default(), |_, _| {});
 }
 
-/// Accounts that write many slots in one update, with answers and work ahead at any moment.
+/// Runs accounts that write many slots in one update, with answers and work ahead at any moment.
 #[test]
 fn many_slots_in_one_update_leave_the_state_from_nothing() {
     for seed in 0..250 {

@@ -1,5 +1,5 @@
-//! Foresight, right or wrong, at any moment of a block: the top node and the changes are those of
-//! the updates alone.
+//! Foresight, right or wrong, at any moment of a block. The top node and the changes must be those
+//! of the updates alone.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -17,7 +17,7 @@ fn shard() -> ShardTrie {
     ShardTrie::new(Shard::from_nibble(0).unwrap())
 }
 
-/// Something that the block may do to the parent's state, and often does.
+/// Returns random foresight on the parent's state, which the block often confirms.
 fn foresight(
     rng: &mut StdRng,
     parent: &State,
@@ -91,7 +91,7 @@ fn the_diff_is_the_same_with_and_without_foresight() {
             let parent = state.clone();
             let updates = updates(rng, &mut state, &spaces);
             if rng.random_ratio(1, 4) {
-                // Given up first: nothing of it may stay.
+                // Canceled first: no trace of it may stay.
                 run_foreseeing(rng, &mut foreseeing, &store, &parent, &updates, &spaces.1);
                 foreseeing.cancel();
             }
@@ -126,7 +126,7 @@ fn token(nonce: u64, values: impl IntoIterator<Item = u64>) -> AccountUpdate {
     }
 }
 
-/// What was foreseen is hashed before the update comes, which then finds nothing to do.
+/// Checks that foreseen values are hashed before the update comes, which then leaves no work.
 #[test]
 fn an_update_that_was_foreseen_finds_its_nodes_hashed() {
     let (before, after) = (token(1, 1..17), token(2, 101..117));
@@ -144,7 +144,7 @@ fn an_update_that_was_foreseen_finds_its_nodes_hashed() {
     shard.update(&after);
     shard.take_targets(&mut targets);
     let (_, diff) = finish(&mut shard, &store);
-    // The leaves, the storage root, the account's leaf.
+    // The changes are the leaves, the storage root and the account's leaf.
     assert_eq!(diff.len(), 18);
     let counts = shard.counts();
     assert_eq!((counts.foreseen, counts.withdrawn), (17, 0));
@@ -167,8 +167,8 @@ fn foresight_of_another_state_or_shard_changes_nothing() {
     shard.take_targets(&mut targets);
     assert_eq!(targets.len(), 1);
     answer(&mut shard, &store, &targets);
-    // The account is known by now and is not the one that is spoken of; neither are slots that
-    // come in another order.
+    // The account is known by now and differs from `stranger`. The slots of `turned` come in
+    // another order. Neither is written.
     let mut turned = after.clone();
     turned.slots.reverse();
     shard.foresee(&stranger, &turned);

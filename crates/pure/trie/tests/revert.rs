@@ -1,4 +1,4 @@
-//! Blocks that are given up, or taken back after they ended, leave no trace.
+//! Blocks that are canceled, or reverted after they ended, leave no trace.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,12 +12,12 @@ fn shard() -> ShardTrie {
     ShardTrie::new(Shard::from_nibble(0).unwrap())
 }
 
-/// Runs a block that will not stay, and takes it back.
+/// Runs a block that will not stay, and reverts it.
 fn stray(rng: &mut StdRng, shard: &mut ShardTrie, store: &Store, state: &State, spaces: &Spaces) {
     let updates = updates(rng, &mut state.clone(), spaces);
     run(rng, shard, store, &updates);
     if rng.random() {
-        // Nodes may still be missing: the end may not be reached.
+        // Nodes may still be missing, so the end may not be reached.
         if rng.random() && shard.finish().unwrap().is_some() {
             assert!(shard.revert());
         } else {
@@ -27,7 +27,7 @@ fn stray(rng: &mut StdRng, shard: &mut ShardTrie, store: &Store, state: &State, 
     }
     let (_, diff) = finish(shard, store);
     if rng.random_ratio(1, 3) {
-        // A block on top of the one that goes, given up as well, cuts the way back.
+        // Another block on top, canceled as well, makes the first one irreversible.
         let mut store = store.clone();
         store.apply(&diff);
         run(rng, shard, &store, &updates);

@@ -1,4 +1,4 @@
-//! What one shard asks for, and what it refuses.
+//! Requests of one shard, and the input that it refuses.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -25,7 +25,7 @@ fn write(address_hash: B256, nonce: u64, slots: Vec<SlotUpdate>) -> AccountUpdat
     AccountUpdate { address_hash, account, wiped: false, slots }
 }
 
-/// Two accounts in shard 3, each with slots at 11.., 12.., 2...
+/// Returns two accounts in shard 3, each with slots at 11.., 12.., 2...
 fn base() -> (State, Store) {
     let mut state = State::default();
     for address in [[0x31], [0x32]] {
@@ -81,7 +81,7 @@ fn every_walk_is_asked_for_once() {
     assert_eq!(targets(&mut shard), []);
     answer(&mut shard, &store, &asked).unwrap();
     assert!(shard.finish().unwrap().is_some());
-    // What was revealed stays: the next block needs nothing.
+    // Revealed nodes stay: the next block needs none.
     shard.update(&write(address, 3, vec![slot(&[0x11], 8)]));
     assert_eq!(targets(&mut shard), []);
     assert!(shard.finish().unwrap().is_some());
@@ -203,7 +203,8 @@ fn a_node_that_no_walk_brings_is_an_error() {
 fn a_storage_trie_of_another_root_than_the_account_leaf_says_is_refused() {
     let (_, store) = base();
     let (one, two) = (key(&[0x31]), key(&[0x32]));
-    // The slots of one account differ from the other's, node by node in itself consistent.
+    // The slots of one account differ from the other's, but its nodes are consistent with each
+    // other.
     let mut state = State::default();
     state.apply(&write(one, 1, vec![slot(&[0x11], 9)]));
     let mut wrong = store.clone();
@@ -215,7 +216,7 @@ fn a_storage_trie_of_another_root_than_the_account_leaf_says_is_refused() {
     assert!(
         matches!(result, Err(ApplyError::Trie(Error::StorageRoot { address_hash, .. })) if address_hash == one)
     );
-    // No nodes at all, though the leaf has a root.
+    // There are no nodes at all, though the leaf has a root.
     wrong.nodes.retain(|(owner, _), _| *owner != Some(two));
     let update = [write(two, 1, vec![slot(&[0x20], 1)])];
     let result = apply_block(&mut all_shards(), &update, &mut wrong);
@@ -279,7 +280,7 @@ fn pruning_keeps_what_was_used_last() {
     assert_eq!(store.walked, walked, "the trie used last is still there");
     block(&[write(key(&[0x31]), 2, vec![slot(&[1], 1)])], &mut shards, &mut store);
     assert!(store.walked > walked, "the older one is read again");
-    // A limit that not even one trie fits: what was used last of it stays.
+    // The limit is below the size of a single trie: its most recently used nodes stay.
     let hot = |nonce| [write(key(&[0x32]), nonce, new.slots[..3].to_vec())];
     block(&hot(3), &mut shards, &mut store);
     shards[3].prune(full / 4);

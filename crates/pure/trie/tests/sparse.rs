@@ -1,4 +1,4 @@
-//! One trie against alloy-trie: single tries, the builder, and `combine`.
+//! Comparison with alloy-trie: single tries, the builder, and `combine`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -54,7 +54,7 @@ fn leaf(rng: &mut rand::rngs::StdRng) -> Vec<u8> {
     alloy_rlp::encode(value(rng))
 }
 
-/// Reveals the way to a blinded node; true when that brought anything.
+/// Reveals a blinded node.
 fn reveal(trie: &mut StorageTrie, nodes: &Nodes, blinded: Blinded) {
     let path = unpack(&blinded.key);
     let at = &path[..usize::from(blinded.depth)];
@@ -74,7 +74,7 @@ fn removals_and_updates_in_any_order_leave_the_trie_from_nothing() {
         assert_eq!(root, oracle(&leaves), "builder, seed {seed}");
         let mut trie = StorageTrie::blinded(root);
         for _ in 0..rng.random_range(1..5) {
-            // Walks are answered from the nodes as they stood when the block began.
+            // Walks are answered from the nodes of the time when the block began.
             let base = nodes.clone();
             for _ in 0..rng.random_range(0..20) {
                 let known: Vec<B256> = leaves.keys().copied().collect();
@@ -225,8 +225,8 @@ fn subtries_combine_to_the_root_of_the_whole() {
     assert!(matches!(combine(&roots), Err(Error::Malformed(..))));
 }
 
-/// With hashes unchecked a wrong node may pass for another; what follows must be errors or other
-/// roots, never a panic.
+/// Reveals mutated nodes. With unchecked hashes a wrong node may pass for another. The result must
+/// be an error or another root, never a panic.
 #[test]
 fn mutated_nodes_are_refused_and_never_panic() {
     for seed in 0..3_000 {
@@ -275,7 +275,7 @@ fn paths_outside_the_trie_are_refused() {
     }
 }
 
-/// A list of items that are already encoded.
+/// Encodes a list of items that are already encoded.
 fn list(items: &[&[u8]]) -> Vec<u8> {
     let payload = items.concat();
     let mut rlp = Vec::new();

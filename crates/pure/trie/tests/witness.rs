@@ -1,6 +1,6 @@
-//! States of which a witness holds some nodes, against whole ones. The witness is made of
-//! alloy-trie's proofs: of what the updates touch in the state before, and of the neighbours of
-//! what they delete, since a branch that loses all children but one merges with the last.
+//! States of which a witness holds some nodes, against whole states. The witness consists of
+//! alloy-trie's proofs of the touched keys in the state before. It also proves the neighbours of
+//! deleted keys, since a branch that loses all children but one merges with the last.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tandem_primitives::{Account, AccountUpdate, B256, U256};
 use tandem_trie::{Malformed, PartialState, Witness, WitnessError, account_leaf};
 
-/// Keys with their values, and nodes on the way to some of them.
+/// Returns the root of a trie, and the nodes on the way to some of its keys.
 fn proof(leaves: &BTreeMap<B256, Vec<u8>>, keys: &BTreeSet<B256>) -> (B256, Vec<Bytes>) {
     let targets = keys.iter().map(Nibbles::unpack).collect();
     let mut builder = HashBuilder::default().with_proof_retainer(ProofRetainer::new(targets));
@@ -39,7 +39,7 @@ fn account_leaves(state: &State) -> BTreeMap<B256, Vec<u8>> {
     state.0.iter().map(leaf).collect()
 }
 
-/// The keys, and for each that is gone its neighbours in what is left.
+/// Returns the keys, and for each deleted key its neighbours in the remaining state.
 fn with_neighbours<T>(keys: &BTreeSet<B256>, after: &BTreeMap<B256, T>) -> BTreeSet<B256> {
     let mut all = keys.clone();
     for key in keys.iter().filter(|key| !after.contains_key(*key)) {
@@ -49,7 +49,7 @@ fn with_neighbours<T>(keys: &BTreeSet<B256>, after: &BTreeMap<B256, T>) -> BTree
     all
 }
 
-/// The nodes of `before` that the steps need.
+/// Returns the nodes of `before` that the steps need.
 fn witness_nodes(before: &State, steps: &[Step]) -> Vec<Bytes> {
     let mut accounts = BTreeSet::new();
     let mut slots: BTreeMap<B256, BTreeSet<B256>> = BTreeMap::new();
@@ -116,7 +116,7 @@ fn sequence(seed: u64) -> Sequence {
     Sequence { before, steps, nodes }
 }
 
-/// Applies the steps, each of which must lead to the root that the whole state has.
+/// Applies the steps. Each must lead to the root of the whole state.
 fn run(sequence: &Sequence, witness: &Witness) -> Result<(), WitnessError> {
     let mut state = PartialState::new(witness, sequence.before.root())?;
     for Step { updates, after } in &sequence.steps {
@@ -176,7 +176,7 @@ fn a_missing_node_is_named_and_never_gives_another_root() {
             }
         }
     }
-    // Neighbours are not always needed; nodes on the way to what is written are.
+    // Neighbours are not always needed, but nodes on the way to written keys are.
     assert!(named > 2 * spared, "{named} named, {spared} spared");
 }
 
@@ -202,7 +202,7 @@ fn flipped_bits_are_a_missing_node() {
     }
 }
 
-/// Whoever makes a witness may name any root: nodes that hash right but are none must be refused.
+/// Checks that invalid nodes with correct hashes are refused: a witness may come with any root.
 #[test]
 fn nodes_that_are_none_are_refused() {
     let key = B256::repeat_byte(0x12);
@@ -223,7 +223,8 @@ fn nodes_that_are_none_are_refused() {
         );
         assert!(PartialState::new(&witness, root).is_err());
     }
-    // A leaf whose path is too long, one whose value is no account, one whose value is too long.
+    // Three leaves: a path that is too long, a value that is not an account, a value that is too
+    // long.
     for (path_len, value_len, place) in [(34, 40, true), (33, 40, false), (33, 300, false)] {
         let mut path = vec![0x12; path_len];
         path[0] = 0x20;
@@ -242,7 +243,7 @@ fn nodes_that_are_none_are_refused() {
     }
 }
 
-/// Extensions inside extensions, in one node: the way down must end after 64 nibbles.
+/// Builds extensions inside extensions in one node: the way down must end after 64 nibbles.
 #[test]
 fn nested_nodes_end() {
     let mut rlp = vec![0xc2, 0x11, 0x80];

@@ -1,4 +1,4 @@
-//! What the benches of blob-validator share.
+//! Code that the benches of blob-validator share.
 #![allow(dead_code)]
 
 use blst::min_pk::SecretKey;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Whether `cargo bench` runs this, and not `cargo test` over all targets.
+/// Returns whether `cargo bench` runs this, and not `cargo test` over all targets.
 pub fn is_bench() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
@@ -30,7 +30,7 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
-/// A number from the environment.
+/// Returns a number from the environment.
 pub fn number(name: &str) -> Option<u64> {
     let value = std::env::var_os(name)?;
     let number = value.to_str().and_then(|text| text.parse().ok());
@@ -43,7 +43,7 @@ pub fn start(config: Config) -> Arc<BlobValidator> {
     BlobValidator::start(config, deps).unwrap()
 }
 
-/// A server of this service on loopback.
+/// Starts a server of this service on loopback.
 pub fn serve(runtime: &Runtime, service: Arc<BlobValidator>) -> SocketAddr {
     let _entered = runtime.enter();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -54,7 +54,7 @@ pub fn serve(runtime: &Runtime, service: Arc<BlobValidator>) -> SocketAddr {
     address
 }
 
-/// A client of it that is connected.
+/// Makes a connected client of the server.
 pub fn connect(runtime: &Runtime, address: SocketAddr) -> Arc<Client> {
     let endpoint = format!("http://{address}");
     let client = Client::connect(&endpoint, ClientConfig::default(), runtime.handle()).unwrap();
@@ -75,7 +75,7 @@ pub fn empty(form: Form) -> Bundle {
     }
 }
 
-/// Adds the blob of the polynomial `number`, which is valid without any KZG to make it.
+/// Adds the blob of the constant polynomial `number`, which is valid and needs no KZG to make.
 pub fn push_constant(bundle: &mut Bundle, number: u64) {
     let mut infinity = [0; 48];
     infinity[0] = 0xc0;
@@ -87,8 +87,8 @@ pub fn push_constant(bundle: &mut Bundle, number: u64) {
     bundle.proofs.push(infinity);
 }
 
-/// Adds the blob of `number·x^64`, whose cells' proofs are all `number` times the generator: points
-/// like any others, so verifying them costs what it always costs.
+/// Adds the blob of `number·x^64`. All its cell proofs are `number` times the generator: points
+/// like any others, so verifying them costs as much as always.
 fn push_real(setup: Setup, bundle: &mut Bundle, number: u64) {
     let modulus = "52435875175126190479447740508185965837690552500527637822603658699938581184513";
     let modulus: U256 = modulus.parse().unwrap();
@@ -115,7 +115,7 @@ fn push_real(setup: Setup, bundle: &mut Bundle, number: u64) {
     bundle.versioned_hashes.push(versioned_hash(&commitment));
 }
 
-/// So many valid sidecars of six blobs each, the numbers from `first` on. Made on all cores.
+/// Makes `count` valid sidecars of six blobs each, numbered from `first`, on all cores.
 pub fn sidecars(form: Form, first: u64, count: u64) -> Vec<Arc<Bundle>> {
     let setup = Setup::load();
     let make = |index: u64| {
@@ -132,7 +132,7 @@ pub fn sidecars(form: Form, first: u64, count: u64) -> Vec<Arc<Bundle>> {
     })
 }
 
-/// Time on a CPU of all threads of this process that live now.
+/// Returns the CPU time of all threads of this process that live now.
 pub fn cpu_time() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let nanos = tasks.filter_map(|task| {
@@ -142,8 +142,8 @@ pub fn cpu_time() -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// How long this thread was ready and had no CPU: unlike the time on one, which the kernel brings up
-/// to date tick by tick, this is exact whenever the thread runs.
+/// Returns how long this thread was ready and had no CPU. The kernel updates the time on a CPU tick
+/// by tick, but this value is exact whenever the thread runs.
 pub fn thread_ready_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split_whitespace().nth(1).unwrap().parse().unwrap())

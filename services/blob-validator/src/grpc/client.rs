@@ -1,4 +1,4 @@
-//! blob-validator on another machine, as those who ask it see it.
+//! blob-validator on another machine, as its callers see it.
 
 use super::{
     VALIDATE,
@@ -40,22 +40,22 @@ const SERVER: Server = Server {
     stream_window: 4 << 20,
 };
 
-/// How a [`Client`] behaves. All times in milliseconds.
+/// Settings of a [`Client`]. All times are in milliseconds.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientConfig {
     /// Longest time that opening a connection may take.
     pub connect_ms_max: u64,
-    /// How long a call waits for a connection that is being made (again), if it has the time.
+    /// Longest wait of a call for a connection that is being made, if it has the time.
     pub reconnect_wait_ms: u64,
-    /// Longest wait for an answer that takes no verification.
+    /// Longest wait for an answer that needs no verification.
     pub answer_ms_max: u64,
-    /// Between two HTTP/2 pings, and the longest wait for the answer to one.
+    /// Time between two HTTP/2 pings, and the longest wait for the answer to one.
     pub keep_alive_ms: u64,
-    /// Messages about blobs that nobody needs any more which may wait for the connection; further
-    /// ones are dropped.
+    /// Number of messages about unneeded blobs that may wait for the connection; further ones are
+    /// dropped.
     pub advice_capacity: usize,
-    /// As whom to connect.
+    /// Identity that the client connects with.
     #[serde(skip)]
     pub identity: Identity,
 }
@@ -73,18 +73,19 @@ impl Default for ClientConfig {
     }
 }
 
-/// Blobs found valid lately whose names a client keeps, to guess which sidecars the service knows.
+/// Number of recently validated blobs whose names a client keeps, to guess which sidecars the
+/// service knows.
 const VALID_MAX: usize = 8_192;
 
-/// A client of one [`Server`](super::Server).
+/// Client of one [`Server`](super::Server).
 ///
-/// A sidecar all of whose blobs it has seen to be valid before is first asked for by its content
-/// ([`Content`]), and sent only where the service does not know it. That the names are known is but
-/// a guess: the content key covers every byte.
+/// If the client has seen all blobs of a sidecar to be valid, it first asks for the sidecar by
+/// content ([`Content`]). It sends the sidecar only if the service does not know it. Known names
+/// are only a guess: the content key covers every byte.
 ///
-/// One connection, made at once and made again when it is lost. A call that was under way when the
-/// connection went is made once more over the next one, if there is time: the verdict on some content
-/// does not depend on how often it is asked for.
+/// The client has one connection, made at once and made again when it is lost. A call that was
+/// pending when the connection was lost is retried once over the next one, if there is time. This
+/// is safe because a verdict on some content does not depend on how often it is requested.
 pub struct Client {
     shared: Arc<Shared>,
     advice: TaskSender<Vec<B256>>,
@@ -95,16 +96,16 @@ struct Shared {
     config: ClientConfig,
     runtime: Handle,
     links: Links,
-    /// By versioned hash.
+    /// Verdicts by versioned hash.
     valid: Mutex<Verdicts>,
 }
 
 impl Client {
-    /// A client that connects in the background, on `runtime`, to an endpoint such as
+    /// Makes a client that connects in the background, on `runtime`, to an endpoint such as
     /// `http://10.0.0.7:9602`.
     ///
     /// # Errors
-    /// [`EndpointError`]. That nobody is there is no error, but of the calls.
+    /// [`EndpointError`]. An unreachable server is an error of the calls, not of this function.
     pub fn connect(
         endpoint: &str,
         config: ClientConfig,
@@ -129,7 +130,7 @@ impl Client {
         Ok(Arc::new(Self { shared, advice, stop }))
     }
 
-    /// Whether there is a connection now.
+    /// Returns whether there is a connection now.
     pub fn is_connected(&self) -> bool {
         self.shared.links.is_connected()
     }
@@ -142,7 +143,8 @@ impl Drop for Client {
 }
 
 impl Shared {
-    /// Calls, and once more if the connection went meanwhile. `call` gets the time that is left.
+    /// Makes a call, and retries it once if the connection was lost meanwhile. `call` gets the time
+    /// that is left.
     async fn call<T, F>(&self, until: Instant, call: impl Fn(Channel, Duration) -> F) -> Result<T>
     where
         F: Future<Output = std::result::Result<T, tonic::Status>>,
@@ -184,11 +186,12 @@ impl Shared {
         bundle.versioned_hashes.iter().all(|hash| valid.get(Instant::now(), hash).is_some())
     }
 
-    /// Whether the service knows a sidecar that passed [`bundle::check`]. A failure says no: the
-    /// sidecar is sent then, and fails in its own words if it does.
+    /// Returns whether the service knows a sidecar that passed [`bundle::check`]. After a failure
+    /// it returns false: the sidecar is then sent, and reports its own error if that fails.
     async fn knows(&self, bundle: &Arc<Bundle>, until: Instant) -> bool {
         let hashed = bundle.clone();
-        // Most of a millisecond for a large sidecar, too long for a thread that serves sockets.
+        // Hashing a large sidecar takes most of a millisecond, too long for a thread that serves
+        // sockets.
         let keys = self.runtime.spawn_blocking(move || bundle::keys(&hashed)).await;
         let Ok(Ok(keys)) = keys else { return false };
         let versioned_hashes = bundle.versioned_hashes.clone();
@@ -224,8 +227,8 @@ impl Shared {
     }
 }
 
-/// What a status says, but that time ran out where it did: whoever noticed first may call it
-/// otherwise.
+/// Converts a status. If the time is up, a cancellation becomes a missed deadline: which side
+/// notices first decides what it is called.
 fn in_time(status: tonic::Status, until: Instant) -> Error {
     if status.code() == Code::Cancelled && Instant::now() + Duration::from_millis(1) >= until {
         return Error::DeadlineExceeded;
@@ -263,7 +266,7 @@ async fn validate(
     Ok(grpc.unary(request, path, AnswerCodec).await?.into_inner())
 }
 
-/// Blobs in the order of the hashes.
+/// Returns blobs in the order of the hashes.
 async fn get_blobs(
     channel: Channel,
     hashes: &[B256],
@@ -286,7 +289,7 @@ async fn get_blobs(
 impl BlobApi for Client {
     fn validate(&self, bundle: Arc<Bundle>, timeout: Duration) -> Pending<Verdict> {
         if let Err(refusal) = bundle::check(&bundle) {
-            // As the service would say, for which it need not be sent.
+            // The service would give the same answer, so the sidecar need not be sent.
             return Box::pin(ready(Ok(Verdict::Invalid(refusal))));
         }
         let shared = self.shared.clone();
@@ -299,7 +302,7 @@ impl BlobApi for Client {
         self.shared.runtime.block_on(self.validate(bundle, timeout))
     }
 
-    /// Never: only the service knows.
+    /// Never refuses: only the service knows its load.
     fn refuse(&self, _blobs: usize) -> Option<Error> {
         None
     }
@@ -316,7 +319,7 @@ impl BlobApi for Client {
         Box::pin(async move { shared.call(until, |channel, _| get_blobs(channel, &hashes)).await })
     }
 
-    /// Dropped and counted when too many wait for the connection.
+    /// Sends advice. It is dropped and counted if too many messages wait for the connection.
     fn forget(&self, versioned_hashes: &[B256]) {
         if self.advice.try_send(versioned_hashes.to_vec()).is_err() {
             counter!(names::ADVICE_DROPPED).increment(1);

@@ -1,5 +1,5 @@
-//! Requests from the blobs where they lie: the codec of a generated client would copy all of them
-//! into one buffer first.
+//! Requests sent directly from the memory of their blobs. The codec of a generated client would
+//! copy all blobs into one buffer first.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -18,18 +18,18 @@ use tonic::{
 };
 use tonic_prost::{ProstCodec, ProstDecoder};
 
-/// What stands before a message: that it is not compressed, and its length (gRPC over HTTP/2,
+/// Bytes before a message: that it is not compressed, and its length (gRPC over HTTP/2,
 /// "Length-Prefixed-Message").
 const PREFIX_LEN: usize = 5;
 
-/// A channel that sends one request, with the body that it has rather than with the one it is given.
+/// Channel that sends one request with its own body, in place of the body it is given.
 pub struct Gathering {
     channel: Channel,
     body: Gathered,
 }
 
 impl Gathering {
-    /// Over `channel`; the message has `len` bytes.
+    /// Makes a channel over `channel` for a message of `len` bytes.
     pub fn new(channel: Channel, request: OutgoingBlobRequest, len: u32) -> Self {
         let mut head = BytesMut::with_capacity(PREFIX_LEN);
         head.put_u8(0);
@@ -57,11 +57,11 @@ impl Service<http::Request<Body>> for Gathering {
     }
 }
 
-/// A message in parts.
+/// Message in parts.
 #[derive(Default)]
 struct Gathered {
     parts: vec::IntoIter<Bytes>,
-    /// Bytes of those to come.
+    /// Bytes of the parts still to come.
     left: u64,
 }
 
@@ -87,7 +87,7 @@ impl HttpBody for Gathered {
     }
 }
 
-/// Writes nothing, because [`Gathering`] has the message, and reads what answers it.
+/// Codec that writes nothing, because [`Gathering`] has the message, and reads the answer.
 #[derive(Default)]
 pub struct AnswerCodec;
 

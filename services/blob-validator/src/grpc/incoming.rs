@@ -1,6 +1,6 @@
-//! What messages on their way in may take. The service bounds the sidecars that it holds; those that
-//! are still arriving, many at a time and megabytes each, are bounded here: a message counts from the
-//! moment its length is known until the service has it. A sidecar for which the queue has no room is
+//! Limit on the memory of arriving messages. The service bounds the sidecars that it holds.
+//! Arriving ones, many at a time and megabytes each, are bounded here. A message counts from the
+//! moment its length is known until the service has it. A sidecar that the queue has no room for is
 //! refused at that moment: reading it would only keep the thread from serving others.
 
 use super::{VALIDATE, server::refusal};
@@ -29,10 +29,10 @@ use tonic::{
     server::NamedService,
 };
 
-/// By then, some of what is arriving has arrived.
+/// Time after which some of the arriving messages should have arrived.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
-/// A gRPC service whose messages are counted while they come in.
+/// gRPC service whose messages are counted while they arrive.
 #[derive(Clone)]
 pub struct Incoming<S> {
     service: S,
@@ -41,7 +41,7 @@ pub struct Incoming<S> {
 }
 
 impl<S> Incoming<S> {
-    /// Lets at most so many bytes be on their way to `service`, which makes calls of `api`.
+    /// Admits at most `bytes_max` arriving bytes to `service`, which makes calls of `api`.
     pub fn new(service: S, api: Arc<dyn BlobApi>, bytes_max: usize) -> Self {
         Self { service, api, gate: Gate::new(bytes_max) }
     }
@@ -61,14 +61,14 @@ impl<S: Service<http::Request<Body>>> Service<http::Request<Body>> for Incoming<
     }
 
     fn call(&mut self, request: http::Request<Body>) -> S::Future {
-        // A stream goes on after a refusal, so what comes on one is refused by its answers.
+        // A stream goes on after a refusal, so its answers refuse its messages.
         let queue = (request.uri().path() == VALIDATE).then(|| self.api.clone());
         let meter = Meter::new(self.gate.clone(), queue);
         self.service.call(request.map(|inner| Body::new(Metered { inner, meter })))
     }
 }
 
-/// The body of a call, read through a [`Meter`].
+/// Body of a call, read through a [`Meter`].
 struct Metered {
     inner: Body,
     meter: Meter,
@@ -98,18 +98,18 @@ impl HttpBody for Metered {
     }
 }
 
-/// Follows the messages in a body: each is a byte, its length in four more, and its bytes (gRPC over
-/// HTTP/2, "Length-Prefixed-Message").
+/// Parser that follows the messages in a body. Each is a byte, its length in four more, and its
+/// content (gRPC over HTTP/2, "Length-Prefixed-Message").
 struct Meter {
     gate: Gate,
-    /// Where each message is a sidecar for the queue.
+    /// API to ask for room, if each message is a sidecar for the queue.
     queue: Option<Arc<dyn BlobApi>>,
     header: [u8; 5],
-    /// Bytes of the header that are there.
+    /// Number of header bytes received.
     header_len: usize,
-    /// Bytes of the message that are still to come.
+    /// Bytes of the message still to come.
     missing: usize,
-    /// For the message that is coming, or came last.
+    /// Admission of the message that is arriving, or arrived last.
     admission: Option<Admission>,
 }
 
@@ -138,15 +138,15 @@ impl Meter {
         Ok(())
     }
 
-    /// A message of known length begins.
+    /// Begins a message of known length.
     fn begin(&mut self) -> Result<(), Status> {
         let [_, length @ ..] = mem::take(&mut self.header);
         self.header_len = 0;
         self.missing = u32::from_be_bytes(length) as usize;
-        // The one before is the service's by now.
+        // The message before belongs to the service by now.
         self.admission = None;
         if self.missing > BLOB_MESSAGE_BYTES_MAX {
-            // Refused by its reader, before a byte of it is kept.
+            // Its reader refuses it before a byte of it is kept.
             return Ok(());
         }
         if let Some(error) = self.queue.as_ref().and_then(|q| q.refuse(self.missing / BLOB_BYTES)) {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes are cut, as many messages are seen as there are.
+        /// Checks that all messages are seen, however the bytes are cut.
         #[test]
         fn messages_are_followed_over_any_cuts(
             lengths in vec(0..40usize, 0..10), cuts in vec(1..9usize, 1..20),

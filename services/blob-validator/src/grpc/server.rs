@@ -1,4 +1,4 @@
-//! The service as gRPC.
+//! The service over gRPC.
 
 use super::{
     incoming::Incoming,
@@ -33,20 +33,19 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
 use tracing::{Instrument, Span, debug, info_span};
 
-/// A sidecar of six blobs comes without waiting for the window to open again.
+/// Limits of a connection; a sidecar of six blobs arrives without waiting for the window to reopen.
 const LIMITS: Limits =
     Limits { calls_max: 512, stream_window: 1 << 20, connection_window: 8 << 20 };
-/// Streams at a time.
+/// Number of streams at a time.
 const STREAMS_MAX: usize = 64;
-/// Sidecars of one stream that are not answered; the next is not read before one is.
+/// Number of unanswered sidecars of one stream; the next is read only after an answer.
 const STREAM_SIDECARS_MAX: usize = 64;
-/// Between two looks whether the trusted setup is loaded, which takes about a second.
+/// Time between two checks whether the trusted setup is loaded, which takes about a second.
 const READY_POLL: Duration = Duration::from_millis(20);
-/// Metadata by which clients of any kind learn when to try again, in milliseconds (gRPC proposal
-/// A6).
+/// Metadata that tells clients of any kind when to retry, in milliseconds (gRPC proposal A6).
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// Offers a [`BlobApi`] to clients on other machines.
+/// Server that offers a [`BlobApi`] to clients on other machines.
 pub struct Server {
     api: Arc<dyn BlobApi>,
     incoming_bytes_max: usize,
@@ -54,7 +53,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of this service. Messages that are on their way in may take `incoming_bytes_max`
+    /// Makes a server of this service. Arriving messages may take `incoming_bytes_max` bytes
     /// together, at least one of the largest.
     pub fn new(api: Arc<dyn BlobApi>, incoming_bytes_max: usize) -> Self {
         names::describe_server();
@@ -62,16 +61,16 @@ impl Server {
         Self { api, incoming_bytes_max, identity: Identity::default() }
     }
 
-    /// The same, offered as this one. Where it is proven, callers must prove who they are.
+    /// Sets the identity of the server. If it is proven, callers must prove theirs too.
     #[must_use]
     pub fn offered_as(self, identity: Identity) -> Self {
         Self { identity, ..self }
     }
 
-    /// Answers calls until `stop` is cancelled, then those under way for two seconds at most.
+    /// Answers calls until `stop` is cancelled, then pending calls for at most two seconds.
     ///
     /// # Errors
-    /// The listener's.
+    /// Error of the listener.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let ended = CancellationToken::new();
         let service = Service {
@@ -101,7 +100,7 @@ impl Server {
     }
 }
 
-/// The status of an error, with the time after which to try again where there is one.
+/// Returns the status of an error, with the time until a retry if there is one.
 pub fn refusal(error: Error) -> Status {
     let pushback = match &error {
         Error::Overloaded { retry_after } => Some(retry_after.as_millis().to_string()),
@@ -114,7 +113,7 @@ pub fn refusal(error: Error) -> Status {
     status
 }
 
-/// The caller's span goes on here.
+/// Returns a span that continues the caller's.
 fn remote_span(metadata: &MetadataMap) -> Span {
     continued(info_span!("validate_sidecar"), metadata)
 }
@@ -127,7 +126,7 @@ struct Service {
 }
 
 impl Service {
-    /// Reads sidecars and writes answers until one side has enough.
+    /// Reads sidecars and writes answers until one side ends.
     async fn converse(
         &self,
         mut requests: Streaming<v1::ValidateStreamRequest>,

@@ -1,4 +1,4 @@
-//! Several blob-validators, as those who ask them see them: as one.
+//! Several blob-validators that their callers see as one.
 
 use super::client::{Client, ClientConfig};
 use futures_util::future::join_all;
@@ -26,18 +26,19 @@ use tokio_util::sync::CancellationToken;
 use tonic::codegen::http::Uri;
 use tracing::{debug, info};
 
-/// Between two looks at what names lead to.
+/// Time between two lookups of the names.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// A [`BlobApi`] over all pods that some names lead to, each with a connection of its own.
+/// [`BlobApi`] over all pods that some names lead to, each with a connection of its own.
 ///
-/// * A sidecar goes to one of them, chosen by rendezvous hashing of its first blob's versioned hash,
-///   so that the same content is verified by the same pod, once. One that is full or gone is passed
-///   over for the next in the order of that hash.
-/// * Blobs are asked of all, as a sidecar of several blobs lies where its first blob led it.
-/// * A name that leads to several addresses is looked at again and again, as pods come and go. One
-///   that leads to a single address, or to none that is known, is left to its connection, which
-///   looks it up whenever it is made.
+/// * A sidecar goes to one pod, chosen by rendezvous hashing of its first blob's versioned hash. So
+///   the same content is verified by the same pod, once. A full or missing pod is skipped for the
+///   next in the order of that hash.
+/// * Blobs are requested from all pods, as the first blob of a sidecar decides where all its blobs
+///   are.
+/// * A name that leads to several addresses is looked up repeatedly, as pods come and go. A name
+///   that leads to one address, or to none, is left to its connection, which looks it up whenever
+///   it connects.
 pub struct Several {
     members: Arc<RwLock<Members>>,
     runtime: Handle,
@@ -48,11 +49,11 @@ pub struct Several {
 type Members = BTreeMap<String, Arc<Client>>;
 
 impl Several {
-    /// Clients that connect in the background, on `runtime`, to endpoints such as
+    /// Makes clients that connect in the background, on `runtime`, to endpoints such as
     /// `http://blob-validator:9603`, and to all addresses behind each of them.
     ///
     /// # Errors
-    /// [`EndpointError`]. That nobody is there is no error, but of the calls.
+    /// [`EndpointError`]. An unreachable server is an error of the calls, not of this function.
     pub fn connect(
         endpoints: &[String],
         config: ClientConfig,
@@ -74,12 +75,12 @@ impl Several {
         Ok(Arc::new(Self { members, runtime: runtime.clone(), stop }))
     }
 
-    /// How many there are that one is connected to.
+    /// Returns the number of connected servers.
     pub fn connected(&self) -> usize {
         self.members.read().values().filter(|client| client.is_connected()).count()
     }
 
-    /// All of them, in the order in which they are asked for what has this key.
+    /// Returns all clients, in the order in which they are asked for this key.
     fn ranked(&self, key: B256) -> Vec<Arc<Client>> {
         let members = self.members.read();
         let mut ranked: Vec<_> = members.iter().collect();
@@ -89,7 +90,7 @@ impl Several {
         ranked.into_iter().map(|(_, client)| client.clone()).collect()
     }
 
-    /// Those that can be asked now; where there are none, one that may be connected in time.
+    /// Returns the clients that can be asked now; if there are none, one that may connect in time.
     fn reachable(&self) -> Vec<Arc<Client>> {
         let mut all = self.ranked(B256::ZERO);
         let connected = all.iter().filter(|client| client.is_connected()).count();
@@ -104,20 +105,20 @@ impl Drop for Several {
     }
 }
 
-/// The place of a member among those for a key; the lowest comes first. The same for all executors of one
-/// build.
+/// Returns the rank of a member for a key; the lowest comes first. It is equal for all executors of
+/// one build.
 fn score(endpoint: &str, key: B256) -> u64 {
     let mut hasher = DefaultHasher::new();
     (endpoint, key.as_slice()).hash(&mut hasher);
     hasher.finish()
 }
 
-/// An endpoint, and what has to be looked up to know whom it leads to.
+/// Endpoint with the name behind it.
 struct Name {
     endpoint: String,
     /// Scheme, host and port; `None` for an address, which leads to itself.
     lookup: Option<(String, String, u16)>,
-    /// What it led to when that was last known.
+    /// Endpoints of the last successful lookup.
     leads_to: BTreeSet<String>,
 }
 
@@ -132,7 +133,7 @@ impl Name {
         Self { endpoint: endpoint.to_owned(), lookup, leads_to: [endpoint.to_owned()].into() }
     }
 
-    /// Looks it up. What is not known stays as it was.
+    /// Looks the name up. After a failure the last result stays.
     async fn look(&mut self) {
         let Some((scheme, host, port)) = &self.lookup else { return };
         let found: io::Result<BTreeSet<String>> = lookup_host((host.as_str(), *port))
@@ -146,7 +147,7 @@ impl Name {
     }
 }
 
-/// Keeps the members what the names lead to; never ends.
+/// Keeps the members in line with the names; never ends.
 async fn follow(
     mut names: Vec<Name>,
     members: Arc<RwLock<Members>>,
@@ -162,7 +163,7 @@ async fn follow(
         let wanted: BTreeSet<_> = names.iter().flat_map(|name| &name.leads_to).collect();
         let mut members = members.write();
         let before = members.len();
-        // Calls under way over a client that goes are still answered.
+        // Pending calls over a removed client are still answered.
         members.retain(|endpoint, _| wanted.contains(endpoint));
         let gone = before - members.len();
         let mut came = 0;
@@ -180,7 +181,7 @@ async fn follow(
     }
 }
 
-/// Asks the first, and the next where that one can take nothing.
+/// Asks the first client, and the next if that one can take nothing.
 async fn validate(
     ranked: Vec<Arc<Client>>,
     bundle: Arc<Bundle>,
@@ -199,8 +200,7 @@ async fn validate(
     last
 }
 
-/// What all of them say that answer, put together. What one says counts more than that another one says
-/// nothing.
+/// Combines the answers of all clients. An answer counts more than another client's failure.
 async fn together<T>(asked: Vec<Pending<T>>, add: impl Fn(T, T) -> T) -> Result<T> {
     let mut all = Err(Error::Unavailable("there is none".to_owned()));
     for answer in join_all(asked).await {
@@ -223,12 +223,12 @@ impl BlobApi for Several {
         self.runtime.block_on(self.validate(bundle, timeout))
     }
 
-    /// Never: only the pod that is asked knows.
+    /// Never refuses: only the pod that is asked knows its load.
     fn refuse(&self, _blobs: usize) -> Option<Error> {
         None
     }
 
-    /// By the one that a sidecar with these blobs goes to.
+    /// Asks the client that a sidecar with these blobs goes to.
     fn recall(&self, content: Content) -> Pending<bool> {
         let key = content.versioned_hashes.first().copied().unwrap_or_default();
         match self.ranked(key).into_iter().next() {
@@ -252,7 +252,7 @@ impl BlobApi for Several {
         self.members.read().values().for_each(|client| client.forget(versioned_hashes));
     }
 
-    /// The sums over those that answer; ready when one of them is.
+    /// Returns the sums over the clients that answer; ready if one of them is.
     fn status(&self) -> Pending<Status> {
         let asked: Vec<_> = self.reachable().iter().map(|client| client.status()).collect();
         Box::pin(together(asked, add))

@@ -1,9 +1,9 @@
-//! The time that a caller of gRPC gives.
+//! Timeout that a gRPC caller gives.
 
 use std::time::Duration;
 use tonic::metadata::MetadataMap;
 
-/// Value of `grpc-timeout`: at most eight digits and a unit (gRPC over HTTP/2, "Timeout").
+/// Parses `grpc-timeout`: at most eight digits and a unit (gRPC over HTTP/2, "Timeout").
 pub fn of(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (unit_at, unit) = text.char_indices().next_back()?;
@@ -23,7 +23,8 @@ pub fn of(metadata: &MetadataMap) -> Option<Duration> {
     })
 }
 
-/// What holds of the time in the message, zero for none there, and that in the metadata.
+/// Returns the shorter of the timeouts in the message and in the metadata. Zero in the message
+/// means none.
 pub fn shorter(message: Duration, metadata: Option<Duration>) -> Duration {
     match metadata {
         Some(timeout) if message.is_zero() => timeout,

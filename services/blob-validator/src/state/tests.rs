@@ -18,7 +18,7 @@ fn config() -> Config {
     }
 }
 
-/// A sidecar with nothing in it: the state looks at its form alone.
+/// Makes an empty sidecar: the state looks at its form alone.
 fn bundle(form: Form) -> Arc<Bundle> {
     Arc::new(Bundle {
         form,
@@ -34,7 +34,7 @@ fn key(number: u64) -> B256 {
     B256::from(U256::from(number))
 }
 
-/// A caller by number.
+/// Caller with a number.
 struct Peer {
     number: u64,
     gone: Rc<Cell<bool>>,
@@ -52,7 +52,7 @@ fn submission(number: u64, contents: &[u64], deadline: Instant) -> Submission<Pe
     Submission { bundle: bundle(Form::BlobProofs), keys, deadline, reply, span: Span::none() }
 }
 
-/// A reply and what it got.
+/// Caller's number with its result.
 type Answered = (u64, Result<Verdict, Error>);
 
 struct Driver {
@@ -236,7 +236,7 @@ fn the_end_answers_everyone() {
 }
 
 proptest! {
-    /// Requests for few contents, verified in between, in any order.
+    /// Makes requests for few contents, verified in between, in any order.
     #[test]
     fn every_request_is_answered_once_and_rightly(
         steps in vec((vec(0..12u64, 1..5), any::<bool>()), 1..80), bad: [bool; 12],
@@ -294,6 +294,6 @@ fn memory_is_flat_over_a_million_contents() {
     });
     assert!(driver.state.flights.is_empty() && driver.state.requests.is_empty());
     assert!(driver.state.status().verdicts > 30_000, "the bound is made use of");
-    // A table that grows holds the old places beside the new ones for a moment.
+    // A growing table holds the old places beside the new ones for a moment.
     assert!(peak < BYTES_MAX * 3 / 2, "{peak} bytes");
 }

@@ -1,4 +1,4 @@
-//! A service that has more to do than it gets done.
+//! An overloaded service.
 
 use super::{TIMEOUT, cells_garbage, status, until};
 use std::sync::{
@@ -10,20 +10,20 @@ use tandem_proto::blob_validator::{BlobApi, Error, Status, Verdict};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Blobs that wait at any time. Each takes a thread some milliseconds, so that what comes behind
-/// them waits for a second and more.
+/// Number of blobs that wait at any time. Each takes a thread some milliseconds, so anything behind
+/// them waits for at least a second.
 const QUEUED: u64 = 300;
 
-/// One thread, a blob at a time.
+/// Makes a configuration of one thread, with one blob at a time.
 pub fn one_by_one() -> Config {
     Config { threads: 1, batch_blobs_max: 1, ..Config::default() }
 }
 
-/// Keeps the queue of a service long until it is told to end: how fast the machine is does not
-/// decide whether somebody still waits.
+/// Flood that keeps the queue of a service long until it is told to end. So the speed of the
+/// machine does not decide whether a caller still waits.
 pub struct Flood {
     service: Arc<BlobValidator>,
-    /// Blobs that were submitted.
+    /// Number of blobs that were submitted.
     sent: Arc<AtomicU64>,
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -37,17 +37,17 @@ impl Flood {
         Self { service: service.clone(), sent, stop, task }
     }
 
-    /// Until `count` blobs of others have come.
+    /// Waits until `count` blobs of others have arrived.
     pub async fn until_behind(&self, count: u64) {
         let so = || {
             let Status { queued, verified, .. } = status(&self.service);
-            // One may be on its way through the only thread.
+            // One blob may be on its way through the only thread.
             queued + verified + 1 >= self.sent.load(Relaxed) + count
         };
         until(so).await;
     }
 
-    /// The number of blobs it brought, once they are all verified.
+    /// Returns the number of blobs it brought, once they are all verified.
     pub async fn end(self) -> u64 {
         self.stop.cancel();
         self.task.await.unwrap();
@@ -57,7 +57,7 @@ impl Flood {
 
 async fn pour(service: Arc<BlobValidator>, sent: Arc<AtomicU64>, stop: CancellationToken) {
     let mut callers = JoinSet::new();
-    // A few more than must wait: some are on their way, one is verified.
+    // These are a few more than must wait: some are on their way, one is being verified.
     let mut seeds = 1..;
     while !stop.is_cancelled() {
         while callers.len() < QUEUED as usize + 20 {

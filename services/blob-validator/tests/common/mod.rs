@@ -1,4 +1,4 @@
-//! Sidecars that are valid, and ways to spoil them.
+//! Valid sidecars, and ways to spoil them.
 #![allow(dead_code)]
 
 pub mod flood;
@@ -19,14 +19,14 @@ use tokio_util::sync::CancellationToken;
 
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A blob with everything that belongs to it.
+/// Blob with its commitment and proof.
 pub struct Sample {
     pub blob: Vec<u8>,
     pub commitment: Commitment,
     pub proof: Proof,
 }
 
-/// A blob of small numbers; each seed gives another.
+/// Makes a blob of small numbers; each seed gives another.
 pub fn blob(seed: u64) -> Vec<u8> {
     let mut blob = vec![0; BLOB_BYTES];
     for (element, bytes) in (0u64..).zip(blob.as_chunks_mut::<32>().0.iter_mut().take(64)) {
@@ -49,7 +49,7 @@ pub fn samples() -> &'static [Sample] {
     })
 }
 
-/// A valid sidecar of the first `count` samples.
+/// Makes a valid sidecar of the first `count` samples.
 pub fn bundle(count: usize) -> Bundle {
     let samples = &samples()[..count];
     let hash = |sample: &Sample| versioned_hash(&sample.commitment);
@@ -63,7 +63,7 @@ pub fn bundle(count: usize) -> Bundle {
     }
 }
 
-/// The first sample with proofs of its cells.
+/// Makes a sidecar of the first sample with proofs of its cells.
 pub fn cells_bundle() -> Bundle {
     static PROOFS: OnceLock<Vec<Proof>> = OnceLock::new();
     let proofs = PROOFS.get_or_init(|| Setup::load().prove_cells(&samples()[0].blob).unwrap().1);
@@ -71,7 +71,7 @@ pub fn cells_bundle() -> Bundle {
     Bundle { form, proofs: proofs.clone(), rule: Rule { form, blobs_max: 6 }, ..bundle(1) }
 }
 
-/// A sidecar of `count` blobs that nobody has sent before, all of them invalid.
+/// Makes a new sidecar of `count` blobs, all of them invalid.
 pub fn garbage(seed: u64, count: usize) -> Arc<Bundle> {
     let mut bundle = bundle(count);
     for (index, place) in (0u64..).zip(&mut bundle.blobs) {
@@ -80,14 +80,14 @@ pub fn garbage(seed: u64, count: usize) -> Arc<Bundle> {
     Arc::new(bundle)
 }
 
-/// An invalid blob that nobody has sent before, with proofs of cells: milliseconds to verify.
+/// Makes a new invalid blob with proofs of cells, which takes milliseconds to verify.
 pub fn cells_garbage(seed: u64) -> Arc<Bundle> {
     Arc::new(Bundle { blobs: vec![blob(2_000_000 + seed).into()], ..cells_bundle() })
 }
 
-/// A valid sidecar of blobs that nobody else has: a blob whose elements are all the same number is
-/// that of a constant polynomial, its commitment is the number times the generator, and its proof
-/// infinity. Costs no KZG.
+/// Makes a valid sidecar of blobs that no other sidecar has. A blob whose elements are all one
+/// number is that of a constant polynomial. Its commitment is the number times the generator, and
+/// its proof is infinity. This costs no KZG.
 pub fn constants(numbers: std::ops::Range<u64>) -> Bundle {
     let mut infinity = [0; 48];
     infinity[0] = 0xc0;
@@ -95,7 +95,7 @@ pub fn constants(numbers: std::ops::Range<u64>) -> Bundle {
     for number in numbers {
         let mut element = [0; 32];
         element[24..].copy_from_slice(&number.to_be_bytes());
-        // The secret key times the generator is what a public key is.
+        // A public key is the secret key times the generator.
         let commitment = SecretKey::from_bytes(&element).unwrap().sk_to_pk().compress();
         bundle.blobs.push(element.repeat(BLOB_BYTES / 32).into());
         bundle.versioned_hashes.push(versioned_hash(&commitment));
@@ -112,7 +112,7 @@ pub fn start(config: Config) -> (Arc<BlobValidator>, Bus) {
     (BlobValidator::start(config, deps).unwrap(), bus)
 }
 
-/// An answer that is there at once.
+/// Returns an answer that is ready at once.
 pub fn now<T>(pending: Pending<T>) -> T {
     pending.now_or_never().expect("the service does not wait for this").unwrap()
 }
@@ -121,7 +121,7 @@ pub fn status(service: &BlobValidator) -> Status {
     now(service.status())
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub async fn until(mut so: impl FnMut() -> bool) {
     let end = Instant::now() + TIMEOUT;
     while !so() {

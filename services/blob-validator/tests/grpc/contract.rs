@@ -1,4 +1,4 @@
-//! The same answers as in one process.
+//! Answers over gRPC, which equal those in one process.
 
 use crate::{
     common::{TIMEOUT, blob, bundle, cells_bundle, constants, samples, status, until},
@@ -103,7 +103,8 @@ async fn a_stream_answers_many_sidecars_by_their_numbers() {
         assert_eq!(verdict, expected, "sidecar {}", id / 7);
     }
     let status = status(&host.service);
-    // 20 times 2, the bad one's two, of which the good one is shared, one of cells.
+    // These are 20 times 2 blobs, the bad sidecar's two, of which the good one is shared, and one
+    // of cells.
     assert_eq!(status.verified, 40 + 2 + 1 + 1);
 }
 
@@ -120,7 +121,7 @@ async fn health_says_when_it_serves() {
     }
     assert_eq!(health.check(request).await.unwrap().into_inner().status(), current);
     let service = host.stop().await;
-    // Told that it stops before the connection ends, or cut off.
+    // The watcher is told that the server stops, or the connection is cut first.
     let last = watched.message().await;
     let told = last.as_ref().ok().and_then(Option::as_ref);
     assert!(told.is_none_or(|told| told.status() == ServingStatus::NotServing), "{last:?}");

@@ -1,4 +1,4 @@
-//! What is verified, and how often.
+//! Numbers of verifications.
 
 use crate::{
     common::{
@@ -55,7 +55,7 @@ async fn one_bad_blob_among_64_costs_a_bisection_and_harms_no_other() {
         assert_eq!(after.verified - before.verified, 64);
         let batches = after.batches - before.batches;
         assert!(batches <= 2 * 6 + 1, "{batches} batches");
-        // The others were found valid: nothing of them is verified again.
+        // The others were found valid, so none of them is verified again.
         let hidden = first + hidden as u64;
         for others in [first..hidden, hidden + 1..first + 64] {
             if !others.is_empty() {
@@ -74,13 +74,13 @@ async fn a_sidecar_that_is_known_is_not_sent_again() {
     let (client, sent) = host.counted_client().await;
     let sidecar = Arc::new(bundle(6));
     for _ in 0..10 {
-        // Bytes of its own: it is the content that counts.
+        // Each copy has bytes of its own: only the content counts.
         let sidecar = Arc::new(Bundle::clone(&sidecar));
         assert_eq!(client.validate(sidecar, TIMEOUT).await, Ok(Verdict::Valid));
     }
     let status = status(&host.service);
     assert_eq!((status.verified, status.hits), (6, 54));
-    // Its blobs are gone: to have them again, they must be sent, though the verdict is known.
+    // Its blobs are gone. They must be sent again to be kept, though the verdict is known.
     host.service.forget(&sidecar.versioned_hashes);
     assert_eq!(client.validate(sidecar.clone(), TIMEOUT).await, Ok(Verdict::Valid));
     let kept = client.get_blobs(&sidecar.versioned_hashes).await.unwrap();
@@ -120,7 +120,7 @@ fn bundle_keys(bundle: &Bundle) -> Vec<B256> {
     items.map(|item| content_key(&item.unwrap())).collect()
 }
 
-/// A cache by versioned hash, commitment and proof alone would let this pass.
+/// Checks a case that a cache by versioned hash, commitment and proof alone would let pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_blob_under_a_known_good_triple_is_verified_and_refused() {
     let host = Host::start(Config::default()).await;
@@ -141,7 +141,7 @@ async fn another_blob_under_a_known_good_triple_is_verified_and_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_queue_has_no_room_for_is_refused_before_it_is_read() {
-    // The flood fits, 64 blobs more do not.
+    // The flood fits, 64 more blobs do not.
     let host = Host::start(Config { queue_blobs_max: 340, ..one_by_one() }).await;
     let (client, sent) = host.counted_client().await;
     let flood = Flood::start(&host.service).await;
@@ -164,10 +164,11 @@ async fn too_much_is_refused_with_a_hint_that_any_client_understands() {
     // The queue is never smaller than the largest sidecar: 64 blobs.
     let host = Host::start(Config { threads: 1, queue_blobs_max: 1, ..Config::default() }).await;
     let client = host.client().await;
-    // A client that knows nothing of this project's errors is in the same storm.
+    // A client without knowledge of this project's errors is in the same storm.
     let mut raw = host.raw().await;
     let (mut answered, mut refused, mut strange) = (0, 0, None);
-    // How many sidecars are too much depends on the machine: storms until each was refused once.
+    // The machine decides how many sidecars are too many: storms go on until each client was
+    // refused once.
     for storm in 0..100 {
         if refused > 0 && strange.is_some() {
             break;
@@ -221,7 +222,7 @@ async fn what_a_client_wanted_that_has_gone_is_not_verified() {
         leaving.spawn(async move { client.validate(garbage(seed, 6), TIMEOUT).await });
     }
     flood.until_behind(12).await;
-    // One call is cancelled, then the connection goes with the other.
+    // One call is cancelled, then the connection is lost with the other.
     leaving.abort_all();
     drop((leaving, client));
     until(|| status(&host.service).abandoned == 2).await;
@@ -242,7 +243,7 @@ async fn a_deadline_in_the_metadata_or_in_the_message_holds() {
     };
     let refused = raw.validate(wire(1001, short)).await.unwrap_err();
     assert_eq!(Error::from(refused), Error::DeadlineExceeded, "time in the message alone");
-    // Time in the metadata alone; whose clock is first decides what the client sees.
+    // The time is in the metadata alone; whichever clock is first decides what the client sees.
     let mut request = wire(1002, Duration::ZERO);
     request.set_timeout(short);
     let code = raw.validate(request).await.unwrap_err().code();

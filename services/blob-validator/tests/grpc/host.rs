@@ -22,12 +22,12 @@ pub struct Host {
     pub address: SocketAddr,
     stop: CancellationToken,
     server: JoinHandle<std::io::Result<()>>,
-    /// The server's own, with which all its connections end.
+    /// Runtime of the server, with which all its connections end.
     runtime: Option<Runtime>,
 }
 
 impl Host {
-    /// With the trusted setup loaded.
+    /// Starts a host with the trusted setup loaded.
     pub async fn start(config: Config) -> Self {
         let service = tokio::task::spawn_blocking(move || {
             samples();
@@ -55,7 +55,7 @@ impl Host {
         format!("http://{}", self.address)
     }
 
-    /// Connected.
+    /// Returns a connected client.
     pub async fn client(&self) -> Arc<Client> {
         let client = self.client_of(ClientConfig::default());
         until(|| client.is_connected()).await;
@@ -66,7 +66,8 @@ impl Host {
         Client::connect(&self.endpoint(), config, &Handle::current()).unwrap()
     }
 
-    /// Connected through somebody who counts the bytes to the server, told once the client is gone.
+    /// Returns a client connected through a proxy that counts the bytes to the server. The count is
+    /// available once the client is gone.
     pub async fn counted_client(&self) -> (Arc<Client>, JoinHandle<u64>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (between, server) = (listener.local_addr().unwrap(), self.address);
@@ -85,12 +86,12 @@ impl Host {
         Endpoint::from_shared(self.endpoint()).unwrap().connect().await.unwrap()
     }
 
-    /// What any other client does.
+    /// Returns a generated client, as any other program would use it.
     pub async fn raw(&self) -> BlobValidatorClient<Channel> {
         BlobValidatorClient::new(self.channel().await).max_encoding_message_size(1 << 30)
     }
 
-    /// Ends the server as it wants to end; the service goes on.
+    /// Stops the server gracefully; the service goes on.
     pub async fn stop(mut self) -> Arc<BlobValidator> {
         self.stop.cancel();
         (&mut self.server).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Connections that go, servers that are not there.
+//! Lost connections and missing servers.
 
 use crate::{
     common::{
@@ -25,7 +25,7 @@ async fn a_server_that_comes_back_is_found_again() {
     assert_eq!(client.validate(sidecar.clone(), TIMEOUT).await, Ok(Verdict::Valid));
     let service = host.stop().await;
     until(|| !client.is_connected()).await;
-    // Asked while nobody is there: answered once somebody is.
+    // A request made without a server is answered once there is one.
     let (early, asked) = (client.clone(), sidecar.clone());
     let waiting = tokio::spawn(async move { early.validate(asked, TIMEOUT).await });
     tokio::task::yield_now().await;
@@ -35,7 +35,7 @@ async fn a_server_that_comes_back_is_found_again() {
     assert_eq!(status(&host.service).verified, 2);
 }
 
-/// The connection goes while a verdict is waited for.
+/// Loses the connection while a verdict is pending.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_lost_its_connection_is_made_again() {
     let host = Host::start(one_by_one()).await;
@@ -55,7 +55,7 @@ async fn a_call_that_lost_its_connection_is_made_again() {
 
 #[tokio::test]
 async fn nobody_there_is_said_in_time() {
-    // A port that was free a moment ago.
+    // The port was free a moment ago.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

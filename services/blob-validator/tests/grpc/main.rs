@@ -1,5 +1,5 @@
-//! blob-validator over gRPC: the same answers as in one process, each blob verified once, and
-//! whatever can go wrong.
+//! blob-validator over gRPC: the same answers as in one process, each blob verified once, and all
+//! that can go wrong.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]

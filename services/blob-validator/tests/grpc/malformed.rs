@@ -1,4 +1,4 @@
-//! Everything that is wrong with a message or with what is in it, over the wire.
+//! All faults of a message or its content, over the wire.
 
 use crate::{
     common::{TIMEOUT, bundle, cells_bundle, status},
@@ -18,7 +18,7 @@ use tandem_proto::{
 };
 use tonic::Code;
 
-/// A sidecar of two blobs after this was done to it.
+/// Makes a sidecar of two blobs, and applies `spoil` to it.
 fn spoiled(spoil: impl FnOnce(&mut Bundle)) -> Bundle {
     let mut bundle = bundle(2);
     spoil(&mut bundle);
@@ -35,7 +35,7 @@ fn infinity() -> [u8; 48] {
     point
 }
 
-/// On the curve, outside G1.
+/// Returns a point on the curve, outside G1.
 fn outside() -> [u8; 48] {
     let mut point = [0; 48];
     (point[0], point[47]) = (0x80, 4);
@@ -48,7 +48,7 @@ fn swapped_cells() -> Bundle {
     cells
 }
 
-/// Sidecars with the refusal that each must get.
+/// Returns sidecars with the refusal that each must get.
 fn cases() -> Vec<(Bundle, Option<u32>, Reason)> {
     let count = |part, expected, got| Reason::Count { part, expected, got };
     let (no_encoding, no_group) = (PointFault::Encoding, PointFault::NotInSubgroup);
@@ -103,7 +103,7 @@ async fn what_is_wrong_with_a_sidecar_is_said_to_any_client() {
     assert_eq!(status(&host.service).stored_blobs, 2, "nothing malformed is kept");
 }
 
-/// What a client says to this message.
+/// Returns the status with which this message is refused.
 async fn refused(host: &Host, spoil: impl FnOnce(&mut v1::ValidateRequest)) -> (Code, String) {
     let request = BlobRequest { bundle: Arc::new(bundle(2)), timeout: TIMEOUT };
     let mut message = v1::ValidateRequest::from(&request);

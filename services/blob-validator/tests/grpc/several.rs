@@ -29,7 +29,7 @@ async fn three() -> Vec<Host> {
     hosts
 }
 
-/// Sidecars of two blobs each, none of which any other has.
+/// Makes sidecars of two blobs each, which no other sidecar has.
 fn sidecars(count: u64) -> Vec<Arc<Bundle>> {
     (0..count).map(|n| Arc::new(constants(1 + 2 * n..3 + 2 * n))).collect()
 }
@@ -49,7 +49,7 @@ async fn the_work_is_shared_and_the_same_content_is_verified_once() {
     assert!(verified.iter().all(|&count| count > 0), "{verified:?}");
     assert_eq!(several.status().await.unwrap().verified, 60);
 
-    // All blobs are found, wherever they lie, in the order of the question.
+    // All blobs are found, wherever they are, in the order of the request.
     let hashes: Vec<_> = sidecars.iter().flat_map(|it| it.versioned_hashes.clone()).rev().collect();
     let found = several.get_blobs(&hashes).await.unwrap();
     let commitments: Vec<_> = found.iter().map(|it| it.as_ref().unwrap().commitment).collect();
@@ -68,7 +68,7 @@ async fn one_that_goes_is_passed_over() {
         assert_eq!(several.validate(sidecar.clone(), TIMEOUT).await, Ok(Verdict::Valid));
     }
     hosts.pop().unwrap().cut().await;
-    // Known to be gone or not yet: there is a verdict either way.
+    // Whether the loss is known or not yet, there is a verdict.
     for sidecar in &sidecars {
         assert_eq!(several.validate(sidecar.clone(), TIMEOUT).await, Ok(Verdict::Valid));
     }

@@ -1,4 +1,4 @@
-//! Which threads do the work.
+//! The threads that do the work.
 
 use crate::{
     common::{TIMEOUT, bundle, constants, garbage},
@@ -13,7 +13,7 @@ use tandem_proto::blob_validator::BlobApi;
 use tracing::{Subscriber, span};
 use tracing_subscriber::{Layer, layer::Context, prelude::*, registry::LookupSpan};
 
-/// The names of the threads that entered a verification.
+/// Names of the threads that entered a verification.
 #[derive(Clone, Default)]
 struct Verifying(Arc<Mutex<Vec<String>>>);
 

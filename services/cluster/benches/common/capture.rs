@@ -1,4 +1,4 @@
-//! The demo corpus, executed in this process, and what its blocks told the workers.
+//! Executes the demo corpus in this process and records what its blocks sent to the workers.
 
 use super::common::Engine;
 use std::{
@@ -26,7 +26,7 @@ pub struct Seen {
     pub updates: Vec<Arc<StateUpdate>>,
 }
 
-/// What the workers were told.
+/// Messages that the workers received.
 #[derive(Default)]
 struct Notes(Mutex<Vec<Seen>>);
 
@@ -40,7 +40,7 @@ impl Hooks for Notes {
     }
 }
 
-/// Workers over this storage.
+/// Returns workers over this storage.
 pub fn workers(storage: &Arc<StorageWriter>) -> Arc<MultiproofWorkers> {
     let storage: Arc<dyn StorageApi> = storage.clone();
     let (bus, fatal) = (Bus::default(), CancellationToken::new());
@@ -49,7 +49,7 @@ pub fn workers(storage: &Arc<StorageWriter>) -> Arc<MultiproofWorkers> {
     MultiproofWorkers::start(&Config::default(), &deps).unwrap()
 }
 
-/// Executes the demo corpus; none of its blocks moves into the base.
+/// Executes the demo corpus. None of its blocks moves into the base.
 pub fn capture(runtime: &Runtime) -> (Arc<StorageWriter>, Vec<Seen>) {
     let corpus = Corpus::demo();
     let genesis = File::open(corpus.genesis()).unwrap();

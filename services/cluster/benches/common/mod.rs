@@ -1,4 +1,4 @@
-//! What the benches of the cluster share.
+//! Code that the benches of the cluster share.
 #![allow(dead_code)]
 
 use bytes::Bytes;
@@ -15,19 +15,19 @@ use tandem_executor::{
 use tandem_primitives::B256;
 use tokio::runtime::Runtime;
 
-/// Whether `cargo bench` runs this, and not `cargo test` over all targets.
+/// Returns whether `cargo bench` runs this, not `cargo test` over all targets.
 pub fn is_bench() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
 
-/// Standard output, where a bench says what it found.
+/// Prints a result to standard output.
 pub fn say(line: &str) {
     use io::Write;
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}");
 }
 
-/// The Engine API below HTTP: the same handlers, given the same text.
+/// The Engine API below HTTP: the same handlers, with the same text.
 pub struct Engine<'a> {
     runtime: &'a Runtime,
     methods: Methods,
@@ -48,7 +48,7 @@ impl<'a> Engine<'a> {
         (serde_json::from_str(answer.get()).unwrap_or_default(), took)
     }
 
-    /// Sends a payload that must be valid: how long it took.
+    /// Sends a payload that must be valid. Returns the time it took.
     pub fn new_payload(&self, method: &str, params: &Value, hash: B256) -> Duration {
         let (answer, took) = self.call(method, params);
         let status = decode_status(answer);
@@ -56,7 +56,7 @@ impl<'a> Engine<'a> {
         took
     }
 
-    /// Makes a block the head: how long it took.
+    /// Makes a block the head. Returns the time it took.
     pub fn set_head(&self, head: B256) -> Duration {
         let state = json!({
             "headBlockHash": head, "safeBlockHash": B256::ZERO, "finalizedBlockHash": B256::ZERO,
@@ -68,12 +68,12 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// The value below which this share of the sorted ones lies.
+/// Returns the value below which this share of the sorted values lies.
 pub fn quantile<T: Copy>(sorted: &[T], share: f64) -> T {
     sorted[((sorted.len() - 1) as f64 * share).round() as usize]
 }
 
-/// In milliseconds.
+/// Returns a duration in milliseconds.
 pub fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

@@ -1,4 +1,4 @@
-//! Where the base stands, for a process that has to know it to let go of old layers.
+//! Follows the base, for a process that drops old layers once they are below it.
 
 use std::{
     sync::{
@@ -18,12 +18,13 @@ use tokio::{
 };
 use tracing::debug;
 
-/// How often storage-writer is asked.
+/// Interval at which storage-writer is asked.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Asks storage-writer once a second where the base stands, and says so on the bus of this process; never
-/// ends. `writes_fail` is whether writes to the database fail. `chain.persisted` comes over NATS sooner, but
-/// may never come: without it layers would stay and memory grow.
+/// Asks storage-writer once a second for the position of the base and publishes it on the bus of
+/// this process. Never ends. `writes_fail` is set while writes to the database fail.
+/// `chain.persisted` comes over NATS sooner, but may be lost. Without this poll, layers would then
+/// stay and memory would grow.
 pub async fn follow_base(storage: Arc<dyn StorageApi>, bus: Bus, writes_fail: Arc<AtomicBool>) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! discovery over a peer-table in another process, or with one of its own.
+//! Runs discovery over a peer-table in another process or in this one.
 
 use super::{Process, services::blocking};
 use crate::{
@@ -15,11 +15,11 @@ use tandem_proto::{
 use tokio::{runtime::Handle, task::spawn_blocking, time::interval};
 use tracing::info;
 
-/// How often a line says how far it is.
+/// Interval at which a line reports the progress.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
-/// discovery, and peer-table too unless there is one at `peer_table`. `fork_id` is announced to others
-/// (EIP-2124).
+/// Starts discovery, and peer-table too unless `peer_table` is the address of one. `fork_id` is
+/// announced to other nodes (EIP-2124).
 ///
 /// # Errors
 /// [`Error::Discovery`], [`Error::Endpoint`], [`Error::Threads`], [`Error::Tls`].
@@ -33,7 +33,8 @@ pub async fn discovery(
     let within = Surroundings {
         identity,
         bus: process.bus().clone(),
-        // Not the same: the client of peer-table would say over gRPC what NATS says already.
+        // A separate bus: otherwise the client of peer-table would send over gRPC what NATS sends
+        // already.
         direct: Bus::default(),
         fatal: process.fatal().clone(),
     };
@@ -60,8 +61,9 @@ pub async fn discovery(
     Ok(())
 }
 
-/// While the bus does not reach other processes, `peers.discovered` goes to peer-table by its client, and
-/// `peers.target` comes back that way. Around a change both ways may bring the same, which does no harm.
+/// Relays events through the client of peer-table while the bus does not reach other processes.
+/// `peers.discovered` goes to peer-table, and `peers.target` comes back. Around a change, an event
+/// may arrive both ways, which does no harm.
 async fn relay_while_apart(direct: Bus, bus: Bus) {
     let (mut discovered, mut target) =
         (bus.subscribe_here(PEERS_DISCOVERED), direct.subscribe(PEERS_TARGET));

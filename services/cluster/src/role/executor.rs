@@ -1,4 +1,4 @@
-//! The executor over storage-writer, workers and blob-validator in other processes.
+//! Runs the executor over storage-writer, workers and blob-validator in other processes.
 
 use super::{
     Process,
@@ -39,37 +39,37 @@ use tandem_storage_writer::grpc as storage_writer;
 use tokio::{net::TcpListener, runtime, task::spawn_blocking};
 use tracing::{error, info};
 
-/// For how long storage-writer keeps the right to write for an executor that is silent.
+/// Time for which storage-writer holds the right to write for a silent executor.
 const LEASE: Duration = Duration::from_secs(2);
 
 /// Longest time for which ports stay open at the end.
 const LINGER_SECONDS_MAX: u64 = 60;
 
-/// Whom the executor calls.
+/// Addresses that the executor calls.
 #[derive(Clone, Debug)]
 pub struct ExecutorLinks {
     /// storage-writer, such as `http://10.0.0.7:9600`.
     pub storage_writer: String,
-    /// Workers that are there whether or not the bus tells of them.
+    /// Workers that are used whether or not the bus announces them.
     pub workers: Vec<String>,
-    /// Names of blob-validators; one may lead to several.
+    /// Names of blob-validators; a name may resolve to several.
     pub blob_validators: Vec<String>,
 }
 
-/// As what an executor is known to others.
+/// Identity under which other processes know an executor.
 #[derive(Clone, Debug)]
 pub struct ExecutorIdentity {
-    /// Its name; the host's by default.
+    /// Name of the executor; defaults to the host's name.
     pub id: Option<String>,
-    /// IP address or name at which other executors reach it. That of its Engine API by default, or the
-    /// host's name where that listens everywhere.
+    /// IP address or name at which other executors reach it. Defaults to the address of its Engine
+    /// API, or to the host's name if that listens on all interfaces.
     pub advertise: Option<String>,
-    /// The host's name.
+    /// Name of the host.
     pub host: String,
 }
 
 impl ExecutorIdentity {
-    /// Returns the name, and where the executor serves.
+    /// Returns the name and the addresses at which the executor serves.
     fn at(self, engine: SocketAddr, http: SocketAddr) -> (String, ExecutorAddress) {
         let Self { id, advertise, host } = self;
         let own = || match engine.ip().is_unspecified() {
@@ -86,9 +86,10 @@ impl ExecutorIdentity {
     }
 }
 
-/// An executor. Its ports are bound at once. While another executor has the right to write, calls are
-/// passed on to that one, and this one asks for the right until it gets it. It ends when another one has
-/// taken over. When it is told to end, it gives the right back, and its ports stay open for a while.
+/// Starts an executor and binds its ports at once. While another executor has the right to write,
+/// this one forwards calls to it and asks for the right until it gets it. The process ends when
+/// another executor has taken over. When told to end, the executor gives the right back and keeps
+/// its ports open for a while.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Secret`], [`Error::Endpoint`], [`Error::Tls`].
@@ -115,7 +116,7 @@ pub async fn executor(
     let gates = access.gates(&name, secret.clone());
     serve(process, &gates, engine, http)?;
     let services = Services::connect(process, &config, links, proof, address.clone())?;
-    // What it loads serves the EVM's precompile, which should not have to in the midst of a block.
+    // The setup loaded here serves the EVM's precompile, which should not load it during a block.
     spawn_blocking(Setup::load);
     let standby = Standby::new(gates, services.storage.clone(), address);
     let settings = config.executor.remote();
@@ -154,17 +155,17 @@ fn serve(
     Ok(())
 }
 
-/// The other services as the executor calls them.
+/// Clients of the other services.
 struct Services {
     storage: Arc<storage_writer::Client>,
-    /// The workers of this process, which compute what nobody else answers for.
+    /// Workers of this process, which compute what no other worker answers.
     local: Arc<MultiproofWorkers>,
-    /// What the executor itself is given of them.
+    /// Dependencies that the executor receives.
     deps: Deps,
 }
 
 impl Services {
-    /// Connects in the background: whether anybody is there is another question.
+    /// Connects in the background, whether or not the services are reachable.
     fn connect(
         process: &Process,
         config: &Config,
@@ -196,7 +197,7 @@ impl Services {
         Ok(Self { storage, local, deps })
     }
 
-    /// What goes on beside the executor as long as the process does.
+    /// Starts the tasks that run beside the executor until the process stops.
     fn follow(&self, process: &mut Process) {
         let (bus, policies) = (self.deps.bus.clone(), self.deps.policies.clone());
         let fails = Arc::<AtomicBool>::default();
@@ -215,7 +216,7 @@ impl Services {
         });
     }
 
-    /// When the process is ready, and what happens at its end.
+    /// Sets when the process is ready, and the order in which it stops.
     fn end(self, process: &mut Process, running: Arc<OnceLock<Executor>>, standby: &Standby) {
         let Self { storage, local, deps: _ } = self;
         let (connected, granted, reaches) = (storage.clone(), running.clone(), standby.reaches());
@@ -224,7 +225,7 @@ impl Services {
             granted.get().is_some() || reaches.load(Relaxed)
         });
         process.at_end(move || {
-            // First, as what still waits for storage-writer would wait beyond the end of the runtime.
+            // First, because calls still waiting for storage-writer would outlast the runtime.
             storage.stop();
             if let Some(executor) = running.get() {
                 executor.stop();
@@ -234,7 +235,8 @@ impl Services {
     }
 }
 
-/// The workers elsewhere as one, and those of this process that compute what nobody else answers for.
+/// Returns all workers as one, and the workers of this process, which compute what no other worker
+/// answers.
 fn fleet(
     process: &Process,
     config: &Config,
@@ -262,7 +264,7 @@ fn fleet(
     Ok((Fleet::start(&settings, deps)?, local))
 }
 
-/// Under which names the two ports may be called, and which web pages may.
+/// Host names under which the two ports may be called, and web origins that may call.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     engine: Hosts,
@@ -279,7 +281,7 @@ impl Access {
         }
     }
 
-    /// Returns the ports of the executor of this name, as long as it stands by.
+    /// Returns the gates of the executor with this name, for the time it stands by.
     fn gates(&self, name: &str, secret: Secret) -> Gates {
         let engine = Limits::engine().with_hosts(self.engine.clone());
         let http = Limits::public()
@@ -290,7 +292,7 @@ impl Access {
     }
 }
 
-/// The routes of the Engine API.
+/// Returns the routes of the Engine API.
 pub(crate) fn engine_router(
     handle: &Handle,
     client: ClientInfo,
@@ -301,7 +303,7 @@ pub(crate) fn engine_router(
     rpc::engine_router(rpc::engine_methods(handle, client), secret, limits)
 }
 
-/// The routes of the public port.
+/// Returns the routes of the public port.
 pub(crate) fn http_router(handle: &Handle, client: ClientInfo, access: &Access) -> Router {
     let limits = Limits::public()
         .with_blobs(handle.spec())

@@ -1,5 +1,5 @@
-//! Each service as a process of its own. `tandem storage-writer` and its like are these functions and
-//! their flags.
+//! Each service as a separate process. Commands such as `tandem storage-writer` are these functions
+//! and their flags.
 //!
 //! ```text
 //!  executor ── gRPC ──► storage-writer ◄── gRPC ── multiproof-worker ◄── gRPC ── executor
@@ -8,8 +8,8 @@
 //!  all ◄──── NATS, where there is one: events, who is alive, live settings ────► all
 //! ```
 //!
-//! A role binds its ports, starts its service and says when it is of use. Nobody has to be there
-//! before anybody else: who is missing is asked again, and `/readyz` names who it is.
+//! A role binds its ports, starts its service and reports when it is ready. Services may start in
+//! any order: each retries the missing ones, and `/readyz` names them.
 
 mod base;
 mod discovery;

@@ -1,5 +1,5 @@
-//! What all roles, and the six services in one process, have in common: ports first, then the service,
-//! then its end in the reverse order.
+//! Frame that all roles and the six services in one process share: it opens ports first, then
+//! starts the service, and stops both in the reverse order.
 
 use crate::{
     Error,
@@ -30,42 +30,45 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-/// Longest time that requests under way may take once the process is to stop.
+/// Longest time for requests in progress once the process is to stop.
 const DRAIN_MAX: Duration = Duration::from_secs(4);
 
-/// Longest time that a last word may take.
+/// Longest time for a farewell.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
-/// Longest time from the signal until requests under way are given up, where nothing lingers for longer.
+/// Longest time from the signal until requests in progress are abandoned, unless a farewell takes
+/// longer.
 const GIVE_UP_MAX: Duration = Duration::from_secs(8);
 
-/// Shortest time that requests under way get.
+/// Shortest time that requests in progress get.
 const DRAIN_MIN: Duration = Duration::from_secs(1);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A process that runs one service, or several.
+/// A process that runs one or several services.
 pub struct Process {
     bus: Bus,
     readiness: Readiness,
     started: Arc<AtomicBool>,
     servers: JoinSet<io::Result<()>>,
-    /// Cancelled when the process is told to end: it is not ready any more.
+    /// Cancelled when the process is told to end; it is no longer ready then.
     leaving: CancellationToken,
-    /// Cancelled when nothing new is to be taken.
+    /// Cancelled when the process accepts no new work.
     stopping: CancellationToken,
     fatal: CancellationToken,
-    /// What is done before the listeners end, and how long it may take. Behind a lock, as what follows, so
-    /// that threads can share what holds a process; no thread ever waits for it.
+    /// Tasks to run before the listeners end, with their longest times. Behind a lock, like the
+    /// next field, so that threads can share the owner of a process. No thread ever waits for the
+    /// lock.
     farewells: Mutex<Vec<(Task, Duration)>>,
-    /// What is stopped after them, in this order.
+    /// Services to stop after the listeners, in this order.
     services: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
-    /// `/metrics` and its like, the last that ends.
+    /// Server of `/metrics`, `/livez` and `/readyz`, the last to end.
     operations: Option<(JoinHandle<io::Result<()>>, CancellationToken)>,
 }
 
 impl Process {
-    /// A process without a service yet, that offers `/livez`, `/readyz` and `/metrics` at `metrics`.
+    /// Returns a process without a service, which offers `/livez`, `/readyz` and `/metrics` at
+    /// `metrics`.
     ///
     /// # Errors
     /// [`Error::Listen`].
@@ -82,7 +85,7 @@ impl Process {
         Ok(process)
     }
 
-    /// The same without a port of its own.
+    /// Returns a process without a port of its own.
     pub(crate) fn unwatched(bus: Bus) -> Self {
         let (readiness, started) = (Readiness::default(), Arc::<AtomicBool>::default());
         let (leaving, stopping) = (CancellationToken::new(), CancellationToken::new());
@@ -103,8 +106,8 @@ impl Process {
         }
     }
 
-    /// Offers `/livez`, `/readyz` and `/metrics`, on a free port where the given one is taken and
-    /// `moves`.
+    /// Offers `/livez`, `/readyz` and `/metrics`. If `moves` is set and the port is in use, takes a
+    /// free one.
     ///
     /// # Errors
     /// [`Error::Listen`].
@@ -127,33 +130,33 @@ impl Process {
         Ok(())
     }
 
-    /// The bus that the services of this process share.
+    /// Returns the bus that the services of this process share.
     pub fn bus(&self) -> &Bus {
         &self.bus
     }
 
-    /// Cancelled when the process is told to end.
+    /// Returns the token that is cancelled when the process is told to end.
     pub(crate) fn leaving(&self) -> &CancellationToken {
         &self.leaving
     }
 
-    /// Cancelled when the process is to take nothing new.
+    /// Returns the token that is cancelled when the process is to accept no new work.
     pub(crate) fn stopping(&self) -> &CancellationToken {
         &self.stopping
     }
 
-    /// To be cancelled when a service cannot go on.
+    /// Returns the token for a service to cancel when it cannot go on.
     pub(crate) fn fatal(&self) -> &CancellationToken {
         &self.fatal
     }
 
-    /// What must hold besides for the process to be ready.
+    /// Returns the conditions of readiness, to which services add their own.
     pub(crate) fn readiness(&self) -> &Readiness {
         &self.readiness
     }
 
-    /// Who this process is to those that it calls and that call it, by the certificate that these
-    /// settings name, if they do. It is read again as its file changes.
+    /// Returns the identity of this process towards its peers, from the certificate in these
+    /// settings, if any. The certificate is read again when its file changes.
     pub(crate) fn identify(
         &mut self,
         role: &'static str,
@@ -165,7 +168,7 @@ impl Process {
         Ok(identity)
     }
 
-    /// Binds a port. Ports come before threads: what is taken is known at once.
+    /// Binds a port. Ports come before threads, so that a port in use is reported at once.
     pub(crate) async fn listen(
         &self,
         port: &'static str,
@@ -178,7 +181,7 @@ impl Process {
         Ok(listener)
     }
 
-    /// Binds a port of gRPC. One that asks callers for no certificate is a warning.
+    /// Binds a gRPC port. Logs a warning if the port asks callers for no certificate.
     pub(crate) async fn listen_grpc(
         &self,
         port: &'static str,
@@ -192,12 +195,12 @@ impl Process {
         Ok(listener)
     }
 
-    /// A server that runs until [`Self::stopping`]; its end before that is the end of the process.
+    /// Runs a server until [`Self::stopping`]. The process ends if the server ends earlier.
     pub(crate) fn serve(&mut self, server: impl Future<Output = io::Result<()>> + Send + 'static) {
         self.servers.spawn(server);
     }
 
-    /// Something that goes on beside the service, until the process stops.
+    /// Runs a task beside the service until the process stops.
     pub(super) fn beside(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         let stopping = self.stopping.clone();
         self.servers.spawn(async move {
@@ -209,12 +212,13 @@ impl Process {
         });
     }
 
-    /// To be said when the process stops, before the listeners end. A second at most.
+    /// Adds a task to run when the process stops, before the listeners end. It gets at most a
+    /// second.
     pub(super) fn at_farewell(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.lingers(FAREWELL_MAX, task);
     }
 
-    /// To be done when the process stops, before the listeners end. No longer than `max`.
+    /// Adds a task to run when the process stops, before the listeners end. It gets at most `max`.
     pub(super) fn lingers(
         &mut self,
         max: Duration,
@@ -223,23 +227,23 @@ impl Process {
         self.farewells.get_mut().push((Box::pin(task), max));
     }
 
-    /// Returns how long [`Self::stop`] may take, unless a service does not end.
+    /// Returns the longest time that [`Self::stop`] takes, unless a service does not end.
     pub fn stop_time_max(&mut self) -> Duration {
         let longest = self.farewells.get_mut().iter().map(|(_, max)| *max).max();
         GIVE_UP_MAX.max(longest.unwrap_or_default() + DRAIN_MIN) + Duration::from_secs(1)
     }
 
-    /// To be done when the listeners have ended. May block.
+    /// Adds work to do when the listeners have ended. May block.
     pub(crate) fn at_end(&mut self, stop: impl FnOnce() + Send + 'static) {
         self.services.get_mut().push(Box::new(stop));
     }
 
-    /// The service runs.
+    /// Marks the service as started.
     pub(crate) fn started(&self) {
         self.started.store(true, Relaxed);
     }
 
-    /// Waits until a service or a listener fails; a healthy process never returns from here.
+    /// Waits until a service or a listener fails. Never returns while the process is healthy.
     pub async fn failed(&mut self) {
         let ended = async {
             match self.servers.join_next().await {
@@ -253,8 +257,8 @@ impl Process {
         }
     }
 
-    /// Stops: not ready any more, nothing new is taken, what is under way is answered, the service
-    /// ends and writes what it has to write.
+    /// Stops the process. It is no longer ready, accepts no new work and answers the requests in
+    /// progress. Then the service ends and writes what it has to write.
     pub async fn stop(mut self) {
         let begun = Instant::now();
         self.leaving.cancel();

@@ -1,4 +1,4 @@
-//! The services that call no other.
+//! Runs the services that call no other service.
 
 use super::Process;
 use crate::{Config, Error, start::persisted};
@@ -9,7 +9,7 @@ use tandem_proto::access;
 use tandem_storage_writer::StorageWriter;
 use tokio::task::spawn_blocking;
 
-/// storage-writer on a data directory that was initialised, its calls at `grpc`.
+/// Starts storage-writer on a data directory that was initialised, with its calls at `grpc`.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::StorageWriter`], [`Error::Tls`].
@@ -23,8 +23,8 @@ pub async fn storage_writer(
     let on_persisted = persisted(process.bus().clone());
     let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
     let storage = blocking(|| Ok(StorageWriter::open(config.storage_writer, deps)?)).await?;
-    // gRPC's health stays as it is, because executor and workers take it for the sign of life of their
-    // connection: reads go on while writes fail.
+    // The health service of gRPC stays unchanged: executor and workers take it as the sign of life
+    // of their connection, and reads go on while writes fail.
     let (writing, room) = (Arc::downgrade(&storage), Arc::downgrade(&storage));
     process.readiness().require("the database to be writable", move || {
         writing.upgrade().is_none_or(|storage| storage.can_write())
@@ -34,13 +34,13 @@ pub async fn storage_writer(
     });
     let server = tandem_storage_writer::grpc::Server::new(storage.clone()).offered_as(identity);
     process.serve(server.serve(listener, process.stopping().clone()));
-    // The last handle: the persist thread ends, the database is flushed and marked as closed.
+    // Last handle: the persist thread ends, the database is flushed and marked as closed.
     process.at_end(move || drop(storage));
     process.started();
     Ok(())
 }
 
-/// blob-validator, its calls at `grpc`.
+/// Starts blob-validator, with its calls at `grpc`.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Threads`], [`Error::Tls`].
@@ -65,7 +65,7 @@ pub async fn blob_validator(
     Ok(())
 }
 
-/// peer-table with its snapshot, its calls at `grpc`.
+/// Starts peer-table with its snapshot, with its calls at `grpc`.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Threads`], [`Error::Tls`].
@@ -90,7 +90,7 @@ pub async fn peer_table(
     Ok(())
 }
 
-/// Starts what may wait for a disk or for another process.
+/// Runs a start function that may wait for a disk or another process.
 pub(super) async fn blocking<T: Send + 'static>(
     start: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {

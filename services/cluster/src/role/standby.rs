@@ -1,5 +1,6 @@
-//! The time in which another executor has the right to write: calls go there, and this one asks for the
-//! right until it gets it. The same at the end of an executor that has a successor.
+//! Stands by while another executor has the right to write: calls go there, and this executor asks
+//! for the right until it gets it. An executor that stops and has a successor also forwards its
+//! calls.
 
 use super::Process;
 use axum::Router;
@@ -24,25 +25,25 @@ use tokio::{
 };
 use tracing::{debug, error, info};
 
-/// How often an executor that stands by asks for the right to write.
+/// Interval at which an executor on standby asks for the right to write.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
-/// How often an executor that ends looks for its successor.
+/// Interval at which a stopping executor looks for its successor.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How often the executor that has the right to write is asked whether it serves.
+/// Interval at which the executor with the right to write is asked whether it serves.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// Longest time until the name of a host is resolved, or storage-writer says who has the right.
+/// Longest wait for the name of a host to resolve, or for storage-writer to name the holder.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// Longest time that calls under way get before the right to write is given back.
+/// Longest time for calls in progress before the right to write is given back.
 const FINISH_MAX: Duration = Duration::from_millis(500);
 
-/// Longest time from the signal that calls under way get where a successor can take them.
+/// Longest time from the signal for calls in progress if a successor can take them.
 const CUT_MAX: Duration = Duration::from_millis(1500);
 
-/// The same where there is no successor.
+/// Longest time from the signal for calls in progress if there is no successor.
 const CUT_ALONE_MAX: Duration = Duration::from_secs(4);
 
 /// The two ports of an executor.
@@ -59,14 +60,14 @@ impl Gates {
     }
 }
 
-/// An executor beside another one. Cheap to clone.
+/// An executor on standby beside another one. Cheap to clone.
 #[derive(Clone)]
 pub struct Standby {
     gates: Gates,
     storage: Arc<Client>,
-    /// Where this executor serves.
+    /// Address at which this executor serves.
     own: ExecutorAddress,
-    /// Whether the executor that has the right to write is reached.
+    /// Whether the executor with the right to write is reachable.
     reaches: Arc<AtomicBool>,
 }
 
@@ -75,13 +76,13 @@ impl Standby {
         Self { gates, storage, own, reaches: Arc::default() }
     }
 
-    /// Whether the executor that has the right to write is reached, at any time.
+    /// Returns a flag that tells whether the executor with the right to write is reachable.
     pub fn reaches(&self) -> Arc<AtomicBool> {
         self.reaches.clone()
     }
 
-    /// Starts the executor as soon as storage-writer is there and lets it. `None` when it cannot start for
-    /// another reason, which is fatal, or when the process ends.
+    /// Starts the executor as soon as storage-writer is reachable and grants the right. Returns
+    /// `None` if it cannot start for another reason, which is fatal, or if the process ends.
     pub async fn take_over(&self, config: tandem_executor::Config, deps: Deps) -> Option<Executor> {
         let leaving = self.gates.engine.leaving();
         leaving.run_until_cancelled(self.ask(config, deps)).await.flatten()
@@ -116,18 +117,18 @@ impl Standby {
         }
     }
 
-    /// From now on this executor answers.
+    /// Starts to answer calls in this executor.
     pub fn serve(&self, engine: Router, http: Router) {
         self.gates.engine.open(engine);
         self.gates.http.open(http);
     }
 
-    /// Sets where calls go, as storage-writer says who has the right to write; nowhere, for this reason,
-    /// where that is no other executor. True where it is one.
+    /// Routes calls to the executor that storage-writer names as holder and returns true. Refuses
+    /// calls with this reason and returns false if no other executor holds the right.
     async fn look(&self, alone: &'static str) -> bool {
         let holder = match timeout(ANSWER_MAX, self.storage.find_holder()).await {
             Ok(Ok(holder)) => holder,
-            // The holder may well be there.
+            // The holder may well be reachable.
             Ok(Err(error)) => {
                 debug!(%error, "it is not known which executor has the right to write");
                 return false;
@@ -159,8 +160,8 @@ impl Standby {
         self.gates.http.pass_on(target(address.http_port));
     }
 
-    /// What goes on beside: the executor that has the right to write is asked whether it serves, and none
-    /// is called any more once this one has the right.
+    /// Starts two background tasks. One asks the executor with the right to write whether it
+    /// serves. The other stops forwarding once this executor has the right.
     pub fn follow(&self, process: &mut Process) {
         let (gate, reaches) = (self.gates.engine.clone(), self.reaches.clone());
         process.beside(async move {
@@ -176,8 +177,8 @@ impl Standby {
         });
     }
 
-    /// What happens when the process is told to end: the right to write is given back, and for so long the
-    /// ports pass calls on to the successor.
+    /// Adds the farewell: the right to write is given back, and for this time the ports forward
+    /// calls to the successor.
     pub fn linger(&self, process: &mut Process, time: Duration) {
         let standby = self.clone();
         let most = time.max(FINISH_MAX + ANSWER_MAX) + Duration::from_millis(100);
@@ -187,7 +188,7 @@ impl Standby {
     async fn leave(&self, time: Duration) {
         const ALONE: &str = "this executor is stopping, and no other one has the right to write";
         let begun = Instant::now();
-        // One that has answered no call has none to pass on.
+        // An executor that has answered no call has none to forward.
         let was_of_use = !self.gates.engine.is_closed();
         self.gates.engine.leave(ALONE);
         self.gates.http.leave(ALONE);
@@ -209,7 +210,7 @@ impl Standby {
     }
 }
 
-/// The first address of a host.
+/// Returns the first address of a host.
 async fn resolve(address: &ExecutorAddress) -> Option<IpAddr> {
     let host = address.host.as_str();
     if let Ok(ip) = host.parse() {

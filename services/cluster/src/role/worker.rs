@@ -1,4 +1,4 @@
-//! multiproof-worker: tries in memory, over a storage-writer in another process.
+//! Runs multiproof-worker: tries in memory, over a storage-writer in another process.
 
 use super::{Process, base::follow_base};
 use crate::{Config, Error, follow_policies};
@@ -18,19 +18,19 @@ use tandem_storage_writer::grpc::{Client, ClientConfig};
 use tokio::runtime::Handle;
 use tracing::info;
 
-/// Between two heartbeats.
+/// Interval between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// As what a worker is known to executors that hear of it on the bus.
+/// Identity under which executors know a worker that the bus announces.
 #[derive(Clone, Debug)]
 pub struct WorkerIdentity {
-    /// Its name; one that it keeps over restarts keeps it its shards. From the host's name and the
-    /// port by default.
+    /// Name of the worker; a worker that keeps its name over restarts keeps its shards. Defaults to
+    /// the host's name and the port.
     pub id: Option<WorkerId>,
-    /// Where executors reach it, such as `http://10.0.0.7:9601`. Where it listens by default, by the
-    /// host's name when that is everywhere.
+    /// Address at which executors reach it, such as `http://10.0.0.7:9601`. Defaults to its listen
+    /// address, or to the host's name if it listens on all interfaces.
     pub advertise: Option<String>,
-    /// The host's name.
+    /// Name of the host.
     pub host: String,
 }
 
@@ -52,7 +52,7 @@ impl WorkerIdentity {
     }
 }
 
-/// A worker over the storage-writer at `storage_writer`, its proof stream at `grpc`.
+/// Starts a worker over the storage-writer at `storage_writer`, with its proof stream at `grpc`.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Endpoint`], [`Error::Threads`], [`Error::WorkerId`], [`Error::Tls`].
@@ -93,7 +93,7 @@ pub async fn multiproof_worker(
     let connected = storage.clone();
     process.readiness().require("storage-writer", move || connected.is_connected());
     process.at_end(move || {
-        // First, as what still waits for storage-writer would wait beyond the end of the runtime.
+        // First, because calls still waiting for storage-writer would outlast the runtime.
         storage.stop();
         workers.stop();
     });

@@ -7,7 +7,7 @@ use tandem_proto::discovery::Status;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A loop whose clock the test moves; nobody is at the socket.
+/// Loop whose clock the test moves; the socket has no peers.
 struct Slept {
     actor: Actor,
     inbox: Inbox<Question>,
@@ -51,7 +51,8 @@ impl Slept {
         self.actor.step(Now { elapsed: self.elapsed, unix }, input, &mut self.effects);
     }
 
-    /// Sleeps as the loop does, until so much time has passed; how often that was interrupted.
+    /// Sleeps as the loop does until the time has passed. Returns how often the sleep was
+    /// interrupted.
     fn sleep(&mut self, time: Duration) -> u32 {
         let (end, before) = (self.elapsed + time, self.wakes);
         loop {
@@ -63,7 +64,7 @@ impl Slept {
             }
             self.elapsed = due;
             self.step(Input::Timer);
-            // peer-table knows nobody, and says so.
+            // peer-table has no contacts, and answers so.
             while let Some(envelope) = self.inbox.try_receive() {
                 self.step(Input::Answer { question: envelope.message, contacts: vec![] });
             }
@@ -85,9 +86,9 @@ async fn a_node_at_rest_sleeps_until_a_lookup_is_due() {
     assert!((1_400..=1_450).contains(&wakes), "{wakes} in an hour without a node");
     slept.step(Input::Target(1.0));
     let wakes = slept.sleep(HOUR);
-    // A turn every thirty seconds, and peer-table's answer.
+    // There is a turn every thirty seconds, and peer-table's answer.
     assert!((238..=242).contains(&wakes), "{wakes} in an hour");
-    // A packet wakes it, and leaves nothing behind that would do so again.
+    // A packet wakes it, and leaves nothing behind that would do so later.
     let key = NodeKey::from_bytes([2; 32]).unwrap();
     let nobody = "127.0.0.1:9".parse().unwrap();
     let to = tandem_discv4::Endpoint::new(nobody, 0);
@@ -99,7 +100,7 @@ async fn a_node_at_rest_sleeps_until_a_lookup_is_due() {
     let status = slept.status();
     assert_eq!((status.packets_received, status.packets_dropped), (10, 10), "expired ones");
     assert_eq!(status.completion_permille, 1000);
-    // Peers are lost: it wakes at once.
+    // Peers are lost, so it wakes at once.
     slept.step(Input::Target(0.4));
     assert!(slept.sleep(Duration::from_secs(10)) >= 10);
     slept.actor.stop.cancel();

@@ -1,8 +1,8 @@
 use std::{collections::HashMap, hash::Hash, mem};
 
-/// A map of bounded size that forgets what was not used for long: two generations, of which the
-/// older one is dropped whole when the younger is full. Every operation is O(1), and a flood of new
-/// keys costs no more than their room.
+/// Map of bounded size that forgets entries unused for long. It has two generations; when the
+/// younger one is full, the older one is dropped whole. Every operation is O(1), and a flood of new
+/// keys costs no more than their space.
 pub struct Aging<K, V> {
     young: HashMap<K, V>,
     old: HashMap<K, V>,
@@ -10,7 +10,7 @@ pub struct Aging<K, V> {
 }
 
 impl<K: Hash + Eq + Copy, V> Aging<K, V> {
-    /// Holds at most `capacity` entries, and at least the last half as many.
+    /// Makes a map of at most `capacity` entries, which keeps at least the last half as many.
     pub fn new(capacity: usize) -> Self {
         Self { young: HashMap::new(), old: HashMap::new(), half: (capacity / 2).max(1) }
     }
@@ -19,7 +19,7 @@ impl<K: Hash + Eq + Copy, V> Aging<K, V> {
         self.young.len() + self.old.len()
     }
 
-    /// Reads without counting it as use.
+    /// Returns a value without counting that as use.
     pub fn peek(&self, key: &K) -> Option<&V> {
         self.young.get(key).or_else(|| self.old.get(key))
     }
@@ -45,7 +45,7 @@ impl<K: Hash + Eq + Copy, V> Aging<K, V> {
 
     fn rotate_for(&mut self, key: &K) {
         if self.young.len() >= self.half && !self.young.contains_key(key) {
-            // Both keep their room: no flood makes this allocate for ever.
+            // Both maps keep their memory, so no flood makes this allocate for ever.
             mem::swap(&mut self.old, &mut self.young);
             self.young.clear();
         }

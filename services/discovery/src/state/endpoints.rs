@@ -1,52 +1,52 @@
-//! What is known of each endpoint that packets were exchanged with: its proof, ours, and what it
-//! was asked.
+//! State of each endpoint that packets were exchanged with: its proof, ours, and pending questions.
 
 use super::aging::Aging;
 use std::{collections::VecDeque, net::SocketAddr, time::Duration};
 use tandem_discv4::PublicKey;
 use tandem_primitives::B256;
 
-/// How long the proof of an endpoint holds.
+/// Time for which the proof of an endpoint is valid.
 pub const PROOF_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
-/// How long we rely on the other side holding ours: less, because its clock started earlier.
+/// Time for which we rely on the other side holding our proof: less, because its clock started
+/// earlier.
 const OUR_PROOF_LIFETIME: Duration = Duration::from_secs(11 * 60 * 60);
-/// Questions in a row without an answer after which a node counts as lost.
+/// Number of unanswered questions in a row after which a node counts as lost.
 pub const LOST_AFTER: u8 = 2;
-/// Endpoints remembered with a proof, and as many without.
+/// Largest number of endpoints remembered with a proof, and of those without.
 const ENDPOINTS_MAX: usize = 1 << 15;
-/// Questions waiting for their answers.
+/// Largest number of questions waiting for their answers.
 const WAITING_MAX: usize = 8192;
 
-/// A node at an address. A proof holds for both together.
+/// Node at an address. A proof is valid for both together.
 pub type EndpointKey = (PublicKey, SocketAddr);
 
-/// One endpoint.
+/// State of one endpoint.
 #[derive(Default)]
 pub struct Endpoint {
     pub tcp_port: u16,
     pub enr_seq: Option<u64>,
-    /// Hash of the ping whose pong is waited for.
+    /// Hash of our ping whose pong is pending.
     pub ping: Option<B256>,
-    /// That ping was sent to find the node, not to answer its own.
+    /// Whether that ping was sent to find the node, not to answer its own.
     pub sought: bool,
-    /// Hash of its ping that gets its pong when that pong has come.
+    /// Hash of the node's ping, which is answered once our ping is answered.
     pub unanswered: Option<B256>,
-    /// Hash of the find node whose neighbors are waited for.
+    /// Hash of the find node packet whose neighbors are pending.
     pub find_node: Option<B256>,
-    /// Nodes that came for the pending find node.
+    /// Number of nodes that arrived for the pending find node packet.
     pub received: usize,
-    /// Hash of the request whose record is waited for.
+    /// Hash of the request whose record is pending.
     pub enr_request: Option<B256>,
-    /// It has sent a record before.
+    /// Whether it has sent a record before.
     pub sent_record: bool,
-    /// Questions in a row that it did not answer.
+    /// Number of questions in a row that it did not answer.
     pub unanswered_questions: u8,
     proven_at: Option<Duration>,
     ponged_at: Option<Duration>,
 }
 
 impl Endpoint {
-    /// Whether its endpoint was proven at any time.
+    /// Returns whether its endpoint was ever proven.
     pub fn was_proven(&self) -> bool {
         self.proven_at.is_some()
     }
@@ -55,29 +55,30 @@ impl Endpoint {
         self.proven_at.is_some_and(|at| now < at + PROOF_LIFETIME)
     }
 
-    /// Whether it will answer questions: it has proven itself and has seen our proof.
+    /// Returns whether it will answer questions: it has proven itself and has seen our proof.
     pub fn is_bonded(&self, now: Duration) -> bool {
         self.is_proven(now) && self.ponged_at.is_some_and(|at| now < at + OUR_PROOF_LIFETIME)
     }
 
-    /// We answered its ping.
+    /// Records that we answered its ping.
     pub fn ponged(&mut self, now: Duration) {
         self.ponged_at = Some(now);
     }
 
-    /// It does not answer questions: it may have forgotten our proof.
+    /// Forgets that it has our proof, as it does not answer questions.
     pub fn forget_our_proof(&mut self) {
         self.ponged_at = None;
     }
 
-    /// It did not answer. True when it always did until now: a packet may have been lost.
+    /// Records a missing answer. Returns true if it has always answered so far: a packet may have
+    /// been lost.
     pub fn fail(&mut self, now: Duration) -> bool {
         self.unanswered_questions = self.unanswered_questions.saturating_add(1);
         self.unanswered_questions < LOST_AFTER && self.is_proven(now)
     }
 }
 
-/// What is waited for.
+/// Kind of the pending answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waiting {
     Pong,
@@ -85,7 +86,7 @@ pub enum Waiting {
     Enr,
 }
 
-/// A question whose time is up.
+/// Question whose deadline has passed.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeout {
     pub at: Duration,
@@ -94,11 +95,11 @@ pub struct Timeout {
     hash: B256,
 }
 
-/// All endpoints, bounded. Those without a proof cannot push out those with one.
+/// All endpoints, bounded. An endpoint without a proof cannot evict one with a proof.
 pub struct Endpoints {
     proven: Aging<EndpointKey, Endpoint>,
     strangers: Aging<EndpointKey, Endpoint>,
-    /// All questions wait equally long, so the oldest is the first due.
+    /// Deadlines of the questions. All wait equally long, so the oldest is due first.
     timeouts: VecDeque<Timeout>,
 }
 
@@ -128,7 +129,7 @@ impl Endpoints {
         self.proven.peek(key).is_some_and(|endpoint| endpoint.is_proven(now))
     }
 
-    /// Its pong came.
+    /// Records that its pong arrived.
     pub fn prove(&mut self, key: EndpointKey, now: Duration) {
         if let Some(mut endpoint) = self.strangers.remove(&key).or_else(|| self.proven.remove(&key))
         {
@@ -137,12 +138,12 @@ impl Endpoints {
         }
     }
 
-    /// Endpoints remembered as proven; some of the proofs may have run out.
+    /// Returns the number of endpoints remembered as proven; some of the proofs may have expired.
     pub fn proven_len(&self) -> usize {
         self.proven.len()
     }
 
-    /// Whether one more question may be asked.
+    /// Returns whether one more question may be asked.
     pub fn has_room(&self) -> bool {
         self.timeouts.len() < WAITING_MAX
     }
@@ -158,15 +159,15 @@ impl Endpoints {
         self.timeouts.push_back(Timeout { at, key, waiting, hash });
     }
 
-    /// When the next question's time is up.
+    /// Returns the next deadline of a question.
     pub fn next_timeout(&self) -> Option<Duration> {
         self.timeouts.front().map(|timeout| timeout.at)
     }
 
-    /// The next question whose time is up and which got no answer.
+    /// Returns the next question whose deadline passed without an answer.
     pub fn timed_out(&mut self, now: Duration) -> Option<Timeout> {
         while let Some(timeout) = self.timeouts.pop_front_if(|timeout| timeout.at <= now) {
-            // One that was forgotten since is as unanswered as one that is still there.
+            // A forgotten endpoint is as unanswered as one that still exists.
             let Some(endpoint) = self.get(&timeout.key) else { return Some(timeout) };
             let pending = match timeout.waiting {
                 Waiting::Pong => &mut endpoint.ping,

@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-/// Voters remembered.
+/// Largest number of voters remembered.
 const VOTES_MAX: usize = 64;
-/// How long a vote counts: addresses change.
+/// Time for which a vote counts: addresses change.
 const VOTE_LIFETIME: Duration = Duration::from_secs(30 * 60);
 
 struct Vote {
@@ -17,8 +17,8 @@ struct Vote {
     at: Duration,
 }
 
-/// What pongs say about the own addresses, of which there is one in each family: IPv4 and IPv6 are
-/// voted on apart. Each network has one vote, so that one party with many addresses side by side
+/// Votes of pongs on the own addresses. There is one address in each family, and IPv4 and IPv6 are
+/// voted on separately. Each network has one vote, so that one party with many adjacent addresses
 /// does not decide.
 #[derive(Default)]
 pub struct External {
@@ -31,7 +31,7 @@ struct Ballot {
     votes: VecDeque<Vote>,
 }
 
-/// The network that an address is in: 24 bits of IPv4, 48 of IPv6.
+/// Returns the network of an address: 24 bits of IPv4, 48 of IPv6.
 fn network(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => IpAddr::V4((ip.to_bits() >> 8 << 8).into()),
@@ -40,8 +40,8 @@ fn network(ip: IpAddr) -> IpAddr {
 }
 
 impl External {
-    /// Counts a vote. Gives the address that more than half of at least `min` voters of its family
-    /// claim. A voter who claims an address of the other family cannot have seen it.
+    /// Counts a vote. Returns the address that more than half of at least `min` voters of its
+    /// family claim. A voter who claims an address of the other family cannot have seen it.
     pub fn vote(
         &mut self,
         now: Duration,
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(vote([1, 1, 1, 1], "5.5.5.5:30303"), None);
         assert_eq!(vote([2, 1, 1, 1], "5.5.5.5:30303"), None);
         assert_eq!(vote([3, 1, 1, 1], "6.6.6.6:1"), Some(at("5.5.5.5:30303")));
-        // A thousand neighbours have one voice.
+        // A thousand neighbours have one vote.
         for host in 0..=255 {
             assert_eq!(vote([3, 1, 1, host], "6.6.6.6:1"), Some(at("5.5.5.5:30303")));
         }
@@ -123,12 +123,12 @@ mod tests {
         assert_eq!(vote("1.0.0.1", four), None);
         assert_eq!(vote("2001:db8:1::1", six), None, "one voter of each");
         assert_eq!(vote("2.0.0.1", four), Some(at(four)));
-        // Many more of the other family take nothing away.
+        // Many more votes of the other family change nothing.
         for network in 2..50 {
             assert_eq!(vote(&format!("2001:db8:{network}::1"), six), Some(at(six)));
         }
         assert_eq!(vote("3.0.0.1", four), Some(at(four)));
-        // Nobody sees an address of the other family.
+        // A voter cannot see an address of the other family.
         assert_eq!(vote("2001:db8:90::1", "6.6.6.6:1"), None);
         assert_eq!(vote("4.0.0.1", "[2001:db8::6]:1"), None);
     }

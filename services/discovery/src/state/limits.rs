@@ -1,15 +1,15 @@
-//! How much one address may make this node do: packets looked at, and bytes sent before it has
-//! proven that it is there.
+//! Limits on the work that one address may cause: packets processed, and bytes sent before it has
+//! proven its endpoint.
 //!
-//! What is sent to such an address is of two accounts. Answers are paid by the pings that came from
-//! there, so whoever writes another's address on his packets has to send more than that one gets.
-//! Pings that nobody asked for have an allowance.
+//! Bytes sent to such an address come from one of two accounts. Answers are paid for by the pings
+//! from that address. So an attacker who forges the address of a victim has to send more than the
+//! victim gets. Unsolicited pings have an allowance.
 
 use super::{aging::Aging, reach::is_near};
 use crate::Config;
 use std::{net::IpAddr, time::Duration};
 
-/// A token bucket.
+/// Token bucket.
 #[derive(Clone, Copy)]
 struct Bucket {
     tokens: f64,
@@ -38,35 +38,35 @@ impl Bucket {
 
 struct Source {
     packets: Bucket,
-    /// Bytes that may be sent unasked to endpoints here that have proven nothing.
+    /// Bytes that may be sent unsolicited to unproven endpoints at this address.
     allowance: Bucket,
-    /// Bytes of pings that came from here and were not answered with as many.
+    /// Bytes of pings from this address that have not yet been used for answers.
     owed: usize,
     proven: bool,
 }
 
-/// The state of all limits: bounded, whatever the addresses.
+/// State of all limits, bounded whatever the addresses.
 pub struct Limits {
     sources: Aging<IpAddr, Source>,
-    /// Shared by all addresses without a proof: a flood from invented ones leaves the processor to
-    /// those that are known.
+    /// Bucket shared by all addresses without a proof. A flood from invented ones leaves processor
+    /// time for the known ones.
     strangers: Bucket,
     rate: f64,
     burst: f64,
     strangers_rate: f64,
 }
 
-/// Bytes that an address without a proof may be sent unasked at first: some thirty pings.
+/// Bytes that may first be sent unsolicited to an address without a proof: some thirty pings.
 const ALLOWANCE_BYTES: f64 = 4096.0;
-/// What an address that was silent gets back of that, in bytes a second.
+/// Rate at which the allowance of a silent address recovers, in bytes a second.
 const ALLOWANCE_RATE: f64 = 32.0;
-/// Share of what comes from an address that is near which it gets back, too.
+/// Share of the bytes from a near address that is added to its allowance.
 const ALLOWANCE_PER_BYTE: f64 = 0.75;
-/// Bytes that stay owed for later.
+/// Largest number of bytes that stay owed for later.
 const OWED_MAX: usize = 4096;
 const SOURCES_MAX: usize = 1 << 16;
 
-/// One IPv4 address, or one network of IPv6 addresses: who has one of those has all of them.
+/// Returns one IPv4 address, or one network of IPv6 addresses: the owner of one has all of them.
 fn source(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
@@ -86,7 +86,7 @@ impl Limits {
         }
     }
 
-    /// Whether a packet from this address is looked at.
+    /// Returns whether a packet from this address is processed.
     pub fn admit(&mut self, now: Duration, ip: IpAddr, bytes: usize) -> bool {
         let (rate, burst) = (self.rate, self.burst);
         let source = self.source(now, ip);
@@ -106,25 +106,25 @@ impl Limits {
         self.strangers.take(1.0)
     }
 
-    /// Whether so many bytes may go unasked to an endpoint that has proven nothing; if so, they are
-    /// charged.
+    /// Charges bytes that go unsolicited to an unproven endpoint, if the allowance covers them.
+    /// Returns whether it does.
     pub fn spend(&mut self, now: Duration, ip: IpAddr, bytes: usize) -> bool {
         let source = self.source(now, ip);
         source.allowance.fill(now, ALLOWANCE_RATE, ALLOWANCE_BYTES);
         source.allowance.take(bytes as f64)
     }
 
-    /// So many bytes of a ping came from an endpoint that has proven nothing.
+    /// Credits the bytes of a ping that came from an unproven endpoint.
     pub fn owe(&mut self, now: Duration, ip: IpAddr, bytes: usize) {
         let source = self.source(now, ip);
         source.owed = (source.owed + bytes).min(OWED_MAX);
     }
 
-    /// Whether so many bytes may answer the pings that came from an endpoint that has proven nothing; if so,
-    /// they are charged. Altogether fewer go there than came.
+    /// Charges bytes that answer the pings of an unproven endpoint, if those cover them. Returns
+    /// whether they do. In total, less is sent there than came.
     ///
-    /// An address that is near has its allowance instead: nobody outside has it, and a first ping
-    /// from there is answered with all that the protocol has for it.
+    /// A near address uses its allowance instead: no outsider can have it. Its first ping is
+    /// answered with all that the protocol provides.
     pub fn answer(&mut self, now: Duration, ip: IpAddr, bytes: usize) -> bool {
         if is_near(ip) {
             return self.spend(now, ip, bytes);
@@ -137,7 +137,7 @@ impl Limits {
         covered
     }
 
-    /// Somebody at this address answered: what was sent there unasked was welcome.
+    /// Records that an endpoint at this address answered: the unsolicited bytes were welcome.
     pub fn proven(&mut self, now: Duration, ip: IpAddr) {
         let source = self.source(now, ip);
         source.proven = true;
@@ -225,7 +225,7 @@ mod tests {
         assert!(!limits.answer(now, far, 130));
         assert!(limits.answer(now, far, 120) && !limits.answer(now, far, 10));
         assert!(limits.answer(now, far, 9) && !limits.answer(now, far, 1));
-        // Neither time nor a proof of somebody there changes that.
+        // Neither time nor a proof of another endpoint there changes that.
         limits.owe(now, far, 130);
         limits.proven(now, far);
         assert!(!limits.answer(Duration::from_secs(100_000), far, 1));

@@ -1,4 +1,4 @@
-//! The own node as others get to know it.
+//! The own node as others see it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tandem_discv4::{Endpoint, Enr, EnrBuilder, EnrError, ForkId, Node, NodeKey, NodeUrl};
@@ -9,21 +9,21 @@ pub struct Local {
     content: Content,
 }
 
-/// What the record says.
+/// Content of the record.
 #[derive(Clone, PartialEq, Eq)]
 struct Content {
-    /// Where the socket is.
+    /// Address of the socket.
     bound: SocketAddr,
     tcp_port: u16,
-    /// As others see it, one address for each family.
+    /// Addresses as others see them, one for each family.
     v4: Option<SocketAddr>,
     v6: Option<SocketAddr>,
     fork_id: Option<ForkId>,
 }
 
 impl Local {
-    /// The node at its start, with what is known of its addresses from elsewhere: `external`, of
-    /// which the last of a family counts.
+    /// Makes the node at its start. `external` are its addresses known from elsewhere; the last one
+    /// of each family counts.
     pub fn new(
         key: &NodeKey,
         bound: SocketAddr,
@@ -41,14 +41,14 @@ impl Local {
         Ok(Self { enr: content.sign(key, seq)?, content })
     }
 
-    /// Takes over a new address of its family. True when it is another one than before.
+    /// Sets a new address of its family. Returns true if it has changed.
     pub fn set_udp(&mut self, key: &NodeKey, udp: SocketAddr) -> bool {
         let mut content = self.content.clone();
         content.set(udp);
         self.change(key, content)
     }
 
-    /// Takes over a new fork id. True when it is another one than before.
+    /// Sets a new fork id. Returns true if it has changed.
     pub fn set_fork_id(&mut self, key: &NodeKey, fork_id: ForkId) -> bool {
         let content = Content { fork_id: Some(fork_id), ..self.content.clone() };
         self.change(key, content)
@@ -58,18 +58,18 @@ impl Local {
         if content == self.content {
             return false;
         }
-        // With two addresses and a fork id a record stays far below the limit of 300 bytes.
+        // With two addresses and a fork id, a record stays far below the limit of 300 bytes.
         let Ok(enr) = content.sign(key, self.enr.seq() + 1) else { return false };
         *self = Self { enr, content };
         true
     }
 
-    /// The own address as far as it is known; that of IPv4 where there are two.
+    /// Returns the own address as far as it is known; IPv4 if there are two.
     pub fn external(&self) -> Option<SocketAddr> {
         self.content.v4.or(self.content.v6)
     }
 
-    /// What packets to this address say of where they come from.
+    /// Returns the sender's endpoint for packets to this address.
     pub fn endpoint_towards(&self, ip: IpAddr) -> Endpoint {
         let Content { bound, tcp_port, v4, v6, .. } = self.content;
         let (known, nowhere) = match ip {
@@ -79,7 +79,7 @@ impl Local {
         Endpoint::new(known.unwrap_or_else(|| SocketAddr::new(nowhere, bound.port())), tcp_port)
     }
 
-    /// The own node URL.
+    /// Returns the own node URL.
     pub fn url(&self) -> String {
         let Content { bound, tcp_port, .. } = self.content;
         let endpoint = Endpoint::new(self.external().unwrap_or(bound), tcp_port);

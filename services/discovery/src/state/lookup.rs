@@ -1,15 +1,15 @@
-//! A Kademlia lookup: ask the nodes closest to a target for nodes that are closer still.
+//! Kademlia lookup: it asks the nodes closest to a target for nodes that are closer still.
 
 use std::time::Duration;
 use tandem_discv4::{Node, PublicKey, distance, node_id};
 use tandem_primitives::B256;
 use tracing::Span;
 
-/// Nodes that a lookup looks for: `k` of the protocol.
+/// Number of nodes that a lookup seeks: `k` of the protocol.
 pub const K: usize = 16;
-/// Nodes asked at a time: `α` of the protocol.
+/// Number of nodes asked at a time: `α` of the protocol.
 pub const ALPHA: usize = 3;
-/// Nodes that a lookup keeps in mind, so that failures among the closest can be made up for.
+/// Number of nodes that a lookup remembers, so that failures among the closest can be replaced.
 const CANDIDATES_MAX: usize = 3 * K;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,14 +26,14 @@ struct Candidate {
     progress: Progress,
 }
 
-/// One lookup on its way.
+/// Lookup in progress.
 pub struct Lookup {
     pub target: PublicKey,
     pub deadline: Duration,
     pub span: Span,
     hash: B256,
     own: PublicKey,
-    /// Closest first.
+    /// Candidates, closest first.
     candidates: Vec<Candidate>,
     asked: usize,
     asked_max: usize,
@@ -41,7 +41,7 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// A lookup that asks at most `asked_max` nodes, in no span yet. `own` is never asked.
+    /// Makes a lookup that asks at most `asked_max` nodes, in no span yet. `own` is never asked.
     pub fn new(target: PublicKey, own: PublicKey, asked_max: usize, deadline: Duration) -> Self {
         let hash = node_id(&target);
         let candidates = Vec::with_capacity(CANDIDATES_MAX + 1);
@@ -49,7 +49,7 @@ impl Lookup {
         Self { target, deadline, span, hash, own, candidates, asked: 0, asked_max, found: 0 }
     }
 
-    /// Adds a node. True when it was not known to this lookup.
+    /// Adds a node. Returns true if this lookup did not know it.
     pub fn add(&mut self, node: Node) -> bool {
         if node.key == self.own {
             return false;
@@ -62,7 +62,7 @@ impl Lookup {
         self.found += 1;
         self.candidates.insert(place, Candidate { distance, node, progress: Progress::New });
         if self.candidates.len() > CANDIDATES_MAX {
-            // The farthest that nobody waits for.
+            // The farthest node without a pending answer is removed.
             if let Some(last) = self.candidates.iter().rposition(|c| c.progress != Progress::Asked)
             {
                 self.candidates.remove(last);
@@ -71,7 +71,7 @@ impl Lookup {
         true
     }
 
-    /// The next node to ask, `None` when enough are being asked or nobody is left.
+    /// Returns the next node to ask; `None` if enough are being asked or no node is left.
     pub fn next(&mut self) -> Option<Node> {
         if self.in_flight() >= ALPHA || self.asked >= self.asked_max {
             return None;
@@ -87,7 +87,7 @@ impl Lookup {
         Some(next.node)
     }
 
-    /// What became of a node that was asked.
+    /// Records whether a node that was asked has answered.
     pub fn settle(&mut self, node: &Node, answered: bool) {
         let distance = distance(&self.hash, &node.id());
         if let Ok(place) = self.candidates.binary_search_by(|other| other.distance.cmp(&distance)) {
@@ -96,7 +96,7 @@ impl Lookup {
         }
     }
 
-    /// Whether the closest nodes have all answered, or nobody is left to ask.
+    /// Returns whether the closest nodes have all answered, or no node is left to ask.
     pub fn is_finished(&mut self) -> bool {
         if self.in_flight() > 0 {
             return false;
@@ -109,7 +109,7 @@ impl Lookup {
         self.candidates.iter().filter(|candidate| candidate.progress == Progress::Asked).count()
     }
 
-    /// Puts the figures on the span.
+    /// Records the figures on the span.
     pub fn record(&self) {
         self.span.record("asked", self.asked);
         self.span.record("found", self.found);
@@ -136,7 +136,8 @@ mod tests {
         Lookup::new(target, own, asked_max, Duration::MAX)
     }
 
-    /// Everybody knows everybody's neighbours: the lookup ends with the closest of all.
+    /// Checks a network in which every node knows its neighbours: the lookup ends with the closest
+    /// of all.
     #[test]
     fn it_asks_the_closest_three_at_a_time_and_finds_the_closest_of_all() {
         let mut rng = StdRng::seed_from_u64(1);
@@ -153,7 +154,7 @@ mod tests {
             for node in round {
                 assert!(asked.insert(node.id()), "nobody is asked twice");
                 let own = sorted.iter().position(|other| other.key == node.key).unwrap();
-                // Each knows the sixteen before it, and answers with them.
+                // Each node knows the sixteen before it, and answers with them.
                 for closer in &sorted[own.saturating_sub(16)..own] {
                     lookup.add(*closer);
                 }

@@ -1,11 +1,11 @@
-//! The protocol's decisions: no socket, no clock, no waiting. [`State::step`] takes what happened
-//! and says what is to be done; whoever calls it does that.
+//! Decisions of the protocol, without socket, clock or waiting. [`State::step`] takes an event and
+//! returns the effects to carry out; the caller carries them out.
 //!
 //! ```text
 //!   packet, answer of peer-table, timer, target ──► step(now, input) ──► send, ask peer-table, publish
 //! ```
 //!
-//! A question to a node is a **quest**: first both endpoints are proven, then it is asked.
+//! A question to a node is a **quest**: first both endpoints are proven, then the node is asked.
 //!
 //! ```text
 //!   ping ──► Bonding ──pong──► Settling ──its ping, or a while──► Asking ──answer──► done
@@ -41,66 +41,66 @@ use tandem_primitives::{B256, B512};
 use tandem_proto::event::{Contact, ContactEvent};
 use tracing::{Span, info, info_span};
 
-/// A lookup that takes longer is ended as it stands.
+/// Time after which a lookup is ended as it stands.
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// The time, twice: for intervals, and for what packets carry.
+/// The time in two forms: for intervals, and for the content of packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Now {
-    /// Since the start; never goes back.
+    /// Time since the start; it never goes back.
     pub elapsed: Duration,
     /// UNIX time in seconds.
     pub unix: u64,
 }
 
-/// What peer-table is asked.
+/// Question to peer-table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Question {
-    /// The nodes closest to the target of a find node packet, for the one who sent it.
+    /// The nodes closest to the target of a find node packet, for its sender.
     Neighbors {
-        /// Who asked.
+        /// Sender of the packet.
         asker: PublicKey,
-        /// Where the answer goes.
+        /// Address for the answer.
         to: SocketAddr,
         /// Kademlia address of the target.
         target: B256,
     },
     /// The nodes closest to the target of a lookup that begins.
     Seeds {
-        /// The target.
+        /// Target of the lookup.
         target: PublicKey,
     },
-    /// One node to ask for those closest to the target.
+    /// One node that is asked for the nodes closest to the target.
     Candidate {
-        /// The target.
+        /// Target of the lookup.
         target: PublicKey,
     },
     /// Nodes whose records are wanted.
     EnrCandidates,
 }
 
-/// What happened.
+/// Event that the state handles.
 #[derive(Clone, Debug)]
 pub enum Input<'a> {
-    /// A datagram came.
+    /// A datagram arrived.
     Packet {
-        /// Where from.
+        /// Address of the sender.
         from: SocketAddr,
-        /// The datagram.
+        /// Content of the datagram.
         bytes: &'a [u8],
     },
     /// peer-table answered.
     Answer {
-        /// What it was asked.
+        /// Question that was asked.
         question: Question,
-        /// What it knows.
+        /// Contacts that it returned.
         contacts: Vec<Contact>,
     },
     /// peer-table could not be asked, or did not answer.
     Refused(Question),
     /// Nodes from lists in DNS.
     Listed(Vec<Node>),
-    /// The number of peers, as a share of the wanted one, changed.
+    /// The number of peers, as a share of the wanted number, changed.
     Target(f64),
     /// The chain moved to another fork.
     ForkId(ForkId),
@@ -108,35 +108,35 @@ pub enum Input<'a> {
     Timer,
 }
 
-/// What is to be done.
+/// Effect that the caller carries out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// Send a datagram.
     Send {
-        /// Where to.
+        /// Address of the receiver.
         to: SocketAddr,
-        /// The datagram.
+        /// Content of the datagram.
         bytes: Vec<u8>,
     },
-    /// Ask peer-table, and bring the answer as [`Input::Answer`] or [`Input::Refused`].
+    /// Ask peer-table, and pass the answer on as [`Input::Answer`] or [`Input::Refused`].
     Ask(Question),
-    /// Ask the node lists for more nodes, and bring them as [`Input::Listed`]. Nothing comes where
-    /// there are no lists.
+    /// Ask the node lists for more nodes, and pass them on as [`Input::Listed`]. Without lists
+    /// there is no answer.
     AskLists,
-    /// Tell what was learned.
+    /// Publish news of a node.
     Publish(Contact),
 }
 
-/// Why a packet was dropped.
+/// Reason why a packet was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dropped {
-    /// It is no packet of the protocol, or not a valid one.
+    /// It is not a packet of the protocol, or not a valid one.
     Malformed,
     /// Its expiration has passed.
     Expired,
-    /// Its sender has used up what it may send, or be sent before its proof.
+    /// Its sender has used up what it may send, or what it may be sent before its proof.
     RateLimited,
-    /// Nobody asked for it, or not there, or not so.
+    /// It does not match a pending question, its address or its kind.
     Unsolicited,
     /// Its sender has not proven its endpoint.
     Unproven,
@@ -156,12 +156,12 @@ impl Dropped {
     ];
 }
 
-/// What was counted since the start.
+/// Counts since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Packets received.
     pub received: u64,
-    /// Packets handed out to be sent.
+    /// Packets handed over to be sent.
     pub sent: u64,
     /// Packets dropped, by reason.
     pub dropped: [u64; Dropped::ALL.len()],
@@ -184,16 +184,16 @@ pub struct State {
     external: External,
     schedule: Schedule,
     lookup: Option<Lookup>,
-    /// peer-table was asked for the seeds of the next lookup.
+    /// Whether peer-table was asked for the seeds of the next lookup.
     seeding: bool,
-    /// A quest of the lookup ended, or nodes were added to it.
+    /// Whether a quest of the lookup ended, or nodes were added to it.
     lookup_moved: bool,
     enr_span: Option<Span>,
     quests: Vec<Quest>,
     bootnodes: Vec<Node>,
-    /// Place of the bootnode that is asked next whether it is there.
+    /// Index of the bootnode that was checked last.
     next_bootnode: usize,
-    /// When the node lists may be asked again.
+    /// Time from which the node lists may be asked again.
     lists_due: Duration,
     recent: Recent,
     rng: StdRng,
@@ -209,11 +209,11 @@ impl Counters {
 }
 
 impl State {
-    /// The state at the start. `bound` is where the socket is, `seed` makes the targets of lookups,
-    /// `enr_seq` is higher than that of any record before.
+    /// Makes the state at the start. `bound` is the socket's address. `seed` determines the targets
+    /// of lookups. `enr_seq` must be higher than that of any earlier record.
     ///
     /// # Errors
-    /// [`EnrError::TooLarge`], which does not happen with the entries there are.
+    /// [`EnrError::TooLarge`], which does not happen with the current entries.
     pub fn new(
         config: &Config,
         key: NodeKey,
@@ -256,7 +256,7 @@ impl State {
         Ok(state)
     }
 
-    /// Takes what happened and appends what is to be done.
+    /// Handles an event and appends its effects.
     pub fn step(&mut self, now: Now, input: Input<'_>, effects: &mut Vec<Effect>) {
         self.now = now;
         match input {
@@ -279,39 +279,39 @@ impl State {
         effects.append(&mut self.effects);
     }
 
-    /// When [`Input::Timer`] is due, if nothing happens before.
+    /// Returns when [`Input::Timer`] is due if no event comes before.
     pub fn deadline(&self) -> Duration {
         let lookup = self.lookup.as_ref().map(|lookup| lookup.deadline);
         let others = [self.endpoints.next_timeout(), self.next_settled(), lookup];
         others.into_iter().flatten().fold(self.schedule.next(), Duration::min)
     }
 
-    /// The own record.
+    /// Returns the own record.
     pub fn enr(&self) -> &Enr {
         &self.local.enr
     }
 
-    /// The own node URL.
+    /// Returns the own node URL.
     pub fn url(&self) -> String {
         self.local.url()
     }
 
-    /// The own address as far as it is known; that of IPv4 where there are two.
+    /// Returns the own address as far as it is known; IPv4 if there are two.
     pub fn external(&self) -> Option<SocketAddr> {
         self.local.external()
     }
 
-    /// What was counted.
+    /// Returns the counts since the start.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The share of the wanted peers last heard of.
+    /// Returns the last known share of the wanted peers.
     pub fn completion(&self) -> f64 {
         self.schedule.completion()
     }
 
-    /// Endpoints remembered as proven.
+    /// Returns the number of endpoints remembered as proven.
     pub fn bonded(&self) -> usize {
         self.endpoints.proven_len()
     }
@@ -330,8 +330,8 @@ impl State {
         }
     }
 
-    /// Asks peer-table for what the turn needs. One that finds the last of its kind still under way
-    /// is left out.
+    /// Asks peer-table for what the turn needs. A turn is skipped if the last one of its kind is
+    /// still in progress.
     fn begin_turn(&mut self, turn: Turn) {
         self.ask_lists();
         if turn == Turn::Enrs {
@@ -355,7 +355,7 @@ impl State {
         }
     }
 
-    /// Lists are asked only while peers are scarce.
+    /// Requests nodes from the lists, but only while peers are scarce.
     fn ask_lists(&mut self) {
         let now = self.now.elapsed;
         if self.schedule.is_starving() && self.lists_due <= now {
@@ -364,8 +364,8 @@ impl State {
         }
     }
 
-    /// Asks the node that has said nothing for the longest time whether it is there. A node that no
-    /// node answers asks its bootnodes, one after the other.
+    /// Pings the node that has been silent for the longest time. A node without any answers pings
+    /// its bootnodes, one after the other.
     fn check_silent(&mut self) {
         let alone = self.schedule.is_alone() && !self.bootnodes.is_empty();
         let node = if alone {
@@ -379,7 +379,7 @@ impl State {
         }
     }
 
-    /// Passes nodes of a list on; lookups will turn to them.
+    /// Publishes the nodes of a list; lookups will ask them.
     fn on_listed(&mut self, nodes: &[Node]) {
         if self.schedule.is_alone() {
             self.schedule.wake(self.now.elapsed);
@@ -405,7 +405,7 @@ impl State {
     fn on_refused(&mut self, question: &Question) {
         match question {
             Question::Neighbors { .. } => self.counters.drop(Dropped::Overloaded),
-            // The bootnodes and those who answered lately have to do.
+            // The bootnodes and the nodes that answered lately must suffice.
             Question::Seeds { target } | Question::Candidate { target } => {
                 self.begin_lookup(*target, &[]);
             }
@@ -444,7 +444,7 @@ impl State {
         self.lookup_moved = true;
     }
 
-    /// Asks on, or ends the lookup when it is done.
+    /// Asks further nodes, or ends the lookup when it is done.
     fn drive_lookup(&mut self) {
         while let Some(node) = self.lookup.as_mut().and_then(Lookup::next) {
             self.begin_quest(node, Want::Nodes);
@@ -503,7 +503,7 @@ impl State {
     }
 }
 
-/// The contact as a node, `None` when there is nowhere to send to.
+/// Returns the contact as a node; `None` if it has no UDP port.
 fn node(contact: &Contact) -> Option<Node> {
     let Contact { id, ip, udp_port, tcp_port, .. } = *contact;
     let endpoint = Endpoint { ip, udp_port, tcp_port };

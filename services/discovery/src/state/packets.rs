@@ -1,4 +1,4 @@
-//! What each packet does.
+//! Handling of each kind of packet.
 
 use super::{
     Dropped, Effect, Question, State,
@@ -25,7 +25,7 @@ impl State {
     }
 
     fn take_packet(&mut self, from: SocketAddr, bytes: &[u8]) -> Result<(), Dropped> {
-        // The cheapest checks first: all that a flood costs is what happens up to its refusal.
+        // The cheapest checks come first: a flood costs only the work before its refusal.
         if bytes.len() <= HEADER_BYTES || bytes.len() > PACKET_BYTES_MAX || from.port() == 0 {
             return Err(Dropped::Malformed);
         }
@@ -62,12 +62,13 @@ impl State {
         }
     }
 
-    /// Past, or so far in the future that it is no time: such would never expire.
+    /// Returns whether an expiration has passed, or lies so far in the future that it would never
+    /// expire.
     fn is_expired(&self, expiration: u64) -> bool {
         expiration < self.now.unix || i64::try_from(expiration).is_err()
     }
 
-    /// The expiration of a packet sent now.
+    /// Returns the expiration of a packet sent now.
     pub(super) fn expiration(&self) -> u64 {
         self.now.unix.saturating_add(self.config.expiration_seconds)
     }
@@ -101,19 +102,19 @@ impl State {
         }
         let is_lost = endpoint.unanswered_questions >= LOST_AFTER;
         if proven && newer {
-            // It is there, and its record has changed.
+            // The node has answered, and its record has changed.
             self.publish(&node, ContactEvent::Answered, ping.enr_seq, None);
         }
         if proven && is_lost {
-            // It did not answer for a while, and seems to be back.
+            // The node did not answer for a while, and seems to be back.
             self.check(&node);
         }
         Ok(())
     }
 
-    /// Answers the ping of an endpoint without a proof with a pong and a ping where what came from
-    /// there covers both. A ping alone is smaller: then that is sent, and the pong follows once its
-    /// own pong has shown that it is there. Who was sought gets his pong at once, or two such nodes
+    /// Answers the ping of an endpoint without a proof. It sends a pong and a ping if the received
+    /// bytes cover both. Otherwise it sends the ping alone, which is smaller, and the pong once the
+    /// node has answered that ping. A node that we sought gets its pong at once, or two such nodes
     /// would wait for each other.
     fn answer_stranger(&mut self, node: &Node, hash: B256) -> Result<(), Dropped> {
         let (now, ip) = (self.now.elapsed, node.endpoint.ip);
@@ -150,7 +151,7 @@ impl State {
         Pong { to, ping_hash, expiration: self.expiration(), enr_seq }.into()
     }
 
-    /// Its sender holds our proof from now on.
+    /// Sends a pong, which gives the receiver our proof.
     fn send_pong(&mut self, node: &Node, ping_hash: B256) {
         let key = (node.key, node.endpoint.udp());
         self.reply(key.1, self.pong(node, ping_hash));
@@ -169,7 +170,7 @@ impl State {
             endpoint.enr_seq = pong.enr_seq;
         }
         let (enr_seq, unanswered) = (endpoint.enr_seq, endpoint.unanswered);
-        // A node that came by itself says nothing of what looking for nodes brings.
+        // A node that came by itself does not show that looking for nodes is worth while.
         if endpoint.sought && !endpoint.was_proven() {
             self.schedule.find();
         }
@@ -192,7 +193,7 @@ impl State {
         Ok(())
     }
 
-    /// A node has answered.
+    /// Records that a node has answered.
     fn hear_node(&mut self, node: Node) {
         let now = self.now.elapsed;
         let key = (node.key, node.endpoint.udp());
@@ -214,7 +215,7 @@ impl State {
         let enr_seq = endpoint.enr_seq;
         let room = K.saturating_sub(endpoint.received);
         let first = endpoint.received == 0;
-        // An empty answer is an answer, too.
+        // An empty answer is an answer too.
         endpoint.received += nodes.len().max(1);
         if endpoint.received >= K {
             endpoint.find_node = None;
@@ -230,7 +231,8 @@ impl State {
             }
         }
         if first {
-            // A sign of life. peer-table may have forgotten a proof that is remembered here.
+            // This is a sign of life. peer-table may have forgotten a proof that is remembered
+            // here.
             self.publish(&node, ContactEvent::Answered, enr_seq, None);
             self.hear_node(node);
             self.quest_answered(&key, Want::Nodes);
@@ -241,14 +243,14 @@ impl State {
 
     fn on_enr_response(&mut self, key: EndpointKey, response: &EnrResponse) -> Result<(), Dropped> {
         let endpoint = self.endpoints.get(&key).ok_or(Dropped::Unsolicited)?;
-        // Another node's record is no answer.
+        // Another node's record is not a valid answer.
         let asked = endpoint
             .enr_request
             .take_if(|hash| *hash == response.request_hash && *response.enr.key() == key.0);
         asked.ok_or(Dropped::Unsolicited)?;
         let seq = Some(response.enr.seq());
         endpoint.enr_seq = endpoint.enr_seq.max(seq);
-        // Later ones are changes, which a node may make as often as it likes.
+        // Later records are changes, which a node may make as often as it likes.
         if !mem::replace(&mut endpoint.sent_record, true) {
             self.schedule.find();
         }
@@ -260,8 +262,8 @@ impl State {
         Ok(())
     }
 
-    /// Answers a find node. Only nodes that are known to be there are passed on, and only such as
-    /// the asker can reach.
+    /// Answers a find node packet. Only nodes known to be alive are passed on, and only if the
+    /// asker can reach them.
     pub(super) fn send_neighbors(&mut self, asker: &PublicKey, to: SocketAddr, known: &[Contact]) {
         let key = (*asker, to);
         if !self.endpoints.is_proven(&key, self.now.elapsed) {
@@ -275,7 +277,7 @@ impl State {
             .take(K)
             .collect();
         let expiration = self.expiration();
-        // No nodes are said in one packet.
+        // An empty result takes one packet too.
         for index in 0..nodes.len().div_ceil(NEIGHBORS_MAX).max(1) {
             let nodes = nodes.iter().skip(index * NEIGHBORS_MAX).take(NEIGHBORS_MAX).copied();
             let neighbors = Neighbors { nodes: nodes.collect(), expiration };
@@ -283,7 +285,7 @@ impl State {
         }
     }
 
-    /// Sends to an endpoint that has proven itself, or what it was charged for.
+    /// Sends to an endpoint that has proven itself, or a message that its account has paid for.
     fn reply(&mut self, to: SocketAddr, message: impl Into<Message>) {
         let packet = encode(&self.key, &message.into());
         self.send(to, packet.bytes);

@@ -8,26 +8,26 @@ use std::{net::Ipv4Addr, time::Duration};
 use tandem_discv4::{Endpoint, EnrRequest, FindNode, Message, Node, Ping, SignedPacket, encode};
 use tandem_proto::event::ContactEvent;
 
-/// How long a node that has proven itself gets to ask for our proof, before we ask it anything. It
-/// does not say whether it has one.
+/// Time that a proven node gets to ask for our proof before we ask it anything. It does not tell
+/// whether it has one.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// What a node is asked for.
+/// Kind of question to a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want {
     /// Nodes close to the target of the lookup.
     Nodes,
-    /// Its record.
+    /// The node's record.
     Enr,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// It was sent a ping.
+    /// A ping was sent to the node.
     Bonding,
-    /// It has proven itself; until then it may ask us to.
+    /// The node has proven itself; until this time it may ask for our proof.
     Settling(Duration),
-    /// It was asked.
+    /// The question was sent.
     Asking,
 }
 
@@ -60,12 +60,12 @@ impl State {
         };
         match stage {
             Some(stage) => self.quests.push(Quest { want, node, stage }),
-            // Not the node's fault, so nobody is told.
+            // The node is not at fault, so no failure is published.
             None => self.settle(&node, want, false),
         }
     }
 
-    /// The node has proven itself.
+    /// Advances the quests of a node that has proven itself.
     pub(super) fn quests_proven(&mut self, key: &EndpointKey) {
         let now = self.now.elapsed;
         let bonded = self.endpoints.get(key).is_some_and(|endpoint| endpoint.is_bonded(now));
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// The node has our proof.
+    /// Advances the quests of a node that has our proof.
     pub(super) fn quests_ponged(&mut self, key: &EndpointKey) {
         let now = self.now.elapsed;
         for quest in self.quests.iter_mut().filter(|quest| quest.key() == *key) {
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// When the next node has had its time to settle.
+    /// Returns when the next node has had its time to settle.
     pub(super) fn next_settled(&self) -> Option<Duration> {
         let settling = self.quests.iter().filter_map(|quest| match quest.stage {
             Stage::Settling(until) => Some(until),
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// The node answered.
+    /// Ends the quest of a node that answered.
     pub(super) fn quest_answered(&mut self, key: &EndpointKey, want: Want) {
         self.end_quest(key, want, Stage::Asking, true);
     }
@@ -164,7 +164,7 @@ impl State {
         }
     }
 
-    /// Asks a node whether it is there, if it is not being asked already.
+    /// Pings a node to check that it is alive, unless a ping is pending.
     pub(super) fn check(&mut self, node: &Node) {
         let key = (node.key, node.endpoint.udp());
         let asked = self.endpoints.get(&key).is_some_and(|endpoint| endpoint.ping.is_some());
@@ -173,7 +173,7 @@ impl State {
         }
     }
 
-    /// Sends a ping and waits for its pong. False when that may not be.
+    /// Sends a ping and waits for its pong. Returns false if the ping is not allowed.
     pub(super) fn send_ping(&mut self, node: &Node) -> bool {
         let ping = self.ping(node, Some(self.local.enr.seq()));
         let sent = self.send_question(node, &ping.into(), Waiting::Pong);
@@ -183,9 +183,9 @@ impl State {
         sent
     }
 
-    /// The ping that answers a stranger's: shorter than his where he has not left out anything. The
-    /// number of our record comes with the pong, our address is not taken from us by anybody, and
-    /// the other side knows its own RLPx port.
+    /// Makes the ping that answers a stranger's. It is shorter than the stranger's, unless that one
+    /// left something out. The number of our record comes with the pong. Our address in a ping is
+    /// not used by any node, and the other side knows its own RLPx port.
     pub(super) fn ping_back(&self, node: &Node) -> Message {
         let to = Endpoint { tcp_port: 0, ..node.endpoint };
         let mut ping = self.ping(&Node { endpoint: to, ..*node }, None);
@@ -202,7 +202,7 @@ impl State {
         }
     }
 
-    /// Sends a ping that is paid for.
+    /// Sends a ping that the account has paid for.
     pub(super) fn ask_back(&mut self, node: &Node, ping: Message) {
         self.put_question(node, encode(&self.key, &ping), Waiting::Pong);
         self.endpoints.get_or_insert((node.key, node.endpoint.udp())).sought = false;
@@ -224,7 +224,8 @@ impl State {
         sent
     }
 
-    /// Sends a question, unasked as it is to endpoints without a proof only within their allowance.
+    /// Sends a question. To an endpoint without a proof it is unsolicited, so the allowance must
+    /// cover it.
     fn send_question(&mut self, node: &Node, message: &Message, waiting: Waiting) -> bool {
         let (now, to) = (self.now.elapsed, node.endpoint.udp());
         if !self.endpoints.has_room() {

@@ -1,34 +1,34 @@
-//! Which addresses a node may tell of, by what IANA's registries of special-purpose addresses say
-//! (RFC 6890). A node far away knows nothing of this host and its networks, and would only make it
-//! send packets there.
+//! Addresses that a node may pass on, by IANA's registries of special-purpose addresses (RFC 6890).
+//! A distant node knows nothing of this host and its networks. It could only make this node send
+//! packets there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How far an address reaches.
+/// Range in which an address is reachable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Reach {
-    /// No node can have it.
+    /// No node can have this address.
     Nowhere,
     /// This host.
     Host,
-    /// The link that an interface is on; clouds answer there with secrets of the machine.
+    /// The link of an interface; clouds answer there with secrets of the machine.
     Link,
-    /// Networks of an operator: private ones, those of carriers, and all that routers of the
-    /// internet do not carry.
+    /// Networks of an operator: private ones, those of carriers, and all addresses that routers of
+    /// the internet do not carry.
     Site,
     /// The internet.
     World,
 }
 
-/// Whether a node at `from` may tell of a node at `of`: of addresses that reach as far as its own,
-/// or farther.
+/// Returns whether a node at `from` may pass on a node at `of`. The address must reach as far as
+/// its own, or farther.
 pub fn may_tell(from: IpAddr, of: IpAddr) -> bool {
     let (from, of) = (reach(from), reach(of));
     of == Reach::World || of != Reach::Nowhere && from != Reach::Nowhere && from <= of
 }
 
-/// Whether no packet from outside carries this address: it is of this host, of its link or of a
-/// private network. Networks of carriers and clouds are left out, as strangers share them.
+/// Returns whether no packet from outside can carry this address: it belongs to this host, its link
+/// or a private network. Networks of carriers and clouds are excluded, as strangers share them.
 pub fn is_near(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
@@ -51,12 +51,12 @@ fn reach_v4(ip: Ipv4Addr) -> Reach {
         [169, 254, ..] => Reach::Link,
         // Private networks.
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Reach::Site,
-        // Shared by the customers of a carrier, and pods of some clouds; assignments for protocols,
-        // relays of 6to4; benchmarks.
+        // Networks shared by the customers of a carrier, and pods of some clouds; protocol
+        // assignments, relays of 6to4; benchmarks.
         [100, 64..=127, ..] | [192, 0, 0, _] | [192, 88, 99, _] | [198, 18..=19, ..] => Reach::Site,
         // Documentation.
         [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Reach::Site,
-        // Reserved, and used within some clouds.
+        // Reserved addresses, which some clouds use internally.
         [240..=255, ..] => Reach::Site,
         _ => Reach::World,
     }
@@ -65,7 +65,8 @@ fn reach_v4(ip: Ipv4Addr) -> Reach {
 fn reach_v6(ip: Ipv6Addr) -> Reach {
     let embedded = |high: u16, low: u16| {
         let ip = Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
-        // Packets to an address of this host or link leave it on the way to a translator.
+        // Packets to an embedded address of this host or link still leave it, on the way to a
+        // translator.
         if reach_v4(ip) == Reach::World { Reach::World } else { Reach::Site }
     };
     match ip.segments() {
@@ -74,10 +75,10 @@ fn reach_v6(ip: Ipv6Addr) -> Reach {
         [0xfe80..=0xfebf, ..] => Reach::Link,
         // IPv4 addresses behind a translator (NAT64), and behind relays of 6to4.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => embedded(high, low),
-        // Assignments for protocols (Teredo, benchmarks, hashes for addresses), documentation.
+        // Protocol assignments (Teredo, benchmarks, hashes for addresses), documentation.
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Reach::Site,
         [0x2000..=0x3fff, ..] => Reach::World,
-        // Unique local addresses, and all that is not assigned to the internet.
+        // Unique local addresses, and everything not assigned to the internet.
         _ => Reach::Site,
     }
 }

@@ -1,44 +1,44 @@
-//! Nodes that answered lately: asked when peer-table does not answer, and asked in turn whether they
-//! are still there.
+//! Nodes that answered lately. They are asked when peer-table does not answer, and are checked in
+//! turn for being alive.
 
 use std::{collections::VecDeque, time::Duration};
 use tandem_discv4::Node;
 
-/// Nodes remembered.
+/// Largest number of nodes remembered.
 const RECENT_MAX: usize = 64;
-/// How long a node may say nothing before it is asked whether it is there.
+/// Time of silence after which a node is pinged.
 const SILENT_AFTER: Duration = Duration::from_secs(30);
 
-/// A node that answered, and when it last did or was asked for it.
+/// Node that answered, with the time of its last answer or check.
 struct Entry {
     node: Node,
     at: Duration,
-    /// It has not answered since it was asked.
+    /// Whether it has not answered since it was checked.
     asked: bool,
 }
 
-/// The nodes that answered last, from the one whose answer or check is the oldest.
+/// Nodes that answered last, beginning with the one whose answer or check is the oldest.
 #[derive(Default)]
 pub struct Recent(VecDeque<Entry>);
 
 impl Recent {
-    /// The node has answered.
+    /// Records that the node has answered.
     pub fn hear(&mut self, now: Duration, node: Node) {
         self.0.retain(|entry| entry.node.key != node.key);
         if self.0.len() == RECENT_MAX {
-            // A node that does not answer makes room before one that did.
+            // A node that does not answer is evicted before one that did.
             let silent = self.0.iter().position(|entry| entry.asked);
             self.0.remove(silent.unwrap_or(0));
         }
         self.0.push_back(Entry { node, at: now, asked: false });
     }
 
-    /// All nodes, whether they still answer or not.
+    /// Returns all nodes, whether they still answer or not.
     pub fn nodes(&self) -> impl Iterator<Item = Node> {
         self.0.iter().map(|entry| entry.node)
     }
 
-    /// The node to ask next whether it is there: none that answered or was asked a moment ago.
+    /// Returns the next node to check. A node that answered or was checked a moment ago is not due.
     pub fn next_silent(&mut self, now: Duration) -> Option<Node> {
         let entry = self.0.pop_front_if(|entry| entry.at + SILENT_AFTER <= now)?;
         let node = entry.node;
@@ -67,13 +67,13 @@ mod tests {
         recent.hear(at(65), node(1));
         let asked: Vec<_> = (0..3).map(|_| recent.next_silent(at(96)).unwrap()).collect();
         assert_eq!(asked, [2, 3, 4].map(node));
-        // Two answer, so the other one makes room for a node that is new.
+        // Two answer, so the third one is evicted for a new node.
         recent.hear(at(97), node(2));
         recent.hear(at(97), node(4));
         recent.hear(at(98), node(99));
         let nodes: Vec<_> = recent.nodes().collect();
         assert!(nodes.len() == 64 && !nodes.contains(&node(3)) && nodes.contains(&node(99)));
-        // A node that does not answer is asked once in a round, as all others are.
+        // A node that does not answer is asked once in a round, like all others.
         let round: Vec<_> = (0..64).filter_map(|_| recent.next_silent(at(1_000))).collect();
         assert_eq!(round.len(), 64);
         assert_eq!(recent.next_silent(at(1_000)), None);

@@ -1,39 +1,39 @@
-//! When the next lookup is due: often while peers are wanted and lookups find nodes, hardly ever
+//! Schedule of lookups: they are frequent while peers are wanted and lookups find nodes, and rare
 //! otherwise.
 //!
-//! Two things slow the timer down. The number of peers, as a share of the wanted one, says how soon
-//! a turn should follow the last one. Lookups that bring nothing new double that pause each time,
-//! as a network of twelve nodes has no thirteenth, however often it is searched.
+//! Two things slow the timer down. The number of peers, as a share of the wanted number, determines
+//! the pause between turns. Lookups that find nothing new double that pause each time, as a network
+//! of twelve nodes has no thirteenth, however often it is searched.
 //!
 //! ```text
 //!   something new, peers lost, own address changed ──► the shortest pause
 //!   nothing new ──► twice as long ──► … ──► the pause of maintenance
-//!   nobody answers ──► twice as long ──► … ──► the pause of missing peers, until one answers
+//!   no node answers ──► twice as long ──► … ──► the pause of missing peers, until one answers
 //! ```
 
 use crate::Config;
 use std::{mem, time::Duration};
 use tandem_policy::{LookupPauses, Lookups};
 
-/// What a turn of the timer is for.
+/// Purpose of a turn of the timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     /// A lookup of a random target.
     Nodes,
-    /// Asking nodes for their records, and one that was silent for long whether it is there.
+    /// Requests for records, and a check of a node that was silent for long.
     Enrs,
 }
 
-/// No configuration makes the timer spin.
+/// Shortest pause, so that no configuration makes the timer spin.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
-/// Lookups of one node each that together search as much as one of Kademlia.
+/// Number of lookups of one node each that together search as much as one of Kademlia.
 const SINGLES: u32 = 8;
-/// Doublings after which lookups ask fewer nodes.
+/// Number of doublings after which lookups ask fewer nodes.
 const DOUBLINGS_TO_REST: u32 = 2;
-/// Between two events that make lookups frequent again, other than new nodes: a network that loses
-/// packets loses nodes and finds them again all the time.
+/// Shortest time between two events, other than new nodes, that make lookups frequent again. A
+/// network that loses packets loses nodes and finds them again all the time.
 const WAKE_EVERY: Duration = Duration::from_secs(120);
-/// More doublings than any pause needs.
+/// Limit on doublings, above what any pause needs.
 const DOUBLINGS_MAX: u32 = 16;
 
 struct Timer {
@@ -51,31 +51,31 @@ impl Timer {
     }
 }
 
-/// The pause after so many doublings, `longest` or the pause itself at most.
+/// Returns the pause after this many doublings, limited by `longest` or the pause itself.
 pub(crate) fn backed_off(shortest: Duration, longest: Duration, doublings: u32) -> Duration {
     let doubled = shortest.saturating_mul(1 << doublings.min(DOUBLINGS_MAX));
     doubled.min(longest.max(shortest))
 }
 
-/// The timer of all lookups; under the legacy policy two, one for each kind.
+/// Timer of all lookups; the legacy policy has two, one for each kind.
 pub struct Schedule {
     lookups: Lookups,
     pauses: LookupPauses,
     completion: f64,
-    /// The only one, or that for nodes.
+    /// The only timer, or the timer for nodes.
     timer: Timer,
-    /// That for records, `None` while one timer serves both.
+    /// Timer for records, `None` while one timer serves both.
     enrs: Option<Timer>,
     turn: Turn,
-    /// Lookups in a row that brought nothing new.
+    /// Number of lookups in a row that found nothing new.
     barren: u32,
-    /// Something new was found since the last lookup ended.
+    /// Whether something new was found since the last lookup ended.
     found: bool,
-    /// A node answered since the last lookup ended.
+    /// Whether a node answered since the last lookup ended.
     heard: bool,
-    /// No node has answered since the lookup before the last one ended.
+    /// Whether no node has answered since the lookup before the last one ended.
     alone: bool,
-    /// When lookups were last made frequent again, other than by new nodes.
+    /// Time at which lookups were last made frequent again, other than by new nodes.
     woken: Option<Duration>,
 }
 
@@ -107,18 +107,18 @@ impl Schedule {
         self.completion
     }
 
-    /// Whether peers are scarce.
+    /// Returns whether peers are scarce.
     pub fn is_starving(&self) -> bool {
         self.completion < self.pauses.starving_below
     }
 
-    /// Whether a lookup asks few nodes: there are enough peers, or the last lookups found nothing
-    /// new.
+    /// Returns whether a lookup asks few nodes: there are enough peers, or the last lookups found
+    /// nothing new.
     pub fn is_resting(&self) -> bool {
         self.completion >= 1.0 || self.doublings() >= DOUBLINGS_TO_REST
     }
 
-    /// Whether no node has answered for a whole lookup, nor since.
+    /// Returns whether no node has answered for a whole lookup, nor since.
     pub fn is_alone(&self) -> bool {
         self.alone
     }
@@ -141,8 +141,8 @@ impl Schedule {
         self.barren / per_doubling
     }
 
-    /// Hears how far the target is reached. Lost peers are made up for at once; with two timers
-    /// each sees to it at its next turn, which is never far.
+    /// Sets the completion of the target. Lost peers cause a lookup at once. With two timers, each
+    /// reacts at its next turn, which is never far.
     pub fn hear(&mut self, now: Duration, completion: f64) {
         let fell = completion < self.completion;
         self.completion = completion;
@@ -153,7 +153,8 @@ impl Schedule {
         }
     }
 
-    /// Looks at once, and often from then on if it was not woken a moment ago.
+    /// Starts a lookup at once. Lookups are also frequent from then on, unless they were woken a
+    /// moment ago.
     pub fn wake(&mut self, now: Duration) {
         if self.may_wake(now) {
             self.barren = 0;
@@ -163,12 +164,12 @@ impl Schedule {
         }
     }
 
-    /// Hears of something new: lookups are worth while.
+    /// Records that something new was found, so lookups are worth while.
     pub fn find(&mut self) {
         self.found = true;
     }
 
-    /// Hears that a node which was lost is back.
+    /// Records that a lost node is back.
     pub fn find_again(&mut self, now: Duration) {
         self.found |= self.may_wake(now);
     }
@@ -181,7 +182,8 @@ impl Schedule {
         may
     }
 
-    /// Hears that a node has answered. The first answer after silence says that the network is back.
+    /// Records that a node has answered. The first answer after silence shows that the network is
+    /// back.
     pub fn hear_node(&mut self, now: Duration) {
         self.heard = true;
         if mem::take(&mut self.alone) {
@@ -190,21 +192,21 @@ impl Schedule {
         }
     }
 
-    /// Hears that a lookup has ended.
+    /// Records that a lookup has ended.
     pub fn end_lookup(&mut self) {
         self.alone = !mem::take(&mut self.heard);
         self.barren = if mem::take(&mut self.found) { 0 } else { self.barren.saturating_add(1) };
         self.pace();
     }
 
-    /// Moves the next turn to where the pause of now puts it.
+    /// Moves the next turn to the time that the current pause determines.
     fn pace(&mut self) {
         if self.enrs.is_none() {
             self.timer.next = self.timer.last + self.pause();
         }
     }
 
-    /// The next turn that is due, if one is; its timer is set anew.
+    /// Returns the next due turn, if any, and restarts its timer.
     pub fn due(&mut self, now: Duration) -> Option<Turn> {
         let pause = self.pause();
         if let Some(enrs) = &mut self.enrs {
@@ -264,7 +266,7 @@ mod tests {
         assert_eq!(turns(1_000, 61_000), [100, 100]);
     }
 
-    /// Turns that come within a time, where each lookup ends at once.
+    /// Counts the turns within a time span, where each lookup ends at once.
     fn turns(schedule: &mut Schedule, from: u64, to: u64, answered: bool) -> usize {
         let (from, to) = (Duration::from_secs(from), Duration::from_secs(to));
         let (mut now, mut count) = (from.max(schedule.next()), 0);
@@ -287,11 +289,11 @@ mod tests {
         assert!(turns(&mut schedule, 0, 60, true) <= 14, "the pauses double");
         assert!(schedule.is_starving() && schedule.is_resting());
         assert_eq!(turns(&mut schedule, 120, 720, true), 20, "one in thirty seconds");
-        // The next lookup, which comes within a minute, finds something: the ones after it follow as
-        // at the start.
+        // The next lookup, which comes within a minute, finds something. The ones after it follow
+        // as at the start.
         schedule.find();
         assert!(turns(&mut schedule, 720, 810, true) >= 8);
-        // A lost peer is made up for at once, though there were never enough.
+        // A lost peer causes a lookup at once, though there were never enough.
         schedule.hear(Duration::from_secs(900), 0.2);
         turns(&mut schedule, 900, 1_200, true);
         schedule.hear(Duration::from_secs(1_201), 0.1);
@@ -304,7 +306,7 @@ mod tests {
         let mut schedule = Schedule::new(&Config::default());
         schedule.hear(Duration::ZERO, 0.4);
         turns(&mut schedule, 0, 600, true);
-        // A node is lost every ten seconds, and found again.
+        // Every ten seconds a node is lost and found again.
         let mut count = 0;
         for second in (600..1_200).step_by(10) {
             schedule.hear(Duration::from_secs(second), 0.3);
@@ -326,7 +328,7 @@ mod tests {
         let now = Duration::from_secs(661);
         schedule.hear_node(now);
         assert_eq!((schedule.next(), schedule.is_alone()), (now, false));
-        // Only the first one says something new.
+        // Only the first one brings news.
         turns(&mut schedule, 661, 760, true);
         let next = schedule.next();
         schedule.hear_node(Duration::from_secs(761));

@@ -1,4 +1,4 @@
-//! A peer-table of a few lines: all contacts in a map, closest by sorting.
+//! A minimal peer-table: all contacts in a map, with closest found by sorting.
 #![allow(clippy::unwrap_used, dead_code, missing_docs)]
 
 use std::{
@@ -24,7 +24,7 @@ pub struct MemoryTable {
 }
 
 impl MemoryTable {
-    /// A table that hears the bus.
+    /// Makes a table that listens to the bus.
     pub fn on(bus: &Bus) -> Self {
         Self { heard: Mutex::new(Some(bus.subscribe(PEERS_DISCOVERED))), ..Self::default() }
     }
@@ -78,7 +78,7 @@ impl PeerTableApi for MemoryTable {
     }
 
     fn sample_for_lookup(&self) -> Result<Option<Contact>> {
-        // One after the other, which visits all as often as drawing does.
+        // Contacts are taken in turn, which visits all as often as drawing does.
         let (contacts, turn) = (self.contacts(), self.turn.fetch_add(1, Ordering::Relaxed));
         Ok((!contacts.is_empty()).then(|| contacts[turn % contacts.len()].clone()))
     }

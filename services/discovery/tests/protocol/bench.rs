@@ -1,4 +1,4 @@
-//! One node whose clock the test moves, and those who talk to it.
+//! One node whose clock the test moves, and its peers.
 
 use rand::{SeedableRng, rngs::StdRng};
 use std::{net::SocketAddr, time::Duration};
@@ -33,7 +33,7 @@ pub struct Peer {
 
 impl Bench {
     pub fn new() -> Self {
-        // No lookup of its own disturbs.
+        // The node starts no lookup of its own.
         Self::with(&Config { lookup_fast_ms: 1 << 40, ..Config::default() })
     }
 
@@ -105,7 +105,7 @@ impl Bench {
         FindNode { target: B512::repeat_byte(3), expiration: self.expiration() }
     }
 
-    /// Makes the peer ping, and gives the hash of the ping that comes back.
+    /// Makes the peer ping, and returns the hash of the ping that comes back.
     pub fn pinged(&mut self, peer: &Peer) -> B256 {
         let (answers, _) = self.send(peer, self.ping(peer));
         let ping = answers.iter().find(|packet| matches!(packet.message, Message::Ping(_)));

@@ -1,11 +1,12 @@
-//! What others say of our own address.
+//! The own address as others report it.
 
 use crate::bench::{Bench, Peer, at, peer};
 use std::net::SocketAddr;
 use tandem_discovery::Config;
 use tandem_discv4::{Endpoint, Pong};
 
-/// A socket for both families is seen under an address of each, and the record says both.
+/// Checks that a socket for both families is seen under an address of each, and the record has
+/// both.
 #[test]
 fn the_record_gets_an_address_of_each_family_from_those_who_see_it() {
     let config = Config { lookup_fast_ms: 1 << 40, external_votes_min: 3, ..Config::default() };
@@ -25,7 +26,7 @@ fn the_record_gets_an_address_of_each_family_from_those_who_see_it() {
         let enr = bench.state.enr();
         (enr.ip4().zip(enr.udp4()), enr.ip6().zip(enr.udp6()))
     };
-    // Two see IPv4, many more IPv6: too few for the one.
+    // Two peers see IPv4, many more IPv6: too few for IPv4.
     for index in 1..=2 {
         assert_eq!(see(&mut bench, index, None), (None, None));
     }

@@ -1,4 +1,4 @@
-//! One node and what others may do to it.
+//! One node, and packets that others may send it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod bench;

@@ -1,4 +1,4 @@
-//! Questions, answers, and packets that are none.
+//! Questions, answers, and invalid packets.
 
 use crate::bench::{Bench, Peer, START, at, contact, peer};
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn questions_are_answered_only_after_the_proof_and_only_there() {
     assert_eq!(&response.enr, bench.state.enr());
     bench.send(&peer, bench.find_node());
     let question = bench.asked.pop().unwrap();
-    // Seen only, the asker itself, unreachable for the asker: not passed on.
+    // A node only seen, the asker itself, and a node that the asker cannot reach are not passed on.
     let mut contacts = vec![contact(900, ContactEvent::Seen), contact(1, ContactEvent::Answered)];
     let local = Contact { ip: [192, 168, 1, 1].into(), ..contact(901, ContactEvent::Answered) };
     contacts.push(local);
@@ -45,7 +45,7 @@ fn questions_are_answered_only_after_the_proof_and_only_there() {
     let expect: Vec<_> = (100..116).map(|index| contact(index, ContactEvent::Seen).id).collect();
     assert_eq!(nodes, expect);
 
-    // The same key elsewhere, and another key here, have proven nothing.
+    // The key at another address, and another key at this address, have proven nothing.
     for address in ["5.5.0.2:30303", "5.5.0.1:30304"] {
         let elsewhere = Peer { key: peer.key.clone(), address: at(address) };
         assert!(bench.send(&elsewhere, bench.find_node()).0.is_empty());
@@ -82,7 +82,7 @@ fn a_proof_is_the_pong_to_our_last_ping_from_where_it_went() {
     bench.send(&other, bench.pong(hash));
     assert_eq!(bench.dropped(Dropped::Unsolicited), 3);
     assert!(bench.send(&peer, bench.find_node()).0.is_empty());
-    // Too late, too.
+    // A late pong is dropped too.
     bench.elapsed += Duration::from_secs(1);
     bench.step(Input::Timer);
     bench.send(&peer, bench.pong(hash));
@@ -114,7 +114,7 @@ fn expired_packets_are_dropped_and_so_are_those_that_never_expire() {
     }
     assert_eq!(bench.dropped(Dropped::Expired), 12);
     assert!(bench.asked.is_empty());
-    // A packet that is kept and sent again later has expired by then.
+    // A packet that is captured and replayed later has expired by then.
     let old = encode(&peer.key, &bench.ping(&peer).into());
     bench.elapsed += Duration::from_secs(21);
     assert!(bench.receive(peer.address, &old.bytes).is_empty());
@@ -128,7 +128,7 @@ fn a_packet_with_a_wrong_signature_is_not_from_its_sender() {
     bytes[40] ^= 1;
     assert!(bench.receive(peer.address, &bytes).is_empty());
     assert_eq!(bench.dropped(Dropped::Malformed), 1);
-    // With a right hash it is a packet of some other, unknown key, or of none.
+    // With a right hash, it is a packet of some unknown key, or of none.
     let hash = tandem_primitives::keccak256(&bytes[32..]);
     bytes[..32].copy_from_slice(hash.as_slice());
     assert!(bench.receive(peer.address, &bytes).is_empty());
@@ -173,7 +173,8 @@ fn neighbors_and_records_that_nobody_asked_for_are_ignored() {
     assert_eq!(bench.dropped(Dropped::Unsolicited), 2);
 }
 
-/// Brings a bench to where it asks `peer` for its record; the hash of the request.
+/// Brings a bench to the point where it asks `peer` for its record. Returns the hash of the
+/// request.
 fn until_enr_request(bench: &mut Bench, peer: &Peer) -> B256 {
     bench.bond(peer);
     let contact = Contact { ip: peer.address.ip(), ..contact(1, ContactEvent::Answered) };
@@ -205,13 +206,13 @@ fn a_node_that_does_not_answer_failed_and_is_asked_for_a_proof_before_the_next_q
     let (mut bench, peer) = (Bench::new(), peer(1));
     until_enr_request(&mut bench, &peer);
     bench.elapsed += Duration::from_secs(1);
-    // A packet may have been lost: it is asked at once whether it is there.
+    // A packet may have been lost, so the node is pinged at once.
     let sent = bench.step(Input::Timer);
     assert_eq!(bench.published.last().unwrap().event, ContactEvent::Failed);
     let [(to, ping)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(*to, peer.address);
     assert!(matches!(decode(ping).unwrap().message, Message::Ping(_)));
-    // Once, until something else asks it.
+    // It is pinged once, until something else asks it.
     bench.published.clear();
     bench.elapsed += Duration::from_secs(1);
     assert!(bench.step(Input::Timer).is_empty());
@@ -222,7 +223,7 @@ fn a_node_that_does_not_answer_failed_and_is_asked_for_a_proof_before_the_next_q
     assert!(matches!(decode(&sent[0].1).unwrap().message, Message::Ping(_)));
 }
 
-/// What a neighbours answer names is not asked where it is no address of the internet.
+/// Checks that a node in a neighbors answer is not asked if its address is not on the internet.
 #[test]
 fn neighbors_make_it_send_to_no_network_of_its_own() {
     let (mut bench, peer) = (Bench::new(), peer(1));
@@ -310,7 +311,7 @@ fn node_lists_are_asked_only_while_peers_are_scarce() {
         for _ in 0..600 {
             bench.elapsed += Duration::from_millis(100);
             bench.step(Input::Timer);
-            // Nobody is known, so each lookup ends at once.
+            // No node is known, so each lookup ends at once.
             while let Some(question) = bench.asked.pop() {
                 bench.step(Input::Refused(question));
             }

@@ -1,4 +1,4 @@
-//! What an address gets before it has proven to be there.
+//! Packets sent to an address before it has proven its endpoint.
 
 use crate::bench::{Bench, Peer, at, contact, near, peer};
 use proptest::{collection::vec, prelude::*};
@@ -20,19 +20,20 @@ fn a_ping_from_near_is_answered_with_a_pong_and_a_ping_until_the_endpoint_is_pro
     assert_eq!(pong.ping_hash, ping.hash);
     assert_eq!(pong.to.udp(), peer.address);
     assert!(matches!(back.message, Message::Ping(_)));
-    // One ping is enough while it is waited for.
+    // No second ping is sent while the first is pending.
     assert_eq!(bench.send(&peer, bench.ping(&peer)).0.len(), 1);
     assert!(bench.send(&peer, bench.pong(back.hash)).0.is_empty());
     let [answered] = &bench.published[..] else { panic!() };
     assert_eq!((answered.event, answered.enr_seq), (ContactEvent::Answered, Some(7)));
     assert_eq!((answered.udp_port, answered.tcp_port), (30303, 30303));
     assert_eq!(bench.send(&peer, bench.ping(&peer)).0.len(), 1);
-    // A proof holds for twelve hours.
+    // A proof is valid for twelve hours.
     bench.elapsed += Duration::from_secs(12 * 3600);
     assert_eq!(bench.send(&peer, bench.ping(&peer)).0.len(), 2);
 }
 
-/// A pong is longer than most pings, so a stranger from afar has to show first that he is there.
+/// A pong is longer than most pings, so a distant stranger must first show that its address is
+/// real.
 #[test]
 fn a_ping_from_afar_is_answered_with_a_shorter_ping_and_after_its_pong_with_the_pong() {
     let (mut bench, peer) = (Bench::new(), peer(1));
@@ -42,7 +43,7 @@ fn a_ping_from_afar_is_answered_with_a_shorter_ping_and_after_its_pong_with_the_
     assert!(back.len() < sent.bytes.len());
     let back = decode(back).unwrap();
     assert!(matches!(back.message, Message::Ping(_)));
-    // His next ping takes the place of the first.
+    // The stranger's next ping replaces the first.
     let later = Ping { expiration: bench.expiration() + 1, ..bench.ping(&peer) };
     let (answers, later) = bench.send(&peer, later);
     assert!(answers.is_empty(), "{answers:?}");
@@ -50,7 +51,8 @@ fn a_ping_from_afar_is_answered_with_a_shorter_ping_and_after_its_pong_with_the_
     let [Packet { message: Message::Pong(pong), .. }] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!((pong.ping_hash, pong.to.udp()), (later.hash, peer.address));
     assert_eq!(bench.published[0].event, ContactEvent::Answered);
-    // Once there is a proof, a pong comes at once; when it has run out, the same again.
+    // With a proof, a pong comes at once; after the proof expired, the node must prove itself
+    // again.
     assert_eq!(bench.send(&peer, bench.ping(&peer)).0.len(), 1);
     bench.elapsed += Duration::from_secs(12 * 3600);
     bench.bond(&peer);
@@ -59,12 +61,12 @@ fn a_ping_from_afar_is_answered_with_a_shorter_ping_and_after_its_pong_with_the_
 #[test]
 fn a_ping_that_is_long_enough_or_was_asked_for_gets_its_pong_at_once() {
     let (mut bench, first) = (Bench::new(), peer(1));
-    // What follows the list is left alone (EIP-8), and counts.
+    // Bytes after the list are ignored (EIP-8), but they count.
     let mut padded = encode(&first.key, &bench.ping(&first).into()).bytes;
     padded.resize(400, 0);
     let answers = bench.receive(first.address, &signed_again(&first.key, &padded));
     assert!(matches!(answers[..], [_, _]), "{answers:?}");
-    // Who is being asked for his proof himself may be waiting for ours.
+    // A node that is asked for its own proof may be waiting for ours.
     let sought = peer(2);
     let contacts = vec![Contact { ip: sought.address.ip(), ..contact(2, ContactEvent::Seen) }];
     let question = Question::Seeds { target: B512::repeat_byte(5) };
@@ -72,7 +74,7 @@ fn a_ping_that_is_long_enough_or_was_asked_for_gets_its_pong_at_once() {
     assert_eq!(sent.len(), 1);
     let (answers, _) = bench.send(&sought, bench.ping(&sought));
     assert!(matches!(answers[..], [Packet { message: Message::Pong(_), .. }]), "{answers:?}");
-    // A pong that never came leaves nothing behind that a later one would set free.
+    // A missing pong leaves nothing behind that a later one would release.
     let silent = peer(3);
     bench.pinged(&silent);
     bench.elapsed += Duration::from_secs(1);
@@ -83,7 +85,7 @@ fn a_ping_that_is_long_enough_or_was_asked_for_gets_its_pong_at_once() {
     assert!(bench.send(&silent, bench.pong(ping.hash)).0.is_empty());
 }
 
-/// Signs and frames type and data of a datagram anew.
+/// Signs and frames type and data of a datagram again.
 fn signed_again(key: &NodeKey, datagram: &[u8]) -> Vec<u8> {
     let secret = secp256k1::SecretKey::from_byte_array(key.secret_bytes()).unwrap();
     let digest = secp256k1::Message::from_digest(keccak256(&datagram[97..]).0);
@@ -93,7 +95,7 @@ fn signed_again(key: &NodeKey, datagram: &[u8]) -> Vec<u8> {
     [&keccak256(&rest)[..], &rest].concat()
 }
 
-/// What a stranger may send, and how long he waits before.
+/// Packet that a stranger may send, and the pause before it.
 #[derive(Clone, Debug)]
 struct Sent {
     kind: u8,
@@ -101,7 +103,7 @@ struct Sent {
     port: u16,
     padding: usize,
     wait_ms: u64,
-    /// Padding and all is signed.
+    /// Whether the padding and everything else is signed.
     signed: bool,
 }
 
@@ -120,8 +122,8 @@ fn sent() -> impl Strategy<Value = Sent> {
 }
 
 proptest! {
-    /// Whatever comes in the name of an address, at any moment fewer bytes went there than came
-    /// from there. Not even a proof of one endpoint there changes that for the others.
+    /// Whatever packets carry an address, at any moment fewer bytes went there than came from
+    /// there. A proof of one endpoint there does not change that for the others.
     #[test]
     fn an_address_without_a_proof_gets_less_than_comes_from_it(
         packets in vec(sent(), 1..40), six: bool, proof: bool,
@@ -143,7 +145,7 @@ proptest! {
             let expiration = bench.expiration();
             let message: Message = match packet.kind {
                 0 | 1 => bench.ping(&peer).into(),
-                // The shortest there is.
+                // This is the shortest ping there is.
                 2 => {
                     let nowhere = Endpoint::new(at("0.0.0.0:0"), 0);
                     Ping { from: nowhere, to: nowhere, expiration, enr_seq: None }.into()

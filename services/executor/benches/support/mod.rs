@@ -1,11 +1,11 @@
-//! A storage-writer that nobody must ask.
+//! Storage-writer that must not be called.
 
 use std::sync::Arc;
 use tandem_primitives::BlockId;
 use tandem_primitives::{B256, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, WalkTarget};
 use tandem_proto::storage::*;
 
-/// All that the benches read is in memory: every call fails.
+/// Storage without data. The benches read only from memory, so every call fails.
 pub struct Nothing;
 
 fn asked<T>() -> Result<T> {

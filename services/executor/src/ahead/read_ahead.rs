@@ -30,10 +30,10 @@ use tandem_primitives::{Address, B256, keccak256};
 use tandem_proto::storage::StorageApi;
 use tracing::{Span, debug, field::Empty, info_span};
 
-/// Keys read ahead for one block at most: as many accounts, and as many slots.
+/// Maximum number of keys read ahead for one block. Applies to accounts and to slots separately.
 const KEYS_MAX: usize = 8_192;
 
-/// What a block names, hashed; nothing twice.
+/// Keys that a block names, hashed and without duplicates.
 #[derive(Default, Debug)]
 struct Named {
     accounts: B256Set,
@@ -76,7 +76,7 @@ impl Named {
         named
     }
 
-    /// Who sends these transactions, and what they are expected to read.
+    /// Returns the senders of these transactions and the keys they are expected to read.
     fn foretold(
         block: &Block,
         transactions: Range<usize>,
@@ -89,7 +89,7 @@ impl Named {
             named.account(sender);
             let transaction = &block.transactions[index];
             if transaction.to().is_none() {
-                // Where there must be nobody yet (EIP-7610).
+                // The new contract's address, which must be unused (EIP-7610).
                 named.account(sender.create(transaction.nonce()));
             }
             let keys = predictor.predict(transaction, sender);
@@ -98,7 +98,7 @@ impl Named {
             }
             let mut hashed: Option<(Address, B256)> = None;
             for (address, slot) in keys.slots {
-                // Mostly several in a row are one contract's.
+                // Slots of one contract mostly follow each other.
                 let account = match hashed {
                     Some((last, hash)) if last == address => hash,
                     _ => keccak256(address),
@@ -126,8 +126,8 @@ impl Named {
     }
 }
 
-/// Transactions whose senders and predicted keys are read together. The first ones are soon
-/// executed.
+/// Returns the number of transactions whose senders and predicted keys are read together. Groups
+/// begin small, because the first transactions execute soon.
 fn group(begin: usize) -> usize {
     begin.clamp(16, 128)
 }
@@ -143,9 +143,9 @@ pub struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// Starts to read ahead what the block names and its calls are expected to read, on the rayon
-    /// pool. Advice: when the parent is not executed yet, or storage-writer does not answer, nothing
-    /// is read, and the block reads for itself.
+    /// Starts to read ahead the block's named keys and its calls' expected reads, on the rayon
+    /// pool. This is only advice. If the parent is not executed yet, or storage-writer does not
+    /// answer, nothing is read ahead, and the block reads for itself.
     pub fn start(&self, block: &Arc<Block>, senders: SharedSenders) {
         let (block, parent, predictor) = (block.clone(), Span::current(), self.predictor.clone());
         let (recent, storage) = (self.recent.clone(), self.storage.clone());

@@ -1,7 +1,9 @@
-//! What signatures say, ahead of execution: the senders of transactions and the authorities of
-//! their authorizations (EIP-7702). A few tasks walk through the block's signatures in order, and
-//! execution takes each transaction with its signers when it gets there. Where it is first it does
-//! not wait idly, but recovers beside the tasks until what it asked for is there.
+//! Recovery of signers ahead of execution: senders of transactions, and authorities of their
+//! authorizations (EIP-7702).
+//!
+//! A few tasks walk through the block's signatures in order. Execution takes each transaction's
+//! signers when it gets there. If a signer is not ready, the engine recovers further signatures
+//! until it is.
 
 use alloy_consensus::{
     Transaction as _, TxEip7702, TxType, crypto::secp256k1::recover_signer,
@@ -19,21 +21,20 @@ use tandem_chain::{Block, Transaction, is_merged};
 use tandem_primitives::Address;
 use tracing::{Span, info_span};
 
-/// The senders and authorities of one block. When it is dropped, what is not recovered yet stays
-/// so.
+/// Senders and authorities of one block. Dropping it stops the recovery.
 pub struct Senders(SharedSenders);
 
-/// The same, for threads that come beside the one that owns them. It keeps nothing going.
+/// Handle to [`Senders`] for additional threads. It does not keep the recovery running.
 #[derive(Clone)]
 pub struct SharedSenders(Arc<Inner>);
 
 struct Inner {
     block: Arc<Block>,
-    /// For each transaction the number of its own signature. Those of its authorizations follow.
+    /// Number of each transaction's own signature. Its authorizations' signatures follow.
     first: Box<[usize]>,
-    /// The signer of each signature, in block order. `None` inside: the signature is invalid.
+    /// Signer of each signature, in block order. `None` inside: the signature is invalid.
     signers: Box<[OnceLock<Option<Address>>]>,
-    /// The first signature that nobody has taken on yet.
+    /// First signature that no thread has taken yet.
     next: AtomicUsize,
 }
 
@@ -45,7 +46,7 @@ impl Senders {
         senders
     }
 
-    /// Nothing is recovered before somebody asks for it, or [`SharedSenders::recover`].
+    /// Creates an instance that recovers nothing before a request or [`SharedSenders::recover`].
     pub fn new(block: Arc<Block>) -> Self {
         let mut count = 0;
         let first = block
@@ -62,7 +63,7 @@ impl Senders {
         Self(SharedSenders(Arc::new(inner)))
     }
 
-    /// Signers that are known, by the number of their signature.
+    /// Creates an instance with known signers, by the number of their signature.
     #[cfg(test)]
     pub fn known(block: Arc<Block>, signers: &[Option<Address>]) -> Self {
         let senders = Self::new(block);
@@ -76,7 +77,7 @@ impl Senders {
         &self.0.0
     }
 
-    /// For another thread.
+    /// Returns a handle for another thread.
     pub fn share(&self) -> SharedSenders {
         self.0.clone()
     }
@@ -84,7 +85,7 @@ impl Senders {
     /// See [`SharedSenders::get`].
     ///
     /// # Panics
-    /// When the block has no transaction at this position.
+    /// Panics if the block has no transaction at this position.
     pub fn get(&self, index: usize) -> Option<Address> {
         self.0.get(index)
     }
@@ -92,14 +93,14 @@ impl Senders {
     /// See [`SharedSenders::environment`].
     ///
     /// # Panics
-    /// When the block has no transaction at this position.
+    /// Panics if the block has no transaction at this position.
     pub fn environment(&self, index: usize, sender: Address) -> TxEnv {
         self.0.environment(index, sender)
     }
 }
 
 impl SharedSenders {
-    /// Starts to recover all of them on the rayon pool, leaving cores to execution.
+    /// Starts to recover all signers on the rayon pool, leaving cores for execution.
     pub fn recover(&self) {
         let tasks = (rayon::current_num_threads() / 2).max(1).min(self.0.signers.len());
         for _ in 0..tasks {
@@ -113,28 +114,29 @@ impl SharedSenders {
         }
     }
 
-    /// The sender of the transaction at this position if it is known already. `None` inside: its
-    /// signature is invalid.
+    /// Returns the sender of the transaction at this position if it is known already. `None`
+    /// inside: its signature is invalid.
     ///
     /// # Panics
-    /// When the block has no transaction at this position.
+    /// Panics if the block has no transaction at this position.
     pub fn peek(&self, index: usize) -> Option<Option<Address>> {
         self.0.signers[self.0.first[index]].get().copied()
     }
 
-    /// The sender of the transaction at this position, `None` when its signature is invalid.
+    /// Returns the sender of the transaction at this position, or `None` if its signature is
+    /// invalid.
     ///
     /// # Panics
-    /// When the block has no transaction at this position.
+    /// Panics if the block has no transaction at this position.
     pub fn get(&self, index: usize) -> Option<Address> {
         self.0.wait(self.0.first[index])
     }
 
-    /// The transaction at this position as the EVM takes it, from the sender that
-    /// [`SharedSenders::get`] gives.
+    /// Returns the transaction at this position as input of the EVM. The sender must come from
+    /// [`SharedSenders::get`].
     ///
     /// # Panics
-    /// When the block has no transaction at this position.
+    /// Panics if the block has no transaction at this position.
     pub fn environment(&self, index: usize, sender: Address) -> TxEnv {
         match &self.0.block.transactions[index] {
             Transaction::Eip7702(signed) => {
@@ -143,7 +145,7 @@ impl SharedSenders {
                     let authority = self.0.wait(number).map(RecoveredAuthority::Valid);
                     Either::Right(RecoveredAuthorization::new_unchecked(
                         authorization.inner().clone(),
-                        // The EVM passes over it.
+                        // The EVM skips an invalid authority.
                         authority.unwrap_or(RecoveredAuthority::Invalid),
                     ))
                 };
@@ -167,14 +169,14 @@ impl Drop for Senders {
 }
 
 impl Inner {
-    /// Takes on the next signature, `None` when there is none left.
+    /// Takes the next signature, or returns `None` if none is left.
     fn take(&self) -> Option<usize> {
         let number = self.next.fetch_add(1, Relaxed);
         (number < self.signers.len()).then_some(number)
     }
 
-    /// The signer of this signature. While another thread works on it, this one goes on with
-    /// what comes after it.
+    /// Returns the signer of this signature. While another thread works on it, this thread
+    /// continues with the signatures after it.
     fn wait(&self, number: usize) -> Option<Address> {
         loop {
             if let Some(signer) = self.signers[number].get() {
@@ -189,11 +191,11 @@ impl Inner {
 
     fn recover(&self, number: usize) -> Option<Address> {
         *self.signers[number].get_or_init(|| {
-            // Its transaction is the last one that begins at or before it.
+            // The signature belongs to the last transaction that begins at or before it.
             let index = self.first.partition_point(|&first| first <= number) - 1;
             let transaction = &self.block.transactions[index];
             match number - self.first[index] {
-                // A high `s` was valid once (EIP-2): before the merge `validate_body` looks at it.
+                // A high `s` was valid once (EIP-2): before the merge `validate_body` checks it.
                 0 if !is_merged(&self.block.header) => transaction.recover_signer_unchecked().ok(),
                 0 => transaction.recover_signer().ok(),
                 place => transaction
@@ -205,15 +207,15 @@ impl Inner {
     }
 }
 
-/// Who signed the authorization, `None` when nobody did: parity above 1, high `s`, or no point of
-/// the curve (EIP-7702, "Behavior", step 3).
+/// Returns the signer of the authorization. `None` means an invalid signature: parity above 1, high
+/// `s`, or no point of the curve (EIP-7702, "Behavior", step 3).
 fn recover_authority(authorization: &SignedAuthorization) -> Option<Address> {
     let signature = authorization.signature().ok()?;
     recover_signer(&signature, authorization.signature_hash()).ok()
 }
 
-/// The transaction as the EVM takes it, but for its authorizations: alloy-evm would recover their
-/// authorities on the spot.
+/// Converts the transaction for the EVM without its authorizations. alloy-evm would recover their
+/// authorities immediately.
 fn without_authorizations(transaction: &TxEip7702, caller: Address) -> TxEnv {
     let TxEip7702 {
         chain_id,
@@ -256,8 +258,8 @@ mod tests {
     use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
     use tandem_chain::Header;
 
-    /// Signatures that are one half valid: `r` is a point's coordinate or not. Low and high `s`,
-    /// and now and then no number at all.
+    /// Generates signatures of which half are valid, as `r` is a point's coordinate or not. `s` is
+    /// low or high, and sometimes zero.
     fn signatures() -> impl Strategy<Value = Signature> {
         let number = || any::<[u8; 32]>().prop_map(U256::from_be_bytes);
         let s = prop_oneof![
@@ -315,7 +317,7 @@ mod tests {
             .prop_map(|raw| Arc::new(Block::seal(Header::default(), &raw, None).unwrap()))
     }
 
-    /// What alloy-evm makes of the transactions when it recovers on the spot.
+    /// Returns alloy-evm's result with immediate recovery.
     fn on_the_spot(block: &Block) -> Vec<Option<TxEnv>> {
         let environment = |transaction: &Transaction| {
             let sender = transaction.recover_signer().ok()?;
@@ -336,7 +338,7 @@ mod tests {
             for (index, want) in want.iter().enumerate() {
                 prop_assert_eq!(&ahead(&senders, index), want);
             }
-            // With no task at all, and from the end.
+            // Without any task, and from the end.
             let senders = Senders::new(block);
             for (index, want) in want.iter().enumerate().rev() {
                 prop_assert_eq!(&ahead(&senders, index), want);

@@ -4,42 +4,42 @@ use std::fmt;
 use tandem_chain::{BlockError, NetworkFormError, TransactionRule};
 use tandem_proto::blob_validator::{self, Reason, Refusal};
 
-/// Why a transaction is not taken. Its text begins as geth's does where geth has one: that is what
-/// senders' libraries look for.
+/// Reason for refusing a transaction. The text begins like geth's, if geth has one, because
+/// senders' libraries match on it.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// It is no blob transaction, and there is no pool for others.
+    /// The transaction is not a blob transaction, and there is no pool for other types.
     #[error(
         "transaction type not supported: this node takes blob transactions only, as it does not \
          pass transactions on"
     )]
     OtherType,
-    /// It is no blob transaction with its blobs.
+    /// The input is not a blob transaction with its blobs.
     #[error(transparent)]
     Malformed(#[from] NetworkFormError),
-    /// Without its blobs it is longer than it may be.
+    /// The transaction exceeds the maximum length without blobs.
     #[error("oversized data: transaction size {got}, limit {max}")]
     Oversized {
         /// Bytes of the transaction.
         got: usize,
-        /// The limit.
+        /// Maximum bytes.
         max: usize,
     },
-    /// It breaks a rule that holds in any state.
+    /// The transaction breaks a rule that holds in any state.
     #[error("{}", fault(.0))]
     Rule(BlockError),
-    /// The EVM would refuse it on the state at the head.
+    /// The EVM would refuse the transaction on the head's state.
     #[error("{}: {reason}", execution_fault(*.rule))]
     Execution {
-        /// The rule.
+        /// The broken rule.
         rule: TransactionRule,
-        /// What the EVM said.
+        /// The EVM's reason.
         reason: String,
     },
-    /// The pool does not take it.
+    /// The pool refuses the transaction.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// Its sidecar is not valid.
+    /// The sidecar is invalid.
     #[error("{}", Sidecar(*.0))]
     Sidecar(Refusal),
     /// blob-validator has no verdict.
@@ -51,7 +51,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// A constant name for programs.
+    /// Returns a constant name for programs.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::OtherType => "type_not_supported",
@@ -86,7 +86,7 @@ fn reason_kind(reason: &Reason) -> &'static str {
     }
 }
 
-/// What is wrong with a sidecar, and where.
+/// Fault of a sidecar, and its position.
 struct Sidecar(Refusal);
 
 impl fmt::Display for Sidecar {
@@ -106,8 +106,8 @@ impl fmt::Display for Sidecar {
     }
 }
 
-/// The rules that [`tandem_chain::validate_transaction`] checks, of a transaction that stands in
-/// no block.
+/// Describes the broken rule of [`tandem_chain::validate_transaction`] for a transaction outside a
+/// block.
 fn fault(error: &BlockError) -> String {
     match error {
         BlockError::TransactionType { ty, fork, .. } => {

@@ -1,32 +1,32 @@
-//! Which blobs are in blocks that stay.
+//! Blobs in blocks that stay.
 //!
-//! A block's transactions leave the pool, and their blobs blob-validator, once a reorg that takes
-//! the block off the chain is out of the question: when it is finalized, or [`DEPTH`] blocks below
-//! the head, where the consensus layer names no finalized block.
+//! A block's transactions leave the pool, and their blobs leave blob-validator, once no reorg can
+//! remove the block. That is the case when it is finalized. If the consensus layer names no
+//! finalized block, it is the case [`DEPTH`] blocks below the head.
 
 use alloy_consensus::Transaction as _;
 use std::collections::HashMap;
 use tandem_chain::{Block, Transaction};
 use tandem_primitives::{B256, BlockId, BlockNumber};
 
-/// Blocks below the head at which a block counts as final. Two epochs, after which blocks are
-/// finalized when all goes well.
+/// Distance below the head, in blocks, at which a block counts as final. Two epochs, which is the
+/// normal delay of finalization.
 pub const DEPTH: u64 = 64;
 
-/// Blocks noted at most, of all branches. The lowest leave first.
+/// Maximum number of noted blocks, of all branches. The lowest are evicted first.
 const BLOCKS_MAX: usize = 512;
 
-/// What is in one block.
+/// Blob transactions and blobs of one block.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Contents {
     /// Hashes of its blob transactions.
     pub transactions: Vec<B256>,
-    /// The versioned hashes that they name.
+    /// Versioned hashes that these transactions name.
     pub blobs: Vec<B256>,
 }
 
 impl Contents {
-    /// What is in this block.
+    /// Returns the contents of this block.
     pub fn of(block: &Block) -> Self {
         let mut contents = Self::default();
         for (transaction, hash) in block.transactions.iter().zip(block.transaction_hashes.iter()) {
@@ -39,7 +39,7 @@ impl Contents {
     }
 }
 
-/// The valid blocks above what is final.
+/// Valid blocks above the final ones.
 #[derive(Default)]
 pub struct Included(HashMap<B256, Noted>);
 
@@ -50,7 +50,7 @@ struct Noted {
 }
 
 impl Included {
-    /// Notes a valid block, whether it is canonical or not.
+    /// Notes a valid block, whether canonical or not.
     pub fn note(&mut self, id: BlockId, parent: B256, contents: Contents) {
         self.0.insert(id.hash, Noted { number: id.number, parent, contents });
         if self.0.len() > BLOCKS_MAX
@@ -60,8 +60,8 @@ impl Included {
         }
     }
 
-    /// Follows the head. Gives what is in the blocks of its branch that have become final; blocks
-    /// of other branches at that height are forgotten.
+    /// Follows the head. Returns the contents of its branch's blocks that became final. Blocks of
+    /// other branches up to that height are forgotten.
     pub fn follow(&mut self, head: BlockId, finalized: Option<BlockNumber>) -> Vec<Contents> {
         let deep = head.number.checked_sub(DEPTH);
         let Some(settled) = finalized.max(deep) else { return Vec::new() };
@@ -85,7 +85,7 @@ impl Included {
 mod tests {
     use super::*;
 
-    /// Of branch `branch`, at this height.
+    /// Returns the id of a block of `branch` at this height.
     fn id(branch: u8, number: u64) -> BlockId {
         let mut hash = B256::repeat_byte(branch);
         hash[24..].copy_from_slice(&number.to_be_bytes());
@@ -100,7 +100,7 @@ mod tests {
         included.note(id, parent.hash, contents(id));
     }
 
-    /// Blocks 1 to 100 of branch 1, and of branch 2 from 5 on.
+    /// Returns blocks 1 to 100 of branch 1, and of branch 2 from 5 on.
     fn two_branches() -> Included {
         let mut included = Included::default();
         for number in 1..=100 {
@@ -123,7 +123,7 @@ mod tests {
             .into();
         assert_eq!(settled, want);
         assert!(included.follow(id(2, 20), Some(6)).is_empty(), "once");
-        // What was final stays so, even where the head is said to be elsewhere.
+        // Final blocks stay final, even if the head is reported elsewhere.
         assert_eq!(included.follow(id(1, 30), Some(7)), [contents(id(1, 7))]);
     }
 
@@ -152,7 +152,7 @@ mod tests {
             note(&mut included, id(1, number), id(1, number - 1));
             assert!(included.0.len() <= BLOCKS_MAX);
         }
-        // All at one height as well.
+        // All blocks at one height as well.
         for branch in 0..=255 {
             for more in 0..4 {
                 included.note(

@@ -1,4 +1,4 @@
-//! Blob transactions as users send them, and their blobs as the consensus layer asks for them.
+//! Blob transactions from users, and their blobs for the consensus layer.
 //!
 //! ```text
 //! eth_sendRawTransaction ─► decode ─► rules ─► state at the head ─► blob-validator ─► pool
@@ -9,13 +9,13 @@
 //!                                                    their blobs blob-validator
 //! ```
 //!
-//! The blobs are held by blob-validator alone. A transaction that is in the pool was verified with
-//! them, and is not verified again when it comes again. It goes nowhere from here: there is no
-//! network to pass it on to, and payloads that are built have no transactions.
+//! blob-validator alone holds the blobs. A transaction in the pool was verified with its blobs, and
+//! is not verified again if it is resubmitted. It is not forwarded: there is no network for it, and
+//! locally built payloads have no transactions.
 //!
-//! **Bounds.** The pool is bounded by bytes (blobs count), by age and by a handful of transactions
-//! for each sender; see [`Pool`]. When it is full, the transactions that pay least leave for one that
-//! pays more. What leaves takes its blobs with it.
+//! **Bounds.** The pool is bounded by bytes (including blobs), by age and by a handful of
+//! transactions for each sender; see [`Pool`]. When it is full, the lowest-paying transactions are
+//! evicted for one that pays more, together with their blobs.
 
 mod error;
 mod included;
@@ -45,10 +45,10 @@ use tandem_proto::{
 use tracing::{Span, debug, warn};
 use validate::{Candidate, validate};
 
-/// How long a transaction waits for the verdict on its blobs.
+/// Maximum waiting time of a transaction for the verdict on its blobs.
 const VERDICT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The blob transactions, and the way to their blobs.
+/// The blob transactions, and access to their blobs.
 pub struct BlobPool {
     chain: Arc<Chain>,
     blobs: Arc<dyn BlobApi>,
@@ -68,10 +68,10 @@ impl BlobPool {
         Self { chain, blobs, state: Mutex::new(State { pool, included }) }
     }
 
-    /// Takes a blob transaction in its network form. Gives back its hash.
+    /// Accepts a blob transaction in its network form. Returns its hash.
     ///
     /// # Errors
-    /// [`SendError`]; the transaction is not in the pool then, unless it was before.
+    /// [`SendError`]; the transaction is then not in the pool, unless it was before.
     pub async fn send(self: &Arc<Self>, raw: Bytes) -> Result<B256, SendError> {
         let result = self.take(raw).await;
         let outcome = result.as_ref().map_or_else(SendError::kind, |_| "accepted");
@@ -106,7 +106,7 @@ impl BlobPool {
         match inserted {
             Ok(left) => self.forget(&left),
             Err(error) => {
-                // Another one of this sender was faster. Its blobs may be the same.
+                // Another transaction of this sender was faster. Its blobs may be the same.
                 let left = self.state.lock().pool.settle(&[], &versioned_hashes);
                 self.forget(&left);
                 return Err(error.into());
@@ -115,10 +115,10 @@ impl BlobPool {
         Ok(hash)
     }
 
-    /// Everything but the blobs. May wait for the database.
+    /// Checks everything except the blobs. May wait for the database.
     fn check(&self, raw: &Bytes) -> Result<Checked, SendError> {
         if raw.first() != Some(&0x03) {
-            // Whatever it is, it is not taken; nonsense is told apart.
+            // Refused in any case, but malformed input gets its own error.
             return Err(match decode_transaction(raw) {
                 Ok(_) => SendError::OtherType,
                 Err(reason) => SendError::Malformed(NetworkFormError::Transaction(reason)),
@@ -133,18 +133,18 @@ impl BlobPool {
         Ok(Checked { candidate, known })
     }
 
-    /// Whether blob-validator still holds the blobs of a transaction that it found valid. Those of
-    /// one transaction come and go together, so the first one is asked for.
+    /// Returns whether blob-validator still holds the blobs of a transaction that it found valid. A
+    /// transaction's blobs come and go together, so only the first is requested.
     async fn is_stored(&self, versioned_hashes: &[B256]) -> bool {
         let first = &versioned_hashes[..versioned_hashes.len().min(1)];
         let stored = self.blobs.get_blobs(first).await;
         stored.is_ok_and(|stored| stored.iter().all(Option::is_some))
     }
 
-    /// Blobs by versioned hash, in the order of the request, `None` where there is none.
+    /// Returns blobs by versioned hash, in the order of the request, `None` for a missing one.
     ///
     /// # Errors
-    /// blob-validator's.
+    /// Returns blob-validator's errors.
     pub async fn get(
         &self,
         versioned_hashes: &[B256],
@@ -156,12 +156,12 @@ impl BlobPool {
         blobs
     }
 
-    /// Notes what is in a valid block.
+    /// Notes the contents of a valid block.
     pub(crate) fn note(&self, id: BlockId, parent: B256, contents: Contents) {
         self.state.lock().included.note(id, parent, contents);
     }
 
-    /// Follows the head: what has become final leaves, and what has grown old.
+    /// Follows the head: final and expired transactions leave.
     pub(crate) fn follow(&self, forkchoice: Forkchoice) {
         let Forkchoice { head, finalized, .. } = forkchoice;
         let mut state = self.state.lock();
@@ -187,7 +187,7 @@ impl BlobPool {
 
 struct Checked {
     candidate: Candidate,
-    /// It is in the pool already, in this form.
+    /// Whether the transaction is already in the pool, in this form.
     known: bool,
 }
 

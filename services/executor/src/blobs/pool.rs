@@ -1,9 +1,9 @@
-//! The blob transactions that were found valid, without their blobs: what has to be known of them
-//! when others come, and which blobs nobody needs any more.
+//! Valid blob transactions without their blobs. The pool knows what later transactions must be
+//! checked against, and which blobs are no longer needed.
 //!
-//! Of two transactions with the same sender and nonce only one can ever be in a block, so the pool
-//! holds one, and another one takes its place only when it pays twice as much in each respect:
-//! blobs are large, and whoever fills the pool with them should have to pay for all but a few.
+//! A block can only hold one transaction of each sender and nonce, so the pool holds one. Another
+//! transaction replaces it only by paying twice as much in each respect. Blobs are large, so a
+//! sender that fills the pool with them must pay for nearly all.
 
 use super::rank::{Market, Rank};
 use std::{
@@ -14,26 +14,26 @@ use std::{
 use tandem_chain::Wrapper;
 use tandem_primitives::{Account, Address, B256, U256};
 
-/// How far above the sender's nonce a transaction's may be.
+/// Maximum distance of a transaction's nonce above the sender's.
 const NONCES_AHEAD_MAX: u64 = 16;
 
-/// A transaction that replaces another one pays so many times its fees.
+/// Factor by which a replacement must raise each fee.
 const REPLACEMENT_FACTOR: u128 = 2;
 
-/// Bytes of an entry beside its blobs, about.
+/// Approximate bytes of an entry besides its blobs.
 const ENTRY_BYTES: usize = 512;
 
-/// A valid blob transaction.
+/// Valid blob transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     pub hash: B256,
     pub sender: Address,
     pub nonce: u64,
-    /// The most that it pays, in wei: tip, gas and blob gas.
+    /// Maximum fees, in wei: tip, gas and blob gas.
     pub fees: [u128; 3],
-    /// The most that it costs its sender in wei, value included.
+    /// Maximum cost for the sender in wei, value included.
     pub cost: U256,
-    /// How it came with its blobs.
+    /// Form in which the transaction came with its blobs.
     pub wrapper: Wrapper,
     pub versioned_hashes: Vec<B256>,
     /// Bytes of its sidecar, which blob-validator holds.
@@ -46,40 +46,40 @@ impl Entry {
     }
 }
 
-/// Why a transaction does not get into the pool.
+/// Reason for refusing a transaction.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PoolError {
-    /// It is there, with its blobs.
+    /// The transaction is in the pool, with its blobs.
     #[error("already known")]
     AlreadyKnown,
     /// A transaction with this nonce is in a block already.
     #[error("nonce too low: next nonce {next}, tx nonce {nonce}")]
     NonceTooLow {
-        /// The sender's nonce.
+        /// Sender's nonce.
         next: u64,
-        /// The transaction's.
+        /// Transaction's nonce.
         nonce: u64,
     },
-    /// Too many transactions would have to come before it.
+    /// Too many transactions would have to precede this one.
     #[error("nonce too high: next nonce {next}, tx nonce {nonce}")]
     NonceTooHigh {
-        /// The sender's nonce.
+        /// Sender's nonce.
         next: u64,
-        /// The transaction's.
+        /// Transaction's nonce.
         nonce: u64,
     },
-    /// Another one of this sender and nonce is there and pays too much to be replaced.
+    /// The pool holds a transaction of this sender and nonce that pays too much to be replaced.
     #[error("replacement transaction underpriced: not twice the fees of {known}")]
     Underpriced {
-        /// The one that is there.
+        /// Hash of the transaction in the pool.
         known: B256,
     },
-    /// The sender cannot pay this one and those that are there.
+    /// The sender cannot pay this transaction and those in the pool.
     #[error("insufficient funds for gas * price + value: balance {balance}, queued cost {queued}")]
     InsufficientFunds {
-        /// In wei.
+        /// Sender's balance, in wei.
         balance: U256,
-        /// In wei: of this transaction and those of the same sender that are there.
+        /// Cost of this transaction and the sender's others in the pool, in wei.
         queued: U256,
     },
     /// The pool is full of transactions that pay as much or more.
@@ -87,19 +87,19 @@ pub enum PoolError {
         "underpriced: the pool is full, and a tip of {tip} wei at the head's prices is too low"
     )]
     TooCheap {
-        /// What it would pay for gas beside the base fee now, in wei.
+        /// Payment for gas besides the base fee at current prices, in wei.
         tip: u128,
     },
-    /// It is larger than the whole pool may be.
+    /// The transaction is larger than the whole pool may be.
     #[error("oversized data: the pool holds at most {max} bytes")]
     TooLarge {
-        /// The pool's limit.
+        /// Maximum bytes of the pool.
         max: usize,
     },
 }
 
 impl PoolError {
-    /// A constant name for programs.
+    /// Returns a constant name for programs.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::AlreadyKnown => "already_known",
@@ -113,14 +113,15 @@ impl PoolError {
     }
 }
 
-/// The transactions. When there is no room, those that pay least leave, for one that pays more.
+/// The pooled transactions. When there is no room, the lowest-paying are evicted for one that pays
+/// more.
 pub struct Pool {
     entries: HashMap<B256, Held>,
     by_sender: HashMap<Address, BTreeMap<u64, B256>>,
-    /// By the order in which they came.
+    /// Hashes by order of arrival.
     order: BTreeMap<u64, B256>,
     next: u64,
-    /// How many of the transactions name a blob.
+    /// Number of transactions that name each blob.
     named: HashMap<B256, usize>,
     bytes: usize,
     bytes_max: usize,
@@ -134,7 +135,8 @@ struct Held {
 }
 
 impl Pool {
-    /// A pool for transactions of `bytes_max` with their sidecars, each for `age_max`.
+    /// Creates a pool for at most `bytes_max` of transactions with sidecars, each for at most
+    /// `age_max`.
     pub fn new(bytes_max: usize, age_max: Duration) -> Self {
         Self {
             entries: HashMap::new(),
@@ -148,31 +150,31 @@ impl Pool {
         }
     }
 
-    /// Transactions held.
+    /// Returns the number of transactions.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Bytes that they take with their sidecars, about.
+    /// Returns the approximate bytes of the transactions with their sidecars.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether a transaction is there that came in this form. In another form its proofs are
-    /// others.
+    /// Returns whether the pool holds a transaction in this form. Another form has other proofs.
     pub fn has(&self, hash: &B256, wrapper: Wrapper) -> bool {
         self.entries.get(hash).is_some_and(|held| held.entry.wrapper == wrapper)
     }
 
-    /// Whether there is room for a transaction of this sender, whose account is that at the head.
+    /// Checks whether there is room for a transaction of this sender, whose account at the head is
+    /// `account`.
     ///
     /// # Errors
-    /// [`PoolError`], but for [`PoolError::AlreadyKnown`].
+    /// [`PoolError`], except [`PoolError::AlreadyKnown`].
     pub fn check(&self, entry: &Entry, account: &Account, market: Market) -> Result<(), PoolError> {
         self.victims(entry, account, market).map(drop)
     }
 
-    /// The transactions that leave when this one comes, as there is no room for both.
+    /// Returns the transactions that this one would evict for lack of room.
     fn victims(
         &self,
         entry: &Entry,
@@ -212,7 +214,7 @@ impl Pool {
         self.cheaper(entry, market)
     }
 
-    /// The transactions that pay least, as many as have to leave for this one.
+    /// Returns the lowest-paying transactions that must be evicted for this one.
     fn cheaper(&self, entry: &Entry, market: Market) -> Result<Vec<B256>, PoolError> {
         let senders = self.by_sender.get(&entry.sender);
         let known = |hash: &B256| self.entries.get(hash).map(|held| &held.entry);
@@ -222,8 +224,8 @@ impl Pool {
         if excess == 0 {
             return Ok(Vec::new());
         }
-        // No transaction gets into a block before its sender's with lower nonces, so it pays no more
-        // than the worst of them.
+        // A transaction cannot get into a block before its sender's lower nonces, so it ranks no
+        // higher than the worst of them.
         let before = senders.into_iter().flat_map(|nonces| nonces.range(..entry.nonce));
         let before = before.filter_map(|(_, hash)| known(hash));
         let own = Rank::of(entry.fees, market);
@@ -257,11 +259,11 @@ impl Pool {
         Ok(victims)
     }
 
-    /// Takes a transaction whose sidecar is valid, in place of the one with the same sender and
-    /// nonce. Gives back the versioned hashes of blobs that no transaction here names any more.
+    /// Adds a transaction with a valid sidecar, replacing the one with the same sender and nonce.
+    /// Returns the versioned hashes of blobs that no transaction here names any more.
     ///
     /// # Errors
-    /// As [`Pool::check`].
+    /// Same as [`Pool::check`].
     pub fn insert(
         &mut self,
         now: Instant,
@@ -290,7 +292,7 @@ impl Pool {
         Ok(left)
     }
 
-    /// Drops transactions that have grown old. Gives back blobs as [`Pool::insert`] does.
+    /// Removes expired transactions. Returns blobs like [`Pool::insert`].
     pub fn expire(&mut self, now: Instant) -> Vec<B256> {
         let mut left = Vec::new();
         while let Some((_, &oldest)) = self.order.first_key_value() {
@@ -303,14 +305,15 @@ impl Pool {
         left
     }
 
-    /// Drops these transactions, which are in a block for good. Of the blobs in that block, gives
-    /// back those that no transaction here names.
+    /// Removes transactions of a final block. Returns that block's blobs that no transaction here
+    /// names.
     pub fn settle(&mut self, transactions: &[B256], blobs: &[B256]) -> Vec<B256> {
         let mut left = Vec::new();
         for hash in transactions {
             self.remove(hash, &mut left);
         }
-        // Those of transactions that were never here: somebody else may have had them validated.
+        // Includes blobs of transactions never pooled here: another client of blob-validator may
+        // have had them validated.
         left.extend(blobs);
         left.retain(|hash| !self.named.contains_key(hash));
         left.sort_unstable();

@@ -1,4 +1,4 @@
-//! What decides which transaction leaves a pool that is full: what it pays.
+//! Order of eviction from a full pool, by payment.
 
 /// Factor by which the base fee of gas can change from one block to the next (EIP-1559).
 const STEP: f64 = 1.125;
@@ -12,13 +12,14 @@ pub struct Market {
     pub blob_fee: u128,
 }
 
-/// How well a transaction pays, the best last: first whether a block could hold it soon, then the tip.
+/// Rank of a transaction, higher is better. First counts whether a block could hold it soon, then
+/// the tip.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rank {
-    /// Blocks that the prices have to fall for until they are what it pays, negative; 0 where it
-    /// pays them already. What it could pay beyond them it does not pay.
+    /// Number of blocks, negated, for which prices must fall until the transaction can pay them. 0
+    /// if it can pay them now, however high its caps.
     shortfall: i32,
-    /// What it pays for gas beside the base fee, in wei.
+    /// Payment for gas besides the base fee, in wei.
     pub tip: u128,
 }
 
@@ -30,12 +31,12 @@ impl Rank {
     }
 }
 
-/// Steps from a price down to what is paid, 0 or less.
+/// Returns the steps from a price down to the payment, 0 or less.
 fn steps(paid: u128, price: u128) -> i32 {
     if paid >= price {
         return 0;
     }
-    // A price of nothing is never above what is paid.
+    // A zero price never exceeds the payment.
     let ratio = (paid.max(1) as f64 / price as f64).ln() / STEP.ln();
     ratio.floor() as i32
 }
@@ -51,7 +52,7 @@ mod tests {
         // Caps beyond the prices are not paid.
         assert_eq!(rank(5, 2_000, 100), rank(5, 9_000, 7_000));
         assert!(rank(6, 2_000, 100) > rank(5, 2_000, 100));
-        // The tip is cut by the cap.
+        // The cap limits the tip.
         assert_eq!(rank(500, 1_010, 100).tip, 10);
         for short in [rank(u128::MAX, 999, 100), rank(900, 2_000, 99), rank(0, 0, 0)] {
             assert!(short < rank(0, 1_000, 100), "{short:?}");

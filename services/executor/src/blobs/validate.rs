@@ -1,4 +1,4 @@
-//! What can be said of a blob transaction without its blobs.
+//! Validation of a blob transaction without its blobs.
 
 use super::{error::SendError, pool::Entry, rank::Market};
 use crate::{
@@ -24,27 +24,27 @@ use tandem_proto::{
     limits::BLOBS_PER_BUNDLE_MAX,
 };
 
-/// Bytes that a transaction may have without its blobs. No rule of the chain: what is longer can
-/// get into a block, but not through here.
+/// Maximum bytes of a transaction without its blobs. This is a local limit: blocks may contain
+/// longer transactions.
 pub const TRANSACTION_BYTES_MAX: usize = 128 << 10;
 
-/// What blob gas costs at least, in wei (EIP-4844, `MIN_BASE_FEE_PER_BLOB_GAS`).
+/// Minimum price of blob gas, in wei (EIP-4844, `MIN_BASE_FEE_PER_BLOB_GAS`).
 const BLOB_PRICE_MIN: u128 = 1;
 
-/// A transaction that is valid as far as its blobs are, and they.
+/// Transaction that is valid provided its blobs are, and these blobs.
 #[derive(Debug)]
 pub struct Candidate {
     pub entry: Entry,
-    /// Its sender at the head.
+    /// Sender's account at the head.
     pub account: Account,
-    /// The prices at the head.
+    /// Prices at the head.
     pub market: Market,
     pub bundle: Arc<Bundle>,
 }
 
-/// Checks a transaction against the fork and the state at the head: every rule that execution
-/// checks but those about the fees of a block that is yet to come. The nonce is the pool's matter.
-/// Reads the state, so it may wait for the database.
+/// Checks a transaction against the fork and the state at the head. Applies every rule of execution
+/// except those about the fees of a future block. The pool checks the nonce. Reads the state, so it
+/// may wait for the database.
 ///
 /// # Errors
 /// [`SendError`].
@@ -97,8 +97,8 @@ fn market(spec: &ChainSpec, head: &Header) -> Market {
     }
 }
 
-/// Bytes of the largest network form that a fork of this chain allows; none on a chain without
-/// blobs.
+/// Returns the bytes of the largest network form that any fork of this chain allows. Returns 0 on a
+/// chain without blobs.
 pub fn network_form_bytes_max(spec: &ChainSpec) -> usize {
     let of_fork = |time: u64| {
         let blobs = spec.blob_params_at(time).map_or(0, |params| params.max_blobs_per_tx);
@@ -111,14 +111,14 @@ pub fn network_form_bytes_max(spec: &ChainSpec) -> usize {
     times.into_iter().map(of_fork).max().unwrap_or(0)
 }
 
-/// The same of any chain.
+/// Returns the bytes of the largest network form that any chain allows.
 pub fn any_network_form_bytes_max() -> usize {
     network_form_bytes(BLOBS_PER_BUNDLE_MAX, CELLS)
 }
 
-/// Bytes of a network form with so many blobs at most, and so many proofs for each.
+/// Returns the maximum bytes of a network form with `blobs` blobs and `proofs` proofs for each.
 fn network_form_bytes(blobs: usize, proofs: usize) -> usize {
-    // Of the headers of lists and strings, and of the version.
+    // Headers of lists and strings, and the version.
     const HEADER_BYTES: usize = 4;
     const POINT_BYTES: usize = 1 + 48;
     let sidecar = blobs * (HEADER_BYTES + BLOB_BYTES + (1 + proofs) * POINT_BYTES);
@@ -132,7 +132,7 @@ fn form_of(wrapper: Wrapper) -> Form {
     }
 }
 
-/// What the fork at the head demands of sidecars.
+/// Returns the sidecar rules of the fork at the head.
 fn rule(chain: &Chain, head: &Header) -> Rule {
     let cells = chain.spec.fork_of(head) >= Fork::Osaka;
     let max = chain.spec.blob_params_of(head).map_or(0, |params| params.max_blobs_per_tx);
@@ -142,7 +142,8 @@ fn rule(chain: &Chain, head: &Header) -> Rule {
     }
 }
 
-/// The most that a transaction can cost its sender. What does not fit is more than anybody has.
+/// Returns the maximum cost of a transaction for its sender. Saturates at a value above any
+/// balance.
 fn cost(transaction: &Transaction) -> U256 {
     let gas = U256::from(transaction.gas_limit()) * U256::from(transaction.max_fee_per_gas());
     let blob_gas = transaction.blob_gas_used().unwrap_or_default();
@@ -151,8 +152,8 @@ fn cost(transaction: &Transaction) -> U256 {
     gas.saturating_add(blobs).saturating_add(transaction.value())
 }
 
-/// Asks the EVM whether it would begin to execute the transaction on the head's state: gas, fees,
-/// balance, code of the sender.
+/// Asks the EVM whether it would begin to execute the transaction on the head's state. Checks gas,
+/// fees, balance, and the sender's code.
 fn check_execution<R: StateReader>(
     chain: &Chain,
     header: &Header,
@@ -162,12 +163,12 @@ fn check_execution<R: StateReader>(
 ) -> Result<(), SendError> {
     let mut env = evm_env(&chain.spec, header);
     env.cfg_env.disable_nonce_check = true;
-    // What the next block asks for is not known, and may become less.
+    // The next block's prices are unknown, and may fall.
     env.cfg_env.disable_base_fee = true;
     if let Some(blob) = &mut env.block_env.blob_excess_gas_and_price {
         blob.blob_gasprice = BLOB_PRICE_MIN;
     }
-    // Asked for by no transaction that does not run.
+    // Unused, because the transaction does not run.
     let hashes = Box::new(|_| Err(Error::UnknownBlock));
     let mut state = BlockState::new(view, hashes, None);
     let mut evm = EthEvmBuilder::new(&mut state, env).build().into_inner();
@@ -202,7 +203,7 @@ mod tests {
         ChainSpec::from_genesis_json(&genesis).unwrap()
     }
 
-    /// Bytes of the form with so many blobs, and with a transaction of the greatest length.
+    /// Returns the bytes of the form with this many blobs and a transaction of maximum length.
     fn form_len(blobs: usize, proofs: usize) -> usize {
         let list = |len: usize| {
             alloy_rlp::Header { list: true, payload_length: len }.length_with_payload()
@@ -222,7 +223,7 @@ mod tests {
             // Osaka allows 6, with more proofs; an earlier fork may allow more blobs.
             (1, true, form_len(6, CELLS).max(form_len(9, 1))),
             (30, true, form_len(30, 1)),
-            // Beyond what one message between services may hold.
+            // Beyond the capacity of one message between services.
             (1_000, false, form_len(BLOBS_PER_BUNDLE_MAX, 1)),
         ] {
             let bytes = network_form_bytes_max(&spec(max, osaka));

@@ -1,4 +1,4 @@
-//! What the Engine API asks of a payload to be built, and the payload that comes of it.
+//! Request of the Engine API for a payload to be built, and the resulting payload.
 
 use alloy_eips::eip4895::Withdrawal;
 use alloy_rlp::Encodable;
@@ -8,32 +8,32 @@ use tandem_primitives::{Address, B256, Bytes, U256, keccak256};
 /// `PayloadAttributes` in all its versions (execution-apis, `src/engine`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PayloadAttributes {
-    /// In seconds.
+    /// Timestamp of the payload, in seconds.
     pub timestamp: u64,
     /// Randomness of the beacon chain.
     pub prev_randao: B256,
     /// Receiver of the fees.
     pub suggested_fee_recipient: Address,
-    /// From Shanghai on.
+    /// Withdrawals, from Shanghai on.
     pub withdrawals: Option<Vec<Withdrawal>>,
-    /// From Cancun on.
+    /// Root of the parent beacon block, from Cancun on.
     pub parent_beacon_block_root: Option<B256>,
 }
 
-/// Names a build process: the first eight bytes of the hash of what is to be built, so that the
-/// same attributes on the same head always lead to the same process.
+/// Id of a build process: the first eight bytes of the hash of the build's inputs. Equal attributes
+/// on the same head therefore always lead to the same process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PayloadId(pub [u8; 8]);
 
 impl PayloadId {
-    /// The id of the payload with these attributes on this block.
+    /// Returns the id of the payload with these attributes on this block.
     pub fn of(parent: B256, attributes: &PayloadAttributes) -> Self {
         let mut text = Vec::with_capacity(256);
         parent.encode(&mut text);
         attributes.timestamp.encode(&mut text);
         attributes.prev_randao.encode(&mut text);
         attributes.suggested_fee_recipient.encode(&mut text);
-        // An empty list is not the same as none.
+        // An empty list differs from an absent one.
         attributes.withdrawals.is_some().encode(&mut text);
         attributes.withdrawals.clone().unwrap_or_default().encode(&mut text);
         attributes.parent_beacon_block_root.is_some().encode(&mut text);
@@ -44,16 +44,16 @@ impl PayloadId {
     }
 }
 
-/// A payload that was built.
+/// Payload that was built.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BuiltPayload {
-    /// The fork whose rules it follows.
+    /// Fork whose rules the payload follows.
     pub fork: Fork,
     /// The payload.
     pub payload: Payload,
-    /// Execution requests, each its type and its data (EIP-7685).
+    /// Execution requests, each as type and data (EIP-7685).
     pub requests: Vec<Bytes>,
-    /// What the fee recipient earns, in wei.
+    /// Income of the fee recipient, in wei.
     pub value: U256,
 }
 

@@ -1,8 +1,8 @@
 //! Creation of contracts at addresses that have storage (EIP-7610).
 //!
-//! revm refuses a creation where the address has code or a nonce. The EIP adds a third condition,
-//! storage, and applies to all blocks since genesis. Only accounts from before EIP-161 and those of
-//! a genesis file can have storage without the other two.
+//! revm refuses a creation at an address that has code or a nonce. The EIP adds a third condition,
+//! storage, and applies to all blocks since genesis. Only accounts created before EIP-161 or in a
+//! genesis file can have storage without code and nonce.
 
 use crate::block::evm::Inner;
 use revm::{
@@ -15,11 +15,11 @@ use tandem_primitives::Address;
 
 /// State that can tell whether an account has any storage.
 pub trait StorageOccupancy: Database {
-    /// Returns whether a slot of the account is set. It is asked for accounts that have neither
-    /// code nor nonce.
+    /// Returns whether any slot of the account is set. Called for accounts that have neither code
+    /// nor nonce.
     ///
     /// # Errors
-    /// When the state cannot be read.
+    /// Returns an error if the state cannot be read.
     fn has_storage(&mut self, address: Address) -> Result<bool, Self::Error>;
 }
 
@@ -29,11 +29,11 @@ impl<DB: StorageOccupancy> StorageOccupancy for &mut DB {
     }
 }
 
-/// Runs a transaction's frames as revm's handler does, and ends each creation that collides with
-/// storage before its first instruction.
+/// Runs a transaction's frames like revm's handler. Ends each creation that collides with storage
+/// before its first instruction.
 ///
 /// # Errors
-/// As revm's.
+/// Returns the same errors as revm.
 pub fn run_frames<DB: alloy_evm::Database + StorageOccupancy>(
     evm: &mut Inner<DB>,
     first: FrameInit,
@@ -62,8 +62,8 @@ pub fn run_frames<DB: alloy_evm::Database + StorageOccupancy>(
     }
 }
 
-/// Ends the frame that was just begun if it creates a contract where there is storage: all its gas
-/// is spent and what it did to the accounts is undone, but the creator's nonce stays raised.
+/// Ends the frame that was just begun if it creates a contract at an address with storage. All its
+/// gas is spent and its account changes are undone, but the creator's nonce stays raised.
 fn end_collision<DB: alloy_evm::Database + StorageOccupancy>(
     evm: &mut Inner<DB>,
 ) -> Result<Option<FrameResult>, EVMError<DB::Error>> {
@@ -83,7 +83,7 @@ fn end_collision<DB: alloy_evm::Database + StorageOccupancy>(
     })
 }
 
-/// The states of unit tests know all their slots.
+/// Unit-test states hold all their slots.
 #[cfg(test)]
 impl<Ext: revm::DatabaseRef> StorageOccupancy for revm::database::CacheDB<Ext> {
     fn has_storage(&mut self, address: Address) -> Result<bool, Self::Error> {
@@ -109,11 +109,11 @@ mod tests {
     const FACTORY: Address = Address::repeat_byte(2);
     const GAS: u64 = 10_000_000;
 
-    /// A database in which the account at `target` has this balance, and a slot if `slot` is not 0.
+    /// Returns a database whose `target` account has this balance, and a slot unless `slot` is 0.
     fn database(target: Address, balance: u64, slot: u64) -> InMemoryDB {
         let mut db = InMemoryDB::default();
         db.insert_account_info(SENDER, AccountInfo::from_balance(U256::from(1_000)));
-        // CREATE(0, 0, 0), its result to slot 1; the gas left to slot 2.
+        // CREATE(0, 0, 0), result stored in slot 1; remaining gas stored in slot 2.
         let code = [0x5f, 0x5f, 0x5f, 0xf0, 0x60, 1, 0x55, 0x5a, 0x60, 2, 0x55];
         let code = Bytecode::new_raw(Bytes::from(code));
         db.insert_account_info(FACTORY, AccountInfo::from_bytecode(code));
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_contract_that_creates_where_there_is_storage_loses_the_gas_and_goes_on() {
-        // A contract begins with nonce 1.
+        // A contract starts with nonce 1.
         let target = FACTORY.create(1);
         let slot = |done: &ResultAndState, slot| {
             done.state[&FACTORY].storage[&U256::from(slot)].present_value()
@@ -158,7 +158,7 @@ mod tests {
         assert!(taken.result.is_success());
         assert_eq!(slot(&taken, 1), U256::ZERO);
         assert_eq!(taken.state[&FACTORY].info.nonce, 2);
-        // All but one 64th went to the creation.
+        // The creation received all but one 64th of the gas.
         assert!(slot(&taken, 2) < U256::from(GAS / 64));
         assert!(slot(&free, 2) > U256::from(GAS / 2));
     }

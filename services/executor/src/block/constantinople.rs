@@ -1,6 +1,6 @@
-//! The rules of Constantinople, which revm does not have: mainnet went to Petersburg in the same
-//! block, and the two differ in SSTORE alone. Constantinople counts what a transaction changes of a
-//! slot (EIP-1283), as Istanbul does again with other numbers (EIP-2200).
+//! The rules of Constantinople, which revm does not support. Mainnet activated Petersburg in the
+//! same block, and the two differ in SSTORE alone. Constantinople meters the net change of a slot
+//! in a transaction (EIP-1283). Istanbul does so again, with other numbers (EIP-2200).
 
 use alloy_evm::{Database, eth::EthEvmContext};
 use revm::{
@@ -17,11 +17,11 @@ use revm::{
     primitives::hardfork::SpecId,
 };
 
-/// Gas of a slot that is only read, or that the transaction wrote before.
+/// Gas for a slot that is only read, or that the transaction wrote before.
 const TOUCH: u64 = 200;
-/// Gas of a slot that gets its first value.
+/// Gas for a slot that gets its first value.
 const SET: u64 = 20_000;
-/// Gas of a slot that gets another value.
+/// Gas for a slot that gets another value.
 const RESET: u64 = 5_000;
 
 /// Returns the gas parameters of Constantinople: those of Petersburg, except for SSTORE.
@@ -74,7 +74,7 @@ mod tests {
     use tandem_chain::{ChainSpec, Fork};
     use tandem_primitives::{Address, Bytes, U256};
 
-    /// Gas that a transaction to this code uses, its slot 0 having this value before.
+    /// Returns the gas used by a transaction to this code, with `original` in slot 0 before it.
     fn gas_used(fork: &str, code: &[u8], original: u64) -> u64 {
         let json = format!(
             r#"{{"config": {{"chainId": 1, "terminalTotalDifficulty": 9999999, {fork}}},
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn constantinople_has_the_instructions_of_petersburg_and_not_its_sstore() {
-        // PUSH1 1 PUSH1 1 SHL, then twice SSTORE of 1 to slot 0.
+        // PUSH1 1 PUSH1 1 SHL, then SSTORE of 1 to slot 0, twice.
         let code = hex!("6001600a1b5060016000556001600055");
         let byzantium = hex!("60016000556001600055");
         let petersburg = r#""petersburgBlock": 0, "constantinopleBlock": 0"#;

@@ -10,11 +10,11 @@ use revm::{Database, DatabaseCommit, state::Account as EvmAccount};
 use tandem_chain::ChainSpec;
 use tandem_primitives::{Address, BlockNumber, U256};
 
-/// Moves the balances of the DAO and its children to the contract that pays them back, in the one
-/// block where a chain does that, before the block's transactions.
+/// Moves the balances of the DAO and its children to the contract that pays them back. Only the DAO
+/// fork block of a supporting chain does this, before the block's transactions.
 ///
 /// # Errors
-/// When the state cannot be read.
+/// Returns an error if the state cannot be read.
 pub fn apply_dao_fork<R: StateReader>(
     spec: &ChainSpec,
     number: BlockNumber,
@@ -27,7 +27,7 @@ pub fn apply_dao_fork<R: StateReader>(
     let mut load = |address: Address| -> Result<EvmAccount, Error> {
         let mut account = EvmAccount::from(state.basic(address)?.unwrap_or_default());
         account.mark_touch();
-        // EIP-161 comes later: an account without anything in it stays, or comes to be.
+        // EIP-161 comes later: an empty account stays, or comes into existence.
         account.mark_created();
         Ok(account)
     };

@@ -1,4 +1,4 @@
-//! revm as blocks are executed with it.
+//! Configuration of revm for executing blocks.
 
 use crate::block::{
     collision::{StorageOccupancy, run_frames},
@@ -43,7 +43,7 @@ pub fn evm_env(spec: &ChainSpec, header: &Header) -> EvmEnv {
     env
 }
 
-/// revm's EVM, as blocks are executed with it.
+/// revm's EVM, as configured for blocks.
 pub type Inner<DB> = RevmEvm<
     EthEvmContext<DB>,
     NoOpInspector,
@@ -52,34 +52,34 @@ pub type Inner<DB> = RevmEvm<
     EthFrame,
 >;
 
-/// The EVM over one block's state.
+/// EVM over one block's state.
 pub struct BlockEvm<DB: Database>(Inner<DB>);
 
 impl<DB: Database + StorageOccupancy> BlockEvm<DB> {
-    /// The EVM for blocks in this environment.
+    /// Creates the EVM for blocks in this environment.
     pub fn new(db: DB, env: EvmEnv) -> Self {
         Self(EthEvmBuilder::new(db, env).build().into_inner())
     }
 
-    /// The EVM for blocks of Constantinople.
+    /// Creates the EVM for blocks of Constantinople.
     pub fn constantinople(db: DB, env: EvmEnv) -> Self {
         let mut evm = Self::new(db, env);
         meter_net_changes(&mut evm.0.instruction);
         evm
     }
 
-    /// The database.
+    /// Returns the database.
     pub fn database(&mut self) -> &mut DB {
         &mut self.0.ctx.journaled_state.database
     }
 
-    /// Executes a transaction without paying its beneficiary, unless the transaction loaded the
-    /// beneficiary's account itself: then it is paid as always, and `reward` is `None`. All
-    /// transactions of a block pay the same account, so this alone would make each one depend on
-    /// all before it. For blocks after the merge.
+    /// Executes a transaction without paying the fee to its beneficiary. All transactions of a
+    /// block pay the same account, so the payment alone would make each transaction depend on all
+    /// before it. If the transaction itself loaded the beneficiary's account, the fee is paid as
+    /// usual, and `reward` is `None`. For blocks after the merge.
     ///
     /// # Errors
-    /// As [`Evm::transact_raw`].
+    /// Same as [`Evm::transact_raw`].
     pub fn transact_unrewarded(&mut self, tx: TxEnv) -> Result<Unrewarded, EVMError<DB::Error>> {
         self.0.ctx.set_tx(tx);
         let mut handler = BlockHandler::new(Fee::KeptBack);
@@ -89,23 +89,23 @@ impl<DB: Database + StorageOccupancy> BlockEvm<DB> {
     }
 }
 
-/// What a transaction does, but for the fee that its beneficiary gets.
+/// Outcome of a transaction without its beneficiary's fee.
 #[derive(Debug)]
 pub struct Unrewarded {
-    /// Without the fee.
+    /// Result and state changes, without the fee.
     pub result: ResultAndState<HaltReason>,
-    /// The fee in wei, `None` when the result has it already.
+    /// Fee in wei, `None` if the result already includes it.
     pub reward: Option<U256>,
 }
 
-/// Whether the beneficiary gets a transaction's fee at its end.
+/// Whether the beneficiary is paid a transaction's fee at its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fee {
     Paid,
     KeptBack,
 }
 
-/// Handles transactions as mainnet does, with EIP-7610, and keeps the fee back where that is wanted.
+/// Handles transactions like mainnet, including EIP-7610, and keeps the fee back on request.
 struct BlockHandler<DB> {
     fee: Fee,
     reward: Cell<Option<U256>>,
@@ -199,7 +199,7 @@ impl<DB: Database + StorageOccupancy> Evm for BlockEvm<DB> {
         (context.journaled_state.database, env)
     }
 
-    /// There is no inspector but the one that does nothing.
+    /// The only inspector does nothing.
     fn set_inspector_enabled(&mut self, _enabled: bool) {}
 
     fn components(&self) -> (&DB, &NoOpInspector, &PrecompilesMap) {
@@ -223,8 +223,7 @@ mod tests {
 
     const CONTRACT: Address = address!("0x00000961ef480eb55e80d19ad83579a64c007002");
 
-    /// Runs a system call of a contract that returns its gas, or burns what it costs to store so
-    /// many new slots.
+    /// Runs a system call of a contract with this code.
     fn call(code: Vec<u8>) -> ResultAndState<HaltReason> {
         let mut db = InMemoryDB::default();
         let code = Bytecode::new_raw(code.into());
@@ -249,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_system_call_that_uses_more_fails() {
-        // PUSH1 1, PUSH2 n, SSTORE for so many slots: 22,106 gas each.
+        // PUSH1 1, PUSH2 n, SSTORE, for `count` slots: 22,106 gas each.
         let stores = |count: u16| {
             let store = |n: u16| [0x60, 1, 0x61, n.to_be_bytes()[0], n.to_be_bytes()[1], 0x55];
             (0..count).flat_map(store).collect::<Vec<u8>>()

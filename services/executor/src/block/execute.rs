@@ -1,4 +1,4 @@
-//! One block through the EVM, its state changes streamed to the workers as each transaction
+//! Execution of one block in the EVM. State changes stream to the workers as each transaction
 //! commits.
 
 use crate::{
@@ -32,34 +32,36 @@ use tandem_chain::{
 };
 use tandem_proto::multiproof::StateUpdate;
 
-/// What execution gives beside the state changes.
+/// Result of execution besides the state changes.
 #[derive(Debug)]
 pub struct Executed {
-    /// In block order.
+    /// Receipts in block order.
     pub receipts: Vec<Receipt>,
-    /// Of the whole block.
+    /// Gas used by the whole block.
     pub gas_used: u64,
-    /// Of the whole block (EIP-4844).
+    /// Blob gas used by the whole block (EIP-4844).
     pub blob_gas_used: u64,
     /// Requests to the consensus layer (EIP-7685).
     pub requests: Requests,
-    /// The changes of each transaction, where its receipt holds the root of the state after it:
-    /// before Byzantium. Whoever knows the tries sets [`Receipt::post_state`]. Empty otherwise.
+    /// Changes of each transaction before Byzantium, where a receipt holds the state root after its
+    /// transaction. The code that knows the tries sets [`Receipt::post_state`]. Empty otherwise.
     pub steps: Vec<Arc<StateUpdate>>,
 }
 
-/// Why a block has no result.
+/// Reason why a block has no result.
 #[derive(Debug)]
 pub enum Failure {
     /// The block breaks a rule.
     Invalid(BlockError),
-    /// Something else than the block is to blame.
+    /// The failure is not the block's fault.
     Internal(Error),
 }
 
-/// Executes a block whose header and body rules hold already. The changes are in `state` afterwards
-/// and went to its session on the way; the receipts went to `rooter` as they came. With `ahead`,
-/// other threads execute transactions ahead of their turn; what comes out is the same.
+/// Executes a block whose header and body already passed validation.
+///
+/// The changes are in `state` afterwards and were also sent to its session during execution. The
+/// receipts went to `rooter` as they were made. With `ahead`, other threads execute transactions
+/// ahead of their turn; the result is the same.
 ///
 /// # Errors
 /// [`Failure`].
@@ -113,8 +115,8 @@ fn run<R: StateReader>(
         _ => BlockEvm::new(state, env),
     };
     let mut executor = EthBlockExecutor::new(evm, context, rules, ReceiptBuilder);
-    // Only after the merge: a step's root before Byzantium, Constantinople's EVM and the rules about
-    // empty accounts before EIP-161 are not for execution ahead.
+    // Only after the merge. Execution ahead does not support a root per transaction (before
+    // Byzantium), Constantinople's EVM, or the rules about empty accounts (before EIP-161).
     let ahead = ahead.filter(|_| fork >= Fork::Paris);
     let mut turns = ahead.and_then(|ahead| ahead.start(block, senders, evm_env(spec, header)));
     publish_next(&mut executor, turns.as_ref(), 0);
@@ -166,7 +168,7 @@ fn run<R: StateReader>(
 type Executor<'b, 's, 'a, R> =
     EthBlockExecutor<'b, BlockEvm<&'s mut BlockState<'a, R>>, BlockRules<'s>, ReceiptBuilder>;
 
-/// Whoever executes ahead learns what the next commits change.
+/// Tells execution ahead the changes of the next commits.
 fn publish_next<R: StateReader>(
     executor: &mut Executor<'_, '_, '_, R>,
     turns: Option<&Turns<'_>>,
@@ -177,8 +179,8 @@ fn publish_next<R: StateReader>(
     }
 }
 
-/// Commits what was executed ahead of its turn. `None` when there is nothing that could be
-/// committed: the transaction is to be executed.
+/// Commits the result that was executed ahead of its turn. Returns `None` if no result can be
+/// committed, so the transaction must be executed now.
 fn commit_ahead<R: StateReader>(
     executor: &mut Executor<'_, '_, '_, R>,
     turns: &mut Turns<'_>,
@@ -188,7 +190,7 @@ fn commit_ahead<R: StateReader>(
     let Some(mut speculation) = turns.take(index) else { return Ok(None) };
     let block = executor.evm().block();
     let (beneficiary, gas_limit) = (block.beneficiary, block.gas_limit);
-    // A transaction with more gas than the block has left has its error from its execution.
+    // A transaction with more gas than the block has left gets its error from its execution.
     let fits = transaction.gas_limit() <= gas_limit.saturating_sub(executor.cumulative_tx_gas_used);
     let state = executor.evm_mut().db_mut();
     let holds = fits && state.holds(&speculation.reads);
@@ -196,7 +198,7 @@ fn commit_ahead<R: StateReader>(
     if !holds {
         return Ok(None);
     }
-    // It is published already.
+    // The result is published already.
     state.publish(None);
     let Unrewarded { result, reward } = &mut speculation.outcome;
     if let Some(reward) = reward {
@@ -225,7 +227,7 @@ fn failure(
     }
 }
 
-/// The rule in what alloy-evm or revm say.
+/// Returns the rule that an error of alloy-evm or revm refers to.
 fn transaction_rule(error: &BlockValidationError) -> TransactionRule {
     let invalid = match error {
         BlockValidationError::TransactionGasLimitMoreThanAvailableBlockGas { .. } => {
@@ -237,7 +239,7 @@ fn transaction_rule(error: &BlockValidationError) -> TransactionRule {
     invalid.map_or(TransactionRule::Other, broken_rule)
 }
 
-/// The rule that a transaction breaks for which revm gives this reason.
+/// Returns the broken rule for revm's reason.
 pub fn broken_rule(invalid: &InvalidTransaction) -> TransactionRule {
     match invalid {
         InvalidTransaction::NonceTooLow { .. } => TransactionRule::NonceTooLow,

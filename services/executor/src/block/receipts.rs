@@ -1,4 +1,4 @@
-//! The root of a block's receipts: when and where it is computed.
+//! Computation of a block's receipts root, at a time and on a thread that the policy chooses.
 
 use alloy_primitives::Bloom;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -8,25 +8,26 @@ use tandem_chain::{Receipt, ReceiptsTrie, receipts_root};
 use tandem_primitives::B256;
 use tokio_util::sync::CancellationToken;
 
-/// Receipts handed to the thread at a time: waking it costs about as much as one of them.
+/// Number of receipts handed to the thread at once. Waking it costs about as much as one receipt.
 const PORTION: usize = 32;
 
-/// Portions that may wait for the thread. When it is so far behind, the next portion is larger.
+/// Maximum number of portions that wait for the thread. If it falls further behind, the next
+/// portion is larger.
 const PORTIONS_MAX: usize = 16;
 
-/// Computes the receipts root and the bloom filter of one block, by one of the policies
-/// ([`tandem_policy::ReceiptsRoot`]). All of them give the same.
+/// Computes the receipts root and the bloom filter of one block by one of the policies
+/// ([`tandem_policy::ReceiptsRoot`]). All policies have the same result.
 pub enum ReceiptsRooter {
-    /// All at the end.
+    /// Computes everything at the end.
     AtEnd,
-    /// Each receipt when it comes.
+    /// Adds each receipt as it comes.
     Incremental(Box<ReceiptsTrie>),
-    /// On the thread.
+    /// Computes on the receipts thread.
     Background(Job),
 }
 
 impl ReceiptsRooter {
-    /// Sees all receipts that there are so far, whenever there is a new one.
+    /// Accepts all receipts so far. Called for each new receipt.
     pub fn follow(&mut self, receipts: &[Receipt]) {
         match self {
             Self::AtEnd => {}
@@ -39,7 +40,7 @@ impl ReceiptsRooter {
         }
     }
 
-    /// Root and bloom filter of all receipts of the block.
+    /// Returns root and bloom filter of all receipts of the block.
     pub fn finish(mut self, receipts: &[Receipt]) -> (B256, Bloom) {
         self.follow(receipts);
         match self {
@@ -52,15 +53,15 @@ impl ReceiptsRooter {
     }
 }
 
-/// Some receipts of one block for the thread.
+/// Receipts of one block for the thread.
 struct Portion {
     block: u64,
     receipts: Vec<Receipt>,
-    /// The block has no more, and its root is asked for.
+    /// The block has no further receipts, and its root is requested.
     last: bool,
 }
 
-/// The thread that hashes receipts while later transactions execute.
+/// Thread that hashes receipts while later transactions execute.
 pub struct ReceiptsThread {
     portions: ThreadSender<Portion>,
     roots: Receiver<(B256, Bloom)>,
@@ -68,7 +69,7 @@ pub struct ReceiptsThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// One block's use of the thread.
+/// Use of the thread by one block.
 pub struct Job {
     block: u64,
     portions: ThreadSender<Portion>,
@@ -80,7 +81,7 @@ impl ReceiptsThread {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The operating system's, when it has no thread to give.
+    /// Returns the operating system's error if it cannot start a thread.
     pub fn start(fatal: CancellationToken) -> io::Result<Self> {
         let (portions, inbox) = thread_queue("receipts", PORTIONS_MAX);
         let (answer, roots) = bounded(1);
@@ -88,7 +89,7 @@ impl ReceiptsThread {
         Ok(Self { portions, roots, blocks: Cell::new(0), thread: Some(thread) })
     }
 
-    /// Begins a block; one that was not finished is forgotten.
+    /// Begins a block. An unfinished earlier block is forgotten.
     pub fn job(&self) -> Job {
         self.blocks.set(self.blocks.get() + 1);
         let (portions, roots) = (self.portions.clone(), self.roots.clone());
@@ -118,7 +119,7 @@ impl Job {
         }
     }
 
-    /// `None` when the thread is gone.
+    /// Returns `None` if the thread is gone.
     fn finish(self, receipts: &[Receipt]) -> Option<(B256, Bloom)> {
         let receipts = receipts.get(self.sent..).unwrap_or_default().to_vec();
         let portion = Portion { block: self.block, receipts, last: true };
@@ -163,7 +164,7 @@ mod tests {
         (0..count).map(receipt).collect()
     }
 
-    /// As the executor does it: after each transaction, then all.
+    /// Computes the root like the executor: after each transaction, then at the end.
     fn root_of(mut rooter: ReceiptsRooter, receipts: &[Receipt]) -> (B256, Bloom) {
         (1..=receipts.len()).for_each(|count| rooter.follow(&receipts[..count]));
         rooter.finish(receipts)

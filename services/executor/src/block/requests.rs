@@ -1,6 +1,5 @@
-//! What execution requests demand of the block's logs and state, where alloy-evm is more lenient
-//! than the specification: it decodes any ABI encoding of a deposit, and a system call to an
-//! address without code succeeds.
+//! Rules of execution requests for the block's logs and state where alloy-evm is too lenient. It
+//! decodes any ABI encoding of a deposit, and its system calls to addresses without code succeed.
 
 use crate::error::Error;
 use alloy_consensus::TxReceipt;
@@ -16,11 +15,11 @@ use tandem_primitives::EMPTY_CODE_HASH;
 const DEPOSIT_EVENT: B256 =
     b256!("0x649bbc62d0e31342afea4e5cd82d4049e7e1ee912fc0889aa790803be39038c5");
 
-/// Bytes in the data of a deposit log.
+/// Number of data bytes of a deposit log.
 const DEPOSIT_LEN: usize = 576;
 
-/// Words of a deposit log's data that never differ, each with the byte at which it starts: where
-/// the five fields stand, and how long they are.
+/// Constant words of a deposit log's data, each with its byte offset: the offsets and the lengths
+/// of the five fields.
 const DEPOSIT_WORDS: [(usize, u64); 10] = [
     (0, 160),
     (32, 256),
@@ -58,11 +57,11 @@ fn has_deposit_layout(data: &[u8]) -> bool {
             .all(|(at, want)| U256::from_be_slice(&data[*at..at + 32]) == U256::from(*want))
 }
 
-/// The first of the contracts called after the transactions that has no code: a block without them
+/// Returns the first post-transaction system contract without code. A block without these contracts
 /// is invalid (EIP-7002, 7251).
 ///
 /// # Errors
-/// When the state cannot be read.
+/// Returns an error if the state cannot be read.
 pub fn missing_contract(
     state: &mut impl Database<Error = Error>,
 ) -> Result<Option<Address>, Error> {
@@ -114,7 +113,7 @@ mod tests {
             data.resize(len, 0);
             assert!(check(&[receipt(contract, vec![DEPOSIT_EVENT], data)]).is_err(), "{len} bytes");
         }
-        // Logs that are no deposits.
+        // Logs other than deposits.
         for other in [
             receipt(Address::ZERO, vec![DEPOSIT_EVENT], vec![1]),
             receipt(contract, vec![B256::ZERO], vec![1]),
@@ -124,7 +123,7 @@ mod tests {
         }
     }
 
-    /// A state of accounts that have this code.
+    /// State of accounts that have this code.
     struct Codes(Vec<(Address, B256)>);
 
     impl Database for Codes {

@@ -5,16 +5,17 @@ use parking_lot::Mutex;
 use std::{collections::VecDeque, sync::Arc};
 use tandem_primitives::{B256, BlockId, BlockNumber};
 
-/// How far back BLOCKHASH looks (yellow paper, H.2).
+/// Number of blocks that BLOCKHASH looks back (yellow paper, H.2).
 const BLOCK_HASHES: usize = 256;
 
-/// Parents whose ancestors are remembered: the one of the block that executes, and some of calls.
+/// Number of parents whose ancestors are remembered: the executing block's, and those of a few
+/// calls.
 const WINDOWS_MAX: usize = 4;
 
-/// Hashes of the blocks up to a parent, for the last few parents that were asked for.
+/// Hashes of the blocks up to a parent, for the last few requested parents.
 ///
-/// A contract may ask in a loop for the oldest hash at 20 gas a time: each answer is a look-up, not
-/// a walk down the chain.
+/// A contract may ask for the oldest hash in a loop, at 20 gas each. Each answer is therefore a
+/// lookup, not a walk down the chain.
 #[derive(Default)]
 pub struct BlockHashes(Mutex<VecDeque<Arc<[B256]>>>);
 
@@ -36,7 +37,7 @@ impl BlockHashes {
         Ok(behind.and_then(|behind| window.get(behind).copied()).unwrap_or_default())
     }
 
-    /// The window of a parent: its own hash, its parent's, and so on.
+    /// Returns the window of a parent: its own hash, its parent's hash, and so on.
     fn window(
         &self,
         parent: B256,
@@ -48,7 +49,7 @@ impl BlockHashes {
         if let Some(window) = known(&self.0.lock()) {
             return Ok(window);
         }
-        // Not under the lock: headers may have to be read.
+        // Runs without the lock, because `make` may have to read headers.
         let window: Arc<[B256]> = make()?.into();
         let mut windows = self.0.lock();
         if known(&windows).is_none() {
@@ -59,8 +60,8 @@ impl BlockHashes {
     }
 }
 
-/// Hashes from the block downwards, 256 or as many as the chain has. `parent_of` gives a block's
-/// parent, `None` for blocks that nobody knows.
+/// Returns up to 256 hashes, from the block downwards. `parent_of` returns a block's parent, or
+/// `None` for an unknown block.
 fn window(
     block: BlockId,
     parent_of: impl Fn(&B256) -> Result<Option<B256>, Error>,
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Blocks 400 to 420 on branch 0, of which branch 1 forks off after block 410.
+    /// Returns block `number`, 400 to 420, of branch 0 or 1. Branch 1 forks off after block 410.
     fn id(number: u64, branch: u8) -> BlockId {
         let mut hash = B256::from(alloy_primitives::U256::from(number));
         hash[0] = branch;

@@ -1,7 +1,7 @@
-//! The chain as it can be read: blocks, receipts and state, from memory where they are recent, from
-//! storage-writer where not. Shared by the engine, which alone writes, and the RPC.
+//! Read access to the chain: blocks, receipts and state. Recent data comes from memory, older data
+//! from storage-writer. The engine and the RPC share it; only the engine writes.
 //!
-//! Everything here may wait for the database: never call it on the async reactor.
+//! Every function here may wait for the database: never call one on the async reactor.
 
 mod block_hashes;
 pub mod tree;
@@ -26,10 +26,10 @@ use tandem_primitives::{
 };
 use tandem_proto::storage::{BlockRef, Forkchoice, StorageApi, TransactionPlace};
 
-/// Refused blocks that stay hidden should storage-writer fail to drop them.
+/// Number of refused blocks that stay hidden if storage-writer fails to drop them.
 const WITHHELD_MAX: usize = 64;
 
-/// Which block a call means (execution-apis, `BlockNumberOrTagOrHash`).
+/// Block that a call refers to (execution-apis, `BlockNumberOrTagOrHash`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockTag {
     /// The canonical block at this height.
@@ -44,11 +44,11 @@ pub enum BlockTag {
     Finalized,
     /// Genesis.
     Earliest,
-    /// No pending block is built: the head.
+    /// The head, because no pending block is built.
     Pending,
 }
 
-/// The chain, for reading.
+/// Returns the chain, for reading.
 pub struct Chain {
     pub(crate) spec: ChainSpec,
     pub(crate) tree: RwLock<Tree>,
@@ -56,12 +56,12 @@ pub struct Chain {
     block_hashes: BlockHashes,
     pub(crate) storage: Arc<dyn StorageApi>,
     genesis: BlockId,
-    /// See [`Config`].
+    /// Number of newest blocks whose state can be read.
     pub(crate) state_blocks: u64,
-    /// The highest block that is waited for, while the newest payload or head was one whose
-    /// ancestors are not all executed.
+    /// Highest block that the chain waits for. Set while the newest payload or head has ancestors
+    /// that are not executed.
     sync_target: RwLock<Option<BlockNumber>>,
-    /// Blocks that were handed to storage-writer before they were found valid: not to be shown.
+    /// Blocks that storage-writer received before they were found valid; they must not be shown.
     withheld: RwLock<VecDeque<B256>>,
 }
 
@@ -99,37 +99,38 @@ impl Chain {
         Ok(chain)
     }
 
-    /// The rules of this chain.
+    /// Returns the rules of this chain.
     pub fn spec(&self) -> &ChainSpec {
         &self.spec
     }
 
-    /// The canonical head.
+    /// Returns the canonical head.
     pub fn head(&self) -> BlockId {
         self.tree.read().forkchoice().head
     }
 
-    /// The highest block that is waited for, `None` when the head is followed.
+    /// Returns the highest block that the chain waits for, or `None` while it follows the head.
     pub fn sync_target(&self) -> Option<BlockNumber> {
         *self.sync_target.read()
     }
 
-    /// Notes that a block was chosen or sent whose ancestors are not all executed, or that the head
-    /// is followed.
+    /// Notes that a chosen or received block has ancestors that are not executed. `None` notes that
+    /// the chain follows the head.
     pub(crate) fn set_sync_target(&self, target: Option<BlockNumber>) {
         let mut held = self.sync_target.write();
         *held = target.map(|target| held.map_or(target, |before| before.max(target)));
     }
 
-    /// The first block.
+    /// Returns the first block.
     pub fn genesis(&self) -> BlockId {
         self.genesis
     }
 
-    /// Which chain this is and which forks its head has passed, as other nodes are told (EIP-2124).
+    /// Returns the identity of this chain and of the forks its head has passed, in the form sent to
+    /// peers (EIP-2124).
     ///
     /// # Errors
-    /// [`Error::Storage`], [`Error::UnknownBlock`] when there is no head.
+    /// [`Error::Storage`]; [`Error::UnknownBlock`] if there is no head.
     pub fn fork_id(&self) -> Result<ForkId, Error> {
         let (head, header) = self.header_by_hash(self.head().hash)?.ok_or(Error::UnknownBlock)?;
         let points = self.spec.fork_points();
@@ -137,12 +138,12 @@ impl Chain {
         Ok(fork_id(genesis, &points.blocks, &points.times, (head.number, header.timestamp)))
     }
 
-    /// The oldest canonical block whose state can be read.
+    /// Returns the oldest canonical block whose state can be read.
     pub fn base(&self) -> BlockId {
         self.recent.read(Layers::base)
     }
 
-    /// Number and hash of the block that is meant, `None` when there is none.
+    /// Returns number and hash of the block that the tag refers to, or `None` if there is none.
     ///
     /// # Errors
     /// [`Error::Storage`].
@@ -158,7 +159,7 @@ impl Chain {
         }
     }
 
-    /// A block's header, `None` when there is no such block.
+    /// Returns a block's header, or `None` if there is no such block.
     ///
     /// # Errors
     /// [`Error::Storage`], [`Error::Record`].
@@ -167,7 +168,7 @@ impl Chain {
         Ok(self.header_by_hash(id.hash)?.map(|(id, header)| (id, Header::clone(&header))))
     }
 
-    /// A block with its body, `None` when there is no such block.
+    /// Returns a block with its body, or `None` if there is no such block.
     ///
     /// # Errors
     /// [`Error::Storage`], [`Error::Record`].
@@ -179,8 +180,8 @@ impl Chain {
         Ok(Some(block))
     }
 
-    /// A block with its body and its receipts, one for each transaction, `None` when there is no
-    /// such block.
+    /// Returns a block with its body and its receipts, one for each transaction, or `None` if there
+    /// is no such block.
     ///
     /// # Errors
     /// [`Error::Storage`], [`Error::Record`].
@@ -202,7 +203,7 @@ impl Chain {
         Ok(Some((block, receipts)))
     }
 
-    /// A block's receipts, `None` when there is no such block.
+    /// Returns a block's receipts, or `None` if there is no such block.
     ///
     /// # Errors
     /// [`Error::Storage`], [`Error::Record`].
@@ -216,7 +217,7 @@ impl Chain {
         Ok(Some(receipts))
     }
 
-    /// Where a canonical transaction stands, `None` when there is no such transaction.
+    /// Returns the place of a canonical transaction, or `None` if there is no such transaction.
     ///
     /// # Errors
     /// [`Error::Storage`].
@@ -224,7 +225,7 @@ impl Chain {
         Ok(self.storage.transaction(hash)?)
     }
 
-    /// An account, `None` when it does not exist in that block's state.
+    /// Returns an account, or `None` if it does not exist in that block's state.
     ///
     /// # Errors
     /// [`Error::StateUnavailable`], [`Error::UnknownBlock`], [`Error::Storage`].
@@ -232,10 +233,10 @@ impl Chain {
         self.view(tag)?.1.account(&keccak256(address))
     }
 
-    /// The code of an account, empty without any.
+    /// Returns the code of an account, empty if it has none.
     ///
     /// # Errors
-    /// As [`Chain::account`].
+    /// Same as [`Chain::account`].
     pub fn code(&self, tag: BlockTag, address: Address) -> Result<Bytes, Error> {
         let view = self.view(tag)?.1;
         match view.account(&keccak256(address))? {
@@ -246,16 +247,17 @@ impl Chain {
         }
     }
 
-    /// A storage slot, zero when it is not set.
+    /// Returns a storage slot, zero if it is not set.
     ///
     /// # Errors
-    /// As [`Chain::account`].
+    /// Same as [`Chain::account`].
     pub fn storage(&self, tag: BlockTag, address: Address, slot: U256) -> Result<U256, Error> {
         let view = self.view(tag)?.1;
         view.slot(&keccak256(address), &keccak256(slot.to_be_bytes::<32>()))
     }
 
-    /// The state after a block: of the blocks from the base to the head of each branch.
+    /// Returns the state after a block. Available for the blocks from the base to the head of each
+    /// branch.
     pub(crate) fn view(&self, tag: BlockTag) -> Result<(BlockId, StateView), Error> {
         let id = self.resolve(tag)?.ok_or(Error::UnknownBlock)?;
         let (known, base) = self.recent.read(|layers| (layers.contains(&id.hash), layers.base()));
@@ -265,7 +267,7 @@ impl Chain {
         Ok((id, StateView::passing(id.hash, self.recent.clone(), self.storage.clone())))
     }
 
-    /// A header by hash, from the tree or the database.
+    /// Returns a header by hash, from the tree or the database.
     pub(crate) fn header_by_hash(
         &self,
         hash: B256,
@@ -280,7 +282,7 @@ impl Chain {
         Ok(stored.map(|(id, header)| (id, Arc::new(header))))
     }
 
-    /// The canonical block at a height.
+    /// Returns the canonical block at a height.
     pub(crate) fn canonical(&self, number: BlockNumber) -> Result<Option<BlockId>, Error> {
         {
             let tree = self.tree.read();
@@ -294,31 +296,32 @@ impl Chain {
         Ok(self.stored_header(BlockRef::Number(number))?.map(|(id, _)| id))
     }
 
-    /// Whether a block is on the canonical chain.
+    /// Returns whether a block is on the canonical chain.
     pub(crate) fn is_canonical(&self, id: BlockId) -> Result<bool, Error> {
         Ok(self.canonical(id.number)? == Some(id))
     }
 
-    /// Whether a block is a canonical ancestor of the finalized one.
+    /// Returns whether a block is a canonical ancestor of the finalized block.
     pub(crate) fn precedes_finalized(&self, id: BlockId) -> Result<bool, Error> {
         let finalized = self.tree.read().forkchoice().finalized;
         Ok(finalized.is_some_and(|finalized| id.number < finalized.number)
             && self.is_canonical(id)?)
     }
 
-    /// Hides a block that storage-writer is about to hold although it may be invalid: no interface
-    /// shows an invalid payload (Engine API, paris.md, "Payload validation", point 3).
+    /// Hides a block that storage-writer is about to hold although it may be invalid. No interface
+    /// may show an invalid payload (Engine API, paris.md, "Payload validation", point 3).
     pub(crate) fn withhold(&self, hash: B256) {
         let mut withheld = self.withheld.write();
         withheld.retain(|other| *other != hash);
         withheld.push_back(hash);
-        // Refused ones stay, as their records may; but those are rare, and dropped at once.
+        // Refused blocks stay hidden, because storage-writer may keep their records. They are rare
+        // and dropped at once.
         while withheld.len() > WITHHELD_MAX {
             withheld.pop_front();
         }
     }
 
-    /// The block is valid after all.
+    /// Shows a hidden block, because it proved valid.
     pub(crate) fn release(&self, hash: B256) {
         self.withheld.write().retain(|other| *other != hash);
     }
@@ -327,7 +330,7 @@ impl Chain {
         self.withheld.read().contains(hash)
     }
 
-    /// The block at a height on the way down from `from`.
+    /// Returns the ancestor of `from` at a height.
     pub(crate) fn ancestor(
         &self,
         from: BlockId,
@@ -336,7 +339,8 @@ impl Chain {
         let reached = self.tree.read().ancestor(from, number);
         match reached {
             Ok(hash) => Ok(Some(hash)),
-            // The tree ends at a block of the base, so what lies below is canonical.
+            // The lowest block reached is canonical in the database, so the blocks below it are
+            // too.
             Err(lowest) if self.stored_canonical(lowest)? => {
                 Ok(self.stored_header(BlockRef::Number(number))?.map(|(id, _)| id.hash))
             }
@@ -349,7 +353,7 @@ impl Chain {
         Ok(stored.is_some_and(|(found, _)| found == id))
     }
 
-    /// A header by number or hash, from storage-writer.
+    /// Returns a header by number or hash, from storage-writer.
     pub(crate) fn stored_header(
         &self,
         block: BlockRef,
@@ -360,7 +364,8 @@ impl Chain {
         Ok(Some((id, header)))
     }
 
-    /// Hash of the block at a height below `parent`'s child (BLOCKHASH), zero when there is none.
+    /// Returns the hash of an ancestor (BLOCKHASH) of a child of `parent`, or zero if there is
+    /// none.
     ///
     /// # Errors
     /// [`Error::Storage`], [`Error::Record`].
@@ -376,11 +381,11 @@ impl Chain {
         self.block_hashes.get(parent, number, parent_of)
     }
 
-    /// Whether a block was executed, without asking storage-writer where that is not needed: above
-    /// the base every executed block is in the tree.
+    /// Returns whether a block was executed. Above the base every executed block is in the tree, so
+    /// storage-writer is asked only about lower blocks.
     ///
     /// # Errors
-    /// As [`Chain::block_hash`].
+    /// Same as [`Chain::block_hash`].
     pub(crate) fn knows(&self, block: BlockId) -> Result<bool, Error> {
         if self.tree.read().get(&block.hash).is_some() {
             return Ok(true);
@@ -388,11 +393,11 @@ impl Chain {
         Ok(block.number <= self.base().number && self.header_by_hash(block.hash)?.is_some())
     }
 
-    /// Reads the base's header and those below it into the tree, as far as it keeps them and lacks
-    /// them.
+    /// Reads the headers of the base and the blocks below it into the tree, as far down as the tree
+    /// keeps them. Skips headers that the tree already has.
     ///
     /// # Errors
-    /// As [`Chain::block_hash`].
+    /// Same as [`Chain::block_hash`].
     pub(crate) fn load_below(&self, base: BlockId) -> Result<(), Error> {
         let oldest = base.number.saturating_sub(BELOW_BASE);
         let mut id = base;

@@ -1,5 +1,4 @@
-//! The recent blocks: every executed block near the head, of all branches, and which of them are
-//! canonical.
+//! Recent blocks: every executed block near the head, on all branches, and which are canonical.
 
 use alloy_consensus::Header;
 use alloy_primitives::map::{B256Map, B256Set};
@@ -7,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::storage::Forkchoice;
 
-/// Blocks kept below the base: parents for validation and hashes for BLOCKHASH come from here.
+/// Number of blocks kept below the base. They serve as parents for validation and for BLOCKHASH.
 pub(crate) const BELOW_BASE: BlockNumber = 256;
 
 /// Place of one executed, valid block in the tree.
@@ -19,9 +18,9 @@ pub struct Node {
     pub parent: B256,
 }
 
-/// The recent blocks.
+/// Tree of the recent blocks.
 ///
-/// Branches stay as long as finality does not exclude them, so many blocks are here while the chain is not
+/// Branches stay until finality excludes them, so the tree is large while the chain is not
 /// finalized. Headers of branches far below the base are not kept: storage-writer has them.
 #[derive(Debug, Default)]
 pub struct Tree {
@@ -40,7 +39,7 @@ impl Tree {
         self.headers.insert((id.number, id.hash), header);
     }
 
-    /// Adds a block that is in the base's chain.
+    /// Adds a block of the base's chain.
     pub fn insert_canonical(&mut self, id: BlockId, header: Arc<Header>) {
         self.canonical.insert(id.number, id.hash);
         self.insert(id, header);
@@ -57,22 +56,22 @@ impl Tree {
         Some((id, self.headers.get(&(id.number, id.hash))?.clone()))
     }
 
-    /// The canonical block at a height, if it is recent.
+    /// Returns the canonical block at a height, if it is recent.
     pub fn canonical(&self, number: BlockNumber) -> Option<B256> {
         self.canonical.get(&number).copied()
     }
 
-    /// Whether the block is recent and canonical.
+    /// Returns whether the block is recent and canonical.
     pub fn is_canonical(&self, id: BlockId) -> bool {
         self.canonical(id.number) == Some(id.hash)
     }
 
-    /// Head, safe and finalized block.
+    /// Returns head, safe and finalized block.
     pub fn forkchoice(&self) -> Forkchoice {
         self.forkchoice
     }
 
-    /// Makes the chain that ends at the new head canonical, as far down as this tree reaches.
+    /// Makes the new head's chain canonical, as far down as this tree reaches.
     pub fn set_forkchoice(&mut self, forkchoice: Forkchoice) {
         let head = forkchoice.head;
         self.forkchoice = forkchoice;
@@ -88,8 +87,9 @@ impl Tree {
         }
     }
 
-    /// The newest canonical block on the way down from `hash`. `Err` holds the block right below the
-    /// tree where no block on that way is canonical: whether it is, the tree does not know.
+    /// Returns the newest canonical block on the way down from `hash`. `Err` holds the block right
+    /// below the tree if none on the way is canonical. The tree does not know whether that block is
+    /// canonical.
     pub fn fork_point(&self, hash: B256) -> Option<Result<BlockId, BlockId>> {
         let mut node = self.nodes.get(&hash)?;
         loop {
@@ -105,8 +105,8 @@ impl Tree {
         }
     }
 
-    /// The block at a height on the way down from `from`. `Err` holds the lowest block reached
-    /// when the tree ends above that height.
+    /// Returns the ancestor of `from` at a height. `Err` holds the lowest block reached if the tree
+    /// ends above that height.
     pub fn ancestor(&self, from: BlockId, number: BlockNumber) -> Result<B256, BlockId> {
         let mut id = from;
         while id.number > number {
@@ -116,8 +116,8 @@ impl Tree {
         if id.number == number { Ok(id.hash) } else { Err(id) }
     }
 
-    /// Forgets what lies far below the base: canonical blocks, and branches that finality excludes.
-    /// A branch goes as a whole, so that nothing is cut off below a block that stays. Headers go by their
+    /// Forgets blocks far below the base: canonical blocks, and branches that finality excludes. A
+    /// branch goes as a whole, so no remaining block loses its ancestors. Headers go by their
     /// height alone, because storage-writer has them.
     pub fn prune(&mut self, base: BlockId) {
         let oldest = base.number.saturating_sub(BELOW_BASE);
@@ -165,7 +165,7 @@ mod tests {
         BlockId::new(number, hash)
     }
 
-    /// Blocks 0 to 5 on branch 0; branch 1 forks off after block 2.
+    /// Returns blocks 0 to 5 on branch 0. Branch 1 forks off after block 2.
     fn tree() -> Tree {
         let mut tree = Tree::default();
         let mut add = |id: BlockId, parent: BlockId| {

@@ -1,5 +1,5 @@
-//! Keeping up with the base: it moves forward behind the head, and steps back when the head moves to
-//! a branch that forks off below it.
+//! Following the base. It moves forward behind the head, and steps back when the head moves to a
+//! branch that forks off below it.
 
 use super::Engine;
 use crate::{error::Error, state::layers::Layers};
@@ -9,43 +9,44 @@ use std::sync::Arc;
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::{event::ChainEvent, storage::Forkchoice};
 
-/// Blocks whose layers are loaded at once: those between a block and the base.
+/// Maximum number of blocks between a block and the base whose layers are loaded at once.
 const LOAD_BLOCKS_MAX: usize = 512;
 
-/// State diffs asked for in one call.
+/// Number of state diffs requested in one call.
 const DIFFS_PER_CALL: usize = 64;
 
-/// Bytes of layers from which on those of other branches than the head's are dropped. They are loaded
-/// again when they are needed.
+/// Bytes of layers above which layers of branches other than the head's are dropped. They are
+/// reloaded when needed.
 const LAYER_BYTES_MAX: usize = 1 << 30;
 
 /// Whether blocks can be executed on a block now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
-    /// Its layers reach the base.
+    /// The block's layers reach the base.
     Reached,
-    /// Its branch leaves the canonical chain at this block, below the base.
+    /// The block's branch leaves the canonical chain at this block, below the base.
     Below(BlockId),
-    /// The base is so far below it that the layers between them are not loaded.
+    /// The base is so far below the block that the layers between them are not loaded.
     Far,
-    /// No known chain leads from the base's chain to it.
+    /// No known chain leads from the base's chain to the block.
     Unconnected,
 }
 
 impl Engine {
-    /// Makes a forkchoice known here, after storage-writer has taken it. `goal` is the height up to
-    /// which the base moves.
+    /// Publishes a forkchoice locally, after storage-writer has accepted it. `goal` is the height
+    /// up to which the base moves.
     pub(super) fn set_forkchoice(&mut self, forkchoice: Forkchoice, goal: u64) {
-        // A head lower than the one before does not call the base back.
+        // A head lower than the previous one does not move the base back.
         self.base_limit = self.base_limit.max(goal);
         self.chain.tree.write().set_forkchoice(forkchoice);
     }
 
-    /// Takes in where the base stands, and which blocks storage-writer has above it. Layers begin
-    /// anew and are loaded when they are needed.
+    /// Loads the position of the base and storage-writer's blocks above it. Layers are cleared, and
+    /// loaded when needed.
     pub(super) fn load_pending(&mut self) -> Result<(), Error> {
         let mut base = self.storage.checkpoint()?.base;
-        // The base may move between the two questions; then what it took in would be in neither.
+        // The base may move between the two requests. Blocks that it absorbs then would be missing
+        // from both answers.
         let pending = loop {
             let pending = self.storage.pending()?;
             let after = self.storage.checkpoint()?.base;
@@ -72,7 +73,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The base has moved forward: what it contains leaves the layers.
+    /// Handles moves of the base: blocks it contains leave the layers.
     pub(super) fn hear_persisted(&mut self) {
         let mut newest = None;
         while let Some(payload) = self.persisted.try_next() {
@@ -89,13 +90,13 @@ impl Engine {
         }
     }
 
-    /// The block at which a block's branch leaves the canonical chain; `None` where no known chain
-    /// leads to it.
+    /// Returns the block at which a block's branch leaves the canonical chain, or `None` if no
+    /// known chain leads to it.
     pub(super) fn fork_of(&self, block: B256) -> Result<Option<BlockId>, Error> {
         let lowest = match self.chain.tree.read().fork_point(block) {
             Some(Ok(fork)) => return Ok(Some(fork)),
             Some(Err(below)) => below,
-            // Older than the tree.
+            // The block is older than the tree.
             None => match self.chain.header_by_hash(block)? {
                 Some((id, _)) => id,
                 None => return Ok(None),
@@ -104,9 +105,9 @@ impl Engine {
         Ok(self.chain.stored_canonical(lowest)?.then_some(lowest))
     }
 
-    /// Says whether blocks can be executed on this one, and loads the layers that are missing.
+    /// Returns whether blocks can be executed on this one, and loads the missing layers.
     pub(super) fn stand_on(&mut self, block: B256) -> Result<Standing, Error> {
-        // What the base took in meanwhile is not pending any more: once more, from its new place.
+        // Blocks absorbed by the base meanwhile are no longer pending, so retry from the new base.
         for attempt in 0..3 {
             let missing = match self.missing_layers(block)? {
                 Ok(missing) => missing,
@@ -116,8 +117,8 @@ impl Engine {
                 return Ok(Standing::Reached);
             }
             if missing.len() > LOAD_BLOCKS_MAX {
-                // Where the layers of the blocks that the base took in are not loaded, its moves are
-                // not heard of.
+                // Moves of the base have no effect here while the layers of the absorbed blocks are
+                // not loaded.
                 if attempt > 0 || self.storage.checkpoint()?.base == self.chain.base() {
                     return Ok(Standing::Far);
                 }
@@ -129,8 +130,8 @@ impl Engine {
         Ok(Standing::Unconnected)
     }
 
-    /// The blocks from `block` down to the base or to a layer that reaches it, with their parents,
-    /// highest first, whose layers are missing.
+    /// Returns the blocks with missing layers, with their parents, highest first. They range from
+    /// `block` down to the base or to a layer that reaches it.
     fn missing_layers(&self, block: B256) -> Result<Result<Vec<(BlockId, B256)>, Standing>, Error> {
         let base = self.chain.base();
         let reaches = |hash: B256| {
@@ -153,14 +154,15 @@ impl Engine {
         Ok(Ok(missing))
     }
 
-    /// Loads the layers of these blocks, highest first. False when one of them is not pending.
+    /// Loads the layers of these blocks, highest first. Returns false if one of them is not
+    /// pending.
     fn load_layers(&mut self, missing: &[(BlockId, B256)]) -> Result<bool, Error> {
         if self.chain.recent.read(Layers::bytes) > LAYER_BYTES_MAX {
             let head = self.chain.head().hash;
             let parent = missing.last().map_or(head, |(_, parent)| *parent);
             self.chain.recent.keep_only(&[head, parent]);
         }
-        // From the base upwards, so that what is loaded is of use even where the rest fails.
+        // From the base upwards, so that loaded layers are useful even if later ones fail.
         for blocks in missing.rchunks(DIFFS_PER_CALL) {
             let hashes: Vec<B256> = blocks.iter().map(|(id, _)| id.hash).collect();
             let diffs = self.storage.state_diffs(&hashes)?;
@@ -168,7 +170,7 @@ impl Engine {
                 let diff = match diff {
                     Some(diff) => diff,
                     None => match self.committed.diff(&id.hash) {
-                        // storage-writer lost it: it is committed again before a child is.
+                        // storage-writer lost the block. It is committed again before a child is.
                         Some(diff) => diff,
                         None => {
                             self.chain.tree.write().remove(&id.hash);
@@ -182,8 +184,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Steps the base back to the fork of a block's branch where it is above that or on its way
-    /// there, and makes it stay until the next forkchoice.
+    /// Steps the base back to the fork of a block's branch, if it is above the fork or on its way
+    /// there. The base then stays until the next forkchoice.
     pub(super) fn ensure_base_below(&mut self, block: B256) -> Result<(), Error> {
         let fork = self.fork_of(block)?.ok_or(Error::UnknownBlock)?;
         if fork.number >= self.base_limit {
@@ -191,7 +193,7 @@ impl Engine {
         }
         self.storage.rewind(self.epoch, fork.number)?;
         self.base_limit = fork.number;
-        // What was published before the step back is no longer so.
+        // Events published before the step back are obsolete.
         while self.persisted.try_next().is_some() {}
         let (base, known) = (self.storage.checkpoint()?.base, self.chain.base());
         if base.number < known.number || base.number == known.number && base != known {

@@ -1,12 +1,12 @@
 //! Payload building: `payloadAttributes` of engine_forkchoiceUpdated, and engine_getPayload.
 //!
-//! There is no transaction pool yet, so a payload has no transactions: attributes and parent alone
-//! decide it. It is made when it is first asked for. Most attributes are never asked about (a
-//! consensus client gives them each slot when it takes blocks from a builder).
+//! Without a transaction pool, a payload has no transactions: attributes and parent alone determine
+//! it. It is built at the first request. Most attributes are never requested: a consensus client
+//! that uses blocks from a builder sends attributes each slot.
 //!
-//! Its root is computed by the workers of this process, never by those elsewhere: nobody would notice
-//! if one of them were wrong before the block is refused by the others of the network. Without
-//! transactions there is next to nothing to compute.
+//! Only the workers of this process compute the payload's root. A wrong root from other workers
+//! would go unnoticed until the network refuses the block. Without transactions the computation is
+//! tiny.
 
 use super::{Engine, base::Standing, payload::root};
 use crate::{
@@ -22,10 +22,10 @@ use tandem_chain::{Block, Fork, Payload, Template, validate_body, validate_heade
 use tandem_primitives::{B256, BlockId, U256};
 use tracing::{info, info_span};
 
-/// In every payload that is built here.
+/// Extra data of every payload that is built here.
 const EXTRA_DATA: &[u8] = b"tandem";
 
-/// Build processes remembered, the oldest forgotten first.
+/// Maximum number of remembered build processes. The oldest are evicted first.
 const BUILDS_MAX: usize = 16;
 
 /// The build processes.
@@ -57,14 +57,14 @@ impl Builds {
 }
 
 impl Engine {
-    /// Begins to build on a block that is valid (Engine API, paris.md, "Payload building"). The
-    /// attributes were checked against the block and the method's version.
+    /// Begins to build on a valid block (Engine API, paris.md, "Payload building"). The attributes
+    /// were checked against the block and the method's version.
     pub(super) fn start_build(&mut self, parent: B256, attributes: PayloadAttributes) -> PayloadId {
         self.builds.start(parent, attributes)
     }
 
-    /// The payload of a build process, `None` when there is no such process, or the chain has left
-    /// its parent so far behind that nothing can be built on it.
+    /// Returns the payload of a build process. Returns `None` for an unknown process, or if its
+    /// parent is too far behind the chain to build on.
     pub(super) fn get_payload(
         &mut self,
         id: PayloadId,
@@ -78,7 +78,7 @@ impl Engine {
             Ok(built) => Arc::new(built),
             Err(Failure::Internal(Error::UnknownBlock)) => return Ok(None),
             Err(Failure::Internal(error)) => return Err(error),
-            // A system contract that is missing, for instance.
+            // For example, a system contract is missing.
             Err(Failure::Invalid(error)) => {
                 return Err(Error::Execution(format!("no valid block can be built: {error}")));
             }
@@ -126,13 +126,13 @@ impl Engine {
         Ok(BuiltPayload {
             fork: spec.fork_at(attributes.timestamp),
             payload: Payload::from_block(&block).0,
-            // The hash leaves out those without data, and so must the list (prague.md).
+            // The hash excludes requests without data, and so must the list (prague.md).
             requests: executed.requests.take().into_iter().filter(|r| r.len() > 1).collect(),
             value: U256::ZERO,
         })
     }
 
-    /// Executes a block whose header is not complete yet; nothing of it stays.
+    /// Executes a block with an incomplete header; no changes remain.
     fn execute_open(&self, open: Block, parent: BlockId) -> Result<(B256, Executed), Failure> {
         let open = Arc::new(open);
         let senders = Senders::recover(open.clone());

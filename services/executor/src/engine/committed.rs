@@ -1,5 +1,5 @@
-//! The blocks committed last, for a storage-writer that loses them: the end of a log that was not on
-//! the disk goes with a power cut, while the executor lives on another machine.
+//! Blocks committed last, in case storage-writer loses them. A power cut may lose the unwritten end
+//! of its log while the executor survives on another machine.
 
 use super::Engine;
 use crate::{error::Error, metrics as names};
@@ -9,7 +9,7 @@ use tandem_primitives::{B256, StateDiff};
 use tandem_proto::storage::{Block, BlockRef};
 use tracing::warn;
 
-/// Blocks committed last, to be committed again should storage-writer lose them.
+/// Blocks committed last, to be committed again if storage-writer loses them.
 #[derive(Default)]
 pub(super) struct Committed {
     blocks: VecDeque<Block>,
@@ -43,8 +43,8 @@ impl Committed {
 }
 
 impl Engine {
-    /// Commits a block again that storage-writer lost, with those of its ancestors that it lost too.
-    /// False when one of them is not here any more.
+    /// Recommits a block that storage-writer lost, together with its lost ancestors. Returns false
+    /// if one of them is no longer available here.
     pub(super) fn commit_again(&mut self, hash: B256) -> Result<bool, Error> {
         let mut lost = Vec::new();
         let mut at = hash;

@@ -42,11 +42,12 @@ impl Engine {
         };
         let old = self.chain.tree.read().forkchoice();
         if self.chain.precedes_finalized(head)? {
-            // What is final stays: such an update may be skipped, and no other (point 2).
+            // Final blocks stay final. Only such an update may be skipped (point 2).
             return Ok(PayloadStatus::valid(head.hash));
         }
         if head != old.head && !is_merged(&header) {
-            // Of proof of work only the terminal block may be a head: what could follow it.
+            // Only the terminal block of proof of work may become a head. A default header stands
+            // for the block after it.
             let next = Header::default();
             if let Err(error) = self.check_terminal(&next, head, &header)? {
                 return Ok(PayloadStatus::invalid(Some(B256::ZERO), error.describe()));
@@ -63,7 +64,7 @@ impl Engine {
         };
         match self.choose(forkchoice) {
             Ok(()) => {}
-            // It was dropped with its branch for the bytes that side branches take.
+            // The head was dropped with its branch to limit the bytes of side branches.
             Err(Error::Storage(storage::Error::UnknownBlock(lost))) => {
                 self.chain.tree.write().remove(&lost);
                 self.chain.set_sync_target(Some(head.number));
@@ -75,8 +76,8 @@ impl Engine {
         Ok(PayloadStatus::valid(head.hash))
     }
 
-    /// Makes a block the head that was imported: any that is known, on the branch of what is safe
-    /// and finalized, which stay.
+    /// Makes an imported block the head. Accepts any known block on the branch of the safe and
+    /// finalized blocks, which stay.
     pub(super) fn make_head(&mut self, hash: B256) -> Result<PayloadStatus, Error> {
         let _span = info_span!("make_head", head = %hash).entered();
         let Some((head, _)) = self.chain.header_by_hash(hash)? else {
@@ -106,7 +107,8 @@ impl Engine {
             goal = self.storage.canonicalize(self.epoch, forkchoice);
         }
         self.set_forkchoice(forkchoice, goal?);
-        // The layers of the new head, for those who read its state before a block is executed on it.
+        // Loads the layers of the new head, for readers of its state before a block is executed on
+        // it.
         self.hear_persisted();
         self.stand_on(head.hash)?;
         gauge!(names::HEAD).set(head.number as f64);
@@ -117,10 +119,10 @@ impl Engine {
         Ok(())
     }
 
-    /// The block with this hash, `None` for the zero hash.
+    /// Returns the block with this hash, or `None` for the zero hash.
     ///
     /// # Errors
-    /// [`Error::InvalidForkchoice`] when it is unknown or no ancestor of `head`.
+    /// [`Error::InvalidForkchoice`] if the block is unknown or not an ancestor of `head`.
     fn on_branch(
         &self,
         head: BlockId,

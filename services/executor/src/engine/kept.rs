@@ -1,9 +1,9 @@
-//! Blocks that cannot be executed yet, and how they come to be.
+//! Blocks that cannot be executed yet, and their later execution.
 //!
-//! A payload whose parent comes later, and a payload of a branch that leaves the canonical chain below
-//! the base, are kept in storage-writer. The former are executed as soon as their parent is there. The
-//! latter wait for a forkchoice that chooses their branch: only then does the base step back. Whatever
-//! takes long happens between messages, a block at a time, so that other payloads are answered.
+//! Two kinds of payloads are kept in storage-writer. A payload whose parent is missing is executed
+//! as soon as its parent is there. A payload on a branch that leaves the canonical chain below the
+//! base waits for a forkchoice that chooses the branch. Only then does the base step back. Long
+//! work happens between messages, one block at a time, so that other payloads are answered.
 
 use super::{Engine, Verdict};
 use crate::{
@@ -22,16 +22,17 @@ use tandem_primitives::{B256, BlockId};
 use tandem_proto::storage::{Forkchoice, KeptBlock};
 use tracing::{debug, info, info_span, warn};
 
-/// How long a forkchoice executes kept blocks before it answers SYNCING.
+/// Time a forkchoice executes kept blocks before it answers SYNCING.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Executed blocks of a branch after which the newest becomes the head, so that the base follows.
+/// Number of executed blocks of a branch after which the newest becomes the head, so that the base
+/// follows.
 const HEAD_EVERY: u32 = 32;
 
-/// Time between two looks whether the base has come close enough.
+/// Time between two checks whether the base is close enough.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Which blocks are kept.
+/// Index of the kept blocks.
 #[derive(Default)]
 pub(super) struct Kept {
     parents: B256Map<(BlockId, B256)>,
@@ -63,7 +64,7 @@ impl Kept {
         self.children.get(hash).map_or(&[], Vec::as_slice)
     }
 
-    /// The kept blocks from this one down to the lowest, and the parent of that.
+    /// Returns the kept blocks from this one down to the lowest, and the lowest one's parent.
     fn way_down(&self, hash: B256) -> (Vec<B256>, B256) {
         let (mut way, mut at) = (Vec::new(), hash);
         while let Some((_, parent)) = self.parents.get(&at) {
@@ -73,7 +74,7 @@ impl Kept {
         (way, at)
     }
 
-    /// All kept blocks that build on this one.
+    /// Returns all kept blocks that build on this one.
     fn descendants(&self, hash: &B256) -> Vec<B256> {
         let mut found = self.children(hash).to_vec();
         let mut next = 0;
@@ -86,18 +87,18 @@ impl Kept {
     }
 }
 
-/// A head that was chosen before all blocks up to it were executed.
+/// Head that was chosen before all blocks up to it were executed.
 pub(super) struct CatchUp {
     head: B256,
-    /// Blocks executed since one became the head.
+    /// Number of blocks executed since the last block became the head.
     executed: u32,
     not_before: Instant,
 }
 
-/// What one step of the work between messages came to.
+/// Result of one step of the work between messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// Something was done.
+    /// Some work was done.
     Done,
     /// The base has to come closer first.
     Wait,
@@ -106,8 +107,8 @@ enum Step {
 }
 
 impl Engine {
-    /// Keeps a block that cannot be executed now, and answers `status`. What can be checked without
-    /// its parent is checked first.
+    /// Keeps a block that cannot be executed now, and answers `status`. First checks the rules that
+    /// do not need its parent.
     pub(super) fn keep(
         &mut self,
         block: &Block,
@@ -119,7 +120,7 @@ impl Engine {
         let (id, parent) = (block.id, block.header.parent_hash);
         let finalized = self.chain.tree.read().forkchoice().finalized;
         if finalized.is_some_and(|finalized| id.number <= finalized.number) {
-            // It cannot become canonical any more.
+            // The block can no longer become canonical.
             return Ok(status);
         }
         let (header, body) = (block.header_rlp.clone(), block.body_rlp.clone());
@@ -132,8 +133,8 @@ impl Engine {
         Ok(status)
     }
 
-    /// The answer to a payload on a parent that is not executed: ACCEPTED where kept blocks lead to a
-    /// branch that leaves the chain below the base, else SYNCING.
+    /// Returns the answer to a payload on an unexecuted parent. ACCEPTED if kept blocks lead to a
+    /// branch that leaves the chain below the base, otherwise SYNCING.
     pub(super) fn kept_status(&self, parent: B256) -> Result<PayloadStatus, Error> {
         let (way, below) = self.kept.way_down(parent);
         let fork = if way.is_empty() { None } else { self.fork_of(below)? };
@@ -141,14 +142,14 @@ impl Engine {
         Ok(if is_side { PayloadStatus::accepted() } else { PayloadStatus::syncing() })
     }
 
-    /// Whether something is to be done between messages.
+    /// Returns whether work between messages is due.
     pub(super) fn has_work(&self) -> bool {
         let now = Instant::now();
         !self.ready.is_empty()
             || self.catch_up.as_ref().is_some_and(|catch_up| catch_up.not_before <= now)
     }
 
-    /// Does one step of the work that waits.
+    /// Does one step of the pending work.
     pub(super) fn work(&mut self) {
         if let Some(hash) = self.ready.pop_front() {
             let reached = matches!(self.kept_parent(&hash), Some(Ok(Standing::Reached)));
@@ -177,7 +178,7 @@ impl Engine {
         Some(self.stand_on(parent))
     }
 
-    /// Follows a head that is kept: at once where that is quick, else between messages. Returns
+    /// Follows a kept head: immediately if that is quick, otherwise between messages. Returns
     /// whether the head is known now.
     pub(super) fn follow(&mut self, head: B256) -> Result<bool, Error> {
         let now = Instant::now();
@@ -223,7 +224,8 @@ impl Engine {
         }
     }
 
-    /// Makes a block the head on the way to the one that was chosen, so that the base comes along.
+    /// Makes an intermediate block on the way to the chosen head the head, so that the base
+    /// follows.
     fn lead(&mut self, head: BlockId) -> Result<Step, Error> {
         let Forkchoice { safe, finalized, .. } = self.chain.tree.read().forkchoice();
         let on_way = |block: Option<BlockId>| {
@@ -246,10 +248,10 @@ impl Engine {
         Ok(Step::Done)
     }
 
-    /// Executes a kept block whose parent can be stood on.
+    /// Executes a kept block whose parent's layers reach the base.
     fn execute_kept(&mut self, hash: B256) -> Result<PayloadStatus, Error> {
         let Some(kept) = self.storage.kept(hash)? else {
-            // storage-writer let it go for its bytes.
+            // storage-writer dropped the block to limit its bytes.
             self.kept.remove(&hash);
             return Ok(PayloadStatus::syncing());
         };
@@ -263,13 +265,13 @@ impl Engine {
         match &result {
             Ok(status) if status.status == Status::Valid => self.unblock(&hash),
             Ok(status) if status.status == Status::Invalid => self.drop_kept(hash),
-            // A block that failed for another reason than its own was discarded.
+            // A block that failed through no fault of its own was discarded, so keep it again.
             _ => self.storage.keep(self.epoch, kept)?,
         }
         result
     }
 
-    /// A kept block turned out invalid, and so did all that build on it.
+    /// Drops an invalid kept block and all blocks that build on it.
     fn drop_kept(&mut self, hash: B256) {
         let verdict = self.invalid.get(&hash).cloned();
         let descendants = self.kept.descendants(&hash);
@@ -284,7 +286,7 @@ impl Engine {
         }
     }
 
-    /// A block is valid: what was kept for it may be executed.
+    /// Marks the kept children of a valid block as ready.
     pub(super) fn unblock(&mut self, hash: &B256) {
         self.kept.remove(hash);
         self.ready.extend(self.kept.children(hash));

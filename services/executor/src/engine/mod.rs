@@ -1,5 +1,5 @@
-//! The engine: one thread that takes payloads and forkchoice updates in the order in which they
-//! come and owns everything that a block changes.
+//! The engine: one thread that processes payloads and forkchoice updates in order of arrival. It
+//! owns everything that a block changes.
 
 mod base;
 mod build;
@@ -42,44 +42,45 @@ use tandem_proto::{
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// How long the engine waits for work before it looks at events again.
+/// Time the engine waits for work before it checks events again.
 const IDLE_WAIT: Duration = Duration::from_millis(100);
 
-/// What the engine is told.
+/// Request to the engine.
 pub enum Message {
-    /// A decoded payload, or a block to import.
+    /// Executes a decoded payload, or a block to import.
     NewPayload {
         block: Arc<Block>,
         senders: Senders,
         reply: oneshot::Sender<Result<PayloadStatus, Error>>,
     },
-    /// A new head.
+    /// Sets a new head.
     Forkchoice { state: ForkchoiceState, reply: oneshot::Sender<Result<PayloadStatus, Error>> },
-    /// A payload is to be built on this valid block.
+    /// Begins to build a payload on this valid block.
     StartBuild { parent: B256, attributes: PayloadAttributes, reply: oneshot::Sender<PayloadId> },
-    /// A payload is wanted, `None` for an unknown one.
+    /// Requests a payload; the answer is `None` for an unknown id.
     GetPayload { id: PayloadId, reply: oneshot::Sender<Result<Option<Arc<BuiltPayload>>, Error>> },
-    /// A new head that nobody but the user of this machine chose.
+    /// Sets a new head that only the user of this machine chose.
     MakeHead { hash: B256, reply: oneshot::Sender<Result<PayloadStatus, Error>> },
-    /// The engine ends.
+    /// Stops the engine.
     Stop,
 }
 
-/// What the engine needs from the rest of the cluster.
+/// Dependencies of the engine in the cluster.
 #[derive(Clone)]
 pub struct Deps {
     /// storage-writer, or a client of it.
     pub storage: Arc<dyn StorageApi>,
     /// multiproof-workers, or a client of it.
     pub proof: Arc<dyn ProofApi>,
-    /// Workers of this process, for roots that no header tells: those of a payload that is built. A
-    /// wrong one of `proof` is noticed by the header of its block, one of those would be handed out.
+    /// Workers of this process, for roots that no header contains, such as those of a built
+    /// payload. A wrong root of `proof` is detected by its block's header, but a wrong root here
+    /// would be handed out.
     pub own_proof: Arc<dyn ProofApi>,
     /// blob-validator, or a client of it.
     pub blobs: Arc<dyn BlobApi>,
-    /// Where chain events are published and heard.
+    /// Bus for publishing and receiving chain events.
     pub bus: Bus,
-    /// When changes and receipts are handed on; loaded when a block begins.
+    /// Policies for forwarding changes and receipts; loaded when a block begins.
     pub policies: LivePolicies,
     /// Cancelled when one of the executor's threads panics.
     pub fatal: CancellationToken,
@@ -99,34 +100,34 @@ pub struct Engine {
     invalid: Invalid,
     builds: Builds,
     policies: LivePolicies,
-    /// Those of the newest block, for the metrics.
+    /// Policies of the newest block, for the metrics.
     shown: Option<Policies>,
-    /// Started when the policy first asks for it.
+    /// Thread for the receipts root; started when a policy first needs it.
     receipts_thread: Option<ReceiptsThread>,
     fatal: CancellationToken,
     total_difficulties: TotalDifficulties,
-    /// The highest block that the base stands at or is on its way to.
+    /// Highest block that the base has reached or is moving to.
     base_limit: BlockNumber,
     /// Blocks that wait for their execution.
     kept: Kept,
     /// Kept blocks whose parent has become valid.
     ready: VecDeque<B256>,
-    /// The head that is followed, if it was chosen before it was executed.
+    /// Head that is being caught up with, if it was chosen before it was executed.
     catch_up: Option<CatchUp>,
     /// Blocks committed last.
     committed: Committed,
-    /// Valid blocks of which storage-writer does not know that they are.
+    /// Valid blocks that storage-writer does not know to be valid.
     unsaid: VecDeque<B256>,
 }
 
 impl Engine {
-    /// Takes the right to write and loads what storage-writer knows.
+    /// Acquires the right to write and loads storage-writer's data.
     pub fn open(
         config: Config,
         deps: Deps,
         predictor: Option<Arc<Predictor>>,
     ) -> Result<(Self, Arc<Chain>), Error> {
-        // The blobs are the RPC's business: the engine checks versioned hashes alone.
+        // The RPC handles the blobs: the engine only checks versioned hashes.
         let Deps { storage, proof, own_proof, blobs: _, bus, policies, fatal } = deps;
         let persisted = bus.subscribe(CHAIN_PERSISTED);
         let epoch = storage.acquire_epoch(&config.name)?;
@@ -181,7 +182,8 @@ impl Engine {
         }
     }
 
-    /// Handles one message; false at the end. An answer that nobody waits for any more is dropped.
+    /// Handles one message; returns false at the end. An answer without a waiting caller is
+    /// dropped.
     fn handle(&mut self, envelope: Envelope<Message>) -> bool {
         let _entered = envelope.span.entered();
         match envelope.message {
@@ -202,27 +204,27 @@ impl Engine {
             }
             Message::Stop => return false,
         }
-        // Who was answered may have been woken on this core, where it would wait for this thread.
+        // The caller may have been woken on this core, where it would wait for this thread.
         std::thread::yield_now();
-        // After the answer, which does not depend on it: who waits for an answer need not wait
-        // until the cache has taken in the blocks that are durable.
+        // After the answer, which does not depend on it. The caller need not wait while the cache
+        // absorbs durable blocks.
         self.hear_persisted();
         true
     }
 
-    /// How long to wait for a message.
+    /// Returns the time to wait for a message.
     fn wait(&self) -> Duration {
         if self.catch_up.is_some() { kept::LOOK_AGAIN } else { IDLE_WAIT }
     }
 
-    /// No message waits.
+    /// Does background work while no message waits.
     fn idle(&mut self) {
         self.hear_persisted();
         if self.has_work() {
             self.work();
             return;
         }
-        // Off the way of a payload: a restart need not check these roots again then.
+        // Off the path of a payload. A restart then need not check these roots again.
         if let Some(block) = self.unsaid.pop_front()
             && let Err(error) = self.storage.prove(self.epoch, block)
         {
@@ -235,14 +237,14 @@ impl Engine {
     }
 }
 
-/// Why a block is invalid, and the newest valid block below it.
+/// Fault of an invalid block, and the newest valid block below it.
 #[derive(Clone)]
 struct Verdict {
     latest_valid: B256,
     error: String,
 }
 
-/// Blocks found invalid, the oldest forgotten first.
+/// Invalid blocks; the oldest are evicted first.
 struct Invalid {
     verdicts: B256Map<Verdict>,
     order: VecDeque<B256>,

@@ -1,4 +1,4 @@
-//! engine_newPayload: one block, executed while its state root is computed.
+//! engine_newPayload: executes one block while its state root is computed.
 
 use super::{Engine, Verdict, base::Standing};
 use crate::{
@@ -35,21 +35,22 @@ use tandem_proto::{
 use tandem_telemetry::BusyIntervals;
 use tracing::{Span, field::Empty, info, info_span, warn};
 
-/// Valid blocks that may wait for being marked so. A restart checks the roots of others once more.
+/// Maximum number of valid blocks that wait to be marked as valid. A restart rechecks the roots of
+/// unmarked blocks.
 const UNSAID_MAX: usize = 1024;
 
-/// A block that was executed, its root on the way.
+/// Executed block whose root is still being computed.
 pub(super) struct Running {
     pub executed: Executed,
     pub diff: Arc<StateDiff>,
     pub session: Box<dyn ProofSession>,
-    /// Knows the receipts that execution gave.
+    /// Rooter that has the receipts of execution.
     pub rooter: ReceiptsRooter,
 }
 
 impl Engine {
-    /// Validates and executes one block (Engine API, paris.md, "Payload validation"), or one from
-    /// before the merge that is imported.
+    /// Validates and executes one block (Engine API, paris.md, "Payload validation"), or an
+    /// imported block from before the merge.
     pub(super) fn new_payload(
         &mut self,
         block: &Arc<Block>,
@@ -68,7 +69,7 @@ impl Engine {
         );
         let _entered = span.entered();
         let (id, parent) = (block.id, block.header.parent_hash);
-        // First, as the record of a refused block stays when storage-writer fails to drop it.
+        // Checked first, because a refused block's record stays if storage-writer fails to drop it.
         if let Some(verdict) = self.invalid.get(&id.hash).or_else(|| self.invalid.get(&parent)) {
             let verdict = verdict.clone();
             return Ok(self.refuse(id.hash, verdict));
@@ -82,7 +83,7 @@ impl Engine {
         };
         let chain = self.chain.clone();
         let mut checked = validate_header(&chain.spec, &block.header, &parent_header);
-        // Below the merge there is no valid ancestor to name (paris.md, "Payload validation").
+        // Before the merge there is no valid ancestor to name (paris.md, "Payload validation").
         let mut latest_valid = parent;
         if !is_merged(&parent_header) {
             latest_valid = B256::ZERO;
@@ -109,12 +110,12 @@ impl Engine {
                 if !moved(&error) {
                     return Err(error);
                 }
-                // The base has moved past the fork of a side branch, or an event of before a step
-                // back came after it, from another process.
+                // The base has moved past the fork of a side branch. Or an event from before a step
+                // back arrived after it, from another process.
                 self.load_pending()?;
                 match self.postponed(parent)? {
                     Some(status) => self.keep(block, status),
-                    // The payload may be sent again, and finds the base where it is.
+                    // The payload may be sent again, and then meets the current base.
                     None => Err(error),
                 }
             }
@@ -127,12 +128,13 @@ impl Engine {
         }
     }
 
-    /// The answer to a payload that cannot be executed on this parent now; `None` where it can.
+    /// Returns the answer to a payload that cannot be executed on this parent now, or `None` if it
+    /// can.
     fn postponed(&mut self, parent: B256) -> Result<Option<PayloadStatus>, Error> {
         Ok(match self.stand_on(parent)? {
             Standing::Reached => None,
-            // Stepping the base back for each block of a branch that no one chose would let a single
-            // proposer stall the node (Engine API, paris.md: ACCEPTED).
+            // If the base stepped back for each block of an unchosen branch, a single proposer
+            // could stall the node (Engine API, paris.md: ACCEPTED).
             Standing::Below(_) => Some(PayloadStatus::accepted()),
             Standing::Far | Standing::Unconnected => Some(PayloadStatus::syncing()),
         })
@@ -163,8 +165,8 @@ impl Engine {
         let outcome =
             Outcome { receipts_root, logs_bloom, gas_used, blob_gas_used, requests: &requests };
         validate_outcome(&self.chain.spec, block, &outcome).map_err(Failure::Invalid)?;
-        // Only the root is open now, and storage-writer checks the roots of what it finds pending
-        // when it starts: a crash from here on leaves no invalid block behind.
+        // Only the root is open now. At startup, storage-writer checks the roots of its pending
+        // blocks, so a crash from here on leaves no invalid block behind.
         self.chain.withhold(block.id.hash);
         let committed = self.commit(block, &receipts, diff.clone());
         let verdict = self.await_state_root(block, parent, session, &diff);
@@ -192,7 +194,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Executes the block on its parent's state, the changes streaming to these workers.
+    /// Executes the block on its parent's state, streaming the changes to these workers.
     pub(super) fn execute_streaming(
         &self,
         proof: &Arc<dyn ProofApi>,
@@ -206,7 +208,8 @@ impl Engine {
             let recent = chain.recent.clone();
             Arc::new(StateView::pinned(parent.hash, recent, self.storage.clone()))
         });
-        // The workers' spans are children of the block's, not of the short one that opens them.
+        // The workers' spans are children of the block's span, not of the short span that opens
+        // them.
         let opening = info_span!("spawn_payload_processor");
         let begin = Begin::new(block.id, parent.hash);
         let session = proof.begin(begin);
@@ -223,7 +226,7 @@ impl Engine {
             committed = Empty,
             conflicts = Empty,
         );
-        // What prewarm threads still have in hand keeps the span open beyond the engine's work.
+        // Remaining work of prewarm threads keeps the span open beyond the engine's work.
         let mut busy = BusyIntervals::new(&span);
         let (_working, _entered) = (busy.enter(), span.enter());
         let hashes = Box::new(|number| chain.block_hash(parent, number));
@@ -235,7 +238,7 @@ impl Engine {
             execute(&chain.spec, block, senders, &mut state, &mut rooter, Some(&ahead))?;
         let diff = Arc::new(state.into_diff());
         if !executed.steps.is_empty() {
-            // The workers have one block open at a time, so this one begins again.
+            // The workers have one block open at a time, so this block begins again.
             drop(session);
             self.set_post_states(block.id, parent, &mut executed.receipts, &executed.steps)?;
             let again = proof.begin(begin);
@@ -250,7 +253,7 @@ impl Engine {
         Ok(Running { executed, diff, session, rooter })
     }
 
-    /// What execution ahead of turns needs.
+    /// Returns the inputs of execution ahead of turns.
     fn ahead(&self, parent: BlockId, view: Arc<StateView>, advice: Advice) -> Ahead<'_> {
         let chain = self.chain.clone();
         let block_hashes = Arc::new(move |number| chain.block_hash(parent, number));
@@ -263,8 +266,8 @@ impl Engine {
         }
     }
 
-    /// Makes an executed block durable while the workers still hash. This thread has nothing else to
-    /// do meanwhile, and another one would have to be woken on the workers' processor.
+    /// Makes an executed block durable while the workers still hash. This thread is idle meanwhile,
+    /// and another thread would have to be woken on the workers' processor.
     fn commit(
         &mut self,
         block: &Block,
@@ -294,9 +297,9 @@ impl Engine {
         committed.map_err(|error| Failure::Internal(error.into()))
     }
 
-    /// Waits for the root and compares it. Before a block is refused for its root, or fails for
-    /// want of one, the root is computed once more with fresh tries: a wrong verdict on a valid
-    /// block would take the node off the chain.
+    /// Waits for the root and compares it. If the root differs or is missing, computes it once more
+    /// with fresh tries before failing. A wrong verdict on a valid block would take the node off
+    /// the chain.
     fn await_state_root(
         &self,
         block: &Block,
@@ -325,11 +328,11 @@ impl Engine {
         if second == want {
             return Ok(());
         }
-        // Named from the header's side: it has `got` where execution wants `want`.
+        // From the header's side: the header has `got`, execution wants `want`.
         Err(Failure::Invalid(BlockError::StateRoot { got: want, want: second }))
     }
 
-    /// The block is valid and durable: later blocks may build on it.
+    /// Accepts a valid and durable block: later blocks may build on it.
     fn accept(&mut self, block: &Block, parent: BlockId, diff: Arc<StateDiff>) {
         let header: Arc<Header> = Arc::new(block.header.clone());
         self.chain.recent.insert(block.id, parent.hash, diff);
@@ -345,7 +348,7 @@ impl Engine {
     }
 }
 
-/// Whether a block failed because the base has moved away from below its parent.
+/// Returns whether a block failed because the base has moved away from below its parent.
 fn moved(error: &Error) -> bool {
     matches!(
         error,
@@ -353,7 +356,7 @@ fn moved(error: &Error) -> bool {
     )
 }
 
-/// The state root that the workers found.
+/// Returns the state root that the workers computed.
 pub(super) fn root(session: Box<dyn ProofSession>) -> Result<B256, multiproof::Error> {
     let answer = session.roots()?;
     let span = Span::current();

@@ -1,4 +1,4 @@
-//! The policies of a block.
+//! Policies of a block.
 
 use super::Engine;
 use crate::{
@@ -12,8 +12,8 @@ use tandem_policy::{Policies, ReceiptsRoot};
 use tracing::{info, warn};
 
 impl Engine {
-    /// The policies for the block that begins. When they are others than those of the last one,
-    /// the metrics and the log say so.
+    /// Returns the policies for the new block. If they differ from the previous block's, updates
+    /// the metrics and the log.
     pub(super) fn load_policies(&mut self) -> Policies {
         let policies = self.policies.load();
         if self.shown != Some(policies) {
@@ -32,7 +32,7 @@ impl Engine {
         policies
     }
 
-    /// What computes the receipts root of a block. Before Byzantium receipts hold state roots,
+    /// Returns the rooter for the receipts of a block. Before Byzantium receipts hold state roots,
     /// which are only known at the end.
     pub(super) fn receipts_rooter(&self, header: &Header, policy: ReceiptsRoot) -> ReceiptsRooter {
         match (policy, &self.receipts_thread) {
@@ -44,7 +44,7 @@ impl Engine {
     }
 }
 
-/// The set of policies is a series of its own, 1 while it holds.
+/// Sets the series of these policies, 1 while they are in force.
 fn show(policies: &Policies, value: f64) {
     let labels = policies.entries().map(|(key, policy)| Label::new(key, policy.to_string()));
     gauge!(names::POLICIES, Vec::from(labels)).set(value);

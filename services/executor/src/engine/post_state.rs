@@ -1,4 +1,4 @@
-//! The state roots in receipts from before Byzantium.
+//! State roots in receipts from before Byzantium.
 
 use super::{Engine, payload::root};
 use crate::block::execute::Failure;
@@ -8,9 +8,9 @@ use tandem_primitives::{BlockId, keccak256};
 use tandem_proto::multiproof::{Begin, StateUpdate};
 
 impl Engine {
-    /// Gives each receipt the root of the state after its transaction: for each one a block of its
-    /// own, made of all changes up to there, goes through this process' workers and is dropped again.
-    /// Those blocks were small, and speed is for those of today.
+    /// Gives each receipt the state root after its transaction. For each receipt, a temporary block
+    /// with all changes so far goes through this process' workers. This is not optimized, because
+    /// those blocks were small.
     pub(super) fn set_post_states(
         &self,
         block: BlockId,

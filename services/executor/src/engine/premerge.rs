@@ -1,4 +1,4 @@
-//! Blocks from before the merge: their ommers, and where proof of work ends.
+//! Blocks from before the merge: their ommers, and the end of proof of work.
 
 use super::Engine;
 use crate::{block::execute::Failure, chain::BlockTag, error::Error};
@@ -10,10 +10,11 @@ use tandem_chain::{
 };
 use tandem_primitives::{B256, BlockId, U256};
 
-/// Total difficulties remembered: while blocks come in order, the parent's is all that is needed.
+/// Maximum number of remembered total difficulties. While blocks come in order, only the parent's
+/// is needed.
 const KNOWN_MAX: usize = 64;
 
-/// Total difficulties of blocks of proof of work, the oldest forgotten first.
+/// Total difficulties of proof-of-work blocks. The oldest are evicted first.
 #[derive(Default)]
 pub struct TotalDifficulties {
     known: B256Map<U256>,
@@ -34,10 +35,10 @@ impl TotalDifficulties {
 }
 
 impl Engine {
-    /// Checks whether a block may stand on this parent, which is one of proof of work (EIP-3675).
+    /// Checks whether a block may build on this proof-of-work parent (EIP-3675).
     ///
     /// # Errors
-    /// When a header cannot be read. The verdict is inside.
+    /// Returns an error if a header cannot be read. The verdict is inside.
     pub(super) fn check_terminal(
         &mut self,
         header: &Header,
@@ -48,8 +49,8 @@ impl Engine {
         Ok(check_terminal(&self.chain.spec, header, parent_header, total))
     }
 
-    /// The sum of all difficulties from genesis on, this block's included. The headers are walked
-    /// down: nobody needs the sum after the merge, so it is not stored.
+    /// Returns the sum of all difficulties from genesis up to this block. Walks down the headers,
+    /// because the sum is not stored: it is unused after the merge.
     fn total_difficulty(&mut self, block: BlockId, header: &Arc<Header>) -> Result<U256, Error> {
         let genesis = self.chain.resolve(BlockTag::Earliest)?;
         let (mut id, mut header) = (block, header.clone());

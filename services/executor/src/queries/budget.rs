@@ -1,21 +1,21 @@
-//! Limits for the calls of one request, and the end of a call that goes beyond them.
+//! Limits for the calls of one request, and cutting of calls that exceed them.
 //!
-//! A request is one HTTP body: a call, or a batch of calls that are answered one after the other and
-//! share what the request may use. The time that counts is the time in which a call executes, as in
-//! geth; the time that it waits for a thread does not count.
+//! A request is one HTTP body: a call, or a batch of calls that are answered one after the other.
+//! All calls of a request share its limits. Only the time during which a call executes counts, as
+//! in geth. The time it waits for a thread does not count.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
-/// Why a call was cut.
+/// Reason for cutting a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Cut {
-    /// The calls of its request have executed for so many seconds. The wording is geth's.
+    /// The request's calls have executed for this many seconds. The wording is geth's.
     #[error("execution aborted (timeout = {0}s)")]
     TimedOut(u64),
-    /// The calls of its request have used so much gas.
+    /// The request's calls have used this much gas.
     #[error("the calls of this request have used {0} gas or more, the most that they may use")]
     GasUsed(u64),
     /// The caller has gone, or the node stops.
@@ -23,16 +23,16 @@ pub enum Cut {
     Abandoned,
 }
 
-/// Limits for the calls of one request, together.
+/// Limits shared by the calls of one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Seconds of execution, 0 for any number.
+    /// Seconds of execution; 0 for no limit.
     pub seconds_max: u64,
-    /// Gas of all executions. The one that goes beyond it is the last one.
+    /// Gas of all executions. The execution that exceeds this limit is the last one.
     pub gas_max: u64,
 }
 
-/// Use that the calls of one request have made of their limits so far.
+/// Usage by the calls of one request so far.
 #[derive(Default, Debug)]
 pub struct Usage {
     abandoned: AtomicBool,
@@ -41,33 +41,33 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The caller is gone: the call that runs is cut, the others do not begin.
+    /// Marks the caller as gone: the running call is cut, and the remaining calls do not begin.
     pub fn abandon(&self) {
         self.abandoned.store(true, Relaxed);
     }
 
-    /// Whether the caller is gone.
+    /// Returns whether the caller is gone.
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Relaxed)
     }
 }
 
-/// A call that executes. Its time is added to its request's when it ends.
+/// Executing call. Its time is added to its request's time when it ends.
 #[derive(Debug)]
 pub struct Running<'a> {
     usage: &'a Usage,
     limits: Limits,
     stopping: &'a AtomicBool,
     started: Instant,
-    /// The time that is left of the request's.
+    /// Remaining time of the request.
     time_left: Option<Duration>,
 }
 
 impl<'a> Running<'a> {
-    /// Begins a call of the request that has used `usage`. Setting `stopping` cuts it.
+    /// Begins a call of the request whose usage is `usage`. Setting `stopping` cuts the call.
     ///
     /// # Errors
-    /// [`Cut`], when nothing is left for the call.
+    /// [`Cut`] if no time or gas is left for the call, or the caller is gone.
     pub fn begin(
         usage: &'a Usage,
         limits: Limits,
@@ -83,10 +83,10 @@ impl<'a> Running<'a> {
         Ok(running)
     }
 
-    /// To be asked often by what takes long.
+    /// Checks whether the call may continue. Long-running work must call this often.
     ///
     /// # Errors
-    /// [`Cut`], when the call is to end.
+    /// [`Cut`] if the call must end.
     pub fn check(&self) -> Result<(), Cut> {
         self.check_at(Instant::now())
     }
@@ -102,7 +102,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Whether gas is left for another execution.
+    /// Checks whether gas is left for another execution.
     ///
     /// # Errors
     /// [`Cut::GasUsed`].
@@ -113,7 +113,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// An execution has used so much.
+    /// Adds the gas that an execution has used.
     pub fn add_gas(&self, gas: u64) {
         self.usage.gas.fetch_add(gas, Relaxed);
     }
@@ -144,7 +144,7 @@ mod tests {
         first.add_gas(99);
         assert_eq!(first.check_gas(), Ok(()));
         drop(first);
-        // The second may use the rest.
+        // The second call may use the rest.
         usage.nanoseconds.store(4_000_000_000, Relaxed);
         let second = begin(&usage).unwrap();
         let late = second.started + Duration::from_secs(1);

@@ -1,9 +1,9 @@
-//! Merkle proofs of accounts and slots (EIP-1186), of any block whose state can be read.
+//! Merkle proofs of accounts and slots (EIP-1186), for any block whose state can be read.
 //!
-//! A node on the way to a key is either the newest one that a block above the base wrote at its
-//! path, or the base's. A path without a change since the base is reached in the base by the same
-//! key, so one walk of the base serves all layers. The blocks' changes are looked up by path, in
-//! indices that later proofs use again.
+//! A node on the way to a key is the newest node that a block above the base wrote at its path.
+//! Without such a write it is the base's node. In the base, each key also reaches every path
+//! without a change since, so one walk of the base serves all layers. The blocks' changes are found
+//! by path, in indices that later proofs reuse.
 
 use crate::{
     chain::Chain,
@@ -20,28 +20,28 @@ use tandem_primitives::{
 use tandem_proto::storage::TrieNodes;
 use tandem_trie::{child_depth, combine};
 
-/// The base may move while a proof is put together; then it is done again, this often at most.
+/// Maximum number of attempts at a proof. An attempt fails if the base moves during it.
 const ATTEMPTS_MAX: usize = 4;
 
-/// An account and slots of it, with proofs against the block's state root.
+/// Account and some of its slots, with proofs against the block's state root.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccountProof {
-    /// The account, `None` when the proof is one of absence.
+    /// The account, or `None` if the proof shows its absence.
     pub account: Option<Account>,
-    /// The nodes from the root towards the account, each as RLP.
+    /// Nodes from the root towards the account, each as RLP.
     pub account_proof: Vec<Bytes>,
     /// Root of the account's storage trie.
     pub storage_root: B256,
-    /// One for each slot asked for.
+    /// One entry for each requested slot.
     pub slots: Vec<SlotProof>,
 }
 
-/// A slot with its proof against the storage root.
+/// Slot with its proof against the storage root.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SlotProof {
-    /// Zero when the proof is one of absence.
+    /// Value of the slot, zero if the proof shows its absence.
     pub value: U256,
-    /// The nodes from the storage root towards the slot, each as RLP.
+    /// Nodes from the storage root towards the slot, each as RLP.
     pub proof: Vec<Bytes>,
 }
 
@@ -60,7 +60,7 @@ impl Proofs {
     /// Proves an account and some of its slots in the state after a block.
     ///
     /// # Errors
-    /// As [`Chain::account`].
+    /// Same as [`Chain::account`].
     pub fn account(
         &self,
         block: BlockId,
@@ -92,19 +92,19 @@ impl Proofs {
         })
     }
 
-    /// Every node on the way to the account, to the slots and to the top of each shard.
+    /// Returns every node on the way to the account, to the slots and to the top of each shard.
     fn nodes_towards(&self, block: BlockId, owner: B256, keys: &[B256]) -> Result<Nodes, Error> {
         let account = |key| WalkTarget { owner: None, key, from_depth: 1 };
         let mut targets = vec![account(owner)];
         targets.extend((0..16).map(|nibble: u8| account(B256::right_padding_from(&[nibble << 4]))));
         let slot = |key: &B256| WalkTarget { owner: Some(owner), key: *key, from_depth: 0 };
         targets.extend(keys.iter().map(slot));
-        // The storage root is asked for even without any slot.
+        // The storage root is needed even without any slot.
         targets.push(slot(&B256::ZERO));
         for _ in 0..ATTEMPTS_MAX {
             let (_, view) = self.chain.view(crate::BlockTag::Hash(block.hash))?;
             let branch = view.branch();
-            // In this order: a block whose diff is gone is in the base that is read next.
+            // This order matters: a block whose diff is gone is in the base that is read next.
             let diffs = self.trie_diffs(branch.hashes())?;
             let base = self.chain.storage.walk_trie(&targets)?;
             if let Some(nodes) = Nodes::new(branch, &diffs, base) {
@@ -114,8 +114,8 @@ impl Proofs {
         Err(Error::StateUnavailable(block))
     }
 
-    /// The trie diffs of these blocks, `None` where one is not pending any more. Each is asked for
-    /// and indexed once.
+    /// Returns the trie diffs of these blocks, `None` for a block that is no longer pending. Each
+    /// diff is fetched and indexed once.
     fn trie_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<IndexedDiff>>>, Error> {
         let mut diffs = Vec::with_capacity(blocks.len());
         for block in blocks {
@@ -133,7 +133,7 @@ impl Proofs {
     }
 }
 
-/// The trie diffs that proofs were made with, by block; the oldest are forgotten first.
+/// Trie diffs used by earlier proofs, by block. The oldest are evicted first.
 #[derive(Default)]
 struct TrieDiffs {
     diffs: B256Map<Arc<IndexedDiff>>,
@@ -142,7 +142,7 @@ struct TrieDiffs {
 }
 
 impl TrieDiffs {
-    /// Bytes of the diffs and their indices.
+    /// Maximum bytes of the diffs and their indices.
     const BYTES_MAX: usize = 256 << 20;
 
     fn get(&self, block: &B256) -> Option<Arc<IndexedDiff>> {
@@ -164,13 +164,13 @@ impl TrieDiffs {
     }
 }
 
-/// A block's trie diff whose changes are found by path.
+/// Trie diff of a block, with its changes indexed by path.
 struct IndexedDiff {
     diff: Arc<TrieDiff>,
     wiped: B256Set,
     /// Positions in the diff, by the hash of trie and path.
     places: HashMap<u64, u32>,
-    /// Positions of changes that share their hash with another.
+    /// Positions of changes whose hash equals that of another change.
     collided: Vec<u32>,
     hasher: DefaultHashBuilder,
 }
@@ -193,8 +193,8 @@ impl IndexedDiff {
         self.diff.byte_len() + self.places.len() * 16
     }
 
-    /// What the block left at a path: `None` when it did not change it, `Some(None)` when no node
-    /// stands there any more.
+    /// Returns the node that the block left at a path. `None` means no change, `Some(None)` means
+    /// that the node was removed.
     fn get(&self, owner: Option<&B256>, path: &[u8]) -> Option<Option<&[u8]>> {
         let place = self.places.get(&self.hasher.hash_one((owner, path)));
         for place in place.into_iter().chain(&self.collided) {
@@ -207,16 +207,16 @@ impl IndexedDiff {
     }
 }
 
-/// Trie nodes by trie and path: the base's on the way to some keys, under those of the blocks above
-/// it.
+/// Trie nodes by trie and path: the base's nodes on the way to some keys, overlaid by the changes
+/// of the blocks above the base.
 struct Nodes {
     base: HashMap<(Option<B256>, Vec<u8>), Bytes>,
-    /// Newest first.
+    /// Diffs, newest first.
     layers: Vec<Arc<IndexedDiff>>,
 }
 
 impl Nodes {
-    /// `None` when base and blocks do not fit together.
+    /// Returns `None` if base and blocks do not fit together.
     fn new(branch: &Branch, diffs: &[Option<Arc<IndexedDiff>>], base: TrieNodes) -> Option<Self> {
         if !branch.reaches(&base.base.hash) {
             return None;
@@ -235,7 +235,7 @@ impl Nodes {
         }
     }
 
-    /// The state root, and the root node of the account trie.
+    /// Returns the state root and the root node of the account trie.
     fn account_root(&self) -> Result<(B256, Option<Bytes>), Error> {
         let tops: [SubtrieRoot; Shard::COUNT] =
             std::array::from_fn(|nibble| self.get(None, &[nibble as u8]));
@@ -243,7 +243,8 @@ impl Nodes {
         Ok((root, top.map(Bytes::from)))
     }
 
-    /// The nodes from the top of a trie towards a key. Embedded nodes are part of their parents.
+    /// Returns the nodes from the top of a trie towards a key. Embedded nodes are part of their
+    /// parents.
     fn path(&self, owner: Option<B256>, key: &B256, top: Option<Bytes>) -> Vec<Bytes> {
         let nibbles = nibbles(key);
         let (mut proof, mut depth, mut node) = (Vec::new(), 0, top);

@@ -1,16 +1,15 @@
-//! Which hosts a request may name, which web pages may read its answer, and what its body is said
-//! to be: the rules of geth (`node/rpcstack.go`, `rpc/http.go`). They keep a page in a browser from
-//! calling a node on the same machine.
+//! Checks of a request's host, origin and content type by the rules of geth (`node/rpcstack.go`,
+//! `rpc/http.go`). They prevent a web page from calling a node on the same machine.
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
 use std::net::IpAddr;
 
-/// Names under which a port may be called. IP addresses always are: no name leads to them that
-/// somebody else could change.
+/// Host names under which a port may be called. IP addresses are always allowed: another party
+/// cannot redirect them, unlike names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hosts {
-    /// In lower case.
+    /// Names in lower case.
     names: Vec<String>,
 }
 
@@ -21,13 +20,13 @@ impl Default for Hosts {
 }
 
 impl Hosts {
-    /// These names; `*` stands for all.
+    /// Allows these names; `*` allows all.
     pub fn new<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> Self {
         let lower = |name: T| name.as_ref().trim().to_ascii_lowercase();
         Self { names: names.into_iter().map(lower).collect() }
     }
 
-    /// Whether a request may name this host, with or without a port.
+    /// Returns whether a request may name this host, with or without a port.
     pub fn allow(&self, host: &str) -> bool {
         let name = without_port(host);
         let bare = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
@@ -35,8 +34,8 @@ impl Hosts {
             || self.names.iter().any(|allowed| allowed == "*" || name.eq_ignore_ascii_case(allowed))
     }
 
-    /// The host that a request names and may not, if so. One that names none, as in HTTP/1.0, does
-    /// not come from a browser.
+    /// Returns the forbidden host that a request names, if any. A request without a host, as in
+    /// HTTP/1.0, does not come from a browser.
     pub(super) fn refused(&self, head: &Parts) -> Option<String> {
         let host = match head.uri.authority() {
             Some(authority) => authority.as_str(),
@@ -52,7 +51,7 @@ impl Hosts {
 
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
-        // The last part of an IPv6 address without brackets is no port.
+        // The last part of an IPv6 address without brackets is not a port.
         Some((name, port))
             if port.bytes().all(|byte| byte.is_ascii_digit())
                 && host.parse::<IpAddr>().is_err() =>
@@ -63,27 +62,27 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Web pages, by their origin, that may read the answers of a port (CORS).
+/// Origins of web pages that may read the answers of a port (CORS).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origins {
-    /// In lower case.
+    /// Origins in lower case.
     allowed: Vec<String>,
 }
 
 impl Origins {
-    /// These origins, such as `https://app.example`; `*` stands for all, and within one for any
-    /// text.
+    /// Allows these origins, such as `https://app.example`. `*` allows all, and within an origin it
+    /// matches any text.
     pub fn new<T: AsRef<str>>(origins: impl IntoIterator<Item = T>) -> Self {
         let lower = |origin: T| origin.as_ref().trim().to_ascii_lowercase();
         Self { allowed: origins.into_iter().map(lower).collect() }
     }
 
-    /// Whether there are none.
+    /// Returns whether no origin is allowed.
     pub(super) fn is_empty(&self) -> bool {
         self.allowed.is_empty()
     }
 
-    /// What the header `Access-Control-Allow-Origin` of the answer is to be, if anything.
+    /// Returns the value for the answer's `Access-Control-Allow-Origin` header, if any.
     fn granted(&self, origin: &HeaderValue) -> Option<HeaderValue> {
         if self.allowed.iter().any(|allowed| allowed == "*") {
             return Some(HeaderValue::from_static("*"));
@@ -92,7 +91,8 @@ impl Origins {
         self.allowed.iter().any(|allowed| matches(allowed, &text)).then(|| origin.clone())
     }
 
-    /// Adds to an answer's headers that the page which asked may read it, where it may.
+    /// Adds headers to an answer that permit the requesting page to read it, if allowed. Returns
+    /// whether it is.
     pub(super) fn grant(&self, request: &HeaderMap, answer: &mut HeaderMap) -> bool {
         if self.is_empty() {
             return false;
@@ -106,7 +106,7 @@ impl Origins {
         true
     }
 
-    /// The headers of the answer to a browser that asks beforehand whether a page may call.
+    /// Returns the headers of the answer to a browser's preflight request.
     pub(super) fn preflight(&self, request: &HeaderMap) -> HeaderMap {
         const SECONDS: &str = "600";
         let mut answer = HeaderMap::new();
@@ -122,7 +122,7 @@ impl Origins {
     }
 }
 
-/// Whether an origin is the allowed one, in which one `*` stands for any text.
+/// Returns whether an origin matches the allowed one, in which one `*` stands for any text.
 fn matches(allowed: &str, origin: &str) -> bool {
     match allowed.split_once('*') {
         None => allowed == origin,
@@ -134,8 +134,8 @@ fn matches(allowed: &str, origin: &str) -> bool {
     }
 }
 
-/// Whether a body is said to be JSON. A page cannot say so of another origin's port without the
-/// browser asking beforehand.
+/// Returns whether the content type is JSON. A page cannot send that type to another origin's port
+/// without a preflight request.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     const ACCEPTED: [&str; 3] =
         ["application/json", "application/json-rpc", "application/jsonrequest"];

@@ -1,4 +1,4 @@
-//! Request bodies, read whole within bounds.
+//! Bounded reading of whole request bodies.
 
 use super::budget::Reservation;
 use axum::body::{Body, HttpBody};
@@ -9,23 +9,23 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Why a body is not there.
+/// Reason for a missing body.
 pub(super) enum BodyError {
-    /// More bytes than allowed; the rest is still in the body.
+    /// The body has more bytes than allowed; the rest is unread.
     TooLarge(Body),
-    /// All bodies together have too many bytes; the rest is still in this one.
+    /// All bodies together have too many bytes; the rest of this one is unread.
     TooMany(Body),
-    /// The connection broke, or the framing is wrong.
+    /// The connection broke, or the framing is invalid.
     Broken,
 }
 
-/// How long a body is, where that is said beforehand.
+/// Returns the announced length of a body, if any.
 pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Reads a whole body into one piece of memory. What was announced is made room for at once, up to
-/// `room_max`; reserved is what has come.
+/// Reads a whole body into one piece of memory. Allocates the announced length at once, up to
+/// `room_max`. Reserves only the bytes received.
 pub(super) async fn read_body(
     mut body: Body,
     announced: Option<u64>,
@@ -51,12 +51,12 @@ pub(super) async fn read_body(
     Ok(whole.freeze())
 }
 
-/// Takes in and drops the rest of a body, within bounds: answering into a caller that is still
-/// sending resets the connection, and the caller would see that instead of the answer.
+/// Reads and drops the rest of a body, within bounds. An answer to a caller that is still sending
+/// would reset the connection, and the caller would not see the answer.
 pub(super) async fn drain(headers: &HeaderMap, mut body: Body) {
     const BYTES_MAX: usize = 1 << 30;
     const TIME_MAX: Duration = Duration::from_secs(10);
-    // A caller that asks first sends nothing when it is refused.
+    // A caller that asks first sends nothing if it is refused.
     if headers.contains_key(header::EXPECT) {
         return;
     }
@@ -72,7 +72,7 @@ pub(super) async fn drain(headers: &HeaderMap, mut body: Body) {
     let _ = timeout(TIME_MAX, drain).await;
 }
 
-/// The next piece of a body, `None` at its end; trailers are skipped.
+/// Returns the next piece of a body, or `None` at its end; trailers are skipped.
 pub(super) async fn next_data(body: &mut Body) -> Result<Option<Bytes>, axum::Error> {
     loop {
         match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {

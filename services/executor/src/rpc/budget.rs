@@ -1,13 +1,13 @@
-//! Bytes that many share.
+//! Shared budget of bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A reservation of no more than this is always granted, so that a large one of another caller
-/// stops no small call. Requests are bounded in number besides.
+/// Size up to which a reservation is always granted, so that another caller's large one blocks no
+/// small call. The number of requests is bounded separately.
 const SMALL_BYTES: u64 = 32 << 10;
 
-/// A bound on the bytes that are held at once.
+/// Bound on the bytes that are held at once.
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes_max: u64,
@@ -19,13 +19,13 @@ impl Budget {
         Arc::new(Self { bytes_max, taken: AtomicU64::new(0) })
     }
 
-    /// A reservation of nothing yet.
+    /// Returns an empty reservation.
     pub(super) fn reserve(self: &Arc<Self>) -> Reservation {
         Reservation { budget: self.clone(), bytes: 0 }
     }
 }
 
-/// Bytes of a budget, given back when this is dropped.
+/// Bytes of a budget, released on drop.
 #[derive(Debug)]
 pub(super) struct Reservation {
     budget: Arc<Budget>,
@@ -33,7 +33,7 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// Makes it at least so large; false when the budget has no room for that.
+    /// Grows the reservation to at least `bytes`. Returns false if the budget has no room.
     pub(super) fn grow_to(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         let more = bytes.saturating_sub(self.bytes);

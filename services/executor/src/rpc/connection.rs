@@ -1,4 +1,4 @@
-//! One connection: what goes on in it, and when it has to end.
+//! State of one connection: its activity, and the conditions that end it.
 
 use super::limits::ConnectionLimits;
 use super::refusals::Reason;
@@ -9,70 +9,70 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, O
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Said of a connection instead of its places once it makes room for another.
+/// Value of a connection's `places` once it makes room for another.
 const GIVEN_UP: usize = usize::MAX;
 
-/// What is known of a connection. A handler finds it among the extensions of its request.
+/// State of a connection. A handler finds it among the extensions of its request.
 pub(super) struct Connection {
-    /// Whom it is counted with: the address of the caller, or the network of an IPv6 address.
+    /// Group for counting connections: the caller's address, or the network of an IPv6 address.
     group: IpAddr,
     limits: Arc<ConnectionLimits>,
     opened: Instant,
-    /// Requests whose answers are made or sent.
+    /// Number of requests whose answers are being made or sent.
     running: AtomicUsize,
-    /// Those of them that have a place among the requests under way, or [`GIVEN_UP`].
+    /// Number of running requests that hold a place, or [`GIVEN_UP`].
     places: AtomicUsize,
-    /// Whether any ever had.
+    /// Whether any request ever had a place.
     served: AtomicBool,
     /// Whether the caller has shown a token.
     trusted: AtomicBool,
-    /// When the last request ended, in milliseconds after `opened`.
+    /// Time at which the last request ended, in milliseconds after `opened`.
     idle_since: AtomicU64,
-    /// When the first bytes of a request came whose head is not there yet; 0 when none did.
+    /// Arrival time of the first bytes of an incomplete request head; 0 if there are none.
     head_since: AtomicU64,
     /// Bytes sent.
     written: AtomicU64,
     answers: Mutex<Answers>,
-    /// Whether what the caller still sends is taken in for a moment after the end.
+    /// Whether the caller's remaining input is read for a moment after the end.
     lingers: AtomicBool,
-    /// It makes room for another.
+    /// Notified when the connection must make room for another.
     pub(super) evicted: Notify,
-    /// The answers under way are the last.
+    /// Notified when the running answers are the last.
     pub(super) closing: Notify,
 }
 
 /// Answers that are sent.
 #[derive(Default)]
 struct Answers {
-    /// How many there were.
+    /// Number of answers begun.
     begun: u64,
-    /// How many of them are sent.
+    /// Number of answers fully sent.
     ended: u64,
-    /// The number of each that is not, and when it has to be.
+    /// Number and deadline of each unsent answer.
     waiting: Vec<(u64, Instant)>,
 }
 
-/// What speaks against giving up a connection.
+/// Rank of a connection against eviction; the lowest is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Worth {
-    /// It waits for a request.
+    /// The connection waits for a request.
     Idle,
-    /// It takes an answer.
+    /// The caller is receiving an answer.
     Busy,
     /// The caller has shown a token.
     Trusted,
 }
 
-/// How an ending connection is spoken of.
+/// Reason for ending a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Nothing was asked for long enough.
+    /// No request came for long enough.
     Idle,
     /// The caller is too slow.
     Refused(Reason),
 }
 
-/// What the sending of answers is measured from.
+/// Start of measuring the sending of answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     since: Instant,
@@ -108,19 +108,19 @@ impl Connection {
         now.saturating_duration_since(self.opened).as_millis() as u64
     }
 
-    /// Bytes came that may be the first of a request.
+    /// Notes the arrival of bytes that may begin a request.
     pub(super) fn received(&self) {
         if self.head_since.load(Relaxed) == 0 && self.running.load(Relaxed) == 0 {
             self.head_since.store(self.millis(Instant::now()).max(1), Relaxed);
         }
     }
 
-    /// So many bytes were sent.
+    /// Notes that this many bytes were sent.
     pub(super) fn sent(&self, bytes: usize) {
         self.written.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Nothing is read of what the caller sends: after the answer this connection ends.
+    /// Ends the connection after the answer. The caller's remaining input is not read.
     pub(super) fn close_unread(&self) {
         self.lingers.store(true, Relaxed);
         self.closing.notify_one();
@@ -130,12 +130,12 @@ impl Connection {
         self.lingers.load(Relaxed)
     }
 
-    /// The caller has shown a token: others make room first.
+    /// Notes that the caller has shown a token: other connections make room first.
     pub(super) fn trust(&self) {
         self.trusted.store(true, Relaxed);
     }
 
-    /// A place for one more request, `None` when it is too late for that.
+    /// Returns a place for one more request, or `None` if the connection was given up.
     pub(super) fn place(self: &Arc<Self>) -> Option<ConnectionPlace> {
         let more = |places| (places != GIVEN_UP).then_some(places + 1);
         self.places.fetch_update(SeqCst, SeqCst, more).ok()?;
@@ -143,15 +143,16 @@ impl Connection {
         Some(ConnectionPlace(self.clone()))
     }
 
-    /// Whether any request of it ever had a place.
+    /// Returns whether any of its requests ever had a place.
     pub(super) fn was_served(&self) -> bool {
         self.served.load(Relaxed)
     }
 
-    /// Whether it may make room for another, and which of several goes first.
+    /// Returns the rank for eviction, or `None` if the connection may not be evicted. The lowest
+    /// goes first.
     pub(super) fn worth(&self) -> Option<(Worth, Instant)> {
         let idle_since = Duration::from_millis(self.idle_since.load(Relaxed));
-        // Requests cost nothing where no token is needed, so they alone are worth nothing.
+        // Requests are free where no token is needed, so they alone give no rank.
         let worth = match (self.trusted.load(Relaxed), self.is_answering()) {
             (true, _) => Worth::Trusted,
             (false, true) => Worth::Busy,
@@ -160,13 +161,13 @@ impl Connection {
         (self.places.load(SeqCst) == 0).then(|| (worth, self.opened + idle_since))
     }
 
-    /// Whether the caller takes an answer.
+    /// Returns whether the caller is receiving an answer.
     fn is_answering(&self) -> bool {
         let answers = self.answers.lock();
         answers.begun > answers.ended
     }
 
-    /// Gives it up, unless a request came in between.
+    /// Gives up the connection, unless a request came in between.
     pub(super) fn give_up(&self) -> bool {
         let gone = self.places.compare_exchange(0, GIVEN_UP, SeqCst, SeqCst).is_ok();
         if gone {
@@ -175,8 +176,8 @@ impl Connection {
         gone
     }
 
-    /// Whether it has to end, and why. To be asked now and then, with the progress that was kept
-    /// from the last time.
+    /// Returns why the connection must end, if it must. Call regularly, with the progress kept from
+    /// the last time.
     pub(super) fn look(&self, now: Instant, kept: &mut Option<Progress>) -> Option<End> {
         let limits = &self.limits;
         let millis = self.millis(now);
@@ -218,7 +219,8 @@ impl Connection {
     }
 }
 
-/// IPv6 networks of 64 bits are one caller: each has as many addresses as it likes.
+/// Returns the group of an address. IPv6 networks of 64 bits count as one caller, because each has
+/// as many addresses as it likes.
 fn group(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -230,7 +232,7 @@ fn group(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A request on a connection, from its head to when its answer is made, or sent.
+/// Running request on a connection, from its head until its answer is made, or sent.
 pub(super) struct Running(Arc<Connection>);
 
 impl Running {
@@ -249,11 +251,11 @@ impl Drop for Running {
     }
 }
 
-/// Of a connection's requests one that has a place.
+/// A request's place on its connection.
 pub(super) struct ConnectionPlace(Arc<Connection>);
 
 impl ConnectionPlace {
-    /// The sending of its answer begins, which is so long.
+    /// Begins to send its answer of `bytes` bytes.
     pub(super) fn answer(&self, bytes: u64) -> Answer {
         let running = Running::begin(&self.0);
         let time_max = self.0.limits.answer_time_max(bytes);
@@ -273,7 +275,7 @@ impl Drop for ConnectionPlace {
     }
 }
 
-/// An answer that is sent, until this is dropped.
+/// Answer that is being sent, until this is dropped.
 pub(super) struct Answer {
     number: u64,
     running: Running,
@@ -307,7 +309,7 @@ mod tests {
         Connection::new([127, 0, 0, 1].into(), Arc::new(limits()))
     }
 
-    /// How it ends, looked at each second.
+    /// Returns when and why the connection ends, checked each second.
     fn end(connection: &Connection, mut act: impl FnMut(u32)) -> Option<(u32, End)> {
         let mut kept = None;
         (0..200).find_map(|second| {
@@ -336,7 +338,7 @@ mod tests {
     #[test]
     fn an_answer_has_to_be_taken_at_a_rate_and_within_its_time() {
         let late = Some(End::Refused(Reason::Reader));
-        // Nothing is taken; or a byte a second.
+        // The caller reads nothing, or a byte a second.
         for bytes in [0, 1] {
             let reader = connection();
             let place = reader.place().unwrap();
@@ -344,7 +346,7 @@ mod tests {
             let cut = end(&reader, |_| reader.sent(bytes));
             assert_eq!(cut, late.map(|late| (20, late)));
         }
-        // Fast enough, until its time is over.
+        // Fast enough, until the deadline.
         let reader = connection();
         let place = reader.place().unwrap();
         let answer = place.answer(80_000);
@@ -352,7 +354,7 @@ mod tests {
         assert_eq!(Some(why), late);
         assert!((100..102).contains(&at), "{at}");
         drop(answer);
-        // Answer upon answer, each small: something is always on its way.
+        // Small answers one after another: one is always being sent.
         let mut answer = Some(place.answer(10_000));
         let cut = end(&reader, |_| {
             let next = place.answer(1_000_000);

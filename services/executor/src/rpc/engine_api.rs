@@ -24,7 +24,7 @@ use std::fmt;
 use tandem_chain::{ChainSpec, Fork};
 use tracing::{debug, warn};
 
-/// What `engine_exchangeCapabilities` lists; itself not, as the specification has it.
+/// Methods listed by `engine_exchangeCapabilities`, except itself, as specified.
 const CAPABILITIES: [&str; 18] = [
     "engine_forkchoiceUpdatedV1",
     "engine_forkchoiceUpdatedV2",
@@ -46,21 +46,24 @@ const CAPABILITIES: [&str; 18] = [
     "engine_newPayloadV4",
 ];
 
-/// Bodies given at once. At least 32 by the specification; 128 full blocks are some 50 MB of JSON.
+/// Maximum number of bodies returned at once. The specification requires at least 32; 128 full
+/// blocks are some 50 MB of JSON.
 const PAYLOAD_BODIES_MAX: u64 = 128;
 
-/// The methods of the Engine API port: `engine`, and all of [`super::eth_methods`] (the specification
-/// asks for some of them, so that a consensus client needs one connection only), and the `tandem`
-/// methods, which read and change policies.
+/// Returns the methods of the Engine API port.
 ///
-/// Payloads built here have no transactions: there is no pool to take them from yet.
+/// These are the `engine` methods, all of [`super::eth_methods`], and the `tandem` methods, which
+/// read and change policies. The specification requires some `eth` methods, so that a consensus
+/// client needs only one connection.
+///
+/// Payloads built here have no transactions, because there is no pool to take them from yet.
 pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
     let mut methods = eth_methods_of(engine, client.clone(), Lane::Engine);
     for (name, version) in [
         ("engine_newPayloadV1", 1),
         ("engine_newPayloadV2", 2),
         ("engine_newPayloadV3", 3),
-        // Osaka changed nothing about it.
+        // Osaka did not change this version.
         ("engine_newPayloadV4", 4),
     ] {
         let engine = engine.clone();
@@ -112,7 +115,7 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
     methods
 }
 
-/// A list of names that nobody needs: read, not kept.
+/// List of names that is read, but not kept.
 struct Names;
 
 impl<'de> Deserialize<'de> for Names {
@@ -134,7 +137,7 @@ impl<'de> Deserialize<'de> for Names {
     }
 }
 
-/// The fork at this time, `None` from the first one on that this client does not know.
+/// Returns the fork at this time, or `None` from the first unknown fork on.
 fn known_fork(spec: &ChainSpec, timestamp: u64) -> Option<Fork> {
     let is_unknown = spec.unsupported_fork().is_some_and(|fork| timestamp >= fork.time);
     (!is_unknown).then(|| spec.fork_at(timestamp))
@@ -168,7 +171,7 @@ async fn forkchoice_updated(engine: Handle, version: u8, params: Params) -> Answ
     to_result(&ForkchoiceUpdatedJson { payload_status: status.into(), payload_id })
 }
 
-/// Checks the attributes and begins to build, `None` where nothing may be built.
+/// Checks the attributes and begins to build. Returns `None` if no payload may be built.
 async fn start_build(
     engine: &Handle,
     version: u8,
@@ -179,7 +182,7 @@ async fn start_build(
     let check = move || {
         let header = chain.header(BlockTag::Hash(head)).map_err(engine_error)?;
         let (id, header) = header.ok_or_else(|| engine_error(Error::UnknownBlock))?;
-        // The forkchoice was not applied, and nothing is built (paris.md, point 2).
+        // The forkchoice was not applied, so no payload is built (paris.md, point 2).
         if chain.precedes_finalized(id).map_err(engine_error)? {
             return Ok(None);
         }
@@ -246,7 +249,7 @@ async fn bodies_by_range(engine: Handle, params: Params) -> Answer {
     check_body_count(count)?;
     let chain = engine.chain().clone();
     off_reactor(move || {
-        // Blocks above the head are left out, not null.
+        // Blocks above the head are omitted, not null.
         let end = start.saturating_add(count).min(chain.head().number.saturating_add(1));
         let body = |number| chain.block(BlockTag::Number(number)).map_err(engine_error);
         let blocks: Result<Vec<_>, _> = (start..end).map(body).collect();
@@ -280,7 +283,7 @@ fn client_version(client: &ClientInfo, params: &Params) -> Answer {
     }])
 }
 
-/// The error object for what the engine could not do.
+/// Converts an engine error to an error object.
 fn engine_error(error: Error) -> RpcError {
     let code = match &error {
         Error::InvalidForkchoice(_) => code::INVALID_FORKCHOICE_STATE,

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use std::fmt;
 use tandem_chain::{Fork, Payload, PayloadSidecar, short};
 
-/// Parameters of `engine_newPayload`: a version has the first one, three or four of them.
+/// Parameters of `engine_newPayload`: each version has the first one, three or four of them.
 pub(super) type NewPayloadParams =
     (Option<Strict<Payload>>, Option<Vec<B256>>, Option<B256>, Option<Vec<Bytes>>);
 
@@ -41,7 +41,7 @@ impl Members for Payload {
     ];
 }
 
-/// A payload with its sidecar, of which is known that version and fork fit.
+/// Payload with its sidecar, checked for the version and fork.
 #[derive(Debug)]
 pub(super) struct NewPayload {
     pub payload: Payload,
@@ -49,12 +49,14 @@ pub(super) struct NewPayload {
 }
 
 impl NewPayload {
-    /// Checks, in this order, that exactly the parameters and fields of this version are there
-    /// (-32602), that the version serves the payload's fork (-38005), and that the execution
-    /// requests are well formed (-32602).
+    /// Checks the parameters in this order:
+    ///
+    /// * Exactly the parameters and fields of this version are present (-32602).
+    /// * The version serves the payload's fork (-38005).
+    /// * The execution requests are well formed (-32602).
     ///
     /// # Errors
-    /// The error object that the specification demands.
+    /// Returns the error object that the specification demands.
     pub(super) fn new(
         version: u8,
         params: NewPayloadParams,
@@ -66,7 +68,7 @@ impl NewPayload {
             PayloadSidecar { versioned_hashes, parent_beacon_block_root, execution_requests };
         check_fields(version, &payload, &sidecar)?;
         let fork = check_fork(version, fork_at(payload.timestamp))?;
-        // The one version that serves forks with and without withdrawals.
+        // Only this version serves forks with and without withdrawals.
         if version == 2 && payload.withdrawals.is_some() != (fork >= Fork::Shanghai) {
             return Err(invalid_params("withdrawals must be there from Shanghai on, not before"));
         }
@@ -77,7 +79,7 @@ impl NewPayload {
     }
 }
 
-/// Whether the fields that not all versions have are there exactly when this one has them.
+/// Checks that each version-dependent field is present exactly if this version has it.
 fn check_fields(version: u8, payload: &Payload, sidecar: &PayloadSidecar) -> Result<(), RpcError> {
     let from_v3 = [
         ("blobGasUsed", payload.blob_gas_used.is_some()),
@@ -103,9 +105,8 @@ fn check_presence(version: u8, since: u8, name: &str, present: bool) -> Result<(
     }
 }
 
-/// Whether this version of `newPayload` serves payloads of this fork (`None`: a fork that this
-/// client does not know). V1 has no such rule: later payloads cannot have the right hash in its
-/// form.
+/// Checks that this version of `newPayload` serves payloads of this fork (`None`: an unknown fork).
+/// V1 has no such rule: later payloads cannot have the right hash in its form.
 fn check_fork(version: u8, fork: Option<Fork>) -> Result<Fork, RpcError> {
     let served = |fork: &Fork| match version {
         1 => true,
@@ -122,8 +123,8 @@ pub(super) fn unsupported_fork(method: &str, version: u8, fork: Option<Fork>) ->
     RpcError::engine(code::UNSUPPORTED_FORK, reason)
 }
 
-/// Execution requests are in ascending order of type, each type at most once, none without data
-/// (EIP-7685).
+/// Checks that execution requests are in ascending order of type, have data, and that each type
+/// occurs at most once (EIP-7685).
 fn check_requests(requests: &[Bytes]) -> Result<(), RpcError> {
     if requests.iter().any(|request| request.len() < 2) {
         return Err(invalid_params("execution request without data"));
@@ -163,7 +164,7 @@ impl From<ForkchoiceStateJson> for ForkchoiceState {
 }
 
 /// Parameters of `engine_forkchoiceUpdated`. The attributes stay text until the forkchoice is
-/// applied: wrong ones must not keep it from being applied.
+/// applied: invalid attributes must not prevent that.
 pub(super) type ForkchoiceParams = (Option<Strict<ForkchoiceStateJson>>, Option<Box<RawValue>>);
 
 /// `PayloadAttributesV1` to `V3`.
@@ -187,11 +188,11 @@ impl Members for PayloadAttributesJson {
     ];
 }
 
-/// Checks payload attributes against the method's version and the head that they would build on,
-/// in the order of the specification: form (-38003), fork (-38005), timestamp (-38003).
+/// Checks payload attributes against the method's version and the head to build on. Follows the
+/// order of the specification: form (-38003), fork (-38005), timestamp (-38003).
 ///
 /// # Errors
-/// The error object that the specification demands.
+/// Returns the error object that the specification demands.
 pub(super) fn check_attributes(
     version: u8,
     attributes: &RawValue,
@@ -201,7 +202,7 @@ pub(super) fn check_attributes(
     let invalid = |reason: &str| RpcError::engine(code::INVALID_PAYLOAD_ATTRIBUTES, reason);
     let Strict(attributes): Strict<PayloadAttributesJson> =
         short::from_str(attributes.get()).map_err(|error| invalid(&error.to_string()))?;
-    // Whatever comes after the forks that are known has all that they have.
+    // An unknown later fork has everything that the known forks have.
     let fork = fork_at(attributes.timestamp.0);
     let wants_withdrawals = match version {
         1 => false,
@@ -244,10 +245,10 @@ pub(super) struct PayloadStatusJson {
 }
 
 impl PayloadStatusJson {
-    /// The status as this version of `newPayload` gives it.
+    /// Returns the status in the form of this version of `newPayload`.
     pub(super) fn of_new_payload(version: u8, status: PayloadStatus) -> Self {
         let status = match status.status {
-            // Supplanted by `INVALID` since V2 (shanghai.md).
+            // `INVALID` replaces it since V2 (shanghai.md).
             Status::InvalidBlockHash if version > 1 => {
                 PayloadStatus { status: Status::Invalid, ..status }
             }
@@ -297,8 +298,8 @@ pub(super) struct ClientVersionJson {
     pub commit: String,
 }
 
-/// Execution requests: no more than there are types, because each has one of its own (EIP-7685).
-/// What a list of a million empty ones would take is so never allocated.
+/// Execution requests, at most as many as there are types, because each has its own type
+/// (EIP-7685). A list of a million empty requests is thus never allocated.
 #[derive(Debug)]
 struct Requests(Vec<Bytes>);
 
@@ -327,7 +328,7 @@ impl<'de> Deserialize<'de> for Requests {
     }
 }
 
-/// A tuple with as many parameters as this version of `newPayload` has; one more is an error.
+/// Decodes exactly the parameters of this version of `newPayload`; a further one is an error.
 pub(super) fn decode_new_payload(
     version: u8,
     params: &super::Params,

@@ -1,5 +1,4 @@
-//! What a request of a port has to pass before anything is done for it: token, host, a body within
-//! bounds, a place.
+//! Admission of a port's requests: token, host, bounded body, and place.
 
 use super::access::is_json;
 use super::body::{BodyError, content_length, drain, read_body};
@@ -22,19 +21,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tandem_auth::Secret;
 use tokio::time::timeout;
 
-/// A status and the reason.
+/// Status and reason.
 pub(super) type Refusal = (StatusCode, String);
 
-/// A request that may be answered.
+/// Request that may be answered.
 pub(super) struct Admitted {
     pub(super) head: Parts,
     pub(super) body: Bytes,
-    /// Counts the body as long as it is worked on.
+    /// Counts the body as long as it is processed.
     pub(super) reserved: Reservation,
     pub(super) place: Place,
 }
 
-/// The limits of a port, and what its requests have taken of them.
+/// Limits of a port, and their use by its requests.
 pub(super) struct Entry {
     pub(super) limits: Limits,
     secret: Option<Secret>,
@@ -54,18 +53,18 @@ impl Entry {
         }
     }
 
-    /// Whether callers show a token.
+    /// Returns whether callers must show a token.
     pub(super) fn is_trusted(&self) -> bool {
         self.secret.is_some()
     }
 
-    /// Takes in a request, or answers why it is refused.
+    /// Admits a request, or returns the refusal.
     pub(super) async fn take(&self, request: Request) -> Result<Admitted, Box<Response>> {
         let (head, body) = request.into_parts();
         let connection = head.extensions.get::<Arc<Connection>>();
         if let Err(refusal) = self.admit(&head) {
             drop(body);
-            // The connection ends with it: nothing of the body is read.
+            // The connection ends with the refusal: its body is not read.
             if let Some(connection) = connection {
                 connection.close_unread();
             }
@@ -87,7 +86,7 @@ impl Entry {
         Err(Box::new(self.grant(&head.headers, refused.into_response())))
     }
 
-    /// Answers a browser that asks whether a page may call.
+    /// Answers a browser's preflight request.
     pub(super) fn preflight(&self, head: &Parts) -> Response {
         match self.refuse_host(head) {
             Some(refusal) => refusal.into_response(),
@@ -96,13 +95,13 @@ impl Entry {
         }
     }
 
-    /// Returns the answer with what it says to the browser of a page that may read it.
+    /// Returns the answer with the headers for the browser of a page that may read it.
     pub(super) fn grant(&self, request: &HeaderMap, mut response: Response) -> Response {
         self.limits.origins.grant(request, response.headers_mut());
         response
     }
 
-    /// Looks at the head of a request, before anything is spent on it.
+    /// Checks the head of a request before any further work.
     fn admit(&self, head: &Parts) -> Result<(), Refusal> {
         if let Some(secret) = &self.secret
             && let Err(reason) = authenticate(secret, &head.headers)
@@ -126,11 +125,11 @@ impl Entry {
         Some(self.refuse(Reason::Host, text))
     }
 
-    /// Reads a body, with the bytes that it is counted with.
+    /// Reads a body. Returns it with its reservation of bytes.
     async fn read(&self, head: &Parts, body: Body) -> Result<(Bytes, Reservation), Refusal> {
         let limits = &self.limits;
         let announced = content_length(&head.headers);
-        // Only a caller that is known gets memory for what it announces.
+        // Only an authenticated caller gets memory for its announced length.
         let room_max = if self.secret.is_some() { limits.body_bytes_max } else { INLINE_BYTES_MAX };
         let mut reserved = self.bodies.reserve();
         let read = read_body(body, announced, limits.body_bytes_max, room_max, &mut reserved);
@@ -168,7 +167,7 @@ impl Entry {
         (status, format!("{text}\n"))
     }
 
-    /// The answer as a response, unless too many wait to be taken.
+    /// Returns the answer as a response, unless too many bytes of answers wait.
     pub(super) fn send(&self, json: Vec<u8>, mut place: Place) -> Response {
         match place.grow_to(json.len()) {
             true => json_response(place.send(json)),

@@ -7,28 +7,28 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::ops::Range;
 
-/// One call of a request body.
+/// Call in a request body.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// The JSON text of the id, `None` for a notification.
+    /// JSON text of the id, `None` for a notification.
     pub id: Option<Bytes>,
-    /// The method's name.
+    /// Name of the method.
     pub method: String,
-    /// The JSON text of the parameters, empty without any.
+    /// JSON text of the parameters, empty without any.
     pub params: Bytes,
 }
 
-/// A call, or the error to answer in its place, with the id as far as it could be read.
+/// A call, or the error that replaces its answer, with the id if it could be read.
 pub(super) type ParsedCall = Result<Call, (Option<Bytes>, RpcError)>;
 
-/// What a request body holds.
+/// Contents of a request body.
 #[derive(Debug)]
 pub(super) enum Body {
     /// One call.
     Single(ParsedCall),
-    /// A batch, at least one and at most as many as allowed.
+    /// A batch of at least one call and at most the allowed number.
     Batch(Vec<ParsedCall>),
-    /// Nothing that can be answered call by call.
+    /// The body cannot be answered call by call.
     Unusable(RpcError),
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Body {
 struct Envelope<'a> {
     #[serde(borrow)]
     jsonrpc: Option<&'a RawValue>,
-    /// `null` is an id, a missing one makes a notification.
+    /// `null` is an id; a missing id makes a notification.
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -49,11 +49,11 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Reads a request body; a batch may have at most `batch_len_max` calls.
+/// Parses a request body; a batch may have at most `batch_len_max` calls.
 pub(super) fn parse(body: &Bytes, batch_len_max: usize) -> Body {
     let is_batch = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
     if !is_batch {
-        // In one pass where nothing is wrong; a second one finds out what is.
+        // One pass for valid input; a second pass finds the error.
         return match serde_json::from_slice::<Envelope<'_>>(body) {
             Ok(envelope) => Body::Single(read_call(body, envelope)),
             Err(_) => match serde_json::from_slice::<&RawValue>(body) {
@@ -86,7 +86,7 @@ fn invalid(id: Option<Bytes>, reason: &'static str) -> ParsedCall {
 }
 
 fn parse_call(body: &Bytes, raw: &RawValue) -> ParsedCall {
-    // A struct could be read from an array too, which is no request.
+    // A struct could be read from an array too, which is not a request.
     let envelope = raw.get().starts_with('{').then(|| serde_json::from_str(raw.get()));
     match envelope {
         Some(Ok(envelope)) => read_call(body, envelope),
@@ -96,7 +96,7 @@ fn parse_call(body: &Bytes, raw: &RawValue) -> ParsedCall {
 
 fn read_call(body: &Bytes, envelope: Envelope<'_>) -> ParsedCall {
     let id = match envelope.id {
-        // An id is a number, a string or null, and goes back byte for byte.
+        // An id is a number, a string or null, and is returned byte for byte.
         Some(id) if !id.get().starts_with(['{', '[', 't', 'f']) => {
             Some(body.slice(range_in(body, id)))
         }
@@ -118,19 +118,20 @@ fn read_call(body: &Bytes, envelope: Envelope<'_>) -> ParsedCall {
     Ok(Call { id, method, params })
 }
 
-/// Where a value borrowed from the body stands in it.
+/// Returns the range in the body of a value borrowed from it.
 fn range_in(body: &Bytes, value: &RawValue) -> Range<usize> {
     let start = value.get().as_ptr() as usize - body.as_ptr() as usize;
     start..start + value.get().len()
 }
 
-/// The elements of a batch, no more of them kept than a request may have at all.
+/// Elements of a batch, kept up to the maximum of any request.
 struct Batch<'a> {
     calls: Vec<&'a RawValue>,
     len: usize,
 }
 
-/// More elements than this are counted only: a body of `[1,1,1,…` must not grow into gigabytes.
+/// Maximum number of kept elements. Further ones are only counted: a body of `[1,1,1,…` must not
+/// grow into gigabytes.
 const BATCH_KEPT_MAX: usize = 4096;
 
 impl<'de> Deserialize<'de> for Batch<'de> {
@@ -161,10 +162,10 @@ impl<'de> Deserialize<'de> for Batch<'de> {
     }
 }
 
-/// What follows the result in a response object.
+/// Bytes after the result in a response object.
 pub(super) const RESPONSE_END: &[u8] = b"}";
 
-/// Appends a response object up to its result; members in the order of geth.
+/// Appends a response object up to its result, with members in geth's order.
 pub(super) fn write_result_start(out: &mut Vec<u8>, id: Option<&Bytes>) {
     write_start(out, id);
     out.extend_from_slice(br#","result":"#);
@@ -190,7 +191,7 @@ pub(super) fn write_response(
         Err(error) => {
             write_start(out, id);
             out.extend_from_slice(br#","error":"#);
-            // Numbers and strings always serialize into a vector.
+            // Serializing numbers and strings into a vector cannot fail.
             if serde_json::to_writer(&mut *out, error).is_err() {
                 out.extend_from_slice(b"null");
             }

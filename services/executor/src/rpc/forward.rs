@@ -1,4 +1,4 @@
-//! Calls passed on to the executor that has the right to write.
+//! Forwarding of calls to the executor that has the right to write.
 
 use super::body::next_data;
 use super::places::Place;
@@ -14,36 +14,36 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Header of a call that an executor has passed on, with the name of that executor. A call that has it
-/// is passed on no further, so no two executors send one back and forth.
+/// Header of a forwarded call, with the name of the forwarding executor. Such a call is not
+/// forwarded again, so two executors never send one back and forth.
 pub(super) const FORWARDED_BY: HeaderName = HeaderName::from_static("tandem-forwarded-by");
 
-/// Headers of a call that go with it. The others are of the connection, or of a browser, which this
-/// executor answers.
+/// Headers that are forwarded with a call. Other headers concern the connection, or a browser,
+/// which this executor answers.
 const PASSED: [HeaderName; 3] =
     [header::CONTENT_TYPE, header::AUTHORIZATION, HeaderName::from_static("traceparent")];
 
-/// Longest time until a connection stands.
+/// Maximum time to connect.
 const CONNECT_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Longest time until the whole answer is there.
+/// Maximum time until the whole answer has arrived.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Longest time until an executor says whether it serves.
+/// Maximum time until an executor reports whether it serves.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// A kept connection without a call is closed after this time, long before the other side does it.
+/// Time after which an idle connection is closed, long before the other side closes it.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Kept connections without a call.
+/// Maximum number of idle connections kept.
 const IDLE_MAX: usize = 16;
 
-/// Executor that calls are passed on to.
+/// Executor that receives forwarded calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its name.
+    /// Name of the executor.
     pub executor: String,
-    /// The port of the same kind as the one that was called.
+    /// Address of its port of the called kind.
     pub address: SocketAddr,
 }
 
@@ -60,13 +60,13 @@ pub(super) struct Forwarded {
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// Reason for a missing answer.
 pub(super) enum Failure {
-    /// No connection came to be: the call was not sent.
+    /// The connection failed: the call was not sent.
     Unreachable(String),
-    /// The call was sent, and may have been done.
+    /// The call was sent, and may have been executed.
     Broken(String),
-    /// Too many bytes of answers wait for callers already.
+    /// Too many bytes of answers already wait for callers.
     NoRoom,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Forwarder {
 }
 
 impl Forwarder {
-    /// Forwarder of the executor of this name.
+    /// Creates the forwarder of the executor with this name.
     pub(super) fn new(name: &str) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -91,7 +91,7 @@ impl Forwarder {
         Self { client, name }
     }
 
-    /// Passes a call on and returns the answer, whose bytes count with the place.
+    /// Forwards a call and returns the answer, whose bytes count against the place.
     pub(super) async fn send(
         &self,
         target: &Target,
@@ -115,7 +115,8 @@ impl Forwarder {
         timeout(ANSWER_TIME_MAX, answer).await.unwrap_or_else(late)
     }
 
-    /// Whether an executor serves. One that does refuses a GET with 405, one that does not with 503.
+    /// Returns whether an executor serves. A serving executor refuses a GET with 405, any other
+    /// with 503.
     pub(super) async fn reaches(&self, target: &Target) -> bool {
         let Ok(uri) = uri(target) else { return false };
         let request = Request::get(uri).header(FORWARDED_BY, &self.name).body(Body::empty());
@@ -136,7 +137,8 @@ impl Forwarder {
                 headers.insert(name, value.clone());
             }
         }
-        // As the caller named it: both executors have the same settings, and this one allows it.
+        // Host as named by the caller: both executors have the same settings, and this one allows
+        // it.
         if let Some(host) = host(head) {
             headers.insert(header::HOST, host);
         }
@@ -145,7 +147,7 @@ impl Forwarder {
     }
 }
 
-/// Whether an executor has passed this call on.
+/// Returns whether another executor forwarded this call.
 pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.contains_key(FORWARDED_BY)
 }
@@ -176,7 +178,7 @@ fn broken(error: impl Display) -> Failure {
     Failure::Broken(error.to_string())
 }
 
-/// The error with its causes: the first one alone says "client error".
+/// Returns the error with its causes, because the outermost error only says "client error".
 fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,5 +1,5 @@
-//! A port of an executor that may stand by: its calls are answered here, passed on to the executor that
-//! has the right to write, or refused with the reason.
+//! Port of an executor that may be on standby. Its calls are answered here, forwarded to the
+//! executor that has the right to write, or refused with the reason.
 //!
 //! ```text
 //!              ┌ Here ──► the routes of this executor
@@ -7,12 +7,12 @@
 //!              └ Closed ► entry ──► waits a moment for another route ──► 503
 //! ```
 //!
-//! **Waiting.** A call that finds no executor waits for one, for a moment, because a take-over needs less.
-//! A call that was passed on is sent again where its executor loses the right to write meanwhile: what the
-//! ports offer may be done twice. Bodies are read whole for that.
+//! **Waiting.** A call that finds no executor waits briefly for one, longer than a take-over takes.
+//! A forwarded call is sent again if its executor loses the right to write meanwhile: the ports'
+//! methods may be executed twice. Bodies are read whole for this purpose.
 //!
-//! **Limits.** Those of the port hold for calls that are passed on too: an unauthenticated caller is refused
-//! here, and slow callers take no connection to the other executor.
+//! **Limits.** The port's limits also apply to forwarded calls. An unauthenticated caller is
+//! refused here, and slow callers occupy no connection to the other executor.
 
 use super::connection::Connection;
 use super::entry::{Admitted, Entry};
@@ -38,17 +38,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-/// Longest wait of a call for an executor that can answer it.
+/// Maximum waiting time of a call for an executor that can answer it.
 const WAIT_MAX: Duration = Duration::from_millis(1500);
 
-/// Where the calls of a port go.
+/// Destination of a port's calls.
 #[derive(Clone)]
 enum Route {
-    /// Nowhere, for this reason.
+    /// Calls are refused, for this reason.
     Closed(&'static str),
-    /// To another executor.
+    /// Calls go to another executor.
     Away(Arc<Target>),
-    /// To these routes.
+    /// Calls go to these routes.
     Here(Router),
 }
 
@@ -58,7 +58,7 @@ impl Route {
     }
 }
 
-/// A port of an executor. Cheap to clone.
+/// Port of an executor. Cheap to clone.
 #[derive(Clone)]
 pub struct Gate(Arc<Shared>);
 
@@ -69,9 +69,9 @@ struct Shared {
     route: watch::Sender<Route>,
     /// Calls that are answered here.
     under_way: TaskTracker,
-    /// Cancelled when the process is to end: connections end after their answer.
+    /// Cancelled when the process must end: connections end after their answer.
     leaving: CancellationToken,
-    /// Cancelled when calls are given up that are still answered here.
+    /// Cancelled when the calls still answered here are given up.
     cut: CancellationToken,
 }
 
@@ -82,13 +82,13 @@ impl fmt::Debug for Gate {
 }
 
 impl Gate {
-    /// Gate of the Engine API of the executor of this name: every request has a token signed with
-    /// `secret`.
+    /// Creates the gate of the Engine API for the executor with this name. Every request needs a
+    /// token signed with `secret`.
     pub fn engine(name: &str, secret: Secret, limits: Limits) -> Self {
         Self::new("engine", name, Some(secret), limits)
     }
 
-    /// Gate of the public port.
+    /// Creates the gate of the public port.
     pub fn public(name: &str, limits: Limits) -> Self {
         Self::new("http", name, None, limits)
     }
@@ -110,13 +110,13 @@ impl Gate {
         gate
     }
 
-    /// The routes of the port.
+    /// Returns the routes of the port.
     pub fn router(&self) -> Router {
         let gate = self.clone();
         Router::new().fallback(move |request| gate.clone().pass(request))
     }
 
-    /// From now on these routes answer, until the process is to end.
+    /// Lets these routes answer from now on, until the process must end.
     pub fn open(&self, router: Router) {
         self.0.route.send_if_modified(|route| {
             let opens = !self.0.leaving.is_cancelled();
@@ -128,7 +128,7 @@ impl Gate {
         });
     }
 
-    /// From now on no executor answers, for this reason, unless this one does.
+    /// Refuses calls from now on, for this reason, unless this executor answers.
     pub fn close(&self, reason: &'static str) {
         self.0.route.send_if_modified(|route| {
             let closes = !matches!(route, Route::Here(_));
@@ -139,7 +139,7 @@ impl Gate {
         });
     }
 
-    /// From now on that executor answers, unless this one does.
+    /// Forwards calls to that executor from now on, unless this executor answers.
     pub fn pass_on(&self, target: Target) {
         self.0.route.send_if_modified(|route| {
             let moves = !matches!(route, Route::Here(_)) && !route.leads_to(&target);
@@ -150,18 +150,18 @@ impl Gate {
         });
     }
 
-    /// Whether no executor answers.
+    /// Returns whether no executor answers.
     pub fn is_closed(&self) -> bool {
         matches!(*self.0.route.borrow(), Route::Closed(_))
     }
 
-    /// Waits until the executor that answers is another one, or is not.
+    /// Waits until the route changes.
     pub async fn moved(&self) {
-        // An error cannot be: the sender is here.
+        // This cannot fail: the sender is here.
         let _ = self.0.route.subscribe().changed().await;
     }
 
-    /// Whether calls are passed on to an executor that is reached and serves.
+    /// Returns whether calls are forwarded to a reachable, serving executor.
     pub async fn reaches(&self) -> bool {
         let route = self.0.route.borrow().clone();
         match route {
@@ -170,8 +170,8 @@ impl Gate {
         }
     }
 
-    /// The process is to end: this executor answers no new call, for this reason, and each connection ends
-    /// after the answer that is under way. Calls that were passed on still are.
+    /// Prepares the end of the process. This executor answers no new call, for this reason, and
+    /// each connection ends after its running answer. Forwarding continues.
     pub fn leave(&self, reason: &'static str) {
         self.0.leaving.cancel();
         self.0.route.send_if_modified(|route| {
@@ -184,17 +184,17 @@ impl Gate {
         });
     }
 
-    /// Cancelled by [`Self::leave`].
+    /// Returns a token that [`Self::leave`] cancels.
     pub fn leaving(&self) -> &CancellationToken {
         &self.0.leaving
     }
 
-    /// Waits until no call is answered here any more.
+    /// Waits until no call is being answered here.
     pub async fn drained(&self) {
         self.0.under_way.wait().await;
     }
 
-    /// Gives up the calls that are still answered here, with HTTP 503.
+    /// Gives up the calls that are still being answered here, with HTTP 503.
     pub fn cut(&self) {
         self.0.cut.cancel();
     }
@@ -216,14 +216,14 @@ impl Gate {
 }
 
 impl Shared {
-    /// Says whether this executor has the right to write.
+    /// Reports in the metrics whether this executor has the right to write.
     fn tell(&self, has_right: bool) {
         if self.entry.is_trusted() {
             metrics::gauge!(RIGHT_TO_WRITE).set(f64::from(u8::from(has_right)));
         }
     }
 
-    /// Has a call answered here.
+    /// Lets a call be answered here.
     async fn serve(&self, router: Router, request: Request) -> Response {
         let _under_way = self.under_way.token();
         tokio::select! {
@@ -254,7 +254,7 @@ impl Shared {
         response
     }
 
-    /// Brings a call to an executor that answers, or says why there is none.
+    /// Delivers a call to an executor that answers, or returns the reason why there is none.
     async fn deliver(
         &self,
         head: &Parts,
@@ -311,7 +311,7 @@ impl Shared {
         }
     }
 
-    /// Gives the caller what another executor answered.
+    /// Returns another executor's answer as the response.
     fn give(&self, head: &Parts, answer: Forwarded, place: Place) -> Response {
         let Forwarded { status, content_type, body } = answer;
         let mut response = (status, place.send(body)).into_response();
@@ -322,7 +322,7 @@ impl Shared {
     }
 }
 
-/// The call as it came, with its body in memory.
+/// Rebuilds the original call, with its body in memory.
 fn again(head: &Parts, body: Bytes) -> Request {
     let mut request = Request::new(Body::from(body));
     *request.method_mut() = head.method.clone();

@@ -11,28 +11,29 @@ use tandem_chain::Fork;
 use tandem_proto::blob_validator::{BLOB_BYTES, CELLS, Proof, StoredBlob};
 use tandem_proto::limits::GET_BLOBS_MAX;
 
-/// What a version demands.
+/// Version of the method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Version {
-    /// `BlobAndProofV1`, `null` for each blob that is missing. Ends with Osaka.
+    /// `BlobAndProofV1`, `null` for each missing blob. Ends with Osaka.
     V1,
-    /// `BlobAndProofV2`, and `null` as a whole when one is missing.
+    /// `BlobAndProofV2`, and `null` as a whole if any blob is missing.
     V2,
-    /// `BlobAndProofV2`, `null` for each blob that is missing.
+    /// `BlobAndProofV2`, `null` for each missing blob.
     V3,
 }
 
-/// What a version can answer where the head is on this fork.
+/// Ability of a version to answer while the head is on this fork.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Service {
-    /// What is in the pool.
+    /// The version answers from the pool.
     Serves,
-    /// `null`: blobs have no proofs of cells yet ("otherwise unable to serve blob pool data").
+    /// The version answers `null`: blobs have no cell proofs yet ("otherwise unable to serve blob
+    /// pool data").
     Unable,
 }
 
 impl Version {
-    /// Whether this version serves on this fork.
+    /// Returns whether this version serves on this fork.
     ///
     /// # Errors
     /// -38005 for V1 from Osaka on.
@@ -44,8 +45,8 @@ impl Version {
         }
     }
 
-    /// What is answered where the pool cannot be read: V1 takes all blobs for missing, the others
-    /// are `null`.
+    /// Returns the answer for an unreadable pool: V1 treats all blobs as missing, the others answer
+    /// `null`.
     pub(super) fn unable(self, asked: usize) -> Streamed {
         match self {
             Self::V1 => self.answer(vec![None; asked]),
@@ -53,7 +54,7 @@ impl Version {
         }
     }
 
-    /// The answer with these blobs, which are in the order of the request.
+    /// Returns the answer with these blobs, which are in the order of the request.
     pub(super) fn answer(self, blobs: Vec<Option<Arc<StoredBlob>>>) -> Streamed {
         let found: Vec<_> = blobs.into_iter().map(|blob| self.item(blob?)).collect();
         if self == Self::V2 && found.iter().any(Option::is_none) {
@@ -62,7 +63,7 @@ impl Version {
         Ok(Output::Pieces(pieces(found)))
     }
 
-    /// The blob with the proofs of this version, `None` when it came with others.
+    /// Returns the blob with the proofs of this version, or `None` if it only has other proofs.
     fn item(self, blob: Arc<StoredBlob>) -> Option<Item> {
         let proofs = match self {
             Self::V1 => blob.proof.is_some().then_some(Proofs::Blob)?,
@@ -75,10 +76,10 @@ impl Version {
     }
 }
 
-/// Checks how many blobs are asked for.
+/// Checks the number of requested blobs.
 ///
 /// # Errors
-/// -38004 for more than 128, which is what the specification demands to be served.
+/// -38004 for more than 128, the number that the specification requires to be served.
 pub(super) fn check_count(hashes: &[B256]) -> Result<(), RpcError> {
     if hashes.len() <= GET_BLOBS_MAX {
         return Ok(());
@@ -93,7 +94,7 @@ enum Proofs {
     Cells,
 }
 
-/// An element of the answer.
+/// Element of the answer.
 struct Item {
     blob: Arc<StoredBlob>,
     proofs: Proofs,
@@ -155,10 +156,10 @@ fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
 
 const NULL: &[u8] = b"null";
 
-/// The array of the items, a piece for each.
+/// Returns the array of the items, one piece for each.
 fn pieces(items: Vec<Option<Item>>) -> Pieces {
     let len = |item: &Option<Item>| item.as_ref().map_or(NULL.len(), Item::len) + 1;
-    // A bracket or a comma before each, and the bracket at the end.
+    // A bracket or a comma before each item, and the bracket at the end.
     let total = items.iter().map(len).sum::<usize>().max(1) + 1;
     if items.is_empty() {
         return Pieces::new(total, std::iter::once(Bytes::from_static(b"[]")));

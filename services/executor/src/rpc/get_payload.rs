@@ -17,19 +17,19 @@ impl From<PayloadIdJson> for PayloadId {
     }
 }
 
-/// The result from V2 on: each version adds to the one before. V1 is the payload alone.
+/// Result from V2 on: each version adds to the previous one. V1 is the payload alone.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct GetPayloadJson<'a> {
     execution_payload: &'a Payload,
     block_value: Quantity<U256>,
-    /// Since V3. In V5 the proofs are those of cells (`BlobsBundleV2`).
+    /// Blobs, since V3. In V5 the proofs are cell proofs (`BlobsBundleV2`).
     #[serde(skip_serializing_if = "Option::is_none")]
     blobs_bundle: Option<BlobsBundle>,
-    /// Since V3.
+    /// Whether to prefer this payload over a builder's, since V3.
     #[serde(skip_serializing_if = "Option::is_none")]
     should_override_builder: Option<bool>,
-    /// Since V4.
+    /// Execution requests, since V4.
     #[serde(skip_serializing_if = "Option::is_none")]
     execution_requests: Option<&'a [Bytes]>,
 }
@@ -42,10 +42,10 @@ pub(super) struct BlobsBundle {
     blobs: [Bytes; 0],
 }
 
-/// Whether this version serves payloads of this fork (-38005).
+/// Checks that this version serves payloads of this fork.
 ///
 /// # Errors
-/// -38005 when it does not.
+/// -38005 if it does not.
 pub(super) fn check_get_payload(version: u8, fork: Fork) -> Result<(), RpcError> {
     let served = match version {
         1 => fork < Fork::Shanghai,
@@ -57,19 +57,19 @@ pub(super) fn check_get_payload(version: u8, fork: Fork) -> Result<(), RpcError>
     if served { Ok(()) } else { Err(unsupported_fork("getPayload", version, Some(fork))) }
 }
 
-/// -38001.
+/// Returns error -38001.
 pub(super) fn unknown_payload(id: PayloadIdJson) -> RpcError {
     RpcError::engine(code::UNKNOWN_PAYLOAD, format_args!("no payload {id}"))
 }
 
 impl<'a> GetPayloadJson<'a> {
-    /// The result of this version.
+    /// Returns the result of this version.
     pub(super) fn new(version: u8, built: &'a BuiltPayload) -> Self {
         Self {
             execution_payload: &built.payload,
             block_value: Quantity(built.value),
             blobs_bundle: (version >= 3).then(BlobsBundle::default),
-            // No heuristic says otherwise, and blocks of builders have transactions.
+            // No heuristic demands true, and builders' blocks have transactions.
             should_override_builder: (version >= 3).then_some(false),
             execution_requests: (version >= 4).then_some(&built.requests),
         }

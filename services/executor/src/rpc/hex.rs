@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, str::FromStr};
 use tandem_chain::short::cut;
 
-/// A number: `0x` and hex digits without leading zeros. Wraps `u64`, `u128` or [`U256`].
+/// Number as `0x` and hex digits without leading zeros. Wraps `u64`, `u128` or [`U256`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Quantity<T>(pub T);
 
@@ -58,7 +58,7 @@ pub(super) fn parse_quantity(text: &str) -> Result<U256, &'static str> {
     U256::from_str_radix(digits, 16).map_err(|_| "invalid hex string")
 }
 
-/// A storage slot, as `eth_getStorageAt` takes it: up to 32 bytes, leading zeros allowed or not.
+/// Parses a storage slot of `eth_getStorageAt`: up to 32 bytes, with or without leading zeros.
 pub(super) fn parse_storage_key(text: &str) -> Result<U256, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
     if digits.len() > 64 {
@@ -74,8 +74,8 @@ pub(super) fn parse_storage_key(text: &str) -> Result<U256, String> {
     }
 }
 
-/// DATA: `0x` and two hex digits for each byte, as many as the type has. Alone alloy's types take
-/// digits without the `0x` too.
+/// DATA: `0x` and two hex digits for each byte, of the type's length. Without this wrapper, alloy's
+/// types also accept digits without `0x`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Hex<T>(pub T);
 
@@ -103,7 +103,7 @@ impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Hex<T> {
     }
 }
 
-/// A number of blocks: a QUANTITY, or decimal digits with or without quotes as older callers write.
+/// Number of blocks: a QUANTITY, or decimal digits with or without quotes, as older callers write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockCount(pub u64);
 
@@ -133,11 +133,11 @@ impl<'de> Deserialize<'de> for BlockCount {
     }
 }
 
-/// A block by tag or number.
+/// Block by tag or number.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NumberParam(pub BlockTag);
 
-/// A block by tag, number or hash; as a string, or as an object (EIP-1898).
+/// Block by tag, number or hash; as a string, or as an object (EIP-1898).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockParam(pub BlockTag);
 
@@ -205,7 +205,7 @@ impl<'de> Visitor<'de> for BlockVisitor {
             match key.as_str() {
                 "blockNumber" => number = map.next_value()?,
                 "blockHash" => hash = map.next_value()?,
-                // `requireCanonical` makes no difference: a block that is known is served.
+                // `requireCanonical` makes no difference: any known block is served.
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }

@@ -1,4 +1,4 @@
-//! Blocks, transactions, receipts and logs as JSON: members, encoding and order of geth, so that
+//! Blocks, transactions, receipts and logs as JSON. Members, encoding and order are geth's, so that
 //! answers can be compared byte for byte (execution-apis, `src/schemas`).
 
 use super::hex::Quantity;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use tandem_chain::{Block, Transaction};
 use tandem_primitives::BlockId;
 
-/// Where something stands that is rendered: its block, and the values that depend on the block.
+/// Block of a rendered object, and the values that depend on the block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockContext {
     id: BlockId,
@@ -25,7 +25,7 @@ impl BlockContext {
     }
 }
 
-/// A block with its transactions as hashes or in full.
+/// Block with its transactions as hashes or in full.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BlockJson<'a> {
@@ -58,7 +58,7 @@ pub(super) struct BlockJson<'a> {
     timestamp: Quantity<u64>,
     transactions: Transactions<'a>,
     transactions_root: B256,
-    /// Always empty after the merge.
+    /// Hashes of ommers, always empty after the merge.
     uncles: Vec<B256>,
     #[serde(skip_serializing_if = "Option::is_none")]
     withdrawals: Option<&'a [Withdrawal]>,
@@ -74,7 +74,7 @@ enum Transactions<'a> {
 }
 
 impl<'a> BlockJson<'a> {
-    /// Renders a block; with `senders` (one for each transaction) the transactions are in full.
+    /// Renders a block. With `senders` (one for each transaction), the transactions are in full.
     pub(super) fn new(block: &'a Block, senders: Option<&[Address]>) -> Self {
         let header = &block.header;
         let context = BlockContext::new(block.id, header);
@@ -120,7 +120,7 @@ impl<'a> BlockJson<'a> {
     }
 }
 
-/// A transaction of a block.
+/// Transaction of a block.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TransactionJson<'a> {
@@ -159,7 +159,7 @@ pub(super) struct TransactionJson<'a> {
     y_parity: Option<Quantity<u8>>,
 }
 
-/// An authorization of a set-code transaction (EIP-7702).
+/// Authorization of a set-code transaction (EIP-7702).
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AuthorizationJson {
@@ -185,7 +185,7 @@ impl<'a> TransactionJson<'a> {
         let is_typed = !transaction.is_legacy();
         let v = match transaction.chain_id() {
             _ if is_typed => u128::from(parity),
-            // EIP-155.
+            // Replay protection of EIP-155.
             Some(id) => u128::from(id) * 2 + 35 + u128::from(parity),
             None => 27 + u128::from(parity),
         };
@@ -230,7 +230,7 @@ impl<'a> TransactionJson<'a> {
     }
 }
 
-/// A receipt.
+/// Receipt of a transaction.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReceiptJson<'a> {
@@ -247,7 +247,7 @@ pub(super) struct ReceiptJson<'a> {
     gas_used: Quantity<u64>,
     logs: Vec<LogJson<'a>>,
     logs_bloom: Bloom,
-    /// State root after the transaction, before Byzantium in the place of the status.
+    /// State root after the transaction, before Byzantium instead of the status.
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<B256>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -259,7 +259,7 @@ pub(super) struct ReceiptJson<'a> {
     kind: Quantity<u8>,
 }
 
-/// A log of a receipt.
+/// Log of a receipt.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LogJson<'a> {
@@ -275,7 +275,7 @@ pub(super) struct LogJson<'a> {
     removed: bool,
 }
 
-/// Where in its block a log stands.
+/// Position of a log in its block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogPlace {
     /// Hash of its transaction.
@@ -304,24 +304,24 @@ impl<'a> LogJson<'a> {
     }
 }
 
-/// The transaction that a receipt is for.
+/// Transaction of a receipt.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReceiptOf<'a> {
     /// The transaction.
     pub transaction: &'a Transaction,
-    /// Its hash.
+    /// Hash of the transaction.
     pub hash: B256,
-    /// Its sender.
+    /// Sender of the transaction.
     pub from: Address,
-    /// Its position in the block.
+    /// Position in the block.
     pub index: usize,
-    /// Price of blob gas in its block, `None` before Cancun.
+    /// Price of blob gas in the block, `None` before Cancun.
     pub blob_gas_price: Option<u128>,
 }
 
 impl<'a> ReceiptJson<'a> {
-    /// Renders the receipt of one transaction; `receipts` are all of its block, because gas and
-    /// log numbers count through the block. `None` when there is no receipt at that position.
+    /// Renders the receipt of one transaction. `receipts` are all of its block, because gas and log
+    /// numbers count through the block. Returns `None` if there is no receipt at that position.
     pub(super) fn new<R: TxReceipt<Log = Log>>(
         block: BlockContext,
         receipts: &'a [R],

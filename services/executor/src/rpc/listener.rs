@@ -1,4 +1,4 @@
-//! The listening socket: connections are taken, watched, and brought to an end.
+//! Listening socket: accepts, watches and ends connections.
 
 use super::connection::{Connection, End, Running};
 use super::limits::ConnectionLimits;
@@ -28,20 +28,20 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 use tracing::debug;
 
-/// First pause after a failure to take connections, such as for want of file descriptors; doubles
-/// with each.
+/// First pause after a failure to accept connections, for example for lack of file descriptors.
+/// Doubles with each failure.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// Longest pause.
+/// Longest pause after failures.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Connections that were given up and have not ended yet, beyond those that are open.
+/// Number of evicted connections that have not ended yet, in addition to the open ones.
 const ENDING_MAX: usize = 64;
 
-/// Serves until `shutdown` is cancelled, then lets the requests under way finish, within 10 s.
+/// Serves until `shutdown` is cancelled, then lets the running requests finish, within 10 s.
 ///
 /// # Errors
-/// None: a failing connection ends nothing but itself.
+/// None: a failing connection only ends itself.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -50,11 +50,11 @@ pub async fn serve(
     serve_within(listener, router, ConnectionLimits::default(), shutdown).await
 }
 
-/// As [`serve`], in two steps. Once `leaving` is cancelled, connections that were open end, the idle ones
-/// at once; new ones are taken until `shutdown`.
+/// Serves like [`serve`], with a shutdown in two steps. Once `leaving` is cancelled, open
+/// connections end, idle ones at once. New connections are accepted until `shutdown`.
 ///
 /// # Errors
-/// As [`serve`].
+/// Same as [`serve`].
 pub async fn serve_lingering(
     listener: TcpListener,
     router: Router,
@@ -64,10 +64,10 @@ pub async fn serve_lingering(
     run(listener, router, ConnectionLimits::default(), leaving, shutdown).await
 }
 
-/// As [`serve`], within these limits.
+/// Serves like [`serve`], within these limits.
 ///
 /// # Errors
-/// As [`serve`].
+/// Same as [`serve`].
 pub async fn serve_within(
     listener: TcpListener,
     router: Router,
@@ -100,7 +100,7 @@ async fn run(
     drop(listener);
     let connections = &mut server.connections;
     let ended = async { while connections.join_next().await.is_some() {} };
-    // The rest is given up with the set.
+    // Dropping the set gives up the remaining connections.
     let _ = timeout(server.limits.shutdown_time_max, ended).await;
     Ok(())
 }
@@ -117,11 +117,11 @@ struct Server {
 }
 
 impl Server {
-    /// Takes connections for ever.
+    /// Accepts connections forever.
     async fn accept(&mut self, listener: &TcpListener) {
         loop {
             while self.connections.try_join_next().is_some() {}
-            // Those that were given up end as soon as they are polled.
+            // Evicted connections end as soon as they are polled.
             if self.connections.len() >= self.limits.connections_max + ENDING_MAX {
                 self.connections.join_next().await;
                 continue;
@@ -168,10 +168,10 @@ impl Server {
 }
 
 impl Server {
-    /// Ends when a connection that begins now is to end after the answer that is under way.
+    /// Completes when a connection that begins now must end after its running answer.
     fn ending(&self) -> impl Future<Output = ()> + Send + use<> {
         let (leaving, shutdown) = (self.leaving.clone(), self.shutdown.clone());
-        // One that begins later is answered first.
+        // A connection that begins after `leaving` is answered first.
         let lingers = leaving.is_cancelled();
         async move {
             tokio::select! {
@@ -182,13 +182,13 @@ impl Server {
     }
 }
 
-/// Whether a failure to take a connection is of that one alone.
+/// Returns whether a failure to accept concerns one connection only.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionRefused | ConnectionAborted | ConnectionReset)
 }
 
-/// Serves one connection to its end, which comes early where a limit says so.
+/// Serves one connection to its end, which a limit may bring early.
 async fn serve_connection(
     socket: Watched,
     seat: Seat,
@@ -237,7 +237,7 @@ async fn serve_connection(
     }
 }
 
-/// Hands a request to the router, with what its connection is.
+/// Passes a request to the router, with the state of its connection.
 fn handle(
     router: &Router,
     connection: &Arc<Connection>,

@@ -1,4 +1,4 @@
-//! The table of methods, and what a handler gets.
+//! Table of methods, and the input of their handlers.
 
 use super::error::{RpcError, code};
 use super::metrics::RPC_SECONDS;
@@ -20,22 +20,22 @@ use std::time::Instant;
 use tandem_chain::short::{Short, Shortened};
 use tracing::error;
 
-/// Texts up to this many bytes are parsed where they are; more would hold up the reactor for over
-/// half a millisecond.
+/// Maximum bytes of texts parsed on the reactor. Longer ones would block it for over half a
+/// millisecond.
 pub(super) const INLINE_BYTES_MAX: usize = 256 * 1024;
 
-/// A result that is JSON already, or the error object.
+/// JSON result, or the error object.
 pub type Answer = Result<Box<RawValue>, RpcError>;
 
-/// A result as a whole, or made as it is sent; or the error object.
+/// Result as a whole or in pieces made while sending, or the error object.
 pub type Streamed = Result<Output, RpcError>;
 
-/// A result.
+/// Result of a method.
 #[derive(Debug)]
 pub enum Output {
-    /// JSON.
+    /// Complete JSON.
     Json(Box<RawValue>),
-    /// JSON that is not made yet.
+    /// JSON that is made while sending.
     Pieces(Pieces),
 }
 
@@ -54,7 +54,7 @@ impl fmt::Debug for Methods {
 }
 
 impl Methods {
-    /// A table without methods.
+    /// Creates a table without methods.
     pub fn new() -> Self {
         Self::default()
     }
@@ -71,7 +71,7 @@ impl Methods {
         });
     }
 
-    /// Adds a method whose results may be made as they are sent.
+    /// Adds a method whose results may be made while sending.
     pub fn add_streaming<F, Fut>(&mut self, name: &'static str, handler: F)
     where
         F: Fn(Params) -> Fut + Send + Sync + 'static,
@@ -85,15 +85,15 @@ impl Methods {
         self.table.extend(other.table);
     }
 
-    /// The names, in no order.
+    /// Returns the names, in no particular order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.table.keys().copied()
     }
 
-    /// Calls a method, and waits until all of the result is there.
+    /// Calls a method, and waits until the whole result is available.
     ///
     /// # Errors
-    /// As [`Methods::call_streaming`].
+    /// Same as [`Methods::call_streaming`].
     pub async fn call(&self, method: &str, params: Params) -> Answer {
         match self.call_streaming(method, params).await? {
             Output::Json(json) => Ok(json),
@@ -104,7 +104,7 @@ impl Methods {
     /// Calls a method. A handler that panics answers -32603; the panic goes no further.
     ///
     /// # Errors
-    /// The handler's, or -32601 when there is no such method.
+    /// Returns the handler's error, or -32601 if there is no such method.
     pub async fn call_streaming(&self, method: &str, params: Params) -> Streamed {
         let Some((&name, handler)) = self.table.get_key_value(method) else {
             return Err(not_found(method));
@@ -128,7 +128,7 @@ impl Methods {
     }
 }
 
-/// Runs a future to its end, `None` when it panics.
+/// Runs a future to its end. Returns `None` if it panics.
 async fn guarded<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> Option<T> {
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(poll) => poll.map(Some),
@@ -146,10 +146,10 @@ fn not_found(method: &str) -> RpcError {
     )
 }
 
-/// Turns a value into the JSON of a result.
+/// Converts a value to the JSON of a result.
 ///
 /// # Errors
-/// -32603 when the value has no JSON form.
+/// -32603 if the value has no JSON form.
 pub fn to_result(value: &impl Serialize) -> Answer {
     serde_json::value::to_raw_value(value).map_err(|error| {
         error!(%error, "result has no JSON form");
@@ -160,7 +160,7 @@ pub fn to_result(value: &impl Serialize) -> Answer {
 /// Runs blocking work (database, much computing, much JSON) off the reactor.
 ///
 /// # Errors
-/// Those of the work; -32603 when it panics.
+/// Returns the work's error, or -32603 if it panics.
 pub async fn off_reactor<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RpcError> + Send + 'static,
 ) -> Result<T, RpcError> {
@@ -174,7 +174,7 @@ pub async fn off_reactor<T: Send + 'static>(
     }
 }
 
-/// The parameters of a call as JSON text, still part of the request body.
+/// Parameters of a call as JSON text, still part of the request body.
 #[derive(Debug, Clone)]
 pub struct Params {
     text: Bytes,
@@ -182,27 +182,27 @@ pub struct Params {
 }
 
 impl Params {
-    /// Parameters from their JSON text, which may be empty.
+    /// Creates parameters from their JSON text, which may be empty.
     pub fn new(text: Bytes) -> Self {
         Self::of_request(text, &Arc::default())
     }
 
-    /// Parameters of one of the calls of a request, which share what it may use.
+    /// Creates parameters of one call of a request. All calls of the request share `usage`.
     pub fn of_request(text: Bytes, usage: &Arc<Usage>) -> Self {
         Self { text, usage: usage.clone() }
     }
 
-    /// Use that the calls of the request have made of their limits.
+    /// Returns the usage of limits by the calls of the request.
     pub(super) fn usage(&self) -> Arc<Usage> {
         self.usage.clone()
     }
 
-    /// Decodes the positional parameters, in one pass. `T` is a tuple of as many [`Option`]s (or
-    /// other types with a default) as the method has parameters at most; missing ones get the
-    /// default, `null` does too where it is an `Option`.
+    /// Decodes the positional parameters, in one pass. `T` is a tuple with an [`Option`] (or
+    /// another type with a default) for each parameter of the method. Missing ones get the default.
+    /// `null` also gets it if the type is an `Option`.
     ///
     /// # Errors
-    /// -32602 when they are no array, too many, or one is malformed.
+    /// -32602 if the parameters are not an array, too many, or malformed.
     pub fn decode<T: Positional>(&self) -> Result<T, RpcError> {
         let text = self.text.trim_ascii();
         if text.is_empty() || text == b"null" {
@@ -217,10 +217,10 @@ impl Params {
         serde::Deserializer::deserialize_seq(deserializer, visitor).map_err(params_error)
     }
 
-    /// As [`Params::decode`], on another thread when there is much to decode.
+    /// Decodes like [`Params::decode`], on another thread if the text is large.
     ///
     /// # Errors
-    /// As [`Params::decode`].
+    /// Same as [`Params::decode`].
     pub async fn decode_large<T: Positional + Send + 'static>(self) -> Result<T, RpcError> {
         if !self.is_large() {
             return self.decode();
@@ -228,22 +228,22 @@ impl Params {
         off_reactor(move || self.decode()).await
     }
 
-    /// Whether decoding would hold up the reactor.
+    /// Returns whether decoding would block the reactor.
     pub(super) fn is_large(&self) -> bool {
         self.text.len() > INLINE_BYTES_MAX
     }
 }
 
-/// The reason without the position in the text, which means nothing to a caller.
+/// Returns the reason without the position in the text, which is meaningless to a caller.
 fn params_error(error: Short) -> RpcError {
     let text = error.to_string();
     RpcError::invalid_params(text.split(" at line ").next().unwrap_or_default())
 }
 
-/// The value of a parameter that must be there.
+/// Returns the value of a required parameter.
 ///
 /// # Errors
-/// -32602 when it is missing or `null`.
+/// -32602 if it is missing or `null`.
 pub fn required<T>(value: Option<T>, position: usize) -> Result<T, RpcError> {
     value.ok_or_else(|| {
         RpcError::invalid_params(format_args!("missing value for required argument {position}"))
@@ -252,11 +252,11 @@ pub fn required<T>(value: Option<T>, position: usize) -> Result<T, RpcError> {
 
 /// Tuples of parameters by position.
 pub trait Positional: Default + Sized {
-    /// Reads the elements in order; those that are missing stay at their default.
+    /// Reads the elements in order; missing ones keep their default.
     fn read<'de, A: SeqAccess<'de>>(seq: &mut A) -> Result<Self, A::Error>;
 }
 
-/// Reads one element and says in the error which it was.
+/// Reads one element. An error names its position.
 fn element<'de, T: DeserializeOwned + Default, A: SeqAccess<'de>>(
     seq: &mut A,
     position: usize,

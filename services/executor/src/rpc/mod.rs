@@ -1,5 +1,5 @@
-//! The executor's two HTTP ports: the Engine API, where every request carries a token, and the
-//! public one with the `eth` methods. The operator's ports of all roles are served in the same way.
+//! The executor's two HTTP ports. The Engine API requires a token with every request; the public
+//! port has the `eth` methods. The operator's ports of all roles use the same server.
 //!
 //! ```text
 //! listener   connections: few, watched, the idle ones make room (table, connection, socket)
@@ -12,10 +12,10 @@
 //!                          └─ eth ───────── Chain, rendered by json
 //! ```
 //!
-//! **Overload rule:** a request over a limit of [`Limits`] is refused with an HTTP status, and the
-//! connection goes on, except where the head alone shows it. A connection over a limit of
-//! [`ConnectionLimits`] ends; where there are too many, the oldest without a request under way does.
-//! The engine's mailbox and the queue of calls, when full, turn into a JSON-RPC error.
+//! **Overload rule:** a request over a limit of [`Limits`] is refused with an HTTP status. The
+//! connection goes on, unless the head alone shows the violation. A connection over a limit of
+//! [`ConnectionLimits`] ends. If there are too many connections, the oldest without a running
+//! request ends. A full engine mailbox or call queue causes a JSON-RPC error.
 
 mod access;
 mod body;
@@ -65,23 +65,23 @@ pub(crate) use prices::Prices;
 pub use reports::{Text, Traces, reports_router};
 pub use server::{engine_router, public_router};
 
-/// How this client names itself to others.
+/// Name of this client for other programs.
 #[derive(Debug, Clone)]
 pub struct ClientInfo {
     /// The version, such as `0.1.0`.
     pub version: String,
-    /// First four bytes of the commit that the build was made from, zeros when unknown.
+    /// First four bytes of the build's commit, zeros if unknown.
     pub commit: [u8; 4],
 }
 
 impl ClientInfo {
-    /// Two letters for statistics, not taken by another client (execution-apis,
+    /// Two letters for statistics, unused by other clients (execution-apis,
     /// `src/engine/identification.md`).
     pub const CODE: &'static str = "TD";
     /// The name for people.
     pub const NAME: &'static str = "Tandem";
 
-    /// The version as `web3_clientVersion` gives it.
+    /// Returns the version in the form of `web3_clientVersion`.
     pub fn version_line(&self) -> String {
         format!(
             "{}/v{}-{}/{}-{}",

@@ -1,5 +1,5 @@
-//! Results that are made as they are sent: an answer with 128 blobs has 34 MB of text, which is
-//! never in memory as a whole.
+//! Results that are made while sending. An answer with 128 blobs has 34 MB of text, which is never
+//! in memory as a whole.
 
 use super::error::RpcError;
 use super::methods::Answer;
@@ -12,9 +12,9 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The JSON of a result, piece by piece.
+/// JSON of a result, in pieces.
 pub struct Pieces {
-    /// Bytes of all of them.
+    /// Bytes of all pieces.
     len: usize,
     pieces: Box<dyn Iterator<Item = Bytes> + Send>,
 }
@@ -26,21 +26,22 @@ impl fmt::Debug for Pieces {
 }
 
 impl Pieces {
-    /// Pieces that are one JSON value of `len` bytes together. Each is made in less time than a
-    /// thread that serves sockets may be held up (0.5 ms), and when it can be sent.
+    /// Creates a result from pieces that together form one JSON value of `len` bytes. Each piece is
+    /// made when it can be sent. Making one must take less time than a socket thread may be blocked
+    /// (0.5 ms).
     pub fn new(len: usize, pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
         Self { len, pieces: Box::new(pieces) }
     }
 
-    /// Bytes of all of them.
+    /// Returns the bytes of all pieces.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// All of it in one text. Takes a while for a long one.
+    /// Collects all pieces in one text. Takes a while for a long one.
     ///
     /// # Errors
-    /// -32603 when it is no JSON.
+    /// -32603 if the text is not JSON.
     pub fn collect(self) -> Answer {
         let mut text = Vec::with_capacity(self.len);
         self.pieces.for_each(|piece| text.extend_from_slice(&piece));
@@ -48,7 +49,7 @@ impl Pieces {
         RawValue::from_string(text).map_err(|_| RpcError::internal())
     }
 
-    /// The body of an HTTP response: the result between `head` and `tail`.
+    /// Returns the body of an HTTP response: the result between `head` and `tail`.
     pub(super) fn into_body(self, head: Bytes, tail: Bytes) -> PiecesBody {
         let left = (head.len() + self.len + tail.len()) as u64;
         let head = std::iter::once(head);
@@ -57,11 +58,11 @@ impl Pieces {
     }
 }
 
-/// A response body whose length is known.
+/// Response body of known length.
 pub(super) struct PiecesBody {
     left: u64,
     pieces: Box<dyn Iterator<Item = Bytes> + Send>,
-    /// Others come first, then the next piece.
+    /// Whether to let other tasks run before the next piece.
     rests: bool,
 }
 
@@ -73,7 +74,7 @@ impl HttpBody for PiecesBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        // Whoever reads fast would keep this thread busy until all is made.
+        // Without this pause, a fast reader would occupy this thread until all pieces are made.
         if std::mem::take(&mut self.rests) {
             context.waker().wake_by_ref();
             return Poll::Pending;

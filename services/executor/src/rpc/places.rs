@@ -1,4 +1,4 @@
-//! Places of requests under way, and the bytes of answers until they are sent.
+//! Places of running requests, and the bytes of answers until they are sent.
 
 use super::budget::{Budget, Reservation};
 use super::connection::{Answer, Connection, ConnectionPlace};
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The places of a port, and the bytes of the answers that wait to be sent.
+/// Places of a port, and the bytes of the answers that wait to be sent.
 pub(super) struct Places {
     in_flight: Arc<Semaphore>,
     answers: Arc<Budget>,
@@ -20,13 +20,13 @@ impl Places {
         Self { in_flight, answers: Budget::new(answers_bytes_max) }
     }
 
-    /// A place for a request of this connection, `None` when all are taken.
+    /// Returns a place for a request of this connection, or `None` if all are taken.
     pub(super) fn take(&self, connection: Option<&Arc<Connection>>) -> Option<Place> {
         let permit = self.in_flight.clone().try_acquire_owned().ok()?;
         self.with(permit, connection)
     }
 
-    /// As [`Self::take`], when one is free.
+    /// Waits for a free place, otherwise like [`Self::take`].
     pub(super) async fn wait(&self, connection: Option<&Arc<Connection>>) -> Option<Place> {
         let permit = self.in_flight.clone().acquire_owned().await.ok()?;
         self.with(permit, connection)
@@ -37,7 +37,7 @@ impl Places {
         permit: OwnedSemaphorePermit,
         connection: Option<&Arc<Connection>>,
     ) -> Option<Place> {
-        // One that has been given up ends before it could be answered.
+        // A given-up connection ends before it could be answered.
         let connection = match connection {
             Some(connection) => Some(connection.place()?),
             None => None,
@@ -46,43 +46,44 @@ impl Places {
     }
 }
 
-/// The place of one request.
+/// Place of one request.
 pub(super) struct Place {
-    /// Those of its answer.
+    /// Bytes of its answer.
     bytes: Reservation,
-    /// That on its connection, where there is one.
+    /// Place on its connection, if there is one.
     connection: Option<ConnectionPlace>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Place {
-    /// Counts the answer, which is so long by now; false when there are too many bytes of answers.
+    /// Counts the answer, which has `bytes` bytes so far. Returns false if there are too many bytes
+    /// of answers.
     pub(super) fn grow_to(&mut self, bytes: usize) -> bool {
         self.bytes.grow_to(bytes)
     }
 
-    /// The answer's body. The place is given back at once, so that callers that read slowly hold up
-    /// no others; the answer's bytes count until they are sent.
+    /// Returns the answer's body. The place is released at once, so that slow readers block no
+    /// other callers. The answer's bytes count until they are sent.
     pub(super) fn send(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Body {
         let answer = self.begin(bytes.as_ref().len());
         Body::from(Bytes::from_owner(Kept { bytes, _answer: answer, _kept: self.bytes }))
     }
 
-    /// As [`Self::send`], and the place is kept until the answer is sent.
+    /// Returns the answer's body like [`Self::send`], but keeps the place until the answer is sent.
     pub(super) fn send_and_keep(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Body {
         let len = bytes.as_ref().len();
         Body::from(self.keep(bytes, len))
     }
 
-    /// A body that is made as it is sent, between `head` and `tail`, and keeps the place until it
-    /// is: to make it is work.
+    /// Returns a body that is made while sending, between `head` and `tail`. It keeps the place
+    /// until it is sent, because making it is work.
     pub(super) fn send_pieces(self, head: Vec<u8>, pieces: Pieces, tail: &'static [u8]) -> Body {
         let len = head.len() + pieces.len() + tail.len();
         let tail = self.keep(tail, len);
         Body::new(pieces.into_body(head.into(), tail))
     }
 
-    /// The last bytes of an answer of `len` bytes: they are dropped once they are sent.
+    /// Returns the last bytes of an answer of `len` bytes: they are dropped once they are sent.
     fn keep(self, bytes: impl AsRef<[u8]> + Send + 'static, len: usize) -> Bytes {
         Bytes::from_owner(Kept { bytes, _answer: self.begin(len), _kept: self })
     }
@@ -92,7 +93,7 @@ impl Place {
     }
 }
 
-/// Bytes on their way, and what is given back once they are sent.
+/// Bytes being sent, and the resources that are released once they are sent.
 struct Kept<T, K> {
     bytes: T,
     _answer: Option<Answer>,

@@ -1,4 +1,4 @@
-//! The `tandem` methods: the policies of the proof pipeline, read and changed while the node runs.
+//! The `tandem` methods, which read and change the policies of the proof pipeline at runtime.
 
 use super::error::RpcError;
 use super::methods::{Answer, Methods, Params, required, to_result};
@@ -10,11 +10,13 @@ use tandem_proto::event::{POLICIES_KEY, SETTINGS_BUCKET};
 use tokio::sync::Mutex;
 use tracing::info;
 
-/// `tandem_policies` gives all policies. `tandem_setPolicies` takes an object with some of them,
-/// sets those from the next block on and gives all: either every one is set or none is.
+/// Returns the methods `tandem_policies` and `tandem_setPolicies`.
 ///
-/// Where other processes are on the bus, the key of the live settings is set first, which the workers
-/// follow; when that fails, nothing changes here either.
+/// `tandem_policies` returns all policies. `tandem_setPolicies` takes an object with some of them,
+/// sets them from the next block on, and returns all. It sets either all given policies or none.
+///
+/// With other processes on the bus, the key of the live settings is set first, which the workers
+/// follow. If that fails, no policy changes here either.
 pub fn policy_methods(policies: &LivePolicies, bus: &Bus) -> Methods {
     let mut methods = Methods::new();
     let live = policies.clone();
@@ -24,13 +26,12 @@ pub fn policy_methods(policies: &LivePolicies, bus: &Bus) -> Methods {
     methods
 }
 
-/// The policies of this process and of those that follow the live settings.
+/// Policies of this process and of the processes that follow the live settings.
 #[derive(Clone)]
 struct Settings {
     live: LivePolicies,
     bus: Bus,
-    /// Held from what a change begins with until it holds, so that of two at the same time none is
-    /// lost.
+    /// Held during a change, so that of two simultaneous changes neither is lost.
     turn: Arc<Mutex<()>>,
 }
 
@@ -43,7 +44,7 @@ impl Settings {
         for (key, value) in &changes {
             let set = match value {
                 Value::String(text) => all.set(key, text),
-                // Numbers as they are written; whatever else there is makes an error that names it.
+                // Numbers as they are written; any other value causes an error that names it.
                 other => all.set(key, &other.to_string()),
             };
             set.map_err(RpcError::invalid_params)?;

@@ -1,11 +1,13 @@
-//! Threads for the calls of users: bounded in number, at the lowest priority, and fed by a bounded queue.
+//! Threads for the calls of users: bounded in number, at the lowest priority, fed by a bounded
+//! queue.
 //!
-//! There are two kinds of them. `call-N` execute and read much (`eth_call`, `eth_getLogs`, proofs),
-//! `read-N` look up one block or one account, so that a balance does not wait for calls of seconds.
+//! There are two kinds. `call-N` threads execute and read much (`eth_call`, `eth_getLogs`, proofs).
+//! `read-N` threads look up one block or one account, so that a balance does not wait for calls of
+//! seconds.
 //!
-//! **Overload rule:** a call that finds the queue full, or that has waited for [`WAIT_MAX`], is answered
-//! with -32005. Calls of the Engine API's port have a queue of their own, which goes first. A call
-//! whose caller goes away leaves the queue, or is cut.
+//! **Overload rule:** a call that finds the queue full, or that has waited for [`WAIT_MAX`], is
+//! answered with -32005. Calls of the Engine API's port have their own queue, which goes first. A
+//! call whose caller goes away leaves the queue, or is cut.
 
 use super::error::{RpcError, code};
 use super::metrics::{CALL_WAIT_SECONDS, CALLS_TOTAL, CALLS_WAITING};
@@ -23,18 +25,18 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tracing::{Span, error, warn};
 
-/// Longest time that a call waits for a thread. Most callers have given up by then.
+/// Maximum time a call waits for a thread. By then, most callers have given up.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Longest time that the end waits for calls that were cut: one precompile may take seconds.
+/// Maximum time to wait for cut calls at shutdown: one precompile may take seconds.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
-/// Which port a call came to.
+/// Port of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lane {
-    /// The Engine API's. Its calls go first.
+    /// Port of the Engine API. Its calls go first.
     Engine,
-    /// The public one.
+    /// Public port.
     Public,
 }
 
@@ -42,7 +44,7 @@ const LANES: usize = 2;
 
 type Work = Box<dyn FnOnce(Result<&Running<'_>, RpcError>) + Send>;
 
-/// A call that waits for a thread.
+/// Call that waits for a thread.
 struct Job {
     usage: Arc<Usage>,
     sent: Instant,
@@ -54,7 +56,7 @@ struct Job {
 struct State {
     waiting: [VecDeque<Job>; LANES],
     stopped: bool,
-    /// Threads that have not ended.
+    /// Number of threads that have not ended.
     threads: usize,
 }
 
@@ -70,11 +72,11 @@ struct Shared {
     wait: Histogram,
 }
 
-/// Some threads, and the calls that wait for one.
+/// Threads, and the calls that wait for one.
 pub(crate) struct CallPool {
     shared: Arc<Shared>,
-    /// One task for each thread, which never ends before the pool does. So what a call does with rayon
-    /// stays on its own thread, at that thread's priority.
+    /// Pool with one task for each thread, which lives as long as the pool. A call's rayon work
+    /// thus stays on its own thread, at that thread's priority.
     _threads: ThreadPool,
 }
 
@@ -82,7 +84,7 @@ impl CallPool {
     /// Starts the threads.
     ///
     /// # Errors
-    /// [`Error::Execution`], when the operating system has no thread to give.
+    /// [`Error::Execution`] if the operating system cannot start a thread.
     pub(crate) fn start(
         name: &'static str,
         threads: usize,
@@ -122,11 +124,13 @@ impl CallPool {
         Ok(Self { shared, _threads: pool })
     }
 
-    /// Runs the work on a thread of the pool. The call is cut when this future is dropped.
+    /// Runs the work on a thread of the pool. Dropping this future cuts the call.
     ///
     /// # Errors
-    /// -32005 when too many calls wait, or the request has no gas left; -32002 when it has no time left;
-    /// -32603 when the work panics; errors of the work.
+    /// * -32005: too many calls wait, or the request has no gas left.
+    /// * -32002: the request has no time left.
+    /// * -32603: the work panics.
+    /// * Otherwise the errors of the work.
     pub(super) fn run<T, W>(
         &self,
         lane: Lane,
@@ -144,7 +148,7 @@ impl CallPool {
                 let _ = reply.send(running.and_then(work));
             });
             let (sent, span) = (Instant::now(), Span::current());
-            // A request that has nothing left need not wait for that answer.
+            // A request with exhausted limits need not wait for that answer.
             let left = Running::begin(&usage, shared.limits, &shared.stopping, sent).map(drop);
             left.map_err(cut_error)?;
             shared.push(lane, Job { usage: usage.clone(), sent, span, work })?;
@@ -158,8 +162,8 @@ impl CallPool {
         }
     }
 
-    /// Cuts the calls that execute, forgets those that wait, and waits until the threads have ended.
-    /// Takes [`STOP_MAX`] at most.
+    /// Cuts the executing calls, drops the waiting ones, and waits until the threads have ended.
+    /// Takes at most [`STOP_MAX`].
     pub(crate) fn stop(&self) {
         self.shared.end();
         let (mut state, until) = (self.shared.state.lock(), Instant::now() + STOP_MAX);
@@ -178,7 +182,7 @@ impl Drop for CallPool {
     }
 }
 
-/// Cuts the call when it is dropped while the call's answer is still to come.
+/// Cuts the call if dropped before the answer arrives.
 struct Caller {
     usage: Arc<Usage>,
     waits: bool,
@@ -222,7 +226,7 @@ impl Shared {
         counter!(CALLS_TOTAL, "pool" => self.name, "outcome" => outcome).increment(1);
     }
 
-    /// A thread's loop.
+    /// Runs the loop of a thread.
     fn serve(&self) {
         while let Some(job) = self.next() {
             let outcome = self.perform(job);
@@ -232,7 +236,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits for a call; `None` at the end.
+    /// Waits for a call. Returns `None` at the end.
     fn next(&self) -> Option<Job> {
         let mut state = self.state.lock();
         loop {
@@ -247,7 +251,7 @@ impl Shared {
         }
     }
 
-    /// Runs a call, and says what became of it.
+    /// Runs a call, and returns its outcome.
     fn perform(&self, job: Job) -> &'static str {
         let Job { usage, sent, span, work } = job;
         if usage.is_abandoned() {
@@ -288,7 +292,7 @@ impl Shared {
         };
         self.waiting.set(0.0);
         self.changed.notify_all();
-        // Their callers learn it by this. Not under the lock, as answers wake tasks.
+        // Dropping them notifies their callers. Runs without the lock, because answers wake tasks.
         drop(dropped);
     }
 }
@@ -297,7 +301,7 @@ fn overloaded() -> RpcError {
     RpcError::new(code::LIMIT_EXCEEDED, "limit exceeded: too many calls wait, retry later")
 }
 
-/// The error object for a call that was cut while it did not execute code, as geth answers.
+/// Returns the error object, as geth answers, for a call that was cut while it executed no code.
 pub(super) fn cut_error(cut: Cut) -> RpcError {
     match cut {
         Cut::TimedOut(_) => RpcError::new(code::TIMED_OUT, "request timed out"),
@@ -306,19 +310,19 @@ pub(super) fn cut_error(cut: Cut) -> RpcError {
     }
 }
 
-/// The pools of one executor.
+/// Pools of one executor.
 pub(crate) struct CallPools {
-    /// For what executes or reads much.
+    /// Pool for calls that execute or read much.
     pub(crate) calls: CallPool,
-    /// For what looks something up.
+    /// Pool for lookups.
     pub(crate) reads: CallPool,
 }
 
 impl CallPools {
-    /// Starts them.
+    /// Starts the pools.
     ///
     /// # Errors
-    /// The same as [`CallPool::start`].
+    /// Same as [`CallPool::start`].
     pub(crate) fn start(config: &Config) -> Result<Self, Error> {
         let limits = Limits { seconds_max: config.call_seconds_max, gas_max: config.batch_gas_max };
         let (threads, queue_max) = (config.call_threads.max(1), config.call_queue_max);
@@ -328,9 +332,9 @@ impl CallPools {
         })
     }
 
-    /// Ends them. May wait.
+    /// Stops the pools. May wait.
     pub(crate) fn stop(&self) {
-        // Both first, so that one waits while the other ends.
+        // Both are told first, so that they end simultaneously.
         self.reads.shared.end();
         self.calls.stop();
         self.reads.stop();

@@ -1,8 +1,8 @@
 //! Gas prices of the newest blocks, computed once.
 //!
-//! A suggestion depends on the head alone: the first caller after a new head has it computed, callers
-//! meanwhile wait for the same one. It is made from tips of blocks, which never change, so a new head
-//! costs one new block.
+//! A suggestion depends only on the head. The first caller after a new head triggers its
+//! computation, and callers meanwhile wait for the result. It is made from the tips of blocks,
+//! which never change, so a new head requires only one new block.
 
 use alloy_primitives::B256;
 use parking_lot::Mutex;
@@ -12,32 +12,33 @@ use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
-/// Blocks whose lowest tips are kept: more than a suggestion looks at, as heads may differ.
+/// Number of blocks whose lowest tips are kept. Exceeds the blocks of a suggestion, because heads
+/// may differ.
 const SAMPLED_BLOCKS_MAX: usize = 128;
-/// Bytes of blocks whose tips are kept for fee histories: 1024 blocks of 1200 transactions.
+/// Maximum bytes of blocks whose tips are kept for fee histories: 1024 blocks of 1200 transactions.
 const TIPS_BYTES_MAX: u64 = 40 << 20;
-/// Bytes of one of them beside its tips.
+/// Bytes of such a block besides its tips.
 const BLOCK_BYTES: u64 = 128;
 
-/// The suggestion on one head.
+/// Suggested price on one head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Suggestion {
-    /// The tip, in wei.
+    /// Suggested tip, in wei.
     pub(super) tip: u128,
-    /// The head's base fee, in wei; 0 before London.
+    /// Base fee of the head, in wei; 0 before London.
     pub(super) base_fee: u64,
 }
 
-/// A block as a suggestion looks at it.
+/// Data of a block for a suggestion.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Sampled {
-    /// The block before it.
+    /// Hash of the parent block.
     pub(super) parent: B256,
-    /// Its lowest tips that count, in wei.
+    /// Lowest tips that count, in wei.
     pub(super) tips: Vec<u128>,
 }
 
-/// The tips of all transactions of a block with the gas that they used, ascending by tip.
+/// Tips of all transactions of a block with their gas, ascending by tip.
 pub(super) type Tips = Arc<[(u128, u64)]>;
 
 #[derive(Clone)]
@@ -76,8 +77,8 @@ impl fmt::Debug for Prices {
 }
 
 impl Prices {
-    /// The suggestion on a head. One of several callers at the same time computes it; if that one fails
-    /// or goes away, the next one does.
+    /// Returns the suggestion on a head. One of several simultaneous callers computes it. If that
+    /// caller fails or goes away, the next one does.
     ///
     /// # Errors
     /// Errors of `compute`.
@@ -99,7 +100,7 @@ impl Prices {
         cell.get_or_try_init(compute).await.copied()
     }
 
-    /// The lowest tips of a block, read when they are not known.
+    /// Returns the lowest tips of a block, reading them if they are unknown.
     ///
     /// # Errors
     /// Errors of `read`.
@@ -111,7 +112,7 @@ impl Prices {
         self.sampled.get_or_insert_with(&block, || read().map(Arc::new))
     }
 
-    /// The tips of a block, read when they are not known.
+    /// Returns the tips of a block, reading them if they are unknown.
     ///
     /// # Errors
     /// Errors of `read`.
@@ -173,7 +174,7 @@ mod tests {
             let block = B256::left_padding_from(&number.to_be_bytes());
             let tips = prices.tips(block, || Ok::<_, ()>(full.clone())).unwrap();
             assert_eq!(tips.len(), full.len());
-            // It stays for a moment at least.
+            // The tips stay cached at least for a moment.
             prices.tips(block, || Err("read again")).unwrap();
         }
         let weight = prices.tips.weight();

@@ -1,4 +1,5 @@
-//! Why requests and connections are refused: each is counted, and said once a minute for each reason.
+//! Reasons for refusing requests and connections. Each refusal is counted, and logged once a minute
+//! for each reason.
 
 use super::metrics::RPC_REFUSED_TOTAL;
 use std::fmt::Display;
@@ -6,41 +7,41 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tracing::{debug, warn};
 
-/// Between two warnings for one reason.
+/// Time between two warnings for one reason.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// Why a request or a connection is refused, the label `reason` of the counter.
+/// Reason for refusing a request or a connection, the label `reason` of the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// No valid token.
+    /// The request has no valid token.
     Token,
-    /// The request names a host that this port is not.
+    /// The request names a host that is not allowed on this port.
     Host,
-    /// The body is not said to be JSON.
+    /// The content type is not JSON.
     ContentType,
     /// The body is longer than allowed.
     BodySize,
-    /// The body breaks off, or its framing is wrong.
+    /// The body breaks off, or its framing is invalid.
     BodyBroken,
     /// The body takes too long.
     BodyTime,
-    /// Too many bytes of bodies at once.
+    /// The request bodies together have too many bytes.
     Bodies,
-    /// Too many requests at once.
+    /// Too many requests run simultaneously.
     Overload,
-    /// Too many bytes of answers that nobody has taken yet.
+    /// The unread answers together have too many bytes.
     Answers,
     /// The head of a request takes too long.
     HeadTime,
-    /// The caller does not take its answer.
+    /// The caller does not read its answer.
     Reader,
     /// A connection without a request made room for a newer one.
     Evicted,
-    /// A connection found no room: all others have requests under way.
+    /// A connection found no room: all others have running requests.
     Crowded,
-    /// No executor has the right to write that could answer.
+    /// No executor with the right to write could answer.
     NoHolder,
-    /// No connection can be taken, such as for want of file descriptors.
+    /// No connection can be accepted, for example for lack of file descriptors.
     Accept,
 }
 
@@ -68,20 +69,20 @@ impl Reason {
     }
 }
 
-/// The refusals of one port.
+/// Refusals of one port.
 pub(super) struct Refusals {
-    /// Which port it is, for the log.
+    /// Name of the port, for the log.
     port: String,
     started: Instant,
     reasons: [Said; Reason::COUNT],
 }
 
-/// What was said of one reason.
+/// State of the warnings for one reason.
 #[derive(Default)]
 struct Said {
     /// Refusals since the last warning.
     unsaid: AtomicU64,
-    /// When the next warning may come, in milliseconds after the start.
+    /// Earliest time of the next warning, in milliseconds after the start.
     next: AtomicU64,
 }
 
@@ -91,7 +92,7 @@ impl Refusals {
         Self { port: port.into(), started: Instant::now(), reasons }
     }
 
-    /// Counts a refusal, and says so where that is due.
+    /// Counts a refusal, and logs a warning if one is due.
     pub(super) fn count(&self, reason: Reason, text: impl Display) {
         metrics::counter!(RPC_REFUSED_TOTAL, "reason" => reason.name()).increment(1);
         match self.due(reason, self.started.elapsed()) {
@@ -103,7 +104,7 @@ impl Refusals {
         }
     }
 
-    /// How many were refused since the last warning, where one is due.
+    /// Returns the number of refusals since the last warning, if a warning is due.
     fn due(&self, reason: Reason, now: Duration) -> Option<u64> {
         let said = &self.reasons[reason as usize];
         said.unsaid.fetch_add(1, Relaxed);

@@ -1,6 +1,6 @@
-//! Large texts of an operator's port, such as metrics and recent traces: few at a time, as each
-//! takes memory until it is sent. `/livez` and `/readyz` beside them take no place, so that they
-//! answer while all are taken.
+//! Large texts of an operator's port, such as metrics and recent traces. Few are served at a time,
+//! because each takes memory until it is sent. `/livez` and `/readyz` need no place, so they answer
+//! even while all places are taken.
 
 use super::connection::Connection;
 use super::methods::off_reactor;
@@ -16,19 +16,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Longest wait for a place.
+/// Maximum wait for a place.
 const PLACE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Reports of metrics at a time.
+/// Maximum number of simultaneous reports of metrics.
 const METRICS_MAX: usize = 8;
 
-/// Reports of traces at a time: each may have tens of megabytes.
+/// Maximum number of simultaneous reports of traces: each may have tens of megabytes.
 const TRACES_MAX: usize = 2;
 
-/// Gives the newest traces, at most as many as asked for, as JSON. May block.
+/// Returns the newest traces as JSON, at most the requested number. May block.
 pub type Traces = Arc<dyn Fn(usize) -> String + Send + Sync>;
 
-/// Gives a text. May block.
+/// Returns a text. May block.
 pub type Text = Arc<dyn Fn() -> String + Send + Sync>;
 
 struct Reports<T> {
@@ -62,7 +62,7 @@ impl<T> Reports<T> {
     }
 }
 
-/// The routes `GET /metrics`, and `GET /debug/traces?n=COUNT` for the recent traces.
+/// Returns the routes `GET /metrics`, and `GET /debug/traces?n=COUNT` for the recent traces.
 pub fn reports_router(metrics: Text, traces: Traces) -> Router {
     let metrics = get(serve_metrics).with_state(Reports::new(metrics, METRICS_MAX));
     let traces = get(serve_traces).with_state(Reports::new(traces, TRACES_MAX));

@@ -8,8 +8,8 @@ const ERROR: [u8; 4] = [0x08, 0xc3, 0x79, 0xa0];
 /// Selector of `Panic(uint256)`.
 const PANIC: [u8; 4] = [0x4e, 0x48, 0x7b, 0x71];
 
-/// The error object of a reverted `eth_call`: code 3, the reason in the message where there is
-/// one, the returned bytes as data. The wording is geth's, which callers match on.
+/// Returns the error object of a reverted `eth_call`. It has code 3, the reason in the message, if
+/// any, and the returned bytes as data. Callers match on the wording, which is geth's.
 pub(super) fn revert_error(output: &Bytes) -> RpcError {
     let message = match reason(output) {
         Some(reason) => format!("execution reverted: {reason}"),
@@ -27,7 +27,7 @@ fn reason(output: &[u8]) -> Option<String> {
     }
 }
 
-/// The string of ABI-encoded arguments: its offset, there its length, then its bytes.
+/// Returns the string of ABI-encoded arguments: an offset, and at the offset its length and bytes.
 fn error_string(arguments: &[u8]) -> Option<String> {
     let offset = usize::try_from(U256::from_be_slice(arguments.get(..32)?)).ok()?;
     let tail = arguments.get(offset..)?;
@@ -36,7 +36,7 @@ fn error_string(arguments: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(text).into_owned())
 }
 
-/// What the panic codes of Solidity stand for (its manual, section on panics).
+/// Returns the meaning of a Solidity panic code (Solidity manual, section on panics).
 fn panic_reason(panic: U256) -> String {
     let reason = match u64::try_from(panic) {
         Ok(0x00) => "generic panic",

@@ -25,13 +25,13 @@ struct Endpoint {
     entry: Entry,
 }
 
-/// The routes of the Engine API: `POST /`, every request with a token signed with `secret`.
+/// Returns the routes of the Engine API: `POST /`, every request with a token signed with `secret`.
 pub fn engine_router(methods: Methods, secret: Secret, limits: Limits) -> Router {
     rpc_router(methods, Some(secret), limits)
 }
 
-/// The routes of the public port: `POST /`, and `OPTIONS /` for the browsers of web pages that may
-/// call.
+/// Returns the routes of the public port: `POST /`, and `OPTIONS /` for the browsers of allowed web
+/// pages.
 pub fn public_router(methods: Methods, limits: Limits) -> Router {
     rpc_router(methods, None, limits)
 }
@@ -45,7 +45,7 @@ fn rpc_router(methods: Methods, secret: Option<Secret>, limits: Limits) -> Route
     Router::new().route("/", routes).with_state(Arc::new(endpoint))
 }
 
-/// Answers a browser that asks whether a page may call.
+/// Answers a browser's preflight request.
 async fn serve_preflight(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
     endpoint.entry.preflight(&request.into_parts().0)
 }
@@ -66,8 +66,8 @@ impl Endpoint {
         Self { methods, entry: Entry::new(secret, limits) }
     }
 
-    /// The span of a request that belongs to a trace. A caller is believed that it does once it has
-    /// shown a token: others could crowd the payloads out of the recent traces.
+    /// Returns the span of a request that belongs to a trace. Only authenticated callers may join a
+    /// trace: others could crowd the payloads out of the recent traces.
     fn span(&self, headers: &HeaderMap) -> Span {
         let parent = headers.get("traceparent").filter(|_| self.entry.is_trusted());
         match parent.and_then(|value| value.to_str().ok()) {
@@ -83,7 +83,7 @@ impl Endpoint {
     }
 }
 
-/// Answers the calls of a request body. The request is under way as long as its place is held.
+/// Answers the calls of a request body. The request counts as running while its place is held.
 async fn answer_body(endpoint: &Endpoint, body: Bytes, mut place: Place) -> Response {
     let batch_len_max = endpoint.entry.limits.batch_len_max;
     let parsed = if body.len() <= INLINE_BYTES_MAX {
@@ -106,8 +106,7 @@ async fn answer_body(endpoint: &Endpoint, body: Bytes, mut place: Place) -> Resp
     endpoint.entry.send(out, place)
 }
 
-/// Answers the one call of a request, with a result that is made as it is sent where the method has
-/// such.
+/// Answers the only call of a request. A result in pieces is made while sending.
 async fn answer_single(endpoint: &Endpoint, call: Call, place: Place) -> Response {
     Span::current().record("rpc.method", call.method.as_str());
     let answer = endpoint.methods.call_streaming(&call.method, Params::new(call.params)).await;
@@ -126,7 +125,7 @@ async fn answer_single(endpoint: &Endpoint, call: Call, place: Place) -> Respons
     endpoint.entry.send(out, place)
 }
 
-/// Answers one call of a batch, or says why it is none; a notification adds nothing.
+/// Answers one call of a batch, or reports why it is invalid; a notification adds nothing.
 async fn answer_call(endpoint: &Endpoint, call: ParsedCall, usage: &Arc<Usage>, out: &mut Vec<u8>) {
     match call {
         Err((id, error)) => write_response(out, id.as_ref(), &Err(error)),
@@ -141,9 +140,9 @@ async fn answer_call(endpoint: &Endpoint, call: ParsedCall, usage: &Arc<Usage>, 
     }
 }
 
-/// Answers the calls of a batch in order, one after the other: forkchoice updates must be applied
-/// in the order in which they came. Together they may use what one call may. False when there is no
-/// room for the answer.
+/// Answers the calls of a batch one after the other, because forkchoice updates must be applied in
+/// order of arrival. The calls share the limits of one request. Returns false if there is no room
+/// for the answer.
 async fn answer_batch(
     endpoint: &Endpoint,
     calls: Vec<ParsedCall>,
@@ -159,7 +158,7 @@ async fn answer_batch(
         }
         let separated = out.len();
         if start > endpoint.entry.limits.batch_response_bytes_max {
-            // A notification has no id, what is no request has one even if it is null.
+            // A notification has no id; an invalid request has one, even if it is null.
             let id = match call {
                 Ok(call) => call.id.map(Some),
                 Err((id, _)) => Some(id),

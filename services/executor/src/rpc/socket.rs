@@ -1,4 +1,4 @@
-//! The socket of a connection: tells the connection what comes and goes.
+//! Socket of a connection. It reports the bytes received and sent to the connection.
 
 use super::connection::Connection;
 use std::future::Future;
@@ -11,21 +11,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// How long what a caller sends is taken in and dropped after the last answer.
+/// Time for reading and dropping a caller's input after the last answer.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How much is.
+/// Maximum bytes of such input.
 const LINGER_BYTES_MAX: usize = 16 << 20;
 
-/// How HTTP/2 begins (RFC 9113, 3.4); no method of HTTP/1 does.
+/// Beginning of HTTP/2 (RFC 9113, 3.4). No HTTP/1 method begins like this.
 const PREFACE_START: &[u8] = b"PRI";
 
-/// A socket that is watched.
+/// Socket that reports to its connection.
 pub(super) struct Watched {
     stream: TcpStream,
     connection: Arc<Connection>,
-    /// Whether it speaks HTTP/2, once anything came. Frames that come between its requests, such
-    /// as pings, are no beginnings of requests.
+    /// Whether the connection uses HTTP/2, known after the first bytes. Its frames between
+    /// requests, such as pings, do not begin requests.
     is_http2: Option<bool>,
     linger: Option<Linger>,
 }
@@ -50,9 +50,8 @@ impl Watched {
         }
     }
 
-    /// Takes in what the caller still sends, within bounds: to close a socket with unread bytes
-    /// resets the connection, and a caller that is still sending would see that instead of the
-    /// answer.
+    /// Reads the caller's remaining input, within bounds. Closing a socket with unread bytes resets
+    /// the connection, and a caller that is still sending would not see the answer.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(linger) = &mut self.linger else { return Poll::Ready(()) };
         let mut space = [0; 16 << 10];

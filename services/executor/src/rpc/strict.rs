@@ -1,5 +1,5 @@
-//! Objects whose members are exactly those of their structure (execution-apis,
-//! `src/engine/cancun.md`, `engine_newPayloadV3`, point 1).
+//! Objects with exactly the members of their structure (execution-apis, `src/engine/cancun.md`,
+//! `engine_newPayloadV3`, point 1).
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
@@ -8,14 +8,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A structure of the Engine API, in the widest of its versions.
+/// Structure of the Engine API, in the widest of its versions.
 pub(super) trait Members {
-    /// The names of its members.
+    /// Names of its members.
     const NAMES: &'static [&'static str];
 }
 
-/// A value read from an object that has no members but the value's own. A member that is `null`
-/// counts as not provided, whatever its name.
+/// Value read from an object without unknown members. A member that is `null` counts as not
+/// provided, whatever its name.
 #[derive(Debug)]
 pub(super) struct Strict<T>(pub T);
 
@@ -37,7 +37,7 @@ impl<'de, T: Members + Deserialize<'de>> Deserialize<'de> for Strict<T> {
     }
 }
 
-/// The members of these names; any other one with a value is an error.
+/// Access to the members with these names; any other member with a value is an error.
 struct Known<A> {
     map: A,
     names: &'static [&'static str],

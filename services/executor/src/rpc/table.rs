@@ -1,4 +1,4 @@
-//! The connections of a listener, and which of them makes room for a new one.
+//! Connections of a listener, and the choice of one that makes room for a new one.
 
 use super::connection::Connection;
 use super::limits::ConnectionLimits;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The open connections, but those that were given up.
+/// Open connections, except given-up ones.
 pub(super) struct Table {
     limits: Arc<ConnectionLimits>,
     open: Mutex<Open>,
@@ -25,8 +25,8 @@ impl Table {
         Arc::new(Self { limits: Arc::new(limits), open: Mutex::default() })
     }
 
-    /// A seat for a new connection, if need be that of an older one. `None` when all have requests
-    /// under way.
+    /// Returns a seat for a new connection, evicting an older one if necessary. Returns `None` if
+    /// all have running requests.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr, refusals: &Refusals) -> Option<Seat> {
         let connection = Connection::new(address, self.limits.clone());
         let group = connection.group();
@@ -53,21 +53,22 @@ impl Table {
         Some(Seat { table: self.clone(), number, connection })
     }
 
-    /// Gives up the oldest connection that never had a request, if there is any.
+    /// Evicts the oldest connection that never had a request, if there is any.
     pub(super) fn evict_stranger(&self) -> bool {
         self.open.lock().evict(|connection| !connection.was_served())
     }
 }
 
 impl Open {
-    /// Gives up one of these: of what is worth least, the one that is idle for the longest time.
+    /// Evicts one of these connections: from those of the lowest worth, the one that was idle for
+    /// longest.
     fn evict(&mut self, of: impl Fn(&Connection) -> bool) -> bool {
         loop {
             let those = self.by_number.iter().filter(|(_, connection)| of(connection));
             let worth =
                 those.filter_map(|(number, connection)| Some((connection.worth()?, *number)));
             let Some((_, number)) = worth.min() else { return false };
-            // It may have got a request just now, and is not among them the next time.
+            // It may have received a request just now. The next round then skips it.
             if self.by_number.get(&number).is_some_and(|connection| connection.give_up()) {
                 self.by_number.remove(&number);
                 return true;
@@ -76,7 +77,7 @@ impl Open {
     }
 }
 
-/// A connection's place in the table.
+/// Place of a connection in the table.
 pub(super) struct Seat {
     table: Arc<Table>,
     number: u64,

@@ -1,4 +1,4 @@
-//! What was executed ahead of its turn, held against the block's state.
+//! Comparison of results executed ahead of their turn with the block's state.
 
 use super::{BlockState, Entry, Slot, StateReader};
 use crate::{
@@ -16,28 +16,28 @@ use revm::{
 use std::{collections::hash_map::Entry as MapEntry, sync::Arc};
 use tandem_primitives::{Account, Address, U256, keccak256};
 
-/// Where commits are published for what is executed ahead of its turn.
+/// Destination of published commits, for execution ahead of turns.
 pub struct Publisher {
     sources: Arc<Sources>,
     position: Position,
 }
 
 impl Publisher {
-    /// The writes of the block, and where among them the next commit stands.
+    /// Returns the writes of the block, and the position of the next commit among them.
     pub fn place(&self) -> (&Published, Position) {
         (&self.sources.published, self.position)
     }
 }
 
 impl<R: StateReader> BlockState<'_, R> {
-    /// From now on commits are published at this position. `None`: no more, until the next call.
+    /// Publishes commits at this position from now on. `None` stops this until the next call.
     pub fn publish(&mut self, to: Option<(&Arc<Sources>, Position)>) {
         self.publisher =
             to.map(|(sources, position)| Publisher { sources: sources.clone(), position });
     }
 
-    /// Whether a transaction whose turn it is would read the same. What was read of the parent's
-    /// state and is new here is kept. A value that cannot be read does not hold: the transaction
+    /// Returns whether a transaction whose turn it is would read the same values. Keeps values of
+    /// the parent's state that are new here. An unreadable value does not hold: the transaction
     /// that needs it meets the error itself.
     pub fn holds(&mut self, reads: &Reads) -> bool {
         reads.accounts.iter().all(|read| {
@@ -95,11 +95,11 @@ impl<R: StateReader> BlockState<'_, R> {
         Ok(current == value)
     }
 
-    /// Adds the fee to a result whose transaction did not load its beneficiary, as the EVM does at
-    /// the end of a transaction: the account is touched, whatever it gets (EIP-161).
+    /// Adds the fee to a result whose transaction did not load its beneficiary. Like the EVM at the
+    /// end of a transaction, it touches the account even if the fee is zero (EIP-161).
     ///
     /// # Errors
-    /// When the account cannot be read.
+    /// Returns an error if the account cannot be read.
     pub fn reward(
         &mut self,
         changes: &mut EvmState,

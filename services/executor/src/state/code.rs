@@ -1,14 +1,13 @@
-//! Code, made ready for the EVM.
+//! Contract code, prepared for the EVM.
 
 use revm::state::Bytecode;
 use tandem_primitives::Bytes;
 
-/// Finds the jump destinations of some code, or takes it for what it is if it delegates to another
-/// account (EIP-7702).
+/// Finds the jump destinations of code, or recognizes a delegation to another account (EIP-7702).
 ///
-/// Code that begins like a delegation but is none cannot be deployed since London (EIP-3541). It
-/// may be older, or stand in a genesis file, and is code like any other then: its first
-/// instruction is invalid.
+/// Code that begins like a delegation without being a valid one cannot be deployed since London
+/// (EIP-3541). Such code may be older or part of a genesis file. It then counts as ordinary code,
+/// whose first instruction is invalid.
 pub fn analyze(code: Bytes) -> Bytecode {
     Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code))
 }

@@ -1,4 +1,4 @@
-//! State changes on their way to the workers: which transactions' travel together.
+//! State changes on their way to the workers, merged across transactions.
 
 use alloy_primitives::map::{B256Map, hash_map::Entry};
 use std::{mem, sync::Arc};
@@ -6,31 +6,31 @@ use tandem_policy::TransitionFlush;
 use tandem_primitives::AccountUpdate;
 use tandem_proto::multiproof::{ProofSession, StateUpdate};
 
-/// Sends the changes of one block to its session, merged as the policy says.
+/// Sender of one block's changes to its session, merged according to the policy.
 pub struct Flusher<'a> {
     session: &'a mut dyn ProofSession,
     policy: TransitionFlush,
     /// Changes held back.
     merged: Merged,
-    /// Transactions behind them.
+    /// Number of transactions whose changes are held back.
     transactions: u32,
-    /// Gas that those used.
+    /// Gas that those transactions used.
     gas_used: u64,
 }
 
 impl<'a> Flusher<'a> {
-    /// Sends every commit at once.
+    /// Creates a flusher that sends every commit at once.
     pub fn new(session: &'a mut dyn ProofSession) -> Self {
         let (policy, merged) = (TransitionFlush::EveryTx, Merged::default());
         Self { session, policy, merged, transactions: 0, gas_used: 0 }
     }
 
-    /// The same by another policy.
+    /// Returns the flusher with another policy.
     pub fn with_policy(self, policy: TransitionFlush) -> Self {
         Self { policy, ..self }
     }
 
-    /// Takes the changes of one commit.
+    /// Accepts the changes of one commit.
     pub fn push(&mut self, update: StateUpdate) {
         if self.policy != TransitionFlush::EveryTx {
             return self.merged.add(update);
@@ -40,7 +40,8 @@ impl<'a> Flusher<'a> {
         }
     }
 
-    /// A transaction that used so much gas was committed: what is held back goes if it is due.
+    /// Notes that a transaction with this gas was committed, and sends the held-back changes if
+    /// due.
     pub fn end_transaction(&mut self, gas_used: u64) {
         self.transactions = self.transactions.saturating_add(1);
         self.gas_used = self.gas_used.saturating_add(gas_used);
@@ -49,7 +50,7 @@ impl<'a> Flusher<'a> {
         }
     }
 
-    /// Sends what is held back.
+    /// Sends the changes held back.
     pub fn flush(&mut self) {
         (self.transactions, self.gas_used) = (0, 0);
         if !self.merged.accounts.is_empty() {
@@ -58,7 +59,7 @@ impl<'a> Flusher<'a> {
     }
 }
 
-/// Several updates as one: the last value of everything they touched.
+/// Several updates as one, with the last value of every changed key.
 #[derive(Default)]
 struct Merged {
     accounts: Vec<AccountUpdate>,
@@ -80,7 +81,7 @@ impl Merged {
                     let earlier = &mut self.accounts[*place.get()];
                     earlier.account = later.account;
                     if later.wiped {
-                        // Nothing written before is left, and what the account had below neither.
+                        // The wipe removes earlier writes and everything the account had below.
                         (earlier.wiped, earlier.slots) = (true, later.slots);
                     } else if earlier.slots.is_empty() {
                         earlier.slots = later.slots;
@@ -99,7 +100,7 @@ impl Merged {
         for place in self.repeated.drain(..) {
             let slots = &mut self.accounts[place].slots;
             slots.reverse();
-            // Stable, so the newest value of a key stays in front of its older ones.
+            // The sort is stable, so the newest value of a key stays before its older values.
             slots.sort_by_key(|slot| slot.key);
             slots.dedup_by_key(|slot| slot.key);
         }
@@ -131,11 +132,10 @@ mod tests {
         }
     }
 
-    /// One transaction: the accounts it changes, and its gas.
+    /// Transaction: the accounts it changes, and its gas.
     type Transaction = (Vec<AccountUpdate>, u64);
 
-    /// What the session sees of a block. The commits are two: one of a system call before, one of
-    /// each transaction.
+    /// Returns the updates that the session sees of a block, with one commit per transaction.
     fn send(policy: &str, block: &[Transaction]) -> Vec<Arc<StateUpdate>> {
         let mut recorder = Recorder::default();
         let mut flusher = Flusher::new(&mut recorder).with_policy(policy.parse().unwrap());
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(together(&[again[0].clone(), again[2].clone(), destroy(1)]), destroy(1));
     }
 
-    /// The state, tries and all, that starts from nothing.
+    /// Returns the shards of an empty state, with all tries.
     fn shards() -> Vec<ShardTrie> {
         Shard::all().map(|shard| ShardTrie::blinded(shard, None)).collect()
     }
@@ -218,7 +218,7 @@ mod tests {
         tandem_trie::combine(&roots.collect::<Vec<_>>().try_into().unwrap()).unwrap().0
     }
 
-    /// Blocks over few accounts and slots: writes, zeroing, destruction, creation over it.
+    /// Generates blocks over few accounts and slots: writes, zeroing, destruction, re-creation.
     fn blocks() -> impl Strategy<Value = Vec<Vec<Transaction>>> {
         let slots = prop::collection::btree_map(0u8..4, 0u64..3, 0..4);
         let account = prop_oneof![
@@ -238,7 +238,7 @@ mod tests {
                             let slots: std::collections::BTreeMap<u8, u64> = slots;
                             Some(write(n, nonce, &slots.into_iter().collect::<Vec<_>>()))
                         }
-                        // What was not there cannot go.
+                        // An absent account cannot be destroyed.
                         None => before.then(|| destroy(n)),
                     }
                 };

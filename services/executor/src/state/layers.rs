@@ -1,4 +1,4 @@
-//! The state changes of the blocks after the base, as layers that every block can read from.
+//! State changes of the blocks after the base, as layers that any block can read.
 
 use crate::state::cache::Epoch;
 use alloy_primitives::map::FbBuildHasher;
@@ -7,7 +7,7 @@ pub use tandem_layers::Branch;
 use tandem_layers::{Index, Tree};
 use tandem_primitives::{Account, B256, BlockId, BlockNumber, Bytes, StateDiff, U256};
 
-/// All layers, of all branches.
+/// All layers of all branches.
 #[derive(Clone, Default)]
 pub struct Layers {
     base: BlockId,
@@ -38,7 +38,7 @@ impl Layers {
         }
     }
 
-    /// Takes a block's layer out and gives its changes back.
+    /// Removes a block's layer and returns its changes.
     pub fn remove(&mut self, block: &B256) -> Option<Arc<StateDiff>> {
         let (stamp, diff) = self.tree.remove(block)?;
         self.bytes -= diff.bytes();
@@ -55,80 +55,80 @@ impl Layers {
         Some(diff)
     }
 
-    /// The block that the layers stand on, as far as the executor knows: the database may be
+    /// Returns the block below the layers, as far as the executor knows. The database may be
     /// further along.
     pub fn base(&self) -> BlockId {
         self.base
     }
 
-    /// The epoch of the cache that holds the values of this base.
+    /// Returns the epoch of the cache that holds the values of this base.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// How often the base was set anew instead of moving up.
+    /// Returns how often the base was reset instead of moving up.
     pub fn resets(&self) -> u64 {
         self.resets
     }
 
-    /// The base has moved up: the layers up to this block are gone, or will be before anyone reads.
+    /// Moves the base up. The layers up to this block are gone, or will be before anything reads.
     pub fn raise_base(&mut self, base: BlockId, epoch: Epoch) {
         (self.base, self.epoch) = (base, epoch);
     }
 
-    /// The base stands here, perhaps lower than before: then layers that went because they were in
-    /// it come back, and a branch made before this does not know them.
+    /// Resets the base, perhaps to a lower block. Layers that the base had absorbed then come back,
+    /// and branches made before this reset do not know them.
     pub fn reset_base(&mut self, base: BlockId, epoch: Epoch) {
         self.raise_base(base, epoch);
         self.resets += 1;
     }
 
-    /// Bytes of the changes that the layers hold, without the indices.
+    /// Returns the bytes of the changes that the layers hold, without the indices.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Number and parent of a block that has a layer.
+    /// Returns number and parent of a block that has a layer.
     pub fn parent(&self, block: &B256) -> Option<(BlockNumber, B256)> {
         self.tree.parent(block)
     }
 
-    /// Whether the block has a layer.
+    /// Returns whether the block has a layer.
     pub fn contains(&self, block: &B256) -> bool {
         self.tree.contains(block)
     }
 
-    /// Number of layers.
+    /// Returns the number of layers.
     pub fn len(&self) -> usize {
         self.tree.len()
     }
 
-    /// Whether there is no layer.
+    /// Returns whether there is no layer.
     pub fn is_empty(&self) -> bool {
         self.tree.is_empty()
     }
 
-    /// Hashes of the blocks whose layers do not lead down to the base.
+    /// Returns the hashes of the blocks whose layers do not lead down to the base.
     pub fn unreachable(&self) -> Vec<B256> {
         self.tree.unreachable(&self.base)
     }
 
-    /// Hashes of the blocks that have a layer, in no order.
+    /// Returns the hashes of the blocks that have a layer, in no particular order.
     pub fn hashes(&self) -> impl Iterator<Item = B256> + '_ {
         self.tree.hashes()
     }
 
-    /// The layers from this block downwards, as far as there are any.
+    /// Returns the existing layers from this block downwards.
     pub fn branch(&self, block: B256) -> Branch {
         self.tree.branch(block)
     }
 
-    /// An account as of the branch; `None` when no layer of it touched the account.
+    /// Returns an account as of the branch, or `None` if no layer of the branch touched it.
     pub fn account(&self, branch: &Branch, address_hash: &B256) -> Option<Option<Account>> {
         self.accounts.newest(branch, address_hash).map(|version| *version.value)
     }
 
-    /// A slot as of the branch; `None` when no layer of it touched the slot.
+    /// Returns a slot as of the branch, or `None` if no layer of the branch touched it.
     pub fn slot(&self, branch: &Branch, address_hash: &B256, slot: &B256) -> Option<U256> {
         let written = self.slots.newest(branch, &(*address_hash, *slot));
         if self.wipes.is_empty() {
@@ -143,12 +143,12 @@ impl Layers {
         }
     }
 
-    /// Whether a layer of the branch wiped the account's storage.
+    /// Returns whether a layer of the branch wiped the account's storage.
     pub fn is_wiped(&self, branch: &Branch, address_hash: &B256) -> bool {
         self.wipes.newest(branch, address_hash).is_some()
     }
 
-    /// Code that a block of the branch deployed.
+    /// Returns code that a block of the branch deployed.
     pub fn code(&self, branch: &Branch, code_hash: &B256) -> Option<Bytes> {
         let diffs = branch.hashes().iter().filter_map(|hash| self.tree.get(hash));
         diffs
@@ -230,8 +230,8 @@ mod tests {
     }
 
     proptest! {
-        /// A random tree of blocks: every block reads what a replay of its own branch gives, also
-        /// after the layers at the bottom were dropped in favour of the base.
+        /// Builds a random tree of blocks. Every block must read the same values as a replay of its
+        /// own branch, even after the base absorbed the lowest layers.
         #[test]
         fn every_block_reads_its_own_branch(
             blocks in prop::collection::vec((any::<prop::sample::Index>(), changes()), 1..24),
@@ -251,7 +251,7 @@ mod tests {
                 numbers.push(id.number);
                 parents.push(parent);
             }
-            // The base takes in the lowest blocks on the way to the last one.
+            // The base absorbs the lowest blocks on the way to the last block.
             let mut way = vec![blocks.len()];
             while way[way.len() - 1] != 0 {
                 way.push(parents[way[way.len() - 1]]);

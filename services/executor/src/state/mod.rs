@@ -1,5 +1,4 @@
-//! The state while one block executes: what the block read and wrote so far, over its parent's
-//! state.
+//! State during the execution of one block: its reads and writes so far, over its parent's state.
 
 mod ahead;
 pub mod cache;
@@ -25,37 +24,37 @@ use tandem_primitives::{
 };
 use tandem_proto::multiproof::{ProofSession, StateUpdate};
 
-/// The state that a block executes on: the cluster's, or a partial trie. All keys are hashed.
+/// State that a block executes on: the cluster's state, or a partial trie. All keys are hashed.
 pub trait StateReader {
-    /// An account by `keccak256(address)`, `None` when there is none.
+    /// Returns an account by `keccak256(address)`, or `None` if there is none.
     ///
     /// # Errors
-    /// When the state cannot be read.
+    /// Returns an error if the state cannot be read.
     fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error>;
 
-    /// A storage slot by `keccak256(address)` and `keccak256(slot)`, zero when it is not set.
+    /// Returns a storage slot by `keccak256(address)` and `keccak256(slot)`, zero if it is not set.
     ///
     /// # Errors
-    /// As [`StateReader::account`].
+    /// Same as [`StateReader::account`].
     fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error>;
 
-    /// Whether a storage slot of an account is set, for an account that has neither code nor nonce
-    /// (EIP-7610).
+    /// Returns whether any storage slot is set. Called for accounts that have neither code nor
+    /// nonce (EIP-7610).
     ///
     /// # Errors
-    /// As [`StateReader::account`].
+    /// Same as [`StateReader::account`].
     fn has_storage(&self, address_hash: &B256) -> Result<bool, Error>;
 
-    /// Code by its hash.
+    /// Returns code by its hash.
     ///
     /// # Errors
-    /// As [`StateReader::account`], and when nobody has this code.
+    /// Same as [`StateReader::account`], and an error if the code is missing.
     fn code(&self, code_hash: &B256) -> Result<Bytecode, Error>;
 }
 
-/// What a commit leaves of an account that a transaction touched; `None` when it is gone.
+/// Returns the account that a commit leaves, or `None` if it is gone.
 pub fn state_after(evm: &EvmAccount) -> Option<Account> {
-    // Before EIP-161 a touched account without anything in it exists: revm marks it as created.
+    // Before EIP-161 a touched empty account exists: revm marks it as created.
     let gone = evm.is_selfdestructed() || (evm.is_empty() && !evm.is_created());
     (!gone).then_some(Account {
         nonce: evm.info.nonce,
@@ -64,7 +63,7 @@ pub fn state_after(evm: &EvmAccount) -> Option<Account> {
     })
 }
 
-/// An account as the EVM takes it, its code to be asked for.
+/// Converts an account for the EVM; its code must be read separately.
 pub fn evm_info(account: Account) -> AccountInfo {
     AccountInfo {
         balance: account.balance,
@@ -79,14 +78,14 @@ pub fn evm_info(account: Account) -> AccountInfo {
 pub type BlockHashes<'a> = Box<dyn Fn(u64) -> Result<B256, Error> + 'a>;
 
 /// Database of the EVM for one block. Every commit (a transaction, a system call, the withdrawals)
-/// goes to the workers as one update, unless the policy merges those of several transactions.
+/// goes to the workers as one update, unless the policy merges several transactions.
 pub struct BlockState<'a, R> {
     reader: &'a R,
     block_hashes: BlockHashes<'a>,
     flusher: Option<Flusher<'a>>,
     accounts: AddressMap<Entry>,
     codes: B256Map<Bytecode>,
-    /// The updates since the last step, where they are kept.
+    /// Updates since the last step, if they are kept.
     steps: Option<Vec<AccountUpdate>>,
     publisher: Option<Publisher>,
     error: Option<Error>,
@@ -95,9 +94,9 @@ pub struct BlockState<'a, R> {
 struct Entry {
     hash: B256,
     account: Option<Account>,
-    /// The block wrote to it.
+    /// Whether the block wrote to the account.
     changed: bool,
-    /// Its storage below the block is void.
+    /// Whether the account's storage below the block is void.
     wiped: bool,
     slots: HashMap<U256, Slot>,
 }
@@ -115,7 +114,8 @@ impl<R> fmt::Debug for BlockState<'_, R> {
 }
 
 impl<'a, R: StateReader> BlockState<'a, R> {
-    /// A block on top of the state that `reader` gives. Without a session (calls, tests) nobody computes a root.
+    /// Creates the state for a block on top of `reader`. Without a session (calls, tests) no root
+    /// is computed.
     pub fn new(
         reader: &'a R,
         block_hashes: BlockHashes<'a>,
@@ -127,44 +127,44 @@ impl<'a, R: StateReader> BlockState<'a, R> {
         Self { reader, block_hashes, flusher, accounts, codes, steps, publisher, error }
     }
 
-    /// The same, with another number of transactions in an update.
+    /// Returns the state with another flush policy.
     #[must_use]
     pub fn flushed_by(mut self, policy: TransitionFlush) -> Self {
         self.flusher = self.flusher.map(|flusher| flusher.with_policy(policy));
         self
     }
 
-    /// A transaction is committed: its changes are sent if they are due.
+    /// Notes that a transaction was committed, and sends the held-back changes if due.
     pub fn end_transaction(&mut self, gas_used: u64) {
         if let Some(flusher) = &mut self.flusher {
             flusher.end_transaction(gas_used);
         }
     }
 
-    /// Sends what is held back.
+    /// Sends the changes held back.
     pub fn flush(&mut self) {
         if let Some(flusher) = &mut self.flusher {
             flusher.flush();
         }
     }
 
-    /// From now on updates are kept for [`BlockState::take_step`].
+    /// Keeps updates from now on, for [`BlockState::take_step`].
     pub fn keep_steps(&mut self) {
         self.steps.get_or_insert_default();
     }
 
-    /// What was committed since the last call, `None` where it is not kept.
+    /// Returns the commits since the last call, or `None` if they are not kept.
     pub fn take_step(&mut self) -> Option<Arc<StateUpdate>> {
         let accounts = std::mem::take(self.steps.as_mut()?);
         Some(Arc::new(StateUpdate { accounts }))
     }
 
-    /// The error that made the EVM stop, if it was one of reading.
+    /// Returns the read error that stopped the EVM, if any.
     pub fn take_error(&mut self) -> Option<Error> {
         self.error.take()
     }
 
-    /// Everything that the block changed.
+    /// Returns everything that the block changed.
     pub fn into_diff(self) -> StateDiff {
         let mut accounts: Vec<AccountUpdate> = self
             .accounts
@@ -200,7 +200,7 @@ impl<'a, R: StateReader> BlockState<'a, R> {
         }
     }
 
-    /// Writes one account of a commit, `None` when nothing changed.
+    /// Writes one account of a commit. Returns `None` if nothing changed.
     fn commit_account(
         &mut self,
         address: Address,
@@ -228,7 +228,7 @@ impl<'a, R: StateReader> BlockState<'a, R> {
             slots: Vec::new(),
         };
         if gone {
-            // An account that was not there and is not there: nothing happened.
+            // The account was absent and still is: nothing happened.
             if entry.account.is_none() {
                 return Ok(None);
             }
@@ -336,7 +336,7 @@ impl<R: StateReader> DatabaseCommit for BlockState<'_, R> {
     fn commit(&mut self, changes: AddressMap<EvmAccount>) {
         let mut update = StateUpdate { accounts: Vec::with_capacity(changes.len()) };
         for (address, account) in changes {
-            // The error is kept in `self.error` and ends the block.
+            // `self.error` keeps the error, which ends the block.
             if let Ok(Some(change)) = self.commit_account(address, account) {
                 update.accounts.push(change);
             }

@@ -1,8 +1,8 @@
-//! What the transactions of a block wrote so far, by the position of the writer.
+//! Writes of a block's transactions so far, by the position of the writer.
 //!
-//! A transaction that is executed ahead of its turn reads here what those before it wrote, as far
-//! as they have been executed, committed or not. None of it needs to be right: whoever commits a
-//! result compares every value that went into it with the block's own state.
+//! A transaction executed ahead of its turn reads here the writes of earlier transactions,
+//! committed or not. They need not be right: before a commit, every input value of a result is
+//! compared with the block's own state.
 
 use crate::state::state_after;
 use alloy_primitives::map::{AddressMap, B256Map, HashMap};
@@ -10,23 +10,23 @@ use parking_lot::RwLock;
 use revm::state::{Account as EvmAccount, Bytecode, EvmState};
 use tandem_primitives::{Account, Address, B256, EMPTY_CODE_HASH, U256};
 
-/// Parts of the map with a lock each. A power of two.
+/// Number of shards of the map, with a lock each. A power of two.
 const SHARDS: usize = 64;
 
-/// Where in the block a writer stands: 0 before all transactions, `n + 1` for transaction `n`.
+/// Position of a writer in the block: 0 before all transactions, `n + 1` for transaction `n`.
 pub type Position = u32;
 
-/// The writes of one block.
+/// Writes of one block.
 pub struct Published {
     shards: Box<[RwLock<AddressMap<Written>>]>,
     codes: RwLock<B256Map<Bytecode>>,
 }
 
-/// What was written to one account.
+/// Writes to one account.
 #[derive(Default)]
 struct Written {
     accounts: Versions<Option<Account>>,
-    /// After these its storage was void.
+    /// Positions after which the account's storage was void.
     wipes: Versions<()>,
     slots: HashMap<U256, Versions<U256>>,
 }
@@ -67,18 +67,18 @@ impl Published {
     }
 
     fn shard(&self, address: &Address) -> &RwLock<AddressMap<Written>> {
-        // Both ends: precompiles and contracts with many zeros differ in one of them.
+        // Combines both ends: precompiles and contracts with many zeros differ in one of them.
         &self.shards[usize::from(address[0] ^ address[19]) % SHARDS]
     }
 
-    /// An account as the transactions before `position` left it; `None` when none wrote to it.
+    /// Returns an account after the transactions before `position`, or `None` if none wrote to it.
     pub fn account(&self, address: &Address, position: Position) -> Option<Option<Account>> {
         let shard = self.shard(address).read();
         let (_, account) = shard.get(address)?.accounts.latest_before(position)?;
         Some(account)
     }
 
-    /// A slot as the transactions before `position` left it; `None` when none wrote to it.
+    /// Returns a slot after the transactions before `position`, or `None` if none wrote to it.
     pub fn slot(&self, address: &Address, key: &U256, position: Position) -> Option<U256> {
         let shard = self.shard(address).read();
         let written = shard.get(address)?;
@@ -91,17 +91,17 @@ impl Published {
         }
     }
 
-    /// Code that a transaction of the block deployed.
+    /// Returns code that a transaction of the block deployed.
     pub fn code(&self, hash: &B256) -> Option<Bytecode> {
         self.codes.read().get(hash).cloned()
     }
 
-    /// Code that is deployed.
+    /// Adds deployed code.
     pub fn add_code(&self, hash: B256, code: Bytecode) {
         self.codes.write().insert(hash, code);
     }
 
-    /// What one commit changed of one account.
+    /// Records one commit's changes of one account.
     pub fn write(
         &self,
         position: Position,
@@ -121,7 +121,7 @@ impl Published {
         }
     }
 
-    /// What a transaction that was executed ahead of its turn would change.
+    /// Records the changes of a transaction that was executed ahead of its turn.
     pub fn write_result(&self, position: Position, state: &EvmState) {
         for (address, account) in state.iter().filter(|(_, account)| is_written(account)) {
             let after = state_after(account);
@@ -137,7 +137,7 @@ impl Published {
         }
     }
 
-    /// Takes back what [`Published::write_result`] wrote of this result. Code stays: it is
+    /// Removes the writes of [`Published::write_result`] for this result. Code stays, because it is
     /// addressed by its hash.
     pub fn retract(&self, position: Position, state: &EvmState) {
         for (address, account) in state.iter().filter(|(_, account)| is_written(account)) {
@@ -154,7 +154,7 @@ impl Published {
     }
 }
 
-/// Whether a commit of the account may change anything.
+/// Returns whether a commit of the account may change anything.
 pub fn is_written(account: &EvmAccount) -> bool {
     account.is_touched()
         && (account.is_created()

@@ -1,5 +1,4 @@
-//! The database of the EVM for transactions that are executed ahead of their turn. It notes what
-//! they read.
+//! EVM database for transactions that are executed ahead of their turn. It records their reads.
 
 use super::published::{Position, Published};
 use crate::{block::collision::StorageOccupancy, error::Error, state::StateReader};
@@ -14,27 +13,27 @@ use tandem_primitives::{Account, Address, B256, EMPTY_CODE_HASH, U256, keccak256
 /// Hashes of blocks by their height, for any thread.
 pub type SharedBlockHashes = Arc<dyn Fn(u64) -> Result<B256, Error> + Send + Sync>;
 
-/// What all that is executed ahead of its turn in one block reads from.
+/// Sources of all reads ahead of turns in one block.
 pub struct Sources {
-    /// What the block wrote so far.
+    /// Writes of the block so far.
     pub published: Published,
-    /// The parent's state.
+    /// State of the parent.
     pub parent: Arc<dyn StateReader + Send + Sync>,
-    /// For the BLOCKHASH instruction.
+    /// Block hashes for the BLOCKHASH instruction.
     pub block_hashes: SharedBlockHashes,
 }
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// The parent's state has it. It is the block's too, unless the block wrote to the key, whose
-    /// hash is this.
+    /// The parent's state, with the hash of the key. The block has the same value, unless it wrote
+    /// to the key.
     Parent(B256),
-    /// It follows from what was published of the block itself, which may have changed since.
+    /// The block's published writes, which may have changed since.
     Block,
 }
 
-/// An account that was read.
+/// Account that was read.
 #[derive(Clone, Copy, Debug)]
 pub struct AccountRead {
     pub address: Address,
@@ -42,7 +41,7 @@ pub struct AccountRead {
     pub source: Source,
 }
 
-/// A slot that was read.
+/// Slot that was read.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotRead {
     pub address: Address,
@@ -51,24 +50,25 @@ pub struct SlotRead {
     pub source: Source,
 }
 
-/// Everything that a result depends on beside the transaction and the block's environment. Code
-/// is not in it: the code's hash is in the account. Neither are the hashes of blocks.
+/// All inputs of a result besides the transaction and the block's environment. Code is excluded,
+/// because its hash is in the account. Block hashes are excluded too.
 #[derive(Default, Debug)]
 pub struct Reads {
-    /// Each account before its slots.
+    /// Accounts, each read before its slots.
     pub accounts: Vec<AccountRead>,
     pub slots: Vec<SlotRead>,
-    /// A creation met storage in the parent's state (EIP-7610), which the block may have wiped since.
-    /// No value above says so, and it is too rare to be compared: the result is not used.
+    /// Whether a creation met storage in the parent's state (EIP-7610), which the block may have
+    /// wiped since. The values above do not show this, and it is too rare for a comparison: the
+    /// result is not used.
     pub met_storage: bool,
 }
 
-/// The database of one thread.
+/// Database of one thread.
 pub struct Recorder {
     sources: Arc<Sources>,
     position: Position,
     reads: Reads,
-    /// What this thread read of the parent's state.
+    /// Values that this thread read of the parent's state.
     parent: AddressMap<Known>,
 }
 
@@ -83,18 +83,18 @@ impl Recorder {
         Self { sources, position: 0, reads: Reads::default(), parent: AddressMap::default() }
     }
 
-    /// From now on a transaction at this position reads.
+    /// Begins the reads of a transaction at this position.
     pub fn begin(&mut self, position: Position) {
         self.position = position;
         self.reads = Reads::default();
     }
 
-    /// What was read since it began.
+    /// Returns the reads since the beginning.
     pub fn take_reads(&mut self) -> Reads {
         std::mem::take(&mut self.reads)
     }
 
-    /// `keccak256(address)` of an account whose parent's state was read.
+    /// Returns `keccak256(address)` of an account that was read from the parent's state.
     pub fn hash_of(&self, address: &Address) -> Option<B256> {
         self.parent.get(address).map(|known| known.hash)
     }
@@ -142,7 +142,8 @@ fn known<'a>(
 }
 
 impl StorageOccupancy for Recorder {
-    /// Where the parent's state has no storage the block adds none, as the account read has no nonce.
+    /// The block cannot add storage to an account without it in the parent's state, because the
+    /// account has no nonce.
     fn has_storage(&mut self, address: Address) -> Result<bool, Error> {
         let known = known(&mut self.parent, &self.sources, address)?;
         let has_storage =

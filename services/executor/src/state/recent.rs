@@ -1,27 +1,27 @@
-//! The state as far as it is in memory: the layers of the blocks after the base, and the cache of
-//! the base's values under them.
+//! The state as far as it is in memory: layers of the blocks after the base, and below them the
+//! cache of the base's values.
 //!
 //! **The invariant.** A reader takes a key's value from its layers, else from the cache or the
-//! database. So at no time may a reader find a change in neither: a layer goes only after
-//! `chain.persisted` said that the database contains its block, and the cache takes the layer's
-//! values before anyone can read without the layer. There are two kinds of readers:
+//! database. A change must therefore never be missing from both. A layer goes only after
+//! `chain.persisted` reported its block as stored. The cache takes the layer's values before any
+//! reader can read without the layer. There are two kinds of readers:
 //!
 //! * A block's execution, on any number of threads, reads layers that it holds for itself
-//!   ([`Recent::pin`]): nothing that the engine does meanwhile changes them, and no lock is taken
-//!   and no shared counter moved to read them. The cache may get ahead of them; they know by
-//!   its epoch that it did, and then go to the database. That is right as long as their branch
-//!   reaches the block that the database answers from.
-//! * Calls of the RPC may take long, and must not hold layers (see [`Recent::change`]). They look
-//!   up layers and cache under the read lock, one key at a time ([`Recent::read`]); layers and
-//!   cache change together, under the write lock. Between two of their reads the base may move:
-//!   their branch must reach the base of each moment. When it steps
-//!   back, they end: layers of theirs that are gone by then are needed again.
+//!   ([`Recent::pin`]). The engine never changes these layers. Reading them takes no lock and moves
+//!   no shared counter. The cache may get ahead of them. The readers notice this by its epoch and
+//!   then ask the database. That is correct as long as their branch reaches the block that the
+//!   database answers from.
+//! * Calls of the RPC may take long and must not hold layers (see [`Recent::change`]). They look up
+//!   layers and cache under the read lock, one key at a time ([`Recent::read`]). Layers and cache
+//!   change together, under the write lock. The base may move between two reads. The calls' branch
+//!   must reach the base at each read. If the base steps back, the calls end, because they need
+//!   layers that may be gone.
 //!
-//! Who asks the database after a look at layers above some base gets an answer from that base, or
-//! from a later one: any block that the branch reaches from there upwards will do, and no lower one,
-//! as the layers between may have been gone already.
+//! A reader may ask the database after it looked at layers above some base. The answer comes from
+//! that base or a later one. Any block that the branch reaches from that base upwards is valid. A
+//! lower block is not, because the layers in between may have been gone already.
 //!
-//! Only the engine's thread changes anything here.
+//! Only the engine's thread makes changes here.
 
 use crate::{
     metrics as names,
@@ -40,22 +40,23 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// No layer, and a cache of a base that is not known yet.
+    /// Creates an instance without layers, with a cache of an unknown base.
     pub fn new(cache: BaseCache) -> Self {
         Self { layers: RwLock::default(), cache }
     }
 
-    /// The cache of base values.
+    /// Returns the cache of base values.
     pub fn cache(&self) -> &BaseCache {
         &self.cache
     }
 
-    /// The layers as they are now, for one block's execution: to be let go soon after it.
+    /// Returns the current layers for one block's execution. The caller must drop them soon after
+    /// it.
     pub fn pin(&self) -> Arc<Layers> {
         self.layers.read().clone()
     }
 
-    /// A look at layers and cache as they belong together.
+    /// Reads layers and cache in a consistent state.
     pub fn read<T>(&self, look: impl FnOnce(&Layers) -> T) -> T {
         look(&self.layers.read())
     }
@@ -65,8 +66,8 @@ impl Recent {
         self.change(|layers| layers.insert(block, parent, diff));
     }
 
-    /// The base stands at this block, wherever it stood before: the cache begins anew. Layers stay
-    /// that a branch from it leads to.
+    /// Sets the base to this block, wherever it was before, and clears the cache. Layers that a
+    /// branch from the base leads to stay.
     pub fn rebase(&self, base: BlockId) {
         self.change(|layers| {
             layers.reset_base(base, self.cache.begin_epoch());
@@ -85,8 +86,8 @@ impl Recent {
         });
     }
 
-    /// The base has moved up to this block: what it contains leaves the layers for the cache, and
-    /// what no branch from it leads to is forgotten. False when nothing is new in that.
+    /// Moves the base up to this block. Moves the layers that it contains to the cache, and drops
+    /// layers that no branch from it leads to. Returns false if the block has no layer.
     pub fn advance(&self, base: BlockId) -> bool {
         if !self.read(|layers| layers.contains(&base.hash)) {
             return false;
@@ -113,8 +114,8 @@ impl Recent {
         true
     }
 
-    /// Changes the layers where they are. While some thread still holds those of a block that has
-    /// ended, they are copied instead: a millisecond or so, counted, and rare.
+    /// Changes the layers in place. If a thread still holds the layers of a finished block, they
+    /// are copied instead. A copy takes about a millisecond, is counted, and is rare.
     fn change<T>(&self, change: impl FnOnce(&mut Layers) -> T) -> T {
         let mut layers = self.layers.write();
         if Arc::get_mut(&mut layers).is_none() {
@@ -128,7 +129,7 @@ impl Recent {
     }
 }
 
-/// Drops the layers that no chain leads to from the base: nothing can be read through them.
+/// Drops the layers that no chain from the base leads to, because they are unreadable.
 fn drop_unreachable(layers: &mut Layers) {
     for hash in layers.unreachable() {
         layers.remove(&hash);

@@ -1,4 +1,4 @@
-//! The state as of one block: its layers, under them the cache of base values, under that
+//! State as of one block: its layers, below them the cache of base values, below that
 //! storage-writer.
 
 use crate::{
@@ -21,7 +21,7 @@ use std::sync::{
 use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256, WalkTarget};
 use tandem_proto::storage::{ReadState, StateValues, StorageApi};
 
-/// Where reads are answered.
+/// Place that answers a read.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Layers,
@@ -29,7 +29,7 @@ enum Place {
     Storage,
 }
 
-/// What reads found where, for traces.
+/// Number of reads by place, for traces.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ReadCounts {
     /// Keys answered by the layers.
@@ -40,8 +40,8 @@ pub struct ReadCounts {
     pub storage: u64,
 }
 
-/// Counters of one view, a set for each thread as far as there are enough: threads that count on
-/// one would take its line from each other with every read.
+/// Counters of one view, with separate sets for up to 8 threads. Threads that share a set would
+/// take its cache line from each other with every read.
 #[derive(Default)]
 struct Counters([CachePadded<[AtomicU64; 3]>; Counters::SETS]);
 
@@ -61,51 +61,51 @@ impl Counters {
     }
 }
 
-/// How much was read ahead.
+/// Number of keys read ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ReadAhead {
-    /// Accounts asked for.
+    /// Accounts requested.
     pub accounts: usize,
-    /// Slots asked for.
+    /// Slots requested.
     pub slots: usize,
-    /// Codes asked for.
+    /// Codes requested.
     pub codes: usize,
 }
 
-/// What layers and cache say.
+/// Answer of layers and cache.
 enum Found<T> {
     /// The value.
     Here(T),
-    /// It is unchanged above this base, and may be added to the cache in this epoch.
+    /// The value is unchanged above this base, and may be added to the cache in this epoch.
     Below(B256, Epoch),
 }
 
-/// What has to be read.
+/// Keys that have to be read.
 struct Missing {
     base: B256,
     epoch: Epoch,
     values: ReadState,
-    /// Of the slots in `values`.
+    /// Generations of the slots in `values`.
     generations: Vec<Generation>,
     codes: B256Set,
 }
 
-/// The state as of one block, for any number of threads.
+/// State as of one block, for any number of threads.
 pub struct StateView {
     branch: Branch,
     recent: Arc<Recent>,
-    /// The layers as they were when the view was made, and whether the branch reaches their base:
-    /// see [`Recent`].
+    /// Layers at the creation of the view, and whether the branch reaches their base: see
+    /// [`Recent`].
     pinned: Option<(Arc<Layers>, bool)>,
-    /// [`Layers::resets`] when the branch was made.
+    /// [`Layers::resets`] at the creation of the branch.
     resets: u64,
     storage: Arc<dyn StorageApi>,
     counters: Counters,
 }
 
 impl StateView {
-    /// A view for the execution of a block on top of `block`. It keeps the layers as they are, so
-    /// it must not outlive the execution, and it leaves what it reads in the cache.
+    /// Creates a view for executing a block on top of `block`. It holds the layers, so it must not
+    /// outlive the execution. It adds its reads to the cache.
     pub fn pinned(block: B256, recent: Arc<Recent>, storage: Arc<dyn StorageApi>) -> Self {
         let layers = recent.pin();
         let branch = layers.branch(block);
@@ -114,25 +114,25 @@ impl StateView {
         Self { branch, recent, pinned, resets, storage, counters: Counters::default() }
     }
 
-    /// A view that may live long. What it reads does not get into the cache: that is for what
-    /// blocks need.
+    /// Creates a view that may live long. Its reads are not added to the cache, which is reserved
+    /// for the needs of blocks.
     pub fn passing(block: B256, recent: Arc<Recent>, storage: Arc<dyn StorageApi>) -> Self {
         let (branch, resets) = recent.read(|layers| (layers.branch(block), layers.resets()));
         Self { branch, recent, pinned: None, resets, storage, counters: Counters::default() }
     }
 
-    /// The layers that the view reads through.
+    /// Returns the layers that the view reads through.
     pub fn branch(&self) -> &Branch {
         &self.branch
     }
 
-    /// Where the reads were answered so far.
+    /// Returns the number of reads by place so far.
     pub fn counts(&self) -> ReadCounts {
         self.counters.sum()
     }
 
-    /// A value from the layers or the cache, or what has to be known to read it elsewhere when it
-    /// is in neither.
+    /// Returns a value from the layers or the cache. If it is in neither, returns the base and
+    /// epoch for reading it elsewhere.
     fn find<T>(
         &self,
         layer: impl FnOnce(&Layers) -> Option<T>,
@@ -143,8 +143,8 @@ impl StateView {
                 self.counters.count(Place::Layers);
                 return Ok(Found::Here(value));
             }
-            // Cached values are those of the base: they serve this view only while its layers
-            // reach it.
+            // Cached values belong to the base. They are valid for this view only while its layers
+            // reach the base.
             if !reaches {
                 let (block, base) = (self.branch.block(), layers.base());
                 return Err(Error::BaseMoved { block, base });
@@ -169,15 +169,16 @@ impl StateView {
         }
     }
 
-    /// Reads into the cache what of these keys is in neither layers nor cache: accounts and slots
-    /// in one call, then in another the code of those accounts that are `called`. Nothing is read
-    /// where the layers do not reach the base.
+    /// Reads the keys that are in neither layers nor cache, and adds them to the cache.
     ///
-    /// The layers are looked at under the read lock and not held: whoever changes them then waits a
-    /// moment, and need not copy them.
+    /// One call reads accounts and slots, another reads the code of the `called` accounts. Nothing
+    /// is read if the layers do not reach the base.
+    ///
+    /// The layers are examined under the read lock and not held. The engine's changes then wait
+    /// only briefly and need no copy.
     ///
     /// # Errors
-    /// As those of [`StateReader`]; what was read until then is in the cache.
+    /// Same as [`StateReader`]. Keys read before the error stay in the cache.
     pub fn read_ahead(
         &self,
         accounts: &B256Set,
@@ -215,8 +216,8 @@ impl StateView {
         Ok(ReadAhead { accounts, slots, codes: request.codes.len() })
     }
 
-    /// What of these keys is in neither layers nor cache; `None` where the layers do not reach the
-    /// base.
+    /// Returns the keys that are in neither layers nor cache, or `None` if the layers do not reach
+    /// the base.
     fn missing(
         &self,
         layers: &Layers,
@@ -253,7 +254,7 @@ impl StateView {
         Some(Missing { base, epoch, values, generations, codes })
     }
 
-    /// Reads from storage-writer what was not found in the layers above the base `from`.
+    /// Reads keys from storage-writer that the layers above the base `from` lack.
     fn read(&self, from: &B256, request: &ReadState) -> Result<StateValues, Error> {
         self.counters.count(Place::Storage);
         let values = self.storage.read_state(request)?;
@@ -264,8 +265,8 @@ impl StateView {
     }
 }
 
-/// Errors: [`Error::BaseMoved`] when the base cannot answer for this block, [`Error::Storage`],
-/// [`Error::MissingCode`] when an account names code that nobody has.
+/// Errors: [`Error::BaseMoved`] if the base cannot answer for this block, [`Error::Storage`],
+/// [`Error::MissingCode`] if an account's code is missing.
 impl StateReader for StateView {
     fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error> {
         let cache = self.recent.cache();
@@ -304,9 +305,9 @@ impl StateReader for StateView {
         Ok(value)
     }
 
-    /// Layers only matter where they wipe: since EIP-161 an account with slots of its own has a nonce,
-    /// and before that no address is created twice. Nothing is cached, as only creations at an address
-    /// that has an account already ask.
+    /// Layers matter only if they wipe. Since EIP-161 an account with slots has a nonce, and before
+    /// that no address was created twice. The result is not cached, because only creations at
+    /// existing accounts need it.
     fn has_storage(&self, address_hash: &B256) -> Result<bool, Error> {
         let wiped = |layers: &Layers| layers.is_wiped(&self.branch, address_hash).then_some(false);
         let base = match self.find(wiped, |_| None)? {

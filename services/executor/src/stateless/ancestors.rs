@@ -1,29 +1,29 @@
-//! The blocks before the one that is executed.
+//! Blocks before the executed one.
 
 use super::Error;
 use alloy_consensus::Header;
 use alloy_primitives::map::B256Map;
 use tandem_primitives::{B256, BlockNumber};
 
-/// What is known of the blocks before.
+/// Known data of the blocks before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ancestors {
-    /// Headers, the parent's among them, in any order. Each must be the parent of another, or of
-    /// the block: they are bound to it by their hashes.
+    /// Headers in any order, including the parent's. Each must be the parent of another, or of the
+    /// block: their hashes bind them to it.
     Headers(Vec<Header>),
-    /// Claims that nothing binds to the block but the parent's hash. The block's header cannot be
-    /// held against its parent's then.
+    /// Claims bound to the block only by the parent's hash. The block's header cannot be checked
+    /// against its parent's in this case.
     Claimed {
-        /// The state that the block starts from.
+        /// State that the block starts from.
         state_root: B256,
         /// Hashes of the blocks before, the parent's first.
         hashes: Vec<B256>,
     },
 }
 
-/// The ancestors of one block, as far as they are known.
+/// Known ancestors of one block.
 pub struct Lineage {
-    /// The parent's header, `None` when it is not known.
+    /// Header of the parent, `None` if unknown.
     pub parent: Option<Header>,
     /// State root of the parent.
     pub state_root: B256,
@@ -72,10 +72,10 @@ impl Lineage {
         Ok(Self { parent: Some(parent.clone()), state_root, number, hashes })
     }
 
-    /// Hash of the block at this height, below the one that is executed.
+    /// Returns the hash of the block at this height, below the executed block.
     ///
     /// # Errors
-    /// [`crate::Error::MissingHeader`] when no header leads there.
+    /// [`crate::Error::MissingHeader`] if no header leads there.
     pub fn hash(&self, number: BlockNumber) -> Result<B256, crate::Error> {
         let missing = crate::Error::MissingHeader(number);
         let behind = self.number.checked_sub(number).and_then(|behind| behind.checked_sub(1));

@@ -1,4 +1,4 @@
-//! Blocks with their witnesses as files have them.
+//! File formats of blocks with their witnesses.
 
 use super::{Ancestors, ExecutionWitness};
 use crate::rpc;
@@ -17,21 +17,21 @@ use std::fmt;
 use tandem_chain::{Block, BlockError, Payload, PayloadSidecar};
 use tandem_primitives::{B256, Bytes};
 
-/// A block with its witness.
+/// Block with its witness.
 #[derive(Clone, Debug)]
 pub struct Input {
-    /// The chain that the block is on, where the file says so (EIP-155).
+    /// Chain of the block, if the file names it (EIP-155).
     pub chain_id: Option<u64>,
-    /// The block, where the file has it.
+    /// The block, if the file has it.
     pub block: Option<Block>,
-    /// What it needs to be executed.
+    /// Witness for its execution.
     pub witness: ExecutionWitness,
 }
 
-/// Why a file is no block with its witness.
+/// Reason why a file is not a block with its witness.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    /// Not the JSON expected.
+    /// The file is not the expected JSON.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     /// A header in the witness cannot be decoded.
@@ -39,30 +39,30 @@ pub enum InputError {
     Header {
         /// Position in the list, from 0.
         index: usize,
-        /// What the decoder met.
+        /// Error of the decoder.
         reason: alloy_rlp::Error,
     },
-    /// A parent that is only claimed has no header with its state root.
+    /// A claimed parent lacks a header with its state root.
     #[error("syntheticParent without a header")]
     NoClaim,
-    /// The block cannot be decoded, or its parts do not belong together.
+    /// The block cannot be decoded, or its parts do not match.
     #[error("block: {0}")]
     Block(#[from] BlockError),
     /// The parameters of the engine call are not those of `engine_newPayload`.
     #[error("engine: {0}")]
     Engine(String),
-    /// The block and the engine call are two different blocks.
+    /// The block and the engine call contain different blocks.
     #[error("the engine call is of block {engine}, not {block}")]
     TwoBlocks {
         /// Hash of the block in the engine call.
         engine: B256,
-        /// Hash of the block beside it.
+        /// Hash of the separate block.
         block: B256,
     },
 }
 
-/// A block's RLP as files have it: the bytes, their hexadecimal digits, those as a JSON string, or
-/// the answer of `debug_getRawBlock` around it.
+/// Decodes a block's RLP from a file. Accepts the bytes, their hexadecimal digits, these as a JSON
+/// string, or the answer of `debug_getRawBlock`.
 ///
 /// # Errors
 /// [`InputError::Json`], [`InputError::Block`].
@@ -94,9 +94,9 @@ struct FileJson {
     #[serde(default)]
     block_hashes: Vec<B256>,
     witness: Option<WitnessJson>,
-    /// Of a JSON-RPC answer.
+    /// Witness in a JSON-RPC answer.
     result: Option<WitnessJson>,
-    // A witness alone.
+    // Members of a bare witness.
     state: Option<Vec<Bytes>>,
     #[serde(default)]
     codes: Vec<Bytes>,
@@ -104,7 +104,7 @@ struct FileJson {
     headers: Vec<HeaderJson>,
 }
 
-/// A number, or a text with its digits.
+/// Chain id as a number, or as a text with its digits.
 struct ChainId(u64);
 
 impl<'de> Deserialize<'de> for ChainId {
@@ -136,7 +136,7 @@ struct EngineJson {
     params: Box<RawValue>,
 }
 
-/// The answer of `debug_executionWitness`. Its `keys`, where a client gives them, are not needed.
+/// Answer of `debug_executionWitness`. Its `keys`, which some clients give, are not needed.
 #[derive(Deserialize)]
 struct WitnessJson {
     state: Vec<Bytes>,
@@ -144,7 +144,8 @@ struct WitnessJson {
     headers: Vec<HeaderJson>,
 }
 
-/// Clients differ: most give headers as RLP, some geths as the objects of `eth_getHeaderByHash`.
+/// Header of a witness. Most clients give RLP, some versions of geth give the objects of
+/// `eth_getHeaderByHash`.
 enum HeaderJson {
     Rlp(Bytes),
     Object(Box<Header>),
@@ -177,11 +178,11 @@ impl Input {
     /// Reads one of these:
     ///
     /// * an object with `witness` (`state`, `codes`, `headers`), `block` (RLP) or `engine`
-    ///   (`method` and `params` of `engine_newPayload`), and `chainId`. With `syntheticParent` the
-    ///   last header is trusted for its state root alone, and `blockHashes` are the hashes of the
-    ///   blocks before, the parent's first;
+    ///   (`method` and `params` of `engine_newPayload`), and `chainId`. With `syntheticParent` only
+    ///   the last header's state root is trusted, and `blockHashes` are the hashes of the blocks
+    ///   before, the parent's first;
     /// * the answer of `debug_executionWitness`, with or without the JSON-RPC object around it,
-    ///   and perhaps with `block` and `chainId` beside `state`.
+    ///   optionally with `block` and `chainId` beside `state`.
     ///
     /// # Errors
     /// [`InputError`].
@@ -214,7 +215,7 @@ impl Input {
 }
 
 impl FileJson {
-    /// The block, which must be the same where it is there in two forms.
+    /// Returns the block. If the file has it in two forms, they must be equal.
     fn take_block(&mut self) -> Result<Option<Block>, InputError> {
         let block = self.block.take().map(|rlp| Block::from_rlp(&rlp)).transpose()?;
         let engine = self.engine.take().map(EngineJson::block).transpose()?;

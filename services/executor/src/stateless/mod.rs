@@ -1,4 +1,4 @@
-//! A block executed on a witness instead of a database: a stateless client.
+//! Stateless client: execution of a block on a witness instead of a database.
 //!
 //! ```text
 //! state ──► nodes by hash ──┬─► reads of the EVM ──► receipts, gas, requests ─┐
@@ -7,10 +7,10 @@
 //!           block by hash
 //! ```
 //!
-//! Rules, EVM, shards and tries are those of the cluster; only what they read from is another.
-//! Nothing in the witness is trusted: nodes and codes are found by the hash of their bytes, and
-//! headers must lead to the block. What no witness tells is not checked: proof of work, the total
-//! difficulty at which it ended, whose children ommers are.
+//! Rules, EVM, shards and tries are those of the cluster; only their data source differs. The
+//! witness is not trusted. Nodes and codes are found by the hash of their bytes, and headers must
+//! lead to the block. Facts outside any witness are not checked: proof of work, the total
+//! difficulty at which it ended, and the parents of ommers.
 
 mod ancestors;
 mod json;
@@ -46,51 +46,51 @@ use tandem_chain::{
 use tandem_primitives::{B256, BlockNumber, Bytes, StateDiff};
 use tandem_trie::{NodePlace, PartialState, Witness, WitnessError, keccak256_all};
 
-/// What one block needs of the state before it, and of the blocks before it.
+/// State and blocks before a block, as far as its execution needs them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExecutionWitness {
     /// Trie nodes, each as its RLP, in any order.
     pub state: Vec<Bytes>,
     /// Code of contracts, in any order.
     pub codes: Vec<Bytes>,
-    /// The blocks before.
+    /// Blocks before this one.
     pub ancestors: Ancestors,
 }
 
-/// Why a block could not be executed on its witness. The block itself may be valid.
+/// Reason why a block could not be executed on its witness. The block itself may be valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// The parent's header is not in the witness.
+    /// The witness lacks the parent's header.
     #[error("the witness lacks the parent's header {parent_hash}")]
     NoParent {
-        /// Its hash.
+        /// Hash of the parent.
         parent_hash: B256,
     },
-    /// A header in the witness is no ancestor of the block.
+    /// A header in the witness is not an ancestor of the block.
     #[error("header {hash} of block {number} in the witness does not lead to the block")]
     UnlinkedHeader {
-        /// The number that it has.
+        /// Number in the header.
         number: BlockNumber,
-        /// Its hash.
+        /// Hash of the header.
         hash: B256,
     },
-    /// The first hash claimed is not the parent's.
+    /// The first claimed hash is not the parent's.
     #[error("the parent's hash is {want}, the witness claims {got}")]
     ParentHash {
-        /// Claimed, zero for none.
+        /// Claimed hash, zero for none.
         got: B256,
-        /// In the block's header.
+        /// Parent hash in the block's header.
         want: B256,
     },
-    /// The witness does not tell a part of the state that the block changes.
+    /// The witness lacks a part of the state that the block changes.
     #[error(transparent)]
     Witness(#[from] WitnessError),
-    /// Execution stopped: mostly for want of a node, a code or a header.
+    /// Execution stopped, mostly for lack of a node, a code or a header.
     #[error("{0}")]
     Execution(String),
 }
 
-/// What execution gave, to be held against the header.
+/// Results of execution, for comparison with the header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Computed {
     /// Root of the state after the block.
@@ -103,67 +103,70 @@ pub struct Computed {
     pub requests_hash: Option<B256>,
 }
 
-/// What it means that the witness lacks a node on the way to an account that the EVM reads.
+/// Meaning of a missing node on the way to an account that the EVM reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Gaps {
-    /// The witness does not suffice: an error.
+    /// The witness is insufficient: an error.
     #[default]
     Refuse,
-    /// There is no such account. Versions of geth before its change 35256 (2026) leave the
-    /// proofs of accounts that do not exist out of their witnesses, and geth's own stateless
-    /// execution takes an account without its nodes not to exist.
+    /// The account does not exist.
     ///
-    /// This is unsound against whoever makes block and witness. They may leave out the nodes of an
-    /// account that does exist: it then reads as empty, without code and balance, a call of it
-    /// succeeds and does nothing, and the header may state the roots that this leads to. So
-    /// [`Report::assumed`] lists each such account, and what the report says holds only if none of
-    /// them exists. Only reads are assumed: to write to the account takes its nodes, and slots and
-    /// codes are never assumed. Should the block not come out as its header says, the node is what
-    /// is missing.
+    /// Versions of geth before its change 35256 (2026) omit the proofs of non-existent accounts
+    /// from their witnesses. geth's own stateless execution treats an account without its nodes as
+    /// non-existent.
+    ///
+    /// This is unsound against the maker of block and witness. The maker may omit the nodes of an
+    /// existing account. It then reads as empty, without code and balance. A call of it succeeds
+    /// and does nothing, and the header may state the resulting roots. So [`Report::assumed`] lists
+    /// each such account, and the report holds only if none of them exists.
+    ///
+    /// Only reads are assumed. Writing to the account requires its nodes, and slots and codes are
+    /// never assumed. If the block does not match its header, the missing node is reported.
     AssumeAbsent,
 }
 
-/// An account that was read, whose path the witness does not hold to its end.
+/// Account that was read although the witness lacks a node on its path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AssumedAbsent {
     /// `keccak256(address)`.
     pub address_hash: B256,
-    /// The node that would tell.
+    /// Missing node.
     pub node: NodePlace,
 }
 
-/// Wall-clock time of the parts.
+/// Wall-clock times by part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Timings {
-    /// Hashing nodes and codes, analyzing codes, linking headers.
+    /// Time for hashing nodes and codes, analyzing codes, linking headers.
     pub load: Duration,
-    /// Header and body rules, the EVM, receipts. Signatures are recovered beside it.
+    /// Time for header and body rules, the EVM, receipts. Signatures are recovered in parallel.
     pub execute: Duration,
-    /// From the state changes to the state root; before Byzantium to that after each transaction.
+    /// Time from the state changes to the state root. Before Byzantium, to the root after each
+    /// transaction.
     pub root: Duration,
 }
 
-/// How a block fared.
+/// Outcome of a block.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// What execution gave, `None` when it did not come to an end.
+    /// Results of execution, `None` if it did not finish.
     pub computed: Option<Computed>,
-    /// The first rule that the block breaks, `None` when it is valid.
+    /// First rule that the block breaks, `None` if it is valid.
     pub fault: Option<BlockError>,
-    /// Accounts that were taken not to exist, in the order of reading, see [`Gaps`].
+    /// Accounts that were assumed absent, in the order of reading, see [`Gaps`].
     pub assumed: Vec<AssumedAbsent>,
-    /// What was read from the witness.
+    /// Number of reads from the witness.
     pub reads: Reads,
-    /// Different trie nodes in the witness.
+    /// Number of distinct trie nodes in the witness.
     pub nodes: usize,
-    /// Where the time went.
+    /// Wall-clock times by part.
     pub timings: Timings,
 }
 
-/// Executes a block on its witness and compares everything that its header says.
+/// Executes a block on its witness and compares the results with its header.
 ///
 /// # Errors
-/// [`Error`] when the witness does not suffice. A block that breaks a rule is no error:
+/// [`Error`] if the witness is insufficient. A block that breaks a rule is not an error:
 /// [`Report::fault`] names the rule.
 pub fn execute_on_witness(
     spec: &ChainSpec,
@@ -186,7 +189,7 @@ pub fn execute_on_witness(
     let result = judge(spec, block, &senders, &lineage, &reader, &witness);
     let assumed = reader.take_assumed();
     match (result, assumed.first()) {
-        // With an account missing nothing that went wrong is the block's fault.
+        // With an assumed account, no failure is the block's fault.
         (Err(_) | Ok(Report { fault: Some(_), .. }), Some(first)) => {
             Err(WitnessError::Missing(first.node).into())
         }
@@ -198,7 +201,7 @@ pub fn execute_on_witness(
     }
 }
 
-/// Executes the block and holds what comes out against its header.
+/// Executes the block and compares the results with its header.
 fn judge(
     spec: &ChainSpec,
     block: &Arc<Block>,
@@ -242,7 +245,7 @@ fn judge(
     Ok(report)
 }
 
-/// Every rule that needs no root, and the EVM.
+/// Checks every rule that needs no root, and executes the block.
 fn run(
     spec: &ChainSpec,
     block: &Arc<Block>,

@@ -1,4 +1,4 @@
-//! The parent's state, read from a witness.
+//! State of the parent, read from a witness.
 
 use super::{AssumedAbsent, Gaps};
 use crate::{error::Error, state::StateReader};
@@ -8,24 +8,23 @@ use std::cell::{Cell, RefCell};
 use tandem_primitives::{Account, B256, EMPTY_TRIE_ROOT, U256};
 use tandem_trie::{Witness, WitnessError};
 
-/// How often something was read: accounts and slots only where the block had not read or written
-/// them before.
+/// Numbers of reads. An account or slot counts only if the block had not read or written it before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reads {
-    /// Accounts, those included that do not exist.
+    /// Accounts, including non-existent ones.
     pub accounts: u64,
-    /// Storage slots, those included that are not set.
+    /// Storage slots, including unset ones.
     pub slots: u64,
-    /// Contracts' code.
+    /// Codes of contracts.
     pub codes: u64,
 }
 
-/// A state of which a witness holds some nodes, and codes by hash.
+/// State of which a witness holds some nodes, and codes by hash.
 pub struct WitnessReader<'a> {
     witness: &'a Witness,
     state_root: B256,
     codes: &'a B256Map<Bytecode>,
-    /// Of the accounts read so far.
+    /// Storage roots of the accounts read so far.
     storage_roots: RefCell<B256Map<B256>>,
     reads: Cell<Reads>,
     gaps: Gaps,
@@ -44,12 +43,12 @@ impl<'a> WitnessReader<'a> {
         Self { witness, state_root, codes, storage_roots, reads, gaps, assumed }
     }
 
-    /// The accounts that were taken not to exist.
+    /// Returns the accounts that were assumed absent.
     pub fn take_assumed(&self) -> Vec<AssumedAbsent> {
         self.assumed.take()
     }
 
-    /// What was read so far.
+    /// Returns the number of reads so far.
     pub fn reads(&self) -> Reads {
         self.reads.get()
     }
@@ -65,7 +64,7 @@ impl<'a> WitnessReader<'a> {
         known.map_or_else(|| Ok(self.read_account(address_hash)?.1), Ok)
     }
 
-    /// The account with its storage root, which is kept.
+    /// Reads the account with its storage root, which is cached.
     fn read_account(&self, address_hash: &B256) -> Result<(Option<Account>, B256), Error> {
         let found = match (self.witness.account(self.state_root, address_hash), self.gaps) {
             (Err(WitnessError::Missing(node)), Gaps::AssumeAbsent) => {

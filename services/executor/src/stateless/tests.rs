@@ -1,4 +1,4 @@
-//! Real blocks on their witnesses, and on witnesses that are not what they should be.
+//! Real blocks on their witnesses, and on faulty witnesses.
 
 use super::*;
 use alloy_consensus::Header;
@@ -32,7 +32,7 @@ impl Fixture {
         execute_on_witness(&self.spec, &self.block, &self.witness, gaps)
     }
 
-    /// The same block with another header.
+    /// Returns the fixture with a changed header.
     fn with_header(&self, change: impl FnOnce(&mut Header)) -> Self {
         let mut header = self.block.header.clone();
         change(&mut header);
@@ -45,7 +45,7 @@ impl Fixture {
 
 #[test]
 fn a_real_block_comes_out_as_its_header_says() {
-    // The last two are of Homestead and Spurious Dragon: receipts hold state roots.
+    // The last two are from Homestead and Spurious Dragon: receipts hold state roots.
     for (name, gaps) in [
         (MAINNET, Gaps::Refuse),
         (HOLESKY, Gaps::Refuse),
@@ -66,8 +66,7 @@ fn a_real_block_comes_out_as_its_header_says() {
     }
 }
 
-/// The geth that made this witness did not prove that an account does not exist: the block reads
-/// one of these.
+/// The geth version behind this witness did not prove absent accounts, and the block reads one.
 #[test]
 fn an_account_without_proof_is_absent_only_if_that_may_be_assumed() {
     let fixture = fixture(HOODI);
@@ -79,7 +78,7 @@ fn an_account_without_proof_is_absent_only_if_that_may_be_assumed() {
     let [AssumedAbsent { address_hash, node }] = assumed[..] else { panic!("{assumed:?}") };
     assert_eq!(node, place);
     assert_eq!(address_hash[0], place.path[0], "the node is on the way to the account");
-    // A block that differs is not said to be invalid on a witness that may be too small.
+    // A different block is not declared invalid on a witness that may be too small.
     let other = fixture.with_header(|header| header.receipts_root = B256::ZERO);
     let error = Error::Witness(WitnessError::Missing(place));
     assert_eq!(other.execute(Gaps::AssumeAbsent), Err(error));
@@ -101,7 +100,7 @@ fn each_node_dropped_is_named_or_was_not_needed() {
                 }
                 Err(error) => panic!("{error}"),
             }
-            // The same where absence may be assumed, but then the report may name it.
+            // Assuming absence gives the same result, except that the report may name the node.
             match fixture.execute(Gaps::AssumeAbsent) {
                 Ok(report) => {
                     assert_eq!(report.fault, None);
@@ -225,7 +224,7 @@ fn a_header_that_says_something_else_is_told_so() {
     assert_eq!(fault(|h| h.receipts_root = B256::ZERO), BlockError::ReceiptsRoot { got, want });
     let (got, want) = (header.gas_used + 1, header.gas_used);
     assert_eq!(fault(|h| h.gas_used += 1), BlockError::GasUsed { got, want });
-    // Against the parent, and against the body.
+    // Compares with the parent, and with the body.
     assert!(matches!(fault(|h| h.number += 1), BlockError::Number { .. }));
     assert!(matches!(
         fault(|h| h.difficulty = U256::from(1)),
@@ -236,7 +235,8 @@ fn a_header_that_says_something_else_is_told_so() {
     assert!(matches!(fault(|h| h.blob_gas_used = Some(131_072)), BlockError::BlobGasUsed { .. }));
 }
 
-/// What `debug_executionWitness` answers, by client, is read as well as the fixtures' own form.
+/// Answers of `debug_executionWitness` from different clients are read, besides the fixtures' own
+/// form.
 #[test]
 fn the_answers_of_clients_are_read() {
     let own: Value = serde_json::from_str(&text(MAINNET)).unwrap();
@@ -293,7 +293,7 @@ fn what_is_no_witness_is_refused_with_the_reason() {
         let text = error(&|json| json["engine"]["params"] = params.clone());
         assert!(text.starts_with("engine: ") && text.contains(reason), "{text}");
     }
-    // A list where a header or a number must be is not held until it is clear what it is.
+    // A list in place of a header or a number is rejected without being stored.
     assert!(error(&|json| json["witness"]["headers"] = json!([[1]])).contains("a header, as"));
     assert!(error(&|json| json["chainId"] = json!([1])).contains("a chain id"));
     let text = error(&|json| {

@@ -14,43 +14,43 @@ use std::{
 use tandem_membership::WorkerId;
 use tandem_proto::multiproof::{Begin, Error, ProofSession, ShardRoots, StateUpdate};
 
-/// A block at several workers, or in this process.
+/// Block at several workers, or in this process.
 pub struct FleetSession {
     core: Arc<Core>,
     begin: Begin,
     began: Instant,
-    /// When the last update was in.
+    /// Time at which the last update was in.
     finished: Option<Instant>,
-    /// The updates so far, for who takes over.
+    /// Updates so far, for workers that take over.
     kept: Vec<Arc<StateUpdate>>,
     parts: Vec<Part>,
-    /// Beside those that answer.
+    /// Parts at workers on trial, beside those that answer.
     trials: Vec<Part>,
-    /// Where this process computes from the beginning.
+    /// Session in this process, if it computes from the beginning.
     local: Option<Box<dyn ProofSession>>,
-    /// What was answered for the same block before, to be compared.
+    /// Earlier answer for the same block, to be compared.
     first: Option<Done>,
 }
 
 impl FleetSession {
-    /// A block at these workers.
+    /// Creates a block at these workers.
     pub fn new(core: Arc<Core>, begin: Begin, parts: Vec<Part>, trials: Vec<Part>) -> Self {
         let (began, finished, kept) = (Instant::now(), None, Vec::new());
         let (local, first) = (None, None);
         Self { core, begin, began, finished, kept, parts, trials, local, first }
     }
 
-    /// The same, computed in this process.
+    /// Returns this block, computed in this process.
     pub fn computed_by(self, local: Box<dyn ProofSession>) -> Self {
         Self { local: Some(local), ..self }
     }
 
-    /// The same, whose roots are compared with those given before.
+    /// Returns this block, whose roots are compared with those given before.
     pub fn compared_with(self, first: Option<Done>) -> Self {
         Self { first, ..self }
     }
 
-    /// Asks workers that are free for the shards that are missing.
+    /// Asks free workers for the missing shards.
     fn redispatch(&mut self, got: &mut Gathered) {
         let missing = self.begin.shards.difference(got.shards);
         let free = std::mem::take(&mut got.free);
@@ -74,7 +74,7 @@ impl FleetSession {
         got.wait_for(parts, Instant::now(), Duration::ZERO, &self.core.patience);
     }
 
-    /// Computes in this process what is missing.
+    /// Computes the missing shards in this process.
     fn compute(&mut self, got: &mut Gathered) -> Result<(), Error> {
         let missing = self.begin.shards.difference(got.shards);
         if missing.is_empty() {
@@ -131,7 +131,7 @@ impl ProofSession for FleetSession {
         self.redispatch(&mut got);
         self.compute(&mut got)?;
         if asked == 0 {
-            // Who is on trial is measured by this process then.
+            // Workers on trial are then measured against this process.
             took.push(finished.elapsed());
         }
         got.stats.updates = self.kept.len() as u64;

@@ -5,36 +5,37 @@ use std::time::Duration;
 use tandem_membership::{EndpointRules, NamePattern, Network};
 use tandem_rpc::Identity;
 
-/// Which workers there are, and how long one may take.
+/// Workers of the fleet, and the time that a worker may take.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Proof streams of workers that are there whether or not the bus tells of them, such as
+    /// Proof streams of workers that are used whether or not the bus announces them, such as
     /// `http://10.0.0.7:9601`.
     pub endpoints: Vec<String>,
-    /// Networks in which workers that the bus tells of may be, such as `10.0.0.0/8`.
+    /// Networks in which workers announced on the bus may be, such as `10.0.0.0/8`.
     pub heard_networks: Vec<Network>,
-    /// Names of hosts that they may have: `*` for all without a dot, `.SUFFIX`, or a whole name.
+    /// Host names that they may have: `*` for all without a dot, `.SUFFIX`, or a whole name.
     pub heard_names: Vec<NamePattern>,
-    /// The lowest and the highest port that they may have.
+    /// Lowest and highest port that they may have.
     pub heard_ports: [u16; 2],
-    /// Commands that may wait for one worker's connection before the executor has to.
+    /// Commands that may wait for one worker's connection before the executor must wait.
     pub queue_capacity: usize,
-    /// Longest time that opening a connection and its stream may take.
+    /// Longest time that opening a connection and its stream may take, in ms.
     pub connect_ms_max: u64,
-    /// Between two HTTP/2 pings, and the longest wait for the answer to one.
+    /// Interval between two HTTP/2 pings, and the longest wait for the answer to one, in ms.
     pub keep_alive_ms: u64,
-    /// How long a worker may always take after the block's last update.
+    /// Time a worker may always take after the block's last update, in ms.
     pub late_ms_min: u64,
-    /// How many times as long as half of the others a worker may take.
+    /// Multiple of the time of half of the workers that a worker may take.
     pub late_factor: u32,
-    /// How long a worker may take at most.
+    /// Longest time a worker may take, in ms.
     pub late_ms_max: u64,
-    /// How long a worker that was late or lost is left alone at first; twice as long each time.
+    /// Time for which a worker that was late or lost is first suspended, in ms; it doubles each
+    /// time.
     pub suspend_ms_min: u64,
-    /// How long it is left alone at most.
+    /// Longest time for which it is suspended, in ms.
     pub suspend_ms_max: u64,
-    /// How long a worker that gave wrong roots is not used.
+    /// Time for which a worker that gave wrong roots is not used, in seconds.
     pub quarantine_seconds: u64,
 }
 
@@ -60,7 +61,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Where workers may be that the bus tells of.
+    /// Returns the rules for endpoints of workers announced on the bus.
     pub fn heard(&self) -> EndpointRules {
         EndpointRules {
             networks: self.heard_networks.clone(),
@@ -84,7 +85,7 @@ impl Config {
         }
     }
 
-    /// A connection that is not there is not waited for.
+    /// Returns the settings for a client of a worker. It does not wait for a missing connection.
     pub(super) fn client(&self, identity: Identity) -> ClientConfig {
         ClientConfig {
             queue_capacity: self.queue_capacity,

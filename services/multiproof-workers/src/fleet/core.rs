@@ -1,4 +1,4 @@
-//! What happens between blocks: who gets what of the next one, and what became of the last.
+//! Work between blocks: the assignment of the next block, and the outcome of the last one.
 
 use super::{
     block::FleetSession,
@@ -28,62 +28,62 @@ use tokio::{runtime::Handle, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info};
 
-/// What a fleet needs from the rest of the cluster.
+/// Dependencies of a fleet.
 pub struct Deps {
-    /// Where connections are kept.
+    /// Runtime of the connections.
     pub runtime: Handle,
-    /// Who is alive by the bus. `None` where the configured workers are all there are.
+    /// Listener for live workers on the bus. `None` when only the configured workers are used.
     pub listener: Option<Listener>,
-    /// What no worker answers is computed here: [`crate::MultiproofWorkers`] over the same
+    /// Computes the shards that no worker answers for: [`crate::MultiproofWorkers`] over the same
     /// storage-writer, which cost next to nothing while they are not asked.
     pub local: Arc<dyn ProofApi>,
-    /// As whom to connect to workers.
+    /// Identity with which to connect to workers.
     pub identity: Identity,
 }
 
 /// Several workers as one. See the [module](super).
 ///
-/// Calls may wait and so do not belong into async code. Blocks are begun, finished and discarded by
-/// one thread at a time.
+/// Calls may wait, so they do not belong in async code. One thread at a time may begin, finish and
+/// discard blocks.
 pub struct Fleet {
     core: Arc<Core>,
     _stop: DropGuard,
 }
 
-/// What the fleet and its open block share.
+/// State shared by the fleet and its open block.
 pub struct Core {
     pub patience: Patience,
     quarantine: Duration,
     pub local: Arc<dyn ProofApi>,
     roster: Mutex<Roster>,
     between: Mutex<Between>,
-    /// Who gets advice about the open block.
+    /// Workers that get advice about the open block.
     advised: RwLock<Option<Arc<Advised>>>,
 }
 
-/// What is kept from block to block.
+/// State kept from block to block.
 #[derive(Default)]
 struct Between {
     owners: Owners,
     last: Option<Done>,
-    /// Those that have time left.
+    /// Trials that have time left.
     trials: Vec<Trial>,
-    /// The block that was discarded, until it is known whether it is tried again.
+    /// Discarded block, until it is known whether it is retried.
     discarded: Option<B256>,
 }
 
-/// A block whose roots were given.
+/// Block whose roots were given.
 pub struct Done {
     pub block: BlockId,
     pub shards: ShardSet,
     pub roots: [SubtrieRoot; Shard::COUNT],
     pub by: [Option<Arc<Worker>>; Shard::COUNT],
-    /// Those on trial, and until when they had time.
+    /// Parts at workers on trial; these had time until `trials_end`.
     pub trials: Vec<Part>,
     pub trials_end: Instant,
 }
 
-/// The open block's workers.
+/// Workers of the open block.
 struct Advised {
     block: B256,
     workers: Vec<(Arc<Worker>, ShardSet)>,
@@ -91,8 +91,8 @@ struct Advised {
 }
 
 impl Fleet {
-    /// Connects to the configured workers and to those that the bus tells of, in the background: a
-    /// block that begins before is computed by `local`.
+    /// Connects to the configured workers and to those announced on the bus, in the background. A
+    /// block that begins before that is computed by `local`.
     ///
     /// # Errors
     /// [`EndpointError`] of a configured worker.
@@ -120,25 +120,25 @@ impl Fleet {
         Ok(Arc::new(Self { core, _stop: stop.drop_guard() }))
     }
 
-    /// How many workers are connected.
+    /// Returns the number of connected workers.
     pub fn connected(&self) -> usize {
         self.core.roster.lock().connected().len()
     }
 }
 
-/// Between two looks at who is connected, while there are workers that never were.
+/// Interval between two checks of the connections, while some workers have never been connected.
 const PROVEN_SOME: Duration = Duration::from_millis(200);
-/// The same when all were.
+/// Interval between two checks when all workers have been connected.
 const PROVEN_ALL: Duration = Duration::from_secs(10);
 
-/// Keeps the workers those that are alive.
+/// Keeps the roster equal to the live workers.
 async fn follow(core: &Core, listener: Listener) {
     let mut alive = listener.watch();
     loop {
         let heard = alive.borrow_and_update().clone();
         core.roster.lock().set_heard(&heard, Instant::now());
         loop {
-            // As long as one is not proven, its connection may be made at any moment.
+            // While a worker is not proven, its connection may be made at any moment.
             let proven = core.roster.lock().proven();
             let all = proven.len() >= heard.len();
             listener.prove(proven);
@@ -153,8 +153,8 @@ async fn follow(core: &Core, listener: Listener) {
 }
 
 impl Core {
-    /// Judges who is on trial, and learns what a discarded block was about: what was answered for it,
-    /// if this is the same one again.
+    /// Judges the workers on trial, and settles a discarded block. If that block is `next`, returns
+    /// the answer that was given for it.
     fn settle(&self, next: B256) -> Option<Again> {
         let (mut last, discarded, mut trials) = {
             let mut between = self.between.lock();
@@ -172,7 +172,8 @@ impl Core {
         None
     }
 
-    /// Gives those back that have time left. Who was in time, or wrong, has nothing more to show.
+    /// Judges these trials, and returns those that have time left. A worker that was in time, or
+    /// wrong, has nothing more to show.
     fn judge(&self, mut trials: Vec<Trial>) -> Vec<Trial> {
         let now = Instant::now();
         let mut judged = BTreeSet::new();
@@ -194,7 +195,7 @@ impl Core {
         trials
     }
 
-    /// A block was refused for good.
+    /// Discards a block that was refused for good.
     fn forget(&self, block: B256) {
         for worker in self.connected() {
             worker.client.discard(block);
@@ -206,8 +207,8 @@ impl Core {
         self.roster.lock().connected()
     }
 
-    /// A block's roots, computed with fresh tries in this process, are known beside those that were
-    /// given before: whose differ was wrong.
+    /// Compares a block's earlier roots with those computed with fresh tries in this process. A
+    /// worker whose roots differ was wrong.
     pub fn compare(&self, first: &Done, right: &ShardRoots) {
         let mut wrong: BTreeMap<&WorkerId, (&Arc<Worker>, ShardSet)> = BTreeMap::new();
         for shard in first.shards.iter() {
@@ -230,16 +231,16 @@ impl Core {
             "worker gave wrong subtrie roots and is not used"
         );
         worker.quarantine(Instant::now() + self.quarantine);
-        // What it has of this block must not be built on when it is used again.
+        // Its tries of this block must not be built on when it is used again.
         worker.client.discard(block.hash);
     }
 
-    /// The roots of a block were given.
+    /// Notes that the roots of a block were given.
     pub fn done(&self, done: Done) {
         self.between.lock().last = Some(done);
     }
 
-    /// Deals the shards of a block out among those who answer.
+    /// Deals the shards of a block out among the active workers.
     fn open(&self, begin: Begin, team: &Team) -> Vec<Part> {
         let ids: Vec<WorkerId> = team.active.iter().map(|worker| worker.id.clone()).collect();
         let sets = deal(&ids);
@@ -266,14 +267,14 @@ impl Core {
                     let cold = !moved.intersection(shards).is_empty();
                     parts.push(Part { worker: worker.clone(), session, cold });
                 }
-                // What is missing others are asked for in the end.
+                // Other workers are asked for the missing shards in the end.
                 None => worker.fail(),
             }
         }
         parts
     }
 
-    /// The shards that those on trial would have if they answered.
+    /// Opens a block at workers on trial, with the shards that they would have if they answered.
     fn open_trials(&self, begin: Begin, team: &Team) -> Vec<Part> {
         let all = || team.active.iter().chain(&team.trial);
         let ids: Vec<WorkerId> = all().map(|worker| worker.id.clone()).collect();
@@ -291,12 +292,12 @@ impl Core {
     }
 }
 
-/// A discarded block is begun again: what was answered for it, if that is known.
+/// Discarded block that begins again, with the answer that was given for it, if that is known.
 struct Again(Option<Done>);
 
 impl ProofApi for Fleet {
-    /// Deals the shards out anew. While there is nobody to answer, and for a block that was
-    /// discarded, this process computes.
+    /// Deals the shards out anew. This process computes the block when no worker can answer, or
+    /// when the block was discarded before.
     fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
         let core = &self.core;
         if let Some(Again(first)) = core.settle(begin.block.hash) {
@@ -326,8 +327,8 @@ impl ProofApi for Fleet {
         }))
     }
 
-    /// Remembered until the next block begins: this one may be tried again, and what the workers have
-    /// of it may be right.
+    /// Remembers the block until the next one begins. It may be retried, and the workers' tries of
+    /// it may be right.
     fn discard(&self, block: B256) {
         let before = self.core.between.lock().discarded.replace(block);
         if let Some(before) = before.filter(|before| *before != block) {
@@ -335,8 +336,8 @@ impl ProofApi for Fleet {
         }
     }
 
-    /// What all workers hold together that are connected and answer; of tries those of the last
-    /// block.
+    /// Returns the combined status of all connected workers that answer. Only tries of the last
+    /// block count as held shards.
     fn status(&self) -> Result<Status, Error> {
         let tip = self.core.between.lock().last.as_ref().map(|done| done.block.hash);
         let mut all = Status { tip, ..Status::default() };

@@ -1,13 +1,13 @@
-//! Which worker answers for which shards.
+//! Assignment of shards to workers.
 
 use tandem_membership::{WorkerId, assign};
 use tandem_primitives::{Shard, ShardSet};
 
-/// The owner of each shard, by [`Shard::index`], `None` while nobody answers for it.
+/// Owner of each shard, by [`Shard::index`]; `None` while no worker answers for it.
 pub type Owners = [Option<WorkerId>; Shard::COUNT];
 
-/// Deals the shards out: the set of each worker, in the order in which they are given. Each shard is
-/// in one set, or in none where there is no worker.
+/// Deals the shards out. Returns the set of each worker, in the given order. Each shard is in one
+/// set, or in none when there is no worker.
 pub fn deal(workers: &[WorkerId]) -> Vec<ShardSet> {
     let mut sets = vec![ShardSet::EMPTY; workers.len()];
     for (shard, owner) in Shard::all().zip(assign(workers).into_iter().flatten()) {
@@ -16,7 +16,7 @@ pub fn deal(workers: &[WorkerId]) -> Vec<ShardSet> {
     sets
 }
 
-/// The owners that such a deal leads to.
+/// Returns the owners of the shards in these sets.
 pub fn owners<'a>(sets: impl IntoIterator<Item = (&'a WorkerId, ShardSet)>) -> Owners {
     let mut owners = Owners::default();
     for (worker, shards) in sets {
@@ -25,7 +25,7 @@ pub fn owners<'a>(sets: impl IntoIterator<Item = (&'a WorkerId, ShardSet)>) -> O
     owners
 }
 
-/// The shards that somebody else answers for now than before.
+/// Returns the shards whose owner has changed.
 pub fn moved(before: &Owners, after: &Owners) -> ShardSet {
     Shard::all().filter(|shard| before[shard.index()] != after[shard.index()]).collect()
 }

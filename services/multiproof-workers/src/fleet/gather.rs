@@ -1,4 +1,4 @@
-//! Waiting for what several workers answer.
+//! Collection of the answers of several workers.
 
 use super::{patience::Patience, roster::Worker};
 use crate::{
@@ -19,25 +19,25 @@ use tracing::warn;
 pub struct Part {
     pub worker: Arc<Worker>,
     pub session: RemoteSession,
-    /// Some of the shards were another worker's before, so only the limit counts.
+    /// Whether some of the shards were another worker's before. Only the longest time counts then.
     pub cold: bool,
 }
 
-/// The roots that are in, and whose they are.
+/// Roots that are in, and the workers that gave them.
 #[derive(Default)]
 pub struct Gathered {
     pub shards: ShardSet,
     pub roots: [SubtrieRoot; Shard::COUNT],
     pub by: [Option<Arc<Worker>>; Shard::COUNT],
     pub stats: ProofStats,
-    /// Who has answered.
+    /// Workers that have answered.
     pub free: Vec<Arc<Worker>>,
-    /// How long after the last update each answer came.
+    /// Time from the last update to each answer.
     pub took: Vec<Duration>,
 }
 
 impl Gathered {
-    /// Takes in the roots of these shards.
+    /// Adds the roots of these shards.
     pub fn add(&mut self, shards: ShardSet, answer: &ShardRoots, by: Option<&Arc<Worker>>) {
         self.shards = self.shards.union(shards);
         for index in shards.iter().map(Shard::index) {
@@ -50,8 +50,9 @@ impl Gathered {
         self.stats.busy += answer.stats.busy;
     }
 
-    /// Waits until each part has answered, has failed or is late: a part without roots is over
-    /// then. `finished` is when its updates were all sent, `executed` how long that had taken.
+    /// Waits until each part has answered, has failed or is late. A part without roots is over
+    /// then. `finished` is the time when all its updates were sent, `executed` the time that this
+    /// had taken.
     pub fn wait_for(
         &mut self,
         mut parts: Vec<Part>,
@@ -91,7 +92,7 @@ impl Gathered {
         self.took.append(&mut took);
     }
 
-    /// Takes an answer in; how long it took, if there are roots in it.
+    /// Takes an answer. Returns the time that it took if it has roots.
     fn take(&mut self, part: &mut Part, answer: Answered, finished: Instant) -> Option<Duration> {
         let took = answer.at.saturating_duration_since(finished);
         match part.session.take(answer) {
@@ -101,7 +102,7 @@ impl Gathered {
                 part.worker.trust();
                 Some(took)
             }
-            // The base moved meanwhile: it happens to the best, and to all at once.
+            // The base moved meanwhile: this happens to good workers too, and to all at once.
             Err(error @ Error::ParentUnreachable { .. }) => {
                 counter!(names::FAILURES, "reason" => "error").increment(1);
                 warn!(worker = %part.worker.id, %error, "worker has no roots");
@@ -119,7 +120,7 @@ impl Gathered {
     }
 }
 
-/// The position of a part that has something to say, `None` when none has until then.
+/// Returns the position of a part that has answered or failed, `None` when none has by `until`.
 fn wait_until(parts: &[Part], until: Option<Instant>) -> Option<usize> {
     if let Some(failed) = parts.iter().position(|part| part.session.has_failed()) {
         return Some(failed);

@@ -1,39 +1,39 @@
-//! What one worker may be used for, by how it did so far.
+//! Role of one worker, derived from its record.
 
 use std::time::{Duration, Instant};
 
-/// Blocks in a row that a worker on trial may fail before it is left alone: its tries are cold.
+/// Blocks in a row that a worker on trial may fail before it is suspended: its tries are cold.
 const TRIALS: u32 = 3;
-/// Blocks in a row after which earlier failures are forgotten.
+/// Blocks in time, in a row, after which earlier failures are forgotten.
 const FORGIVEN: u32 = 64;
 
-/// How long a worker that failed is left alone.
+/// Time for which a worker that failed is suspended.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     /// After the first failure.
     pub min: Duration,
-    /// At most.
+    /// Longest time.
     pub max: Duration,
 }
 
-/// What a worker is used for.
+/// Use of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It answers for its shards.
+    /// The worker answers for its shards.
     Active,
-    /// It gets blocks beside those that answer.
+    /// The worker gets blocks beside those that answer.
     Trial,
-    /// It failed and is left alone.
+    /// The worker failed and is left alone.
     Suspended,
-    /// It gave wrong roots and is not used.
+    /// The worker gave wrong roots and is not used.
     Quarantined,
 }
 
-/// How one worker did.
+/// Record of one worker.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    /// The connection behind which it has shown that it is in time. Behind another one there may be
-    /// another process, with cold tries.
+    /// Connection over which the worker has shown that it is in time. Another connection may lead
+    /// to another process, with cold tries.
     proven: Option<u64>,
     failures: u32,
     in_time: u32,
@@ -42,7 +42,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// What it may be used for over this connection.
+    /// Returns the role of the worker over this connection.
     pub fn role(&self, now: Instant, connection: u64) -> Role {
         let holds = |until: Option<Instant>| until.is_some_and(|until| now < until);
         if holds(self.quarantined_until) {
@@ -56,17 +56,17 @@ impl Health {
         }
     }
 
-    /// Whether it has not failed since it can be remembered.
+    /// Returns whether the worker has no remembered failure.
     pub fn is_blameless(&self) -> bool {
         self.failures == 0
     }
 
-    /// Whether there is anything to be remembered of it.
+    /// Returns whether the worker must be remembered.
     pub fn is_marked(&self, now: Instant) -> bool {
         matches!(self.role(now, 0), Role::Suspended | Role::Quarantined)
     }
 
-    /// It was in time with a block, or nobody else is there to answer.
+    /// Notes that the worker was in time with a block, or that no other worker can answer.
     pub fn trust(&mut self, connection: u64) {
         self.proven = Some(connection);
         self.in_time += 1;
@@ -75,7 +75,7 @@ impl Health {
         }
     }
 
-    /// It was late or lost, or had no roots.
+    /// Notes that the worker was late or lost, or had no roots.
     pub fn fail(&mut self, now: Instant, backoff: &Backoff) {
         self.in_time = 0;
         self.failures = self.failures.saturating_add(1);
@@ -88,7 +88,7 @@ impl Health {
         }
     }
 
-    /// It gave wrong roots.
+    /// Notes that the worker gave wrong roots.
     pub fn quarantine(&mut self, until: Instant) {
         self.proven = None;
         self.failures = self.failures.max(TRIALS);

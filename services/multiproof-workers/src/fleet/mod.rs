@@ -3,31 +3,31 @@
 //! ```text
 //!                    ┌─ shards 0 3 7 … ─► grpc::Client ─► worker a ─┐
 //! executor ─► Fleet ─┼─ shards 1 2 4 … ─► grpc::Client ─► worker b ─┼─► 16 roots
-//!                    └─ what nobody else answers for ─► local ──────┘
+//!                    └─ shards without a worker ──────► local ──────┘
 //! ```
 //!
-//! **Who answers for what.** Workers are those of a configured list and those heard on the bus
-//! ([`crate::membership`]). The shards are dealt out among them by [`tandem_membership::assign`], when
-//! a block begins and at no other time. Each worker gets its part of the updates and of the advice,
-//! and keeps the tries of the shards that it has answered for; what lies between the base and the
-//! parent of a shard that is new to it, it fetches from storage-writer while the block executes.
+//! **Assignment.** Workers come from a configured list and from the bus ([`crate::membership`]).
+//! [`tandem_membership::assign`] deals the shards out among them when a block begins, and at no
+//! other time. Each worker gets its part of the updates and of the advice, and keeps the tries of
+//! the shards that it has answered for. For a shard that is new to it, it fetches the changes
+//! between the base and the parent from storage-writer while the block executes.
 //!
-//! **A newcomer** is on trial: it gets blocks beside those that answer, and takes over its shards
-//! once it was in time with them. So no block waits for a worker whose tries are cold, nor for one
-//! that is slow by nature. Where nobody answers yet, newcomers do at once.
+//! **A newcomer** is on trial: it gets blocks beside the workers that answer, and takes over its
+//! shards once it was in time with them. So no block waits for a worker whose tries are cold, nor
+//! for one that is slow by nature. While no worker answers yet, newcomers answer at once.
 //!
-//! **Late or lost.** The updates of a block are kept until its roots are in. When a worker's stream
-//! breaks, or it is still at work when the others have long been done ([`Patience`]), its shards go to
-//! workers that have answered already, and what those have no answer for either is computed in this
-//! process, by `local`. The worker is left alone for a while, then on trial again.
+//! **Late or lost.** The updates of a block are kept until its roots are in. A worker may lose its
+//! stream, or may still be at work long after the others ([`Patience`]). Its shards then go to
+//! workers that have answered already. Shards without an answer from them are computed in this
+//! process, by `local`. The worker is suspended for a while, then on trial again.
 //!
-//! **Wrong.** Before the executor refuses a block for its root it discards it and begins it again.
-//! What is begun again is computed in this process with fresh tries; whose roots differ from that is
-//! not used for [`Config::quarantine_seconds`].
+//! **Wrong.** Before the executor refuses a block for its root, it discards the block and begins it
+//! again. This process computes a repeated block with fresh tries. A worker whose roots differ from
+//! those is not used for [`Config::quarantine_seconds`].
 //!
-//! **Overload.** As [`crate::grpc`]: the queue to each worker is bounded, and one that is full makes
-//! the executor wait, for [`Config::late_ms_max`] at most. Nothing is waited for on behalf of a worker
-//! on trial.
+//! **Overload.** As in [`crate::grpc`], the queue to each worker is bounded. A full queue makes the
+//! executor wait, for [`Config::late_ms_max`] at most. The executor never waits for a worker on
+//! trial.
 
 mod block;
 mod config;

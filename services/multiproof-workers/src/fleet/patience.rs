@@ -1,24 +1,25 @@
 use std::time::Duration;
 
-/// When a worker is late with the roots of a block.
+/// Time after which a worker is late with the roots of a block.
 ///
-/// Times are from the block's last update on. What half of the workers took says what this block
-/// and this machine are like; a block that took long to execute may have left much to hash in one
-/// shard, so half of that time is given in any case. Before half of the workers have answered, only
-/// the limit counts.
+/// Times are from the block's last update on. The time of half of the workers shows what is usual
+/// for this block and this machine. A block that took long to execute may have left much to hash in
+/// one shard, so half of that time is always given. Before half of the workers have answered, only
+/// the longest time counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Nobody is late before.
+    /// Time before which no worker is late.
     pub min: Duration,
-    /// How many times as long as half of the workers one may take.
+    /// Multiple of the time of half of the workers that a worker may take.
     pub factor: u32,
-    /// Everybody is late after.
+    /// Time after which every worker is late.
     pub max: Duration,
 }
 
 impl Patience {
-    /// How long a worker may take, of so many that were asked, when others have answered after these
-    /// times, in any order. `executed` is what the block took from its beginning to its last update.
+    /// Returns the time that a worker may take. `answered` has the times after which others have
+    /// answered, in any order, and `asked` is the number of workers that were asked. `executed` is
+    /// the time from the block's beginning to its last update.
     pub fn wait(&self, executed: Duration, answered: &[Duration], asked: usize) -> Duration {
         let half = asked.div_ceil(2);
         let Some(last) = half.checked_sub(1).filter(|_| answered.len() >= half) else {

@@ -1,4 +1,4 @@
-//! The workers there are, each with its connection and its record.
+//! Known workers, each with its connection and its record.
 
 use super::{
     config::Config,
@@ -31,28 +31,28 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// It was in time, or is to answer because nobody else is there.
+    /// Notes that the worker was in time, or must answer because no other worker can.
     pub fn trust(&self) {
         self.health.lock().trust(self.client.connections());
     }
 
-    /// It was late or lost, or had no roots.
+    /// Notes that the worker was late or lost, or had no roots.
     pub fn fail(&self) {
         self.health.lock().fail(Instant::now(), &self.backoff);
     }
 
-    /// It gave wrong roots.
+    /// Notes that the worker gave wrong roots.
     pub fn quarantine(&self, until: Instant) {
         self.health.lock().quarantine(until);
     }
 }
 
-/// The workers that can be used now. Those that have no connection are in neither list.
+/// Workers that can be used now. Workers without a connection are in neither list.
 #[derive(Default)]
 pub struct Team {
-    /// They answer.
+    /// Workers that answer.
     pub active: Vec<Arc<Worker>>,
-    /// They get blocks beside those.
+    /// Workers that get blocks beside those that answer.
     pub trial: Vec<Arc<Worker>>,
 }
 
@@ -63,15 +63,15 @@ pub struct Roster {
     backoff: Backoff,
     runtime: Handle,
     workers: BTreeMap<WorkerId, Arc<Worker>>,
-    /// What is to be remembered of workers that are gone.
+    /// Records of workers that are gone.
     gone: BTreeMap<WorkerId, Health>,
 }
 
 impl Roster {
-    /// The configured workers alone.
+    /// Creates a roster of the configured workers.
     ///
     /// # Errors
-    /// When one of them is no endpoint.
+    /// When one of them is not a valid endpoint.
     pub fn new(
         config: &Config,
         identity: Identity,
@@ -95,11 +95,12 @@ impl Roster {
         Ok(roster)
     }
 
-    /// These are alive by the bus, beside those that are configured. A connection is made to each one
-    /// that is new, in the background; those to workers that are gone end.
+    /// Sets the workers that are alive on the bus, beside the configured ones. Connects to each new
+    /// worker in the background. Connections to workers that are gone end.
     pub fn set_heard(&mut self, heard: &[Heartbeat], now: Instant) {
         let heard = heard.iter().map(|heartbeat| (&heartbeat.id, &heartbeat.endpoint));
-        // Those before newcomers: one that claims the endpoint of another does not take its place.
+        // Known workers come first: a newcomer that claims the endpoint of another does not take
+        // its place.
         let is_known = |(id, endpoint): &(&WorkerId, &String)| {
             self.workers.get(*id).is_some_and(|worker| worker.endpoint == **endpoint)
         };
@@ -108,7 +109,7 @@ impl Roster {
         let most = self.configured.len() + MEMBERS_MAX;
         let (mut members, mut endpoints) = (BTreeMap::new(), BTreeSet::new());
         for (id, endpoint) in configured.chain(known).chain(new) {
-            // One that is configured may be heard too, by another name.
+            // A configured worker may also be heard by another name.
             if members.len() < most && endpoints.insert(endpoint.clone()) {
                 members.entry(id.clone()).or_insert_with(|| endpoint.clone());
             }
@@ -151,19 +152,19 @@ impl Roster {
         Ok(Arc::new(Worker { id, endpoint, client, health, backoff }))
     }
 
-    /// The names of all to which a connection was made.
+    /// Returns the names of all workers to which a connection was made.
     pub fn proven(&self) -> Vec<WorkerId> {
         let proven = self.workers.values().filter(|worker| worker.client.connections() > 0);
         proven.map(|worker| worker.id.clone()).collect()
     }
 
-    /// All that have a connection.
+    /// Returns all workers that have a connection.
     pub fn connected(&self) -> Vec<Arc<Worker>> {
         self.workers.values().filter(|worker| worker.client.is_connected()).cloned().collect()
     }
 
-    /// Who can be used now, ordered by name. Where nobody has shown yet that it is in time, those who
-    /// have never failed are taken at their word.
+    /// Returns the workers that can be used now, ordered by name. While no worker has shown that it
+    /// is in time, workers that have never failed are trusted.
     pub fn team(&self, now: Instant) -> Team {
         let mut team = Team::default();
         let (mut suspended, mut quarantined) = (0, 0);
@@ -196,7 +197,8 @@ impl Roster {
     }
 }
 
-/// The name of a configured worker: its address, so that it keeps its shards over restarts.
+/// Returns the name of a configured worker: its address, so that it keeps its shards across
+/// restarts.
 fn name(endpoint: &str) -> Option<WorkerId> {
     let address = endpoint.rsplit("://").next().unwrap_or(endpoint);
     let short = || format!("{:x}", keccak256(endpoint));
@@ -243,7 +245,7 @@ mod tests {
         let role = roster.workers[&b.id].health.lock().role(now, 0);
         assert_eq!(role, Role::Quarantined, "going away does not help");
         assert!(roster.team(now).active.is_empty(), "nobody is connected");
-        // Another name for the endpoint of one that is there does not drive it out.
+        // Another name for the endpoint of a known worker does not displace it.
         let client = roster.workers[&b.id].client.clone();
         let claims = heard("a", "http://127.0.0.1:4");
         roster.set_heard(&[claims, heard("b", "http://127.0.0.1:4")], now);

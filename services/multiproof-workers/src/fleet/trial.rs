@@ -1,32 +1,32 @@
-//! Workers that show what they can do.
+//! Trials of workers.
 
 use super::{core::Done, gather::Part};
 use crossbeam_channel::TryRecvError;
 use std::time::Instant;
 use tandem_primitives::{BlockId, Shard, ShardSet, SubtrieRoot};
 
-/// A block at a worker on trial. It may still be at work on it when the next block begins.
+/// Block at a worker on trial. The worker may still be at work on it when the next block begins.
 pub struct Trial {
     pub part: Part,
     pub block: BlockId,
-    /// What the others answered, `None` when the block was refused, so that nobody knows what is
-    /// right.
+    /// Roots of the others; `None` when the block was refused, because the right roots are then
+    /// unknown.
     roots: Option<[SubtrieRoot; Shard::COUNT]>,
-    /// Until when it has time.
+    /// Deadline of the worker.
     until: Instant,
 }
 
-/// What became of a trial.
+/// Outcome of a trial.
 pub enum Verdict {
     InTime,
-    /// Or it has no roots.
+    /// The worker was late, or has no roots.
     Late,
-    /// These shards' roots are not those of the others.
+    /// Roots of these shards differ from those of the others.
     Wrong(ShardSet),
 }
 
 impl Trial {
-    /// The block's trials, once its roots are in and it is known whether it was refused.
+    /// Returns the block's trials, once its roots are in and it is known whether it was refused.
     pub fn of(done: &mut Done, refused: bool) -> Vec<Self> {
         let (block, until) = (done.block, done.trials_end);
         let roots = (!refused).then_some(&done.roots);
@@ -34,7 +34,7 @@ impl Trial {
         parts.map(|part| Self { part, block, roots: roots.cloned(), until }).collect()
     }
 
-    /// What became of it, `None` while it has time left.
+    /// Returns the outcome, `None` while the worker has time left.
     pub fn verdict(&mut self, now: Instant) -> Option<Verdict> {
         let session = &mut self.part.session;
         let answer = match session.answer().try_recv() {

@@ -1,4 +1,4 @@
-//! The thread between the streams and the workers.
+//! Thread between the streams and the workers.
 
 use std::sync::Arc;
 use tandem_actor::Queued;
@@ -13,29 +13,29 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tonic::Status;
 use tracing::{Span, debug, info_span, warn};
 
-/// Where the answers of one stream go. Bounded; a client that reads none loses its stream.
+/// Sender for the answers of one stream. Bounded; a client that reads none loses its stream.
 pub type Answers = mpsc::Sender<Result<v1::ProcessBlockResponse, Status>>;
 
-/// What the thread is told.
+/// Input of the thread.
 #[allow(clippy::large_enum_variant, reason = "nearly all are commands")]
 pub enum Input {
-    /// A message of a stream, as it came.
+    /// Message of a stream, as it arrived.
     Command {
         stream: u64,
         message: v1::ProcessBlockRequest,
         answers: Answers,
-        /// The message's share of the bytes that may wait.
+        /// Share of the bytes that may wait, which the message takes.
         _room: OwnedSemaphorePermit,
     },
-    /// A stream has ended: its block is given up.
+    /// End of a stream; its block is given up.
     Closed { stream: u64 },
-    /// A block was refused, said by a call of its own.
+    /// Refusal of a block, by a call of its own.
     Discard(B256),
-    /// The thread ends; the block that is open is given up.
+    /// End of the thread; the open block is given up.
     Stop,
 }
 
-/// The block that is open.
+/// Open block.
 struct Open {
     stream: u64,
     session: u64,
@@ -95,7 +95,7 @@ impl Bridge {
             }
             Command::Finish => match self.open.take_if(|open| open.is(stream, session)) {
                 Some(open) => finish(open),
-                // Given up for another one, or never begun.
+                // Given up for another block, or never begun.
                 None => answer(&answers, session, Err(Error::Unavailable)),
             },
             Command::Cancel => {
@@ -144,7 +144,7 @@ fn finish(open: Open) {
         inner.finish();
         inner.roots()
     });
-    // The span ends before the answer is given: the block ends with the answer.
+    // The span ends before the answer, because the block ends with the answer.
     drop(span);
     answer(&answers, session, result);
 }

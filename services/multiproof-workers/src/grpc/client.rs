@@ -1,4 +1,4 @@
-//! The workers on another machine, as the executor sees them.
+//! Client of workers on another machine, for the executor.
 
 use super::{
     connection::{Connection, Outgoing, discard, without_session},
@@ -36,21 +36,21 @@ const SERVER: Server = Server {
     stream_window: 2 << 20,
 };
 
-/// How a [`Client`] behaves. All times in milliseconds.
+/// Settings of a [`Client`]. All times are in milliseconds.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientConfig {
-    /// Commands that may wait for the connection before the executor has to.
+    /// Commands that may wait for the connection before the executor must wait.
     pub queue_capacity: usize,
     /// Longest time that opening a connection and its stream may take.
     pub connect_ms_max: u64,
-    /// How long a block that begins waits for a connection that is being made again.
+    /// Time that a new block waits for a connection that is being remade.
     pub reconnect_wait_ms: u64,
     /// Longest wait for room in the queue, and for the roots after the last update.
     pub answer_ms_max: u64,
-    /// Between two HTTP/2 pings, and the longest wait for the answer to one.
+    /// Interval between two HTTP/2 pings, and the longest wait for the answer to one.
     pub keep_alive_ms: u64,
-    /// As whom to connect.
+    /// Identity with which to connect.
     #[serde(skip)]
     pub identity: Identity,
 }
@@ -74,12 +74,12 @@ impl ClientConfig {
     }
 }
 
-/// A client of one [`Server`](super::Server).
+/// Client of one [`Server`](super::Server).
 ///
-/// One connection, made at once and made again when it is lost, carries block after block.
+/// One connection, made at once and remade when it is lost, carries block after block.
 ///
-/// Calls may wait (see [`ClientConfig`]) and so do not belong into async code, where they panic
-/// when they would have to.
+/// Calls may wait (see [`ClientConfig`]), so they do not belong in async code, where they panic
+/// when they would have to wait.
 pub struct Client {
     shared: Arc<Shared>,
     stop: CancellationToken,
@@ -89,20 +89,20 @@ pub struct Shared {
     pub config: ClientConfig,
     pub runtime: Handle,
     link: Mutex<Option<Arc<Connection>>>,
-    /// Notified when `link` is there.
+    /// Notified when `link` is set.
     connected: Condvar,
-    /// Connections made.
+    /// Number of connections made.
     made: AtomicU64,
-    /// The next session; never 0.
+    /// Number of the next session; never 0.
     next: AtomicU64,
 }
 
 impl Client {
-    /// A client that connects in the background, on `runtime`, to an endpoint such as
-    /// `http://10.0.0.7:9601`, or `https://…` where the identity is proven.
+    /// Creates a client that connects in the background, on `runtime`, to an endpoint. An example
+    /// is `http://10.0.0.7:9601`, or `https://…` where the identity is proven.
     ///
     /// # Errors
-    /// [`EndpointError`]. That nobody is there is no error: see [`ProofApi::begin`].
+    /// [`EndpointError`]. An unreachable server is not an error here: see [`ProofApi::begin`].
     pub fn connect(
         endpoint: &str,
         config: ClientConfig,
@@ -130,18 +130,18 @@ impl Client {
         Ok(Arc::new(Self { shared, stop }))
     }
 
-    /// Whether there is a connection now.
+    /// Returns whether there is a connection now.
     pub fn is_connected(&self) -> bool {
         self.shared.link().is_some()
     }
 
-    /// How many connections were made so far: behind another one there may be another process.
+    /// Returns the number of connections made so far. A new connection may lead to another process.
     pub(crate) fn connections(&self) -> u64 {
         self.shared.made.load(Relaxed)
     }
 
-    /// Opens a block over the connection that there is, `None` without one. Whether the session waits
-    /// for room in the queue is the caller's choice.
+    /// Opens a block over the current connection, `None` without one. `waits` tells whether the
+    /// session waits for room in the queue.
     pub(crate) fn open(&self, begin: Begin, waits: bool) -> Option<RemoteSession> {
         let connection = self.shared.link().clone()?;
         RemoteSession::begin(&self.shared, connection, begin, waits)
@@ -155,7 +155,7 @@ impl Drop for Client {
 }
 
 impl Shared {
-    /// A name for another session.
+    /// Returns the number of a new session.
     pub fn next_session(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
     }
@@ -176,7 +176,7 @@ impl Shared {
         }
     }
 
-    /// The connection, waited for until then.
+    /// Returns the connection, and waits for it until the deadline.
     fn connection(&self, until: Instant) -> Option<Arc<Connection>> {
         let mut link = self.link();
         loop {
@@ -190,7 +190,7 @@ impl Shared {
     }
 }
 
-/// Takes the connection away when it is lost, or when the client is dropped.
+/// Guard that removes the connection when it is lost, or when the client is dropped.
 struct Link<'a> {
     shared: &'a Shared,
     connection: Arc<Connection>,
@@ -204,9 +204,9 @@ impl Drop for Link<'_> {
     }
 }
 
-/// A connection with its stream open.
+/// Connection with an open stream.
 struct Opened {
-    /// Into the stream.
+    /// Sender into the stream.
     commands: TaskSender<SessionCommand>,
     answers: Streaming<v1::ProcessBlockResponse>,
     calls: MultiproofWorkersClient<Channel>,
@@ -221,7 +221,7 @@ async fn open(shared: &Shared, channel: Channel) -> Result<Opened, tonic::Status
     Ok(Opened { commands, answers, calls })
 }
 
-/// One connection until it ends, and why it ended.
+/// Keeps one connection until it ends. Returns the reason.
 async fn live(shared: &Shared, opened: Opened) -> tonic::Status {
     let Opened { commands, mut answers, calls } = opened;
     let connection = Arc::new(Connection::new(&commands, calls));
@@ -249,7 +249,8 @@ async fn live(shared: &Shared, opened: Opened) -> tonic::Status {
 }
 
 impl ProofApi for Client {
-    /// Waits for a connection for [`ClientConfig::reconnect_wait_ms`] while there is none.
+    /// Begins a block. Waits for a connection for [`ClientConfig::reconnect_wait_ms`] while there
+    /// is none.
     fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
         let shared = &self.shared;
         let until = Instant::now() + Duration::from_millis(shared.config.reconnect_wait_ms);
@@ -258,7 +259,7 @@ impl ProofApi for Client {
             if let Some(session) = RemoteSession::begin(shared, connection, begin, true) {
                 return Ok(Box::new(session));
             }
-            // Lost since: in a moment it is no longer the one to take.
+            // Lost meanwhile: in a moment it is no longer the current connection.
             if Instant::now() >= until {
                 return Err(Error::Unavailable);
             }
@@ -267,8 +268,8 @@ impl ProofApi for Client {
     }
 
     fn discard(&self, block: B256) {
-        // Without a connection there is nothing to discard that the next block's parent would not
-        // tell: the tries of a worker that do not fit it are dropped.
+        // Without a connection, there is nothing to discard: a worker drops tries that do not fit
+        // the parent of the next block.
         let link = self.shared.link().clone();
         if let Some(connection) = link {
             let config = &self.shared.config;

@@ -1,4 +1,4 @@
-//! One connection of a client, from the moment that its stream is open to its loss.
+//! One connection of a client, from the opening of its stream to its loss.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::{
@@ -22,11 +22,11 @@ use tokio::{runtime::Handle, sync::mpsc};
 use tokio_stream::Stream;
 use tonic::transport::Channel;
 
-/// What became of one session.
+/// Outcome of one session.
 #[derive(Debug)]
 pub struct Answered {
     pub result: Result<ShardRoots, Error>,
-    /// When it came.
+    /// Time of its arrival.
     pub at: Instant,
 }
 
@@ -36,17 +36,17 @@ impl Answered {
     }
 }
 
-/// Sessions that wait for their answers, `None` after the loss of the connection.
+/// Sessions that wait for their answers; `None` after the loss of the connection.
 type Waiting = Option<HashMap<u64, Sender<Answered>>>;
 
 pub struct Connection {
-    /// The sender itself stands with whoever reads the answers, so the stream ends with that.
+    /// The sender itself is with the reader of the answers, so the stream ends with that reader.
     commands: WeakTaskSender<SessionCommand>,
     waiting: Mutex<Waiting>,
     calls: MultiproofWorkersClient<Channel>,
 }
 
-/// A command was not taken: the connection is lost, or did not take it in time.
+/// Error of a command that was not taken: the connection is lost, or did not take it in time.
 #[derive(Debug)]
 pub struct NotSent;
 
@@ -63,21 +63,21 @@ impl Connection {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the answer of a session. `None` after the loss of the connection.
+    /// Returns the receiver of a session's answer, `None` after the loss of the connection.
     pub fn expect(&self, session: u64) -> Option<Receiver<Answered>> {
         let (sender, receiver) = bounded(1);
         self.waiting().as_mut()?.insert(session, sender);
         Some(receiver)
     }
 
-    /// Nobody waits for that session's answer any more.
+    /// Forgets a session that does not wait for its answer any more.
     pub fn forget(&self, session: u64) {
         if let Some(waiting) = self.waiting().as_mut() {
             waiting.remove(&session);
         }
     }
 
-    /// Gives an answer to who waits for it, if anybody still does.
+    /// Delivers an answer to the session that waits for it, if it still does.
     pub fn deliver(&self, SessionAnswer { session, result }: SessionAnswer) {
         let sender = self.waiting().as_mut().and_then(|waiting| waiting.remove(&session));
         if let Some(sender) = sender {
@@ -85,14 +85,14 @@ impl Connection {
         }
     }
 
-    /// The connection is lost: all sessions have failed.
+    /// Fails all sessions, because the connection is lost.
     pub fn close(&self, error: &Error) {
         for (_, sender) in self.waiting().take().into_iter().flatten() {
             let _ = sender.try_send(Answered::now(Err(error.clone())));
         }
     }
 
-    /// Puts a command into the queue; waits at most so long while it is full.
+    /// Puts a command into the queue. Waits at most `wait_max` while the queue is full.
     pub fn send(
         &self,
         command: SessionCommand,
@@ -103,35 +103,35 @@ impl Connection {
         commands.send_within(wait_max, runtime, command).map_err(|_| NotSent)
     }
 
-    /// Puts a command into the queue if there is room at once, and `keep_free` places more.
+    /// Puts a command into the queue if there is room at once, and `keep_free` more places.
     pub fn try_send(&self, command: SessionCommand, keep_free: usize) -> Result<(), NotSent> {
         let commands = self.commands.upgrade().ok_or(NotSent)?;
         commands.try_send_leaving(keep_free, command).map_err(|_| NotSent)
     }
 
-    /// Asks what the workers hold.
+    /// Asks for the status of the workers.
     pub async fn status(&self) -> Result<Status, Error> {
         let answer = self.calls.clone().get_status(v1::GetStatusRequest {}).await?;
         Ok(answer.into_inner().try_into()?)
     }
 }
 
-/// A command that belongs to no session.
+/// Returns a command that belongs to no session.
 pub fn without_session(command: Command) -> SessionCommand {
     SessionCommand { session: 0, command }
 }
 
-/// The refusal of a block.
+/// Returns the command that refuses a block.
 pub fn discard(block: B256) -> SessionCommand {
     without_session(Command::Discard(block))
 }
 
-/// What goes out: the queue as messages, of each update what its block's shards need, large ones in
-/// parts. What waits when the connection can
-/// take more goes out in one frame, so several updates cost one system call.
+/// Outgoing stream: the queue as messages. Each update is reduced to the shards of its block, and a
+/// large one is sent in parts. All messages that wait when the connection can take more go out in
+/// one frame, so several updates cost one system call.
 pub struct Outgoing {
     queue: mpsc::Receiver<Queued<SessionCommand>>,
-    /// Those that the open block asks for.
+    /// Shards that the open block asks for.
     shards: ShardSet,
     parts: Option<(u64, UpdateParts)>,
 }

@@ -1,4 +1,4 @@
-//! The proof stream between processes.
+//! Proof stream between processes.
 //!
 //! ```text
 //! engine thread ─ update ─► bounded queue ─► one HTTP/2 stream ─► bounded queue ─► proof-stream thread
@@ -6,20 +6,21 @@
 //!               ◄─ roots ─────────── one stream back ◄──────────────────────────────┘
 //! ```
 //!
-//! [`Client`] is a [`ProofApi`](tandem_proto::multiproof::ProofApi) over one connection that carries
-//! block after block; [`Server`] offers any `ProofApi` to such clients. One thread of the server's
-//! own does all calls, so the reactor never waits for a worker, and commands of several streams
-//! never mix within a block. A block may ask for some shards alone; of its updates only what those
-//! need is sent.
+//! [`Client`] is a [`ProofApi`](tandem_proto::multiproof::ProofApi) over one connection that
+//! carries block after block. [`Server`] offers any `ProofApi` to such clients. One thread of the
+//! server makes all calls, so the reactor never waits for a worker, and commands of several streams
+//! never mix within a block. A block may ask for some shards only; only their part of its updates
+//! is then sent.
 //!
-//! **Overload.** Both queues are bounded, the server's in bytes too. When it is full, the server
-//! stops reading, HTTP/2's window closes, the client's queue fills, and the executor waits: as it
-//! does in one process when a worker's mailbox is full, but never longer than the client's limit.
+//! **Overload.** Both queues are bounded, the server's in bytes too. When the server's queue is
+//! full, it stops reading, HTTP/2's window closes, the client's queue fills, and the executor
+//! waits. In one process it also waits while a worker's mailbox is full, but here never longer than
+//! the client's limit.
 //!
 //! **Loss.** A lost connection fails the open block with
-//! [`Error::Unavailable`](tandem_proto::multiproof::Error::Unavailable) at once; the executor begins it
-//! again, which waits a moment for the next connection. Advice and refusals that are lost with a
-//! connection do no harm: a worker drops tries that do not fit the parent of the block that begins.
+//! [`Error::Unavailable`](tandem_proto::multiproof::Error::Unavailable) at once. The executor
+//! begins it again, which waits a moment for the next connection. Lost advice and refusals do no
+//! harm: a worker drops tries that do not fit the parent of the block that begins.
 
 mod bridge;
 mod client;

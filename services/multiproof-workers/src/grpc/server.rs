@@ -1,4 +1,4 @@
-//! The workers as a gRPC service.
+//! gRPC service of the workers.
 
 use super::bridge::{Answers, Bridge, Input};
 use crate::metrics as names;
@@ -41,21 +41,22 @@ use tracing::{debug, warn};
 
 /// Messages that may wait for the thread that serves them.
 const MESSAGES_MAX: usize = 1024;
-/// Bytes of messages that may wait, in units of [`BYTES_UNIT`]. Four of the largest.
+/// Bytes of messages that may wait, in units of [`BYTES_UNIT`]: four of the largest.
 const BYTES_MAX: usize = 4 * PROOF_MESSAGE_BYTES_MAX / BYTES_UNIT;
 const BYTES_UNIT: usize = 1024;
-/// Answers that a client may leave unread; each is the end of a block that it asked for.
+/// Answers that a client may leave unread; each ends a block that it asked for.
 const ANSWERS_MAX: usize = 16;
-/// Streams at a time. One executor needs one; the others are of connections that are dying.
+/// Streams at a time. One executor needs one; the others belong to connections that are dying.
 const STREAMS_MAX: usize = 16;
-/// A block's updates are in flight without waiting for the window to open again.
+/// Windows large enough for a block's updates to be in flight without waiting for one to open
+/// again.
 const LIMITS: Limits = Limits {
     calls_max: 2 * STREAMS_MAX as u32,
     stream_window: 4 << 20,
     connection_window: 8 << 20,
 };
 
-/// Offers a [`ProofApi`] to clients on other machines.
+/// Server of a [`ProofApi`] for clients on other machines.
 pub struct Server {
     service: Service,
     thread: JoinHandle<()>,
@@ -63,10 +64,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the thread that serves all streams; `fatal` is cancelled when it panics.
+    /// Starts the thread that serves all streams. `fatal` is cancelled when it panics.
     ///
     /// # Errors
-    /// The operating system's, when it has no thread to give.
+    /// When the operating system cannot start a thread.
     pub fn start(api: Arc<dyn ProofApi>, fatal: CancellationToken) -> io::Result<Self> {
         names::describe_server();
         let (bridge, inbox) = task_queue("proof-stream", MESSAGES_MAX);
@@ -84,17 +85,17 @@ impl Server {
         Ok(Self { service, thread, identity })
     }
 
-    /// The same, offered as this one. Where it is proven, callers must prove who they are.
+    /// Sets the identity of the server. If it is proven, callers must prove theirs.
     #[must_use]
     pub fn offered_as(self, identity: Identity) -> Self {
         Self { identity, ..self }
     }
 
-    /// Answers calls until `stop` is cancelled. Open blocks are given up then; their callers get
+    /// Answers calls until `stop` is cancelled. Open blocks are then given up; their callers get
     /// [`Error::Unavailable`].
     ///
     /// # Errors
-    /// The listener's.
+    /// Errors of the listener.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let Self { service, thread, identity } = self;
         let inner = service.0.clone();
@@ -131,7 +132,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// Tells the thread, once it has room.
+    /// Sends an input to the thread, once it has room.
     async fn tell(&self, input: Input) -> Result<(), Error> {
         self.bridge.send(input).await.map_err(|_| Error::Unavailable)
     }
@@ -141,7 +142,7 @@ impl Inner {
 struct Service(Arc<Inner>);
 
 impl Service {
-    /// Reads one stream until it ends, then says so.
+    /// Reads one stream until it ends, then reports the end.
     async fn read(
         &self,
         stream: u64,
@@ -173,7 +174,8 @@ impl Service {
         let _ = self.0.tell(Input::Closed { stream }).await;
     }
 
-    /// `None` when nobody is there any more. Waiting here keeps the stream from being read.
+    /// Forwards a message; `None` when the thread has ended. While this waits, the stream is not
+    /// read.
     async fn forward(
         &self,
         stream: u64,

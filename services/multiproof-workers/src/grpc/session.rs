@@ -1,4 +1,4 @@
-//! One block on its way through a connection.
+//! One block over a connection.
 
 use super::{
     client::Shared,
@@ -16,7 +16,7 @@ use tandem_proto::{
 use tandem_telemetry::traceparent;
 use tracing::{Span, debug, warn};
 
-/// A block, or some of its shards, at the workers behind one connection.
+/// Block, or some of its shards, at the workers behind one connection.
 pub struct RemoteSession {
     shared: Arc<Shared>,
     connection: Arc<Connection>,
@@ -25,15 +25,15 @@ pub struct RemoteSession {
     answer: Receiver<Answered>,
     finished: bool,
     answered: bool,
-    /// The connection takes no more.
+    /// Whether the connection takes no more.
     failed: bool,
     /// Whether to wait for room in the queue.
     waits: bool,
 }
 
 impl RemoteSession {
-    /// Opens a block, `None` when the connection is lost. One that does not wait for room in the queue
-    /// fails where there is none.
+    /// Opens a block; `None` when the connection is lost. A session that does not wait for room in
+    /// the queue fails when there is none.
     pub fn begin(
         shared: &Arc<Shared>,
         connection: Arc<Connection>,
@@ -58,22 +58,23 @@ impl RemoteSession {
         session.send(Command::Begin { begin, traceparent }).then_some(session)
     }
 
-    /// The shards that are asked for.
+    /// Returns the shards that are asked for.
     pub fn shards(&self) -> ShardSet {
         self.shards
     }
 
-    /// Where the answer comes out, one at most; it is to be given to [`Self::take`].
+    /// Returns the receiver of the answer, at most one. The caller passes the answer to
+    /// [`Self::take`].
     pub fn answer(&self) -> &Receiver<Answered> {
         &self.answer
     }
 
-    /// Whether something could not be sent, so that there will be no roots.
+    /// Returns whether something could not be sent, so that there will be no roots.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// The roots of an answer that came.
+    /// Returns the roots of an answer.
     pub fn take(&mut self, answer: Answered) -> Result<ShardRoots, Error> {
         self.answered = true;
         let roots = answer.result?;
@@ -84,7 +85,7 @@ impl RemoteSession {
         Err(Error::Trie(format!("the workers have no roots of the shards {missing}")))
     }
 
-    /// Whether to send this: an answer before the end is an error.
+    /// Returns whether to send this update. An answer before the end is an error.
     fn takes(&self, update: &StateUpdate) -> bool {
         let wanted = self.shards == ShardSet::ALL
             || update.accounts.iter().any(|account| self.shards.contains(account.shard()));
@@ -142,7 +143,7 @@ impl Drop for RemoteSession {
         }
         self.connection.forget(self.id);
         let command = SessionCommand { session: self.id, command: Command::Cancel };
-        // One that is lost leaves the block open until the next one begins.
+        // A lost cancel leaves the block open until the next one begins.
         if self.connection.try_send(command, 0).is_err() {
             debug!("no room for a cancel");
         }

@@ -12,31 +12,30 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Longest time that the last word may take.
+/// Longest time that the last message may take.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
 
-/// As what a worker is known.
+/// Identity under which a worker is known.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Its name; one that it keeps over restarts keeps it its shards.
+    /// Name of the worker; a name that survives restarts keeps its shards.
     pub id: WorkerId,
-    /// When it started, in milliseconds since the Unix epoch.
+    /// Start time, in milliseconds since the Unix epoch.
     pub incarnation: u64,
-    /// Where its proof stream is to be had, at most
-    /// [`tandem_proto::limits::ENDPOINT_BYTES_MAX`] bytes.
+    /// Endpoint of its proof stream, at most [`tandem_proto::limits::ENDPOINT_BYTES_MAX`] bytes.
     pub endpoint: String,
-    /// Between two heartbeats; brought within [`HEARTBEAT_MS`].
+    /// Interval between two heartbeats; clamped to [`HEARTBEAT_MS`].
     pub interval: Duration,
 }
 
-/// Says that a worker is there, for as long as this is.
+/// Announcer of a live worker. It announces the worker until it is dropped.
 pub struct Announcer {
     stop: DropGuard,
     task: JoinHandle<()>,
 }
 
 impl Announcer {
-    /// Says so from now on, on `runtime`.
+    /// Starts to announce the worker, on `runtime`.
     pub fn start(bus: Bus, identity: Identity, runtime: &Handle) -> Self {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
@@ -44,11 +43,11 @@ impl Announcer {
         Self { stop: stop.drop_guard(), task }
     }
 
-    /// Says that the worker stops, and waits until that is on its way, for a second at most. Dropping
-    /// it says so too, if the runtime lives long enough.
+    /// Announces that the worker stops, and waits until that is sent, for a second at most. A drop
+    /// announces it too, if the runtime lives long enough.
     pub async fn leave(self) {
         drop(self.stop);
-        // It ends in any case; a panic in it has nothing to say to one who leaves.
+        // The task ends in any case, and its panic does not matter to a worker that leaves.
         let _ = self.task.await;
     }
 }

@@ -17,10 +17,10 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::info;
 
-/// How often those that have fallen silent are looked for.
+/// Interval between two checks for workers that have fallen silent.
 const CHECK: Duration = Duration::from_millis(200);
 
-/// Hears who is alive, for as long as this is.
+/// Listener for live workers. It listens until it is dropped.
 pub struct Listener {
     alive: watch::Receiver<Arc<[Heartbeat]>>,
     proven: Arc<Mutex<Vec<WorkerId>>>,
@@ -28,8 +28,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Hears from now on, on `runtime`, of workers at endpoints that the rules allow; nobody is known at
-    /// the beginning.
+    /// Starts to listen, on `runtime`, for workers at endpoints that the rules allow. No worker is
+    /// known at the beginning.
     pub fn start(bus: Bus, rules: EndpointRules, runtime: &Handle) -> Self {
         metrics::describe_listener();
         let heartbeats = bus.subscribe(WORKERS_ALIVE);
@@ -49,18 +49,19 @@ impl Listener {
         Self { alive, proven, _stop: stop.drop_guard() }
     }
 
-    /// Last heartbeats of those who are alive, ordered by name. Takes a lock for a moment.
+    /// Returns the last heartbeats of the live workers, ordered by name. Takes a lock for a moment.
     pub fn alive(&self) -> Arc<[Heartbeat]> {
         self.alive.borrow().clone()
     }
 
-    /// The same to wait on: it changes when somebody comes, goes, restarts or moves, not with
-    /// every heartbeat.
+    /// Returns a channel with these heartbeats. It changes when a worker comes, goes, restarts or
+    /// moves, not with every heartbeat.
     pub fn watch(&self) -> watch::Receiver<Arc<[Heartbeat]>> {
         self.alive.clone()
     }
 
-    /// Connections to these workers were made, so that no invented name takes their place.
+    /// Notes that connections to these workers were made, so that no invented name takes their
+    /// place.
     pub fn prove(&self, workers: Vec<WorkerId>) {
         *self.proven.lock() = workers;
     }
@@ -77,7 +78,7 @@ async fn hear(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let heard = tokio::select! {
-            // What waits is heard before anybody is given up.
+            // Waiting messages are heard before any worker is given up.
             biased;
             message = heartbeats.next_message() => match message {
                 Some(message) => Some(message),
@@ -106,12 +107,12 @@ async fn hear(
     }
 }
 
-/// By this process's clock.
+/// Returns the Unix time in milliseconds, by this process's clock.
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-/// What is known, and what is believed of what is heard.
+/// Known workers, and the rules for the heartbeats that count.
 struct Ear {
     rules: EndpointRules,
     members: Members,
@@ -120,7 +121,7 @@ struct Ear {
 }
 
 impl Ear {
-    /// Takes in a heartbeat as it came; whether others are alive now than before, or elsewhere.
+    /// Takes in a heartbeat. Returns whether the live workers or their endpoints have changed.
     fn hear(&mut self, message: &Message, unix_ms: u64) -> bool {
         let now = Now { elapsed: self.start.elapsed(), unix_ms };
         let Some(WorkerAlive(heartbeat)) = WorkerAlive::decode(&message.payload) else {
@@ -128,7 +129,8 @@ impl Ear {
             return self.members.advance(now.elapsed);
         };
         let worker = heartbeat.id.clone();
-        // NATS binds users to subjects, so the subject says who spoke and the payload must agree.
+        // NATS binds users to subjects, so the subject names the sender, and the payload must
+        // agree.
         if message.member.as_deref() != Some(&*subject_token(worker.as_str())) {
             self.refusals.name(&worker, message.member.as_deref());
             return self.members.advance(now.elapsed);

@@ -1,16 +1,16 @@
-//! Who offers a proof stream: heartbeats on `workers.alive.NAME`.
+//! Workers that offer a proof stream: heartbeats on `workers.alive.NAME`.
 //!
 //! ```text
 //!  worker: Announcer ── workers.alive.NAME, once an interval ──► bus ──► executor: Listener ─► Members
 //! ```
 //!
-//! **What is believed.** A heartbeat counts if its subject is that of the worker it speaks of, its endpoint
-//! is one that the configuration allows, and its time is not of the future. All others are counted, and
-//! the log names each worker once a minute.
+//! **Trust.** A heartbeat counts if its subject is that of the worker it names, its endpoint is
+//! allowed by the configuration, and its time is not in the future. All others are counted, and the
+//! log names each worker once a minute.
 //!
-//! It is a hint. That a worker does not answer shows on its stream, sooner and for certain; without
-//! NATS the workers of a configured list are used. While the bus has no connection, or hears of
-//! nobody for a while, everybody who was alive is taken to be so still
+//! A heartbeat is a hint. A worker that does not answer shows on its stream, sooner and for
+//! certain. Without NATS, the workers of a configured list are used. While the bus has no
+//! connection, or hears of no worker for a while, all live workers are taken to be still alive
 //! ([`tandem_membership::Members`]).
 
 mod announce;

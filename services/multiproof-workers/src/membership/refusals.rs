@@ -5,7 +5,7 @@ use tandem_membership::{EndpointRefusal, Ignored, WorkerId};
 use tandem_rpc::Seldom;
 use tracing::warn;
 
-/// Heartbeats that count for nothing: all are counted, and the log names each worker once a minute.
+/// Heartbeats that are ignored: all are counted, and the log names each worker once a minute.
 pub struct Refusals(Seldom<(Option<WorkerId>, &'static str)>);
 
 impl Default for Refusals {
@@ -15,21 +15,21 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    /// It cannot be read.
+    /// Notes a heartbeat that cannot be read.
     pub fn malformed(&self, bytes: usize) {
         if let Some(kept_back) = self.speaks(None, "malformed") {
             warn!(bytes, kept_back, "malformed heartbeat of a worker");
         }
     }
 
-    /// It speaks of another worker than its subject.
+    /// Notes a heartbeat that names a worker other than that of its subject.
     pub fn name(&self, worker: &WorkerId, subject: Option<&str>) {
         if let Some(kept_back) = self.speaks(Some(worker), "name") {
             warn!(%worker, subject, kept_back, "heartbeat in the name of another worker");
         }
     }
 
-    /// It names an endpoint that is not allowed, which may hold anything at all.
+    /// Notes a heartbeat with an endpoint that is not allowed. The endpoint may be any text.
     pub fn endpoint(&self, worker: &WorkerId, endpoint: &str, refusal: &EndpointRefusal) {
         if let Some(kept_back) = self.speaks(Some(worker), "endpoint") {
             warn!(%worker, ?endpoint, reason = %refusal, kept_back,
@@ -37,7 +37,7 @@ impl Refusals {
         }
     }
 
-    /// It counts for nothing by its time, or has no place.
+    /// Notes a heartbeat that is ignored for its time, or because there is no place for its worker.
     pub fn ignored(&self, worker: &WorkerId, ignored: &Ignored) {
         if let Some(kept_back) = self.speaks(Some(worker), ignored.name()) {
             warn!(%worker, reason = %ignored, kept_back, "heartbeat of a worker ignored");

@@ -10,7 +10,8 @@ use tandem_multiproof_workers::fleet::Config;
 use tandem_primitives::{Shard, ShardSet};
 use tandem_proto::multiproof::{Error, ProofApi, ShardRoots};
 
-/// Workers are tried again at once. Nobody is late because a busy machine lets one of sixteen wait.
+/// Settings that retry workers at once. No worker is late because a busy machine lets one of
+/// sixteen wait.
 fn hasty() -> Config {
     Config {
         late_ms_min: 1_000,
@@ -22,7 +23,7 @@ fn hasty() -> Config {
     }
 }
 
-/// Something happens to one of the pods, or to none.
+/// Disturbs one of the pods, or none.
 fn disturb(pods: &mut Pods, chain: &Chain, random: &mut Random) {
     let at = random.below(pods.pods.len() as u64) as usize;
     let pod = &mut pods.pods[at];
@@ -36,7 +37,7 @@ fn disturb(pods: &mut Pods, chain: &Chain, random: &mut Random) {
     }
 }
 
-/// A block fed to the fleet, disturbed in between.
+/// Feeds a block to the fleet, with a disturbance in between.
 fn prove_disturbed(
     pods: &mut Pods,
     chain: &Chain,
@@ -61,7 +62,7 @@ fn prove_disturbed(
     session.roots()
 }
 
-/// A chain of random blocks with forks and refusals at so many pods, next to one worker.
+/// Runs a chain of random blocks with forks and refusals at `count` pods, next to one worker.
 fn run(count: usize, blocks: usize, seed: u64) {
     eprintln!("{count} pods, seed {seed}");
     let mut chain = Chain::new();
@@ -97,15 +98,15 @@ fn run(count: usize, blocks: usize, seed: u64) {
         }
         last = Some(made);
     }
-    // Once they are left in peace, they share the shards again: each has its own at some block. Not
-    // all of them need have some at the same one, as many on few processors are late now and then.
+    // Once undisturbed, the pods share the shards again: each has its own at some block. Not all of
+    // them need have some at one block, as many pods on few processors are late now and then.
     for pod in &mut pods.pods {
         pod.revive(&chain);
     }
     let mut waited_for: BTreeSet<_> = (0..count).collect();
     let shared = |pods: &Pods, block| {
         let held: Vec<_> = pods.pods.iter().map(|pod| pod.holds(block)).collect();
-        // Where each shard has one holder, there is nobody who was asked beside those that answer.
+        // When each shard has one holder, no worker was asked beside those that answer.
         let each_has_one = held.iter().map(|held| held.len()).sum::<usize>() == Shard::COUNT;
         if each_has_one && pods.hold(block) == ShardSet::ALL {
             waited_for.retain(|pod| held[*pod].is_empty());

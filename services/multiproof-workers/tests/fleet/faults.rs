@@ -1,4 +1,4 @@
-//! Workers that lie, that are paused or slow, and none at all.
+//! Workers that lie, that are paused or slow, and no workers at all.
 
 use crate::{
     pods::{Pods, as_executor},
@@ -10,7 +10,7 @@ use tandem_multiproof_workers::fleet::Config;
 use tandem_primitives::{B256, ShardSet};
 use tandem_proto::multiproof::ProofApi;
 
-/// Blocks on the head, which must be right at once; the last of them.
+/// Adds blocks on the head, whose roots must be right at once. Returns the last block.
 fn extend(pods: &Pods, chain: &mut Chain, count: usize, random: &mut Random) -> Made {
     let mut head = chain.genesis;
     let mut last = None;
@@ -25,7 +25,7 @@ fn extend(pods: &Pods, chain: &mut Chain, count: usize, random: &mut Random) -> 
     last.unwrap()
 }
 
-/// Nobody is found to be late because the machine is slow.
+/// Returns settings under which no worker is late because the machine is slow.
 fn patient() -> Config {
     Config { late_ms_min: 60_000, late_ms_max: 60_000, ..Config::default() }
 }
@@ -76,7 +76,7 @@ fn a_worker_on_trial_that_lies_never_answers() {
     let mut random = Random(8);
     let mut pods = Pods::start(&chain, 2, patient());
     let made = extend(&pods, &mut chain, 2, &mut random);
-    // Behind a new connection it has to show first what it can do.
+    // Behind a new connection, the worker must first prove itself.
     pods.pods[0].kill();
     let next = chain.make(made.block.id, 8, &mut random);
     assert_eq!(as_executor(&*pods.fleet, &next).unwrap(), (next.root, false));
@@ -111,7 +111,7 @@ fn a_block_that_is_wrong_itself_stays_wrong_and_nobody_is_blamed() {
     assert!(pods.pods.iter().all(|pod| !pod.holds(block).is_empty()), "all are still used");
 }
 
-/// What a liar handed over of a block is not what the next worker builds on.
+/// The next worker does not build on a trie diff of a liar.
 #[test]
 fn nobody_builds_on_a_trie_diff_that_does_not_fit_its_block() {
     use std::sync::Arc;
@@ -136,8 +136,8 @@ fn nobody_builds_on_a_trie_diff_that_does_not_fit_its_block() {
     workers.stop();
 }
 
-/// One pod is disturbed for good: the others take over its shards, and once it is well again it gets
-/// them back.
+/// Disturbs one pod for good: the others take over its shards, and it gets them back once it works
+/// again.
 fn worked_around(disturbance: Network) {
     let mut chain = Chain::new();
     let mut random = Random(11);

@@ -1,4 +1,5 @@
-//! Several workers as one: the same roots as one worker gives, whoever comes, goes, is late or lies.
+//! Several workers as one: the roots equal those of one worker, even if workers come, go, are late
+//! or lie.
 #![allow(clippy::unwrap_used)]
 
 mod churn;

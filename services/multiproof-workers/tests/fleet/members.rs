@@ -1,4 +1,4 @@
-//! Workers that the bus tells of.
+//! Workers that are announced on the bus.
 
 use crate::{
     pods::{Pod, as_executor},
@@ -31,7 +31,7 @@ fn workers_are_used_while_the_bus_says_that_they_are_there() {
         local: local.clone(),
         identity: Default::default(),
     };
-    // One of them is configured too, which makes no difference.
+    // One of them is also configured, which makes no difference.
     let config = Config { endpoints: vec![pods[0].endpoint()], ..Config::default() };
     let fleet = Fleet::start(&config, deps).unwrap();
     let announce = |at: usize| {
@@ -80,7 +80,7 @@ fn a_worker_that_was_connected_to_keeps_its_place_among_invented_names() {
     };
     let announcer = Announcer::start(chain.bus.clone(), identity, runtime.handle());
     wait_until(|| fleet.connected() == 1);
-    // Until the places of those without a connection may be given to others.
+    // Until the places of workers without a connection may be given to others.
     sleep(PROBATION + Duration::from_secs(1));
     for n in 0..200 {
         let invented = Heartbeat {
@@ -94,7 +94,7 @@ fn a_worker_that_was_connected_to_keeps_its_place_among_invented_names() {
         let name = invented.id.to_string();
         chain.bus.publish_as(WORKERS_ALIVE, &name, WorkerAlive(invented).encode());
     }
-    // Several of its heartbeats later it is still there.
+    // After several of its heartbeats, it is still there.
     for _ in 0..50 {
         sleep(Duration::from_millis(20));
         assert_eq!(fleet.connected(), 1);

@@ -1,4 +1,4 @@
-//! Workers that run behind servers of their own, each on a network that can be disturbed.
+//! Workers behind servers of their own, each on a network that can be disturbed.
 
 use crate::{
     scripted::{Host, wait_until},
@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 /// One worker process.
 pub struct Pod {
     workers: Arc<MultiproofWorkers>,
-    /// Lies when it is told to.
+    /// Lies when the test tells it to.
     pub liar: Arc<Liar>,
     pub network: Proxy,
     host: Host,
@@ -39,7 +39,7 @@ impl Pod {
         format!("http://{}", self.network.address)
     }
 
-    /// The process dies, and with it all that its workers knew.
+    /// Kills the process, and with it everything that its workers knew.
     pub fn kill(&mut self) {
         if std::mem::take(&mut self.running) {
             self.network.set(Network::Cut);
@@ -48,7 +48,7 @@ impl Pod {
         }
     }
 
-    /// It starts again, if it is not running.
+    /// Starts the process again, if it is not running.
     pub fn revive(&mut self, chain: &Chain) {
         if !std::mem::replace(&mut self.running, true) {
             self.workers = chain.workers(2, chain.storage.clone());
@@ -59,7 +59,7 @@ impl Pod {
         self.network.set(Network::Works);
     }
 
-    /// The shards whose tries it holds as of this block.
+    /// Returns the shards whose tries it holds as of this block.
     pub fn holds(&self, block: B256) -> ShardSet {
         let status = self.workers.status().unwrap_or_default();
         if status.tip == Some(block) { status.shards } else { ShardSet::EMPTY }
@@ -81,7 +81,7 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// So many, all connected.
+    /// Starts `count` pods, and waits until all are connected.
     pub fn start(chain: &Chain, count: usize, config: Config) -> Self {
         let pods: Vec<_> = (0..count).map(|_| Pod::start(chain)).collect();
         let endpoints = pods.iter().map(Pod::endpoint).collect();
@@ -98,13 +98,13 @@ impl Pods {
         Self { pods, fleet, local, _runtime: runtime }
     }
 
-    /// The shards that pods hold as of this block, each in one pod.
+    /// Returns the shards that the pods hold as of this block.
     pub fn hold(&self, block: B256) -> ShardSet {
         let held = self.pods.iter().map(|pod| pod.holds(block));
         held.fold(ShardSet::EMPTY, |all, held| all.union(held))
     }
 
-    /// Makes blocks on this one, until a condition holds for the last one made.
+    /// Adds blocks on this one, until a condition holds for the last one.
     pub fn extend_until(
         &self,
         chain: &mut Chain,
@@ -127,8 +127,8 @@ impl Pods {
     }
 }
 
-/// The root as the executor gets it, and whether it had to ask again: before it refuses a block it
-/// discards it and begins it once more.
+/// Returns the root as the executor gets it, and whether it had to ask again. Before it refuses a
+/// block, the executor discards it and begins it once more.
 pub fn as_executor(api: &dyn ProofApi, made: &Made) -> Result<(B256, bool), Error> {
     if let Ok(first) = prove(api, made)
         && tandem_trie::combine(&first.roots).is_ok_and(|(root, _)| root == made.root)

@@ -1,4 +1,4 @@
-//! What passes between a client and a server.
+//! Messages between a client and a server.
 
 use crate::scripted::{Event, Host, Scripted, begin, roots, update, wait_until};
 use std::{
@@ -121,7 +121,7 @@ fn advice_arrives_and_never_waits() {
         start_with(ClientConfig { queue_capacity: 8, ..ClientConfig::default() });
     let keys = vec![(B256::repeat_byte(5), vec![B256::repeat_byte(6)]), (B256::ZERO, vec![])];
     let keys = Arc::new(Prefetch { accounts: keys });
-    // Nobody is there yet, perhaps: dropped, at once.
+    // The server may not be there yet: the advice is dropped, at once.
     client.prefetch(B256::ZERO, keys.clone());
     let block = begin(1).block.hash;
     let session = client.begin(begin(1)).unwrap();
@@ -170,7 +170,7 @@ fn a_full_queue_holds_the_caller_until_there_is_room() {
         }
         session.roots()
     });
-    // It comes to a halt well before the end: what is in between is bounded.
+    // The caller stops well before the end, because everything in between is bounded.
     wait_until(|| sent.load(Relaxed) > 50);
     let mut before = u64::MAX;
     while sent.load(Relaxed) != before {
@@ -195,7 +195,7 @@ fn workers_that_do_not_answer_in_time_are_not_waited_for() {
     workers.gate.set_closed(true);
     let started = Instant::now();
     assert_eq!(run(&client, 1), Err(Error::Unavailable));
-    // The queue is full before the end of this one.
+    // The queue is full before the end of this block.
     let mut session = client.begin(begin(2)).unwrap();
     (0..4_000).for_each(|number| session.update(update(number, 500)));
     assert_eq!(session.roots(), Err(Error::Unavailable));

@@ -1,4 +1,4 @@
-//! Connections that are cut, hosts that vanish, servers that start again.
+//! Connections that are cut, hosts that vanish, servers that restart.
 
 use crate::scripted::{Event, Host, Scripted, begin, roots, update, wait_until};
 use std::{
@@ -10,7 +10,7 @@ use tandem_multiproof_workers::grpc::{Client, ClientConfig};
 use tandem_proto::multiproof::{Error, ProofApi};
 use tokio::runtime::Runtime;
 
-/// Nothing here waits for the longest time of the defaults.
+/// Well below the longest wait of the default settings.
 const SOON: Duration = Duration::from_secs(8);
 
 #[test]

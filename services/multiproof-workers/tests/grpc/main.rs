@@ -1,4 +1,5 @@
-//! The proof stream over gRPC: the same answers as in one process, and whatever can go wrong.
+//! The proof stream over gRPC: equal answers to those in one process, and everything that can go
+//! wrong.
 #![allow(clippy::unwrap_used)]
 
 mod contract;

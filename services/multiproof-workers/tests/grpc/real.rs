@@ -8,8 +8,8 @@ use std::{sync::Arc, thread};
 use tandem_multiproof_workers::grpc::ClientConfig;
 use tandem_proto::multiproof::{Error, Prefetch, ProofApi, StateUpdate};
 
-/// Over random blocks on branches, some refused, some given up: the roots of the client are those
-/// of workers in the same process, and right.
+/// Random blocks on branches, some refused, some given up. The roots of the client equal those of
+/// workers in the same process, and are right.
 #[test]
 fn a_client_gives_the_answers_of_the_workers_behind_it() {
     let mut chain = Chain::new();
@@ -63,8 +63,8 @@ fn a_client_gives_the_answers_of_the_workers_behind_it() {
     local.stop();
 }
 
-/// Two executors at the same workers, as after a failover: whoever began last gets its roots, and
-/// nothing of the other's block is in them.
+/// Two executors at one set of workers, as after a failover. The executor that began last gets its
+/// roots, and nothing of the other's block is in them.
 #[test]
 fn updates_of_two_callers_never_mix() {
     let chain = Arc::new(Chain::new());
@@ -101,7 +101,8 @@ fn updates_of_two_callers_never_mix() {
     workers.stop();
 }
 
-/// Workers that lost their place in the chain say so over the wire, and a storage error too.
+/// Errors of workers that lost their place in the chain arrive over the wire, and a storage error
+/// too.
 #[test]
 fn the_workers_own_errors_arrive() {
     let mut chain = Chain::new();

@@ -12,7 +12,7 @@ use tandem_storage_writer::grpc::{Client, ClientConfig, Server};
 use tokio::{net::TcpListener, runtime::Runtime};
 use tokio_util::sync::CancellationToken;
 
-/// A chain's storage-writer behind a server, a network and a client.
+/// Storage-writer of a chain behind a server, a network and a client.
 struct Remote {
     network: Proxy,
     client: Arc<Client>,
@@ -29,7 +29,7 @@ impl Remote {
         runtime.spawn(Server::new(chain.storage.clone()).serve(listener, stop.clone()));
         let network = Proxy::start(address, runtime.handle());
         let endpoint = format!("http://{}", network.address);
-        // A busy machine is no reason to fail.
+        // Long times, so that a busy machine causes no failure.
         let config = ClientConfig {
             reconnect_wait_ms: 60_000,
             read_ms_max: 60_000,
@@ -40,14 +40,14 @@ impl Remote {
     }
 }
 
-/// Workers that have forgotten everything ask for much.
+/// Returns restarted workers, which have no tries and so read much.
 fn restarted(chain: &Chain, remote: &Remote, old: &MultiproofWorkers) -> Arc<MultiproofWorkers> {
     old.stop();
     chain.workers(2, remote.client.clone())
 }
 
-/// Over random blocks on branches, while the base moves, the connection is cut and workers start
-/// anew: the roots are those of workers beside the storage-writer, and right.
+/// Random blocks on branches, while the base moves, the connection is cut and workers restart. The
+/// roots equal those of workers beside the storage-writer, and are right.
 #[test]
 fn workers_over_a_remote_storage_give_the_same_roots() {
     let mut chain = Chain::new();
@@ -81,7 +81,7 @@ fn workers_over_a_remote_storage_give_the_same_roots() {
     local.stop();
 }
 
-/// Without a storage-writer a block fails with what the client says, and the next one does not.
+/// Without a storage-writer a block fails with the client's error, and the next one does not fail.
 #[test]
 fn a_storage_that_is_away_fails_the_block_with_its_reason() {
     let mut chain = Chain::new();

@@ -1,4 +1,4 @@
-//! Workers that do as a test tells them.
+//! Workers that behave as a test tells them.
 
 use std::{
     net::SocketAddr,
@@ -14,7 +14,7 @@ use tandem_proto::multiproof::{
 use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-/// What happened, in order.
+/// Event at the workers, noted in order.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     Begin(Begin),
@@ -26,19 +26,19 @@ pub enum Event {
     Discard(B256),
 }
 
-/// Workers that note what they are asked.
+/// Workers that note the calls they get.
 #[derive(Default)]
 pub struct Scripted {
     pub events: Arc<Mutex<Vec<Event>>>,
-    /// What `begin` fails with.
+    /// Error of `begin`.
     pub begin_error: Mutex<Option<Error>>,
-    /// What `roots` fails with.
+    /// Error of `roots`.
     pub roots_error: Mutex<Option<Error>>,
-    /// While closed, updates wait.
+    /// Gate at which updates wait while it is closed.
     pub gate: Arc<Gate>,
 }
 
-/// Open unless closed.
+/// Gate that is open unless a test closes it.
 #[derive(Default)]
 pub struct Gate {
     closed: Mutex<bool>,
@@ -63,7 +63,7 @@ struct ScriptedSession {
     answered: bool,
 }
 
-/// Roots that one can tell apart.
+/// Returns roots that are distinguishable.
 pub fn roots(number: u64) -> ShardRoots {
     let node = |shard: Shard| (shard.nibble() != 3).then(|| vec![shard.nibble(); 40].into());
     let roots: Vec<_> = Shard::all().map(node).collect();
@@ -77,7 +77,7 @@ impl Scripted {
         self.events.lock().unwrap().clone()
     }
 
-    /// Waits until something has happened.
+    /// Waits until the events meet a condition.
     pub fn wait_for(&self, what: impl Fn(&[Event]) -> bool) -> Vec<Event> {
         wait_until(|| what(&self.events.lock().unwrap()));
         self.events()
@@ -88,7 +88,7 @@ impl Scripted {
     }
 }
 
-/// Waits, with a limit that only a failure meets.
+/// Waits for a condition, with a limit that only a failure reaches.
 pub fn wait_until(condition: impl Fn() -> bool) {
     for _ in 0..20_000 {
         if condition() {
@@ -168,7 +168,7 @@ pub fn begin(number: u64) -> Begin {
     Begin::new(BlockId::new(number, hash(number as u8)), hash(number as u8 - 1))
 }
 
-/// An update that is told apart by a number, with so many slots.
+/// Returns an update that is identified by a number, with `slots` slots.
 pub fn update(number: u64, slots: u64) -> Arc<StateUpdate> {
     let slot = |slot: u64| SlotUpdate { key: U256::from(slot).into(), value: U256::from(slot) };
     let account = AccountUpdate {
@@ -180,7 +180,7 @@ pub fn update(number: u64, slots: u64) -> Arc<StateUpdate> {
     Arc::new(StateUpdate { accounts: vec![account] })
 }
 
-/// A server of some workers on a port of its own, which it keeps when it is started again.
+/// Server of some workers on a port of its own, which it keeps when it is restarted.
 pub struct Host {
     pub runtime: Runtime,
     pub address: SocketAddr,

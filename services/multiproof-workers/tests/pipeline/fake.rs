@@ -1,4 +1,5 @@
-//! A storage-writer in memory that is slow, stops or fails when told to, and a chain over it.
+//! A storage-writer in memory that is slow, stops or fails when a test tells it to, and a chain
+//! over it.
 
 use crate::common::{State, Store};
 use parking_lot::{Condvar, Mutex};
@@ -22,7 +23,7 @@ use tandem_proto::{
     },
 };
 
-/// Nothing that a test waits for takes longer, or the test fails.
+/// Longest wait of a test; after it the test fails.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// storage-writer as far as the workers see it.
@@ -30,14 +31,14 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 pub struct Fake {
     inner: Mutex<Inner>,
     changed: Condvar,
-    /// A walk takes up to so many microseconds.
+    /// Longest time of a walk, in microseconds.
     pub delay_us: AtomicU32,
-    /// Walks fail.
+    /// Whether walks fail.
     pub failing: AtomicBool,
-    /// Walks wait.
+    /// Whether walks wait.
     pub gate: Mutex<bool>,
     pub gate_changed: Condvar,
-    /// Walks at the same time, now and at most.
+    /// Number of walks under way now. The next field has the maximum.
     pub active: AtomicUsize,
     pub active_max: AtomicUsize,
     /// Keys of each walk so far.
@@ -49,7 +50,7 @@ pub struct Fake {
 struct Inner {
     base: BlockId,
     store: Store,
-    /// Trie diffs that came for a block, and how many shards they are for.
+    /// Trie diffs that arrived for a block, and the number of their shards.
     diffs: HashMap<B256, (usize, Vec<Arc<TrieDiff>>)>,
 }
 
@@ -59,7 +60,7 @@ impl Fake {
         Arc::new(Self { inner: Mutex::new(inner), ..Self::default() })
     }
 
-    /// Waits until the diffs of this block are here, all shards.
+    /// Waits until the diffs of all shards of this block are here.
     pub fn await_diffs(&self, block: B256) {
         let mut inner = self.inner.lock();
         let missing = |inner: &mut Inner| inner.diffs.get(&block).is_none_or(|diffs| diffs.0 < 16);
@@ -67,7 +68,7 @@ impl Fake {
         assert!(!wait.timed_out(), "the trie diffs of {block} did not come");
     }
 
-    /// Moves the base up to a block whose parent it stands at, and says so.
+    /// Moves the base up to a child of its block, and announces it.
     pub fn persist(&self, block: BlockId) {
         self.await_diffs(block.hash);
         {
@@ -92,7 +93,7 @@ impl Fake {
         self.gate_changed.notify_all();
     }
 
-    /// Waits until so many walks wait at the gate.
+    /// Waits until `count` walks wait at the gate.
     pub fn await_walks(&self, count: usize) {
         for _ in 0..WAIT_MAX.as_millis() {
             if self.active.load(SeqCst) >= count {

@@ -1,4 +1,4 @@
-//! The pipeline of updates, proof jobs and roots: under any schedule the roots are those of
+//! The pipeline of updates, proof jobs and roots. Under any schedule the roots are those of
 //! alloy-trie, a failure or a block given up leaves nothing behind, and no queue grows without end.
 #![allow(clippy::unwrap_used)]
 
@@ -36,7 +36,7 @@ const BATCHINGS: [&str; 8] = [
 ];
 const CHUNKINGS: [&str; 3] = ["always", "while-idle", "never"];
 
-/// A block's updates and the state they lead to.
+/// Updates of a block, and the state after them.
 struct Change {
     updates: Vec<Arc<StateUpdate>>,
     after: State,
@@ -59,7 +59,7 @@ fn change(rng: &mut StdRng, before: &State, keys: &[KeySpace; 2]) -> Change {
     Change { updates, after }
 }
 
-/// Advice that is partly right.
+/// Returns advice that is partly right.
 fn advice(rng: &mut StdRng, change: &Change, keys: &[KeySpace; 2]) -> Arc<Prefetch> {
     let mut accounts: Vec<(B256, Vec<B256>)> = Vec::new();
     for update in change.updates.iter().flat_map(|update| &update.accounts) {
@@ -88,7 +88,7 @@ fn root(session: Box<dyn ProofSession>) -> Result<B256, Error> {
 /// Blocks of one branch from the base up, each with its state.
 type Branch = Vec<(BlockId, State)>;
 
-/// One block on top of the branch, with everything that may happen on the way to it.
+/// Runs one block on top of the branch, with everything that may happen before it.
 fn one_block(
     rng: &mut StdRng,
     workers: &MultiproofWorkers,
@@ -246,7 +246,7 @@ fn a_stalled_storage_makes_the_caller_wait_and_no_queue_grows() {
     assert_eq!(fake.active_max.load(SeqCst), 3, "as many at the same time as proof threads");
 }
 
-/// Keys of each walk of a block that writes to forty slots in one update.
+/// Returns the number of keys of each walk of a block that writes to forty slots in one update.
 fn walks_under(policies: Policies, proof_threads: usize) -> Vec<usize> {
     let state = token_state(40);
     let fake = Fake::new(id(0, 0), &state);
@@ -263,8 +263,7 @@ fn walks_under(policies: Policies, proof_threads: usize) -> Vec<usize> {
 
 #[test]
 fn chunks_follow_the_policy() {
-    // Forty slots and their account; then the tops of the fifteen shards that nothing touched, in
-    // one go.
+    // Forty slots and their account; then the tops of the fifteen untouched shards, in one go.
     let (keys, tops) = (41, 15);
     let large = |walks: Vec<usize>| walks.into_iter().max();
     // Two threads, eight chunks at most.
@@ -295,7 +294,7 @@ fn jobs_that_wait_become_one_walk_where_chunks_are_to_be_large() {
         let updates: Vec<_> = (0..10).map(|slot| write(slot, 7)).collect();
         session.update(updates[0].clone());
         fake.await_walks(1);
-        // What was advised waits among what the block cannot end without.
+        // Advised keys wait among keys that the block cannot end without.
         updates[1..5].iter().for_each(|update| session.update(update.clone()));
         let slots = (20..23u64).map(|slot| keccak256(slot.to_be_bytes())).collect();
         let keys = Prefetch { accounts: vec![(B256::repeat_byte(0x35), slots)] };
@@ -309,7 +308,7 @@ fn jobs_that_wait_become_one_walk_where_chunks_are_to_be_large() {
         workers.stop();
         fake.walks.lock().clone()
     };
-    // The account and its first slot, a slot each, three that were advised, the other shards.
+    // The account and its first slot, one slot each, three advised slots, the other shards.
     assert_eq!(walks(1), [2, 1, 1, 1, 1, 3, 1, 1, 1, 1, 1, 15]);
     assert_eq!(walks(1024), [2, 27], "all that waited");
     let some = walks(4);

@@ -8,7 +8,7 @@ use tandem_primitives::{Account, AccountUpdate, B256, BlockId, SlotUpdate, U256,
 use tandem_proto::multiproof::StateUpdate;
 use tokio_util::sync::CancellationToken;
 
-/// These policies.
+/// Returns these policies.
 pub fn policies(batching: &str, chunking: &str, chunk_targets: u32) -> Policies {
     let mut policies = Policies::default();
     policies.set("batching", batching).unwrap();
@@ -17,19 +17,19 @@ pub fn policies(batching: &str, chunking: &str, chunk_targets: u32) -> Policies 
     policies
 }
 
-/// Workers over this storage.
+/// Starts workers over this storage.
 pub fn start(fake: &Arc<Fake>, config: &Config, live: &LivePolicies) -> Arc<MultiproofWorkers> {
     let (storage, bus, policies) = (fake.clone(), fake.bus.clone(), live.clone());
     let deps = Deps { storage, bus, policies, fatal: CancellationToken::new() };
     MultiproofWorkers::start(config, &deps).unwrap()
 }
 
-/// A block of this height, told apart by the salt.
+/// Returns the id of a block of this height; the salt distinguishes blocks.
 pub fn id(number: u64, salt: u64) -> BlockId {
     BlockId::new(number, keccak256([number.to_be_bytes(), salt.to_be_bytes()].concat()))
 }
 
-/// An account with so many slots, all of which are in one storage trie.
+/// Returns an account with `slots` slots, all of which are in one storage trie.
 pub fn token(slots: u64) -> AccountUpdate {
     let slot = |n: u64| SlotUpdate { key: keccak256(n.to_be_bytes()), value: U256::from(n + 1) };
     let account = Some(Account { nonce: 1, ..Account::default() });
@@ -37,14 +37,14 @@ pub fn token(slots: u64) -> AccountUpdate {
     AccountUpdate { address_hash, account, wiped: false, slots: (0..slots).map(slot).collect() }
 }
 
-/// The state that has only the token.
+/// Returns the state that has only the token.
 pub fn token_state(slots: u64) -> State {
     let mut state = State::default();
     state.apply(&token(slots));
     state
 }
 
-/// Writes one slot of the token.
+/// Returns an update that writes one slot of the token.
 pub fn write(slot: u64, value: u64) -> Arc<StateUpdate> {
     let mut update = token(0);
     let key = keccak256(slot.to_be_bytes());
@@ -52,14 +52,14 @@ pub fn write(slot: u64, value: u64) -> Arc<StateUpdate> {
     Arc::new(StateUpdate { accounts: vec![update] })
 }
 
-/// The state after these updates.
+/// Returns the state after these updates.
 pub fn after(state: &State, updates: &[Arc<StateUpdate>]) -> State {
     let mut after = state.clone();
     updates.iter().flat_map(|update| &update.accounts).for_each(|account| after.apply(account));
     after
 }
 
-/// One worker.
+/// Returns the settings for one worker.
 pub fn small(proof_threads: usize) -> Config {
     Config { threads: 1, proof_threads, ..Config::default() }
 }

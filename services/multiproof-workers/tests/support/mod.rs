@@ -1,7 +1,7 @@
 //! A chain of random blocks over a storage-writer in memory, with roots by alloy-trie.
 #![allow(dead_code, clippy::unwrap_used)]
 
-// The same small world that storage-writer is tested with.
+// This is the small world of the tests of storage-writer.
 #[path = "../../../storage-writer/tests/common/mod.rs"]
 mod world;
 
@@ -25,7 +25,7 @@ use tandem_storage_writer::StorageWriter;
 use tokio_util::sync::CancellationToken;
 pub use world::{Random, World};
 
-/// A block that was made: what it does, in order, and what it leaves.
+/// Block that was made: its changes, in order, and the state after it.
 #[derive(Clone)]
 pub struct Made {
     pub block: Block,
@@ -50,7 +50,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A new one. The base follows the head three blocks behind.
+    /// Creates a new chain. The base follows the head three blocks behind.
     pub fn new() -> Self {
         let bus = Bus::default();
         let on_persisted = {
@@ -67,12 +67,12 @@ impl Chain {
         Self { storage, bus, genesis, epoch, worlds }
     }
 
-    /// Workers over this storage, or over one that stands before it.
+    /// Starts workers over this storage, or over a storage in front of it.
     pub fn workers(&self, threads: usize, storage: Arc<dyn StorageApi>) -> Arc<MultiproofWorkers> {
         self.workers_with(threads, storage, LivePolicies::default())
     }
 
-    /// The same with these policies.
+    /// Starts workers with these policies.
     pub fn workers_with(
         &self,
         threads: usize,
@@ -84,12 +84,12 @@ impl Chain {
         MultiproofWorkers::start(&config, &Deps { storage, bus, policies, fatal }).unwrap()
     }
 
-    /// The state after a block.
+    /// Returns the state after a block.
     pub fn world(&self, block: &BlockId) -> Arc<World> {
         self.worlds[&block.hash].clone()
     }
 
-    /// A block of so many random transactions; it is not committed.
+    /// Makes a block of `transactions` random transactions, without committing it.
     pub fn make(&self, parent: BlockId, transactions: usize, random: &mut Random) -> Made {
         let mut after = World::clone(&self.worlds[&parent.hash]);
         let mut updates = Vec::new();
@@ -97,7 +97,7 @@ impl Chain {
         for _ in 0..transactions {
             let mut diff = after.random_diff(random);
             vary(&self.worlds[&parent.hash], &mut diff, random);
-            // As the executor has it: what is destroyed is wiped too.
+            // As in the executor: a destroyed account is wiped too.
             diff.accounts.iter_mut().for_each(|update| update.wiped |= update.account.is_none());
             after.apply(&diff);
             merge(&mut merged, &diff);
@@ -109,7 +109,7 @@ impl Chain {
         Made { block, updates, after: Arc::new(after), root }
     }
 
-    /// What the block's updates say, some of it, and some that they do not say.
+    /// Returns some of the block's changes, and some that it does not make.
     pub fn foresight(&self, made: &Made, random: &mut Random) -> Arc<Foresight> {
         let parent = &self.worlds[&made.block.parent];
         let mut foresight = Foresight::default();
@@ -154,8 +154,8 @@ impl Chain {
     }
 }
 
-/// What random diffs lack: accounts that exist with nothing in them, as before EIP-161, and values
-/// that the block began with.
+/// Adds cases that random diffs lack: accounts that exist with nothing in them, as before EIP-161,
+/// and values that the block began with.
 fn vary(before: &World, diff: &mut StateDiff, random: &mut Random) {
     for update in &mut diff.accounts {
         let was = before.0.get(&update.address_hash);
@@ -173,7 +173,7 @@ fn vary(before: &World, diff: &mut StateDiff, random: &mut Random) {
     }
 }
 
-/// Adds what a transaction did to what the block did before.
+/// Adds the changes of a transaction to the earlier changes of the block.
 fn merge(block: &mut BTreeMap<B256, AccountUpdate>, diff: &StateDiff) {
     for update in &diff.accounts {
         let Some(before) = block.get_mut(&update.address_hash) else {
@@ -206,7 +206,7 @@ pub fn feed(session: &mut dyn ProofSession, updates: &[Arc<StateUpdate>]) {
     }
 }
 
-/// The state root of sixteen subtries.
+/// Returns the state root of sixteen subtries.
 pub fn state_root(answer: &ShardRoots) -> B256 {
     tandem_trie::combine(&answer.roots).unwrap().0
 }

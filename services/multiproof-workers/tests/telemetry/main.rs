@@ -1,4 +1,4 @@
-//! What a block leaves in traces and metrics. The recorders are the process's, so this is one test.
+//! Traces and metrics of a block. The recorders belong to the whole process, so this is one test.
 #![allow(dead_code, clippy::unwrap_used)]
 
 #[path = "../../../../crates/pure/trie/tests/common/mod.rs"]
@@ -18,7 +18,7 @@ use tandem_telemetry::{Config, SpanRecord, Telemetry, Value, init};
 use token::{id, policies, small, start, token, token_state, write};
 use tracing::info_span;
 
-/// Proves a block and gives its spans.
+/// Proves a block and returns its spans.
 fn prove(
     workers: &MultiproofWorkers,
     telemetry: &Telemetry,
@@ -46,7 +46,7 @@ fn number(span: &SpanRecord, attribute: &str) -> Option<i64> {
     })
 }
 
-/// The value of a metric without labels but these, as it is rendered.
+/// Returns the value of a metric, by its name with exactly these labels.
 fn metric(text: &str, name: &str) -> Option<f64> {
     let name = format!("tandem_multiproof_workers_{name} ");
     text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok())
@@ -63,7 +63,7 @@ fn a_cold_block_shows_its_proofs_and_a_warm_one_has_none() {
     let cold = prove(&workers, &telemetry, id(1, 1), id(0, 0), vec![whole.clone(), whole]);
     let owner = named(&cold, "storage worker");
     assert_eq!(owner.len(), 1);
-    // 41 keys in 7 jobs, and the tops of the 15 shards that nothing touched in 3.
+    // 41 keys in 7 jobs, and the tops of the 15 untouched shards in 3.
     assert_eq!((number(owner[0], "targets"), number(owner[0], "jobs")), (Some(56), Some(10)));
     assert_eq!(number(owner[0], "batches"), Some(1), "one window");
     let time = |attribute| number(owner[0], attribute).unwrap();
@@ -106,8 +106,8 @@ fn a_cold_block_shows_its_proofs_and_a_warm_one_has_none() {
     ] {
         assert_eq!(metric(&text, name), Some(want), "{name}\n{text}");
     }
-    // When a node is hashed depends on the threads; that it is does not. All that changed have a
-    // hash here, and none went away.
+    // The time at which a node is hashed depends on the threads, but not whether it is hashed. All
+    // changed nodes have a hash here, and none went away.
     let value = |name: &str| metric(&text, name).unwrap();
     let hashed = ["{when=\"ahead\"}", "{when=\"end\"}"]
         .map(|when| value(&format!("nodes_hashed_total{when}")))

@@ -26,7 +26,7 @@ const SERVER: Server = Server {
     stream_window: 1 << 20,
 };
 
-/// How a [`Client`] behaves. All times in milliseconds.
+/// Settings of a [`Client`]. All times are in milliseconds.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientConfig {
@@ -34,9 +34,9 @@ pub struct ClientConfig {
     pub connect_ms_max: u64,
     /// Longest wait for an answer.
     pub answer_ms_max: u64,
-    /// Between two HTTP/2 pings, and the longest wait for the answer to one.
+    /// Time between two HTTP/2 pings, and the longest wait for the answer to one.
     pub keep_alive_ms: u64,
-    /// As whom to connect.
+    /// Identity that the client connects with.
     #[serde(skip)]
     pub identity: Identity,
 }
@@ -52,18 +52,18 @@ impl Default for ClientConfig {
     }
 }
 
-/// A client of one [`Server`](super::Server), and the bridge between its bus and this process':
-/// what is published on `peers.discovered` here goes there, what happens to the target there is
-/// published on `peers.target` here.
+/// Client of one [`Server`](super::Server), and bridge between its bus and that of this process.
+/// Events on `peers.discovered` here are sent there. Changes of the target there are published on
+/// `peers.target` here.
 ///
-/// Calls wait for the answer (see [`ClientConfig`]) and so do not belong into async code, where
-/// they panic.
+/// Calls block until the answer arrives (see [`ClientConfig`]). They must not be made in async
+/// code, where they panic.
 pub struct Client {
     shared: Arc<Shared>,
     _stop: DropGuard,
 }
 
-/// The connection, `None` while there is none.
+/// Connection, `None` while there is none.
 type Link = Option<PeerTableClient<Channel>>;
 
 struct Shared {
@@ -74,11 +74,11 @@ struct Shared {
 }
 
 impl Client {
-    /// A client that connects in the background, on `runtime`, to an endpoint such as
-    /// `http://10.0.0.7:9602`, or `https://…` where the identity is proven, and serves `bus`.
+    /// Makes a client that serves `bus`. It connects in the background, on `runtime`, to an
+    /// endpoint such as `http://10.0.0.7:9602`, or `https://…` if the identity is proven.
     ///
     /// # Errors
-    /// [`EndpointError`]. That nobody is there is no error: see [`PeerTableApi`].
+    /// [`EndpointError`]. An unreachable server is not an error: see [`PeerTableApi`].
     pub fn connect(
         endpoint: &str,
         config: ClientConfig,
@@ -103,7 +103,7 @@ impl Client {
         Ok(Arc::new(Self { shared, _stop: stop.drop_guard() }))
     }
 
-    /// Whether there is a connection now.
+    /// Returns whether there is a connection now.
     pub fn is_connected(&self) -> bool {
         self.shared.link.borrow().is_some()
     }
@@ -129,7 +129,7 @@ impl Shared {
     }
 }
 
-/// Takes the connection away when it is lost, or when the client is dropped.
+/// Guard that removes the connection when it is lost, or when the client is dropped.
 struct Connected<'a>(&'a Shared);
 
 impl Drop for Connected<'_> {
@@ -138,7 +138,7 @@ impl Drop for Connected<'_> {
     }
 }
 
-/// A connection, and the stream by which the target is watched over it.
+/// Connection, with the stream that watches the target over it.
 type Opened = (PeerTableClient<Channel>, Streaming<v1::WatchTargetResponse>);
 
 async fn open(channel: Channel) -> Result<Opened, Status> {
@@ -149,7 +149,7 @@ async fn open(channel: Channel) -> Result<Opened, Status> {
     Ok((calls, target))
 }
 
-/// One connection until it ends, and why it ended.
+/// Runs one connection until it ends, and returns the reason.
 async fn live(shared: &Shared, (calls, mut target): Opened) -> Status {
     shared.link.send_replace(Some(calls));
     let _connected = Connected(shared);
@@ -165,8 +165,8 @@ async fn live(shared: &Shared, (calls, mut target): Opened) -> Status {
     }
 }
 
-/// Sends on what is published, one message after the other, what waits in one. Lost with its
-/// connection is a batch only once: sent again, its failures might count twice.
+/// Forwards published events, one message after the other; waiting events share a message. A batch
+/// is lost if its connection is lost: sent again, its failures might count twice.
 async fn forward(shared: &Shared, mut discovered: Subscription) {
     let mut link = shared.link.subscribe();
     let mut held = None;

@@ -7,15 +7,16 @@
 //!  bus: peers.target ◄──────────────── WatchTarget (a stream) ◄─── bus: peers.target
 //! ```
 //!
-//! [`Client`] is a [`PeerTableApi`](tandem_proto::peer_table::PeerTableApi) over one connection, which
-//! it makes again when it is lost; [`Server`] offers a [`PeerTable`](crate::PeerTable) to such clients.
+//! [`Client`] is a [`PeerTableApi`](tandem_proto::peer_table::PeerTableApi) over one connection,
+//! which it makes again when it is lost. [`Server`] offers a [`PeerTable`](crate::PeerTable) to
+//! such clients.
 //!
-//! **Overload.** A call that finds the mailbox full is refused, a batch too. Batches go one after the
-//! other, what waits goes together; the bus drops the oldest of those that wait for too long.
+//! **Overload.** A call or batch that finds the mailbox full is refused. Batches are sent one after
+//! the other; waiting events are sent together. The bus drops the oldest events that wait too long.
 //!
-//! **Loss.** Without a connection calls fail at once, and discovery does without: with its bootnodes,
-//! with the nodes that answered lately, and with the target last heard of. The batches that the bus
-//! still has reach the next connection.
+//! **Loss.** Without a connection calls fail at once. discovery then uses its bootnodes, the nodes
+//! that answered lately, and the last known target. The batches that the bus still has reach the
+//! next connection.
 
 mod client;
 mod server;

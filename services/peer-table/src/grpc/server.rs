@@ -28,19 +28,19 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
 use tracing::{Instrument, Span, info_span};
 
-/// Clients that may watch the target at a time. One discovery needs one; the others are of
-/// connections that are dying.
+/// Number of clients that may watch the target at a time. One discovery needs one; the others
+/// belong to dying connections.
 const WATCHERS_MAX: usize = 64;
 const LIMITS: Limits = Limits { calls_max: 64, stream_window: 1 << 20, connection_window: 2 << 20 };
 
-/// Offers a [`PeerTable`] to clients in other processes.
+/// Server that offers a [`PeerTable`] to clients in other processes.
 pub struct Server {
     service: Service,
     identity: Identity,
 }
 
 impl Server {
-    /// A server of this table. `bus` is where the table publishes `peers.target`.
+    /// Makes a server of this table. `bus` is the bus on which the table publishes `peers.target`.
     pub fn new(table: Arc<PeerTable>, bus: Bus) -> Self {
         names::describe_server();
         let watchers = Arc::new(Semaphore::new(WATCHERS_MAX));
@@ -49,7 +49,7 @@ impl Server {
         Self { service, identity: Identity::default() }
     }
 
-    /// The same, offered as this one. Where it is proven, callers must prove who they are.
+    /// Sets the identity of the server. If it is proven, callers must prove theirs too.
     #[must_use]
     pub fn offered_as(self, identity: Identity) -> Self {
         Self { identity, ..self }
@@ -58,7 +58,7 @@ impl Server {
     /// Answers calls until `stop` is cancelled.
     ///
     /// # Errors
-    /// The listener's.
+    /// Error of the listener.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let ended = self.service.0.stop.clone();
         let api = PeerTableServer::new(self.service)
@@ -70,7 +70,7 @@ impl Server {
             limits: LIMITS,
             identity: self.identity,
             access: permits,
-            // The snapshot was taken in before there was a table to offer.
+            // The snapshot was loaded before there was a table to offer.
             ready: ready(()),
             ended,
         };
@@ -82,11 +82,11 @@ struct Inner {
     table: Arc<PeerTable>,
     bus: Bus,
     watchers: Arc<Semaphore>,
-    /// Ends the streams.
+    /// Token that ends the streams.
     stop: CancellationToken,
 }
 
-/// The span of a call, where its caller has one that goes on here.
+/// Returns the span of a call, if its caller has one that continues here.
 fn remote_span(metadata: &MetadataMap, method: &'static str) -> Span {
     tandem_rpc::remote_span(metadata, || info_span!("peer_table_call", rpc.method = method))
 }
@@ -98,7 +98,7 @@ type Answers = mpsc::Sender<Result<v1::WatchTargetResponse, Status>>;
 type TargetStream = Pin<Box<dyn Stream<Item = Result<v1::WatchTargetResponse, Status>> + Send>>;
 
 impl Service {
-    /// Says how far the target is reached until nobody listens any more.
+    /// Sends the completion of the target until the receiver is gone.
     async fn watch(&self, mut target: Subscription, answers: &Answers) -> Result<(), Error> {
         let mut next = Some(self.0.table.ask_async(Message::Target).await?);
         loop {
@@ -189,7 +189,7 @@ impl generated::PeerTable for Service {
     ) -> Result<Response<TargetStream>, Status> {
         let permit = self.0.watchers.clone().try_acquire_owned();
         let permit = permit.map_err(|_| Status::resource_exhausted("too many watch the target"))?;
-        // Heard from now on, so that nothing is missed while the table is asked.
+        // The subscription begins before the table is asked, so nothing is missed.
         let target = self.0.bus.subscribe_here(PEERS_TARGET);
         let (answers, receiver) = mpsc::channel(1);
         let service = self.clone();

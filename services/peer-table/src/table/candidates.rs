@@ -1,12 +1,12 @@
-//! Who is a candidate for something: a set of slots that uniform sampling takes one step in.
+//! Set of the slots that are candidates for a purpose, with uniform sampling in one step.
 
 use rand::Rng;
 
-/// Marks a slot that is not in the set.
+/// Mark of a slot that is not in the set.
 const ABSENT: u32 = u32::MAX;
 
-/// A set of slots: the members densely, and for each slot where among them it stands. Adding,
-/// removing (the last one takes the place) and drawing one at random take constant time.
+/// Set of slots: a dense list of its members, and for each slot its place in that list. Adding,
+/// removing (the last member takes the free place) and drawing at random take constant time.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     members: Vec<u32>,
@@ -14,7 +14,7 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// Puts the slot in or takes it out.
+    /// Adds the slot or removes it.
     pub(super) fn set(&mut self, slot: u32, wanted: bool) {
         match (self.contains(slot), wanted) {
             (false, true) => self.insert(slot),
@@ -39,12 +39,12 @@ impl Candidates {
         }
     }
 
-    /// Whether the slot is in the set.
+    /// Returns whether the slot is in the set.
     pub(super) fn contains(&self, slot: u32) -> bool {
         self.places.get(slot as usize).is_some_and(|&place| place != ABSENT)
     }
 
-    /// One of the members, each equally likely.
+    /// Returns one of the members, each equally likely.
     pub(super) fn sample(&self, rng: &mut impl Rng) -> Option<u32> {
         if self.members.is_empty() {
             return None;
@@ -52,7 +52,7 @@ impl Candidates {
         Some(self.members[rng.random_range(0..self.members.len())])
     }
 
-    /// Number of members.
+    /// Returns the number of members.
     pub(super) fn len(&self) -> usize {
         self.members.len()
     }

@@ -1,6 +1,7 @@
-//! The contacts closest to a target by XOR distance (Kademlia), without looking at the others.
+//! Contacts closest to a target by XOR distance (Kademlia), found without reading the others.
 //!
-//! A binary trie over the first 64 bits of the hashed ids, with leaves of up to [`LEAF`] contacts:
+//! The index is a binary trie over the first 64 bits of the hashed ids. A leaf has up to [`LEAF`]
+//! contacts:
 //!
 //! ```text
 //!              inner: bit 0                 closest(0b10…): the side that shares the target's bit
@@ -10,20 +11,20 @@
 //!               leaf: 12       leaf: 3
 //! ```
 //!
-//! Hashed ids are spread evenly unless somebody grinds keys; a prefix made crowded in this way only
+//! Hashed ids are spread evenly unless an attacker grinds keys. A prefix crowded in this way only
 //! makes the trie deeper there, never a leaf longer.
 
 use tandem_primitives::B256;
 
-/// Contacts in one leaf.
+/// Largest number of contacts in one leaf.
 const LEAF: usize = 16;
-/// Two leaves become one when they hold no more than this together; half of [`LEAF`], so that
-/// contacts that come and go do not split and merge the same leaf over and over.
+/// Number of contacts up to which two leaves become one. It is half of [`LEAF`], so that contacts
+/// that come and go do not split and merge the same leaf repeatedly.
 const MERGE: usize = LEAF / 2;
-/// Bits of the hashed id that the trie tells apart.
+/// Number of bits of the hashed id that the trie distinguishes.
 const DEPTH: usize = 64;
 
-/// A child: an inner node's index, a leaf's index with [`LEAF_BIT`], or [`EMPTY`].
+/// Child: an inner node's index, a leaf's index with [`LEAF_BIT`], or [`EMPTY`].
 type Child = u32;
 const EMPTY: Child = u32::MAX;
 const LEAF_BIT: Child = 1 << 31;
@@ -48,14 +49,14 @@ impl Leaf {
     }
 }
 
-/// Where a child is written down: in the root, or on one side of an inner node.
+/// Location of a child: the root, or one side of an inner node.
 #[derive(Clone, Copy)]
 enum Link {
     Root,
     Inner(u32, usize),
 }
 
-/// Slots by hashed id.
+/// Index of slots by hashed id.
 #[derive(Debug)]
 pub(super) struct ClosestIndex {
     root: Child,
@@ -77,19 +78,19 @@ impl Default for ClosestIndex {
     }
 }
 
-/// The first 64 bits of a hashed id.
+/// Returns the first 64 bits of a hashed id.
 fn key(hash: &B256) -> u64 {
     u64::from_be_bytes(hash.0.first_chunk().copied().unwrap_or_default())
 }
 
-/// The bit of the key at a depth, as a side.
+/// Returns the bit of the key at a depth, as a side.
 fn side(key: u64, depth: usize) -> usize {
     (key >> (DEPTH - 1 - depth) & 1) as usize
 }
 
 impl ClosestIndex {
-    /// Puts a slot in. `false`, and nothing changed, when more than [`LEAF`] ids shared 64 bits,
-    /// which does not happen by chance and is beyond what anyone can grind.
+    /// Adds a slot. Returns `false`, with nothing changed, if more than [`LEAF`] ids share 64 bits.
+    /// That does not happen by chance, and no attacker can grind it.
     #[must_use]
     pub(super) fn insert(&mut self, hash: &B256, slot: u32) -> bool {
         let key = key(hash);
@@ -119,7 +120,7 @@ impl ClosestIndex {
         }
     }
 
-    /// Puts an inner node in the place of a full leaf, with the leaf's contacts on its sides.
+    /// Replaces a full leaf by an inner node, with the leaf's contacts on its sides.
     fn split(&mut self, link: Link, leaf: u32, depth: usize) {
         let full = std::mem::replace(&mut self.leaves[leaf as usize], NO_CONTACTS);
         let mut children = [EMPTY; 2];
@@ -139,7 +140,7 @@ impl ClosestIndex {
         self.set_child(link, inner);
     }
 
-    /// Takes a slot out that is in.
+    /// Removes a slot that is present.
     pub(super) fn remove(&mut self, hash: &B256, slot: u32) {
         let key = key(hash);
         let mut path = [Link::Root; DEPTH + 1];
@@ -171,7 +172,7 @@ impl ClosestIndex {
         }
     }
 
-    /// Puts one leaf in the place of an inner node when its sides hold little enough.
+    /// Replaces an inner node by one leaf if its sides hold few enough contacts.
     fn merge(&mut self, side: Link, above: Link) -> bool {
         let Link::Inner(inner, _) = side else { return false };
         let [left, right] = self.inner[inner as usize];
@@ -195,7 +196,7 @@ impl ClosestIndex {
         true
     }
 
-    /// Contacts in a child, `None` when it is an inner node.
+    /// Returns the number of contacts in a child; `None` if it is an inner node.
     fn leaf_len(&self, child: Child) -> Option<usize> {
         match child {
             EMPTY => Some(0),
@@ -225,7 +226,8 @@ impl ClosestIndex {
         }
     }
 
-    /// All slots, closest first. `hashes` are the hashed ids by slot, for ids that share 64 bits.
+    /// Returns all slots, closest first. `hashes` are the hashed ids by slot, for ids that share 64
+    /// bits.
     pub(super) fn closest<'a>(&'a self, target: B256, hashes: &'a [B256]) -> Closest<'a> {
         let mut closest = Closest {
             index: self,
@@ -242,7 +244,7 @@ impl ClosestIndex {
         closest
     }
 
-    /// Nodes and leaves in use, to see that what is removed is given back.
+    /// Returns the number of nodes and leaves in use, to check that removed ones are freed.
     #[cfg(test)]
     pub(super) fn nodes(&self) -> usize {
         let free = self.free_inner.len() + self.free_leaves.len();
@@ -250,16 +252,16 @@ impl ClosestIndex {
     }
 }
 
-/// Slots in the order of their distance. No allocation.
+/// Iterator over slots in the order of their distance. It does not allocate.
 pub(super) struct Closest<'a> {
     index: &'a ClosestIndex,
     hashes: &'a [B256],
     target: B256,
     key: u64,
-    /// What is still to be visited, with its depth; the closest last.
+    /// Children still to be visited, with their depth; the closest is last.
     ahead: [(Child, usize); DEPTH + 2],
     ahead_len: usize,
-    /// The leaf reached last, by distance.
+    /// The leaf reached last, sorted by distance.
     leaf: [(u64, u32); LEAF],
     leaf_len: usize,
     leaf_next: usize,
@@ -313,7 +315,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Hashes that share prefixes of any length, down to all of the 64 bits that the trie sees.
+    /// Generates hashes that share prefixes of any length, up to all 64 bits that the trie sees.
     fn hash() -> impl Strategy<Value = B256> {
         (any::<u64>(), 0..=64u32, any::<u64>()).prop_map(|(key, shared, rest)| {
             let mask = u64::MAX.checked_shr(shared).unwrap_or(0);

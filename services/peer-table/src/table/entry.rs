@@ -4,14 +4,14 @@ use std::net::IpAddr;
 use tandem_primitives::{B512, Bytes};
 use tandem_proto::event::{Contact, ContactEvent};
 
-/// How much a contact is worth, which decides who makes room: lower classes first.
+/// Value of a contact, which decides on eviction: lower classes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Class {
     /// Given up after failures, and remembered so that hearsay does not bring it back.
     Disposed,
-    /// Heard of.
+    /// Known only from others.
     Unproven,
-    /// It answered from its address.
+    /// Has answered from its address.
     Proven,
 }
 
@@ -19,65 +19,65 @@ impl Class {
     pub(super) const COUNT: usize = 3;
 }
 
-/// A node's record (EIP-778).
+/// Node record (EIP-778).
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    /// Its sequence number.
+    /// Sequence number of the record.
     pub(super) seq: u64,
-    /// Its RLP.
+    /// RLP of the record.
     pub(super) rlp: Bytes,
 }
 
 impl Record {
     pub(super) fn new(seq: u64, rlp: &Bytes) -> Self {
-        // Copied, because it may be a slice of a large message and would keep all of that. Cloned
-        // once, because the first clone is the one that allocates, and sampling must not.
+        // The bytes are copied, because a slice would keep a large message alive. They are cloned
+        // once, because the first clone is the one that allocates, and sampling must not allocate.
         let rlp = Bytes::copy_from_slice(rlp);
         drop(rlp.clone());
         Self { seq, rlp }
     }
 }
 
-/// One contact. Three cache lines, the first two with all that sampling reads.
+/// One contact. It takes three cache lines; the first two hold all that sampling reads.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Entry {
     pub(super) id: B512,
-    /// Sequence number of the newest record: what the node itself said, or the one held.
+    /// Sequence number of the newest record: the one that the node announced, or the one held.
     pub(super) enr_seq: Option<u64>,
-    /// Backing off until then; of a disposed contact, remembered until then. Milliseconds, as all
-    /// times here.
+    /// End of the backoff; for a disposed contact, the end of remembering it. In milliseconds, as
+    /// all times here.
     pub(super) retry_at: u64,
-    /// Not to be asked for nodes before then.
+    /// Time before which it is not asked for nodes.
     pub(super) ask_at: u64,
-    /// When the table next looks at it by itself, [`NEVER`] when nothing changes with time.
+    /// Time of the table's next look at it, [`NEVER`] if nothing changes with time.
     pub(super) wake_at: u64,
     pub(super) udp_port: u16,
     pub(super) tcp_port: u16,
     pub(super) ip: IpAddr,
     pub(super) class: Class,
-    /// Failures since the last answer.
+    /// Number of failures since the last answer.
     pub(super) failures: u8,
-    /// One up for an answer, half for a failure.
+    /// Score that rises by one for an answer and is halved for a failure.
     pub(super) score: u8,
     pub(super) record: Option<Record>,
-    /// Not to be asked for its record before then.
+    /// Time before which it is not asked for its record.
     pub(super) enr_at: u64,
-    /// It counts as one that is there.
+    /// Whether it counts as alive.
     pub(super) alive: bool,
 }
 
 const _: () = assert!(std::mem::offset_of!(Entry, record) == 128 && size_of::<Entry>() == 192);
 
-/// Failures in a row after which a contact no longer counts as one that is there. A single failure
+/// Number of failures in a row after which a contact no longer counts as alive. A single failure
 /// may be a lost packet.
 const LOST_AFTER: u8 = 2;
 
-/// After all times.
+/// Time that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
 
 impl Entry {
-    /// A contact just heard of, in no set yet.
+    /// Makes a contact that was just heard of, in no set yet.
     pub(super) fn new(contact: &Contact, class: Class) -> Self {
         Self {
             id: contact.id,
@@ -97,13 +97,13 @@ impl Entry {
         }
     }
 
-    /// As it is given out, with its record.
+    /// Returns the contact for callers, with its record.
     pub(super) fn contact(&self) -> Contact {
         let enr = self.record.as_ref().map(|record| record.rlp.clone());
         Contact { enr, ..self.endpoint() }
     }
 
-    /// As it is given out, without its record.
+    /// Returns the contact for callers, without its record.
     pub(super) fn endpoint(&self) -> Contact {
         let proven = self.class == Class::Proven;
         Contact {
@@ -117,23 +117,23 @@ impl Entry {
         }
     }
 
-    /// Whether its endpoint is proven and it answered lately.
+    /// Returns whether its endpoint is proven and it answered lately.
     pub(super) fn is_alive(&self) -> bool {
         self.class == Class::Proven && self.failures < LOST_AFTER
     }
 
-    /// Whether this is where the contact is.
+    /// Returns whether the contact has this address.
     pub(super) fn is_at(&self, contact: &Contact) -> bool {
         self.ip == contact.ip && self.udp_port == contact.udp_port
     }
 
-    /// Whether a lookup may turn to it at this time.
+    /// Returns whether a lookup may ask it at this time.
     pub(super) fn wants_lookup(&self, now: u64) -> bool {
         self.class > Class::Disposed && self.retry_at <= now && self.ask_at <= now
     }
 
-    /// Whether it may be asked for its record at this time. Only a node with a proven endpoint: an
-    /// unproven one would not answer (EIP-868).
+    /// Returns whether it may be asked for its record at this time. Its endpoint must be proven: an
+    /// unproven node would not answer (EIP-868).
     pub(super) fn wants_enr(&self, now: u64) -> bool {
         self.lacks_record() && self.retry_at <= now && self.enr_at <= now
     }
@@ -143,7 +143,7 @@ impl Entry {
         self.class == Class::Proven && outdated
     }
 
-    /// The next time after `now` at which what it wants may change by itself.
+    /// Returns the next time after `now` at which its candidacy may change by itself.
     pub(super) fn next_wake(&self, now: u64) -> u64 {
         if self.retry_at > now {
             return self.retry_at;

@@ -1,4 +1,4 @@
-//! Which slot an id is in.
+//! Index of slots by id.
 
 use super::entry::Entry;
 use alloy_primitives::map::DefaultHashBuilder;
@@ -6,29 +6,29 @@ use hashbrown::HashTable;
 use std::hash::BuildHasher;
 use tandem_primitives::B512;
 
-/// Slots by id. The ids themselves stand in the entries alone: that keeps this index small enough
-/// for the cache, and the entry is what a caller reads next anyway.
+/// Slots by id. The ids themselves are only in the entries. That keeps this index small enough for
+/// the cache, and the caller reads the entry next anyway.
 #[derive(Default)]
 pub(super) struct Ids {
     slots: HashTable<u32>,
-    /// Seeded at random, so that nobody can choose ids that collide.
+    /// Hasher with a random seed, so that no attacker can choose ids that collide.
     hasher: DefaultHashBuilder,
 }
 
 impl Ids {
-    /// The slot of an id.
+    /// Returns the slot of an id.
     pub(super) fn get(&self, id: &B512, entries: &[Entry]) -> Option<u32> {
         let same = |&slot: &u32| entries[slot as usize].id == *id;
         self.slots.find(self.hasher.hash_one(id), same).copied()
     }
 
-    /// Adds a slot whose id is not there.
+    /// Adds a slot whose id is absent.
     pub(super) fn insert(&mut self, slot: u32, entries: &[Entry]) {
         let hash = |&slot: &u32| self.hasher.hash_one(entries[slot as usize].id);
         self.slots.insert_unique(hash(&slot), slot, hash);
     }
 
-    /// Takes a slot out.
+    /// Removes a slot.
     pub(super) fn remove(&mut self, slot: u32, entries: &[Entry]) {
         let hash = self.hasher.hash_one(entries[slot as usize].id);
         if let Ok(entry) = self.slots.find_entry(hash, |&other| other == slot) {
@@ -36,12 +36,12 @@ impl Ids {
         }
     }
 
-    /// Number of ids.
+    /// Returns the number of ids.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// All slots in use.
+    /// Returns all slots in use.
     #[cfg(test)]
     pub(super) fn slots(&self) -> impl Iterator<Item = u32> {
         self.slots.iter().copied()

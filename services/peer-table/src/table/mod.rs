@@ -1,6 +1,6 @@
-//! The table itself: one structure in memory that knows every contact and keeps, on every change,
-//! what is asked of it. No clock and no source of randomness: both come with the call. Times are
-//! milliseconds on a clock that never goes back.
+//! The table itself: one structure in memory that knows every contact. On every change it updates
+//! the indexes for its queries. It has no clock and no source of randomness: both are passed with
+//! the call. Times are milliseconds on a clock that never goes back.
 //!
 //! ```text
 //!  ids: id → slot          entries[slot], hashes[slot]: the contact
@@ -36,11 +36,11 @@ use tandem_proto::{
 };
 use wakes::Wakes;
 
-/// The contacts and everything that is asked about them.
+/// Contacts with all indexes over them.
 pub struct Table {
     rules: Rules,
     ids: Ids,
-    /// By slot; those in `free` hold nothing.
+    /// Contacts by slot; slots in `free` are unused.
     entries: Vec<Entry>,
     /// keccak256 of the ids, by slot.
     hashes: Vec<B256>,
@@ -55,7 +55,7 @@ pub struct Table {
     counts: Counts,
 }
 
-/// A contact with its standing, as it goes into a snapshot and comes back out of it.
+/// Contact with its standing, as a snapshot stores it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ranked {
     /// The contact.
@@ -63,28 +63,28 @@ pub struct Ranked {
     /// Sequence number of [`Contact::enr`], which may be older than [`Contact::enr_seq`]. Zero
     /// without a record.
     pub record_seq: u64,
-    /// How reliably it answered, 0 to 255.
+    /// Reliability of its answers, 0 to 255.
     pub score: u8,
 }
 
-/// What the table holds and did, for metrics and [`tandem_proto::peer_table::Stats`].
+/// Counts of the table, for metrics and [`tandem_proto::peer_table::Stats`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Contacts that never answered.
     pub unproven: usize,
     /// Contacts with a proven endpoint.
     pub proven: usize,
-    /// Of these, contacts that answered what they were asked last.
+    /// Proven contacts that answered lately.
     pub alive: usize,
     /// Contacts given up and remembered.
     pub disposed: usize,
-    /// Contacts that a lookup may turn to now.
+    /// Contacts that a lookup may ask now.
     pub lookup_candidates: usize,
     /// Contacts whose record is wanted now.
     pub enr_candidates: usize,
-    /// Contacts that made room for others, since the start.
+    /// Contacts evicted for others, since the start.
     pub evicted: u64,
-    /// Contacts that were not taken in, since the start.
+    /// Contacts refused, since the start.
     pub refused: u64,
 }
 
@@ -119,7 +119,7 @@ impl Rules {
         }
     }
 
-    /// How long a contact is left alone after so many failures in a row.
+    /// Returns the time for which a contact is left alone after this many failures in a row.
     fn backoff(&self, failures: u8) -> u64 {
         let doublings = u32::from(failures.saturating_sub(1)).min(30);
         (self.retry_base << doublings).min(self.retry_max)
@@ -127,7 +127,7 @@ impl Rules {
 }
 
 impl Table {
-    /// An empty table.
+    /// Makes an empty table.
     pub fn new(config: &Config) -> Self {
         Self {
             rules: Rules::new(config),
@@ -146,7 +146,7 @@ impl Table {
         }
     }
 
-    /// Takes in what was learned, in the order it happened.
+    /// Applies news of contacts, in the order of the events.
     pub fn apply(&mut self, contacts: &[Contact], now: u64) {
         for chunk in contacts.chunks(32) {
             self.touch(chunk);
@@ -154,8 +154,8 @@ impl Table {
         }
     }
 
-    /// Brings what a chunk needs into the cache: looked up one independently of the other, contacts
-    /// come from memory together, while updates wait for each other's.
+    /// Brings the data of a chunk into the cache. These lookups are independent, so the memory
+    /// accesses overlap, while each update waits for the one before.
     fn touch(&self, contacts: &[Contact]) {
         let slots = contacts.iter().filter_map(|contact| self.ids.get(&contact.id, &self.entries));
         let known = slots.filter(|&slot| {
@@ -169,7 +169,7 @@ impl Table {
         for contact in contacts {
             match (self.ids.get(&contact.id, &self.entries), contact.event) {
                 (Some(slot), _) => self.update(slot, contact, now),
-                // Nothing is known of it, so its silence says nothing.
+                // Nothing is known of the contact, so its silence has no meaning.
                 (None, ContactEvent::Asked | ContactEvent::Failed) => {}
                 (None, ContactEvent::Seen) => {
                     self.insert(contact, Class::Unproven, now);
@@ -181,8 +181,8 @@ impl Table {
         }
     }
 
-    /// Makes candidates again of those whose time has come, and forgets those given up long ago.
-    /// What is asked before does not know of it.
+    /// Makes contacts candidates again whose time has come, and forgets those given up long ago.
+    /// Queries before this call do not reflect it.
     pub fn advance(&mut self, now: u64) {
         while let Some(slot) = self.wakes.pop(&mut self.entries, now) {
             let entry = &self.entries[slot as usize];
@@ -194,24 +194,24 @@ impl Table {
         }
     }
 
-    /// One of those that a lookup may turn to, each equally likely, without its record. Constant
-    /// time, no allocation.
+    /// Returns a contact that a lookup may ask, each equally likely, without its record. Takes
+    /// constant time and does not allocate.
     pub fn sample_for_lookup(&self, rng: &mut impl Rng) -> Option<Contact> {
         Some(self.entries[self.lookup.sample(rng)? as usize].endpoint())
     }
 
-    /// One of those whose record is wanted, each equally likely, without the outdated one. Constant
-    /// time, no allocation.
+    /// Returns a contact whose record is wanted, each equally likely, without the outdated one.
+    /// Takes constant time and does not allocate.
     pub fn sample_for_enr(&self, rng: &mut impl Rng) -> Option<Contact> {
         Some(self.entries[self.enr.sample(rng)? as usize].endpoint())
     }
 
-    /// The contacts closest to a target (the hash of an id), first those with a proven endpoint,
-    /// then, where they are fewer than `count`, others; of one subnet no more than the
-    /// configuration allows.
+    /// Returns the contacts closest to a target (the hash of an id). Contacts with a proven
+    /// endpoint come first; others follow if there are fewer than `count`. The configuration limits
+    /// the contacts of one subnet.
     pub fn closest(&self, target: B256, count: usize) -> Vec<Contact> {
-        // Chosen first and copied afterwards: reading the contacts then overlaps in memory, which
-        // counting references of their records would prevent.
+        // Contacts are chosen first and copied afterwards. Their reads then overlap in memory,
+        // which counting references of their records would prevent.
         let mut chosen = Vec::with_capacity(count.min(self.ids.len()));
         let proven = self.proven.closest(target, &self.hashes);
         for slot in proven.chain(self.unproven.closest(target, &self.hashes)) {
@@ -228,7 +228,7 @@ impl Table {
         chosen.into_iter().map(|(entry, _)| entry.contact()).collect()
     }
 
-    /// What the table holds and did.
+    /// Returns the counts of the table.
     pub fn counts(&self) -> Counts {
         Counts {
             unproven: self.queues.len(Class::Unproven),
@@ -240,8 +240,8 @@ impl Table {
         }
     }
 
-    /// The best contacts that ever answered, at most so many: proven ones first, by score, then
-    /// those seen last.
+    /// Returns the best contacts that ever answered, at most `count`. Proven ones come first,
+    /// ordered by score and then by how recently they were seen.
     pub fn best(&self, count: usize) -> Vec<Ranked> {
         let mut ranking = Vec::new();
         for class in [Class::Proven, Class::Unproven] {
@@ -266,10 +266,10 @@ impl Table {
         Ranked { contact: entry.contact(), record_seq, score: entry.score }
     }
 
-    /// Takes in contacts of an earlier life, best first. None counts as proven: addresses may have
+    /// Adds contacts of an earlier run, best first. None counts as proven: addresses may have
     /// changed hands meanwhile.
     pub fn restore(&mut self, contacts: &[Ranked], now: u64) {
-        // The best one last, so that it is the last one to make room for others.
+        // The best one is added last, so that it is evicted last.
         for Ranked { contact, record_seq, score } in contacts.iter().rev() {
             if self.ids.get(&contact.id, &self.entries).is_some() {
                 continue;
@@ -288,7 +288,7 @@ impl Table {
     fn update(&mut self, slot: u32, contact: &Contact, now: u64) {
         let entry = &mut self.entries[slot as usize];
         match (contact.event, entry.class) {
-            // Hearsay neither moves a proven endpoint nor brings back who was given up.
+            // Hearsay neither moves a proven endpoint nor brings back a contact that was given up.
             (ContactEvent::Seen, Class::Proven | Class::Disposed) => return,
             (ContactEvent::Seen, Class::Unproven) => {
                 if !self.relocate(slot, contact) {
@@ -304,7 +304,7 @@ impl Table {
                 self.answered(slot, contact, now);
             }
             (ContactEvent::Asked, _) => entry.ask_at = now + self.rules.ask_interval,
-            // What happens elsewhere than where it is now says nothing about it.
+            // A failure at another address says nothing about the current one.
             (ContactEvent::Failed, Class::Unproven | Class::Proven) if entry.is_at(contact) => {
                 self.failed(slot, now);
             }
@@ -322,15 +322,15 @@ impl Table {
             entry.enr_seq = contact.enr_seq;
         }
         if contact.event == ContactEvent::EnrReceived {
-            // Also when the record is still older than the node says it is: otherwise a node that
+            // This also holds if the record is older than the node announces. Otherwise a node that
             // always claims a newer one would be asked without end.
             entry.enr_at = now + self.rules.enr_interval;
         }
         self.take_record(slot, contact);
     }
 
-    /// Keeps the record that came with a contact: one that was asked for when it is not older than
-    /// the one held, any other only when none is held.
+    /// Keeps the record that came with a contact. A requested record must not be older than the one
+    /// held. Any other is kept only if none is held.
     fn take_record(&mut self, slot: u32, contact: &Contact) {
         let asked = contact.event == ContactEvent::EnrReceived;
         let seq = contact.enr_seq.unwrap_or(0);
@@ -344,7 +344,7 @@ impl Table {
                 entry.record = Some(Record::new(seq, rlp));
             }
         }
-        // A node that says that its record is older than what it signed before is not believed.
+        // A node's claim that its record is older than one it signed before is ignored.
         entry.enr_seq = entry.enr_seq.max(entry.record.as_ref().map(|record| record.seq));
     }
 
@@ -364,7 +364,8 @@ impl Table {
         }
     }
 
-    /// Moves a contact to where this one is. `false`, and nothing changed, when it cannot be there.
+    /// Moves a contact to the address of the given one. Returns `false`, with nothing changed, if
+    /// that is not allowed.
     fn relocate(&mut self, slot: u32, contact: &Contact) -> bool {
         let entry = &mut self.entries[slot as usize];
         if entry.ip != contact.ip {
@@ -387,7 +388,8 @@ impl Table {
         true
     }
 
-    /// Takes in a new contact, making room when the table is full. `None` when it is refused.
+    /// Adds a new contact, and evicts another if the table is full. Returns `None` if it is
+    /// refused.
     fn insert(&mut self, contact: &Contact, class: Class, now: u64) -> Option<u32> {
         let Some(slot) = self.admit(contact, class) else {
             self.counts.refused += 1;
@@ -405,7 +407,7 @@ impl Table {
         Some(slot)
     }
 
-    /// Finds a slot for a new contact and puts it there and into the index of the closest ones.
+    /// Finds a slot for a new contact, and adds it there and to the index of the closest ones.
     fn admit(&mut self, contact: &Contact, class: Class) -> Option<u32> {
         if !subnet::is_usable(contact.ip, contact.udp_port)
             || !self.subnets.has_room(self.subnets.of(contact.ip))
@@ -414,7 +416,7 @@ impl Table {
             return None;
         }
         if self.ids.len() == self.rules.contacts_max {
-            // Whoever never answered does not displace anyone who did.
+            // A contact that never answered does not evict one that did.
             let classes = [Class::Disposed, Class::Unproven, Class::Proven];
             let mut lower = classes.into_iter().filter(|&other| other <= class);
             let oldest = lower.find_map(|class| self.queues.front(class))?;
@@ -451,7 +453,7 @@ impl Table {
         self.free.push(slot);
     }
 
-    /// Counts a contact among those that are there, or no longer.
+    /// Updates whether a contact counts as alive.
     fn set_alive(&mut self, slot: u32, alive: bool) {
         match (mem::replace(&mut self.entries[slot as usize].alive, alive), alive) {
             (false, true) => self.counts.alive += 1,
@@ -460,8 +462,8 @@ impl Table {
         }
     }
 
-    /// Moves a contact to another class, as the one seen last there. `false`, and nothing changed,
-    /// when the index of the closest ones refuses it.
+    /// Moves a contact to another class, as the one seen last there. Returns `false`, with nothing
+    /// changed, if the index of the closest ones refuses it.
     fn reclass(&mut self, slot: u32, to: Class) -> bool {
         let from = self.entries[slot as usize].class;
         if from == to {
@@ -496,7 +498,7 @@ impl Table {
         }
     }
 
-    /// Brings the candidate sets in line with a contact after any change of it.
+    /// Updates the candidate sets after any change of a contact.
     fn refresh(&mut self, slot: u32, now: u64) {
         let alive = self.entries[slot as usize].is_alive();
         self.set_alive(slot, alive);

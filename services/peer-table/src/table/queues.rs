@@ -1,15 +1,15 @@
-//! In what order contacts make room for others.
+//! Order in which contacts are evicted.
 
 use super::entry::Class;
 
-/// Marks the end of a queue.
+/// Mark of the end of a queue.
 const NONE: u32 = u32::MAX;
 
 /// Three queues, one for each [`Class`], from the slot longest unseen to the one seen last. Links
-/// lie in an array beside the contacts, so moving a slot to the back touches little memory.
+/// are in an array beside the contacts, so moving a slot to the back touches little memory.
 #[derive(Debug)]
 pub(super) struct Queues {
-    /// The slots before and after, by slot.
+    /// Slots before and after, by slot.
     links: Vec<[u32; 2]>,
     /// First and last slot, by class.
     ends: [[u32; 2]; Class::COUNT],
@@ -38,14 +38,14 @@ impl Queues {
         self.lengths[class as usize] += 1;
     }
 
-    /// Takes a slot out of the queue it is in.
+    /// Removes a slot from its queue.
     pub(super) fn remove(&mut self, class: Class, slot: u32) {
         let [before, after] = self.links[slot as usize];
         self.join(class, before, after);
         self.lengths[class as usize] -= 1;
     }
 
-    /// Moves a slot to the back of the queue it is in.
+    /// Moves a slot to the back of its queue.
     pub(super) fn touch(&mut self, class: Class, slot: u32) {
         if self.ends[class as usize][BACK] != slot {
             self.remove(class, slot);
@@ -65,19 +65,19 @@ impl Queues {
         }
     }
 
-    /// The slot longest unseen.
+    /// Returns the slot longest unseen.
     pub(super) fn front(&self, class: Class) -> Option<u32> {
         Some(self.ends[class as usize][FRONT]).filter(|&slot| slot != NONE)
     }
 
-    /// From the slot seen last to the one longest unseen.
+    /// Returns the slots from the one seen last to the one longest unseen.
     pub(super) fn newest_first(&self, class: Class) -> impl Iterator<Item = u32> {
         let some = |slot: u32| Some(slot).filter(|&slot| slot != NONE);
         let last = some(self.ends[class as usize][BACK]);
         std::iter::successors(last, move |&slot| some(self.links[slot as usize][FRONT]))
     }
 
-    /// Number of slots in a queue.
+    /// Returns the number of slots in a queue.
     pub(super) fn len(&self, class: Class) -> usize {
         self.lengths[class as usize]
     }

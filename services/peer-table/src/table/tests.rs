@@ -17,7 +17,7 @@ fn id(n: u64) -> B512 {
     id
 }
 
-/// Contact n, at an address of its own in a subnet of its own.
+/// Makes contact `n`, at an address and in a subnet of its own.
 fn contact(n: u64, event: ContactEvent) -> Contact {
     let ip = IpAddr::from([20 + (n >> 16) as u8, (n >> 8) as u8, n as u8, 1]);
     Contact { id: id(n), ip, udp_port: 30303, tcp_port: 30303, enr_seq: None, enr: None, event }
@@ -50,7 +50,7 @@ fn known(table: &Table) -> Vec<u64> {
     ids
 }
 
-/// What `closest` shall answer, by sorting everything.
+/// Returns the expected answer of `closest`, by sorting everything.
 fn brute_force(table: &Table, target: B256, count: usize) -> Vec<B512> {
     let mut all: Vec<_> = table.ids.slots().map(|slot| &table.entries[slot as usize]).collect();
     all.retain(|entry| entry.class != Class::Disposed);
@@ -66,7 +66,7 @@ fn brute_force(table: &Table, target: B256, count: usize) -> Vec<B512> {
     all.iter().take(count).map(|entry| entry.id).collect()
 }
 
-/// Everything that is kept on change, against what the contacts alone say.
+/// Checks every index against the contacts themselves.
 fn check(table: &Table, now: u64) {
     let slots: Vec<_> = table.ids.slots().collect();
     assert_eq!(slots.len() + table.free.len(), table.entries.len());
@@ -104,7 +104,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     use ContactEvent::{Answered, Asked, EnrReceived, Failed, Seen};
     let event = select(vec![Seen, Answered, Failed, Failed, Asked, EnrReceived]);
-    // Few ids and few subnets, private ones among them, so that everything meets.
+    // Ids and subnets are few, some of them private, so that they collide.
     let ip = prop_oneof![
         (0..4u8, 0..8u8).prop_map(|(net, host)| IpAddr::from([20, 0, net, host])),
         (0..8u8).prop_map(|host| IpAddr::from([127, 0, 0, host])),
@@ -174,7 +174,7 @@ fn sampling_is_uniform() {
     const DRAWS: usize = 64_000;
     let mut table = table_of(1000);
     answered(&mut table, 0..200);
-    // What is left after removals stands in another order than it came in.
+    // After removals the remaining contacts are in another order than they arrived in.
     let asked: Vec<_> = (0..200 - CANDIDATES).map(|n| contact(n, ContactEvent::Asked)).collect();
     table.apply(&asked, 0);
     let records: Vec<_> = (0..200 - CANDIDATES).map(|n| with_record(n, 1)).collect();
@@ -191,7 +191,7 @@ fn sampling_is_uniform() {
         let expected = DRAWS as f64 / CANDIDATES as f64;
         let chi_square: f64 =
             drawn.values().map(|&n| (n as f64 - expected).powi(2) / expected).sum();
-        // 63 degrees of freedom: 103.4 is exceeded by one uniform sample in a thousand.
+        // With 63 degrees of freedom, one uniform sample in a thousand exceeds 103.4.
         assert!(chi_square < 103.4, "{chi_square}");
     }
 }

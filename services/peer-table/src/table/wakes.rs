@@ -1,17 +1,18 @@
-//! When contacts become candidates again: a heap of times with at most one valid entry per slot.
+//! Times at which contacts become candidates again: a heap with at most one valid entry per slot.
 
 use super::entry::{Entry, NEVER};
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// Times at which slots want to be looked at, earliest first. Which entry of a slot is valid says
-/// [`Entry::wake_at`]; the others are passed over.
+/// Times at which slots must be refreshed, earliest first. [`Entry::wake_at`] tells which entry of
+/// a slot is valid; the others are skipped.
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl Wakes {
-    /// Makes sure that the slot is looked at at `at`, or earlier: then it is looked at once more.
+    /// Ensures that the slot is refreshed at `at`, or earlier; an earlier refresh schedules the
+    /// next one.
     pub(super) fn schedule(&mut self, entries: &mut [Entry], slot: u32, at: u64) {
         if at >= entries[slot as usize].wake_at {
             return;
@@ -24,14 +25,14 @@ impl Wakes {
         }
     }
 
-    /// Drops what is not valid, so that the heap stays as small as the table.
+    /// Drops invalid entries, so that the heap stays as small as the table.
     fn rebuild(&mut self, entries: &[Entry]) {
         let slots = entries.iter().zip(0..);
         let valid = slots.filter(|(entry, _)| entry.wake_at != NEVER);
         self.heap = valid.map(|(entry, slot)| Reverse((entry.wake_at, slot))).collect();
     }
 
-    /// The next slot whose time has come.
+    /// Returns the next slot whose time has come.
     pub(super) fn pop(&mut self, entries: &mut [Entry], now: u64) -> Option<u32> {
         while let Some(&Reverse((at, slot))) = self.heap.peek() {
             if at > now {

@@ -24,7 +24,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Base 10, canonical 11..=14, and a side chain 12..=13 from 11.
+/// Returns base 10, canonical blocks 11..=14, and a side chain 12..=13 from 11.
 fn chain() -> Chain {
     let mut chain = Chain::new(id(10, 0), Forkchoice::default());
     for number in 11..=14 {
@@ -122,7 +122,7 @@ fn the_branch_with_the_oldest_tip_gives_way_and_never_the_one_that_grows() {
     chain.insert(block(id(13, 2), id(12, 1)));
     chain.insert(block(id(14, 3), id(13, 2)));
     let out = |parent: BlockId, chain: &Chain| chain.crowded_out(&parent.hash, &limits());
-    // The canonical chain is no branch, however long it is.
+    // The canonical chain is not a side branch, however long it is.
     assert_eq!(out(id(14, 0), &chain), Some(vec![id(13, 1).hash]), "down to where it forks");
     assert_eq!(out(id(13, 1), &chain), Some(vec![id(14, 3).hash, id(13, 2).hash]));
     chain.remove(&id(13, 1).hash);

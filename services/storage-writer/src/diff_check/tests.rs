@@ -12,7 +12,7 @@ use tandem_store::{
     tables::{AccountTrie, StorageTrie},
 };
 
-/// xorshift: the same numbers for the same seed.
+/// xorshift generator: the same numbers for the same seed.
 struct Random(u64);
 
 impl Random {
@@ -28,7 +28,8 @@ fn key(kind: u64, n: u64) -> B256 {
     keccak256([kind.to_be_bytes(), n.to_be_bytes()].concat())
 }
 
-/// Accounts out of many, a few of which have large storage; some go, some are wiped.
+/// Returns updates of random accounts, a few of which have large storage. Some are deleted, some
+/// are wiped.
 fn updates(random: &mut Random, accounts: u64, slots: u64) -> Vec<AccountUpdate> {
     let touched: BTreeSet<B256> =
         (0..accounts).map(|_| key(0, random.below(1500) >> random.below(8))).collect();
@@ -63,7 +64,7 @@ fn write(store: &Store, updates: &[AccountUpdate], tries: &Tries) {
     store.write(batch, Durability::Process).unwrap();
 }
 
-/// Whether storage-writer would take this diff for a block with this state root.
+/// Returns whether storage-writer would accept this diff for a block with this state root.
 fn is_taken(store: &Store, diff: TrieDiff, root: B256) -> bool {
     let view = store.view();
     match Tries::from_parts(&view, vec![Arc::new(diff)]) {
@@ -73,7 +74,7 @@ fn is_taken(store: &Store, diff: TrieDiff, root: B256) -> bool {
     }
 }
 
-/// The diff with the change at a position replaced, or left out.
+/// Returns the diff with the change at a position replaced or left out.
 fn replaced(diff: &TrieDiff, at: usize, by: Option<NodeChange<'_>>) -> TrieDiff {
     let mut other = TrieDiff::default();
     other.wiped.clone_from(&diff.wiped);
@@ -93,7 +94,7 @@ fn with(diff: &TrieDiff, change: NodeChange<'_>) -> TrieDiff {
     other
 }
 
-/// Some nodes of the base that a diff does not speak of.
+/// Returns some nodes of the base that a diff does not mention.
 fn untouched(store: &Store, diff: &TrieDiff, random: &mut Random) -> Vec<(Option<B256>, Vec<u8>)> {
     let touched: BTreeSet<_> = diff.iter().map(|c| (c.owner, c.path.to_vec())).collect();
     let view = store.view();
@@ -116,10 +117,11 @@ fn untouched(store: &Store, diff: &TrieDiff, random: &mut Random) -> Vec<(Option
     nodes
 }
 
-/// Lengths of the paths of nodes that were changed, in the account trie and in storage tries.
+/// Lengths of the paths of changed nodes, in the account trie and in storage tries.
 type Depths = [BTreeSet<usize>; 2];
 
-/// Every node of a diff in its turn: left out, removed, altered, or doubled below itself.
+/// Checks that a diff is refused with a node left out, removed, altered, or duplicated below
+/// itself.
 fn refuse_mutations(
     store: &Store,
     diff: &TrieDiff,
@@ -138,11 +140,11 @@ fn refuse_mutations(
             Some(owner) if diff.wiped.contains(&owner) => false,
             Some(owner) => store.view().get::<StorageTrie>((owner, change.path)).unwrap().is_some(),
         };
-        // Some of them in each block, so that the test takes seconds.
+        // Only some nodes of each block are tested, so that the test takes seconds.
         if random.below(4) != 0 {
             continue;
         }
-        // To remove what never was is no change, and as good as saying nothing of it.
+        // The removal of a node that never existed changes nothing, so a diff may leave it out.
         if change.rlp.is_none() && !stood {
             continue;
         }
@@ -168,7 +170,7 @@ fn refuse_mutations(
     refused
 }
 
-/// Nodes of the base that the diff leaves alone, and wipes that it does or does not speak of.
+/// Checks diffs with extra nodes of the base, and with wipes added or left out.
 fn refuse_surplus(store: &Store, diff: &TrieDiff, root: B256, random: &mut Random) {
     for (owner, path) in untouched(store, diff, random) {
         for rlp in [None, Some(&[0x80; 40][..])] {

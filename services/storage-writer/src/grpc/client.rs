@@ -1,4 +1,4 @@
-//! storage-writer in another process, as executor and workers see it.
+//! Client of a storage-writer in another process, for executor and workers.
 
 use super::{
     diffs::{Handed, send_all},
@@ -38,31 +38,31 @@ const SERVER: Server = Server {
     stream_window: 8 << 20,
 };
 
-/// How a [`Client`] behaves. All times in milliseconds.
+/// Settings of a [`Client`]. All times are in milliseconds.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientConfig {
     /// Longest time that opening a connection may take.
     pub connect_ms_max: u64,
-    /// How long a call waits for a connection that is being made (again), if it has the time.
+    /// Time a call waits for a connection that is being made or remade, if its deadline permits.
     pub reconnect_wait_ms: u64,
-    /// Longest wait for the answer to a read, a walk, or a block that is looked up.
+    /// Longest wait for the answer to a read, a walk, or a look-up of a block.
     pub read_ms_max: u64,
-    /// Longest wait for the answer to a write, which may have to wait for the base, and for a list
-    /// of blocks or a trie diff, which may have to be computed.
+    /// Longest wait for the answer to a write, a list of blocks or a trie diff. A write may have to
+    /// wait for the base; the others may have to be computed.
     pub write_ms_max: u64,
-    /// Between two HTTP/2 pings, and the longest wait for the answer to one.
+    /// Interval between two HTTP/2 pings, and the longest wait for the answer to one.
     pub keep_alive_ms: u64,
-    /// Trie diffs that may wait for the connection; further ones are dropped.
+    /// Number of trie diffs that may wait for the connection; further ones are dropped.
     pub diffs_capacity: usize,
-    /// For how long after the last sign of life of this client nobody else may take over the right
-    /// to write once it has it; four signs are given in that time. 0: no signs, and others may take
-    /// over at once.
+    /// Time after this client's last sign of life during which no other executor can take over its
+    /// right to write. The client renews its lease four times in that period. 0: no renewals, and
+    /// others may take over at once.
     pub lease_ms: u64,
-    /// As whom to connect.
+    /// Identity with which to connect.
     #[serde(skip)]
     pub identity: Identity,
-    /// Where the executor serves that asks for the right to write, for other executors.
+    /// Address at which the executor that asks for the right to write serves, for other executors.
     #[serde(skip)]
     pub address: Option<ExecutorAddress>,
 }
@@ -83,7 +83,7 @@ impl Default for ClientConfig {
     }
 }
 
-/// The call of that name, whose answer is one message.
+/// Returns a function that makes the call of that name, whose answer is one message.
 macro_rules! unary {
     ($call:ident, $request:ty) => {
         |mut calls: Calls, request: Request<$request>| async move {
@@ -92,27 +92,27 @@ macro_rules! unary {
     };
 }
 
-/// A client of one [`Server`](super::Server).
+/// Client of one [`Server`](super::Server).
 ///
-/// Calls wait for the answer (see [`ClientConfig`]) and so do not belong into async code, where they
-/// panic; [`StorageApi::put_trie_diff`] alone never waits and never fails.
+/// Calls wait for the answer (see [`ClientConfig`]), so they do not belong in async code, where
+/// they panic. Only [`StorageApi::put_trie_diff`] never waits and never fails.
 pub struct Client {
     remote: Arc<Remote>,
     runtime: Handle,
     reads: Together,
     tenure: Arc<Tenure>,
     diffs: TaskSender<Handed>,
-    /// Cancelled when no call is to wait any more.
+    /// Cancelled when calls must stop waiting.
     stopped: CancellationToken,
     _stop: DropGuard,
 }
 
 impl Client {
-    /// A client that connects in the background, on `runtime`, to an endpoint such as
-    /// `http://10.0.0.7:9600`, or `https://…` where the identity is proven.
+    /// Creates a client that connects in the background, on `runtime`, to an endpoint. An example
+    /// is `http://10.0.0.7:9600`, or `https://…` where the identity is proven.
     ///
     /// # Errors
-    /// [`EndpointError`]. That nobody is there is no error, but of the calls.
+    /// [`EndpointError`]. An unreachable server is not an error here; the calls fail instead.
     pub fn connect(
         endpoint: &str,
         config: ClientConfig,
@@ -141,12 +141,12 @@ impl Client {
         Ok(Arc::new(Self { remote, runtime, reads, tenure, diffs, stopped, _stop }))
     }
 
-    /// Whether there is a connection now.
+    /// Returns whether there is a connection now.
     pub fn is_connected(&self) -> bool {
         self.remote.links.is_connected()
     }
 
-    /// Waits until another executor has taken over the right to write that this client had under a
+    /// Waits until another executor has taken over the right to write that this client held under a
     /// lease.
     pub async fn fenced(&self) {
         self.tenure.fenced().await;
@@ -157,10 +157,10 @@ impl Client {
         self.tenure.granted().await;
     }
 
-    /// Returns the executor that has the right to write, `None` where no lease runs.
+    /// Returns the executor that has the right to write, `None` when no lease is running.
     ///
     /// # Errors
-    /// As from every call. A server of version 0.1.0 cannot tell.
+    /// As for every call; also from a server of version 0.1.0, which cannot tell.
     pub async fn find_holder(&self) -> Result<Option<Holder>> {
         let send = unary!(get_holder, v1::GetHolderRequest);
         let request = v1::GetHolderRequest {};
@@ -168,20 +168,20 @@ impl Client {
         Ok(Option::<Holder>::try_from(answer)?)
     }
 
-    /// Lets others have the right to write at once, and asks for it no more: all later claims are
+    /// Releases the right to write at once, and stops asking for it: all later claims are
     /// [`Error::Unavailable`].
     pub async fn leave(&self) {
         self.tenure.leave(&self.remote).await;
     }
 
-    /// Lets others have the right to write at once. Waits for the answer, like all calls.
+    /// Releases the right to write at once. Waits for the answer, like all calls.
     pub fn release_epoch(&self) {
         self.runtime.block_on(self.tenure.release(&self.remote));
     }
 
-    /// Ends the calls that wait and refuses all later ones, as [`Error::Unavailable`]; others may have the
-    /// right to write at once. To be called before the runtime ends: a call that still waits then
-    /// panics. Waits for an answer itself, two seconds at most.
+    /// Ends the waiting calls, and refuses all later ones with [`Error::Unavailable`]. Releases the
+    /// right to write at once. Must be called before the runtime ends, because a call that still
+    /// waits then panics. Waits for an answer itself, for at most two seconds.
     pub fn stop(&self) {
         self.stopped.cancel();
         self.release_epoch();
@@ -208,7 +208,7 @@ impl Client {
         let answer = self.remote.ask(manner, request.into(), send);
         self.runtime.block_on(async {
             tokio::select! {
-                // Looked at first, so that nothing of a call touches a runtime that ends.
+                // Checked first, so that no part of a call touches a runtime that is ending.
                 biased;
                 () = self.stopped.cancelled() => Err(Error::Unavailable("stopping".to_owned())),
                 answer = answer => answer,
@@ -219,8 +219,8 @@ impl Client {
 
 impl StorageApi for Client {
     fn claim_epoch(&self, claim: &Claim) -> Result<Epoch> {
-        // A grant that is lost on its way would be fenced off by the next: harmless, but whoever
-        // took over meanwhile would be too.
+        // Not retried: a retry would fence a grant whose answer was lost, which is harmless. But it
+        // would also fence an executor that took over meanwhile.
         let stopping = || Error::Unavailable("stopping".to_owned());
         if self.tenure.has_left() {
             return Err(stopping());
@@ -350,8 +350,8 @@ impl StorageApi for Client {
         Ok(self.ask(self.read("kept"), block, send)?.try_into()?)
     }
 
-    /// Never waits: dropped and counted when too many wait for the connection, or when it cannot be
-    /// sent.
+    /// Queues the diff without waiting. Drops and counts it when too many wait for the connection,
+    /// or when it cannot be sent.
     fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
         let handed = Handed { block, shards: shards.to_vec(), diff };
         if self.diffs.try_send(handed).is_err() {

@@ -1,4 +1,4 @@
-//! Trie diffs on their way to storage-writer, behind a queue.
+//! Queue of trie diffs on their way to storage-writer.
 
 use super::remote::Remote;
 use crate::metrics as names;
@@ -13,15 +13,15 @@ use tandem_proto::{
 use tokio::{sync::mpsc, task::spawn_blocking};
 use tracing::debug;
 
-/// The changed trie nodes of a block, for some shards.
+/// Changed trie nodes of a block, for some shards.
 pub struct Handed {
     pub block: B256,
     pub shards: Vec<Shard>,
     pub diff: Arc<TrieDiff>,
 }
 
-/// Sends on what comes, one after the other. What storage-writer does not take is dropped: it is
-/// recomputed there.
+/// Sends the queued diffs one after the other. A diff that storage-writer does not accept is
+/// dropped, because storage-writer recomputes it.
 pub async fn send_all(remote: &Remote, mut queue: mpsc::Receiver<Queued<Handed>>) {
     while let Some(handed) = queue.recv().await.map(Queued::take) {
         let block = handed.block;
@@ -37,7 +37,7 @@ async fn send(remote: &Remote, handed: Handed) -> Result<()> {
         let Handed { block, shards, diff } = handed;
         v1::PutTrieDiffRequest::from((block, &shards[..], &*diff))
     };
-    // It may have megabytes, which are copied.
+    // A diff may have megabytes, which are copied.
     let request = spawn_blocking(message).await;
     let request = request.map_err(|_| Error::Store("the diff cannot be encoded".to_owned()))?;
     let manner = remote.config.read("put_trie_diff");

@@ -1,8 +1,8 @@
-//! Where calls run: on threads that may wait, so many of each kind at a time.
+//! Lanes for calls: each lane runs a limited number of calls on threads that may wait.
 //!
-//! A place in a lane is held while something is computed, never while it is sent: a client that does
-//! not read keeps nobody waiting. What the executor asks has lanes of its own, so other callers, many
-//! as they may be, cannot keep an executor from starting or taking over.
+//! A call holds its place in a lane while it is computed, never while its answer is sent. So a
+//! client that does not read delays no other call. The executor's calls have lanes of their own. So
+//! other callers, however many, cannot keep an executor from starting or taking over.
 
 use crate::metrics as names;
 use metrics::{counter, gauge};
@@ -28,25 +28,26 @@ use tokio::{
 use tonic::{Request, Status};
 use tracing::{info_span, warn};
 
-/// Time after which the log says that a call still waits for its turn.
+/// Time after which the log reports that a call still waits for its turn.
 const WAIT_TOLD: Duration = Duration::from_secs(2);
-/// No connection: they are counted from 0.
+/// Marker for no connection: connections are counted from 0.
 const NOBODY: u64 = u64::MAX;
 
-/// What runs beside what.
+/// Kind of calls that share a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lane {
-    /// Reads, walks, and what takes no longer. More than there are cores: they wait for the disk.
+    /// Reads, walks, and other calls that take no longer. Wider than the number of cores, because
+    /// these calls wait for the disk.
     Short,
     /// Lists of blocks and trie diffs, which may have to be computed. They hold much memory.
     Long,
-    /// Writes of an executor, one after the other in the order in which they came.
+    /// Writes of an executor, one after the other in order of arrival.
     Write,
-    /// Grants. The executor that takes over does not wait for a write of the one before.
+    /// Grants. An executor that takes over does not wait for a write of its predecessor.
     Grant,
-    /// What is in [`Self::Short`] for others, when the executor asks.
+    /// Calls of the executor that are in [`Self::Short`] for other callers.
     ExecutorShort,
-    /// What is in [`Self::Long`] for others, when the executor asks.
+    /// Calls of the executor that are in [`Self::Long`] for other callers.
     ExecutorLong,
 }
 
@@ -79,7 +80,7 @@ impl Lane {
         }
     }
 
-    /// The lane for the same when the executor asks.
+    /// Returns the lane for this kind of call when the executor makes it.
     fn of_executor(self) -> Self {
         match self {
             Self::Short => Self::ExecutorShort,
@@ -90,17 +91,18 @@ impl Lane {
 }
 
 pub struct Lanes {
-    /// Gone once the server has ended, though connections may linger.
+    /// Service behind the calls. It is gone once the server has ended, though connections may
+    /// linger.
     api: Weak<dyn StorageApi>,
     lanes: [Arc<Semaphore>; 6],
-    /// The connection over which the newest epoch was granted or kept.
+    /// Connection over which the newest epoch was granted or kept.
     writer: AtomicU64,
-    /// Longest time in which a client may take nothing of a stream.
+    /// Longest time for which a client may read nothing from a stream.
     pub unread_max: Duration,
     told: Seldom<(&'static str, Option<IpAddr>)>,
 }
 
-/// A place in a lane, held by what runs or waits to run.
+/// Place in a lane, held by a call that runs or waits to run.
 pub struct Place {
     _permit: OwnedSemaphorePermit,
     _counted: Counted,
@@ -113,8 +115,8 @@ impl Lanes {
         Self { api, lanes, writer, unread_max, told: Seldom::minutely() }
     }
 
-    /// The lane in which a call of this kind runs for this caller. The executor is known by its
-    /// certificate, or by the connection over which it holds the newest epoch.
+    /// Returns the lane in which a call of this kind runs for this caller. The executor is
+    /// identified by its certificate, or by the connection over which it holds the newest epoch.
     pub fn lane(&self, lane: Lane, caller: &Caller) -> Lane {
         let writes = caller.connection().is_some_and(|id| id == self.writer.load(Relaxed));
         let is_executor = writes || caller.roles.iter().any(|role| role == EXECUTOR);
@@ -126,8 +128,8 @@ impl Lanes {
         self.writer.store(caller.connection().unwrap_or(NOBODY), Relaxed);
     }
 
-    /// Makes a call on a thread, when it is its turn. A call whose caller went away before that is
-    /// not made. Its place in the lane is free again when it has been made.
+    /// Makes a call on a thread, when it is its turn. A call whose caller has gone before that is
+    /// not made. The place in the lane is free again when the call has returned.
     pub async fn run<R, A>(
         &self,
         lane: Lane,
@@ -148,7 +150,7 @@ impl Lanes {
         spawn_blocking(run).await.unwrap_or_else(|_| Err(failed()))
     }
 
-    /// Waits for a place. The log says who waits for long.
+    /// Waits for a place. The log reports callers that wait for long.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the server stops.
@@ -156,7 +158,8 @@ impl Lanes {
         let lane = self.lane(lane, caller);
         let counted = Counted::new(lane);
         let semaphore = &self.lanes[lane as usize];
-        // The usual case, without a timer. It passes nobody: a place goes to those that wait first.
+        // The usual case, without a timer. It overtakes no waiting call, because these get a free
+        // place first.
         if let Ok(permit) = semaphore.clone().try_acquire_owned() {
             return Ok(Place { _permit: permit, _counted: counted });
         }
@@ -174,7 +177,7 @@ impl Lanes {
         Ok(Place { _permit: permit.map_err(|_| stopping())?, _counted: counted })
     }
 
-    /// Notes that a stream ends because the client took nothing of it.
+    /// Notes that a stream ends because the client read nothing from it.
     pub fn unread(&self, call: &'static str, caller: &Caller) {
         counter!(names::STREAMS_UNREAD).increment(1);
         if let Some(kept_back) = self.speaks("unread", caller) {
@@ -198,12 +201,12 @@ fn stopping() -> Status {
     Error::Unavailable("stopping".to_owned()).into()
 }
 
-/// The thread of a call panicked.
+/// Returns the status of a call whose thread panicked.
 pub fn failed() -> Status {
     Error::Store("the call failed within storage-writer".to_owned()).into()
 }
 
-/// One call that waits or runs, or one part of a stream.
+/// One call that waits or runs, or one part of a stream, in the metrics.
 struct Counted(Lane);
 
 impl Counted {

@@ -1,11 +1,11 @@
-//! Which executor has the right to write, and until when no other one gets it.
+//! Lease of the right to write: which executor holds it, and until when no other executor gets it.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 use tandem_proto::storage::{Claim, Error, Holder, Result};
 
-/// Lease of the executor that has the newest epoch. A restart of storage-writer begins it anew, so the
-/// executor has the time of one lease to give a sign of life before others are admitted.
+/// Lease of the executor that has the newest epoch. A restart of storage-writer begins it anew, so
+/// the executor has the time of one lease to renew it before others are admitted.
 #[derive(Default)]
 pub struct Lease(Mutex<Option<Held>>);
 
@@ -15,18 +15,18 @@ struct Held {
 }
 
 impl Lease {
-    /// Lease as a server finds it that starts now: that of the executor to which the database says
-    /// that the newest epoch was granted.
+    /// Creates the lease for a server that starts now. Its holder is the executor to which the
+    /// newest epoch was granted, according to the database.
     pub fn open(holder: Option<Holder>, now: Instant) -> Self {
         let held = holder.map(|holder| Held { until: now + holder.lease, holder });
         Self(Mutex::new(held))
     }
 
-    /// Whether an executor that has proven to hold this epoch, or holds none, may be granted another one
-    /// now.
+    /// Checks whether an executor may be granted an epoch now. `held` is the epoch that it has
+    /// proven to hold, if any.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] while another one's lease runs.
+    /// [`Error::Unavailable`] while the lease of another executor runs.
     pub fn admit(&self, held: Option<u64>, now: Instant) -> Result<()> {
         match self.holder(now) {
             Some(Holder { epoch, executor, .. }) if held != Some(epoch) => {
@@ -36,7 +36,7 @@ impl Lease {
         }
     }
 
-    /// Returns the executor whose lease runs.
+    /// Returns the executor whose lease is running.
     pub fn holder(&self, now: Instant) -> Option<Holder> {
         let held = self.0.lock();
         held.as_ref().filter(|held| held.until > now).map(|held| held.holder.clone())
@@ -49,8 +49,8 @@ impl Lease {
         *self.0.lock() = Some(Held { until: now + lease, holder });
     }
 
-    /// Notes that the executor of this epoch, which is the newest, is there, or lets go by a lease of
-    /// zero.
+    /// Renews the lease of the executor of this epoch, which is the newest. A lease of zero
+    /// releases it.
     pub fn keep(&self, epoch: u64, lease: Duration, now: Instant) {
         let mut held = self.0.lock();
         let known = held.take().map(|held| held.holder).filter(|holder| holder.epoch == epoch);

@@ -1,4 +1,4 @@
-//! Reads and walks that are larger than one message may be.
+//! Reads and walks that exceed the limits of one message.
 
 use std::collections::HashSet;
 use tandem_primitives::WalkTarget;
@@ -7,13 +7,14 @@ use tandem_proto::{
     storage::{Error, ReadState, Result, StateValues, TrieNodes},
 };
 
-/// How often a read in parts is begun before it is given up: the base moved between the parts.
+/// Attempts at a read in parts before it fails because the base moved between the parts.
 const ATTEMPTS: usize = 8;
 
-/// Reads all of it, in one part wherever it fits. Parts are of the same base.
+/// Reads all keys, in one part where they fit. All parts are of the same base.
 ///
 /// # Errors
-/// Those of `read`; [`Error::Unavailable`] when the base moved between the parts each time.
+/// The errors of `read`; [`Error::Unavailable`] when the base moved between the parts in every
+/// attempt.
 pub fn read_state(
     request: &ReadState,
     read: impl Fn(&ReadState) -> Result<StateValues>,
@@ -48,11 +49,12 @@ pub fn read_state(
     Err(moved())
 }
 
-/// Walks to all targets, in one part wherever they fit. Parts are of the same base, and a node on
-/// the way to targets of several is given once.
+/// Walks to all targets, in one part where they fit. All parts are of the same base. A node on the
+/// path to targets of several parts is returned once.
 ///
 /// # Errors
-/// Those of `walk`; [`Error::Unavailable`] when the base moved between the parts each time.
+/// The errors of `walk`; [`Error::Unavailable`] when the base moved between the parts in every
+/// attempt.
 pub fn walk_trie(
     targets: &[WalkTarget],
     walk: impl Fn(&[WalkTarget]) -> Result<TrieNodes>,
@@ -79,7 +81,7 @@ pub fn walk_trie(
     Err(moved())
 }
 
-/// The items of a part, none where there are no more.
+/// Returns the items of a part, none where there are no more.
 fn chunk<T>(items: &[T], size: usize, at: usize) -> &[T] {
     items.chunks(size).nth(at).unwrap_or_default()
 }

@@ -15,7 +15,7 @@ use tandem_telemetry::traceparent;
 use tonic::{Code, Request, Status, transport::Channel};
 use tracing::Span;
 
-/// What generated code calls by.
+/// Generated client that makes the calls.
 pub type Calls = StorageWriterClient<Channel>;
 
 pub struct Remote {
@@ -23,18 +23,18 @@ pub struct Remote {
     pub links: Links,
 }
 
-/// How a call is made.
+/// Settings of one call.
 #[derive(Clone, Copy)]
 pub struct Manner {
     name: &'static str,
     within: Duration,
     repeat: bool,
-    /// Whether the caller's span goes on at the other side.
+    /// Whether the caller's span continues at the server.
     traced: bool,
 }
 
 impl Manner {
-    /// The same, never made again after a loss.
+    /// Returns these settings without a retry after a loss.
     pub fn once(self) -> Self {
         Self { repeat: false, ..self }
     }
@@ -46,7 +46,7 @@ impl ClientConfig {
         Manner { name, within, repeat: true, traced: false }
     }
 
-    /// A call that is of use for so long only.
+    /// Returns the settings of a call that is useful only within a given time.
     pub(super) fn sign(&self, name: &'static str, within: Duration) -> Manner {
         Manner { name, within, repeat: false, traced: false }
     }
@@ -58,7 +58,7 @@ impl ClientConfig {
 }
 
 impl Remote {
-    /// Makes a call with `send`, twice perhaps.
+    /// Makes a call with `send`, at most twice.
     ///
     /// # Errors
     /// [`Error::Store`] also when the request is larger than a message may be.
@@ -98,7 +98,8 @@ impl Remote {
             Failure::Lost(status) => {
                 Error::Unavailable(format!("the connection went: {}", status.message()))
             }
-            // Whoever noticed first, the server, the connection or the caller.
+            // A cancelled call past its deadline is a timeout, whether the server, the connection
+            // or the caller noticed it first.
             Failure::Status(status)
                 if status.code() != Code::Cancelled || Instant::now() < terms.until =>
             {

@@ -1,4 +1,4 @@
-//! The service as gRPC.
+//! gRPC server of storage-writer.
 
 use super::{
     lanes::{Lane, Lanes, caller},
@@ -34,14 +34,14 @@ use tokio::{net::TcpListener, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-/// A block comes without waiting for the window to open again.
+/// Windows large enough for a block to arrive without waiting for one to open again.
 const LIMITS: Limits =
     Limits { calls_max: 256, stream_window: 4 << 20, connection_window: 16 << 20 };
 
-/// Longest time in which a client may take nothing of a stream.
+/// Longest time for which a client may read nothing from a stream.
 const UNREAD_MAX: Duration = Duration::from_secs(10);
 
-/// Offers a [`StorageApi`] to clients in other processes.
+/// Server of a [`StorageApi`] for clients in other processes.
 pub struct Server {
     api: Arc<dyn StorageApi>,
     identity: Identity,
@@ -49,19 +49,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of this service. It holds the handle until it ends, and drops it on a thread.
+    /// Creates a server of this API. It holds the handle until it ends, and drops it on a thread.
     pub fn new(api: Arc<dyn StorageApi>) -> Self {
         names::describe_server();
         Self { api, identity: Identity::default(), unread_max: UNREAD_MAX }
     }
 
-    /// The same, where a client may take nothing of a stream for so long, instead of ten seconds.
+    /// Sets the longest time for which a client may read nothing from a stream, instead of ten
+    /// seconds.
     #[must_use]
     pub fn unread_at_most(self, unread_max: Duration) -> Self {
         Self { unread_max, ..self }
     }
 
-    /// The same, offered as this one. Where it is proven, callers must prove who they are.
+    /// Sets the identity of the server. If it is proven, callers must prove theirs.
     #[must_use]
     pub fn offered_as(self, identity: Identity) -> Self {
         Self { identity, ..self }
@@ -70,7 +71,7 @@ impl Server {
     /// Answers calls until `stop` is cancelled, then those under way for two seconds at most.
     ///
     /// # Errors
-    /// The listener's.
+    /// When the listener or the look-up of the current lease fails.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let holder = self.api.holder().map_err(io::Error::other)?;
         let lease = Lease::open(holder, Instant::now());
@@ -114,7 +115,7 @@ impl Service {
         Ok(Response::new(self.lanes.run(lane, request, call).await?))
     }
 
-    /// The same of what an iterator gives, part by part.
+    /// Answers with the items of an iterator, part by part.
     async fn answer_in_parts<R, I>(
         &self,
         name: &'static str,
@@ -132,7 +133,7 @@ impl Service {
     }
 }
 
-/// A block of a list, as the caller wants it.
+/// Block of a list, in the form that the caller asked for.
 enum Listed {
     Header(PendingBlock),
     Whole(Block),
@@ -147,8 +148,8 @@ impl From<Listed> for v1::ListPendingResponse {
     }
 }
 
-/// A pending block with all that it holds, `None` when it is not pending any more. Clients of
-/// version 0.1.0 ask for it so.
+/// Returns a pending block with all its contents, `None` when it is not pending any more. Clients
+/// of version 0.1.0 ask for this form.
 fn whole_block(api: &dyn StorageApi, block: PendingBlock) -> Result<Option<Block>, Status> {
     let PendingBlock { id, parent, header, .. } = block;
     let diff = api.state_diffs(&[id.hash])?.into_iter().next().flatten();
@@ -173,7 +174,7 @@ impl generated::StorageWriter for Service {
         let lease = self.lease.clone();
         let call = move |api: &dyn StorageApi, wire| {
             let EpochRequest { claim, held } = EpochRequest::try_from(wire)?;
-            // Who does not prove its epoch holds none.
+            // A caller that does not prove its epoch holds none.
             let held = held.filter(|held| api.keep_epoch(*held).is_ok());
             lease.admit(held.map(|held| held.number), Instant::now())?;
             let epoch = api.claim_epoch(&claim)?;
@@ -201,7 +202,7 @@ impl generated::StorageWriter for Service {
             Ok(v1::KeepEpochResponse {})
         };
         let caller = caller(&request);
-        // In the lane of grants, so that nothing comes between question and answer.
+        // Runs in the lane of grants, so that nothing comes between question and answer.
         let answer = self.answer(Lane::Grant, request, call).await?;
         self.lanes.has_epoch(&caller);
         Ok(answer)

@@ -1,4 +1,4 @@
-//! Answers in parts.
+//! Streams of answers in parts.
 
 use super::lanes::{Lane, Lanes, failed};
 use crate::metrics as names;
@@ -15,10 +15,10 @@ use tokio::{
 use tokio_stream::Stream;
 use tonic::Status;
 
-/// A stream of parts.
+/// Stream of parts.
 pub type Parts<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// A request for a stream, and the lane in which its parts are made.
+/// Request for a stream, and the lane in which its parts are made.
 pub struct Asked {
     pub lanes: Arc<Lanes>,
     pub lane: Lane,
@@ -28,13 +28,13 @@ pub struct Asked {
 
 enum Part<T> {
     Item(Result<T, Status>),
-    /// There are no more.
+    /// End of the stream.
     End,
 }
 
-/// Returns a stream of the items, each made on a thread in its lane once the client has taken the one
-/// before. When it takes none for [`Lanes::unread_max`], the items go, and the stream ends with an
-/// error.
+/// Returns a stream of the items. Each item is made on a thread in its lane once the client has
+/// taken the previous one. When the client takes none for [`Lanes::unread_max`], the items are
+/// dropped and the stream ends with an error.
 pub fn parts<I>(items: I, asked: Asked) -> Parts<I::Item>
 where
     I: Iterator<Item: Send + 'static> + Send + 'static,
@@ -61,7 +61,7 @@ where
     Box::pin(unfold(Some(receiver), next))
 }
 
-/// Makes the parts, until there are no more or the client is gone.
+/// Makes the parts until there are no more or the client is gone.
 async fn make<I>(mut items: I, asked: &Asked, sender: Sender<Part<I::Item>>)
 where
     I: Iterator<Item: Send + 'static> + Send + 'static,
@@ -72,8 +72,8 @@ where
         let room = match timeout(lanes.unread_max, sender.reserve()).await {
             Ok(Ok(room)) => room,
             Ok(Err(_)) => return,
-            // A large part on a slow line. Whether it takes something of *this* answer its connection
-            // sees, which ends otherwise.
+            // A large part on a slow line. The connection itself sees whether the client reads
+            // *this* answer, and ends otherwise.
             Err(_) if caller.taken() > taken => continue,
             Err(_) => return lanes.unread(call, caller),
         };

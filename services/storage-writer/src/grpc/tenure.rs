@@ -1,4 +1,4 @@
-//! The right to write as the client has it that was granted it: it says that it is there.
+//! The right to write on the side of its client, which renews the lease.
 
 use super::remote::Remote;
 use std::time::Duration;
@@ -13,27 +13,27 @@ use tokio::{
 };
 use tracing::debug;
 
-/// Signs of life in the time of a lease.
+/// Renewals in the time of a lease.
 const SIGNS: u32 = 4;
 
-/// An epoch under a lease.
+/// Epoch under a lease.
 pub struct Tenure {
     lease: Duration,
     address: Option<ExecutorAddress>,
     state: watch::Sender<State>,
-    /// Held while a sign of life is on its way, so that none comes after the end of the lease.
+    /// Held while a renewal is under way, so that none comes after the end of the lease.
     saying: Mutex<()>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing was granted, or it was given back.
+    /// No epoch was granted, or it was given back.
     None,
-    /// This one is ours, as far as we know.
+    /// This client holds the epoch, as far as it knows.
     Held(Epoch),
-    /// Somebody else took over.
+    /// Another executor took over.
     Fenced,
-    /// It was given back, and none is asked for any more.
+    /// The epoch was given back, and no further one is requested.
     Left,
 }
 
@@ -47,7 +47,8 @@ impl Tenure {
         self.lease
     }
 
-    /// The question for an epoch. What is held already does not stand in its way.
+    /// Returns the request for an epoch. It names the epoch already held, which does not block the
+    /// new one.
     pub fn request(&self, executor: &str) -> v1::AcquireEpochRequest {
         let held = match *self.state.borrow() {
             State::Held(epoch) => Some(epoch),
@@ -58,12 +59,12 @@ impl Tenure {
         EpochRequest { claim, held }.into()
     }
 
-    /// Whether no epoch is to be asked for any more.
+    /// Returns whether no further epoch is to be requested.
     pub fn has_left(&self) -> bool {
         *self.state.borrow() == State::Left
     }
 
-    /// Notes that the epoch was granted; false where that came too late.
+    /// Notes that the epoch was granted. Returns false when this came too late.
     pub fn begin(&self, epoch: Epoch) -> bool {
         self.state.send_if_modified(|state| {
             let in_time = *state != State::Left;
@@ -74,19 +75,19 @@ impl Tenure {
         })
     }
 
-    /// Waits until an epoch was granted.
+    /// Waits until an epoch is granted.
     pub async fn granted(&self) {
         let is_held = |state: &State| matches!(state, State::Held(_));
-        // An error cannot be: the sender is here.
+        // Never fails: the sender lives in `self`.
         let _ = self.state.subscribe().wait_for(is_held).await;
     }
 
     pub async fn fenced(&self) {
-        // An error cannot be: the sender is here.
+        // Never fails: the sender lives in `self`.
         let _ = self.state.subscribe().wait_for(|state| *state == State::Fenced).await;
     }
 
-    /// Says again and again that the executor is there; never ends.
+    /// Renews the lease periodically. Never ends.
     pub async fn keep(&self, remote: &Remote) {
         let mut state = self.state.subscribe();
         loop {
@@ -104,7 +105,7 @@ impl Tenure {
             };
             match said {
                 Err(Error::Fenced { .. } | Error::Unproven { .. }) => {
-                    // Unless a newer one was granted to this client meanwhile.
+                    // Not when a newer epoch was granted to this client meanwhile.
                     self.state.send_if_modified(|state| {
                         let lost = *state == State::Held(epoch);
                         if lost {
@@ -120,12 +121,13 @@ impl Tenure {
         }
     }
 
-    /// Gives the epoch back, if there is one. An error leaves it to the lease's end.
+    /// Gives the epoch back, if there is one. After an error, the epoch stays held until the lease
+    /// ends.
     pub async fn release(&self, remote: &Remote) {
         self.end(remote, State::None).await;
     }
 
-    /// The same, and no epoch is asked for any more.
+    /// Gives the epoch back, and requests no further one.
     pub async fn leave(&self, remote: &Remote) {
         self.end(remote, State::Left).await;
     }

@@ -1,19 +1,20 @@
-//! Reads of threads that wait at the same time, made together: what comes while a call is under way
-//! goes into the next one. Nobody waits for company.
+//! Batching of reads: reads that arrive while a call is under way go into the next call together. A
+//! read never waits for others to join.
 
 use parking_lot::{Condvar, Mutex};
 use std::{mem, sync::Arc};
 use tandem_proto::storage::{Error, ReadState, Result, StateValues};
 
-/// Calls under way at a time. With more, fewer reads share one, and on busy processors it is the
-/// number of calls that counts.
+/// Maximum number of calls under way. With more, fewer reads share a call, and on busy processors
+/// the number of calls is what counts.
 const CALLS_MAX: usize = 1;
 
-/// A read of more keys than this is a call of its own, beside those: it is no burden to share, and
-/// whoever needs one key would wait for all of them.
+/// Maximum number of keys of a shared read. A larger read is a call of its own, beside the shared
+/// ones. Sharing would gain it little, and a reader that needs one key would wait for all of its
+/// keys.
 const SHARED_KEYS_MAX: usize = 32;
 
-/// Who reads, and what is to be read by the next call.
+/// Readers, and the reads for the next call.
 #[derive(Default)]
 pub struct Together {
     state: Mutex<State>,
@@ -23,19 +24,19 @@ pub struct Together {
 struct State {
     waiting: Vec<Waiting>,
     calls: usize,
-    /// Whether one of those who wait has been told to make the next call, and has not begun yet.
+    /// Whether a waiting reader has been told to make the next call, and has not begun yet.
     told: bool,
 }
 
-/// One that waits, on its way to an answer. Given up without one, it tells its reader so.
+/// Read that waits for its answer. Dropped without one, it tells its reader so.
 struct Waiting {
     request: ReadState,
     /// `None` once it has its answer.
     reader: Option<Arc<Reader>>,
 }
 
-/// Where a reader sleeps. Not a channel: those look again and again before they sleep, and a reader
-/// has nothing to hope for before somebody's call has ended.
+/// Place where a reader sleeps. Not a channel, because a channel spins before it sleeps, and a
+/// reader cannot get an answer before a call under way has ended.
 #[derive(Default)]
 struct Reader {
     news: Mutex<News>,
@@ -45,7 +46,7 @@ struct Reader {
 #[derive(Default)]
 struct News {
     answer: Option<Result<StateValues>>,
-    /// The next call is this reader's to make, for all who wait.
+    /// Whether this reader must make the next call, for all waiting readers.
     turn: bool,
 }
 
@@ -89,10 +90,10 @@ impl Drop for Waiting {
 }
 
 impl Together {
-    /// Reads by `call`, which this thread makes, or another one for both.
+    /// Reads by `call`, which this thread makes, or another thread for both.
     ///
     /// # Errors
-    /// Those of `call`, the same for all that it was made for.
+    /// The errors of `call`, the same for all reads that it was made for.
     pub fn read(
         &self,
         request: &ReadState,
@@ -122,7 +123,8 @@ impl Together {
         }
     }
 
-    /// Joins those who wait; `None` where nobody does and a call may be made at once.
+    /// Joins the waiting readers. Returns `None` where there are none and a call may be made at
+    /// once.
     fn wait(&self, request: &ReadState) -> Option<Arc<Reader>> {
         let mut state = self.state.lock();
         if state.calls < CALLS_MAX && state.waiting.is_empty() {
@@ -135,7 +137,7 @@ impl Together {
     }
 }
 
-/// Hands the right to make a call on when it ends.
+/// Guard that passes on the right to make a call when it ends.
 struct Ends<'a>(&'a Together);
 
 impl Drop for Ends<'_> {
@@ -151,7 +153,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Makes one call for all of them.
+/// Makes one call for all these reads.
 fn answer_all(waiting: Vec<Waiting>, call: impl Fn(&ReadState) -> Result<StateValues>) {
     let mut all = ReadState::default();
     for Waiting { request, .. } in &waiting {
@@ -166,7 +168,7 @@ fn answer_all(waiting: Vec<Waiting>, call: impl Fn(&ReadState) -> Result<StateVa
             return;
         }
     };
-    // From the end, where a list is cut without moving the rest.
+    // From the end, where a list is split without moving the rest.
     for mut one in waiting.into_iter().rev() {
         let ReadState { accounts, slots, codes } = &one.request;
         let part = StateValues {

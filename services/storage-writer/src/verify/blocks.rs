@@ -1,4 +1,4 @@
-//! The base's chain and the pending blocks.
+//! Checks of the base's chain and the pending blocks.
 
 use super::{Difference, Report};
 use crate::{Error, body, chain::Chain, codec::ReverseDiff, meta, replay::Replay, shared::record};
@@ -8,12 +8,12 @@ use tandem_store::{
     tables::{Bodies, Canonical, Headers, Receipts, ReverseDiffs, Transactions},
 };
 
-/// Blocks below the base that are looked at.
+/// Blocks below the base that are checked.
 const DEPTH: u64 = 1024;
 
-/// Follows the base's chain down for [`DEPTH`] blocks: records, links and indices.
+/// Follows the base's chain down for [`DEPTH`] blocks, and checks records, links and indices.
 ///
-/// The index of canonical blocks and that of transactions are mended in the store that is given.
+/// Mends the indices of canonical blocks and of transactions in the store that is given.
 pub fn check_base_chain(
     view: &View<'_>,
     mend: Option<&Store>,
@@ -51,7 +51,7 @@ pub fn check_base_chain(
     Ok(())
 }
 
-/// What is wrong with header, body and receipts of a block.
+/// Returns the faults of header, body and receipts of a block.
 fn record_faults(view: &View<'_>, block: &BlockId) -> Result<Vec<String>, Error> {
     let mut faults = Vec::new();
     match view.get::<Headers>(block.hash)? {
@@ -79,7 +79,7 @@ fn index_faults(view: &View<'_>, block: &BlockId) -> Result<Option<String>, Erro
     Ok(wrong.map(|(index, _)| format!("transaction {index} is not in the index")))
 }
 
-/// Writes what leads to a block of the base's chain, as its body has it.
+/// Writes the indices that lead to a block of the base's chain, from its body.
 fn mend_indices(store: &Store, block: &BlockId) -> Result<(), Error> {
     let mut batch = store.batch();
     batch.put::<Canonical>(block.number, block.hash);
@@ -91,7 +91,7 @@ fn mend_indices(store: &Store, block: &BlockId) -> Result<(), Error> {
     Ok(store.write(batch, Durability::Process)?)
 }
 
-/// Reverse diffs are there for a stretch of blocks that ends with the base.
+/// Checks that the reverse diffs belong to a contiguous range of blocks that ends with the base.
 pub fn check_reverse_diffs(view: &View<'_>, report: &mut Report) -> Result<(), Error> {
     let mut cursor = view.cursor::<ReverseDiffs>(&[]);
     let mut expected = None;
@@ -118,7 +118,8 @@ pub fn check_reverse_diffs(view: &View<'_>, report: &mut Report) -> Result<(), E
     Ok(())
 }
 
-/// Pending blocks have their records, and those up to the head lead to the roots in their headers.
+/// Checks that pending blocks have their records, and that those up to the head lead to the roots
+/// in their headers.
 pub fn check_pending(view: &View<'_>, chain: &Chain, report: &mut Report) -> Result<(), Error> {
     for block in chain.ordered() {
         for what in record_faults(view, &block.id)? {

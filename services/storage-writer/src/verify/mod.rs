@@ -1,8 +1,8 @@
-//! `tandem verify`: whether the database is what it says.
+//! `tandem verify`: checks whether the database is consistent.
 //!
-//! The tries are recomputed from the flat state and every stored node is compared; the chain below
-//! the base is followed for a while; the blocks from the base to the head are run through the
-//! tries once more. Nothing is changed, except by [`repair`].
+//! The tries are recomputed from the flat state, and every stored node is compared. The chain below
+//! the base is followed for a limited depth. The blocks from the base to the head are run through
+//! the tries once more. Only [`repair`] changes anything.
 
 mod blocks;
 mod nodes;
@@ -18,36 +18,37 @@ use std::{fmt, path::Path};
 use tandem_primitives::{B256, BlockId};
 use tandem_store::{FoundMark, MARK_FILE, Options, Store, View};
 
-/// What is wrong with a stored trie node.
+/// Fault of a stored trie node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeFault {
-    /// It is not stored.
+    /// The node is not stored.
     Missing,
     /// Another node is stored in its place.
     Different,
-    /// The trie has no node there.
+    /// A node is stored where the trie has none.
     Extra,
 }
 
-/// Something that is not as it must be.
+/// Deviation from the expected contents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Difference {
     /// A trie node.
     Node {
-        /// Hashed address of the account whose storage trie it is in, `None` for the account trie.
+        /// Hashed address of the account whose storage trie has the node, `None` for the account
+        /// trie.
         owner: Option<B256>,
-        /// Its path, one nibble a byte.
+        /// Path of the node, one nibble per byte.
         path: Vec<u8>,
-        /// What is wrong.
+        /// Fault of the node.
         fault: NodeFault,
     },
-    /// The state root recomputed from the flat state is not the one in the base's header.
+    /// The state root recomputed from the flat state differs from the one in the base's header.
     StateRoot {
         /// The base.
         block: BlockId,
-        /// Recomputed.
+        /// Recomputed root.
         got: B256,
-        /// In the header.
+        /// Root in the header.
         want: B256,
     },
     /// A slot whose account does not exist.
@@ -64,16 +65,16 @@ pub enum Difference {
         /// The account's code hash.
         code_hash: B256,
     },
-    /// Something about a block.
+    /// Fault of a block.
     Block {
-        /// Which.
+        /// The block.
         block: BlockId,
-        /// What.
+        /// Description of the fault.
         what: String,
     },
-    /// Acknowledged writes that are gone.
+    /// Acknowledged writes that are lost.
     Lost(Loss),
-    /// Something that cannot be read, so that what depends on it could not be looked at.
+    /// Unreadable data; everything that depends on it could not be checked.
     Damage(String),
 }
 
@@ -110,40 +111,40 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What [`verify`] looked at, and what it found.
+/// Extent and findings of [`verify`].
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The block whose state the base holds.
     pub base: BlockId,
     /// Head of the last forkchoice.
     pub head: BlockId,
-    /// Accounts in the base.
+    /// Number of accounts in the base.
     pub accounts: u64,
-    /// Slots in the base.
+    /// Number of slots in the base.
     pub slots: u64,
-    /// Nodes of the account trie that are as they should be.
+    /// Number of correct nodes of the account trie.
     pub account_nodes: u64,
-    /// Nodes of all storage tries that are as they should be.
+    /// Number of correct nodes of all storage tries.
     pub storage_nodes: u64,
-    /// Blocks of the base's chain that were looked at.
+    /// Number of blocks of the base's chain that were checked.
     pub blocks: u64,
-    /// Pending blocks that were run through the tries.
+    /// Number of pending blocks that were run through the tries.
     pub pending: u64,
-    /// Records of all tables that could be read; 0 where files were not looked at.
+    /// Number of records of all tables that could be read; 0 when the files were not checked.
     pub records: u64,
-    /// Differences found; where there are many, not all may be counted.
+    /// Number of differences found; not all may be counted when there are many.
     pub differences: u64,
-    /// The first of them.
+    /// First difference.
     pub first_difference: Option<Difference>,
 }
 
 impl Report {
-    /// Whether everything is as it must be.
+    /// Returns whether no difference was found.
     pub fn is_clean(&self) -> bool {
         self.differences == 0
     }
 
-    /// Counts damage that ended a part of the check; any other error is passed on.
+    /// Counts damage that ended a part of the check, and passes on any other error.
     fn unless_damaged(&mut self, checked: Result<(), Error>) -> Result<(), Error> {
         match checked {
             Err(error) if error.is_damage() => {
@@ -163,7 +164,7 @@ impl Report {
 /// Checks the database of a data directory, which no process may have open.
 ///
 /// # Errors
-/// When the database cannot be opened or read. What is wrong in it is in the report.
+/// When the database cannot be opened or read. Faults of its contents are in the report.
 pub fn verify(datadir: &Path) -> Result<Report, Error> {
     check_all(datadir, Mend::No)
 }
@@ -172,15 +173,15 @@ impl StorageWriter {
     /// Checks the database as it is at this moment, whatever is written meanwhile.
     ///
     /// # Errors
-    /// When the database cannot be read. What is wrong in it is in the report.
+    /// When the database cannot be read. Faults of its contents are in the report.
     pub fn verify(&self) -> Result<Report, Error> {
         check(&self.shared.store.snapshot(), None)
     }
 }
 
-/// Checks the database of a data directory and mends what can be made again from the rest: trie
-/// nodes from the flat state, the indices of blocks from their bodies. Returns what was found before
-/// and after.
+/// Checks the database of a data directory, and mends the parts that can be rebuilt. Trie nodes are
+/// rebuilt from the flat state, and the indices of blocks from their bodies. Returns the reports
+/// from before and after.
 ///
 /// # Errors
 /// As [`verify`], and when the database cannot be written.
@@ -190,22 +191,22 @@ pub fn repair(datadir: &Path) -> Result<(Report, Report), Error> {
     Ok((before, after))
 }
 
-/// Whether what can be made again is.
+/// Whether to mend the parts that can be rebuilt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mend {
     No,
     Yes,
 }
 
-/// Opens a database whatever is missing of its log: that is to be reported.
+/// Opens a database even if its log is incomplete, which is then reported.
 fn open(datadir: &Path) -> Result<Store, Error> {
     let options = Options { verify_logs: false, ..Options::default() };
     Ok(Store::open(&database_path(datadir), &options)?)
 }
 
-/// [`check`], and what concerns the files: every checksum, every record, and what was acknowledged.
+/// Runs [`check`], and checks the files: every checksum, every record, and the acknowledged writes.
 fn check_all(datadir: &Path, mend: Mend) -> Result<Report, Error> {
-    // Opened once before the files are read, so that what the log holds is in them.
+    // Opened once before the files are read, so that they contain the log's records.
     drop(open(datadir)?);
     let checksums = Store::verify_checksums(&database_path(datadir));
     let store = &open(datadir)?;
@@ -232,7 +233,7 @@ fn check_all(datadir: &Path, mend: Mend) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Makes all tries again from the flat state, where they differ from it. Returns the number of
+/// Rebuilds all tries from the flat state, where they differ from it. Returns the number of
 /// differences.
 pub(crate) fn mend_all(store: &Store) -> Result<u64, Error> {
     let mut report = Report::default();
@@ -244,7 +245,7 @@ fn check(view: &View<'_>, mend: Option<&Store>) -> Result<Report, Error> {
     let chain = load_chain(view, &Config::default().limits())?;
     let base = chain.base();
     let mut report = Report { base, head: chain.forkchoice().head, ..Report::default() };
-    // What one of these cannot get past is a difference too, and the others go on.
+    // Damage that ends one of these checks counts as a difference, and the others go on.
     let checked = state::check(view, mend, &mut report);
     report.unless_damaged(checked)?;
     let checked = blocks::check_base_chain(view, mend, &mut report);

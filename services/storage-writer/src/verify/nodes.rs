@@ -1,10 +1,10 @@
-//! Compares stored trie nodes with recomputed ones in one pass over the table, in memory that
+//! Comparison of stored trie nodes with recomputed ones in one pass over the table, in memory that
 //! does not grow with the trie.
 //!
 //! Nodes are recomputed children before parents; the table has them in path order, parents first.
-//! But the nodes below one path of [`GROUP_DEPTH`] nibbles come together in both, and those groups
-//! come in the same order in both. So groups are compared one by one, and the few nodes above them
-//! at the end of their trie.
+//! But the nodes below one path of [`GROUP_DEPTH`] nibbles are contiguous in both, and those groups
+//! come in the same order in both. So groups are compared one by one. The few nodes above them are
+//! compared at the end of their trie.
 
 use super::{Difference, NodeFault};
 use crate::Error;
@@ -17,10 +17,10 @@ const GROUP_DEPTH: usize = 3;
 /// Key bytes and RLP.
 type Node = (Vec<u8>, Vec<u8>);
 
-/// Key bytes, and the RLP that belongs there; `None` when no node does.
+/// Key bytes, and the RLP that belongs there; `None` when no node belongs there.
 pub type Fix = (Vec<u8>, Option<Vec<u8>>);
 
-/// The comparison of one shard's nodes in one table.
+/// Comparison of one shard's nodes in one table.
 pub struct NodeCheck<'a, T: Table> {
     stored: Cursor<'a, T>,
     /// Bytes of a key before its path.
@@ -28,18 +28,19 @@ pub struct NodeCheck<'a, T: Table> {
     group: Vec<Node>,
     shallow: Vec<Node>,
     stored_shallow: Vec<Node>,
-    /// The first difference in the order of finding.
+    /// First difference in the order of finding.
     pub first: Option<Difference>,
-    /// All of them.
+    /// Number of differences.
     pub differences: u64,
-    /// Nodes that are as they should be.
+    /// Number of correct nodes.
     pub nodes: u64,
-    /// What mends the differences since this was emptied last; `None` when that is not wanted.
+    /// Fixes for the differences since this was last emptied; `None` when they are not wanted.
     pub fixes: Option<Vec<Fix>>,
 }
 
 impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
-    /// `stored` goes over the shard's part of the table; keys have `owner_len` bytes of owner.
+    /// Creates a comparison. `stored` goes over the shard's part of the table; keys have
+    /// `owner_len` bytes of owner.
     pub fn new(stored: Cursor<'a, T>, owner_len: usize) -> Self {
         Self {
             stored,
@@ -54,7 +55,7 @@ impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
         }
     }
 
-    /// Collects what mends the differences, if that is wanted.
+    /// Collects fixes for the differences, if they are wanted.
     pub fn fixing(mut self, wanted: bool) -> Self {
         self.fixes = wanted.then(Vec::new);
         self
@@ -64,7 +65,7 @@ impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
         key.len().saturating_sub(self.owner_len)
     }
 
-    /// Takes in a recomputed node.
+    /// Adds a recomputed node.
     pub fn node(&mut self, key: Vec<u8>, rlp: &[u8]) -> Result<(), Error> {
         if self.depth(&key) <= GROUP_DEPTH {
             self.shallow.push((key, rlp.to_vec()));
@@ -78,7 +79,7 @@ impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
         Ok(())
     }
 
-    /// The trie whose keys start with `prefix` is complete.
+    /// Ends the trie whose keys start with `prefix`.
     pub fn end_trie(&mut self, prefix: &[u8]) -> Result<(), Error> {
         self.close_group()?;
         self.pass_stored(|key| key.starts_with(prefix) || key < prefix)?;
@@ -101,7 +102,7 @@ impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
         Ok(())
     }
 
-    /// No more tries come: whatever is left in the table is too much.
+    /// Ends the comparison: every node left in the table is extra.
     pub fn end(&mut self) -> Result<(), Error> {
         self.pass_stored(|_| true)?;
         for (extra, _) in std::mem::take(&mut self.stored_shallow) {
@@ -132,8 +133,8 @@ impl<'a, T: Table<Read = Bytes>> NodeCheck<'a, T> {
         Ok(())
     }
 
-    /// Passes stored nodes for as long as their key says so: shallow ones are kept for the end of
-    /// their trie, others are not in the trie.
+    /// Passes stored nodes for as long as `passes` accepts their keys. Keeps shallow nodes for the
+    /// end of their trie; the others are not in the trie.
     fn pass_stored(&mut self, passes: impl Fn(&[u8]) -> bool) -> Result<(), Error> {
         while let Some((key, value)) = self.stored.entry()? {
             if !passes(key) {

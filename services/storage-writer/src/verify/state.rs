@@ -1,4 +1,5 @@
-//! The base's state: tries against flat state, code against accounts, root against header.
+//! Checks of the base's state: tries against flat state, code against accounts, root against
+//! header.
 
 use super::{
     Difference, NodeFault, Report,
@@ -17,7 +18,7 @@ use tandem_store::{
 };
 use tandem_trie::combine;
 
-/// Bytes after which a batch of mended nodes is written.
+/// Size in bytes at which a batch of mended nodes is written.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Checks all shards and the root, and mends the tries in the store that is given.
@@ -42,15 +43,15 @@ pub fn check(view: &View<'_>, mend: Option<&Store>, report: &mut Report) -> Resu
     check_root(view, mend, &roots, report)
 }
 
-/// Makes the subtrie of one shard and the storage tries of its accounts again from the flat state,
+/// Rebuilds the subtrie of one shard and the storage tries of its accounts from the flat state,
 /// where they differ from it. Returns the number of differences.
 pub fn mend_shard(store: &Store, shard: Shard) -> Result<u64, Error> {
     let (_, findings) = check_shard(&store.view(), Some(store), shard)?;
     Ok(findings.differences)
 }
 
-/// Makes one storage trie again from the flat state, where it differs from it. Returns the number
-/// of differences.
+/// Rebuilds one storage trie from the flat state, where it differs from it. Returns the number of
+/// differences.
 pub fn mend_storage(store: &Store, owner: B256) -> Result<u64, Error> {
     let view = store.view();
     let tables = (view.range(&[], Some(&[])), view.cursor(owner.as_slice()));
@@ -123,9 +124,9 @@ struct ShardCheck<'a> {
     view: &'a View<'a>,
     account_trie: NodeCheck<'a, AccountTrie>,
     storage_tries: NodeCheck<'a, StorageTrie>,
-    /// Where the differences are mended, and what is not written yet.
+    /// Store in which the differences are mended, and the fixes not yet written.
     mend: Option<(&'a Store, Batch<'a>)>,
-    /// Code hashes that were looked at.
+    /// Code hashes that were checked.
     codes: HashSet<B256>,
     differences: u64,
     first: Option<Difference>,
@@ -153,8 +154,8 @@ impl<'a> ShardCheck<'a> {
         self.first.get_or_insert(difference);
     }
 
-    /// Takes over what mends the differences found so far; writes it when it is much. The cursors
-    /// go on over what they saw first.
+    /// Takes the fixes for the differences found so far, and writes them when there are many. The
+    /// cursors go on over the contents that they saw first.
     fn take_fixes(&mut self) -> Result<(), Error> {
         let Some((store, batch)) = &mut self.mend else { return Ok(()) };
         for fix in self.account_trie.fixes.iter_mut().flat_map(|fixes| fixes.drain(..)) {

@@ -1,6 +1,6 @@
-//! Random histories against a model: commits, forkchoices, reorgs, rewinds, trie diffs good and
-//! bad, restarts; on a database directory and in memory, in one process and over the wire. At every
-//! restart the whole database is verified.
+//! Random histories against a model: commits, forkchoices, reorgs, rewinds, good and bad trie
+//! diffs, restarts. The database is in a directory or in memory, in one process or over the wire.
+//! Every restart verifies the whole database.
 
 use crate::common::{
     Random, World, account_key, block, new_chain, new_chain_in_memory, slot_key, small_config,
@@ -17,16 +17,16 @@ use tandem_proto::storage::{
 };
 use tandem_storage_writer::{Deps, StorageWriter, verify};
 
-/// How calls reach a storage-writer.
+/// Route by which calls reach a storage-writer.
 pub trait Front {
-    /// Who makes the calls to this one.
+    /// Returns the API through which calls to this storage-writer are made.
     fn open(&mut self, writer: &Arc<StorageWriter>) -> Arc<dyn StorageApi>;
 
     /// Lets go of the storage-writer that was opened last.
     fn close(&mut self) {}
 }
 
-/// What storage-writer must answer.
+/// Model of the answers that storage-writer must give.
 pub struct Model<F> {
     front: F,
     api: Option<Arc<dyn StorageApi>>,
@@ -36,7 +36,7 @@ pub struct Model<F> {
     writer: Option<Arc<StorageWriter>>,
     epoch: Epoch,
     genesis: BlockId,
-    /// Every block ever made, with the state it leaves.
+    /// Every block ever made, with its state.
     blocks: BTreeMap<B256, (Block, World)>,
     genesis_world: World,
     pending: BTreeSet<B256>,
@@ -97,7 +97,7 @@ impl<F: Front> Model<F> {
         self.blocks.get(&block.hash).map_or(&self.genesis_world, |(_, world)| world)
     }
 
-    /// Verifies the whole database, and starts over from it where it outlives its owner.
+    /// Verifies the whole database, and then reopens it if it is in a directory.
     fn reopen(&mut self) {
         self.api = None;
         self.front.close();
@@ -124,9 +124,9 @@ impl<F: Front> Model<F> {
         self.epoch = epoch;
     }
 
-    /// Blocks on which a child may be built: pending ones, and the base's last few.
+    /// Returns the blocks on which a child may be built: pending ones, and the base's last few.
     ///
-    /// None of them makes a branch that finality excludes, or that the base cannot step back to: such
+    /// Excludes blocks whose branch finality excludes, or to which the base cannot step back: such
     /// a block is dropped at some time after its commit.
     fn parents(&self) -> Vec<BlockId> {
         let pending = self.pending.iter().map(|hash| self.blocks[hash].0.id);
@@ -163,7 +163,7 @@ impl<F: Front> Model<F> {
         }
     }
 
-    /// A diff that claims to be whole and is not.
+    /// Hands over a diff that claims to be whole and is not.
     fn put_wrong_trie_diff(&self, hash: B256) {
         let mut diff = TrieDiff::default();
         diff.push(NodeChange { owner: None, path: &[3], rlp: Some(&[1; 40]) });
@@ -171,7 +171,8 @@ impl<F: Front> Model<F> {
         self.api().put_trie_diff(hash, &shards, Arc::new(diff)).unwrap();
     }
 
-    /// The way from a block down to the canonical chain: where it meets it, and the blocks above.
+    /// Returns the height at which a block's branch meets the canonical chain, and the blocks
+    /// above.
     fn branch(&self, head: BlockId) -> Option<(u64, Vec<BlockId>)> {
         let mut at = head;
         let mut branch = Vec::new();
@@ -204,7 +205,8 @@ impl<F: Front> Model<F> {
         };
         let branch = self.branch(head);
         let finalized = branch.as_ref().map_or(0, |(meets, branch)| {
-            // A consensus client never leaves what is final; this one may, and then nothing is.
+            // A consensus client never leaves a final block; this one may, and then no block is
+            // final.
             let kept = if *meets < self.finalized { 0 } else { self.finalized };
             let raised = if self.random.one_in(4) { self.random.below(head.number + 1) } else { 0 };
             let finalized = kept.max(raised).min(head.number);
@@ -270,7 +272,7 @@ impl<F: Front> Model<F> {
         }
     }
 
-    /// Whether the base can step back to a height; it has then.
+    /// Steps the base back to a height. Returns whether that is possible.
     fn rewound(&mut self, to: u64) -> bool {
         if to + 1 < self.oldest_reverse {
             return false;
@@ -396,13 +398,13 @@ impl<F: Front> Model<F> {
             let hash = *self.random.pick(&pending);
             let reachable =
                 self.branch(self.blocks[&hash].0.id).is_some_and(|(meets, _)| meets >= self.base);
-            // Where the branch leaves the chain below the base, a diff may still be in memory.
+            // When the branch leaves the chain below the base, a diff may still be in memory.
             assert!(api.trie_diff(hash).unwrap().is_some() || !reachable);
         }
     }
 }
 
-/// Plays a history of so many steps.
+/// Plays a history of `steps` steps.
 pub fn run<F: Front>(mut model: Model<F>, steps: u64) {
     for _ in 0..steps {
         match model.random.below(16) {

@@ -15,7 +15,7 @@ use tandem_primitives::{
 use tandem_proto::storage::Block;
 use tandem_storage_writer::{Config, Deps, StorageWriter, init};
 
-/// xorshift: the same numbers for the same seed, for ever.
+/// xorshift generator: always the same numbers for the same seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -41,7 +41,7 @@ impl Random {
 
 pub type Storage = BTreeMap<B256, U256>;
 
-/// A state by hashed keys.
+/// State by hashed keys.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct World(pub BTreeMap<B256, (Account, Storage)>);
 
@@ -120,7 +120,7 @@ pub fn slot_key(n: u64) -> B256 {
     keccak256(B256::from(U256::from(n)))
 }
 
-/// A block over `parent` that leaves `after`.
+/// Returns a block over `parent` that leaves the state `after`.
 pub fn block(parent: BlockId, after: &World, diff: StateDiff, random: &mut Random) -> Block {
     let header = Header {
         parent_hash: parent.hash,
@@ -152,7 +152,7 @@ pub fn block(parent: BlockId, after: &World, diff: StateDiff, random: &mut Rando
 pub const CONFIG: &str = r#""config":{"chainId":7,"homesteadBlock":0,"londonBlock":0,
     "terminalTotalDifficulty":0,"shanghaiTime":0},"difficulty":"0x0","gasLimit":"0x1c9c380""#;
 
-/// A genesis of a few accounts, and the state it means.
+/// Returns a genesis of a few accounts, and its state.
 pub fn genesis() -> (String, World) {
     let mut world = World::default();
     let mut alloc = Vec::new();
@@ -172,7 +172,7 @@ pub fn genesis() -> (String, World) {
     (format!("{{{CONFIG},\"alloc\":{{{}}}}}", alloc.join(",")), world)
 }
 
-/// A database directory over [`genesis`], and its state.
+/// Creates a database directory over [`genesis`]. Returns its block and state.
 pub fn new_chain(datadir: &Path) -> (BlockId, World) {
     let (json, world) = genesis();
     let genesis = datadir.join("genesis.json");
@@ -183,14 +183,14 @@ pub fn new_chain(datadir: &Path) -> (BlockId, World) {
     (initialized.genesis, world)
 }
 
-/// A database in memory over [`genesis`], and its state.
+/// Creates a database in memory over [`genesis`]. Returns it and its state.
 pub fn new_chain_in_memory(deps: Deps) -> (Arc<StorageWriter>, World) {
     let (json, world) = genesis();
     let config = small_config(Path::new(""));
     (StorageWriter::create_in_memory(json.as_bytes(), config, deps).unwrap(), world)
 }
 
-/// Limits so low that random tests meet all of them.
+/// Returns limits so low that random tests meet all of them.
 pub fn small_config(datadir: &Path) -> Config {
     Config {
         persist_depth: 3,

@@ -14,13 +14,13 @@ use tandem_primitives::{B256, BlockId, U256, WalkTarget};
 use tandem_proto::storage::{BlockRef, Forkchoice, ReadState, StorageApi};
 use tandem_storage_writer::{Deps, StorageWriter};
 
-/// A chain of blocks, all committed and canonical, and the state that each leaves.
+/// Chain of blocks, all committed and canonical, and the state after each.
 struct Chain {
     blocks: Vec<BlockId>,
     worlds: HashMap<B256, World>,
 }
 
-/// Heights at which the base stood, one after the other.
+/// Heights of the base, one after the other.
 pub type Events = Arc<Mutex<Vec<u64>>>;
 
 pub fn deps(events: &Events) -> Deps {
@@ -117,7 +117,7 @@ fn check_reads(api: &dyn StorageApi, chain: &Mutex<Chain>) {
     let target = |key: &B256| WalkTarget { owner: None, key: *key, from_depth: 1 };
     let targets: Vec<WalkTarget> = request.accounts.iter().map(target).collect();
     let walked = api.walk_trie(&targets).unwrap();
-    // Each node but the shards' tops is what one of those before it says: one state, whole.
+    // Each node except the shards' tops has its hash in an earlier one: the state is one and whole.
     let mut known: Vec<Vec<u8>> = Vec::new();
     for node in &walked.nodes {
         let hash = tandem_primitives::keccak256(&node.rlp);

@@ -1,4 +1,4 @@
-//! The same answers as in one process.
+//! Answers over gRPC equal those in one process.
 
 use crate::{
     common::{Random, block, new_chain, new_chain_in_memory, small_config},
@@ -17,7 +17,7 @@ use tonic_health::pb::{
 };
 use tracing_subscriber::layer::SubscriberExt;
 
-/// One client for all storage-writers, one after the other, at the same address.
+/// One client for all storage-writers, one after the other, at one address.
 #[derive(Default)]
 struct Wire(Option<(Host, Arc<Client>)>);
 
@@ -37,7 +37,7 @@ impl Front for Wire {
     fn close(&mut self) {
         if let Some((host, client)) = &mut self.0 {
             host.stop();
-            // Otherwise a call finds the old server at its end.
+            // Otherwise a call would find the old server as it ends.
             wait_until(|| !client.is_connected());
         }
     }
@@ -65,7 +65,7 @@ fn an_answer_over_the_wire_is_of_one_block_while_the_base_moves_forward_and_back
     let writer = StorageWriter::open(small_config(directory.path()), deps(&events)).unwrap();
     let mut host = Host::start(writer.clone());
     let client = host.client();
-    // The server's handle is the last one: the database is closed when it has ended.
+    // The server has the last handle: the database is closed when the server has ended.
     move_and_read(writer, client, world, &events);
     host.stop();
     assert_eq!(verify(directory.path()).unwrap().first_difference, None);
@@ -101,7 +101,7 @@ fn health_says_that_it_serves_until_it_stops() {
     let first = host.runtime.block_on(watched.message()).unwrap().unwrap();
     assert_eq!(first.status(), ServingStatus::Serving);
     host.stop();
-    // Told that it stops before the connection ends, or cut off.
+    // The watch hears that the server stops before the connection ends, or is cut off.
     let last = host.runtime.block_on(watched.message());
     let told = last.as_ref().ok().and_then(Option::as_ref);
     assert!(told.is_none_or(|told| told.status() == ServingStatus::NotServing), "{last:?}");

@@ -1,4 +1,4 @@
-//! Who may write: one at a time, the next when the one before is gone.
+//! The right to write: one executor at a time, the next when the one before is gone.
 
 use crate::{
     common::{Random, block, new_chain, new_chain_in_memory, small_config},
@@ -22,7 +22,7 @@ fn leased(ms: u64) -> ClientConfig {
     ClientConfig { lease_ms: ms, ..patient() }
 }
 
-/// Far beyond what a busy machine may hold up a sign of life.
+/// Far longer than a busy machine may delay a renewal.
 const LONG: u64 = 60_000;
 const SHORT: u64 = 300;
 
@@ -49,13 +49,13 @@ fn an_executor_that_is_silent_for_longer_than_its_lease_is_taken_over_and_learns
     let first = host.client_at(host.address, leased(SHORT));
     let second = host.client_at(host.address, leased(LONG));
     let old = first.acquire_epoch("first").unwrap();
-    // For many leases: it says that it is there.
+    // For many leases: the executor renews its lease.
     let kept = Instant::now() + Duration::from_millis(4 * SHORT);
     while Instant::now() < kept {
         assert_eq!(writer.keep_epoch(old), Ok(()));
         std::thread::sleep(Duration::from_millis(10));
     }
-    // By the way of somebody who does not ask for leases: as if it had fallen silent.
+    // A caller that asks for no lease gets the epoch, as if the first executor had fallen silent.
     let new = writer.acquire_epoch("other").unwrap();
     host.runtime.block_on(first.fenced());
     assert_eq!(
@@ -91,9 +91,9 @@ fn after_a_restart_the_executor_of_the_newest_epoch_is_admitted_first() {
     let request = v1::AcquireEpochRequest::from(EpochRequest { claim, held: Some(epoch) });
     let answer = host.runtime.block_on(raw.acquire_epoch(request)).unwrap().into_inner();
     assert_eq!(answer.epoch, epoch.number + 1);
-    // Then anyone, once that lease is over.
+    // Then any executor, once that lease is over.
     wait_until(|| second.acquire_epoch("second").is_ok());
-    // An epoch that was given back keeps no one out.
+    // An epoch that was given back blocks no other executor.
     second.release_epoch();
     host.stop();
     host.start_again(open());
@@ -101,7 +101,8 @@ fn after_a_restart_the_executor_of_the_newest_epoch_is_admitted_first() {
     assert_eq!(third.acquire_epoch("third").unwrap().number, epoch.number + 3);
 }
 
-/// What every call with an epoch answers, by its name. Each changes something, or keeps others out.
+/// Returns the answer of every call with an epoch, by name. Each changes something, or blocks
+/// others.
 fn calls(api: &dyn StorageApi, epoch: Epoch, known: &Block) -> Vec<(&'static str, Result<()>)> {
     let hash = known.id.hash;
     let head = Forkchoice { head: known.id, ..Forkchoice::default() };
@@ -121,7 +122,7 @@ fn calls(api: &dyn StorageApi, epoch: Epoch, known: &Block) -> Vec<(&'static str
 fn a_stranger_who_guesses_the_epoch_gets_no_call_through() {
     let (writer, mut world) = new_chain_in_memory(Default::default());
     let host = Host::start(writer.clone());
-    // Before the first grant there is an epoch to guess, too.
+    // Before the first grant, too, there is an epoch to guess.
     let stranger = host.client();
     assert!(matches!(stranger.keep_epoch(Epoch::numbered(0)), Err(Error::Fenced { .. })));
     let executor = host.client_at(host.address, leased(LONG));
@@ -141,7 +142,7 @@ fn a_stranger_who_guesses_the_epoch_gets_no_call_through() {
         for (name, answer) in calls(&*stranger, epoch, &block) {
             assert_eq!(answer, Err(Error::Unproven { held: number }), "{name} of {epoch:?}");
         }
-        // Nor does it get an epoch of its own, while that of the executor has a lease.
+        // It does not get an epoch of its own either, while the executor's epoch has a lease.
         let claim = Claim { lease: Duration::from_secs(60), ..Claim::of("evil") };
         let request = v1::AcquireEpochRequest::from(EpochRequest { claim, held: Some(epoch) });
         let answer = host.runtime.block_on(host.raw().acquire_epoch(request));
@@ -149,7 +150,7 @@ fn a_stranger_who_guesses_the_epoch_gets_no_call_through() {
     }
     assert_eq!((writer.checkpoint().unwrap(), writer.pending().unwrap()), before);
     for (name, answer) in calls(&*executor, epoch, &block) {
-        // What else may be wrong with a call is no matter of the epoch.
+        // Any other error of a call has nothing to do with the epoch.
         let refused = matches!(answer, Err(Error::Unproven { .. } | Error::Fenced { .. }));
         assert!(!refused, "{name}: {answer:?}");
     }
@@ -165,7 +166,7 @@ fn an_executor_of_version_0_1_0_writes_without_a_token() {
     assert!(answer.token.is_empty());
     let request = v1::KeepEpochRequest { epoch: answer.epoch, ..Default::default() };
     host.runtime.block_on(raw.keep_epoch(request)).unwrap();
-    // The next one proves its epoch.
+    // The next executor proves its epoch.
     let new = host.client().acquire_epoch("new").unwrap();
     assert!(new.token.is_some());
     let request = v1::KeepEpochRequest { epoch: new.number, ..Default::default() };
@@ -173,7 +174,7 @@ fn an_executor_of_version_0_1_0_writes_without_a_token() {
     assert_eq!(refused.code(), tonic::Code::PermissionDenied);
 }
 
-/// The same block with another state root in its header.
+/// Returns this block with another state root in its header.
 fn with_wrong_root(block: &Block) -> Block {
     let mut header: alloy_consensus::Header =
         alloy_rlp::Decodable::decode(&mut &block.header[..]).unwrap();
@@ -204,7 +205,7 @@ fn what_an_executor_left_unproven_is_not_known_to_the_next_one() {
     good.iter().for_each(|block| writer.commit(first, block.clone()).unwrap());
     let head = Forkchoice { head: good[1].id, ..Forkchoice::default() };
     writer.canonicalize(first, head).unwrap();
-    // The executor dies while it waits for the root of this one; the workers have told theirs.
+    // The executor dies while it waits for the root of this block; the workers have given theirs.
     let wrong = with_wrong_root(&good[2]);
     writer.commit(first, wrong.clone()).unwrap();
     let diff = writer.trie_diff(good[2].id.hash).unwrap().unwrap();
@@ -215,7 +216,7 @@ fn what_an_executor_left_unproven_is_not_known_to_the_next_one() {
     let pending = || writer.pending().unwrap().iter().map(|block| block.id).collect::<Vec<_>>();
     let all: Vec<_> = good.iter().map(|block| block.id).collect();
     assert_eq!(pending(), all);
-    // Nor is what the next one leaves, beside what was proven before.
+    // The next executor's unproven block is dropped too, and the proven ones stay.
     writer.commit(second, wrong).unwrap();
     assert_eq!(pending().len(), all.len() + 1);
     writer.acquire_epoch("third").unwrap();

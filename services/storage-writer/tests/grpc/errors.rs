@@ -1,4 +1,4 @@
-//! What fails there fails here in the same way.
+//! Errors of the server arrive unchanged at the client.
 
 use crate::{
     common::{Random, block, new_chain_in_memory},
@@ -67,7 +67,7 @@ fn every_error_arrives_as_it_is_from_every_call() {
 /// Owner, path and node of a change.
 type Change = (Option<B256>, Vec<u8>, Option<Vec<u8>>);
 
-/// The changes of a block's trie diff; their order among tries has no meaning.
+/// Returns the changes of a block's trie diff; their order among tries has no meaning.
 fn changes(api: &dyn StorageApi, block: B256) -> BTreeSet<Change> {
     let diff = api.trie_diff(block).unwrap().unwrap();
     assert!(!diff.is_empty());

@@ -1,4 +1,4 @@
-//! A server on a port of its own, which it keeps when it is started again.
+//! A server on a port of its own, which it keeps when it is restarted.
 
 use std::{
     net::SocketAddr,
@@ -32,7 +32,7 @@ impl Host {
         Self::start_with(api, identity, Duration::from_secs(60))
     }
 
-    /// Which waits so long for a client to take something of a stream.
+    /// Starts a server that waits `unread_max` for a client to read something from a stream.
     pub fn start_patient(api: Arc<dyn StorageApi>, unread_max: Duration) -> Self {
         Self::start_with(api, Identity::default(), unread_max)
     }
@@ -76,14 +76,14 @@ impl Host {
         self.runtime.block_on(endpoint.connect()).unwrap()
     }
 
-    /// What any other client does.
+    /// Returns a plain gRPC client, as any other program would use.
     pub fn raw(&self) -> StorageWriterClient<Channel> {
         StorageWriterClient::new(self.channel())
             .max_encoding_message_size(2 * STORAGE_MESSAGE_BYTES_MAX)
     }
 }
 
-/// A busy machine is no reason to fail.
+/// Returns settings under which a busy machine causes no failure.
 pub fn patient() -> ClientConfig {
     ClientConfig {
         connect_ms_max: 10_000,
@@ -94,7 +94,7 @@ pub fn patient() -> ClientConfig {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub fn wait_until(mut so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !so() {

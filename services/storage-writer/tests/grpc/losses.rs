@@ -1,4 +1,4 @@
-//! Connections that go, servers that are not there, answers that do not come.
+//! Lost connections, absent servers, and answers that do not come.
 
 use crate::{
     host::{Host, patient, wait_until},
@@ -11,7 +11,7 @@ use tandem_proto::storage::{BlockRef, Epoch, Error, Forkchoice, ReadState, Resul
 use tandem_storage_writer::grpc::{Client, ClientConfig};
 use tokio::{net::TcpListener, runtime::Runtime};
 
-/// Every call that may be made twice, by its name.
+/// Makes the call of this name; each may be made twice.
 fn call(api: &dyn StorageApi, name: &str) -> Result<()> {
     let hash = B256::repeat_byte(1);
     match name {
@@ -54,7 +54,7 @@ const REPEATED: [&str; 16] = [
     "transaction",
 ];
 
-/// Loses the connection while a call is under way; gives the call's answer and how often it was
+/// Loses the connection while a call is under way. Returns the call's answer and how often it was
 /// made.
 fn lose(storage: &Scripted, network: &Proxy, client: &Arc<Client>, name: &'static str) -> Lost {
     storage.hold(Some(name));
@@ -108,7 +108,7 @@ fn a_server_that_comes_back_is_found_again() {
         host.stop();
         assert_eq!(Arc::strong_count(&storage), 1, "the server lets go of the storage");
         wait_until(|| !client.is_connected());
-        // Asked while nobody is there: answered once somebody is.
+        // Asked while no server is there: answered once there is one.
         let asking = client.clone();
         let waiting = thread::spawn(move || asking.read_state(&ReadState::default()));
         host.start_again(storage.clone());
@@ -143,7 +143,7 @@ fn a_host_that_vanished_is_noticed_by_its_silence() {
     let client = host.client_at(network.address, config);
     wait_until(|| client.is_connected());
     network.set(Network::Silent);
-    // Not after the time that a read has.
+    // The client gives up before the time limit of a read.
     assert!(matches!(client.checkpoint(), Err(Error::Unavailable(_))));
     network.set(Network::Works);
     wait_until(|| client.checkpoint().is_ok());
@@ -182,7 +182,7 @@ fn trie_diffs_keep_nobody_waiting_whatever_becomes_of_them() {
     wait_until(|| storage.count("put_trie_diff") == 1);
     (0..1000).for_each(|_| put());
     storage.hold(None);
-    // What was in the queue comes, and nothing of what had no room in it.
+    // The queued diffs arrive, and none of those that had no room.
     wait_until(|| storage.count("put_trie_diff") == 5);
     put();
     wait_until(|| storage.count("put_trie_diff") >= 6);

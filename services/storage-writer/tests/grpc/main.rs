@@ -1,4 +1,5 @@
-//! storage-writer over gRPC: the same answers as in one process, and whatever can go wrong.
+//! storage-writer over gRPC: equal answers to those in one process, and everything that can go
+//! wrong.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 #[path = "../common/mod.rs"]

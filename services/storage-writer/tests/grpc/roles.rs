@@ -1,4 +1,4 @@
-//! What the certificate of a service allows it at storage-writer.
+//! Calls that the certificate of a service allows at storage-writer.
 
 use crate::{
     host::{Host, patient, wait_until},
@@ -16,7 +16,7 @@ use tandem_rpc::{
 };
 use tandem_storage_writer::grpc::{Client, ClientConfig};
 
-/// An authority.
+/// Certificate authority of a test.
 pub struct House {
     certificate: String,
     authority: Authority,
@@ -59,7 +59,7 @@ fn a_workers_certificate_cannot_commit_a_block() {
     let worker = client(&host, house.identity(MULTIPROOF_WORKER));
     let epoch = executor.acquire_epoch("executor").unwrap();
 
-    // It reads, and hands over trie diffs.
+    // The worker reads, and hands over trie diffs.
     assert!(worker.checkpoint().is_ok());
     assert!(worker.pending().is_ok());
     assert!(worker.walk_trie(&[]).is_ok());
@@ -67,7 +67,7 @@ fn a_workers_certificate_cannot_commit_a_block() {
     worker.put_trie_diff(B256::ZERO, &[], Arc::default()).unwrap();
     wait_until(|| storage.count("put_trie_diff") == 1);
 
-    // It has even learned the epoch.
+    // The worker knows even the epoch.
     let writes: [(&str, &str, Result<()>); 6] = [
         ("commit", "Commit", worker.commit(epoch, block(9))),
         ("discard", "Discard", worker.discard(epoch, B256::ZERO)),

@@ -1,4 +1,4 @@
-//! A storage that does as a test tells it.
+//! A storage that behaves as a test tells it.
 
 use std::sync::{Arc, Condvar, Mutex};
 use tandem_primitives::{
@@ -10,19 +10,19 @@ use tandem_proto::storage::{
     TrieNodes,
 };
 
-/// Nodes on the way to each target of a walk.
+/// Nodes on the path to each target of a walk.
 const NODES: usize = 12;
 
-/// It notes which calls are begun, in order, and may hold them up.
+/// Storage that notes which calls are begun, in order, and may hold them up.
 #[derive(Default)]
 pub struct Scripted {
     begun: Mutex<Vec<&'static str>>,
-    /// The call that waits until it may go on.
+    /// The call that waits until it may continue.
     held: Mutex<Option<&'static str>>,
     changed: Condvar,
-    /// What every call fails with.
+    /// Error of every call.
     pub error: Mutex<Option<Error>>,
-    /// What is pending.
+    /// Pending blocks.
     pub pending: Mutex<Vec<Block>>,
     /// The diff of any block.
     pub diff: Mutex<Option<Arc<TrieDiff>>>,
@@ -31,23 +31,23 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// With so many bytes in each code and in each node.
+    /// Creates a storage with codes and nodes of these sizes in bytes.
     pub fn sized(code_bytes: usize, node_bytes: usize) -> Self {
         Self { code_bytes, node_bytes, ..Self::default() }
     }
 
-    /// Calls of this name wait until another one is held, or none.
+    /// Makes calls of this name wait until another one is held, or none.
     pub fn hold(&self, call: Option<&'static str>) {
         *self.held.lock().unwrap() = call;
         self.changed.notify_all();
     }
 
-    /// The calls so far.
+    /// Returns the calls so far.
     pub fn begun(&self) -> Vec<&'static str> {
         self.begun.lock().unwrap().clone()
     }
 
-    /// How often this one was called.
+    /// Returns how often this one was called.
     pub fn count(&self, call: &str) -> usize {
         self.begun().iter().filter(|begun| **begun == call).count()
     }
@@ -64,9 +64,9 @@ pub fn base() -> BlockId {
     BlockId::new(7, B256::repeat_byte(7))
 }
 
-/// A block with so many bytes.
+/// Returns a block whose body has `bytes` bytes and a little more.
 pub fn block(bytes: usize) -> Block {
-    // No transactions, and a long string where ommers should be.
+    // No transactions, and a long string in the place of ommers.
     let mut fields = vec![0xc0];
     fields.extend(alloy_rlp::encode(Bytes::from(vec![1; bytes])));
     let mut body = Vec::new();
@@ -83,7 +83,7 @@ pub fn block(bytes: usize) -> Block {
     }
 }
 
-/// A block that waits for its execution.
+/// Returns a block that waits for its execution.
 pub fn unexecuted() -> KeptBlock {
     let Block { id, parent, header, body, .. } = block(9);
     KeptBlock { id, parent, header, body }

@@ -1,4 +1,4 @@
-//! The largest messages, and what is larger.
+//! The largest messages, and larger requests.
 
 use crate::{
     host::Host,
@@ -39,7 +39,7 @@ fn the_largest_read_is_one_message_and_a_larger_one_is_made_in_parts() {
 
 #[test]
 fn the_largest_walk_is_one_message_and_a_larger_one_is_made_in_parts() {
-    // Branches without a gap.
+    // Branches with all children.
     let storage = Arc::new(Scripted::sized(0, 532));
     let host = Host::start(storage.clone());
     let client = host.client();
@@ -69,11 +69,11 @@ fn a_block_of_the_largest_size_is_taken_and_listed_and_what_is_larger_is_refused
         "{error}"
     );
     assert_eq!(storage.count("commit"), 2);
-    // The connection is none the worse for it.
+    // The connection still works after that.
     client.checkpoint().unwrap();
 }
 
-/// A diff of more than so many bytes.
+/// Returns a diff of more than `bytes` bytes.
 fn diff(bytes: usize) -> Arc<TrieDiff> {
     let mut diff = TrieDiff::default();
     diff.wiped = vec![key(1), key(2)];

@@ -1,4 +1,4 @@
-//! Clients that ask and do not read what they asked for, and others beside them.
+//! Clients that ask and do not read the answers, and others beside them.
 
 use crate::{
     host::{Host, patient, wait_until},
@@ -19,7 +19,7 @@ use tokio::{net::TcpStream, sync::oneshot, time::timeout};
 use tonic::codegen::http;
 
 const LONGEST: Duration = Duration::from_secs(60);
-/// Blocks that are pending, of a megabyte each.
+/// Number of pending blocks, of a megabyte each.
 const BLOCKS: usize = 6;
 /// Room for all of them.
 const WINDOW: u32 = 64 << 20;
@@ -30,7 +30,7 @@ fn full() -> Arc<Scripted> {
     storage
 }
 
-/// A client with a window of 0 for each stream: it hears of an answer, and takes nothing of it.
+/// Client with a window of 0 for each stream: it hears of an answer, and reads nothing of it.
 struct Deaf {
     client: SendRequest<Bytes>,
     host: SocketAddr,
@@ -57,7 +57,7 @@ impl Deaf {
         Self { client, host: host.address, opens }
     }
 
-    /// Asks, and waits until the answer has begun.
+    /// Makes a call, and waits until the answer has begun.
     async fn ask(&mut self, method: &str, message: &impl prost::Message) -> RecvStream {
         let uri = format!("http://{}/tandem.storage_writer.v1.StorageWriter/{method}", self.host);
         let request = http::Request::post(uri).header("content-type", "application/grpc");
@@ -72,7 +72,7 @@ impl Deaf {
     }
 }
 
-/// An honest call has much less time than the deaf clients have.
+/// Returns settings that give an honest call much less time than the deaf clients have.
 fn hurried() -> ClientConfig {
     ClientConfig { write_ms_max: 20_000, read_ms_max: 20_000, ..patient() }
 }
@@ -115,7 +115,7 @@ fn a_stream_of_which_nothing_is_taken_ends_and_says_why() {
         let mut body =
             deaf.ask("ListPending", &v1::ListPendingRequest { headers_only: false }).await;
         tokio::task::block_in_place(|| wait_until(|| Arc::strong_count(&held) == before));
-        // It may read again now, and gets what was under way, and no more.
+        // It may read again now, and gets the part that was under way, and no more.
         deaf.opens.send(()).unwrap();
         let mut read = 0;
         while let Some(piece) = timeout(LONGEST, body.data()).await.unwrap() {
@@ -127,7 +127,7 @@ fn a_stream_of_which_nothing_is_taken_ends_and_says_why() {
         let text = trailers["grpc-message"].to_str().unwrap();
         assert!(text.contains("took%20nothing"), "{text}");
     });
-    // One that reads has all of it.
+    // A client that reads gets all of it.
     assert_eq!(host.client().pending().unwrap().len(), BLOCKS);
 }
 
@@ -146,7 +146,7 @@ fn others_that_keep_storage_busy_cannot_keep_an_executor_waiting() {
         };
         let (executor, worker) = (client(EXECUTOR), client(MULTIPROOF_WORKER));
         if !is_proven {
-            // It is known by what it was granted.
+            // It is identified by the epoch that it was granted.
             executor.acquire_epoch("executor").unwrap();
         }
         for (call, many) in [("trie_diff", 5), ("walk_trie", 40)] {
@@ -160,7 +160,7 @@ fn others_that_keep_storage_busy_cannot_keep_an_executor_waiting() {
                     })
                 })
                 .collect();
-            // As many as there are places for.
+            // As many calls run as there are places.
             let places = if call == "trie_diff" { 4 } else { 32 };
             wait_until(|| storage.count(call) == places);
             assert!(executor.checkpoint().is_ok(), "{call}");

@@ -1,4 +1,4 @@
-//! What the tests of the bus share.
+//! Helpers shared by the tests of the bus.
 #![allow(dead_code)]
 
 use bytes::Bytes;
@@ -8,19 +8,20 @@ use tandem_bus_tests::{DEADLINE, NatsServer, eventually};
 use tempfile::TempDir;
 use tokio::{runtime::Handle, time::timeout};
 
-/// A bus over this server, with these options, on the current runtime; not necessarily connected.
+/// Returns a bus over this server, with these options, on the current runtime. It may not be
+/// connected yet.
 pub fn connect_with(server: &NatsServer, options: &Options) -> Bus {
     Bus::connect(&[server.url()], options, &Handle::current()).unwrap()
 }
 
-/// The login of a user whose password is in a file in `folder`.
+/// Returns the login of a user whose password is in a file in `folder`.
 pub fn login(folder: &TempDir, user: &str, password: &str) -> Options {
     let file = folder.path().join(user);
     fs::write(&file, password).unwrap();
     Options { user: Some(user.to_owned()), password_file: Some(file), ..Options::default() }
 }
 
-/// A bus over this server, connected.
+/// Returns a connected bus over this server.
 pub fn connect(server: &NatsServer) -> Bus {
     let bus = connect_with(server, &Options::default());
     connected(&bus, true);
@@ -34,21 +35,22 @@ pub fn connected(bus: &Bus, wanted: bool) {
     });
 }
 
-/// The next payload, which must come.
+/// Returns the next payload, which must arrive within the deadline.
 pub async fn next(heard: &mut Subscription) -> Bytes {
     timeout(DEADLINE, heard.next()).await.expect("a message within the deadline").unwrap()
 }
 
-/// A subscription that has nothing waiting and hears what is published from now on: over NATS that
-/// is so only once the server knows of it. Nothing that was published before is heard.
+/// Returns a subscription with an empty queue that receives what is published from now on. Over
+/// NATS this holds only once the server knows of the subscription. Earlier messages are not
+/// received.
 pub async fn listening(publisher: &Bus, listener: &Bus, subject: &'static str) -> Subscription {
     let mut heard = listener.subscribe(subject);
     hears(publisher, &mut heard, subject).await;
     heard
 }
 
-/// Waits until the subscription hears what is published, and takes out what was meant to find that
-/// out. Nothing else may come.
+/// Waits until the subscription receives messages, and removes the probes sent to find that out. No
+/// other message may arrive.
 pub async fn hears(publisher: &Bus, heard: &mut Subscription, subject: &'static str) {
     let (probe, last) = (Bytes::from_static(b"probe"), Bytes::from_static(b"last probe"));
     let first = async {

@@ -1,4 +1,4 @@
-//! Everything that is no proper request: an error each, never a dead node.
+//! Invalid requests: each returns an error, and the node stays alive.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -17,13 +17,13 @@ async fn node() -> Node {
     Node::start(Builder::new(Forks::at_genesis(Fork::Osaka)).genesis_json()).await
 }
 
-/// A proper request is answered, on the connection that is open and on a new one.
+/// Checks that a valid request is answered, on the open connection and on a new one.
 async fn assert_alive(node: &mut Node, label: &str) {
     assert!(node.engine.is_connected().await, "{label}: the connection is gone");
     assert_answers(node, label).await;
 }
 
-/// A proper request is answered, whether the connection is open or not.
+/// Checks that a valid request is answered, whether the connection is open or not.
 async fn assert_answers(node: &mut Node, label: &str) {
     let secret = Secret::load(&node.secret_file()).unwrap();
     let fresh = Client::new(node.engine_address(), Some(secret));
@@ -34,7 +34,7 @@ async fn assert_answers(node: &mut Node, label: &str) {
     }
 }
 
-/// Sends a body with a good token.
+/// Sends a body with a valid token.
 async fn post(node: &mut Node, body: impl Into<Bytes>) -> Answer {
     let token = node.engine.token();
     node.engine.post(body, token.as_deref()).await.unwrap()
@@ -101,7 +101,7 @@ async fn what_is_no_request_is_answered_by_an_error() {
         assert_eq!(code(&answer.json()), want, "{label}: {}", answer.json());
         assert_alive(&mut node, &label).await;
     }
-    // A batch with one entry that is none.
+    // A batch with one invalid entry.
     let answer = post(&mut node, nested).await.json();
     assert_eq!(code(&answer[0]), -32600, "{answer}");
     assert_alive(&mut node, "nested arrays").await;
@@ -183,7 +183,7 @@ async fn a_request_without_a_good_token_is_unauthorized() {
         let header = token.map(|token| format!("Bearer {token}"));
         let answer = node.engine.post(CHAIN_ID, header.as_deref()).await.unwrap();
         assert_eq!(answer.status, 401, "{label}: {:?}", answer.body);
-        // The connection of a stranger ends.
+        // The connection of an unauthenticated caller ends.
         assert_answers(&mut node, label).await;
     }
     for header in [good.clone(), format!("Basic {good}"), format!("Bearer{good}")] {
@@ -193,7 +193,7 @@ async fn a_request_without_a_good_token_is_unauthorized() {
     let answer = node.engine.post(CHAIN_ID, Some(&format!("Bearer {good}"))).await.unwrap();
     assert_eq!(answer.json()["result"], json!("0x116aa"));
 
-    // The other port wants no token and has none of these methods.
+    // The other port needs no token and has none of these methods.
     let answer = node.http.call("eth_chainId", json!([])).await;
     assert_eq!(answer.unwrap(), json!("0x116aa"));
     let answer = node.http.call("engine_newPayloadV4", json!([])).await;
@@ -208,14 +208,14 @@ async fn a_body_that_is_too_large_is_refused() {
     let answer = post(&mut node, body.clone()).await;
     assert_eq!(answer.status, 413);
     assert_alive(&mut node, "200 MiB").await;
-    // Without a token it is refused for that, whatever its size.
+    // Without a token the request is refused for that reason, whatever its size.
     let answer = node.engine.post(body.clone(), None).await.unwrap();
     assert_eq!(answer.status, 401);
     let answer = node.http.post(body.slice(..6 << 20), None).await.unwrap();
     assert_eq!(answer.status, 413);
     let answer = node.http.call("eth_chainId", json!([])).await;
     assert_eq!(answer.unwrap(), json!("0x116aa"));
-    // As large as allowed, and still no JSON.
+    // As large as allowed, but not JSON.
     let answer = post(&mut node, body.slice(..128 << 20)).await;
     assert_eq!((answer.status, code(&answer.json())), (200, -32700));
     assert_alive(&mut node, "128 MiB").await;
@@ -231,7 +231,7 @@ async fn what_is_no_http_ends_its_own_connection_only() {
         b"\x16\x03\x01\x02\x00\x01\x00".to_vec(),
         b"GET\r\n\r\n".to_vec(),
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n".to_vec(),
-        // A body that ends before it should.
+        // A body that ends too early.
         format!(
             "POST / HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nContent-Length: 50\r\n\r\n{{"
         )

@@ -1,5 +1,5 @@
 //! Blob transactions: `eth_sendRawTransaction` (EIP-4844, 7594), `engine_getBlobs` (cancun.md,
-//! osaka.md), and what becomes of blobs that are in blocks.
+//! osaka.md), and the fate of blobs that are in blocks.
 
 use alloy_primitives::{B256, Bytes, U256};
 use serde_json::{Value, json};
@@ -14,13 +14,13 @@ async fn start(fork: Fork) -> (Builder, Node) {
     (builder, node)
 }
 
-/// What was sent is taken, or why not.
+/// Sends a transaction and returns its hash, or the error that refuses it.
 async fn send(node: &mut Node, raw: &Bytes) -> Result<B256, RpcError> {
     let hash = node.http.call("eth_sendRawTransaction", json!([raw])).await?;
     Ok(serde_json::from_value(hash).unwrap())
 }
 
-/// The reason of a refusal, which is a server error with a reason for programs.
+/// Returns the reason of a refusal, which is a server error with a machine-readable reason.
 fn reason(answer: Result<B256, RpcError>) -> String {
     let error = answer.unwrap_err();
     assert_eq!(error.code, -32000, "{error:?}");
@@ -31,12 +31,12 @@ async fn get_blobs(node: &mut Node, version: u8, hashes: &[B256]) -> Result<Valu
     node.engine.call(&format!("engine_getBlobsV{version}"), json!([hashes])).await
 }
 
-/// `BlobAndProofV1`.
+/// Returns the blob as `BlobAndProofV1`.
 fn v1(blob: &TestBlob) -> Value {
     json!({"blob": blob.blob, "proof": Bytes::copy_from_slice(&blob.proof)})
 }
 
-/// `BlobAndProofV2`.
+/// Returns the blob as `BlobAndProofV2`.
 fn v2(blob: &TestBlob) -> Value {
     let proofs: Vec<_> =
         blob.cell_proofs.iter().map(|proof| Bytes::copy_from_slice(proof)).collect();
@@ -58,7 +58,7 @@ async fn before_osaka_blobs_come_with_a_proof_each() {
     assert_eq!(send(&mut node, &sent).await.unwrap(), transaction.hash());
     assert_eq!(node.blob_status().await.verified, 2);
 
-    // Again: known, and nothing is verified.
+    // Sent again, the transaction is known, and nothing is verified.
     let error = send(&mut node, &sent).await.unwrap_err();
     assert_eq!((error.code, error.message.as_str()), (-32000, "already known"));
     // On the consensus client's port as well.
@@ -76,7 +76,7 @@ async fn before_osaka_blobs_come_with_a_proof_each() {
     assert_eq!(answer, json!([v1(blobs[1]), null, v1(blobs[0]), v1(blobs[1])]));
     assert_eq!(get_blobs(&mut node, 1, &[MISSING]).await.unwrap(), json!([null]));
     assert_eq!(get_blobs(&mut node, 1, &[]).await.unwrap(), json!([]));
-    // No blob has proofs of cells yet: unable to serve.
+    // No blob has cell proofs yet: unable to serve.
     for version in [2, 3] {
         assert_eq!(get_blobs(&mut node, version, &[a]).await.unwrap(), Value::Null);
     }
@@ -108,7 +108,7 @@ async fn from_osaka_on_blobs_come_with_proofs_of_cells() {
         assert_eq!(answer, json!([v2(blobs[1]), v2(blobs[0]), v2(blobs[1])]), "V{version}");
         assert_eq!(get_blobs(&mut node, version, &[]).await.unwrap(), json!([]));
     }
-    // One is missing: all of V2's answer is, of V3's that one.
+    // One blob is missing: V2's whole answer is null, V3's only in that place.
     assert_eq!(get_blobs(&mut node, 2, &[a, MISSING]).await.unwrap(), Value::Null);
     let answer = get_blobs(&mut node, 3, &[a, MISSING, b]).await.unwrap();
     assert_eq!(answer, json!([v2(blobs[0]), null, v2(blobs[1])]));
@@ -136,7 +136,7 @@ async fn from_osaka_on_blobs_come_with_proofs_of_cells() {
     node.stop_and_verify().await;
 }
 
-/// Each fault by itself, in a transaction that is valid otherwise.
+/// Each fault alone, in a transaction that is otherwise valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_wrong_with_the_blobs_is_said() {
     let (_, mut node) = start(Fork::Osaka).await;
@@ -161,12 +161,12 @@ async fn what_is_wrong_with_the_blobs_is_said() {
     case("no_blobs", &|form| form.blobs.clear());
     case("versioned_hash", &|form| form.commitments.swap(0, 1));
     case("blob_not_canonical", &|form| form.blobs[1][..32].fill(0xff));
-    // Points that belong to something else, and such that are none.
+    // Points that belong to another value, and invalid points.
     case("proof_invalid", &|form| form.proofs[128] = form.commitments[1].clone());
     case("proof_point", &|form| form.proofs[200][0] = 0);
-    // The attack on caches that leave out the blob: another one under a triple that is known.
+    // The attack on caches that leave out the blob: another blob under a known triple.
     case("proof_invalid", &|form| form.blobs[0] = TestBlob::constant(3).blob.to_vec());
-    // A point that is none, under the hash that it has.
+    // An invalid point, under its correct hash.
     let bent = TestBlob { commitment: [0x11; 48], ..two[0].clone() };
     let hash = tandem_kzg::versioned_hash(&bent.commitment);
     let named = blob_transaction(0, &[&bent], |transaction| {
@@ -178,7 +178,7 @@ async fn what_is_wrong_with_the_blobs_is_said() {
     }
     let refused = node.blob_status().await;
     assert_eq!(refused.stored_blobs, 0, "what is refused is not kept");
-    // Nothing of it stands in the way of the transaction as it should be.
+    // The refused transactions do not block the correct one.
     send(&mut node, &good.encode()).await.unwrap();
     // Nor does a known transaction with other blobs cost a verification.
     let verified = node.blob_status().await.verified;
@@ -198,7 +198,7 @@ async fn what_is_wrong_with_the_transaction_is_said_before_its_blobs_are_looked_
         ("transaction_gas_limit", blob_transaction(0, &one, |tx| tx.gas_limit = (1 << 24) + 1)),
         ("block_gas_left", blob_transaction(0, &one, |tx| tx.gas_limit = 9_000_000)),
         ("intrinsic_gas", blob_transaction(0, &one, |tx| tx.gas_limit = 20_999)),
-        // 4 a token for the calldata itself, 10 by EIP-7623.
+        // 4 per token for the calldata itself, 10 by EIP-7623.
         (
             "floor_gas",
             blob_transaction(0, &one, |tx| {
@@ -217,7 +217,7 @@ async fn what_is_wrong_with_the_transaction_is_said_before_its_blobs_are_looked_
         ("insufficient_funds", blob_transaction(0, &one, |tx| tx.value = ether * U256::from(1000))),
         ("cost_overflow", blob_transaction(0, &one, |tx| tx.value = U256::MAX)),
         ("signature", {
-            // The same signature with a high `s` (EIP-2).
+            // The valid signature, changed to a high `s` (EIP-2).
             let transaction = blob_transaction(0, &one, |_| {});
             let signature = transaction.signature();
             let order = U256::from_be_bytes(secp256k1::constants::CURVE_ORDER);
@@ -256,7 +256,7 @@ async fn what_is_wrong_with_the_transaction_is_said_before_its_blobs_are_looked_
     node.stop_and_verify().await;
 }
 
-/// There is no pool for others, and to take them for nothing would be a lie.
+/// There is no pool for other transactions, and accepting them without effect would be a lie.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_without_blobs_are_refused_with_a_reason() {
     let (mut builder, mut node) = start(Fork::Osaka).await;
@@ -286,7 +286,7 @@ async fn of_a_sender_and_nonce_there_is_one_and_a_better_one_replaces_it() {
         tx.max_fee_per_blob_gas *= 2;
     });
     send(&mut node, &better.with_cells(&new).encode()).await.unwrap();
-    // The blob of the first one has left with it.
+    // The blob of the replaced transaction is gone with it.
     let hashes = [old[0].versioned_hash, new[0].versioned_hash];
     let answer = get_blobs(&mut node, 3, &hashes).await.unwrap();
     assert_eq!(answer, json!([null, v2(new[0])]));
@@ -303,8 +303,8 @@ async fn head(node: &mut Node, head: &Built, finalized: B256) {
     assert_eq!(status.status, "VALID");
 }
 
-/// Blobs stay as long as a reorg may bring their transaction back, and not longer. No block has its
-/// blobs verified.
+/// Blobs stay only as long as a reorg may bring their transaction back. A block's blobs are not
+/// verified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blobs_in_a_block_leave_when_it_is_final() {
     let (mut builder, mut node) = start(Fork::Osaka).await;
@@ -336,7 +336,7 @@ async fn blobs_in_a_block_leave_when_it_is_final() {
         .await,
     );
     assert_eq!(late, "nonce_too_low");
-    // The branch without it becomes final: it is to be had as before.
+    // The branch without the transaction becomes final: its blobs can be had as before.
     head(&mut node, &above, without.hash).await;
     assert_eq!(stored(&node).await, 3);
     let answer = get_blobs(&mut node, 2, &hashes).await.unwrap();
@@ -345,7 +345,7 @@ async fn blobs_in_a_block_leave_when_it_is_final() {
         send(&mut node, &included.with_cells(&mine).encode()).await.unwrap_err().message,
         "already known"
     );
-    // In a block once more, and this one stays.
+    // Included again, and this block stays.
     let again = builder.build_of(above.hash, 4, &[&included]);
     let last = builder.build_of(again.hash, 5, &[]);
     node.import(&again).await;

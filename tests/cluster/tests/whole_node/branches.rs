@@ -1,5 +1,5 @@
-//! Branches beside the canonical one, long and many: nothing that was valid is lost, the head's branch
-//! is always taken, and no side block moves the base.
+//! Long and numerous branches beside the canonical one. Valid blocks are never lost, the head's
+//! branch is always accepted, and no side block moves the base.
 
 use alloy_primitives::B256;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use tandem_proto::storage::BlockRef;
 
 const TRANSACTIONS: Contents = Contents::Random(4);
 
-/// The base follows 16 to 24 blocks behind the head.
+/// Returns a configuration whose base follows 16 to 24 blocks behind the head.
 fn short() -> Config {
     let mut config = Config::default();
     config.storage_writer.unfinalized_blocks_max = 24;
@@ -38,7 +38,7 @@ async fn choose(node: &mut Node, built: &Built) {
     }
 }
 
-/// Where the base stands, once it is at this height at least.
+/// Returns the number of the base, once it is at least `least`.
 async fn base(node: &mut Node, least: u64) -> u64 {
     let storage = node.storage();
     let wait = move || {
@@ -83,8 +83,8 @@ async fn a_branch_grows_beside_the_canonical_one_for_long_and_either_may_win() {
     node.stop_and_verify().await;
 }
 
-/// The base steps back so far below an executed block that the layers between them are not loaded:
-/// what waits for that block goes on once the base has come close.
+/// The base steps back so far below an executed block that the layers between them are not loaded.
+/// Payloads that wait for that block continue once the base has come close.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_branch_of_more_blocks_than_are_loaded_at_once_may_win_again() {
     let (mut builder, mut node) = start(short()).await;
@@ -134,7 +134,7 @@ async fn the_head_is_taken_however_many_side_blocks_there_are() {
     node.stop_and_verify().await;
 }
 
-/// A proposer who builds far below the head makes nobody's base step back.
+/// A proposer that builds far below the head does not move the base back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deep_side_block_does_not_move_the_base_before_it_is_chosen() {
     let (mut builder, mut node) = start(short()).await;
@@ -166,11 +166,11 @@ async fn a_payload_that_comes_before_its_parent_is_kept_for_it() {
     let syncing = node.http.call("eth_syncing", json!([])).await.unwrap();
     assert_eq!(syncing["highestBlock"], "0x3", "{syncing}");
     node.import(&chain[0]).await;
-    // They are executed without being asked for again, or at the latest by a forkchoice.
+    // They are executed without a second call, at the latest by a forkchoice.
     node.set_head(chain[2].hash).await;
     node.assert_head(&chain[2]).await;
     assert_eq!(node.http.call("eth_syncing", json!([])).await.unwrap(), Value::Bool(false));
-    // They outlive the process.
+    // They survive a restart.
     for built in [&chain[5], &chain[4]] {
         assert_eq!(node.new_payload(built).await.verdict(), ("SYNCING", None));
     }
@@ -206,7 +206,7 @@ async fn a_kept_block_that_is_invalid_condemns_those_on_it() {
     node.stop_and_verify().await;
 }
 
-/// With finality as it usually is, 64 and 32 blocks behind the head, both states can be read.
+/// With the usual finality, 64 and 32 blocks behind the head, both states can be read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_states_of_the_safe_and_the_finalized_block_can_be_read() {
     let (mut builder, mut node) = start(Config::default()).await;
@@ -225,7 +225,7 @@ async fn the_states_of_the_safe_and_the_finalized_block_can_be_read() {
     node.stop_and_verify().await;
 }
 
-/// A power cut takes the end of a log that was not synced, while the executor lives elsewhere.
+/// A power cut takes the unsynced end of a log, while the executor runs elsewhere and survives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_that_storage_writer_lost_are_committed_again() {
     let (mut builder, mut node) = start(Config::default()).await;

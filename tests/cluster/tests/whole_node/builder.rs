@@ -1,5 +1,5 @@
-//! The oracle itself: what it builds passes the pure consensus rules, and its arithmetic agrees
-//! with geth's where a corpus says what that is.
+//! The oracle itself: its blocks pass the pure consensus rules, and its arithmetic agrees with
+//! geth's where a corpus records it.
 
 use alloy_primitives::U256;
 use flate2::read::MultiGzDecoder;

@@ -1,11 +1,11 @@
-//! Recorded chains, built by geth: every payload VALID, the head and its state root geth's, the
-//! database clean.
+//! Recorded chains, built by geth: every payload is VALID, the head and its state root are geth's,
+//! and the database is clean.
 
 use serde_json::json;
 use std::io::Write;
 use tandem_cluster_tests::{Corpus, Node, Recorded, decode_status, is_full_run, repository};
 
-/// Payloads of the large corpora, all of them in a full run.
+/// Payloads replayed of a large corpus; a full run replays all.
 const PAYLOADS_MAX: usize = 40;
 
 async fn replay(corpus: &Corpus, payloads_max: usize) {
@@ -30,11 +30,11 @@ async fn replay(corpus: &Corpus, payloads_max: usize) {
     node.stop_and_verify().await;
 }
 
-/// Corpora that are too large for the repository lie beside it on some machines.
+/// Replays a corpus that is too large for the repository; on some machines it lies beside it.
 async fn replay_shared(name: &str) {
     let folder = repository().join("../shared/corpora").join(name);
     let Some(corpus) = Corpus::open(folder.clone()) else {
-        // Not by a macro: those are silent in tests that pass.
+        // Not by a macro: its output is captured in tests that pass.
         let line = format!("SKIPPED: no corpus at {}\n", folder.display());
         std::io::stderr().write_all(line.as_bytes()).unwrap();
         return;

@@ -10,7 +10,7 @@ use tandem_cluster_tests::{
 
 const TRANSACTIONS: Contents = Contents::Random(6);
 
-/// A node whose head is the last of a few blocks.
+/// Starts a node whose head is the last of a few blocks.
 async fn start(fork: Fork, seed: u64) -> (Builder, Node, Built) {
     let mut builder = Builder::new(Forks::at_genesis(fork));
     let mut node = Node::start(builder.genesis_json()).await;
@@ -21,7 +21,7 @@ async fn start(fork: Fork, seed: u64) -> (Builder, Node, Built) {
     (builder, node, chain[2].clone())
 }
 
-/// The version of forkchoiceUpdated and of getPayload that a fork's payloads are asked for with.
+/// Returns the versions of forkchoiceUpdated and getPayload for a fork's payloads.
 fn versions(fork: Fork) -> (u8, u8) {
     match fork {
         Fork::Shanghai => (2, 2),
@@ -32,7 +32,7 @@ fn versions(fork: Fork) -> (u8, u8) {
     }
 }
 
-/// What a consensus client would ask for, `salt` making it another payload.
+/// Returns the attributes that a consensus client would send; `salt` distinguishes payloads.
 fn attributes(fork: Fork, head: &Built, salt: u8) -> Value {
     let mut attributes = json!({
         "timestamp": format!("{:#x}", head.header.timestamp + 12),
@@ -57,7 +57,7 @@ fn attributes(fork: Fork, head: &Built, salt: u8) -> Value {
     attributes
 }
 
-/// Begins to build on the head and gives the payload's id.
+/// Begins to build on the head and returns the payload's id.
 async fn begin(node: &mut Node, fork: Fork, head: &Built, attributes: &Value) -> String {
     let method = format!("engine_forkchoiceUpdatedV{}", versions(fork).0);
     let state = json!({
@@ -75,7 +75,7 @@ async fn get(node: &mut Node, version: u8, id: &str) -> Result<Value, RpcError> 
     node.engine.call(&format!("engine_getPayloadV{version}"), json!([id])).await
 }
 
-/// The payload in an answer, and what newPayload takes beside it.
+/// Returns the payload in an answer, and the sidecar for newPayload.
 fn unpack(version: u8, answer: &Value) -> (Payload, PayloadSidecar) {
     let payload = if version == 1 { answer } else { &answer["executionPayload"] };
     let payload = serde_json::from_value(payload.clone()).unwrap();
@@ -88,8 +88,8 @@ fn unpack(version: u8, answer: &Value) -> (Payload, PayloadSidecar) {
     (payload, sidecar)
 }
 
-/// paris.md, "Payload building", points 1 and 2, and the results of getPayload in each version: the
-/// payload is the one that the oracle makes of the same attributes, and the node takes it.
+/// paris.md, "Payload building", points 1 and 2, and the results of getPayload in each version. The
+/// payload equals the one that the oracle builds from the same attributes, and the node accepts it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_payload_is_built_from_its_attributes_on_every_fork() {
     for fork in FORKS {
@@ -181,7 +181,7 @@ async fn the_same_attributes_are_the_same_build_and_others_another() {
     distinct.sort();
     distinct.dedup();
     assert_eq!(distinct.len(), ids.len(), "{ids:?}");
-    // The head has moved on: what was begun before is still there, and still the same.
+    // The head has moved on: the payload begun before still exists, unchanged.
     assert_eq!(get(&mut node, 5, &first).await.unwrap(), built);
     for id in &ids[1..] {
         let (payload, sidecar) = unpack(5, &get(&mut node, 5, id).await.unwrap());
@@ -219,7 +219,7 @@ async fn an_id_that_was_not_given_is_an_unknown_payload() {
             assert_eq!(error.code, -32602, "V{version} {wrong}");
         }
     }
-    // Only so many are remembered: a caller cannot fill the memory with them.
+    // The node remembers only a limited number: a caller cannot fill the memory with them.
     let first = begin(&mut node, fork, &head, &attributes(fork, &head, 0)).await;
     for salt in 1..=40 {
         begin(&mut node, fork, &head, &attributes(fork, &head, salt)).await;
@@ -251,7 +251,7 @@ async fn a_payload_of_another_fork_than_the_methods_is_an_unsupported_fork() {
     }
 }
 
-/// A payload may be asked for when its parent is no more the head, nor on the canonical chain.
+/// A caller may ask for a payload whose parent is no longer the head, nor on the canonical chain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_payload_on_a_block_that_was_left_behind_is_still_built() {
     let fork = Fork::Osaka;

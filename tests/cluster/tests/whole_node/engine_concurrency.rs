@@ -1,4 +1,5 @@
-//! Calls that take long, that nobody waits for any more, that come twice, and that come at once.
+//! Calls that take long, that were abandoned by their caller, that are repeated, and that arrive at
+//! once.
 
 use alloy_primitives::B256;
 use serde_json::{Value, json};
@@ -39,7 +40,8 @@ fn assert_head_set(answer: Result<Value, RpcError>, built: &Built) {
     assert_eq!(decode_status(status).verdict(), ("VALID", Some(built.hash)));
 }
 
-/// common.md, Timeouts: the caller may give up and ask again. The block goes on meanwhile.
+/// common.md, Timeouts: the caller may give up and retry. The block's execution continues
+/// meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_hangs_up_does_not_stop_its_block() {
     let (builder, chain) = chain(61_000, 2);
@@ -49,7 +51,7 @@ async fn a_caller_that_hangs_up_does_not_stop_its_block() {
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     node.open();
-    // What comes next is answered after it.
+    // A later call is answered after it.
     let mut client = node.client();
     assert_valid(client.call("engine_newPayloadV4", chain[0].new_payload().1).await, &chain[0]);
     assert_eq!(node.arrivals(), 1, "the block was executed once, for the caller that is gone");
@@ -59,7 +61,7 @@ async fn a_caller_that_hangs_up_does_not_stop_its_block() {
     node.stop().await;
 }
 
-/// paris.md: the timeout of 8 s is the caller's, who may wait longer (common.md, Timeouts).
+/// paris.md: the timeout of 8 s applies to the caller, which may wait longer (common.md, Timeouts).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_of_more_than_eight_seconds_is_answered() {
     let (builder, chain) = chain(62_000, 1);
@@ -74,7 +76,8 @@ async fn a_call_of_more_than_eight_seconds_is_answered() {
     assert_eq!(client.call("eth_blockNumber", json!([])).await.unwrap(), json!("0x0"));
     node.open();
     assert_valid(payload.await.unwrap(), &chain[0]);
-    // It came before the block was there, or after: its place in the queue was behind it.
+    // The call arrived before or after the block was ready: its place in the queue was behind the
+    // block.
     assert_head_set(head.await.unwrap(), &chain[0]);
     node.stop().await;
 }
@@ -86,7 +89,7 @@ async fn an_engine_with_too_much_to_do_answers_a_server_error() {
     let node = GatedNode::start(builder.genesis_json(), 1).await;
     let first = send(node.client(), chain[0].new_payload());
     node.wait_for_arrivals(1).await;
-    // Room for one of these two.
+    // Room for only one of these two.
     let mut calls = [1, 2].map(|index| (index, send(node.client(), chain[index].new_payload())));
     let [(_, one), (_, other)] = &mut calls;
     let refused = tokio::select! {
@@ -105,7 +108,7 @@ async fn an_engine_with_too_much_to_do_answers_a_server_error() {
     // The third block's parent may be the one that was refused.
     let want = if taken.0 == 1 { "VALID" } else { "SYNCING" };
     assert_eq!(status.status, want, "{status:?}");
-    // Asked again, all is well.
+    // A retry succeeds.
     let mut client = node.client();
     for built in &chain {
         assert_valid(client.call("engine_newPayloadV4", built.new_payload().1).await, built);
@@ -128,8 +131,8 @@ async fn a_payload_that_comes_many_times_at_once_is_executed_once() {
     node.stop().await;
 }
 
-/// paris.md, "Payload validation", point 3: an invalid payload is not shown, not even while it is
-/// being found out.
+/// paris.md, "Payload validation", point 3: an invalid payload is never shown, not even during its
+/// validation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_block_is_not_shown_before_it_is_valid() {
     let (mut builder, chain) = chain(65_000, 1);
@@ -185,7 +188,7 @@ async fn two_branches_may_come_at_once_while_the_head_moves_between_them() {
             }
         })
     });
-    // The head follows whatever is known of each branch by then.
+    // The head follows the known part of each branch.
     let mut client = node.another_engine_client();
     for index in 0..40 {
         for branch in &branches {
@@ -208,8 +211,8 @@ async fn two_branches_may_come_at_once_while_the_head_moves_between_them() {
     node.stop_and_verify().await;
 }
 
-/// common.md, "Message ordering": forkchoices of one connection take effect in their order, whatever
-/// payloads come meanwhile.
+/// common.md, "Message ordering": forkchoices of one connection take effect in their order,
+/// whatever payloads arrive meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forkchoices_take_effect_in_their_order_while_payloads_come() {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));

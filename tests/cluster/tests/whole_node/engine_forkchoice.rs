@@ -1,5 +1,5 @@
-//! engine_forkchoiceUpdated as the specification has it (execution-apis, `src/engine/paris.md`,
-//! `engine_forkchoiceUpdatedV1`, and what later forks change).
+//! engine_forkchoiceUpdated as specified (execution-apis, `src/engine/paris.md`,
+//! `engine_forkchoiceUpdatedV1`, and the changes of later forks).
 
 use alloy_primitives::B256;
 use serde_json::{Value, json};
@@ -9,12 +9,12 @@ use tandem_cluster_tests::{
     Builder, Built, Contents, FORKS, Forks, GENESIS_TIME, Node, RpcError, new_payload, reseal,
 };
 
-/// Makes attributes for a payload on a block.
+/// Function that makes attributes for a payload on a block.
 type MakeAttributes = Box<dyn Fn(&Built) -> Value>;
 
 const TRANSACTIONS: Contents = Contents::Random(3);
 
-/// A node whose head is the last of so many blocks (genesis is the first).
+/// Starts a node whose head is the last of `len` blocks on genesis; the chain begins with genesis.
 async fn start(fork: Fork, len: usize) -> (Builder, Node, Vec<Built>) {
     let mut builder = Builder::new(Forks::at_genesis(fork));
     let mut node = Node::start(builder.genesis_json()).await;
@@ -30,7 +30,7 @@ fn state(head: B256, safe: B256, finalized: B256) -> Value {
     json!({"headBlockHash": head, "safeBlockHash": safe, "finalizedBlockHash": finalized})
 }
 
-/// Attributes of Cancun and later, at a time.
+/// Returns attributes of Cancun and later, at a time.
 fn attributes(timestamp: u64) -> Value {
     json!({
         "timestamp": format!("{timestamp:#x}"),
@@ -60,8 +60,7 @@ fn syncing() -> Value {
     })
 }
 
-/// An error of the Engine API: its code, the message that belongs to it, no data (common.md,
-/// Errors).
+/// Checks an error of the Engine API: its code, its message, and no data (common.md, Errors).
 fn assert_refused(answer: Result<Value, RpcError>, code: i64, message: &str) {
     let error = answer.unwrap_err();
     assert_eq!((error.code, error.message.as_str(), error.data), (code, message, None));
@@ -72,12 +71,12 @@ fn assert_refused(answer: Result<Value, RpcError>, code: i64, message: &str) {
 async fn an_answer_has_exactly_its_members() {
     let (_, mut node, chain) = start(Fork::Osaka, 2).await;
     let head = chain[2].hash;
-    // The same again is the same again.
+    // A repeated call has the same answer.
     for _ in 0..2 {
         assert_eq!(update(&mut node, head, Value::Null).await.unwrap(), valid(head));
     }
     let unknown = B256::repeat_byte(9);
-    // Attributes are looked at only where the head is valid (point 8).
+    // Attributes are checked only if the head is valid (point 8).
     for attributes in [Value::Null, attributes(0), json!({"nonsense": 1})] {
         assert_eq!(update(&mut node, unknown, attributes).await.unwrap(), syncing());
     }
@@ -139,14 +138,14 @@ async fn safe_or_finalized_off_the_heads_chain_is_an_invalid_forkchoice_state() 
         assert_refused(answer, -38002, "Invalid forkchoice state");
         node.assert_head(&chain[4]).await;
     }
-    // An unknown head goes first: nothing can be said of the others.
+    // An unknown head takes precedence: the other blocks cannot be judged.
     let params = json!([state(unknown, unknown, unknown)]);
     let answer = node.engine.call("engine_forkchoiceUpdatedV3", params).await;
     assert_eq!(answer.unwrap(), syncing());
     node.stop_and_verify().await;
 }
 
-/// Points 2 and 7: only an ancestor of the finalized block may leave the forkchoice as it is.
+/// Points 2 and 7: only an ancestor of the finalized block may leave the forkchoice unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_head_goes_back_as_far_as_the_finalized_block_and_no_further() {
     let (mut builder, mut node, chain) = start(Fork::Osaka, 8).await;
@@ -158,7 +157,7 @@ async fn the_head_goes_back_as_far_as_the_finalized_block_and_no_further() {
         assert_eq!(answer, valid(hash), "an ancestor of the finalized block");
         node.assert_head(&chain[8]).await;
     }
-    // Nothing is built there either, though the attributes are good.
+    // No build starts there either, although the attributes are valid.
     let good = attributes(chain[2].header.timestamp + 1);
     assert_eq!(update(&mut node, chain[2].hash, good).await.unwrap(), valid(chain[2].hash));
     for index in [6, 4, 3, 7, 8, 3] {
@@ -168,7 +167,7 @@ async fn the_head_goes_back_as_far_as_the_finalized_block_and_no_further() {
         let block = node.http.call("eth_getBlockByNumber", above).await.unwrap();
         assert_eq!(block, Value::Null, "above the head");
     }
-    // The chain may go on from there another way.
+    // The chain may continue from there on another branch.
     let other = builder.chain(chain[3].hash, 41_200, 2, TRANSACTIONS);
     for built in &other {
         node.extend(built).await;
@@ -196,7 +195,7 @@ async fn without_a_finalized_block_the_head_goes_back_to_genesis() {
     node.stop_and_verify().await;
 }
 
-/// Point 6: this client's limitation is how far back it can restore the state.
+/// Point 6: this client is limited by how far back it can restore the state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reorg_deeper_than_the_state_reaches_is_too_deep() {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));
@@ -227,7 +226,7 @@ async fn a_reorg_deeper_than_the_state_reaches_is_too_deep() {
     node.stop_and_verify().await;
 }
 
-/// Point 8.3: the forkchoice stays applied where the attributes are wrong. The order of the checks
+/// Point 8.3: the forkchoice stays applied if the attributes are invalid. The order of the checks
 /// is that of cancun.md, `engine_forkchoiceUpdatedV3`, point 2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_attributes_do_not_undo_the_forkchoice() {
@@ -262,7 +261,7 @@ async fn wrong_attributes_do_not_undo_the_forkchoice() {
         Box::new(with("timestamp", json!(5))),
         Box::new(|_| json!("text")),
         Box::new(|_| json!([])),
-        // Not above the head's.
+        // Not later than the head's time.
         Box::new(move |built| attributes(time(built, 0))),
         Box::new(|_| attributes(0)),
         Box::new(|_| attributes(GENESIS_TIME)),
@@ -296,7 +295,7 @@ async fn attributes_of_another_fork_than_the_methods_are_refused() {
         let head = &chain[1];
         let full = attributes(head.header.timestamp + 12);
         for (version, form, want) in [
-            // The right form for the version; whether the fork is, decides.
+            // The right form for the version; the result depends on the fork.
             (1, 1, if fork == Fork::Paris { 0 } else { -38005 }),
             (
                 2,
@@ -308,7 +307,7 @@ async fn attributes_of_another_fork_than_the_methods_are_refused() {
                 },
             ),
             (3, 3, if fork >= Fork::Cancun { 0 } else { -38005 }),
-            // Another version's form goes first.
+            // The form of another version takes precedence.
             (1, 2, -38003),
             (2, 3, -38003),
             (3, 2, -38003),

@@ -1,5 +1,5 @@
-//! The methods beside payloads and forkchoices: capabilities, identification, bodies, and what else
-//! the Engine API's port must have (execution-apis, `src/engine`).
+//! The methods besides payloads and forkchoices: capabilities, identification, bodies, and the
+//! other methods that the Engine API's port must have (execution-apis, `src/engine`).
 
 use alloy_primitives::B256;
 use serde_json::{Value, json};
@@ -77,7 +77,7 @@ async fn the_client_names_itself_to_whoever_asks() {
     let (mut node, _) = start(Forks::at_genesis(Fork::Osaka), 0).await;
     let method = "engine_getClientVersionV1";
     let taken = ["BU", "CN", "EJ", "EG", "EX", "GE", "GR", "LH", "LS", "NM", "NB", "NE", "TE"];
-    // Point 2: any two letters are taken.
+    // Point 2: any two letters are accepted.
     for code in ["LH", "ZZ"] {
         let theirs = json!({"code": code, "name": "x", "version": "v1", "commit": "0xfa4ff922"});
         let answer = node.engine.call(method, json!([theirs])).await.unwrap();
@@ -187,7 +187,7 @@ async fn bodies_of_a_range_are_the_canonical_ones_up_to_the_head() {
     node.stop_and_verify().await;
 }
 
-/// paris.md, "Payload validation", point 3: an invalid payload is shown nowhere.
+/// paris.md, "Payload validation", point 3: an invalid payload is never shown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_invalid_payload_has_no_body() {
     let (mut node, chain) = start(Forks::at_genesis(Fork::Osaka), 2).await;
@@ -210,7 +210,7 @@ async fn an_invalid_payload_has_no_body() {
 }
 
 /// common.md, "Underlying protocol": the consensus client needs no other connection. A method that
-/// cannot be served yet has an error of its own, not a missing one's shape.
+/// cannot be served yet returns its own error, not that of a missing method.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_eth_methods_of_the_engine_port_are_there() {
     let (mut node, chain) = start(Forks::at_genesis(Fork::Osaka), 2).await;
@@ -233,8 +233,8 @@ async fn the_eth_methods_of_the_engine_port_are_there() {
     node.stop_and_verify().await;
 }
 
-/// authentication.md, "JWT Claims": within 60 seconds of the node's clock, either way. (What else a
-/// token may be is tested in `kit/auth`, and over HTTP in `bad_input.rs`.)
+/// authentication.md, "JWT Claims": within 60 seconds of the node's clock, either way. (Other
+/// properties of tokens are tested in `kit/auth`, and over HTTP in `bad_input.rs`.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_is_good_for_a_minute_around_its_time() {
     let (mut node, _) = start(Forks::at_genesis(Fork::Osaka), 0).await;

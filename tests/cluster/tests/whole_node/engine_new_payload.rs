@@ -1,5 +1,5 @@
-//! engine_newPayload as the specification has it (execution-apis, `src/engine`): what the suites of
-//! fixtures do not reach.
+//! engine_newPayload as specified (execution-apis, `src/engine`), as far as the fixture suites do
+//! not cover it.
 
 use alloy_primitives::{B256, Bytes};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use tandem_cluster_tests::{
 
 const TRANSACTIONS: Contents = Contents::Random(4);
 
-/// A node at genesis, and a chain of valid blocks that it does not know yet.
+/// Starts a node at genesis, and builds a chain of valid blocks that it does not know yet.
 async fn start(fork: Fork, len: usize) -> (Builder, Node, Vec<Built>) {
     let mut builder = Builder::new(Forks::at_genesis(fork));
     let node = Node::start(builder.genesis_json()).await;
@@ -30,7 +30,8 @@ async fn send(
     decode_status(node.engine.call(method, params).await.unwrap())
 }
 
-/// The block with its state root wrong, and blocks on top of it, right but for that ancestor.
+/// Returns the block with an invalid state root, and blocks on top of it that are valid except for
+/// that ancestor.
 fn invalid_branch(valid: &Built, above: &[Built]) -> Vec<(Payload, PayloadSidecar)> {
     let mut branch = Vec::new();
     let (mut payload, sidecar) = (valid.payload.clone(), valid.sidecar.clone());
@@ -46,7 +47,7 @@ fn invalid_branch(valid: &Built, above: &[Built]) -> Vec<(Payload, PayloadSideca
     branch
 }
 
-/// paris.md, `engine_newPayloadV1`, Response: the three members, `null` where there is nothing.
+/// paris.md, `engine_newPayloadV1`, Response: the three members, `null` if there is no value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_status_has_exactly_its_three_members() {
     let (_, mut node, chain) = start(Fork::Osaka, 2).await;
@@ -66,8 +67,8 @@ async fn a_status_has_exactly_its_three_members() {
     node.stop_and_verify().await;
 }
 
-/// paris.md, `engine_newPayloadV1`, points 1 and 6: in all cases, so also where nothing else is
-/// known about the branch.
+/// paris.md, `engine_newPayloadV1`, points 1 and 6: in all cases, even if nothing else is known
+/// about the branch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_or_undecodable_transaction_is_invalid_without_a_latest_valid_hash() {
     for fork in FORKS {
@@ -88,8 +89,8 @@ async fn an_empty_or_undecodable_transaction_is_invalid_without_a_latest_valid_h
     }
 }
 
-/// paris.md, `engine_newPayloadV1`, points 2 and 6; shanghai.md, `engine_newPayloadV2`, Response and
-/// point 2: V1 alone has a status of its own for it.
+/// paris.md, `engine_newPayloadV1`, points 2 and 6; shanghai.md, `engine_newPayloadV2`, Response
+/// and point 2: only V1 has a separate status for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_block_hash_is_named_so_by_v1_and_invalid_later() {
     for fork in FORKS {
@@ -105,14 +106,14 @@ async fn a_wrong_block_hash_is_named_so_by_v1_and_invalid_later() {
                 assert_eq!(decode_status(answer.unwrap()).verdict(), ("INVALID", None));
             }
         }
-        // Nothing is held against the block that has this hash, nor the one that should have.
+        // Neither the block with this hash nor the one that should have it is affected.
         for built in &chain {
             node.extend(built).await;
         }
     }
 }
 
-/// cancun.md, `engine_newPayloadV3`, point 3: at once in all cases, `latestValidHash` is null.
+/// cancun.md, `engine_newPayloadV3`, point 3: at once in all cases; `latestValidHash` is null.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_blob_hashes_than_expected_are_invalid_and_not_held_against_the_block() {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));
@@ -166,7 +167,8 @@ async fn execution_requests_are_part_of_the_hash_and_well_formed() {
     node.stop_and_verify().await;
 }
 
-/// cancun.md, `engine_newPayloadV3`, point 1: exactly the fields of the structure; `null` is none.
+/// cancun.md, `engine_newPayloadV3`, point 1: exactly the fields of the structure; `null` counts as
+/// absent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_a_payload_does_not_have_are_invalid_params() {
     let (_, mut node, chain) = start(Fork::Osaka, 1).await;
@@ -190,7 +192,7 @@ async fn descendants_of_an_invalid_block_name_its_valid_parent() {
     node.extend(&chain[0]).await;
     node.import(&chain[1]).await;
     let branch = invalid_branch(&chain[2], &chain[3..]);
-    // Nothing is known of the branch before its invalid block comes.
+    // Nothing is known about the branch before its invalid block arrives.
     for (payload, sidecar) in branch[1..].iter().rev() {
         let status = send(&mut node, Fork::Osaka, payload, sidecar).await;
         assert_eq!(status.verdict(), ("SYNCING", None));
@@ -217,7 +219,7 @@ async fn descendants_of_an_invalid_block_name_its_valid_parent() {
     node.stop_and_verify().await;
 }
 
-/// paris.md, "Payload validation", point 3: where the parent of the invalid block is genesis.
+/// paris.md, "Payload validation", point 3: the parent of the invalid block is genesis.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_latest_valid_block_may_be_genesis() {
     for fork in FORKS {
@@ -244,7 +246,7 @@ async fn a_verdict_stays_however_often_the_payload_comes() {
             assert_eq!(status.verdict(), ("INVALID", Some(builder.genesis())), "{round}");
         }
     }
-    // So far back that the first blocks are in the base, then from the database alone.
+    // Long enough for the first blocks to be in the base; after a restart, from the database alone.
     for built in &chain {
         node.extend(built).await;
     }
@@ -262,8 +264,8 @@ async fn a_verdict_stays_however_often_the_payload_comes() {
     node.stop_and_verify().await;
 }
 
-/// paris.md, `engine_newPayloadV1`, point 6: a block off the canonical chain that cannot be
-/// executed, as the state below it cannot be restored any more, but is well formed.
+/// paris.md, `engine_newPayloadV1`, point 6: a well-formed block off the canonical chain that
+/// cannot be executed, because the state below it can no longer be restored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_payload_on_a_state_that_is_gone_is_accepted_and_never_valid() {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));
@@ -281,12 +283,12 @@ async fn a_payload_on_a_state_that_is_gone_is_accepted_and_never_valid() {
         let status = node.new_payload(&side[0]).await;
         assert_eq!(status.verdict(), ("ACCEPTED", None), "{status:?}");
         assert_eq!(status.validation_error, None);
-        // Nor is what builds on it.
+        // Nor is the block on top of it.
         assert_eq!(node.new_payload(&side[1]).await.verdict(), ("ACCEPTED", None));
         let error = node.forkchoice(side[0].hash, B256::ZERO, B256::ZERO).await.unwrap_err();
         assert_eq!(error.code, -38006, "{error:?}");
     }
-    // What is wrong without its state is invalid all the same.
+    // A fault that shows without the state is still invalid.
     let mut payload = side[0].payload.clone();
     payload.gas_limit *= 2;
     reseal(&mut payload, &side[0].sidecar);
@@ -337,8 +339,8 @@ async fn a_payload_before_or_after_the_methods_forks_is_an_unsupported_fork() {
     }
 }
 
-/// prague.md and osaka.md know nothing of later forks: a fork that this client does not know is not
-/// one it can validate a payload of.
+/// prague.md and osaka.md do not cover later forks: the client cannot validate a payload of a fork
+/// that it does not know.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_payload_of_a_fork_that_is_not_known_is_an_unsupported_fork() {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));
@@ -355,7 +357,7 @@ async fn a_payload_of_a_fork_that_is_not_known_is_an_unsupported_fork() {
     node.stop_and_verify().await;
 }
 
-/// common.md, Errors: no data but in -32000; paris.md, "Message ordering" of a batch: in order.
+/// common.md, Errors: no data except in -32000; paris.md, "Message ordering" of a batch: in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_of_payloads_and_forkchoices_is_answered_in_its_order() {
     let (_, mut node, chain) = start(Fork::Osaka, 4).await;

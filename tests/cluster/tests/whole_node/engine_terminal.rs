@@ -1,4 +1,4 @@
-//! The first payload on a chain of proof of work (execution-apis, `src/engine/paris.md`, "Payload
+//! The first payload on a proof-of-work chain (execution-apis, `src/engine/paris.md`, "Payload
 //! validation", points 2 and 3; EIP-3675).
 
 use alloy_primitives::B256;
@@ -8,8 +8,8 @@ use tandem_cluster_tests::{Builder, Contents, Forks, Node, decode_status, new_pa
 
 const DIFFICULTY: u64 = 0x20000;
 
-/// A node whose genesis block is one of proof of work, and two payloads on it, without transactions
-/// so that no other hash of the parent changes what they do.
+/// Starts a node with a proof-of-work genesis block, and returns two payloads on it. They have no
+/// transactions, so that another parent hash does not change their execution.
 async fn start(terminal_total_difficulty: u64) -> (Node, B256, Vec<Payload>) {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Paris));
     let mut genesis: Value = serde_json::from_str(builder.genesis_json()).unwrap();
@@ -57,7 +57,7 @@ async fn payloads_before_the_terminal_total_difficulty_are_invalid_with_the_zero
     node.stop_and_verify().await;
 }
 
-/// Point 3: where the newest valid ancestor is a block of proof of work, it is not named.
+/// Point 3: if the newest valid ancestor is a proof-of-work block, it is not named.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_invalid_payload_on_the_terminal_block_has_the_zero_hash() {
     let (mut node, genesis, payloads) = start(DIFFICULTY).await;
@@ -79,7 +79,7 @@ async fn an_invalid_payload_on_the_terminal_block_has_the_zero_hash() {
         assert_eq!(found, ("VALID".to_owned(), Some(payload.block_hash)));
         node.set_head(payload.block_hash).await;
     }
-    // From the first block of proof of stake on there is one to name.
+    // From the first proof-of-stake block on, there is a valid ancestor to name.
     let mut wrong = payloads[1].clone();
     wrong.state_root = B256::repeat_byte(3);
     reseal(&mut wrong, &PayloadSidecar::default());

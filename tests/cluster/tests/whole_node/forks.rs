@@ -1,5 +1,5 @@
-//! Chains of every fork and over every transition: all blocks VALID, the state that of the oracle,
-//! the database clean.
+//! Chains of every fork and over every transition: all blocks are VALID, the state is the oracle's,
+//! and the database is clean.
 
 use alloy_primitives::{Address, U256, keccak256};
 use serde_json::json;
@@ -9,7 +9,7 @@ use tandem_cluster_tests::{Builder, Built, Contents, Forks, Node};
 
 const BLOCKS: usize = 40;
 
-/// Where a transition lies: about the twentieth block.
+/// Time of a transition: about the twentieth block.
 const TRANSITION_SECONDS: u64 = 240;
 
 /// Replays a chain, with a restart on the way.
@@ -34,7 +34,7 @@ async fn replay(forks: Forks, seed: u64) {
     node.assert_head(&genesis).await;
     for (index, built) in blocks.iter().enumerate() {
         node.import(built).await;
-        // Now and then the head lags a few blocks behind what was executed.
+        // From time to time the head lags a few blocks behind the executed ones.
         if index % 7 > 2 || index + 1 == blocks.len() {
             node.set_head(built.hash).await;
         }
@@ -54,14 +54,14 @@ async fn replay(forks: Forks, seed: u64) {
     node.stop_and_verify().await;
 }
 
-/// Every account that some block's state has.
+/// Returns every account that exists in the state of any block.
 fn ever_alive(blocks: &[Built]) -> Vec<Address> {
     let all: BTreeSet<_> = blocks.iter().flat_map(|built| built.world.0.keys()).copied().collect();
     all.into_iter().collect()
 }
 
-/// Every transaction is found by its hash, old ones and those of the head, and the receipts of a
-/// block add up.
+/// Checks that every transaction is found by its hash, old ones and those of the head, and that the
+/// receipts of a block add up.
 async fn assert_receipts(node: &mut Node, blocks: &[Built]) {
     for built in [&blocks[1], &blocks[BLOCKS - 10], &blocks[BLOCKS - 1]] {
         let hashes = built.payload.transactions.iter().map(keccak256);

@@ -1,5 +1,5 @@
-//! Whole nodes over their handlers: calls in, answers and state out. One binary, because each one links
-//! all services.
+//! Tests of whole nodes through their handlers: calls in, answers and state out. One binary,
+//! because each one links all services.
 #![allow(clippy::unwrap_used)]
 
 mod bad_input;

@@ -1,4 +1,4 @@
-//! docs/metrics.md lists every metric, as the code describes it.
+//! Checks that docs/metrics.md lists every metric as the code describes it.
 
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
@@ -18,7 +18,7 @@ struct Description {
     text: String,
 }
 
-/// Hears what metrics mean, and nothing of their values.
+/// Recorder of the metrics' descriptions that ignores their values.
 #[derive(Default)]
 struct Listener {
     heard: Mutex<BTreeMap<String, Description>>,
@@ -62,7 +62,7 @@ impl Recorder for Listener {
     }
 }
 
-/// Title of a section, what the names in it begin with, and who describes them.
+/// Sections: title, prefix of the names in it, and the function that describes the metrics.
 const SECTIONS: [(&str, &str, fn()); 10] = [
     ("executor", "tandem_executor_", tandem_executor::describe_metrics),
     (
@@ -104,7 +104,7 @@ fn page() -> String {
             .unwrap();
         for (name, Description { kind, unit, text }) in heard {
             assert!(name.starts_with(prefix), "{name} in {title}");
-            // The first letter is written in either way in the code.
+            // The code writes the first letter in either case.
             let mut letters = text.trim_end_matches('.').chars();
             let first = letters.next().map(|letter| letter.to_lowercase().to_string());
             let text = first.unwrap_or_default() + letters.as_str();

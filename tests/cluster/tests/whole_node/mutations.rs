@@ -1,6 +1,6 @@
-//! Payloads that are wrong in one place. Each is sent twice, once still claiming the hash of the
-//! valid block and once claiming its own, so that it is not the block hash alone that betrays it;
-//! afterwards the valid block must still be accepted.
+//! Payloads with one fault each. Each is sent with the hash of the valid block and then with its
+//! own, so that the block hash alone does not betray it. Afterwards the valid block must still be
+//! accepted.
 
 use alloy_consensus::{Transaction as _, TxEnvelope};
 use alloy_eips::Decodable2718;
@@ -20,14 +20,14 @@ struct Case {
     parent: Built,
 }
 
-/// What a changed payload that claims its own hash must be answered.
+/// Expected answer to a changed payload that claims its own hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expect {
-    /// INVALID, the parent being the latest valid block.
+    /// INVALID; the parent is the latest valid block.
     Invalid,
-    /// INVALID, the latest valid block not known: the payload contradicts itself.
+    /// INVALID without a latest valid block: the payload contradicts itself.
     Contradiction,
-    /// INVALID, the parent's parent being the latest valid block.
+    /// INVALID; the parent's parent is the latest valid block.
     InvalidOnGrandparent,
     /// SYNCING.
     Syncing,
@@ -39,7 +39,7 @@ type Change = fn(&mut Case);
 
 struct Mutation {
     name: &'static str,
-    /// The fork that has such a field.
+    /// The first fork with the field that changes.
     since: Fork,
     expect: Expect,
     change: Change,
@@ -224,14 +224,14 @@ fn body_mutations() -> Vec<Mutation> {
     ]
 }
 
-/// A chain with everything in every block, and a node that follows it.
+/// A chain with all actions in every block, and a node that follows it.
 struct Run {
     builder: Builder,
     node: Node,
     fork: Fork,
     parent: Built,
     seed: u64,
-    /// Payloads that were refused, and what was answered.
+    /// Refused payloads, with their answers.
     refused: Vec<(Payload, PayloadSidecar, PayloadStatus)>,
 }
 
@@ -250,7 +250,7 @@ impl Run {
         self.builder.build(self.parent.hash, self.seed, Contents::Everything)
     }
 
-    /// The valid block comes after all the wrong ones.
+    /// Accepts the valid block, after all the invalid ones.
     async fn accept(&mut self, valid: Built) {
         self.node.extend(&valid).await;
         self.parent = valid;
@@ -285,13 +285,13 @@ impl Run {
         let changed = (&case.payload, &case.sidecar) != (&valid.payload, &valid.sidecar);
         assert!(changed, "{label}: nothing changed");
 
-        // Still under the hash of the valid block.
+        // Still with the hash of the valid block.
         let status = self.send(&case.payload, &case.sidecar).await;
         match (mutation.expect, &status) {
             (Expect::Error(want), got) => assert_eq!(got.as_ref().unwrap_err(), &want, "{label}"),
             (_, got) => {
                 let verdict = got.as_ref().map(PayloadStatus::verdict);
-                // Only the first version of the method has a name of its own for it.
+                // Only the first version of the method has a separate name for it.
                 let named = match (self.fork, mutation.expect) {
                     (Fork::Paris, Expect::Contradiction) => "INVALID",
                     (Fork::Paris, _) => "INVALID_BLOCK_HASH",
@@ -300,7 +300,7 @@ impl Run {
                 assert_eq!(verdict, Ok((named, None)), "{label}, old hash: {got:?}");
             }
         }
-        // Under its own.
+        // With its own hash.
         reseal(&mut case.payload, &case.sidecar);
         let status = self.send(&case.payload, &case.sidecar).await;
         let verdict = status.as_ref().map(PayloadStatus::verdict).map_err(|code| *code);
@@ -314,7 +314,7 @@ impl Run {
         self.accept(valid).await;
     }
 
-    /// The payloads refused last are refused again.
+    /// Checks that the payloads refused last are refused again.
     async fn resend(&mut self, count: usize) {
         let newest = self.refused.len().saturating_sub(count);
         for index in newest..self.refused.len() {
@@ -325,8 +325,8 @@ impl Run {
         }
     }
 
-    /// Children and grandchildren of an invalid block are as invalid as it is, and it cannot
-    /// become the head.
+    /// Checks that children and grandchildren of an invalid block are invalid too, and that neither
+    /// can become the head.
     async fn check_descendants(
         &mut self,
         label: &str,
@@ -352,7 +352,7 @@ impl Run {
         }
     }
 
-    /// One byte of one transaction.
+    /// Changes one byte of one transaction.
     async fn check_bytes(&mut self, count: u64) {
         for _ in 0..count {
             let valid = self.next();
@@ -384,8 +384,8 @@ impl Run {
     }
 }
 
-/// Whether the transactions decode and carry the blobs that the consensus layer expects: without
-/// that there is no block whose ancestors could be named.
+/// Returns whether the transactions decode and carry the blobs that the consensus layer expects.
+/// Otherwise there is no block whose ancestors could be named.
 fn is_consistent(payload: &Payload, sidecar: &PayloadSidecar) -> bool {
     let mut hashes = Vec::new();
     for raw in &payload.transactions {

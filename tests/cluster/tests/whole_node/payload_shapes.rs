@@ -1,5 +1,5 @@
-//! newPayload with parameters of another shape, or of another fork, than the method's: an error
-//! each, and the valid payload is still accepted.
+//! newPayload with parameters of another shape, or of another fork, than the method's. Each returns
+//! an error, and the valid payload is still accepted.
 
 use serde_json::{Value, json};
 use tandem_chain::Fork;
@@ -7,14 +7,14 @@ use tandem_cluster_tests::{
     Builder, Built, Contents, FORKS, Forks, Node, decode_status, new_payload,
 };
 
-/// A node at genesis, and a valid first block with everything in it.
+/// Starts a node at genesis, and builds a valid first block with all actions in it.
 async fn start(fork: Fork) -> (Node, Built) {
     let mut builder = Builder::new(Forks::at_genesis(fork));
     let valid = builder.build(builder.genesis(), 21_000, Contents::Everything);
     (Node::start(builder.genesis_json()).await, valid)
 }
 
-/// Each member of the payload left out, of another type, or no hexadecimal number.
+/// Each member of the payload is missing, of another type, or not a hexadecimal number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn payloads_of_another_shape_are_invalid_params() {
     let (mut node, valid) = start(Fork::Prague).await;

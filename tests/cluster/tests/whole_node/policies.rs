@@ -1,4 +1,4 @@
-//! Policies change how a block is worked on, never what comes out.
+//! Policies change how a block is processed, never its result.
 
 use alloy_primitives::B256;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ const POLICIES: [&str; 8] = [
     r#"{"batching": "none", "chunk_targets": 5}"#,
 ];
 
-/// What a block may claim wrongly, and how the answer begins; `{}` stands for what is right.
+/// A false claim in a payload, and the error that starts the answer, with the correct value.
 type Lie = (fn(&mut Payload), fn(&Built) -> String);
 
 const LIES: [Lie; 4] = [
@@ -69,7 +69,7 @@ async fn under_every_policy_the_same_blocks_are_valid_and_the_same_lies_are_name
             for (key, value) in wanted.as_object().unwrap() {
                 assert_eq!(&all[key], value);
             }
-            // Everything that a fork can do first, then blocks of various length.
+            // First every action of a fork, then blocks of various length.
             let contents = match index.checked_sub(POLICIES.len()) {
                 None => Contents::Everything,
                 Some(more) => Contents::Random(7 * more),
@@ -103,7 +103,8 @@ async fn policies_are_for_those_with_a_token() {
     node.stop_and_verify().await;
 }
 
-/// Beside the defaults, which come first; the second line is the defaults again, for the noise.
+/// Policies compared with the defaults, which come first. The second line repeats the defaults, to
+/// measure the noise.
 const COMPARED: [&str; 8] = [
     "{}",
     "{}",
@@ -120,8 +121,8 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// A node for each line of [`COMPARED`]; every payload goes to all of them, each time beginning with
-/// another one. What counts is the ratio to the first node's time for the same payload.
+/// Runs a node for each line of [`COMPARED`]. Each payload goes to all of them, beginning with a
+/// different node each time. The result is the ratio to the first node's time for the same payload.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures: TANDEM_CORPUS=DIR cargo test --release --test policies -- --ignored --nocapture"]
 async fn policies_side_by_side() {

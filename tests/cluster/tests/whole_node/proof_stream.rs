@@ -15,7 +15,7 @@ use tandem_multiproof_workers::grpc::{Client, ClientConfig};
 use tandem_proto::multiproof::ProofApi;
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-/// Asks a node with these certificates, or none, for what its workers hold.
+/// Asks a node with these certificates, or none, for the status of its workers.
 async fn ask(tls: TlsConfig, identity: Identity) {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Cancun));
     let mut config = Config::small();
@@ -45,7 +45,7 @@ async fn a_node_offers_its_proof_stream_where_it_is_asked_to() {
     ask(TlsConfig::default(), Identity::default()).await;
 }
 
-/// Writes a certificate of these roles, with the authority.
+/// Writes a certificate for these roles, with the authority.
 fn certificate(folder: &Path, Pem { certificate, key }: &Pem, roles: &[&str]) -> TlsConfig {
     let now = SystemTime::now();
     let issued = Authority::of_key(key).unwrap().issue(roles, now, 1).unwrap();

@@ -1,5 +1,5 @@
-//! Random trees of blocks: branches grow anywhere, the head jumps, the node restarts, and all the
-//! while somebody reads the states of recent blocks.
+//! Random trees of blocks: branches grow anywhere, the head jumps, and the node restarts. Meanwhile
+//! a client reads the states of recent blocks.
 
 use alloy_primitives::{B256, U256};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
@@ -16,7 +16,7 @@ use tandem_cluster_tests::{Builder, Built, Client, Contents, Forks, Node, is_ful
 
 const STEPS: usize = 120;
 
-/// Walks of each fork in a full run.
+/// Number of walks of each fork in a full run.
 const SEEDS_FULL: u64 = 20;
 
 /// Blocks that were answered VALID, in order.
@@ -49,7 +49,7 @@ impl Walk {
         }
     }
 
-    /// A block to build on: mostly the head or a recent one, sometimes one far below.
+    /// Returns a block to build on: mostly the head or a recent one, sometimes one far below.
     fn pick(&mut self) -> Built {
         let known = self.known.lock().unwrap();
         let reach = match self.rng.random_range(0..10) {
@@ -60,7 +60,7 @@ impl Walk {
         known[known.len().saturating_sub(reach)..].choose(&mut self.rng).unwrap().clone()
     }
 
-    /// Sends a block, and first its ancestors if the node says that it lacks them.
+    /// Sends a block. Sends its ancestors first if the node says that it lacks them.
     async fn import(&mut self, built: &Built) {
         if built.header.number == 0 {
             return;
@@ -98,7 +98,7 @@ impl Walk {
             let status = self.node.forkchoice(target.hash, B256::ZERO, B256::ZERO).await;
             let status = status.unwrap_or_else(|error| panic!("{label}: {error:?}"));
             assert_eq!(status.verdict(), ("VALID", Some(target.hash)), "{label}: {status:?}");
-            // Nothing is final here, so the head goes back to its ancestors too.
+            // No block is final here, so the head goes back to its ancestors too.
             self.head = target;
         }
         if step % 10 == 9 {
@@ -108,7 +108,7 @@ impl Walk {
     }
 }
 
-/// Reads what recent blocks say about random accounts until told to stop. Each answer is either
+/// Reads random accounts in the states of recent blocks until told to stop. Each answer is either
 /// that block's or an error, never another block's. Counts the answers.
 fn read(
     node: &Node,

@@ -1,4 +1,4 @@
-//! Branches: side chains of all depths, forkchoices to everything that is not a plain new head.
+//! Branches: side chains of all depths, and forkchoices to all targets except a plain new head.
 
 use alloy_primitives::B256;
 use tandem_chain::Fork;
@@ -8,7 +8,7 @@ use tandem_cluster_tests::{
 
 const TRANSACTIONS: Contents = Contents::Random(6);
 
-/// A trunk of this many blocks, all of them canonical.
+/// Builds a trunk of this many blocks, all of them canonical.
 async fn trunk(fork: Fork, seed: u64, len: usize) -> (Builder, Vec<Built>, Node) {
     let mut builder = Builder::new(Forks::at_genesis(fork));
     let mut trunk = vec![builder.get(builder.genesis()).clone()];
@@ -20,8 +20,8 @@ async fn trunk(fork: Fork, seed: u64, len: usize) -> (Builder, Vec<Built>, Node)
     (builder, trunk, node)
 }
 
-/// A branch off so many blocks below the head becomes the chain, then the old one again, then the
-/// branch after a restart.
+/// Makes a branch from `depth` blocks below the head the chain, then the old one again, and after a
+/// restart the branch.
 async fn reorganise(fork: Fork, seed: u64, depth: usize) {
     let (mut builder, trunk, mut node) = trunk(fork, seed, depth + 6).await;
     let head = trunk.last().unwrap();
@@ -66,7 +66,7 @@ async fn a_reorganisation_by_3_blocks_ends_in_the_right_state() {
     reorganise(Fork::Prague, 12_000, 3).await;
 }
 
-/// Deeper than the base lies below the head: it has to step back.
+/// Deeper than the base lies below the head: the base has to step back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reorganisation_by_20_blocks_ends_in_the_right_state() {
     reorganise(Fork::Shanghai, 13_000, 20).await;
@@ -77,14 +77,14 @@ async fn a_reorganisation_by_100_blocks_ends_in_the_right_state() {
     reorganise(Fork::Osaka, 14_000, 100).await;
 }
 
-/// Paris: contracts that were destroyed on one branch live on the other.
+/// Paris: contracts that were destroyed on one branch exist on the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reorganisation_brings_destroyed_contracts_back() {
     reorganise(Fork::Paris, 15_000, 40).await;
 }
 
-/// Every block answered VALID outlives the process, also one whose branch leaves the chain below
-/// the base.
+/// Every block answered VALID survives a restart, even if its branch leaves the chain below the
+/// base.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_side_chain_outlives_a_restart() {
     let seed = 20_000;
@@ -95,7 +95,7 @@ async fn a_side_chain_outlives_a_restart() {
     for built in deep.iter().chain(&shallow) {
         node.import(built).await;
     }
-    // The base goes back to where it belongs, past the point where the deep branch leaves.
+    // The base returns to its place, past the point where the deep branch forks off.
     let next = builder.build(head.hash, seed + 3, TRANSACTIONS);
     node.extend(&next).await;
     node = node.restart().await;
@@ -110,7 +110,7 @@ async fn a_side_chain_outlives_a_restart() {
     node.stop_and_verify().await;
 }
 
-/// Two branches grow in turns, the head goes back and forth between them.
+/// Two branches grow in turns, and the head alternates between them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn branches_may_grow_in_turns() {
     let seed = 16_000;
@@ -140,8 +140,7 @@ async fn branches_may_grow_in_turns() {
     node.stop_and_verify().await;
 }
 
-/// Three branches of one block each, from a base that is below all of them, and blocks on the side
-/// branches while the head is elsewhere.
+/// Side branches from several depths, some below the base, grow while the head is elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_side_chain_below_the_base_does_not_disturb_the_head() {
     let seed = 17_000;
@@ -213,7 +212,7 @@ async fn a_forkchoice_is_checked() {
     node.stop_and_verify().await;
 }
 
-/// A chain whose first block is missing is not executed, and is once that block is there.
+/// A chain whose first block is missing is executed only once that block arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_payload_without_its_parent_is_syncing_until_the_parent_comes() {
     let seed = 19_000;
@@ -228,7 +227,7 @@ async fn a_payload_without_its_parent_is_syncing_until_the_parent_comes() {
         node.extend(built).await;
     }
     node.assert_head(&more[2]).await;
-    // Again, and again: a known block is VALID without a second look.
+    // Repeated: a known block is VALID without a second check.
     for built in more.iter().chain(&trunk[1..]) {
         node.import(built).await;
     }

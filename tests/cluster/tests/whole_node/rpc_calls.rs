@@ -1,5 +1,5 @@
-//! Calls that would run for hours: they are cut, they share what their batch may use, they end when
-//! their caller goes, and others are refused while they hold all threads.
+//! Calls that would run for hours. They are cut off, share their batch's budget, and end when their
+//! caller leaves. Other calls are refused while they hold all threads.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -9,14 +9,14 @@ use tandem_cluster::Config;
 use tandem_cluster_tests::{Builder, Client, Contents, Forks, Node};
 use tokio::{task::JoinHandle, time::timeout};
 
-/// Code that jumps for as long as it has gas, as code of a contract that is created.
+/// Endless loop, limited only by gas, as the initcode of a contract.
 const ENDLESS: &str = "0x5b5f56";
 /// Code that returns nothing.
 const QUICK: &str = "0x00";
-/// More than any test takes.
+/// More gas than any test needs.
 const GAS: u64 = 1 << 50;
 
-/// A node with one thread for calls that gives them all the gas there is.
+/// Starts a node with one thread for calls that gives them all the gas there is.
 async fn node(seconds_max: u64, change: impl FnOnce(&mut Config)) -> Node {
     let mut config = Config::small();
     config.executor.call_gas_max = GAS;
@@ -36,18 +36,18 @@ async fn post(client: &mut Client, body: &Value) -> Value {
     client.post(Bytes::from(body.to_string()), None).await.unwrap().json()
 }
 
-/// A caller that waits for a call without end, until it is aborted or the node is gone.
+/// Spawns a client that makes an endless call, until it is aborted or the node is gone.
 fn endless(node: &Node) -> JoinHandle<()> {
     let mut client = Client::new(node.http_address(), None);
     let body = Bytes::from(call(0, "eth_call", ENDLESS).to_string());
-    // Once more where it is refused.
+    // Retries if the call is refused.
     tokio::spawn(async move { while client.post(body.clone(), None).await.is_ok() {} })
 }
 
-/// Asks until all threads and the whole queue are taken.
+/// Makes calls until all threads and the whole queue are taken.
 async fn until_full(node: &mut Node) -> Value {
     loop {
-        // A call that is taken waits: its caller gives up, and it leaves the queue.
+        // An accepted call waits: its caller gives up, and the call leaves the queue.
         let mut client = Client::new(node.http_address(), None);
         let asked = call(1, "eth_call", QUICK);
         if let Ok(answer) = timeout(Duration::from_millis(20), post(&mut client, &asked)).await
@@ -100,7 +100,7 @@ async fn a_batch_has_gas_of_its_own() {
     let answers = post(&mut node.http, &Value::Array(batch)).await;
     let codes: Vec<_> =
         answers.as_array().unwrap().iter().map(|answer| &answer["error"]["code"]).collect();
-    // The third goes beyond the limit, and is the last one.
+    // The third exceeds the limit, and is the last one.
     assert_eq!(codes, [-32000, -32000, -32000, -32005, -32005], "{answers}");
     assert_eq!(answers[2]["error"]["message"], "out of gas");
     let refused = answers[3]["error"]["message"].as_str().unwrap();
@@ -117,7 +117,7 @@ async fn threads_are_free_again_when_callers_have_gone_and_reads_and_blocks_go_o
     config.executor.call_seconds_max = 0;
     config.executor.call_queue_max = 1;
     let mut node = Node::start_with(builder.genesis_json(), config).await;
-    // One executes for hours, one waits for it.
+    // One executes for hours, the other waits for it.
     let callers = [endless(&node), endless(&node)];
     let refused = until_full(&mut node).await;
     let message = refused["error"]["message"].as_str().unwrap();
@@ -130,7 +130,7 @@ async fn threads_are_free_again_when_callers_have_gone_and_reads_and_blocks_go_o
     for caller in callers {
         caller.abort();
     }
-    // The thread is given up by a call that has no time limit.
+    // The thread is released by a call that has no time limit.
     let free = async {
         loop {
             let answer = post(&mut node.http, &call(1, "eth_call", QUICK)).await;
@@ -149,7 +149,7 @@ async fn a_node_stops_under_calls_without_end() {
     let node = node(0, |_| {}).await;
     let callers: Vec<_> = (0..8).map(|_| endless(&node)).collect();
     let mut node = node;
-    // Until one of them executes, and others wait.
+    // Until one of them executes and others wait.
     let (mut client, asked) = (Client::new(node.http_address(), None), call(1, "eth_call", QUICK));
     while timeout(Duration::from_millis(200), post(&mut client, &asked)).await.is_ok() {}
     let number = node.http.call("eth_blockNumber", json!([])).await.unwrap();
@@ -172,7 +172,7 @@ async fn gas_prices_follow_the_head() {
         let price = node.http.call("eth_gasPrice", json!([])).await.unwrap();
         let price = u64::from_str_radix(&price.as_str().unwrap()[2..], 16).unwrap();
         assert_eq!(price, tip + block.header.base_fee_per_gas.unwrap());
-        // Both ports share what is known.
+        // Both ports share the known price.
         let again = node.engine.call("eth_gasPrice", json!([])).await.unwrap();
         assert_eq!(again, json!(format!("{price:#x}")));
         prices.push(price);

@@ -1,5 +1,5 @@
-//! The JSON-RPC methods that read blocks, receipts, logs and fees, against the oracle's blocks;
-//! and those that try out messages.
+//! The JSON-RPC methods that read blocks, receipts, logs and fees, against the oracle's blocks; and
+//! those that simulate messages.
 
 use alloy_consensus::{Header, proofs::ordered_trie_root_encoded};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
@@ -36,7 +36,7 @@ fn hex(number: u64) -> String {
     format!("{number:#x}")
 }
 
-/// Raw records hash to what the header says, and the lists have the length they should.
+/// Raw records have the hashes in the header, and the lists have the expected length.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_hash_to_what_the_header_says() {
     let (mut node, chain) = chain(Fork::Osaka, 51, 6).await;
@@ -94,7 +94,7 @@ async fn records_hash_to_what_the_header_says() {
     node.stop_and_verify().await;
 }
 
-/// What a filter finds is what sifting all receipts finds.
+/// A filter finds the same logs as sifting all receipts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_are_those_of_the_receipts() {
     let (mut node, chain) = chain(Fork::Prague, 61, 8).await;
@@ -187,7 +187,7 @@ async fn fees_are_those_of_the_headers() {
     }
     assert_eq!(history["baseFeePerGas"].as_array().unwrap().len(), 5);
     assert_eq!(history["baseFeePerBlobGas"].as_array().unwrap().len(), 5);
-    // More than there is: cut off at genesis. Decimal counts are taken as well.
+    // More than there is: cut off at genesis. Decimal counts are accepted as well.
     let whole = ask(&mut node, "eth_feeHistory", json!([5000, "latest", null])).await;
     assert_eq!(whole["oldestBlock"], "0x0");
     assert_eq!(whole["gasUsedRatio"].as_array().unwrap().len(), 8);
@@ -211,7 +211,7 @@ async fn fees_are_those_of_the_headers() {
     node.stop_and_verify().await;
 }
 
-/// An estimate suffices, and is not far above what is needed.
+/// An estimate suffices, and is not far above the gas needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn estimates_suffice_and_are_close() {
     let (mut node, _) = chain(Fork::Prague, 81, 2).await;
@@ -253,7 +253,7 @@ async fn estimates_suffice_and_are_close() {
     node.stop_and_verify().await;
 }
 
-/// A call that names its access list touches nothing else, and costs what was announced.
+/// A call that names its access list touches nothing else, and costs the announced gas.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn access_lists_hold_what_a_message_touches() {
     let (mut node, chain) = chain(Fork::Prague, 91, 2).await;
@@ -271,7 +271,7 @@ async fn access_lists_hold_what_a_message_touches() {
     let slots_of_made = listed.iter().find(|item| item["address"] == json!(made)).unwrap();
     assert_eq!(slots_of_made["storageKeys"], json!([B256::ZERO]));
     assert!(found.get("error").is_none());
-    // It fails, and says so beside the list.
+    // The message fails, and the answer says so beside the list.
     let poor = json!([{"to": contracts::TOKEN,
         "input": contracts::words([U256::from(1), U256::from(1)])}]);
     let found = ask(&mut node, "eth_createAccessList", poor).await;

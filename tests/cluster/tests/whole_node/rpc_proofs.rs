@@ -25,7 +25,7 @@ fn leaf(account: &Account) -> TrieAccount {
     }
 }
 
-/// Checks the proof of an account and of its first slots, and of a slot that is not set.
+/// Checks the proof of an account, of its first slots, and of a slot that is not set.
 async fn check(node: &mut Node, built: &Built, address: Address) {
     let account = built.world.0.get(&address);
     let storage = account.map(|account| account.storage.clone()).unwrap_or_default();
@@ -65,8 +65,8 @@ async fn check_all(node: &mut Node, built: &Built) {
     }
 }
 
-/// More blocks than the base stays behind the head: proofs join the base's nodes with those of
-/// the blocks above it. Every block is proven while it is the head, and the older ones again.
+/// More blocks than the base stays behind the head: proofs join the base's nodes with those of the
+/// blocks above it. Every block is proven while it is the head, and the older ones again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn proofs_hold_in_the_base_and_above_it() {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Prague));
@@ -83,7 +83,7 @@ async fn proofs_hold_in_the_base_and_above_it() {
     for built in [&chain[23], &chain[16], &chain[10]] {
         check_all(&mut node, built).await;
     }
-    // The base has left this one behind.
+    // The base has left this block behind.
     let old = json!([Address::ZERO, [], genesis.hash]);
     let error = node.http.call("eth_getProof", old).await.unwrap_err();
     assert_eq!(error.code, -32000);

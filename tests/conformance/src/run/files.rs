@@ -1,4 +1,4 @@
-//! Which files there are, and which suite takes which.
+//! Fixture files, and the suites that take them.
 
 use crate::Suite;
 use anyhow::Context as _;
@@ -9,33 +9,33 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a file that [`Suite::takes`] gets to see.
+/// Bytes of a file that [`Suite::takes`] sees.
 const START_LEN: u64 = 4096;
 
 /// A file that a suite takes.
 pub struct Claimed {
-    /// Its suite.
+    /// The suite that takes the file.
     pub suite: &'static dyn Suite,
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its size in bytes.
+    /// Size of the file in bytes.
     pub len: u64,
 }
 
-/// What was found under some paths.
+/// Files found under some paths.
 #[derive(Default)]
 pub struct Found {
-    /// The fixtures, the largest first: the long ones begin early.
+    /// The fixtures, largest first, so that the long ones start early.
     pub claimed: Vec<Claimed>,
-    /// Files that no suite takes, counted by the highest folder that holds nothing else.
+    /// Files that no suite takes, counted by the highest folder that contains no fixtures.
     pub unclaimed: BTreeMap<PathBuf, usize>,
 }
 
 impl Found {
-    /// Looks through files and folders for what these suites take.
+    /// Searches files and folders for fixtures of these suites.
     ///
     /// # Errors
-    /// When a path does not exist or cannot be read.
+    /// If a path does not exist or cannot be read.
     pub fn under(roots: &[PathBuf], suites: &[&'static dyn Suite]) -> anyhow::Result<Self> {
         let mut files = BTreeSet::new();
         for root in roots {
@@ -63,7 +63,7 @@ impl Found {
         let parents = self.claimed.iter().flat_map(|file| file.path.ancestors().skip(1));
         let taken: BTreeSet<&Path> = parents.collect();
         for path in others {
-            // Up to where a fixture is beside.
+            // Up to the first folder that also contains a fixture.
             let folders = path.ancestors().skip(1);
             let highest = folders.take_while(|folder| !taken.contains(folder)).last();
             let folder = highest.or(path.parent()).unwrap_or(path);

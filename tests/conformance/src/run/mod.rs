@@ -1,7 +1,7 @@
 //! Runs the cases of many files on all cores.
 //!
-//! Each thread takes the next case that was loaded; when there is none, it loads the next file. So
-//! at most as many files are in memory as there are threads.
+//! Each thread takes the next loaded case; if there is none, it loads the next file. So at most as
+//! many files are in memory as there are threads.
 
 mod files;
 mod pick;
@@ -26,22 +26,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Fixture files, and folders with such.
+    /// Fixture files, and folders that contain them.
     pub paths: Vec<PathBuf>,
-    /// Only some of the cases.
+    /// Filter of the cases to run.
     pub filter: Option<Filter>,
-    /// Only a part of the cases.
+    /// Sample of the cases to run.
     pub sample: Option<Sample>,
-    /// Name the cases, do not run them.
+    /// Whether to list the cases instead of running them.
     pub list: bool,
-    /// Cases that run at once.
+    /// Number of cases that run at once.
     pub threads: usize,
 }
 
-/// A case that was loaded.
+/// A loaded case.
 struct Loaded {
     case: Case,
     id: String,
@@ -49,11 +49,10 @@ struct Loaded {
     uses_node: bool,
 }
 
-/// Runs what was asked for.
+/// Runs the cases that the options choose.
 ///
 /// # Errors
-/// A path that does not exist or cannot be read. What is wrong with a file's content is a failed
-/// case.
+/// If a path does not exist or cannot be read. A fault in a file's content is a failed case.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
     run_with(SUITES, options)
 }
@@ -84,11 +83,11 @@ fn run_with(suites: &[&'static dyn Suite], options: &Options) -> anyhow::Result<
     Ok(Report { cases, unclaimed, files, sample, listed: options.list, elapsed })
 }
 
-/// What is left to do.
+/// Remaining work.
 struct Work {
     files: VecDeque<Claimed>,
     cases: VecDeque<(Loaded, u64)>,
-    /// Files being loaded, whose cases will come.
+    /// Number of files being loaded, whose cases will follow.
     loading: usize,
 }
 
@@ -129,7 +128,7 @@ impl Runner<'_> {
         }
     }
 
-    /// The next thing to do, `None` at the end.
+    /// Returns the next thing to do, `None` at the end.
     fn next(&self) -> Option<Next> {
         let mut work = self.work.lock();
         loop {
@@ -147,7 +146,7 @@ impl Runner<'_> {
         }
     }
 
-    /// The chosen cases of a file, each with its share of the progress.
+    /// Returns the chosen cases of a file, each with its share of the progress.
     fn load(&self, file: &Claimed) -> Vec<(Loaded, u64)> {
         let path: Arc<Path> = file.path.clone().into();
         let suite = file.suite;
@@ -184,7 +183,7 @@ impl Runner<'_> {
     }
 }
 
-/// The one case of a file that cannot be read.
+/// Returns the single case of a file that cannot be read.
 fn unreadable(suite: &'static dyn Suite, error: &anyhow::Error) -> Case {
     let reason = format!("cannot be read: {error:#}");
     let run = Box::new(move |_: &Setting| Outcome::Failed(reason));
@@ -196,7 +195,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a text")
 }
 
-/// On the terminal; nothing where there is none.
+/// Returns a progress bar on the terminal; hidden if there is no terminal.
 fn progress_bar(bytes: u64) -> ProgressBar {
     let bar = ProgressBar::new(bytes);
     let template = "{elapsed_precise} [{wide_bar}] {percent:>3} % of the fixtures, {eta} to go";

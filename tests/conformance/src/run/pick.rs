@@ -1,4 +1,5 @@
-//! Which cases run, and how: decided by the case's id alone, so the same each time.
+//! Choice of the cases to run, and of their settings. Only the case's id decides, so it is the same
+//! each time.
 
 use crate::{Case, Setting};
 use alloy_primitives::keccak256;
@@ -6,12 +7,12 @@ use anyhow::Context as _;
 use std::{path::Path, str::FromStr};
 use tandem_policy::Policies;
 
-/// Of the cases that start a node, one in so many goes over HTTP, and one in so many others stands
-/// on a database.
+/// Divisor for the cases that start a node: one in this many goes over HTTP, and another one in
+/// this many uses a database.
 const ONE_IN: u64 = 16;
 
-/// Policies that differ from the defaults, each in several places at once. Of the cases that start a
-/// node, one in [`ONE_IN`] runs by each of these.
+/// Policies that differ from the defaults, each in several places at once. Each set applies to one
+/// in [`ONE_IN`] of the cases that start a node.
 const POLICIES: [&[&str]; 4] = [
     &[
         "batching=fixed{16,500}",
@@ -29,19 +30,19 @@ const POLICIES: [&[&str]; 4] = [
     &["batching=drain", "chunk_targets=1", "transition_flush=fixed{2}", "receipts_root=background"],
 ];
 
-/// What names a case everywhere: suite, file and name, without the folders above.
+/// Returns the id of a case everywhere: suite, file and name, without the folders above.
 pub fn id(case: &Case, path: &Path) -> String {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     format!("{}/{file}/{}", case.suite, case.name)
 }
 
-/// A number that is as good as random, the same for the same id and purpose.
+/// Returns a pseudorandom number, the same for the same id and purpose.
 fn number(id: &str, purpose: &str) -> u64 {
     let hash = keccak256(format!("{purpose}\n{id}"));
     u64::from_be_bytes(hash[..8].try_into().unwrap_or_default())
 }
 
-/// How a case with this id runs.
+/// Returns the setting of the case with this id.
 pub fn setting(id: &str) -> Setting {
     let place = number(id, "setting") % ONE_IN;
     let policies = policies(number(id, "policies") % ONE_IN);
@@ -58,19 +59,19 @@ fn policies(number: u64) -> Policies {
     policies
 }
 
-/// A part of the cases.
+/// A share of the cases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// So many …
+    /// Numerator of the share.
     pub part: u64,
-    /// … of so many.
+    /// Denominator of the share.
     pub of: u64,
-    /// Another seed makes another choice.
+    /// Seed; another seed chooses other cases.
     pub seed: u64,
 }
 
 impl Sample {
-    /// Whether the case with this id is among them.
+    /// Returns whether the case with this id is in the sample.
     pub fn has(&self, id: &str) -> bool {
         number(id, &format!("sample {}", self.seed)) % self.of < self.part
     }
@@ -88,17 +89,17 @@ impl FromStr for Sample {
     }
 }
 
-/// Chooses cases by name.
+/// A choice of cases by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Filter {
-    /// Those whose name or path contains this.
+    /// Cases whose name or path contains this text.
     Contains(String),
-    /// Those with this name.
+    /// Cases with exactly this name.
     Exact(String),
 }
 
 impl Filter {
-    /// Whether the case of this file and name is chosen.
+    /// Returns whether the case of this file and name is chosen.
     pub fn has(&self, path: &Path, name: &str) -> bool {
         match self {
             Self::Exact(want) => name == want,

@@ -1,4 +1,4 @@
-//! What came out, as text for people and as JSON for programs.
+//! Results of a run, as text for people and as JSON for programs.
 
 use super::Sample;
 use crate::{Outcome, Setting};
@@ -11,59 +11,59 @@ use std::{
     time::Duration,
 };
 
-/// Failures in the text; the JSON has all.
+/// Maximum of failures in the text; the JSON has all.
 const FAILURES_MAX: usize = 100;
 
-/// Rows of folders without fixtures in the text.
+/// Maximum of rows of folders without fixtures in the text.
 const FOLDERS_MAX: usize = 30;
 
 /// A case that has run.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// Its suite.
+    /// The case's suite.
     pub suite: &'static str,
-    /// Its fork.
+    /// The case's fork.
     pub fork: String,
-    /// Its name.
+    /// The case's name.
     pub name: String,
-    /// Its file.
+    /// The case's file.
     pub file: Arc<Path>,
-    /// How it ran.
+    /// The case's setting.
     pub setting: Setting,
-    /// How it ended.
+    /// The case's outcome.
     pub outcome: Outcome,
-    /// How long it took.
+    /// Time the case took.
     pub elapsed: Duration,
-    /// How long the node took to answer each of its payloads, in the order of the calls; for suites
-    /// that give payloads one by one.
+    /// Times the node took to answer each of the case's payloads, in the order of the calls. Only
+    /// for suites that send payloads one by one.
     pub payloads: Vec<Duration>,
 }
 
-/// What came out.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// All cases, in order.
     pub cases: Vec<Done>,
     /// Files that no suite takes, counted by folder.
     pub unclaimed: BTreeMap<PathBuf, usize>,
-    /// Files that suites took.
+    /// Number of files that suites took.
     pub files: usize,
-    /// The part that was chosen.
+    /// The chosen share.
     pub sample: Option<Sample>,
-    /// The cases were named only.
+    /// Whether the cases were only listed.
     pub listed: bool,
-    /// How long all of it took.
+    /// Time of the whole run.
     pub elapsed: Duration,
 }
 
-/// Passed, failed, skipped.
+/// Numbers of passed, failed and skipped cases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// As wanted.
+    /// Cases that ended as expected.
     pub passed: usize,
-    /// Otherwise.
+    /// Cases that ended otherwise.
     pub failed: usize,
-    /// Not run.
+    /// Cases that were not run.
     pub skipped: usize,
 }
 
@@ -85,23 +85,23 @@ impl fmt::Display for Counts {
 }
 
 impl Report {
-    /// All cases counted.
+    /// Counts all cases.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         self.cases.iter().for_each(|case| counts.add(&case.outcome));
         counts
     }
 
-    /// Whether something ran and nothing failed.
+    /// Returns whether something ran and nothing failed.
     pub fn is_success(&self) -> bool {
         let counts = self.counts();
         counts.failed == 0 && (counts.passed > 0 || self.listed && counts.skipped > 0)
     }
 
-    /// For people; the last line has the counts.
+    /// Returns the report for people; the last line has the counts.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = if self.listed { self.write_list(&mut out) } else { self.write_text(&mut out) };
         out
     }
@@ -195,7 +195,7 @@ impl Report {
         Ok(())
     }
 
-    /// For programs: every case.
+    /// Returns the report for programs: every case.
     pub fn json(&self) -> Value {
         let Counts { passed, failed, skipped } = self.counts();
         let cases = self.cases.iter().map(|case| {
@@ -239,7 +239,7 @@ fn milliseconds(elapsed: Duration) -> f64 {
     elapsed.as_micros() as f64 / 1e3
 }
 
-/// An argument for the shell.
+/// Quotes an argument for the shell.
 fn quote(argument: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
     if !argument.is_empty() && argument.bytes().all(plain) {

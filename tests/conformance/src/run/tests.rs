@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs};
 use tempfile::TempDir;
 
-/// Takes files that end in `.cases`: a case a line.
+/// Suite of files that end in `.cases`: one case per line.
 struct Lines;
 
 impl Suite for Lines {

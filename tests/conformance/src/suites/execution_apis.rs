@@ -1,9 +1,9 @@
-//! `.io` files of ethereum/execution-apis: exchanges with a client over JSON-RPC, on a chain that
-//! stands beside them.
+//! `.io` files of ethereum/execution-apis: exchanges with a client over JSON-RPC, on a chain stored
+//! beside them.
 //!
-//! A result has to be the fixture's; an exchange marked `speconly` fixes only which members there
-//! are and of which type they are. Of an error the code has to be the fixture's, and its message
-//! too unless that speaks of the types of the Go program that recorded it.
+//! A result has to equal the fixture's. An exchange marked `speconly` fixes only the members and
+//! their types. An error's code has to equal the fixture's. So does its message, unless it names
+//! types of the Go program that recorded it.
 
 use crate::{Case, CaseNode, Outcome, RpcFault, Setting, Suite};
 use anyhow::{Context as _, bail, ensure};
@@ -20,7 +20,7 @@ use tandem_policy::Policies;
 
 const NAME: &str = "execution_apis";
 
-/// Methods that this client does not serve. Any other that is not found is a failure.
+/// Methods that this client does not serve. Any other missing method is a failure.
 const NOT_SERVED: [(&str, &str); 7] = [
     ("debug_traceBlockByHash", "there is no tracer"),
     ("debug_traceBlockByNumber", "there is no tracer"),
@@ -31,10 +31,11 @@ const NOT_SERVED: [(&str, &str); 7] = [
     ("txpool_status", "there is no transaction pool"),
 ];
 
-/// Members that an answer may have or not, by the specification.
+/// Members that the specification makes optional.
 const OPTIONAL: [&str; 3] = ["deleteStrategy", "error", "reward"];
 
-/// Folders that hold `chain.rlp`, `genesis.json` and `headfcu.json`, and folders of `.io` files.
+/// Suite of folders that hold `chain.rlp`, `genesis.json` and `headfcu.json`, and folders of `.io`
+/// files.
 pub struct ExecutionApis;
 
 impl Suite for ExecutionApis {
@@ -68,7 +69,7 @@ impl Suite for ExecutionApis {
     }
 }
 
-/// The folder of the chain that a file's exchanges are about.
+/// Returns the folder of the chain that a file's exchanges use.
 fn chain_folder(path: &Path) -> anyhow::Result<PathBuf> {
     let mut folders = path.ancestors().skip(1);
     let found = folders.find(|folder| folder.join("chain.rlp").is_file());
@@ -78,7 +79,7 @@ fn chain_folder(path: &Path) -> anyhow::Result<PathBuf> {
 /// The exchanges of a file, in order.
 struct Script {
     exchanges: Vec<Exchange>,
-    /// Whether the answers fix only the shape of others.
+    /// Whether the answers fix only the shape of the result.
     shape_only: bool,
 }
 
@@ -95,7 +96,8 @@ struct Request {
 }
 
 impl Request {
-    /// Whether it sends a transaction that is no blob transaction: there is no pool for such.
+    /// Returns whether the request sends a transaction other than a blob transaction: there is no
+    /// pool for those.
     fn sends_no_blobs(&self) -> bool {
         let params = self.params.as_ref().map_or("", |params| params.get());
         self.method == "eth_sendRawTransaction" && !params.contains("\"0x03")
@@ -140,7 +142,7 @@ impl Script {
         Ok(Self { exchanges, shape_only })
     }
 
-    /// Why the script cannot be played.
+    /// Returns the reason why the script cannot be played.
     fn not_served(&self) -> Option<String> {
         self.exchanges.iter().find_map(|Exchange { request, .. }| {
             let method = &request.method;
@@ -185,7 +187,7 @@ fn short(value: &Value) -> String {
     }
 }
 
-/// Says where in the answer the first difference is.
+/// Compares two values; the error names the place of the first difference.
 fn same_value(want: &Value, got: &Value) -> Result<(), String> {
     match (want, got) {
         (Value::Object(want), Value::Object(got)) => {
@@ -211,8 +213,8 @@ fn same_value(want: &Value, got: &Value) -> Result<(), String> {
     }
 }
 
-/// Whether two values are of one schema: the same type, the same members, hexadecimal where the
-/// other is. Lists are alike when all their elements are like the first.
+/// Compares the shapes of two values: the same type, the same members, hexadecimal if the other is.
+/// Lists have the same shape if all their elements match the first.
 fn same_shape(want: &Value, got: &Value) -> Result<(), String> {
     match (want, got) {
         (Value::Object(want), Value::Object(got)) => {
@@ -245,7 +247,7 @@ fn same_shape(want: &Value, got: &Value) -> Result<(), String> {
 }
 
 fn same_fault(want: &Fault, got: &RpcFault) -> Result<(), String> {
-    // The recording client's own types.
+    // Types of the recording client.
     let is_of_go = want.message.contains("Go value") || want.message.contains("Go struct");
     let same_message = is_of_go || want.message == got.message;
     let same_data = want.data.is_none() || want.data == got.data;
@@ -269,8 +271,8 @@ impl Drop for ChainNode {
 /// Nodes in use, by chain and setting.
 type Nodes = HashMap<(PathBuf, bool, bool), Weak<ChainNode>>;
 
-/// Exchanges only read, so those of one chain that run at the same time share a node. The last one
-/// stops it.
+/// Returns a node that concurrent cases of one chain share, because exchanges only read. The last
+/// case stops it.
 fn shared_node(chain: &Path, setting: Setting) -> anyhow::Result<Arc<ChainNode>> {
     static NODES: OnceLock<Mutex<Nodes>> = OnceLock::new();
     let nodes = NODES.get_or_init(Mutex::default);
@@ -279,7 +281,7 @@ fn shared_node(chain: &Path, setting: Setting) -> anyhow::Result<Arc<ChainNode>>
     if let Some(node) = entry.upgrade() {
         return Ok(node);
     }
-    // One node for many cases, so not by the policies of one of them.
+    // The node serves many cases, so it does not use the policies of one of them.
     let setting = Setting { policies: Policies::default(), ..setting };
     let node = Arc::new(start(chain, setting)?);
     *entry = Arc::downgrade(&node);
@@ -354,7 +356,7 @@ mod tests {
         }
     }
 
-    /// The whole set, with HTTP and without.
+    /// Runs the whole set, with HTTP and without.
     #[test]
     fn every_exchange_of_a_served_method_passes() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/execution-apis/tests");
@@ -371,7 +373,7 @@ mod tests {
                     cases.extend(ExecutionApis.load(&file).unwrap());
                 }
             }
-            // Held for as long as the cases run, so that they share it.
+            // Held while the cases run, so that they share it.
             let _node = shared_node(&folder, setting).unwrap();
             let mut failures = Vec::new();
             for case in cases {

@@ -1,8 +1,9 @@
-//! Whole chains of hivechain, from a genesis to the last of some hundred blocks: once as Engine API
-//! calls and once as the blocks of a file. Head and state have to be the same, account by account.
+//! Whole chains of hivechain, from a genesis to the last of some hundred blocks. Each runs once as
+//! Engine API calls and once as the blocks of a file. Head and state have to be the same, account
+//! by account.
 //!
-//! * A chain may begin under proof of work. Those blocks, which no payload can describe, come from
-//!   the file in both cases.
+//! * A chain may begin under proof of work. Its first blocks, which no payload can describe, come
+//!   from the file in both cases.
 //! * The lists of calls of some chains begin with genesis itself, whose difficulty is not 0: that
 //!   call is left out.
 //! * Some lists have execution requests in base64, geth's JSON for byte strings, where the Engine
@@ -30,7 +31,7 @@ const NAME: &str = "hivechain";
 /// The file that stands for its folder.
 const CALLS: &str = "newpayload.json";
 
-/// Folders with a chain, its calls and its last state.
+/// Suite of folders with a chain, its calls and its last state.
 pub struct Hivechain;
 
 impl Suite for Hivechain {
@@ -71,7 +72,7 @@ struct Call {
     params: Vec<Value>,
 }
 
-/// What is in the folder.
+/// Content of the folder.
 struct Chain {
     blocks: Vec<Block>,
     calls: Vec<Call>,
@@ -109,7 +110,7 @@ fn run(
     checked.map(|()| Outcome::Passed)
 }
 
-/// The blocks of a file, one after another. They may begin with genesis, which has number 0.
+/// Decodes the blocks of a file, in order. They may begin with genesis, which has number 0.
 fn blocks(mut rlp: &[u8]) -> anyhow::Result<Vec<Block>> {
     let mut blocks = Vec::new();
     while !rlp.is_empty() {
@@ -181,7 +182,7 @@ fn hash_of(node: &CaseNode, tag: &str) -> anyhow::Result<B256> {
     B256::deserialize(&block["hash"]).with_context(|| format!("hash of block {tag}"))
 }
 
-/// The head is the one of the forkchoice, and the chain below it the file's.
+/// Checks that the head is the forkchoice's, and that the chain below it is the file's.
 fn check_head(chain: &Chain, state: &HeadState, node: &CaseNode) -> anyhow::Result<()> {
     let want = B256::deserialize(&chain.forkchoice.params[0]["headBlockHash"])?;
     same("head", hash_of(node, "latest")?, want)?;

@@ -17,10 +17,10 @@ use tandem_kzg::{
 
 const NAME: &str = "kzg";
 
-/// Files `*.yaml`, or the same in gzip, below folders named after the library's functions.
+/// Suite of files `*.yaml`, plain or gzipped, below folders named after the library's functions.
 pub struct Kzg;
 
-/// The function whose vector this is.
+/// Returns the function of a vector.
 fn function(path: &Path) -> Option<&'static str> {
     FUNCTIONS.into_iter().find(|function| lies_in(path, function))
 }
@@ -42,7 +42,7 @@ impl Suite for Kzg {
     fn load(&self, path: &Path) -> anyhow::Result<Vec<Case>> {
         let function = function(path).context("in no folder of a function")?;
         let text = read(path)?;
-        // The files are all called alike; their folders are not.
+        // The files all have the same name; their folders differ.
         let file = path.file_name().unwrap_or_default().to_string_lossy();
         let name = match file.strip_suffix(".gz").unwrap_or(&file) {
             "data.yaml" => {

@@ -1,5 +1,5 @@
-//! Real blocks of mainnet without their state: hashes, roots, senders, and what a payload makes of
-//! them. Blocks from before the merge are among them.
+//! Real blocks of mainnet without their state: hashes, roots, senders, and the conversion to and
+//! from payloads. Blocks from before the merge are included.
 
 use super::support::{bytes, case, is_json, lies_in, read_json, same};
 use crate::{Case, Suite};
@@ -14,7 +14,7 @@ use tandem_trie::list_root;
 
 const NAME: &str = "mainnet_blocks";
 
-/// Folders named `mainnet-blocks`.
+/// Suite of folders named `mainnet-blocks`.
 pub struct MainnetBlocks;
 
 impl Suite for MainnetBlocks {
@@ -41,9 +41,9 @@ struct Fixture {
     fork: String,
     block_number: u64,
     expected: Expected,
-    /// Its RLP.
+    /// RLP of the block.
     block: String,
-    /// Since the merge.
+    /// Call of the Engine API, present since the merge.
     engine: Option<Engine>,
 }
 
@@ -57,13 +57,13 @@ struct Expected {
     receipts_root: B256,
     gas_used: u64,
     tx_count: usize,
-    /// How many there are of each type.
+    /// Number of transactions of each type.
     tx_types: BTreeMap<u8, usize>,
     tx_hashes: Vec<B256>,
     senders: Vec<Address>,
 }
 
-/// The call that brings the block.
+/// Call that delivers the block.
 #[derive(Deserialize)]
 struct Engine {
     params: Vec<Value>,
@@ -107,7 +107,7 @@ fn check(fixture: &Fixture) -> anyhow::Result<()> {
     }
 }
 
-/// The bytes that we keep of transactions are those that the decoded ones encode to.
+/// Checks that the stored bytes of transactions equal the encoding of the decoded ones.
 fn encoded_again(block: &Block) -> anyhow::Result<()> {
     let mut again = Vec::new();
     for (transaction, raw) in block.transactions.iter().zip(&block.raw_transactions) {
@@ -121,7 +121,7 @@ fn encoded_again(block: &Block) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The payload is the block's, and the block the payload's.
+/// Checks that block and payload convert into each other.
 fn check_payload(block: &Block, params: &[Value]) -> anyhow::Result<()> {
     let payload: Payload = param(params, 0)?.context("no payload")?;
     let requests: Option<Vec<Bytes>> = param(params, 3)?;
@@ -133,7 +133,7 @@ fn check_payload(block: &Block, params: &[Value]) -> anyhow::Result<()> {
     let (own_payload, own_sidecar) = Payload::from_block(block);
     same("payload", &own_payload, &payload)?;
     same("other parameters", &own_sidecar, &sidecar)?;
-    // Where the source had no requests, their hash cannot be made.
+    // Without requests in the source, their hash cannot be computed.
     if block.header.requests_hash.is_some() && requests.is_none() {
         return Ok(());
     }
@@ -141,7 +141,7 @@ fn check_payload(block: &Block, params: &[Value]) -> anyhow::Result<()> {
     same("block", &Block::from_payload(payload, &sidecar)?, block)
 }
 
-/// A parameter, `None` when it is missing or null.
+/// Returns a parameter, `None` if it is missing or null.
 fn param<T: DeserializeOwned>(params: &[Value], at: usize) -> anyhow::Result<Option<T>> {
     let Some(value) = params.get(at) else { return Ok(None) };
     Option::deserialize(value).with_context(|| format!("parameter {at}"))

@@ -15,7 +15,7 @@ mod witness;
 
 use crate::Suite;
 
-/// All suites. A file belongs to the first that takes it.
+/// All suites. A file belongs to the first suite that takes it.
 pub const ALL: &[&dyn Suite] = &[
     &chain::Engine,
     &chain::Blocks,

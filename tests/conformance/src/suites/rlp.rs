@@ -1,7 +1,7 @@
-//! `RLPTests` of ethereum/tests: what an encoding means, and encodings that nobody may take.
+//! `RLPTests` of ethereum/tests: encodings with their meaning, and encodings that must be refused.
 //!
-//! Items are taken apart by the walker that blocks and bodies go through, and put together by
-//! alloy-rlp. What is no RLP at all has to be refused by everything that decodes bytes of others.
+//! Items are decoded by the walker that also decodes blocks and bodies, and encoded by alloy-rlp.
+//! Every decoder of foreign bytes has to refuse invalid RLP.
 
 use super::support::{bytes, case, is_json, lies_in, read_cases, same};
 use crate::{Case, Suite};
@@ -15,7 +15,7 @@ use tandem_trie::StorageTrie;
 
 const NAME: &str = "rlp";
 
-/// Folders named `RLPTests`.
+/// Suite of folders named `RLPTests`.
 pub struct Rlp;
 
 impl Suite for Rlp {
@@ -68,8 +68,8 @@ enum Item {
     List(Vec<Item>),
 }
 
-/// The item that a fixture means: strings are their bytes, numbers big endian without leading
-/// zeros; large numbers are in decimal digits after `#`.
+/// Returns the item that a fixture means. Strings are their bytes, numbers are big endian without
+/// leading zeros. Large numbers are in decimal digits after `#`.
 fn item(value: &Value) -> anyhow::Result<Item> {
     Ok(match value {
         Value::Array(items) => Item::List(items.iter().map(item).collect::<Result<_, _>>()?),
@@ -98,7 +98,7 @@ fn big_endian(digits: &str) -> anyhow::Result<Vec<u8>> {
     Ok(number)
 }
 
-/// The one item that uses up all bytes.
+/// Decodes the one item that uses up all bytes.
 fn decode_all(mut rlp: &[u8]) -> alloy_rlp::Result<Item> {
     let item = decode(&mut rlp)?;
     if rlp.is_empty() { Ok(item) } else { Err(alloy_rlp::Error::UnexpectedLength) }
@@ -130,7 +130,7 @@ fn encode(item: &Item) -> Vec<u8> {
     out
 }
 
-/// What comes from others and is no RLP is refused at every door.
+/// Checks that every decoder refuses these bytes, which are not RLP.
 fn refused(rlp: &[u8]) -> anyhow::Result<()> {
     ensure!(decode_transaction(rlp).is_err(), "taken as a transaction");
     ensure!(Block::from_rlp(rlp).is_err(), "taken as a block");

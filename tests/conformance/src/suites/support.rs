@@ -1,4 +1,4 @@
-//! What the suites of plain vectors (those without a node) share.
+//! Helpers shared by the suites of plain vectors (those without a node).
 
 use crate::{Case, Outcome};
 use anyhow::Context as _;
@@ -6,23 +6,23 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::{fs, path::Path};
 
-/// Whether one of the folders on a file's path, or the file, has this name.
+/// Returns whether one of the folders on a file's path, or the file, has this name.
 pub(super) fn lies_in(path: &Path, folder: &str) -> bool {
     path.components().any(|part| part.as_os_str() == folder)
 }
 
-/// Whether the name ends in `.json`.
+/// Returns whether the name ends in `.json`.
 pub(super) fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "json")
 }
 
-/// A file that is one JSON document.
+/// Reads a file that is one JSON document.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = fs::read(path).with_context(|| format!("read {}", path.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("parse {}", path.display()))
 }
 
-/// The cases of a file that is one object, in its order, by name.
+/// Reads the cases of a file that is one object, in its order, by name.
 pub(super) fn read_cases<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Vec<(String, T)>> {
     let cases: Map<String, Value> = read_json(path)?;
     let parse = |(name, value)| {
@@ -32,7 +32,7 @@ pub(super) fn read_cases<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Vec
     cases.into_iter().filter(|(name, _)| name != "_info").map(parse).collect()
 }
 
-/// A case that passes when `run` returns without an error.
+/// Creates a case that passes if `run` returns without an error.
 pub(super) fn case(
     suite: &'static str,
     fork: impl Into<String>,
@@ -46,7 +46,7 @@ pub(super) fn case(
     Case { suite, fork: fork.into(), name: name.into(), run }
 }
 
-/// A case that is not run.
+/// Creates a case that is not run.
 pub(super) fn skipped(
     suite: &'static str,
     fork: impl Into<String>,
@@ -58,7 +58,7 @@ pub(super) fn skipped(
     Case { suite, fork: fork.into(), name: name.into(), run }
 }
 
-/// Bytes in hexadecimal digits, with or without `0x`.
+/// Decodes hexadecimal digits, with or without `0x`.
 pub(super) fn bytes(text: &str) -> anyhow::Result<Vec<u8>> {
     const_hex::decode(text).with_context(|| format!("{text:.40} is not hexadecimal"))
 }

@@ -1,4 +1,4 @@
-//! The suites can fail: fixtures that were tampered with do.
+//! Suites can fail: fixtures that were tampered with do.
 
 use super::ALL;
 use crate::{Outcome, Setting};
@@ -12,7 +12,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
-/// Runs all cases of a file; says how many failed and how many passed.
+/// Runs all cases of a file and returns the numbers of failed and passed cases.
 fn run(path: &Path) -> (usize, usize) {
     let suite = ALL.iter().find(|suite| suite.takes(path, "")).unwrap();
     let cases = suite.load(path).unwrap();
@@ -24,7 +24,7 @@ fn run(path: &Path) -> (usize, usize) {
     )
 }
 
-/// Runs the file as it is and with a text replaced: that must cost some of the cases that passed.
+/// Runs the file unchanged and with a text replaced: some of the cases that passed must then fail.
 fn tampered(file: &str, from: &str, to: &str) {
     let original = fixtures().join(file);
     let (failed, passed) = run(&original);
@@ -55,7 +55,7 @@ fn a_wrong_encoding_fails() {
 fn a_wrong_verdict_on_a_transaction_fails() {
     let of = |folder: &str, file: &str| format!("ethereum-tests/TransactionTests/{folder}/{file}");
     let file = of("ttEIP3860", "DataTestNotEnoughGasInitCode.json");
-    // Cancun is the first that wants it.
+    // Cancun is the first fork that expects it.
     tampered(&file, "INTRINSIC_GAS_TOO_LOW", "NONCE_TOO_BIG");
     tampered(&file, "INTRINSIC_GAS_TOO_LOW", "NO_SUCH_EXCEPTION");
     tampered(&file, "0xd00c", "0xd00d");
@@ -66,7 +66,7 @@ fn a_wrong_verdict_on_a_proof_fails() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("verify_kzg_proof/kzg-mainnet/case/data.yaml");
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    // A commitment to nothing: the polynomial is zero everywhere.
+    // A commitment to the zero polynomial.
     let point = format!("0xc0{}", "00".repeat(47));
     let vector = |y: &str, output: &str| {
         let (z, y) = (format!("0x{}", "00".repeat(32)), format!("0x{}{y}", "00".repeat(31)));
@@ -108,7 +108,7 @@ fn a_wrong_head_state_fails() {
     assert_eq!(run(&calls), (0, 2));
     let genesis = copy.path().join("genesis.json");
     let text = fs::read_to_string(&genesis).unwrap();
-    // One wei less for an account that lasts: another genesis, on which no block fits.
+    // One wei less for an account that persists: another genesis, on which no block fits.
     fs::write(&genesis, text.replacen("\"balance\": \"0x2a\"", "\"balance\": \"0x29\"", 1))
         .unwrap();
     assert_eq!(run(&calls), (2, 0));

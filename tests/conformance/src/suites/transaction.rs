@@ -1,10 +1,10 @@
-//! `TransactionTests` of ethereum/tests: bytes, and for each fork the transaction they are or why
-//! they are none. A case is one transaction under one fork.
+//! `TransactionTests` of ethereum/tests: bytes, and for each fork the transaction they encode or
+//! the reason why they are invalid. A case is one transaction under one fork.
 //!
-//! The bytes travel as the only transaction of a payload through what every payload passes:
-//! decoding, the rules of the body, the sender, and then, with the environment that the executor
-//! gives it, the validation of revm that needs no state. Balance and nonce of the sender are not
-//! the fixtures' matter.
+//! The bytes travel as the only transaction of a payload through every check of a payload:
+//! decoding, the rules of the body, and the sender. Then follows revm's validation that needs no
+//! state, with the environment that the executor gives it. The fixtures do not cover balance and
+//! nonce of the sender.
 
 use super::support::{bytes, case, is_json, lies_in, read_cases, same, skipped};
 use crate::{Case, Suite};
@@ -31,7 +31,7 @@ use tandem_primitives::{Address, B256, Bytes, U256};
 
 const NAME: &str = "transaction";
 
-/// Forks whose rules Tandem has, in their order, each with the field that starts it in a genesis.
+/// Forks whose rules Tandem has, in order, each with the field that activates it in a genesis.
 const FORKS: [(&str, Option<&str>); 5] = [
     ("Paris", None),
     ("Shanghai", Some("shanghaiTime")),
@@ -56,7 +56,7 @@ const BEFORE_PARIS: [&str; 12] = [
     "GrayGlacier",
 ];
 
-/// Folders named `TransactionTests`.
+/// Suite of folders named `TransactionTests`.
 pub struct Transactions;
 
 impl Suite for Transactions {
@@ -110,8 +110,8 @@ fn one(name: &str, fork: String, raw: Arc<str>, expected: Expected) -> Case {
     case(NAME, fork, name, move || check(&raw, at, &expected))
 }
 
-/// Whether a fee of the transaction has more than 128 bits. The fixtures call such a transaction
-/// valid as long as its product with the gas limit has 256.
+/// Returns whether a fee of the transaction has more than 128 bits. The fixtures call such a
+/// transaction valid as long as its product with the gas limit fits into 256 bits.
 fn has_wide_fee(raw: &str) -> bool {
     let raw = bytes(raw).unwrap_or_default();
     let (mut rlp, fees) = match raw.first() {
@@ -158,7 +158,7 @@ fn check(raw: &str, fork: usize, expected: &Expected) -> anyhow::Result<()> {
     }
 }
 
-/// A chain with the id of the fixtures that is at this fork from the start.
+/// Returns the specification of a chain with the fixtures' chain id, at this fork from the start.
 fn spec(fork: usize) -> anyhow::Result<ChainSpec> {
     let mut config = json!({
         "chainId": 1,
@@ -179,12 +179,12 @@ struct Valid {
     intrinsic_gas: u64,
 }
 
-/// Why a transaction is invalid.
+/// Reason why a transaction is invalid.
 #[derive(Debug)]
 enum Fault {
     Block(BlockError),
     Evm(InvalidTransaction),
-    /// No rule of transactions.
+    /// A fault that no rule of transactions covers.
     Other(String),
 }
 
@@ -230,7 +230,8 @@ fn validate(spec: &ChainSpec, raw: Bytes) -> Result<Valid, Fault> {
     Ok(Valid { hash: *transaction.hash(), sender: *sender, intrinsic_gas: gas.initial_total_gas() })
 }
 
-/// The block of a payload with this transaction, with room for any gas limit and without a base fee.
+/// Builds the block of a payload with this transaction, with room for any gas limit and without a
+/// base fee.
 fn block(spec: &ChainSpec, raw: Bytes) -> Result<Block, BlockError> {
     let fork = spec.fork_at(0);
     let since = |first| (fork >= first).then_some(());
@@ -267,7 +268,7 @@ fn block(spec: &ChainSpec, raw: Bytes) -> Result<Block, BlockError> {
 }
 
 impl Fault {
-    /// The kind that the Engine API would name.
+    /// Returns the kind that the Engine API would name.
     fn kind(&self) -> Option<&'static str> {
         match self {
             Self::Block(error) => Some(error.kind()),
@@ -280,14 +281,14 @@ impl Fault {
     }
 }
 
-/// What an exception of the fixtures may be here; `A|B` is either.
+/// Returns the kinds that match an exception of the fixtures; `A|B` is either.
 fn kinds(exceptions: &str) -> anyhow::Result<Vec<&'static str>> {
     let mut kinds = Vec::new();
     for exception in exceptions.split('|') {
         let name = exception.trim().trim_start_matches("TransactionException.");
         let any: &[_] = match name {
             name if name.starts_with("RLP_") => &["transaction_encoding"],
-            // Numbers that do not fit their width, which for fees is 256 bits.
+            // Numbers that exceed their width, which for fees is 256 bits.
             "ADDRESS_TOO_SHORT" | "ADDRESS_TOO_LONG" | "GASLIMIT_OVERFLOW" | "VALUE_OVERFLOW"
             | "NONCE_OVERFLOW" | "GASPRICE_OVERFLOW" | "PRIORITY_OVERFLOW" => {
                 &["transaction_encoding"]
@@ -296,12 +297,12 @@ fn kinds(exceptions: &str) -> anyhow::Result<Vec<&'static str>> {
             "PRIORITY_GREATER_THAN_MAX_FEE_PER_GAS" | "PRIORITY_GREATER_THAN_MAX_FEE_PER_GAS_2" => {
                 &["tip_above_fee_cap"]
             }
-            // From 0x80 on a first byte is no type at all.
+            // From 0x80 on, a first byte is not a type.
             "TYPE_NOT_SUPPORTED" => &["unknown_type", "transaction_type", "transaction_encoding"],
-            // Of numbers over 256 bits no signature is made.
+            // Numbers over 256 bits are not turned into a signature.
             "INVALID_SIGNATURE_VRS" => &["signature", "transaction_encoding"],
             "EC_RECOVERY_FAIL" => &["signature"],
-            // A `v` that names no chain at all is found as the bytes are decoded.
+            // A `v` that encodes no chain is found during decoding.
             "INVALID_CHAINID" => &["chain_id", "transaction_encoding"],
             "INTRINSIC_GAS_TOO_LOW" => &["intrinsic_gas"],
             "INTRINSIC_GAS_BELOW_FLOOR_GAS_COST" => &["floor_gas"],

@@ -1,10 +1,10 @@
 //! `TrieTests` of ethereum/tests: keys and values, and the root of the trie that holds them.
 //!
-//! State tries have hashed keys. The *secure* cases, where keys are hashed, run on all that Tandem
-//! has for those: one sparse trie, sixteen that are combined as the shards are, the bottom-up
-//! builder, and the general trie. The others go to the general trie, which the roots of
-//! transactions and receipts come from; and so do they once more with their keys hashed, where all
-//! implementations have to agree.
+//! State tries have hashed keys. The *secure* cases, where keys are hashed, run on all
+//! implementations for such keys. These are one sparse trie, sixteen that are combined as the
+//! shards are, the bottom-up builder, and the general trie. The other cases go to the general trie,
+//! which computes the roots of transactions and receipts. They also run with their keys hashed,
+//! where all implementations have to agree.
 
 use super::support::{bytes, case, is_json, lies_in, read_cases, same, skipped};
 use crate::{Case, Suite};
@@ -17,10 +17,10 @@ use tandem_trie::{Blinded, Scratch, SparseTrie, TrieBuilder, combine, trie_root}
 
 const NAME: &str = "trie";
 
-/// Values in sparse tries and of the builder are not longer than this.
+/// Maximum length of values in sparse tries and in the builder.
 const VALUE_MAX: usize = 255;
 
-/// Folders and files named `TrieTests`.
+/// Suite of folders and files named `TrieTests`.
 pub struct Tries;
 
 impl Suite for Tries {
@@ -45,22 +45,22 @@ impl Suite for Tries {
 struct Fixture {
     #[serde(rename = "in")]
     input: Input,
-    /// Missing where something else than the root is tested.
+    /// Missing if the case does not test the root.
     root: Option<B256>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Input {
-    /// In any order.
+    /// Entries in any order.
     Map(Map<String, Value>),
-    /// One after the other: `[key, value]`, where null removes the key.
+    /// Steps in order: `[key, value]`, where null removes the key.
     Steps(Vec<(String, Option<String>)>),
-    /// No keys with values.
+    /// Other input, without keys and values.
     Other(IgnoredAny),
 }
 
-/// A change: `None` removes the key.
+/// A change; `None` removes the key.
 type Step = (Vec<u8>, Option<Vec<u8>>);
 
 fn one(name: String, fixture: Fixture, secure: bool, any_order: bool) -> Case {
@@ -102,7 +102,7 @@ fn steps(input: Input) -> anyhow::Result<Vec<Step>> {
         .collect()
 }
 
-/// Text is its bytes; bytes are in hexadecimal digits after `0x`.
+/// Decodes a text: hexadecimal digits after `0x`, otherwise the text's bytes.
 fn text(text: &str) -> anyhow::Result<Vec<u8>> {
     if text.starts_with("0x") { bytes(text) } else { Ok(text.as_bytes().to_vec()) }
 }
@@ -122,7 +122,7 @@ fn check(steps: &[Step], root: B256, secure: bool) -> anyhow::Result<()> {
     check_hashed(&hashed, root)
 }
 
-/// What is there after all steps.
+/// Returns the entries after all steps.
 fn last_values(steps: &[Step]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut values = BTreeMap::new();
     for (key, value) in steps {
@@ -134,7 +134,7 @@ fn last_values(steps: &[Step]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     values
 }
 
-/// All implementations with keys of 32 bytes.
+/// Checks all implementations with keys of 32 bytes.
 fn check_hashed(steps: &[Step], root: B256) -> anyhow::Result<()> {
     let values = last_values(steps);
     same("root of the general trie", trie_root(&values), root)?;

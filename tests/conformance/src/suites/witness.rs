@@ -11,7 +11,7 @@ use tandem_primitives::B256;
 
 const NAME: &str = "witness";
 
-/// Folders named `mainnet-witness`.
+/// Suite of folders named `mainnet-witness`.
 pub struct Witnesses;
 
 impl Suite for Witnesses {
@@ -31,7 +31,7 @@ impl Suite for Witnesses {
     }
 }
 
-/// What the file says beside block and witness.
+/// Fields of the file besides block and witness.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Fixture {

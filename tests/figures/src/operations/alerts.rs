@@ -1,5 +1,5 @@
-//! Alerts of `deploy/rules.yml`, read from a Prometheus that scrapes the pods of a release, in one state
-//! after the other.
+//! Alerts of `deploy/rules.yml`, read from a Prometheus that scrapes the pods of a release, in
+//! several states of the release.
 
 use super::{
     Options,
@@ -25,27 +25,27 @@ use tempfile::TempDir;
 
 /// Claim of storage-writer.
 const CLAIM: &str = "data-tandem-storage-writer-0";
-/// Time to which the `for` of each rule is shortened.
+/// Shortened `for` of each rule.
 const FOR: &str = "5s";
-/// Time in which no alert may fire while all is well.
+/// Time in which a healthy release may cause no alert.
 const CALM: Duration = Duration::from_secs(45);
-/// Longest time until an alert of a state fires, `for` shortened; and that of a head that stands, whose
-/// rule looks back for minutes.
+/// Longest time until an alert of a state fires, with `for` shortened. The second is for a head
+/// that stands still, whose rule looks back for minutes.
 const FIRE_TIME_MAX: Duration = Duration::from_secs(150);
 const SILENCE_TIME_MAX: Duration = Duration::from_secs(420);
-/// After the first alert of a state others may follow for so long.
+/// Time in which other alerts may follow the first alert of a state.
 const MORE_TIME: Duration = Duration::from_secs(20);
 /// Time that Prometheus watches the pods before the first state.
 const HISTORY_MIN: Duration = Duration::from_secs(90);
 /// Longest wait for an answer of Prometheus.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// A state of the release, and how it comes about.
+/// A state of the release, and its cause.
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// A workload has no pods.
     Gone(&'static str),
-    /// No blocks come.
+    /// No blocks arrive.
     Silence,
     /// A caller of the Engine API has a wrong secret.
     WrongSecret,
@@ -127,7 +127,7 @@ impl<'a> Watched<'a> {
         Ok(Self { prometheus, load, release })
     }
 
-    /// Waits until alerts of what was before have ended.
+    /// Waits until alerts of earlier states have ended.
     fn wait_until_quiet(&self) -> anyhow::Result<()> {
         wait("alerts to end", READY_TIME_MAX, || {
             Ok(self.prometheus.firing()?.is_empty().then_some(()))
@@ -187,7 +187,7 @@ fn in_state(stage: &Watched<'_>, name: &str, state: State) -> anyhow::Result<Vec
     std::thread::sleep(HISTORY_MIN.saturating_sub(stage.prometheus.started.elapsed()));
     let before = stage.prometheus.firing()?;
     let seen = stage.enter(state).and_then(|()| watch(stage, state, &before));
-    // The next state begins with all well, also after an error.
+    // The next state begins in a healthy release, also after an error.
     stage.leave(state)?;
     let (fired, first) = seen?;
     let names = names(&fired);
@@ -196,7 +196,7 @@ fn in_state(stage: &Watched<'_>, name: &str, state: State) -> anyhow::Result<Vec
     Ok(vec![Figure::new(name, names.len() as f64, Limit::AtLeast(1.0)).note(note)])
 }
 
-/// Returns the alerts that fire now and did not before, and how soon the first one did.
+/// Returns the alerts that fire now and did not before, and the time until the first one.
 fn watch(
     stage: &Watched<'_>,
     state: State,
@@ -220,7 +220,7 @@ fn watch(
     Ok((fired, first))
 }
 
-/// Names of alerts, each once, with the job that each is about.
+/// Returns the names of alerts, each once, with its job.
 fn names(alerts: &BTreeSet<Alert>) -> Vec<String> {
     let text = |(name, job): &Alert| {
         if job.is_empty() { name.clone() } else { format!("{name} ({job})") }
@@ -236,7 +236,7 @@ struct Prometheus {
     child: Child,
     address: SocketAddr,
     started: Instant,
-    /// Keeps its configuration and its data.
+    /// Folder of its configuration and its data.
     folder: TempDir,
 }
 
@@ -274,7 +274,7 @@ impl Prometheus {
         Ok(serde_json::from_str(&body)?)
     }
 
-    /// Targets that were scraped with success.
+    /// Returns the number of targets that were scraped successfully.
     fn targets(&self) -> anyhow::Result<usize> {
         let answer = self.ask("/api/v1/targets?state=active")?;
         let targets = answer["data"]["activeTargets"].as_array().context("no targets")?;
@@ -294,7 +294,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // One that has ended already is what is wanted.
+        // A process that has ended already is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -306,8 +306,8 @@ fn log_of(folder: &Path) -> String {
     lines[lines.len().saturating_sub(3)..].join(" | ")
 }
 
-/// The rules with a short `for`. What is compared with a quarter of an hour ago, which is longer than this
-/// Prometheus lives, is compared with a minute ago.
+/// Returns the rules with a short `for`. This Prometheus runs for less than a quarter of an hour,
+/// so rules compare with a minute ago instead.
 fn shortened(rules: &str) -> String {
     let rules = rules.replace("offset 15m", "offset 1m");
     let line = |line: &str| {
@@ -318,7 +318,8 @@ fn shortened(rules: &str) -> String {
     rules.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Finds pods as the chart's PodMonitor does: the job is the component.
+/// Returns a configuration that finds pods as the chart's PodMonitor does: the job is the
+/// component.
 fn configuration(proxy: SocketAddr, namespace: &str) -> Value {
     let keep = |source: &str, regex: &str| json!({"source_labels": [source], "regex": regex, "action": "keep"});
     let set = |sources: &[&str], target: &str, replacement: &str| {

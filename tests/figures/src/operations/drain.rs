@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// Label of the pods that are evicted: no others of the cluster are.
+/// Label of the pods to evict: other pods of the cluster stay.
 const LABEL: &str = "tandem-figures";
 /// Longest time of a drain.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(90);

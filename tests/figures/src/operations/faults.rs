@@ -14,9 +14,9 @@ use serde_json::json;
 use std::time::Duration;
 use tandem_overlap::stats::SplitMix;
 
-/// Longest gap of blocks when a role is lost that newPayload does not need.
+/// Longest gap of blocks after the loss of a role that newPayload does not need.
 const ASIDE_GAP_MAX: f64 = 2.0;
-/// Longest gap of blocks when storage-writer or the only executor is lost.
+/// Longest gap of blocks after the loss of storage-writer or the only executor.
 const CHAIN_GAP_MAX: f64 = 15.0;
 /// Longest call after a graceful delete of the executor, with and without a standby.
 const HANG_MAX: [f64; 2] = [2.0, 5.0];
@@ -27,7 +27,7 @@ pub fn measure(setting: &Setting, options: &Options, report: &mut Report) {
     let rounds = if setting.quick { 1 } else { 5 };
     let mut stage = Stage::new(options, "faults", json!({}));
     let mut roles = ROLES.to_vec();
-    // Another order with another seed.
+    // Each seed has its own order.
     for place in (1..roles.len()).rev() {
         roles.swap(place, random.below(place + 1));
     }
@@ -52,7 +52,7 @@ pub fn measure(setting: &Setting, options: &Options, report: &mut Report) {
     report.measure("faults: blocks lost with a standby", || lost(&mut stage));
 }
 
-/// How a pod goes.
+/// Way to remove a pod.
 #[derive(Clone, Copy)]
 enum How {
     Delete,
@@ -123,8 +123,8 @@ fn executor(
         random_moment(random);
         seen.push(how.apply(release, load, &pod)?);
         if matches!(how, How::Kill) {
-            // The node waits longer each time before it restarts a container of the same pod, so the
-            // next round gets another pod.
+            // The node waits longer each time before it restarts a container of the same pod, so
+            // the next round gets another pod.
             release.fault(load, || release.delete(&pod))?;
         }
     }

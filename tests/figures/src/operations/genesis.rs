@@ -1,4 +1,4 @@
-//! A genesis by URL whose server is gone when storage-writer starts again.
+//! A genesis by URL whose server is gone when storage-writer restarts.
 
 use super::{
     Options,
@@ -43,7 +43,8 @@ fn restart(options: &Options) -> anyhow::Result<Vec<Figure>> {
     let knows = |key: &str| {
         schema.pointer(&format!("/properties/genesis/properties/url/properties/{key}")).is_some()
     };
-    // A chart downloads with an image of its own, or by the service itself to an address that is named.
+    // A chart downloads with an image of its own, or through the service itself, from a named
+    // address.
     if let Some(image) = options.download_image.as_ref().filter(|_| knows("image")) {
         url["image"] = json!(image);
     }
@@ -68,7 +69,7 @@ fn restart(options: &Options) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![Figure::new(name, seconds, Limit::AtMost(RESTART_SECONDS_MAX)).note(note)])
 }
 
-/// An HTTP server of one file, until it is dropped.
+/// An HTTP server of one file; dropping it stops it.
 struct Server {
     address: SocketAddr,
     requests: Arc<AtomicUsize>,
@@ -77,7 +78,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts it on the address of this machine from which the node is reached.
+    /// Starts the server on the address of this machine from which the node is reached.
     fn start(node: &str, body: Vec<u8>) -> anyhow::Result<Self> {
         let probe = UdpSocket::bind(("0.0.0.0", 0))?;
         probe.connect((node, 9)).with_context(|| format!("find the way to {node}"))?;
@@ -97,7 +98,7 @@ impl Server {
                     "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
                     body.len()
                 );
-                // A caller that has gone is no reason to end.
+                // A caller that has gone does not stop the server.
                 let _ = stream.set_nonblocking(false);
                 let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
                 let lines = BufReader::new(&stream).lines();

@@ -1,4 +1,4 @@
-//! How soon the chart serves after its installation, and whether its own test succeeds.
+//! Time from the chart's installation until it serves, and the result of its own test.
 
 use super::{
     Options,

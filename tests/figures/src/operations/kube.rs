@@ -14,20 +14,20 @@ use std::{
 
 /// Longest time of a command that does not wait for anything.
 pub const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
-/// Longest wait for a namespace to be gone.
+/// Longest wait for the removal of a namespace.
 const REMOVAL_TIME_MAX: Duration = Duration::from_secs(120);
 /// Longest wait for an answer of a pod.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// Pause between two looks at a condition.
+/// Pause between two checks of a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// A namespace of a cluster, which is made at the start and removed with all that is in it at the end.
+/// A namespace of a cluster, created at the start and removed with everything in it at the end.
 pub struct Kube {
     namespace: String,
     kubeconfig: PathBuf,
 }
 
-/// A pod, as far as the trials look at it.
+/// The properties of a pod that the trials need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     pub name: String,
@@ -60,10 +60,10 @@ impl Pod {
 }
 
 impl Kube {
-    /// Makes the namespace anew: one that a run before left is removed first.
+    /// Creates the namespace; one left over from an earlier run is removed first.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// If the cluster does not answer.
     pub fn start(kubeconfig: &Path, namespace: &str) -> anyhow::Result<Self> {
         let kube = Self { namespace: namespace.to_owned(), kubeconfig: kubeconfig.to_owned() };
         kube.kubectl(&["get", "--raw", "/readyz"])
@@ -74,28 +74,28 @@ impl Kube {
         Ok(kube)
     }
 
-    /// Name of the namespace.
+    /// Returns the name of the namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// File that names the cluster.
+    /// Returns the kubeconfig file, which names the cluster.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Runs `kubectl` in the namespace and returns what it printed.
+    /// Runs `kubectl` in the namespace and returns its output.
     ///
     /// # Errors
-    /// When it fails or takes longer than a minute.
+    /// If it fails or takes longer than a minute.
     pub fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
         self.run("kubectl", arguments, None, COMMAND_TIME_MAX)
     }
 
-    /// Runs `kubectl` in the namespace for a longer time.
+    /// Runs `kubectl` in the namespace with another time limit.
     ///
     /// # Errors
-    /// When it fails or takes longer than `time_max`.
+    /// If it fails or takes longer than `time_max`.
     pub fn kubectl_for(&self, arguments: &[&str], time_max: Duration) -> anyhow::Result<String> {
         self.run("kubectl", arguments, None, time_max)
     }
@@ -103,7 +103,7 @@ impl Kube {
     /// Creates or changes objects.
     ///
     /// # Errors
-    /// As [`Kube::kubectl`].
+    /// As for [`Kube::kubectl`].
     pub fn apply(&self, objects: &Value) -> anyhow::Result<()> {
         let input = objects.to_string();
         let arguments = ["apply", "--filename", "-"];
@@ -113,7 +113,7 @@ impl Kube {
     /// Runs `helm` in the namespace.
     ///
     /// # Errors
-    /// When it fails or takes longer than `time_max`.
+    /// If it fails or takes longer than `time_max`.
     pub fn helm(&self, arguments: &[&str], time_max: Duration) -> anyhow::Result<String> {
         self.run("helm", arguments, None, time_max)
     }
@@ -134,7 +134,7 @@ impl Kube {
     /// Returns an object or a list as JSON.
     ///
     /// # Errors
-    /// When there is none.
+    /// If it does not exist.
     pub fn get(&self, what: &[&str]) -> anyhow::Result<Value> {
         let text = self.kubectl(&[&["get", "--output", "json"], what].concat())?;
         serde_json::from_str(&text).context("parse what kubectl printed")
@@ -143,7 +143,7 @@ impl Kube {
     /// Returns the pods of services and bus, in the order of their names.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// If the cluster does not answer.
     pub fn pods(&self) -> anyhow::Result<Vec<Pod>> {
         let list = self.get(&["pods"])?;
         let pods = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -154,7 +154,7 @@ impl Kube {
     /// Returns the pods of one role that are not being deleted.
     ///
     /// # Errors
-    /// As [`Kube::pods`].
+    /// As for [`Kube::pods`].
     pub fn pods_of(&self, role: &str) -> anyhow::Result<Vec<Pod>> {
         let pods = self.pods()?.into_iter();
         Ok(pods.filter(|pod| pod.component == role && !pod.leaves).collect())
@@ -163,15 +163,15 @@ impl Kube {
     /// Sets the number of pods of a workload, such as `deployment/tandem-executor`.
     ///
     /// # Errors
-    /// As [`Kube::kubectl`].
+    /// As for [`Kube::kubectl`].
     pub fn scale(&self, workload: &str, replicas: usize) -> anyhow::Result<()> {
         self.kubectl(&["scale", workload, &format!("--replicas={replicas}")]).map(drop)
     }
 
-    /// Makes a Secret or a ConfigMap of one file.
+    /// Creates a Secret or a ConfigMap of one file.
     ///
     /// # Errors
-    /// As [`Kube::kubectl`].
+    /// As for [`Kube::kubectl`].
     pub fn put_file(&self, kind: &str, name: &str, key: &str, text: &str) -> anyhow::Result<()> {
         let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
         let field = if kind == "Secret" { "stringData" } else { "data" };
@@ -180,17 +180,18 @@ impl Kube {
     }
 }
 
-/// A `kubectl proxy`: the API server, and through it each port of each pod, on a port of loopback.
+/// A `kubectl proxy`: offers the API server, and through it each port of each pod, on a loopback
+/// port.
 pub struct Proxy {
     child: Child,
     address: SocketAddr,
 }
 
 impl Proxy {
-    /// Starts the process and waits until it says where it listens.
+    /// Starts the process and waits until it prints its address.
     ///
     /// # Errors
-    /// When it ends before.
+    /// If it ends before.
     pub fn start(kubeconfig: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new("kubectl");
         command.args(["proxy", "--port=0"]).env("KUBECONFIG", kubeconfig);
@@ -213,10 +214,10 @@ impl Proxy {
         self.address
     }
 
-    /// Asks a port of a pod and returns status and body.
+    /// Requests a path from a port of a pod and returns status and body.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// If there is no answer.
     pub fn ask_pod(
         &self,
         namespace: &str,
@@ -231,7 +232,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // One that has ended already is what is wanted.
+        // A process that has ended already is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -239,7 +240,7 @@ impl Drop for Proxy {
 
 impl Drop for Kube {
     fn drop(&mut self) {
-        // The next run removes what is left after an error.
+        // The next run removes any remains after an error.
         let _ = self.kubectl(&[
             "delete",
             "namespace",
@@ -250,10 +251,10 @@ impl Drop for Kube {
     }
 }
 
-/// Runs a program to its end and returns its standard output; at the time limit it is killed.
+/// Runs a program to its end and returns its standard output. At the time limit it is killed.
 ///
 /// # Errors
-/// When it cannot be started, fails or takes too long; the text has the end of its messages.
+/// If it cannot be started, fails or takes too long; the error has the end of its messages.
 pub fn run(
     command: &mut Command,
     input: Option<&[u8]>,
@@ -265,7 +266,7 @@ pub fn run(
     command.stdout(out.try_clone()?).stderr(errors.try_clone()?);
     let mut child = command.spawn().with_context(|| format!("start {name}"))?;
     if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
-        // A program that ended before it read all says why by its status.
+        // A program that ended before it read all input explains itself by its status.
         let _ = stdin.write_all(input);
     }
     let started = Instant::now();
@@ -302,10 +303,10 @@ fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(3)..].join(" | ")
 }
 
-/// Waits until `look` returns a value; errors of it count as none.
+/// Waits until `look` returns a value; its errors count as no value.
 ///
 /// # Errors
-/// When the time is over; the text has what was waited for, and the last error.
+/// If the time is over; the error has the awaited condition and the last error.
 pub fn wait<T>(
     what: &str,
     time_max: Duration,

@@ -13,9 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time that the node stays away.
+/// Time that the node stays cut off.
 const AWAY: Duration = Duration::from_secs(60);
-/// Longest gap of blocks: the cluster needs its time to take a node for lost, and clients are led there
+/// Longest gap of blocks. The cluster needs time to consider a node lost, and routes clients to it
 /// until then.
 const GAP_MAX: f64 = 60.0;
 
@@ -69,7 +69,7 @@ fn cut(options: &Options) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// A node that is back at the end, whatever happens.
+/// Guard that reconnects a node at the end, whatever happens.
 struct Mended<'a> {
     program: &'a Path,
     node: &'a str,
@@ -77,7 +77,7 @@ struct Mended<'a> {
 
 impl Drop for Mended<'_> {
     fn drop(&mut self) {
-        // To mend what is not cut changes nothing.
+        // Mending a network that is not cut changes nothing.
         let _ = hook(self.program, &[self.node, "mend"]);
     }
 }

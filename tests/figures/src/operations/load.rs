@@ -1,5 +1,5 @@
-//! A consensus client: an empty block and a forkchoice every quarter of a second over one connection,
-//! each call sent again until it is VALID.
+//! A consensus client: an empty block and a forkchoice every quarter of a second over one
+//! connection. Each call is retried until it is VALID.
 
 use crate::{
     blocks::{self, Tip, child, forkchoice},
@@ -25,14 +25,14 @@ use std::{
 pub const CALL_TIME_MAX: Duration = Duration::from_secs(8);
 /// Time from one block to the next.
 const PACE: Duration = Duration::from_millis(250);
-/// Pause before a call that failed is sent again.
+/// Pause before a failed call is retried.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Blocks from the head to the safe one, and to the finalized one.
+/// Distances in blocks from the head to the safe block and to the finalized block.
 const FINALITY: [usize; 2] = [32, 64];
-/// Calls that are remembered; at this pace more than two hours.
+/// Maximum of recorded calls; at this pace more than two hours.
 const CALLS_MAX: usize = 100_000;
 
-/// A client that goes on until it is dropped.
+/// A client that runs until it is dropped.
 pub struct Load {
     shared: Arc<Shared>,
     begun: Instant,
@@ -50,11 +50,11 @@ struct Call {
     ended: Instant,
     took: Duration,
     is_payload: bool,
-    /// VALID, or another status, or an error.
+    /// VALID, another status, or an error.
     answer: String,
 }
 
-/// Calls and blocks that the client saw from one moment on.
+/// Calls and blocks that the client saw since a moment.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     /// Blocks found VALID.
@@ -63,14 +63,14 @@ pub struct Window {
     pub gap: f64,
     /// Longest call, in seconds.
     pub hang: f64,
-    /// Calls that failed, by their answer.
+    /// Number of failed calls by answer.
     pub failed: BTreeMap<String, usize>,
-    /// Answers SYNCING or INVALID, which say that a block is lost.
+    /// Number of answers SYNCING or INVALID, which mean that a block is lost.
     pub lost: usize,
 }
 
 impl Window {
-    /// Text for the note of a figure.
+    /// Returns the text for the note of a figure.
     pub fn note(&self) -> String {
         let failed: Vec<_> =
             self.failed.iter().map(|(answer, count)| format!("{count} x {answer}")).collect();
@@ -80,10 +80,10 @@ impl Window {
 }
 
 impl Load {
-    /// Connects to an Engine API whose chain is of [`blocks`], and begins at its head.
+    /// Connects to an Engine API whose chain is made of [`blocks`], and begins at its head.
     ///
     /// # Errors
-    /// When the head is not known.
+    /// If the head is not known.
     pub fn start(address: SocketAddr, secret: &Path) -> anyhow::Result<Self> {
         let mut engine = Client::engine(address, secret, CALL_TIME_MAX)?;
         let head = head(&mut engine)?;
@@ -93,17 +93,17 @@ impl Load {
         Ok(Self { shared, begun: Instant::now(), thread: Some(thread) })
     }
 
-    /// Returns what happened since `from`, up to now.
+    /// Returns the events since `from`, up to now.
     pub fn since(&self, from: Instant) -> Window {
         window(self.shared.calls.lock().iter(), from, Instant::now())
     }
 
-    /// Returns what happened since the start.
+    /// Returns the events since the start.
     pub fn all(&self) -> Window {
         self.since(self.begun)
     }
 
-    /// Whether blocks have been VALID without a failed call for so long.
+    /// Returns whether blocks have been VALID without a failed call for this time.
     pub fn is_flowing(&self, time: Duration) -> bool {
         let now = Instant::now();
         let from = now.checked_sub(time).unwrap_or(now);
@@ -111,7 +111,7 @@ impl Load {
         window.blocks > 0 && window.failed.is_empty() && window.gap < time.as_secs_f64() / 2.0
     }
 
-    /// Stops sending blocks, or goes on.
+    /// Stops or resumes sending blocks.
     pub fn pause(&self, is_paused: bool) {
         self.shared.pause.store(is_paused, Relaxed);
     }
@@ -154,7 +154,7 @@ fn head(engine: &mut Client) -> anyhow::Result<Head> {
 struct Sender {
     engine: Client,
     shared: Arc<Shared>,
-    /// Hashes of the last blocks, the newest first.
+    /// Hashes of the last blocks, newest first.
     recent: VecDeque<B256>,
     head: Head,
 }
@@ -207,7 +207,7 @@ impl Sender {
     }
 }
 
-/// The status in an answer to newPayload or forkchoiceUpdated, or its error.
+/// Returns the status in an answer to newPayload or forkchoiceUpdated, or its error.
 fn status(answer: &Value) -> String {
     let result = &answer["result"];
     let status = result["status"].as_str().or(result["payloadStatus"]["status"].as_str());
@@ -215,7 +215,7 @@ fn status(answer: &Value) -> String {
     status.map_or_else(error, str::to_owned)
 }
 
-/// An error in few words, so that like ones can be counted.
+/// Shortens an error, so that similar ones can be counted.
 fn reason(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     let text = text.split(" (os error").next().unwrap_or_default();

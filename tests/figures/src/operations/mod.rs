@@ -1,4 +1,4 @@
-//! Operating it: on a Kubernetes, beside other users of a machine, and in a network of a few nodes.
+//! Operation on a Kubernetes, beside other users of a machine, and in a network of a few nodes.
 
 mod alerts;
 mod drain;
@@ -20,14 +20,14 @@ use crate::{Setting, figure::Report};
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 
-/// The Kubernetes of the topic `operations`, and programs that reach into its nodes
+/// The Kubernetes of the topic `operations`, and programs that act on its nodes
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Options of operations")]
 pub struct Options {
-    /// Kubeconfig of a Kubernetes that runs; without one its figures are not measured
+    /// Kubeconfig of a running Kubernetes; without one its figures are not measured
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
-    /// Image of the services, which the nodes have
+    /// Image of the services, present on the nodes
     #[arg(
         long,
         value_name = "NAME:TAG",
@@ -49,7 +49,7 @@ pub struct Options {
     /// The chart
     #[arg(long, value_name = "DIR", default_value = "helm/tandem")]
     chart: PathBuf,
-    /// Values above those of the trials, such as a storage class
+    /// Values that override those of the trials, such as a storage class
     #[arg(long, value_name = "FILE", env = "TANDEM_FIGURES_VALUES")]
     values: Option<PathBuf>,
     /// Alert rules
@@ -76,10 +76,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// File that names the cluster.
+    /// Returns the kubeconfig file, which names the cluster.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     fn kubeconfig(&self) -> anyhow::Result<&Path> {
         let file = self.kubeconfig.as_deref().filter(|file| !file.as_os_str().is_empty());
         file.context("not measured: no Kubernetes, KUBECONFIG names none")
@@ -102,7 +102,7 @@ pub fn measure(setting: &Setting, options: &Options, report: &mut Report) {
     quiet::measure(setting, report);
 }
 
-/// Says which programs were not given, and what is not measured without them.
+/// Prints the programs that were not given, and the figures that cannot be measured without them.
 fn say_what_is_missing(options: &Options, report: &Report) {
     for (program, flag, what) in [
         (&options.kubeconfig, "KUBECONFIG", "no figure of Kubernetes"),

@@ -23,14 +23,14 @@ use std::{
     time::Duration,
 };
 
-/// User and group of the neighbour: those of the user `nobody`.
+/// User and group of the neighbour, those of the user `nobody`.
 const NEIGHBOUR: u32 = 65_534;
 /// Longest time until the cluster is ready.
 const READY_TIME_MAX: Duration = Duration::from_secs(120);
 /// Longest time of the neighbour's calls.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// Task of the neighbour: it is told what every user of the machine can find out.
+/// Task of the neighbour: everything that any user of the machine can find out.
 #[derive(Serialize, Deserialize)]
 struct Task {
     targets: Vec<Target>,
@@ -81,7 +81,7 @@ pub fn measure(setting: &Setting, report: &mut Report) {
     });
 }
 
-/// A `tandem cluster` in a folder that everybody may enter.
+/// A `tandem cluster` in a folder that every user may enter.
 struct Cluster {
     child: Child,
     folder: tempfile::TempDir,
@@ -96,7 +96,7 @@ impl Cluster {
         let mut command = Command::new(tandem);
         command.arg("cluster").arg("--datadir").arg(folder.path().join("data"));
         command.arg("--genesis").arg(genesis);
-        // Ports alone are not as they are by default: others may be in use.
+        // Only the ports differ from the defaults, which may be in use.
         command.args(["--authrpc.port", "0", "--http.port", "0"]);
         command.args(["--discovery.addr", "127.0.0.1", "--discovery.port", "0"]);
         let says = File::create(folder.path().join("says"))?;
@@ -116,14 +116,14 @@ impl Cluster {
         fs::read_to_string(self.folder.path().join("says")).unwrap_or_default()
     }
 
-    /// Lets another user do what it can.
+    /// Runs the calls as another user and returns what it reached.
     fn visit(&self) -> anyhow::Result<Reached> {
         let says = self.says();
         let data = self.folder.path().join("data");
         let (targets, processes) = read_table(&says);
         ensure!(targets.len() > 4, "the table of processes is read: {says}");
         let task = Task { targets, sockets: sockets_below(&data), data, processes };
-        // The neighbour may not be allowed to enter the folder that this program is in.
+        // The neighbour may not be allowed to enter this program's folder.
         let program = self.folder.path().join("figures");
         fs::copy(env::current_exe()?, &program)?;
         fs::set_permissions(&program, Permissions::from_mode(0o755))?;
@@ -139,7 +139,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         let id = self.child.id().to_string();
-        // It stops its processes; when it cannot be asked, they end with it.
+        // The cluster stops its processes; if it cannot be asked, they end with it.
         let asked = Command::new("kill").args(["-TERM", &id]).status();
         if !asked.is_ok_and(|status| status.success()) {
             let _ = self.child.kill();
@@ -172,7 +172,7 @@ fn read_table(says: &str) -> (Vec<Target>, Vec<u32>) {
     (targets, processes)
 }
 
-/// Name of the gRPC service of a process.
+/// Returns the name of a process's gRPC service.
 pub fn service_of(role: &str) -> &'static str {
     match role {
         "storage-writer" => "StorageWriter",
@@ -203,10 +203,10 @@ fn walk(folder: &Path, see: &mut impl FnMut(&Path)) {
     }
 }
 
-/// Does what the neighbour can, and prints it. Runs as the other user.
+/// Performs the neighbour's task and prints the result. Runs as the other user.
 ///
 /// # Errors
-/// When the task cannot be read.
+/// If the task cannot be read.
 #[expect(clippy::print_stdout, reason = "the answer to the program that started this one")]
 pub fn calls() -> anyhow::Result<()> {
     let task: Task = serde_json::from_reader(std::io::stdin())?;

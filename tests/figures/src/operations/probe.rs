@@ -1,4 +1,4 @@
-//! Calls of one that has no certificate, no password and no token: each that would change something.
+//! Calls without certificate, password or token: every call that would change something.
 
 use crate::{
     blocks::forkchoice,
@@ -20,7 +20,7 @@ use tonic::{
 
 /// Longest wait for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// Methods that change what a service holds, or make it work.
+/// Methods that change a service's state, or make it work.
 const CHANGES: [&str; 15] = [
     "AcquireEpoch",
     "KeepEpoch",
@@ -41,7 +41,7 @@ const CHANGES: [&str; 15] = [
 /// Subjects of the bus that services act on.
 const SUBJECTS: [&str; 3] = ["workers.alive.stranger", "chain.head", "peers.discovered"];
 
-/// A port, and what is behind it.
+/// A port, and the service behind it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Target {
     pub kind: Kind,
@@ -61,12 +61,12 @@ pub enum Kind {
     Http,
 }
 
-/// A call, and whether the service took it.
+/// A call, and whether the service accepted it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tried {
     /// Name of the call.
     pub what: String,
-    /// Whether the service's own code answered, whatever it said.
+    /// Whether the service's own code answered, whatever the answer.
     pub is_through: bool,
     /// Answer or error.
     pub said: String,
@@ -75,7 +75,7 @@ pub struct Tried {
 /// Makes all calls.
 ///
 /// # Errors
-/// When no runtime can be started.
+/// If the runtime cannot be started.
 pub fn call_all(targets: &[Target]) -> anyhow::Result<Vec<Tried>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut tried = Vec::new();
@@ -99,8 +99,8 @@ pub fn call_all(targets: &[Target]) -> anyhow::Result<Vec<Tried>> {
     Ok(tried)
 }
 
-/// Returns the count of calls that went through and a note that names them, with the first answer of
-/// each sort.
+/// Returns the number of calls that went through and a note that names them, with the first answer
+/// of each kind.
 pub fn summary(tried: &[Tried]) -> (usize, String) {
     let said = |is_through: bool| {
         let first = tried.iter().find(|one| one.is_through == is_through);
@@ -153,12 +153,12 @@ async fn call(address: SocketAddr, path: &str) -> Result<(), Refusal> {
     grpc.ready().await.map_err(|error| connection(&error))?;
     let path = PathAndQuery::try_from(path).map_err(|error| connection(&error))?;
     let codec = tonic_prost::ProstCodec::<(), ()>::default();
-    // A stream of one message is on the wire what a message alone is.
+    // On the wire, a stream of one message equals a single message.
     grpc.unary(Request::new(()), path, codec).await.map(drop).map_err(Refusal::Status)
 }
 
-/// Whether a status came over the wire and refuses for another reason than who the caller is. A call
-/// that the service keeps open until the time is over was taken, too.
+/// Returns whether a status came over the wire and refuses for a reason other than the caller's
+/// identity. A call that the service keeps open until the deadline counts as accepted too.
 fn is_answer_of_the_service(status: &Status) -> bool {
     match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => false,
@@ -167,7 +167,7 @@ fn is_answer_of_the_service(status: &Status) -> bool {
     }
 }
 
-/// Publishes an event at NATS without a password.
+/// Publishes an event to NATS without a password.
 fn publish(address: SocketAddr, subject: &str) -> Tried {
     let what = format!("NATS {subject}");
     let (is_through, said) = match try_to_publish(address, subject) {

@@ -1,4 +1,5 @@
-//! Twelve nodes with default settings on loopback: packets that each sends once all know each other.
+//! Twelve nodes with default settings on loopback: the packets that each sends once all know each
+//! other.
 
 use super::kube::{run, wait};
 use crate::{
@@ -17,35 +18,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Nodes.
+/// Number of nodes.
 const NODES: u16 = 12;
 /// UDP port of the first node, and its metrics port.
 const PORTS: [u16; 2] = [30_303, 39_100];
-/// Highest number of packets that a node sends in a minute.
+/// Highest number of packets that a node may send in a minute.
 const PACKETS_MAX: f64 = 60.0;
 /// Longest wait for a node to answer.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Counts after the nodes had had their time.
+/// Counts after the nodes have settled.
 #[derive(Serialize, Deserialize, Debug)]
 struct Counted {
     minutes: f64,
     /// Packets that each node sent, by its own metrics.
     sent: Vec<f64>,
-    /// Packets that the kernel sent for all of them.
+    /// Packets that the kernel sent for all nodes.
     kernel: f64,
     /// Endpoints that each node has proven.
     proven: Vec<f64>,
 }
 
-/// Minutes before the count, and of the count.
+/// Returns the minutes before the count, and of the count.
 fn minutes(is_quick: bool) -> [u64; 2] {
     if is_quick { [3, 1] } else { [10, 3] }
 }
 
-/// Measures the figures, in a network namespace in which nothing else sends.
+/// Measures the figures, in a network namespace in which no other process sends.
 pub fn measure(setting: &Setting, report: &mut Report) {
     report.measure("quiet: 12 nodes on loopback", || {
         let [before, of_count] = minutes(setting.quick);
@@ -93,10 +94,10 @@ fn figures(counted: &Counted, before: u64) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Runs the nodes and prints what was counted. The network namespace is new and has loopback alone.
+/// Runs the nodes and prints the counts. The network namespace is new and has only loopback.
 ///
 /// # Errors
-/// When a node does not start.
+/// If a node does not start.
 #[expect(clippy::print_stdout, reason = "the answer to the program that started this one")]
 pub fn nodes(tandem: &Path, is_quick: bool) -> anyhow::Result<()> {
     run(Command::new("ip").args(["link", "set", "lo", "up"]), None, ANSWER_TIME_MAX)?;
@@ -129,7 +130,7 @@ pub fn nodes(tandem: &Path, is_quick: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Packets of UDP that this network namespace has sent.
+/// Returns the number of UDP packets that this network namespace has sent.
 fn kernel_count() -> anyhow::Result<f64> {
     out_datagrams(&fs::read_to_string("/proc/self/net/snmp")?)
 }
@@ -142,7 +143,7 @@ fn out_datagrams(snmp: &str) -> anyhow::Result<f64> {
     Ok(value.parse()?)
 }
 
-/// The first address of a node in a log, without what stands around it.
+/// Returns the first node URL in a log, without the surrounding text.
 fn enode_in(log: &str) -> Option<String> {
     let rest = &log[log.find("enode://")?..];
     let end = rest.find(|c: char| c.is_whitespace() || c == '"' || c == '\u{1b}');
@@ -190,7 +191,7 @@ impl Node {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its address as other nodes want it, which its log has soon.
+    /// Returns its node URL, which its log has soon.
     fn enode(&self) -> anyhow::Result<String> {
         wait("the node's address in its log", START_TIME_MAX, || Ok(enode_in(&self.text())))
     }
@@ -204,7 +205,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // One that has ended already is what is wanted.
+        // A process that has ended already is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -22,13 +22,13 @@ use tempfile::TempDir;
 
 /// Name of the release; the names of its objects begin with it.
 pub const RELEASE: &str = "tandem";
-/// Longest time of an installation, and of any return to the usual.
+/// Longest time of an installation, and of any return to normal.
 pub const READY_TIME_MAX: Duration = Duration::from_secs(180);
-/// Longest time of a call that asks whether the release serves.
+/// Longest time of a call that checks whether the release serves.
 const ASK_TIME_MAX: Duration = Duration::from_secs(2);
-/// For so long the client has to see no failed call until a fault counts as over.
+/// Time without a failed call after which a fault counts as over.
 const CALM: Duration = Duration::from_secs(4);
-/// For so long each fault is watched: longer than the client waits for an answer.
+/// Shortest time that each fault is watched: longer than the client waits for an answer.
 const WATCH_MIN: Duration = Duration::from_secs(12);
 
 /// The six services and the bus.
@@ -45,7 +45,7 @@ pub const ROLES: [&str; 7] = [
 /// Secret of the Engine API: any 32 bytes.
 const SECRET: &str = "5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5";
 
-/// A release that runs, and how it is reached.
+/// A running release, and the access to it.
 pub struct Release<'a> {
     pub kube: Kube,
     pub options: &'a Options,
@@ -55,10 +55,10 @@ pub struct Release<'a> {
 }
 
 impl<'a> Release<'a> {
-    /// Makes the namespace with genesis and secret. The chart is not installed yet.
+    /// Creates the namespace with genesis and secret. The chart is not installed yet.
     ///
     /// # Errors
-    /// When there is no cluster, or it refuses.
+    /// If there is no cluster, or it refuses.
     pub fn prepare(options: &'a Options, name: &str, values: &Value) -> anyhow::Result<Self> {
         let kube = Kube::start(options.kubeconfig()?, &format!("tandem-figures-{name}"))?;
         let proxy = Proxy::start(kube.kubeconfig())?;
@@ -76,7 +76,7 @@ impl<'a> Release<'a> {
     /// Installs the chart and waits until it serves.
     ///
     /// # Errors
-    /// When it does not.
+    /// If it does not.
     pub fn install(options: &'a Options, name: &str, values: &Value) -> anyhow::Result<Self> {
         let release = Self::prepare(options, name, values)?;
         release.helm("install", &json!({}), READY_TIME_MAX)?;
@@ -85,11 +85,11 @@ impl<'a> Release<'a> {
         Ok(release)
     }
 
-    /// Runs `helm install` or `helm upgrade` with `--wait` and returns how long it took. `change` stands
-    /// above the values of the release and is forgotten afterwards.
+    /// Runs `helm install` or `helm upgrade` with `--wait` and returns the time it took. `change`
+    /// overrides the values of the release, for this call only.
     ///
     /// # Errors
-    /// When helm says that it failed.
+    /// If helm reports a failure.
     pub fn helm(
         &self,
         command: &str,
@@ -116,7 +116,7 @@ impl<'a> Release<'a> {
     /// Returns the number of the newest revision that was deployed.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     pub fn last_deployed(&self) -> anyhow::Result<String> {
         let text = self.kube.helm(&["history", RELEASE, "--output", "json"], COMMAND_TIME_MAX)?;
         let revisions: Vec<Value> = serde_json::from_str(&text)?;
@@ -127,11 +127,11 @@ impl<'a> Release<'a> {
         Ok(last["revision"].to_string())
     }
 
-    /// Makes a Service of type NodePort with the selector of the chart's own, so that the client may
-    /// stand outside of the cluster and is led as one inside.
+    /// Creates a Service of type NodePort with the selector of the chart's own. The client may then
+    /// be outside of the cluster and is routed like one inside.
     ///
     /// # Errors
-    /// When the cluster refuses.
+    /// If the cluster refuses.
     pub fn expose(&self) -> anyhow::Result<()> {
         let selector = json!({"app.kubernetes.io/instance": RELEASE,
             "app.kubernetes.io/component": "executor"});
@@ -141,10 +141,10 @@ impl<'a> Release<'a> {
                 "ports": [{"name": "engine", "port": 8551, "targetPort": "engine"}]}}))
     }
 
-    /// Returns the address of the Engine API, by the first node that is not `avoided`.
+    /// Returns the address of the Engine API, on the first node that is not `avoided`.
     ///
     /// # Errors
-    /// When the Service or a node is missing.
+    /// If the Service or a node is missing.
     pub fn engine(&self, avoided: Option<&str>) -> anyhow::Result<SocketAddr> {
         let service = self.kube.get(&["service", "figures"])?;
         let port = service["spec"]["ports"][0]["nodePort"].as_u64().context("no node port")?;
@@ -155,7 +155,7 @@ impl<'a> Release<'a> {
     /// Returns the address of the first node that is not `avoided`.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     pub fn node_address(&self, avoided: Option<&str>) -> anyhow::Result<String> {
         let nodes = self.kube.get(&["nodes"])?;
         let nodes = nodes["items"].as_array().context("no nodes")?;
@@ -178,15 +178,15 @@ impl<'a> Release<'a> {
     /// Starts the consensus client.
     ///
     /// # Errors
-    /// When the Engine API does not answer.
+    /// If the Engine API does not answer.
     pub fn load(&self) -> anyhow::Result<Load> {
         self.load_avoiding(None)
     }
 
-    /// Starts the consensus client, which enters the cluster by another node than `avoided`.
+    /// Starts the consensus client, which enters the cluster through another node than `avoided`.
     ///
     /// # Errors
-    /// As [`Release::load`].
+    /// As for [`Release::load`].
     pub fn load_avoiding(&self, avoided: Option<&str>) -> anyhow::Result<Load> {
         let load = Load::start(self.engine(avoided)?, &self.secret())?;
         wait("the first blocks", READY_TIME_MAX, || Ok(load.is_flowing(CALM).then_some(())))?;
@@ -196,24 +196,24 @@ impl<'a> Release<'a> {
     /// Returns number and hash of the head.
     ///
     /// # Errors
-    /// When the Engine API does not answer.
+    /// If the Engine API does not answer.
     pub fn head(&self) -> anyhow::Result<Value> {
         let mut engine = Client::engine(self.engine(None)?, &self.secret(), ASK_TIME_MAX)?;
         let block = engine.call("eth_getBlockByNumber", &json!(["latest", false]))?;
         Ok(json!([block["number"], block["hash"]]))
     }
 
-    /// Waits until the Engine API answers through the Service and all pods are ready. An executor that
-    /// waits for nothing but the right to write counts as ready: versions differ in that.
+    /// Waits until the Engine API answers through the Service and all pods are ready. An executor
+    /// that waits only for the right to write counts as ready: versions differ in that.
     ///
     /// # Errors
-    /// After three minutes.
+    /// If the wait takes longer than three minutes.
     pub fn wait_until_ready(&self) -> anyhow::Result<()> {
         wait("the pods to be ready", READY_TIME_MAX, || Ok(self.is_ready()?.then_some(())))?;
         wait("the Engine API to answer", READY_TIME_MAX, || self.head().map(Some)).map(drop)
     }
 
-    /// Whether each role has a pod and all pods are ready.
+    /// Returns whether each role has a pod and all pods are ready.
     fn is_ready(&self) -> anyhow::Result<bool> {
         let pods = self.kube.pods()?;
         let count = |role: &str| pods.iter().filter(|pod| pod.component == role).count() as u64;
@@ -224,16 +224,17 @@ impl<'a> Release<'a> {
             && pods.iter().all(|pod| !pod.leaves && (pod.ready || self.stands_by(pod))))
     }
 
-    /// Whether an executor waits for the right to write and nothing else.
+    /// Returns whether an executor waits only for the right to write.
     fn stands_by(&self, pod: &Pod) -> bool {
         let waits = |text: &str| text.trim().ends_with("waiting for: the right to write");
         pod.component == "executor" && self.readiness(pod).is_ok_and(|(_, text)| waits(&text))
     }
 
-    /// Returns the pod of the executor that has the right to write: the number of its payloads grows.
+    /// Returns the pod of the executor that has the right to write: the number of its payloads
+    /// grows.
     ///
     /// # Errors
-    /// When there is none within a while.
+    /// If there is none within three minutes.
     pub fn active_executor(&self) -> anyhow::Result<Pod> {
         wait("an executor that executes", READY_TIME_MAX, || {
             let pods = self.kube.pods_of("executor")?;
@@ -247,7 +248,7 @@ impl<'a> Release<'a> {
         })
     }
 
-    /// Payloads that an executor has executed; 0 while it does not answer.
+    /// Returns the number of payloads that an executor has executed, 0 while it does not answer.
     fn payloads(&self, pod: &Pod) -> f64 {
         let name = "tandem_executor_execution_seconds_count";
         self.metric(pod, name).unwrap_or(0.0)
@@ -256,16 +257,16 @@ impl<'a> Release<'a> {
     /// Returns the sum of a metric over its labels.
     ///
     /// # Errors
-    /// When the pod does not answer.
+    /// If the pod does not answer.
     pub fn metric(&self, pod: &Pod, name: &str) -> anyhow::Result<f64> {
         let (_, text) = self.proxy.ask_pod(self.kube.namespace(), &pod.name, 9100, "/metrics")?;
         Ok(sum_of(&text, name).unwrap_or(0.0))
     }
 
-    /// Asks a pod whether it is ready: the status and the reason.
+    /// Asks a pod whether it is ready, and returns the status and the reason.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If the pod does not answer.
     pub fn readiness(&self, pod: &Pod) -> anyhow::Result<(u16, String)> {
         self.proxy.ask_pod(self.kube.namespace(), &pod.name, 9100, "/readyz")
     }
@@ -273,16 +274,16 @@ impl<'a> Release<'a> {
     /// Deletes a pod as `kubectl delete` does by default.
     ///
     /// # Errors
-    /// When the cluster refuses.
+    /// If the cluster refuses.
     pub fn delete(&self, pod: &Pod) -> anyhow::Result<()> {
         self.kube.kubectl(&["delete", "pod", &pod.name, "--wait=false"]).map(drop)
     }
 
-    /// Ends the process of a pod at once: with SIGKILL where a program for that was given, else by a
+    /// Ends the process of a pod at once. Uses SIGKILL if a program for that was given, otherwise a
     /// delete without a grace period.
     ///
     /// # Errors
-    /// When it cannot.
+    /// If that fails.
     pub fn kill(&self, pod: &Pod) -> anyhow::Result<()> {
         let Some(program) = &self.options.signal else {
             let arguments = ["delete", "pod", &pod.name, "--grace-period=0", "--force"];
@@ -291,11 +292,11 @@ impl<'a> Release<'a> {
         hook(program, &[&pod.node, &pod.container, "SIGKILL"])
     }
 
-    /// Watches a fault: `act` brings it about, and it is over when the release is ready again and the
-    /// client sees no failed call any more.
+    /// Watches a fault, which `act` brings about. The fault is over when the release is ready again
+    /// and the client sees no more failed calls.
     ///
     /// # Errors
-    /// When it is not over within three minutes.
+    /// If it is not over within three minutes.
     pub fn fault(
         &self,
         load: &Load,
@@ -311,7 +312,7 @@ impl<'a> Release<'a> {
     }
 }
 
-/// A release that is installed when the first figure asks for it.
+/// A release that is installed when the first figure needs it.
 pub struct Stage<'a> {
     options: &'a Options,
     name: &'static str,
@@ -320,7 +321,7 @@ pub struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Returns one that is not installed yet.
+    /// Returns a stage whose release is not installed yet.
     pub fn new(options: &'a Options, name: &'static str, values: Value) -> Self {
         Self { options, name, values, running: None }
     }
@@ -328,7 +329,7 @@ impl<'a> Stage<'a> {
     /// Returns the release and the client that calls it.
     ///
     /// # Errors
-    /// When it cannot be installed.
+    /// If the release cannot be installed.
     pub fn get(&mut self) -> anyhow::Result<(&mut Release<'a>, &Load)> {
         if self.running.is_none() {
             let release = Release::install(self.options, self.name, &self.values)?;
@@ -340,17 +341,17 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Runs a program of the user that reaches into a node.
+/// Runs a user's program that acts on a node.
 ///
 /// # Errors
-/// When it fails.
+/// If it fails.
 pub fn hook(program: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     ensure!(!arguments.iter().any(|argument| argument.is_empty()), "{arguments:?}: one is empty");
     run(Command::new(program).args(arguments), None, COMMAND_TIME_MAX).map(drop)
 }
 
-/// Values of every trial: small requests, so that all pods fit into small nodes and onto one of them
-/// while another is drained, and network policies that admit client and Prometheus from outside.
+/// Returns the values of every trial. Small requests let all pods fit into small nodes, and onto
+/// one of them while another is drained. Network policies admit client and Prometheus from outside.
 fn usual_values(options: &Options) -> Value {
     let (repository, tag) = options.image.rsplit_once(':').unwrap_or((&options.image, "latest"));
     let anywhere = json!([{"ipBlock": {"cidr": "0.0.0.0/0"}}]);
@@ -371,7 +372,7 @@ fn usual_values(options: &Options) -> Value {
     })
 }
 
-/// Puts the values of `from` over those of `into`; one that is null takes the key away, so that the
+/// Overrides the values of `into` with those of `from`. A null value removes the key, so that the
 /// chart's own value holds.
 pub fn merge(into: &mut Value, from: &Value) {
     match (into, from) {

@@ -1,4 +1,4 @@
-//! Other pods of the cluster, with no certificate, password or token of the release.
+//! Other pods of the cluster, without certificate, password or token of the release.
 
 use super::{
     Options,
@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Ports of the release that take calls, with the role and the kind behind each.
+/// Ports of the release that accept calls, with the role behind each.
 const PORTS: [(&str, u16); 6] = [
     ("storage-writer", 9600),
     ("multiproof-workers", 9601),
@@ -24,7 +24,7 @@ const PORTS: [(&str, u16); 6] = [
     ("nats", 4222),
     ("executor", 8551),
 ];
-/// For so long strangers get to be let in.
+/// Time that strangers have to be let in.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Measures the figures.
@@ -40,13 +40,13 @@ pub fn measure(options: &Options, report: &mut Report) {
     });
 }
 
-/// Values without the trials' own policies: what the chart admits by default.
+/// Returns values without the trials' own policies: the chart's default admissions.
 fn values(has_policies: bool) -> Value {
     json!({"networkPolicies": {"enabled": has_policies, "engineFrom": null, "metricsFrom": null}})
 }
 
-/// Calls each port of the release through a Service of type NodePort, as any process of the network may
-/// where no policy is enforced.
+/// Calls each port of the release through a Service of type NodePort, as any process of the network
+/// can if no policy is enforced.
 fn calls(
     options: &Options,
     namespace: &str,
@@ -74,14 +74,14 @@ fn calls(
         };
         targets.push(Target { kind, address: format!("{address}:{port}").parse()? });
     }
-    // Without a wait a node might not know its ports yet, and all would seem refused.
+    // Without a wait a node might not know its ports yet, and all calls would seem refused.
     std::thread::sleep(Duration::from_secs(3));
     let (through, note) = summary(&call_all(&targets)?);
     Ok(vec![Figure::new(name, through as f64, Limit::Exactly(0.0)).note(note)])
 }
 
-/// An executor and a worker in another namespace, told the addresses of the release and nothing else.
-/// The release's own executor is away meanwhile, so that the right to write is free.
+/// Runs an executor and a worker in another namespace that know only the addresses of the release.
+/// The release's own executor is scaled down meanwhile, so that the right to write is free.
 fn pods(options: &Options) -> anyhow::Result<Vec<Figure>> {
     let name = "strangers: services that take an executor or worker of another pod";
     let release = Release::prepare(options, "host", &values(false))?;
@@ -169,7 +169,7 @@ impl Stranger<'_> {
         self.proxy.ask_pod(self.kube.namespace(), self.role, 9100, path)
     }
 
-    /// Whether it is connected to storage-writer: it is ready, or waits for something else.
+    /// Returns whether it is connected to storage-writer: it is ready, or waits for something else.
     fn is_let_in(&self) -> anyhow::Result<bool> {
         let (status, text) = self.ask("/readyz")?;
         let answers = status == 200 || text.contains("waiting for");
@@ -180,7 +180,7 @@ impl Stranger<'_> {
         self.ask("/metrics").ok().and_then(|(_, text)| sum_of(&text, name)).unwrap_or(0.0)
     }
 
-    /// The state that it is in, or the end of its log.
+    /// Returns its current state, or the end of its log.
     fn last_words(&self) -> String {
         if let Ok((status, text)) = self.ask("/readyz")
             && (status == 200 || text.contains("waiting for"))

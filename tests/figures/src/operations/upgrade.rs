@@ -1,4 +1,4 @@
-//! Upgrades to an image that does not exist and to a setting that the binary refuses, and the way back.
+//! Upgrades to a missing image and to a setting that the binary refuses, and the rollback.
 
 use super::{
     Options,
@@ -12,13 +12,13 @@ use crate::{
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Time that an upgrade gets until helm gives it up.
+/// Time after which helm gives up an upgrade.
 const UPGRADE_TIME_MAX: Duration = Duration::from_secs(45);
 /// Longest gap of blocks while an upgrade fails.
 const GAP_MAX: f64 = 2.0;
 /// Longest time from the rollback to payloads.
 const ROLLBACK_SECONDS_MAX: f64 = 60.0;
-/// Longest gap of blocks in an upgrade of everything.
+/// Longest gap of blocks in an upgrade of all pods.
 const GOOD_GAP_MAX: f64 = 20.0;
 
 /// Measures the figures, with a standby and without.
@@ -56,7 +56,7 @@ fn fails(stage: &mut Stage<'_>, name: &str, change: &Value) -> anyhow::Result<Ve
     let good = release.last_deployed()?;
     let from = Instant::now();
     let said = release.helm("upgrade", change, UPGRADE_TIME_MAX);
-    // Pods that fail may be restarted for some time after helm said that all is well.
+    // Failing pods may be restarted for some time after helm reported success.
     std::thread::sleep(Duration::from_secs(10));
     let seen = load.since(from);
     let note = match &said {
@@ -70,7 +70,7 @@ fn fails(stage: &mut Stage<'_>, name: &str, change: &Value) -> anyhow::Result<Ve
         Err(error) => (f64::INFINITY, format!("{error:.160}")),
     };
     if seconds.is_infinite() {
-        // By hand, so that the next figures have a release.
+        // Manual repair, so that the next figures have a release.
         release.kube.kubectl(&["delete", "pods", "--all", "--wait=false"])?;
         release.wait_until_ready()?;
     }
@@ -84,7 +84,7 @@ fn fails(stage: &mut Stage<'_>, name: &str, change: &Value) -> anyhow::Result<Ve
     ])
 }
 
-/// Rolls back without a hand and returns how long it took until payloads flowed and all was ready.
+/// Rolls back without manual steps. Returns the time until payloads flowed and all pods were ready.
 fn roll_back(release: &Release<'_>, load: &Load, revision: &str) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     let time_max = Duration::from_secs_f64(ROLLBACK_SECONDS_MAX * 2.0);
@@ -97,7 +97,7 @@ fn roll_back(release: &Release<'_>, load: &Load, revision: &str) -> anyhow::Resu
     Ok(begun.elapsed())
 }
 
-/// Replaces all pods by ones with another annotation.
+/// Replaces all pods by pods with another annotation.
 fn succeeds(stage: &mut Stage<'_>, name: &str) -> anyhow::Result<Vec<Figure>> {
     let (release, load) = stage.get()?;
     let change = json!({"defaults": {"podAnnotations": {"figures/round": "2"}}});

@@ -1,4 +1,4 @@
-//! Volumes that stay when the release goes, and one that is full.
+//! Volumes that stay after the release is uninstalled, and a volume that is full.
 
 use super::{
     Options,
@@ -15,8 +15,8 @@ use std::{
 
 /// Claim of storage-writer.
 const CLAIM: &str = "data-tandem-storage-writer-0";
-/// Longest time from the first call that fails until readiness says so, and from the moment when there is
-/// room again until blocks flow.
+/// Longest time from the first failed call until readiness reports it, and from freed space until
+/// blocks flow.
 const TURN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Measures the figures.
@@ -49,7 +49,7 @@ fn reinstall(options: &Options) -> anyhow::Result<Vec<Figure>> {
     release.wait_until_ready()?;
     let took = begun.elapsed();
     let same = f64::from(u8::from(release.head()? == head));
-    // The chain goes on from there.
+    // The chain continues from there.
     drop(release.load()?);
     Ok(vec![
         Figure::new("uninstall: claims deleted", gone.len() as f64, Limit::Exactly(0.0))
@@ -108,7 +108,7 @@ fn full(options: &Options) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// A volume that is given back at the end.
+/// A volume that is freed at the end.
 struct Prepared<'a> {
     program: &'a std::path::Path,
     namespace: &'a str,

@@ -14,7 +14,7 @@ use std::{
 
 /// Longest wait of a public caller.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30);
-/// Callers rest so long after a refusal, as a client would.
+/// Pause of a caller after a refusal, as a client would make.
 const RETRY: Duration = Duration::from_millis(20);
 /// Concurrent loops of `eth_call`.
 const CALLERS: usize = 200;
@@ -23,10 +23,10 @@ const PROVERS: usize = 8;
 
 /// Initcode that hashes 64 KiB until its gas is used up.
 const HASH_LOOP: &str = "0x5b61ffff5f20505f56";
-/// As much gas as a call may have.
+/// Gas of a call, the maximum allowed.
 const GAS: &str = "0x2faf080";
 
-/// Parameters of an `eth_call` that uses all its gas.
+/// Returns the parameters of an `eth_call` that uses all its gas.
 pub fn long_call() -> Value {
     json!([{"data": HASH_LOOP, "gas": GAS}, "latest"])
 }
@@ -46,7 +46,7 @@ pub fn measure(setting: &Setting, report: &mut Report) {
     });
 }
 
-/// Replays the demo corpus without and with callers, by turns, each time on a new node.
+/// Replays the demo corpus alternately without and with callers, each time on a new node.
 fn figures(
     setting: &Setting,
     name: &str,
@@ -91,7 +91,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Calls until it is told to stop. An error object is an answer: long calls end with one.
+    /// Calls until told to stop. An error object is an answer: long calls end with one.
     fn repeat(
         &self,
         node: &Node,

@@ -1,4 +1,4 @@
-//! newPayload while many connections do nothing, or next to nothing.
+//! newPayload while many connections are idle or almost idle.
 
 use crate::{
     Setting,
@@ -21,12 +21,12 @@ use std::{
 const CONNECTIONS: usize = 512;
 /// Pause between two bytes on a slow connection.
 const PAUSE: Duration = Duration::from_secs(5);
-/// A connection that does not come about within this is tried again later.
+/// Longest time to open a connection; a slower one is retried later.
 const CONNECT_TIME_MAX: Duration = Duration::from_millis(200);
-/// The head of a request that never ends: its bytes are sent one at a time, over and over.
+/// Head of an endless request: its bytes are sent one at a time, repeatedly.
 const HEAD: &[u8] = b"POST / HTTP/1.1\r\nhost: localhost\r\nx-slow: ";
 /// Highest share of honest calls without an answer. They come from the crowd's own address, so a
-/// burst of its connections can push one out before its request has come.
+/// burst of its connections can push one out before its request arrives.
 const UNANSWERED_MAX: f64 = 0.005;
 
 /// Measures the figures.
@@ -39,7 +39,7 @@ fn figures(setting: &Setting) -> anyhow::Result<Vec<Figure>> {
     let blocks = if setting.quick { 16 } else { 64 };
     let corpus = Corpus::load(&setting.demo, blocks)?;
     let gap = time / u32::try_from(blocks)?;
-    // The pause before each block is the same on both sides: after one, caches are colder.
+    // The pause before each block is the same on both sides: after a pause, caches are colder.
     let pause = gap.min(Duration::from_secs(1));
     let node = Node::start(&setting.tandem, &corpus.genesis, "")?;
     let without = corpus.replay(&node, pause)?;
@@ -83,7 +83,7 @@ struct Probes {
 }
 
 impl Probes {
-    /// Asks the public port and the liveness probe twice a second, each time as a new caller.
+    /// Calls the public port and the liveness probe twice a second, each time as a new caller.
     fn repeat(&self, node: &Node, stop: &AtomicBool) {
         while !stop.load(Relaxed) {
             let mut client = node.public(Duration::from_secs(5));
@@ -101,7 +101,7 @@ impl Probes {
     }
 }
 
-/// Asks the liveness probe, which has to answer within five seconds.
+/// Calls the liveness probe, which has to answer within five seconds.
 fn ask_alive(port: SocketAddr) -> anyhow::Result<()> {
     let time_max = Duration::from_secs(5);
     let mut stream = TcpStream::connect_timeout(&port, time_max).context("connect")?;
@@ -121,12 +121,12 @@ struct Crowd {
 
 struct Held {
     stream: TcpStream,
-    /// Bytes sent, `None` for a connection that stays silent.
+    /// Number of bytes sent, `None` for a silent connection.
     sent: Option<usize>,
 }
 
 impl Crowd {
-    /// Keeps idle and slow connections to a port; those that the node closes are opened again.
+    /// Holds idle and slow connections to a port, and reopens those that the node closes.
     fn hold(&self, port: SocketAddr) {
         let mut held: Vec<Option<Held>> = (0..2 * CONNECTIONS).map(|_| None).collect();
         while !self.stop.load(Relaxed) {
@@ -154,7 +154,7 @@ impl Crowd {
 }
 
 impl Held {
-    /// Sends the next byte where one is due. False when the node has closed the connection.
+    /// Sends the next byte if one is due. Returns false if the node has closed the connection.
     fn go_on(&mut self) -> bool {
         let closed = match self.stream.read(&mut [0; 256]) {
             Ok(length) => length == 0,

@@ -1,5 +1,5 @@
-//! Long times without finality: live branches side by side, the head switching between them, and the
-//! node stopped and killed on the way.
+//! Long times without finality: live branches side by side, a head that switches between them, and
+//! a node that is stopped and killed on the way.
 
 use crate::{
     Setting,
@@ -19,18 +19,18 @@ use std::{
 };
 use tandem_overlap::stats::SplitMix;
 
-/// Slots of a chain with finality, for the usual time of newPayload.
+/// Number of slots of a chain with finality, for the usual time of newPayload.
 const USUAL_SLOTS: u64 = 200;
-/// Slots from which memory is counted.
+/// Slot from which memory is counted.
 const SETTLED_SLOTS: u64 = 500;
-/// In how many slots the head changes to another branch once, the node is stopped once, and is killed
-/// once.
+/// Mean distances in slots: the head changes to another branch, the node is stopped, and the node
+/// is killed once in this many slots.
 const SWITCH_EVERY: usize = 8;
 const STOP_EVERY: usize = 400;
 const KILL_EVERY: usize = 400;
-/// Longest time in which a head that was chosen has to be executed.
+/// Longest time until a chosen head is executed.
 const SYNC_TIME_MAX: Duration = Duration::from_secs(60);
-/// In what time a node has measured its database after it was asked.
+/// Time a node needs to measure its database after a request.
 const MEASURE_TIME: Duration = Duration::from_secs(2);
 /// Longest wait for a stop.
 const STOP_TIME_MAX: Duration = Duration::from_secs(60);
@@ -52,7 +52,7 @@ pub fn measure(setting: &Setting, report: &mut Report) {
     }
 }
 
-/// The milliseconds of newPayload on a chain that is finalized as it should be.
+/// Returns the milliseconds of newPayload on a chain with regular finality.
 fn usual_times(setting: &Setting) -> anyhow::Result<Vec<f64>> {
     let mut chain = Chain::start(setting)?;
     let mut hashes = vec![chain.genesis.hash];
@@ -78,7 +78,7 @@ struct Chain {
     engine: Client,
     genesis: Tip,
     state_root: B256,
-    /// Keeps the genesis file.
+    /// Folder of the genesis file, kept until the end.
     _folder: tempfile::TempDir,
 }
 
@@ -97,7 +97,7 @@ impl Chain {
         Ok(Self { node, engine, genesis, state_root, _folder: folder })
     }
 
-    /// Gives a block: the status, or the error, and the milliseconds.
+    /// Sends a block. Returns the status or the error, and the milliseconds.
     fn new_payload(&mut self, body: &str) -> anyhow::Result<(String, f64)> {
         let answer = self.engine.post(body)?;
         Ok((status(&answer.value["result"], &answer.value), answer.elapsed.as_secs_f64() * 1e3))
@@ -108,7 +108,8 @@ impl Chain {
         Ok(status(&answer["result"]["payloadStatus"], &answer))
     }
 
-    /// A forkchoice that knows nothing of finality, made again while the node executes what it kept.
+    /// Makes a block the head without finality, and retries while the node executes the blocks it
+    /// kept.
     fn make_head(&mut self, head: B256) -> anyhow::Result<String> {
         let until = Instant::now() + SYNC_TIME_MAX;
         loop {
@@ -127,7 +128,7 @@ impl Chain {
     }
 }
 
-/// Whether a block stays: what is not on the canonical chain may be kept for later.
+/// Returns whether a block stays: a block off the canonical chain may be kept for later.
 fn is_taken(status: &str) -> bool {
     matches!(status, "VALID" | "ACCEPTED" | "SYNCING")
 }
@@ -139,18 +140,19 @@ fn status(of: &Value, answer: &Value) -> String {
 /// Memory of a node, in bytes.
 #[derive(Clone, Copy, Default)]
 struct Memory {
-    /// What the process holds of the machine, with pages that the allocator returns later.
+    /// Resident memory of the process, with pages that the allocator returns later.
     resident: f64,
-    /// What the node asked the allocator for and has not freed.
+    /// Memory that the node has allocated and not freed.
     allocated: f64,
-    /// The database's memtables and block cache, whose size is a setting whatever the chain is.
+    /// The database's memtables and block cache, whose size is a setting, independent of the chain.
     database: f64,
     /// Records and trie diffs of pending blocks.
     pending: f64,
 }
 
 impl Memory {
-    /// Asks twice: the node measures its database when it is asked, and says so the next time.
+    /// Reads the metrics twice: the node measures its database on request, and reports the result
+    /// next time.
     fn of(node: &Node) -> anyhow::Result<Self> {
         Self::read(node)?;
         std::thread::sleep(MEASURE_TIME);
@@ -167,7 +169,7 @@ impl Memory {
         })
     }
 
-    /// Returns what is allocated beside the database's buffers.
+    /// Returns the memory allocated besides the database's buffers.
     fn other(&self) -> f64 {
         self.allocated - self.database
     }
@@ -186,12 +188,13 @@ impl fmt::Display for Memory {
     }
 }
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Default)]
 struct Run {
     /// Milliseconds of newPayload on the head's branch.
     head_times: Vec<f64>,
-    /// Blocks answered VALID or ACCEPTED that the node does not have any more, and what it said.
+    /// Number of blocks answered VALID or ACCEPTED that the node no longer has, and its answer to
+    /// the first.
     lost: u64,
     first_loss: Option<String>,
     settled: Memory,
@@ -230,7 +233,7 @@ fn figures(
     ])
 }
 
-/// Lets all branches grow by a block each slot. A branch whose block is gone is counted and ends.
+/// Grows all branches by one block per slot. A branch whose block is gone is counted and ends.
 fn run(setting: &Setting, slots: u64, branches: u16) -> anyhow::Result<Run> {
     let mut chain = Chain::start(setting)?;
     let mut random = SplitMix(setting.seed ^ (u64::from(branches) << 32));
@@ -281,7 +284,7 @@ fn run(setting: &Setting, slots: u64, branches: u16) -> anyhow::Result<Run> {
     Ok(run)
 }
 
-/// Stops or kills the node now and then, and starts it again.
+/// Stops or kills the node at random, and starts it again.
 fn interrupt(chain: &mut Chain, run: &mut Run, random: &mut SplitMix) -> anyhow::Result<()> {
     if random.below(STOP_EVERY) == 0 {
         chain.node.stop(STOP_TIME_MAX)?;
@@ -296,7 +299,7 @@ fn interrupt(chain: &mut Chain, run: &mut Run, random: &mut SplitMix) -> anyhow:
     Ok(())
 }
 
-/// Every tip can become the head, and every block can get a child.
+/// Checks that every tip can become the head, and that every block can get a child.
 fn check_all(
     chain: &mut Chain,
     run: &mut Run,

@@ -1,4 +1,4 @@
-//! Damage to write-ahead logs, which must not lose acknowledged blocks without a word.
+//! Damage to write-ahead logs, which must not lose acknowledged blocks silently.
 
 use crate::{
     Setting,
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// Places in the log that are damaged, one in each run.
+/// Number of places in the log to damage, one in each run.
 const PLACES: usize = 16;
 
 /// Measures both figures.
@@ -65,7 +65,7 @@ fn number(head: &Value) -> String {
     head[0].as_str().unwrap_or_default().to_owned()
 }
 
-/// Whether a line of the log warns that blocks are gone.
+/// Returns whether a line of the log warns of lost blocks.
 fn names_the_loss(log: &str) -> bool {
     let is_warning = |line: &str| line.contains("WARN") || line.contains("ERROR");
     log.lines().filter(|line| is_warning(line)).any(|line| {
@@ -74,8 +74,8 @@ fn names_the_loss(log: &str) -> bool {
     })
 }
 
-/// Turns over one byte in the given sixteenth of the write-ahead log: all files, oldest first, as if
-/// they were one. Nothing is there to be damaged where all is flushed.
+/// Flips a bit of one byte in the given sixteenth of the write-ahead log: all files, oldest first,
+/// as if they were one. If everything is flushed, there is nothing to damage.
 fn damage(data: &Path, place: usize) -> anyhow::Result<()> {
     let mut logs: Vec<PathBuf> = Vec::new();
     find_logs(data, &mut logs)?;
@@ -98,7 +98,7 @@ fn damage(data: &Path, place: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// RocksDB names its write-ahead logs by a number and `.log`.
+/// Finds write-ahead logs, which RocksDB names by a number and `.log`.
 fn find_logs(folder: &Path, logs: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

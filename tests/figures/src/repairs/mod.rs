@@ -1,4 +1,4 @@
-//! The chain goes on, nothing is lost, nobody stops it.
+//! The chain continues, nothing is lost, and no caller stops it.
 
 mod beside;
 mod crowd;

@@ -1,4 +1,4 @@
-//! The time that a node takes to end while calls are under way.
+//! Time that a node takes to end while calls are in progress.
 
 use super::beside::long_call;
 use crate::{
@@ -9,11 +9,11 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Calls under way.
+/// Number of calls in progress.
 const CALLS: usize = 120;
-/// What the node promises.
+/// Longest time that the node promises.
 const SECONDS_MAX: f64 = 10.0;
-/// After this it is killed.
+/// Time after which the node is killed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Measures the figure.
@@ -26,7 +26,7 @@ pub fn measure(setting: &Setting, report: &mut Report) {
             for _ in 0..CALLS {
                 let mut client = node.public(PATIENCE);
                 let body = &body;
-                // What becomes of the call does not matter.
+                // The call's result does not matter.
                 scope.spawn(move || client.post(body).is_ok());
             }
             std::thread::sleep(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! The speed of this version beside that of the version before, and what syncing costs.
+//! Speed of this version compared with the version before, and the cost of syncing.
 
 use crate::{
     Setting,
@@ -12,15 +12,15 @@ use std::{
     time::Duration,
 };
 
-/// The corpora whose speed has limits.
+/// Corpora whose speed has limits.
 const CORPORA: [&str; 2] = ["mixed-30m", "erc20-30m"];
-/// Ratio to the version before.
+/// Limit of the ratio to the version before.
 const LIMIT: Limit = Limit::Between(0.97, 1.03);
 
 const SYNC: &str = "[storage_writer]\nsync = true\n";
 const NO_SYNC: &str = "[storage_writer]\nsync = false\n";
 
-/// Measures all figures, on the corpora that are there.
+/// Measures all figures, on the available corpora.
 pub fn measure(setting: &Setting, report: &mut Report) {
     let found: Vec<PathBuf> = match &setting.corpora {
         Some(folder) => CORPORA.iter().map(|name| folder.join(name)).collect(),
@@ -42,7 +42,7 @@ pub fn measure(setting: &Setting, report: &mut Report) {
         report.measure(&figure, || {
             let before =
                 setting.before.as_ref().context("no --before: the version to compare with")?;
-            // Both without syncing, whose cost is stated apart.
+            // Both without syncing, whose cost is stated separately.
             let [this, before] = [(setting.tandem.as_path(), NO_SYNC), (before.as_path(), NO_SYNC)];
             versions(setting, &figure, &folder, this, before, LIMIT)
         });
@@ -54,7 +54,7 @@ pub fn measure(setting: &Setting, report: &mut Report) {
     }
 }
 
-/// Replays a corpus on both sides by turns, each side first as often as the other.
+/// Replays a corpus on both sides alternately; each side goes first equally often.
 fn versions(
     setting: &Setting,
     name: &str,

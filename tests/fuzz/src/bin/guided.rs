@@ -1,8 +1,8 @@
 //! Coverage-guided fuzzing of one target, which `TANDEM_FUZZ_TARGET` names. `just fuzz` builds it
 //! with the compiler's coverage instrumentation and starts it.
 //!
-//! `TANDEM_FUZZ_START` names a folder for what libFuzzer starts from: the target's seeds go to
-//! `seeds` in it, its dictionary to the file `dictionary`.
+//! `TANDEM_FUZZ_START` names a folder for libFuzzer's start files: the target's seeds go to `seeds`
+//! in it, its dictionary to the file `dictionary`.
 
 #![no_main]
 

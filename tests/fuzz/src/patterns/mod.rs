@@ -1,41 +1,41 @@
-//! The cheapest ways to say a lot: inputs that repeat one small piece, for measuring what heap and
-//! time grow by.
+//! Short patterns with a large effect: inputs that repeat one small piece, to measure the growth of
+//! heap and time.
 
 mod requests;
 mod witness;
 
 use crate::seeds::OSAKA;
 
-/// Where this stands in a piece, each repetition has a number of its own.
+/// Placeholder in a piece; each repetition replaces it with a number of its own.
 const COUNTER: &[u8] = b"%%%%%%";
 
-/// An input of any length.
+/// An input pattern of any length.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    /// The target that it is for.
+    /// The target that the pattern is for.
     pub target: &'static str,
-    /// What it repeats, in words.
+    /// Description of the repeated piece.
     pub name: &'static str,
     head: Vec<u8>,
     unit: Vec<u8>,
     tail: Vec<u8>,
-    /// RLP list headers that are put around it, which need the length.
+    /// Wrappers around the repetition, such as RLP list headers, which need the length.
     lists: Vec<Wrap>,
 }
 
-/// What stands around the repetition.
+/// A wrapper around the repetition.
 #[derive(Clone, Debug)]
 enum Wrap {
-    /// Bytes before what was made so far.
+    /// Bytes before the input so far.
     Before(Vec<u8>),
-    /// Bytes behind what was made so far.
+    /// Bytes after the input so far.
     Behind(Vec<u8>),
-    /// A list (true) or a string of what was made so far.
+    /// An RLP list (true) or string (false) of the input so far.
     Rlp(bool),
 }
 
 impl Pattern {
-    /// The input of about so many bytes.
+    /// Returns the input of about `len` bytes.
     pub fn input(&self, len: usize) -> Vec<u8> {
         let fixed = self.head.len() + self.tail.len();
         let count = (len.saturating_sub(fixed) / self.unit.len().max(1)).max(1);
@@ -83,7 +83,7 @@ fn bytes(
     Pattern { target, name, head, unit, tail, lists }
 }
 
-/// All patterns.
+/// Returns all patterns.
 pub fn all() -> Vec<Pattern> {
     let mut all = requests::envelopes();
     all.extend(requests::payloads());
@@ -296,7 +296,7 @@ fn others() -> Vec<Pattern> {
         ),
         text("node_list", "fields of a root", "\u{2}enrtree-root:v1 ", "e=A ", "seq=1"),
         text("node_list", "names", "\u{3}enrtree-branch:", "AAAAAAAAAAAAAAAAAAAA,", ""),
-        // Each entry, and a branch over it and all before.
+        // Each entry, then a branch over it and all before it.
         bytes("node_list", "a deep list", &[4], b"\x00\x06\x00%%%%%%\x01\x02", &[], vec![]),
         bytes("records", "hashes", &[0, 1], &[0; 4], &[], vec![]),
         bytes("records", "accounts", &[1, 1], &[0; 37], &[], vec![]),

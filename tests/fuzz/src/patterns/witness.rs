@@ -1,4 +1,4 @@
-//! Witnesses and the files that bring them.
+//! Witnesses and the files that contain them.
 
 use super::{Pattern, bytes, text};
 

@@ -9,7 +9,7 @@ use tandem_chain::{
 };
 use tandem_cluster_tests::Built;
 
-/// Whole blocks, and headers and bodies apart.
+/// Target for whole blocks, and for separate headers and bodies.
 pub const BLOCK: Target = Target {
     name: "block",
     bytes_per_byte: 4,
@@ -32,7 +32,7 @@ pub const BLOCK: Target = Target {
     run: decode_block,
 };
 
-/// Lists of receipts as the database holds them.
+/// Target for lists of receipts as the database holds them.
 pub const RECEIPTS: Target = Target {
     name: "receipts",
     bytes_per_byte: 4,
@@ -77,7 +77,7 @@ fn block_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// See [`decode_block`].
+/// Returns the memory of the transactions; for the format see [`decode_block`].
 fn listed(input: &[u8]) -> usize {
     let mut reader = Reader(input);
     if reader.byte().is_multiple_of(2) {
@@ -87,7 +87,7 @@ fn listed(input: &[u8]) -> usize {
     structures::body(reader.0)
 }
 
-/// The first byte says whether a whole block follows, or header and body.
+/// Decodes an input whose first byte says whether a whole block follows, or header and body.
 fn decode_block(input: &[u8]) {
     let mut reader = Reader(input);
     if reader.byte().is_multiple_of(2) {
@@ -111,7 +111,7 @@ fn decode_block(input: &[u8]) {
     check(&block);
 }
 
-/// The rules have an answer for every block that decodes.
+/// Checks that the rules return an answer for every block that decodes.
 fn check(block: &Block) {
     for chain in FORKS.iter() {
         let spec = ChainSpec::from_genesis_json(&chain.genesis).unwrap();

@@ -1,4 +1,4 @@
-//! What strangers send over UDP, and what people paste: packets, node records, node URLs.
+//! Packets that strangers send over UDP, and node records and URLs that people paste.
 
 use crate::{Reader, Target, heap, structures};
 use alloy_primitives::keccak256;
@@ -10,8 +10,8 @@ use tandem_discv4::{
     Neighbors, Node, NodeKey, NodeUrl, PACKET_BYTES_MAX, Ping, Pong, check_frame, decode, encode,
 };
 
-/// Datagrams. The first byte says whether the others are the whole datagram, or type and data
-/// that are signed and framed first: no mutation would find the hash.
+/// Target for datagrams. The first byte says whether the rest is the whole datagram, or type and
+/// data that are signed and framed first: no mutation would find the hash.
 pub const PACKET: Target = Target {
     name: "discv4_packet",
     bytes_per_byte: 4,
@@ -34,7 +34,7 @@ pub const PACKET: Target = Target {
     run: read_packet,
 };
 
-/// Records: as RLP, as text, and signed from names and values.
+/// Target for records: as RLP, as text, and signed from names and values.
 pub const RECORD: Target = Target {
     name: "node_record",
     bytes_per_byte: 4,
@@ -77,7 +77,7 @@ fn record() -> Enr {
         .unwrap()
 }
 
-/// Signs type and data, and puts the hash before it.
+/// Signs type and data, and prepends the hash.
 fn frame(data: &[u8]) -> Vec<u8> {
     let secret = SecretKey::from_byte_array(SECRET).unwrap();
     let digest = Digest::from_digest(keccak256(data).0);
@@ -154,7 +154,7 @@ fn const_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// RLP put into a record as it is.
+/// RLP that is put into a record unchanged.
 struct Raw<'a>(&'a [u8]);
 
 impl Encodable for Raw<'_> {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tandem_chain::ChainSpec;
 use tandem_storage_writer::read_genesis;
 
-/// Genesis files.
+/// Target for genesis files.
 pub const TARGET: Target = Target {
     name: "genesis",
     bytes_per_byte: 4,
@@ -47,7 +47,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for chain in FORKS.iter() {
         let mut file: Value = serde_json::from_str(&chain.genesis).unwrap();
-        // A few accounts say as much as many.
+        // A few accounts suffice.
         let alloc = file["alloc"].as_object_mut().unwrap();
         let mut kept = 0;
         alloc.retain(|_, account| {
@@ -85,7 +85,7 @@ fn read(input: &[u8]) {
     });
     let Ok((spec, file)) = file else { return };
     assert_eq!((file.accounts, file.slots), (accounts, slots));
-    // Without `alloc` it reads as the same chain, with no accounts.
+    // Without `alloc` the file describes the same chain, with no accounts.
     let rest = read_genesis(file.json.as_bytes(), &mut |_| panic!("an account in the rest"));
     assert_eq!(rest.unwrap().json, file.json);
     let Ok(spec) = spec else { return };

@@ -40,7 +40,7 @@ pub const ALL: [Target; 19] = [
     traces::TARGET,
 ];
 
-/// The target of this name.
+/// Returns the target of this name.
 pub fn by_name(name: &str) -> Option<Target> {
     ALL.into_iter().find(|target| target.name == name)
 }

@@ -7,10 +7,11 @@ use alloy_primitives::Bytes;
 use tandem_chain::{NetworkForm, Sidecar, Wrapper, decode_network_form};
 use tandem_cluster_tests::{Network, TestBlob, blob_transaction};
 
-/// In both forms; alloy's own name for it knows the newer one only.
+/// A transaction in both forms; alloy's own name for it covers only the newer one.
 type Pooled = EthereumTxEnvelope<TxEip4844WithSidecar>;
 
-/// Network forms, with a blob or with none: those are small, and their structure is the same.
+/// Target for network forms, with a blob or without: the latter are small but have the same
+/// structure.
 pub const TARGET: Target = Target {
     name: "network_form",
     bytes_per_byte: 4,
@@ -44,7 +45,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let forms = [empty, cells.clone(), transaction.with_blobs(&blob)];
     let mut seeds: Vec<_> = forms.iter().map(|form| form.encode().to_vec()).collect();
     seeds.push(transaction.raw().to_vec());
-    // Mostly small ones, which are what a mutation is likely to make something of.
+    // Mostly small forms, which mutations are likely to change usefully.
     for version in [vec![], vec![2], vec![1, 0]] {
         cells.version = Some(version);
         seeds.push(cells.encode().to_vec());

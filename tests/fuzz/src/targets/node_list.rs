@@ -1,4 +1,4 @@
-//! Node lists in DNS: whoever answers for a domain writes what stands there.
+//! Node lists in DNS: their content comes from the server that answers for a domain.
 
 use crate::{Reader, Target, heap};
 use alloy_primitives::keccak256;
@@ -14,9 +14,13 @@ use tandem_discv4::{
     EnrBuilder, EntryName, ListEntry, ListError, ListRoot, ListUrl, ListWalk, NodeKey,
 };
 
-/// The first byte says what the others are: a URL; a root; what a root says, to be signed first, as
-/// no mutation would find the signature; an entry, under its own name; a script that makes a whole
-/// list, which is then walked.
+/// Target whose first byte says what follows:
+///
+/// * a URL
+/// * a root
+/// * the content of a root, which is signed first, as no mutation would find the signature
+/// * an entry, under its own name
+/// * a script that makes a whole list, which is then walked
 pub const TARGET: Target = Target {
     name: "node_list",
     bytes_per_byte: 4,
@@ -43,10 +47,10 @@ pub const TARGET: Target = Target {
 };
 
 const DOMAIN: &str = "all.example.org";
-/// Bytes of a hash in a name, of the 12 to 32 that are allowed.
+/// Bytes of a hash in a name; 12 to 32 are allowed.
 const NAME_BYTES: usize = 16;
-/// A name that a walk knows: seen, waiting and on its way to there, in lists that grow to three times
-/// what they hold.
+/// Memory of a name that a walk knows: seen, waiting and in transit, in lists that grow to three
+/// times their content.
 const NAME: usize = 3 * (3 * size_of::<EntryName>() + NAME_BYTES.div_ceil(5) * 8);
 
 fn secret(byte: u8) -> SecretKey {
@@ -65,7 +69,7 @@ fn name(text: &str) -> String {
 fn signed(content: &str) -> String {
     let digest = Digest::from_digest(keccak256(content).0);
     let signature = SECP256K1.sign_ecdsa(digest, &secret(7)).serialize_compact();
-    // The last byte would tell the key, which is known.
+    // The last byte would identify the key, which is known.
     format!("{content} sig={}", URL_SAFE_NO_PAD.encode([&signature[..], &[0]].concat()))
 }
 
@@ -84,7 +88,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let link = url(9, "other.example.org").to_string();
     let content = format!("enrtree-root:v1 e={} l={} seq=7", name("a"), name("b"));
     let branch = format!("enrtree-branch:{},{}", name("a"), name("b"));
-    // Three nodes, a link, what means nothing, and branches over them.
+    // Three nodes, a link, an entry without meaning, and branches over them.
     let script = b"\x04\x02\x01\x02\x02\x02\x03\x01\x03\x03\x09\x00\x05\x00hello\x01\x02\x01\x05";
     vec![
         text(0, &link),
@@ -128,7 +132,7 @@ fn first_label(name: &EntryName, list: &ListUrl) -> String {
     name.domain(list).split('.').next().unwrap_or_default().to_owned()
 }
 
-/// Reads a text as what stands under its own name, and as what stands under another.
+/// Parses a text as the entry under its own name, and as the entry under another name.
 fn entry(text: &str, list: &ListUrl) {
     let root = ListRoot::parse(&root(&name(text), &name(&format!("{text}."))), list).unwrap();
     let (own, other) = (root.nodes, root.links);
@@ -145,7 +149,7 @@ fn entry(text: &str, list: &ListUrl) {
     }
 }
 
-/// A step of the script: an entry more.
+/// Performs a step of the script: returns one more entry.
 fn step(reader: &mut Reader<'_>, names: &[String]) -> String {
     match reader.byte() % 4 {
         0 => String::from_utf8_lossy(reader.bytes()).into_owned(),
@@ -161,7 +165,7 @@ fn step(reader: &mut Reader<'_>, names: &[String]) -> String {
     }
 }
 
-/// Names in an entry that is a branch, or is cut into fields like one.
+/// Returns the number of names in an entry that is a branch, or is cut into fields like one.
 fn named(text: &str) -> usize {
     1 + text.matches([',', ' ']).count()
 }
@@ -182,7 +186,7 @@ fn walk(mut reader: Reader<'_>, list: ListUrl) {
         let asked = until_the_end(&mut walk, &zone);
         (walk, asked)
     });
-    // Each name once at most, and the roots of the lists.
+    // Each name at most once, and the roots of the lists.
     assert!(asked <= named + 8, "{asked} questions for {named} names");
     let mut walk = walk;
     walk.restart();
@@ -201,7 +205,7 @@ fn until_the_end(walk: &mut ListWalk, zone: &BTreeMap<String, String>) -> usize 
     asked
 }
 
-/// The names of a script's list; what a walk is made of.
+/// Returns the memory of the names of a script's list, which a walk holds.
 fn structures(input: &[u8]) -> usize {
     let mut reader = Reader(input);
     if reader.byte() % 5 != 4 {

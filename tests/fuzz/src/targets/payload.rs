@@ -1,12 +1,12 @@
-//! Valid payloads with changes, which claim their own hash again: what is behind the block hash,
-//! up to the EVM and the state root.
+//! Valid payloads with changes that claim their own hash again. They reach the code behind the
+//! check of the block hash, up to the EVM and the state root.
 
 use super::rpc::NODE;
 use crate::{Reader, Target, seeds::OSAKA, structures};
 use alloy_primitives::{Address, B256, Bloom, U256};
 use tandem_chain::{Block, BlockError, Payload, PayloadSidecar, Withdrawal};
 
-/// Scripts of changes to a payload.
+/// Target for scripts of changes to a payload.
 pub const TARGET: Target = Target {
     name: "payload",
     bytes_per_byte: 0,
@@ -19,7 +19,7 @@ pub const TARGET: Target = Target {
     run: send,
 };
 
-/// Fields that a change may name.
+/// Number of fields that a change may name.
 const FIELDS: u8 = 24;
 
 fn seeds() -> Vec<Vec<u8>> {
@@ -42,7 +42,7 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// One change to a payload or its sidecar.
+/// Makes one change to a payload or its sidecar.
 fn change(reader: &mut Reader<'_>, payload: &mut Payload, sidecar: &mut PayloadSidecar) {
     let index = |reader: &mut Reader<'_>, len: usize| usize::from(reader.byte()) % len.max(1);
     match reader.byte() % FIELDS {
@@ -98,21 +98,21 @@ fn change(reader: &mut Reader<'_>, payload: &mut Payload, sidecar: &mut PayloadS
 
 fn send(input: &[u8]) {
     let mut reader = Reader(input);
-    // Genesis and the first block are known, the third block's parent is not.
+    // Genesis and the first block are known; the third block's parent is not.
     let block = usize::from(reader.byte()) % 3;
     let (mut payload, mut sidecar) =
         (OSAKA.blocks[block].payload.clone(), OSAKA.blocks[block].sidecar.clone());
     while !reader.is_empty() {
         change(&mut reader, &mut payload, &mut sidecar);
     }
-    // The node itself says which hash it should be.
+    // The node itself reports the expected hash.
     match Block::from_payload(payload.clone(), &sidecar) {
         Err(BlockError::BlockHash { want, .. }) => payload.block_hash = want,
         Err(_) if payload.base_fee_per_gas > U256::from(u64::MAX) => {}
         _ => {}
     }
     let node = &*NODE;
-    // An error is the engine's own trouble, such as too many pending blocks; a panic of its thread
+    // An error is the engine's own failure, such as too many pending blocks. A panic of its thread
     // ends the process, or all later answers.
     if let Err(error) = node.wait(node.handle().new_payload(payload, sidecar)) {
         let text = error.to_string();

@@ -18,11 +18,11 @@ mod common;
 #[path = "../../../../proto/tests/wire/values.rs"]
 mod values;
 
-/// The first byte says which message the others are.
+/// Target whose first byte says which message follows.
 pub const TARGET: Target = Target {
     name: "proto",
-    // What a message costs that was made for the purpose: thousands of empty items. The largest
-    // message is limited, and the senders are our own services.
+    // Cost of a message crafted for the purpose: thousands of empty items. The largest message is
+    // limited, and the senders are our own services.
     bytes_per_byte: HEAP_BYTES_PER_BYTE_MAX,
     structures: structures::none,
     constant: 8 << 10,
@@ -57,13 +57,13 @@ fn runner() -> TestRunner {
     TestRunner::new_with_rng(Config::default(), rng)
 }
 
-/// Some values of a strategy, the same each time.
+/// Returns some values of a strategy, the same each time.
 fn sample<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>) -> Vec<T> {
     let mut runner = runner();
     (0..4).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect()
 }
 
-/// Every receiver with nothing, and valid messages of the kinds with most in them.
+/// Returns an empty message for every receiver, and valid messages of the largest kinds.
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> =
         (0..common::RECEIVERS.len()).map(|choice| vec![choice as u8, 0x0a, 0]).collect();

@@ -8,7 +8,7 @@ use tandem_primitives::{
 };
 use tandem_storage_writer::records::{PendingRecord, ReverseDiff, decode_block, decode_forkchoice};
 
-/// The first byte says which record the others are.
+/// Target whose first byte says which record follows.
 pub const TARGET: Target = Target {
     name: "records",
     bytes_per_byte: 4,

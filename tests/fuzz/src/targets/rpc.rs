@@ -1,5 +1,5 @@
-//! HTTP request bodies, through the router of the server: limits, envelope, parameters, checks, and
-//! for payloads the block that they describe.
+//! HTTP request bodies, through the router of the server: limits, envelope, parameters and checks.
+//! For payloads, the block that they describe follows.
 
 use crate::{Target, heap, seeds::OSAKA, structures};
 use axum::{Router, body::Body, http::Request};
@@ -17,7 +17,7 @@ use tandem_executor::{
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
 
-/// Bodies for the Engine API.
+/// Target for bodies to the Engine API.
 pub const ENGINE: Target = Target {
     name: "engine_api",
     bytes_per_byte: 4,
@@ -52,7 +52,7 @@ pub const ENGINE: Target = Target {
     run: answer,
 };
 
-/// Bodies for the methods of the public port.
+/// Target for bodies to the methods of the public port.
 pub const ETH: Target = Target {
     name: "eth_api",
     bytes_per_byte: 4,
@@ -83,7 +83,7 @@ pub const ETH: Target = Target {
     run: answer,
 };
 
-/// A node without sockets: started once, its first block applied.
+/// A node without sockets, started once, with its first block applied.
 pub struct Node {
     runtime: Runtime,
     router: Router,
@@ -91,7 +91,7 @@ pub struct Node {
     _cluster: Cluster,
 }
 
-/// The node of this process.
+/// Node of this process.
 pub static NODE: LazyLock<Node> = LazyLock::new(Node::start);
 
 impl Node {
@@ -100,7 +100,7 @@ impl Node {
         let handle = cluster.handle();
         let client = ClientInfo { version: "0.0.0".to_owned(), commit: [0; 4] };
         let methods = engine_methods(&handle, client);
-        // The public router with the methods of the other: the token is checked before the body is
+        // The public router with the Engine API's methods. The token is checked before the body is
         // read, and has a test of its own.
         let router = public_router(methods, Limits::engine());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -113,7 +113,7 @@ impl Node {
         node
     }
 
-    /// The engine.
+    /// Returns the engine.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -123,7 +123,7 @@ impl Node {
         self.runtime.block_on(future)
     }
 
-    /// The answer to a request body, and its HTTP status.
+    /// Returns the answer to a request body, and its HTTP status.
     fn post(&self, body: Bytes) -> (u16, Bytes) {
         let request = Request::post("/").header("content-type", "application/json");
         let request = request.body(Body::from(body)).unwrap();
@@ -160,7 +160,7 @@ fn answer(input: &[u8]) {
     assert_eq!(status, 200);
     let text = std::str::from_utf8(&answer).unwrap();
     if text.is_empty() {
-        // Notifications alone.
+        // Only notifications.
         return;
     }
     let raw: Vec<&RawValue> = match text.starts_with('[') {
@@ -186,7 +186,7 @@ fn call(method: &str, params: &Value) -> Vec<u8> {
 
 fn engine_seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
-    // Its parent is not known: decoded and checked, not executed.
+    // The parent is not known, so the block is decoded and checked, but not executed.
     for block in &OSAKA.blocks[2..] {
         let (method, params) = block.new_payload();
         seeds.push(call(method, &params));

@@ -18,7 +18,8 @@ use tandem_proto::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Scripts that make a sidecar: blobs are large and mean little, so an input says how one is filled.
+/// Target for scripts that build a sidecar. Blobs are large and mean little, so an input says how
+/// to fill them.
 pub const TARGET: Target = Target {
     name: "sidecar",
     bytes_per_byte: 0,
@@ -38,7 +39,7 @@ static SERVICE: LazyLock<Arc<BlobValidator>> = LazyLock::new(|| {
     service
 });
 
-/// A commitment to a blob of zeros is the point at infinity, and so is the proof.
+/// First byte of the point at infinity, which is both commitment and proof of a blob of zeros.
 const INFINITY: u8 = 0xc0;
 
 fn seeds() -> Vec<Vec<u8>> {
@@ -70,7 +71,7 @@ fn point(reader: &mut Reader<'_>) -> [u8; 48] {
     point
 }
 
-/// A blob: zeros, or a few bytes somewhere in it, or of another length.
+/// Returns a blob: zeros, or zeros with a few other bytes, or a blob of another length.
 fn blob(reader: &mut Reader<'_>) -> Bytes {
     match reader.byte() % 4 {
         0 => vec![0; BLOB_BYTES].into(),
@@ -104,7 +105,7 @@ fn bundle(reader: &mut Reader<'_>) -> Bundle {
         let proof = point(reader);
         proofs.extend(std::iter::repeat_n(proof, count));
     }
-    // A list may be of another length than the blobs'.
+    // A list may have another length than that of the blobs.
     match reader.byte() {
         1 => drop(proofs.pop()),
         2 => drop(commitments.pop()),
@@ -117,8 +118,8 @@ fn bundle(reader: &mut Reader<'_>) -> Bundle {
     Bundle { form, blobs, commitments, proofs, versioned_hashes, rule }
 }
 
-/// The bundle as another process sends it, with some bytes of the message changed: what arrives, if
-/// it is still a sidecar.
+/// Sends the bundle as another process would, with some bytes of the message changed. Returns the
+/// received bundle, if it is still a sidecar.
 fn over_the_wire(bundle: &Arc<Bundle>, reader: &mut Reader<'_>) -> Option<Arc<Bundle>> {
     let request = BlobRequest { bundle: bundle.clone(), timeout: Duration::from_secs(60) };
     let outgoing = OutgoingBlobRequest::from(request);
@@ -158,7 +159,7 @@ fn judge(bundle: Arc<Bundle>) {
         let kept = SERVICE.get_blobs(&bundle.versioned_hashes).now_or_never().unwrap().unwrap();
         assert_eq!(kept.len(), bundle.blobs.len());
     }
-    // The same question has the same answer.
+    // A repeated question has the same answer.
     let again = SERVICE.validate_blocking(bundle, Duration::from_secs(60)).unwrap();
     assert_eq!(again, verdict);
 }

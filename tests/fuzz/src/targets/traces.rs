@@ -3,7 +3,7 @@
 use crate::{Target, heap, structures};
 use tandem_overlap::{Analyzer, Options, Preset, analyze, html, json, read, read_from, text};
 
-/// Trace files, not compressed: what gzip unpacks to is bounded by a fixed number of bytes.
+/// Target for uncompressed trace files: the output of gzip is bounded by a fixed number of bytes.
 pub const TARGET: Target = Target {
     name: "traces",
     bytes_per_byte: 4,
@@ -58,7 +58,8 @@ fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A `TracesData` by hand: a service without a name, and one span with an attribute, a busy event and a link.
+/// A handwritten `TracesData`: a service without a name, and one span with an attribute, a busy
+/// event and a link.
 const PROTOBUF: &[u8] = &[
     10, 137, 1, // resource_spans
     10, 20, 10, 18, 10, 12, b's', b'e', b'r', b'v', b'i', b'c', b'e', b'.', b'n', b'a', b'm', b'e',
@@ -84,7 +85,7 @@ fn read_traces(input: &[u8]) {
     let spans = heap::measured(|| read("input", input));
     let report = analyze(spans, &Preset::Tandem.into(), 100);
     let _ = (text(&report), html(&report));
-    // The same in pieces, of which most are complete before the next one comes.
+    // Read again in pieces, most of which are complete before the next one arrives.
     let mut analyzer = Analyzer::new(Options::new(Preset::Reth.into(), 100), Some(2));
     read_from("input", input, &mut |piece| analyzer.add(piece));
     let _ = text(&analyzer.finish());

@@ -5,7 +5,7 @@ use alloy_consensus::transaction::SignerRecoverable;
 use alloy_eips::eip2718::{Decodable2718, Encodable2718};
 use tandem_chain::{Transaction, decode_transaction};
 
-/// Transactions.
+/// Target for transactions.
 pub const TARGET: Target = Target {
     name: "transaction",
     bytes_per_byte: 4,

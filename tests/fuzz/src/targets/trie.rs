@@ -1,4 +1,4 @@
-//! Trie nodes from anywhere.
+//! Trie nodes from untrusted sources.
 
 use crate::{Reader, Target, heap, structures};
 use alloy_primitives::keccak256;
@@ -27,7 +27,7 @@ pub(super) const DICTIONARY: &[&[u8]] = &[
     b"\xc2\x11\xc0",
 ];
 
-/// A single node.
+/// Target for a single node.
 pub const NODE: Target = Target {
     name: "trie_node",
     bytes_per_byte: 4,
@@ -40,7 +40,7 @@ pub const NODE: Target = Target {
     run: read_node,
 };
 
-/// A shard's block: updates, nodes at any path, answered walks, the end.
+/// Target for a shard's block: updates, nodes at any path, answered walks, the end.
 pub const SHARD: Target = Target {
     name: "trie_shard",
     bytes_per_byte: 4,
@@ -56,7 +56,7 @@ pub const SHARD: Target = Target {
 /// Nodes with their paths, parents first.
 pub(super) type Nodes = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Nodes of a small trie.
+/// Returns the nodes of a small trie.
 fn nodes(prefix: &[u8], keys: &[B256], value: &[u8]) -> Nodes {
     let mut nodes = Vec::new();
     let mut builder = TrieBuilder::with_prefix(prefix, |path: &[u8], rlp: &[u8]| {
@@ -85,7 +85,7 @@ fn account() -> Account {
     Account { nonce: 1, balance: U256::from(7), code_hash: EMPTY_CODE_HASH }
 }
 
-/// Storage tries, and the account tries over them: from the root, or of one shard.
+/// Returns storage tries, and the account tries over them: from the root, or of one shard.
 pub(super) fn tries(prefix: &[u8]) -> Vec<(Nodes, Nodes)> {
     let own = keys(&[0x11, 1, 0x11, 2, 0x11, 62, 0x11, 63, 0x10, 0]);
     let few = [&own[..], &keys(&[0x31, 4, 0x51, 9])].concat();
@@ -125,7 +125,7 @@ fn read_node(input: &[u8]) {
     }
 }
 
-/// What is accepted as the top of a trie is what alloy reads, in the one encoding that there is.
+/// Checks that a node accepted as the top of a trie is canonical and one that alloy reads.
 fn read_storage_node(input: &[u8]) {
     let mut trie = StorageTrie::unknown(None);
     if heap::measured(|| trie.reveal(&[], input, true)).is_err() {
@@ -134,7 +134,7 @@ fn read_storage_node(input: &[u8]) {
     assert!(canonical(input), "we take it, alloy does not");
     let (mut diff, mut scratch) = (TrieDiff::default(), Scratch::default());
     assert_eq!(trie.root(None, &mut diff, &mut scratch), Some(keccak256(input)));
-    // Written to and read from anywhere, it stays a trie.
+    // The trie stays valid when any key is read or written.
     for key in keys(&[0x11, 1, 0x11, 2, 0x11, 63, 0x31, 4, 0xf1, 9]) {
         let _ = trie.check_removal(&key);
         let before = matches!(trie.find(&key), tandem_trie::Lookup::Value(_));
@@ -258,7 +258,7 @@ impl<'a> Script<'a> {
     }
 }
 
-/// An update of one account, with up to seven slots.
+/// Reads an update of one account, with up to seven slots.
 pub(super) fn update(reader: &mut Reader<'_>) -> AccountUpdate {
     let address_hash = reader.near_hash();
     let flags = reader.byte();

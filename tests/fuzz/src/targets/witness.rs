@@ -1,4 +1,4 @@
-//! Witnesses: the files that bring them, and the partial tries in them.
+//! Witnesses: the files that contain them, and the partial tries in them.
 
 use super::trie;
 use crate::{Reader, Target, heap, seeds::OSAKA, structures};
@@ -9,7 +9,7 @@ use tandem_chain::ChainSpec;
 use tandem_executor::stateless::{Gaps, Input, InputError, decode_block, execute_on_witness};
 use tandem_trie::{PartialState, Witness};
 
-/// A partial trie, then reads and updates.
+/// Target for a partial trie, followed by reads and updates.
 pub const TRIE: Target = Target {
     name: "witness_trie",
     bytes_per_byte: 4,
@@ -22,7 +22,7 @@ pub const TRIE: Target = Target {
     run: run_trie,
 };
 
-/// Files of `tandem execute-witness`.
+/// Target for files of `tandem execute-witness`.
 pub const FILE: Target = Target {
     name: "witness_file",
     bytes_per_byte: 4,
@@ -50,8 +50,8 @@ pub const FILE: Target = Target {
     run: read_file,
 };
 
-/// In a node, so many of these and then a number stand for the hash of the node with that number:
-/// changing a node keeps the way to it.
+/// Start of a link in a node: these bytes and a number stand for the hash of the node with that
+/// number. Changes to a node then keep the link to it.
 const LINK: [u8; 31] = [0xee; 31];
 
 fn linked(nodes: &[Bytes], node: &[u8]) -> Bytes {
@@ -68,10 +68,10 @@ fn linked(nodes: &[Bytes], node: &[u8]) -> Bytes {
     node.into()
 }
 
-/// Each trie of accounts with the storage trie of its accounts, and a walk over it.
+/// Returns each trie of accounts with the storage trie of its accounts, and a walk over it.
 fn trie_seeds() -> Vec<Vec<u8>> {
     let seed = |(storage, accounts): (trie::Nodes, trie::Nodes)| {
-        // Children before the nodes that name them.
+        // Children before the nodes that link to them.
         let all: Vec<_> = storage.iter().rev().chain(accounts.iter().rev()).collect();
         let hashes: Vec<B256> = all.iter().map(|(_, rlp)| keccak256(rlp)).collect();
         let mut seed = vec![all.len() as u8];
@@ -87,7 +87,7 @@ fn trie_seeds() -> Vec<Vec<u8>> {
             seed.extend(rlp);
         }
         seed.extend([0, 0x11, 1, 1, 0x11, 1, 0x11, 2]);
-        // A new slot, a slot that goes, an account that goes, one that comes.
+        // A new slot, a removed slot, a removed account, a new account.
         seed.extend([2, 0x11, 1, 1, 2, 0x11, 5, 1, 9, 0x11, 2, 0]);
         seed.extend([2, 0x11, 2, 0, 0, 2, 0x21, 7, 1, 0]);
         seed
@@ -162,7 +162,7 @@ fn read_file(input: &[u8]) {
         assert!(!matches!(parsed, Err(InputError::NoClaim)) || text.contains("syntheticParent"));
         return;
     };
-    // What the block does is bounded by its gas, which anybody may write into it.
+    // The block's work is bounded by its gas, which any author may set.
     if block.header.gas_limit <= 1 << 25 {
         let _ = execute_on_witness(&SPEC, &Arc::new(block), &witness, Gaps::AssumeAbsent);
     }

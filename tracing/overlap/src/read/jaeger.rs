@@ -1,5 +1,5 @@
-//! Jaeger's query API: `GET /api/traces`. Times are microseconds; the services are in a table after
-//! the spans; a span event is a log whose field `event` is the name.
+//! Reader of Jaeger's query API, `GET /api/traces`. Times are microseconds. The services are in a
+//! table after the spans. A span event is a log whose field `event` is the name.
 //!
 //! <https://www.jaegertracing.io/docs/latest/architecture/apis/>
 
@@ -20,7 +20,7 @@ impl Elements for TraceList<'_> {
         let first = self.0.input.spans.len();
         let mut trace = Trace { sink: self.0, processes: HashMap::new() };
         let result = seq.next_element_seed(Object(&mut trace));
-        // Until here `service` holds the process id; the table that resolves it comes last, and is
+        // Until here `service` holds the process id. The table that resolves it comes last, and is
         // missing when the document broke off.
         let processes = trace.processes;
         let origins: HashMap<String, Origin> =
@@ -137,7 +137,7 @@ struct Log {
 }
 
 impl RawSpan {
-    /// The span, and whether its duration was negative.
+    /// Returns the span, and whether its duration was negative.
     fn into_span(self) -> Option<(Span, bool)> {
         let own_trace = trace_id(&self.trace_id)?;
         let (mut parent, mut links) = (None, Vec::new());
@@ -180,7 +180,7 @@ impl RawSpan {
 }
 
 impl Log {
-    /// The busy interval, if the log is a `busy` event and says its start and end.
+    /// Returns the busy interval, if the log is a `busy` event with start and end.
     fn into_busy(self) -> Option<(u64, u64)> {
         let (mut is_busy, mut start, mut end) = (false, None, None);
         for field in self.fields.unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! Readers: OTLP, as JSON or binary, and Jaeger's query API, told apart by their content.
+//! Readers of OTLP, as JSON or binary, and of Jaeger's query API, distinguished by content.
 
 mod jaeger;
 mod origin;
@@ -18,20 +18,21 @@ use crate::model::{Input, Span, SpanId, TraceId};
 
 pub use stream::read_from;
 
-/// Bytes of one document, or of all that [`read()`] gets, after decompression; more is cut off and
-/// reported.
+/// Maximum size in bytes of one document, or of the whole input of [`read()`], after decompression.
+/// Excess bytes are cut off and reported.
 pub const MAX_BYTES: u64 = 1 << 30;
 
 /// Reads all spans in `bytes`, which may be gzip-compressed and hold any number of documents:
 ///
-/// * OTLP/JSON, as `/debug/traces` answers it (one object) and as the OpenTelemetry Collector's file
-///   exporter writes it (one object per line), also inside `{"result": …}` (Jaeger's v3 API),
-/// * `{"data": [trace, …]}` as Jaeger's `/api/traces` answers it,
-/// * OTLP/protobuf: one message, or each behind its length in four bytes, the highest first, as the
-///   collector's file exporter writes it with `format: proto`.
+/// * OTLP/JSON, as from `/debug/traces` (one object) and from the OpenTelemetry Collector's file
+///   exporter (one object per line), also inside `{"result": …}` (Jaeger's v3 API),
+/// * `{"data": [trace, …]}` as from Jaeger's `/api/traces`,
+/// * OTLP/protobuf: one message, or several, each after its length in four big-endian bytes, as
+///   from the collector's file exporter with `format: proto`.
 ///
-/// Never fails: whatever cannot be read is noted in [`Input::problems`], and the spans before it are
-/// kept, also those of a document that ends in its middle. `source` names the bytes in the notes.
+/// The function never fails. Unreadable parts are noted in [`Input::problems`]. The spans before
+/// them are kept, including those of a document that ends in its middle. `source` names the bytes
+/// in the notes.
 pub fn read(source: &str, bytes: &[u8]) -> Input {
     let mut sink = Sink::default();
     let plain = decompress(source, bytes, &mut sink.input);
@@ -46,32 +47,33 @@ pub fn read(source: &str, bytes: &[u8]) -> Input {
     sink.input
 }
 
-/// What some bytes are, once gzip is undone.
+/// Format of input bytes after gzip is decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
-    /// JSON, or text that is meant to be.
+    /// JSON, or text that is meant to be JSON.
     Json,
-    /// One OTLP message.
+    /// Single OTLP message.
     Protobuf,
-    /// OTLP messages, each behind its length.
+    /// Sequence of OTLP messages, each after its length.
     PrefixedProtobuf,
-    /// What this crate does not unpack.
+    /// zstd, which this crate does not decompress.
     Zstd,
 }
 
-/// As many bytes as [`Format::of`] looks at.
+/// Number of bytes that [`Format::of`] examines.
 const HEAD_BYTES: usize = 64;
 
 impl Format {
     fn of(bytes: &[u8]) -> Self {
         let head = &bytes[..bytes.len().min(HEAD_BYTES)];
-        // JSON has no control characters but white space; a message has them as tags and lengths.
+        // JSON has no control characters except white space. A message has them as tags and
+        // lengths.
         let control = |byte: &u8| *byte < 0x20 && !byte.is_ascii_whitespace();
         match head {
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
-            // The tag of the first field, a newline in text.
+            // This is the tag of the first field, or a newline in text.
             [0x0a, rest @ ..] if rest.iter().any(control) => Self::Protobuf,
-            // No message is of 2^29 bytes or more.
+            // No message has 2^29 bytes or more.
             [first, ..] if control(first) => Self::PrefixedProtobuf,
             _ => Self::Json,
         }
@@ -82,7 +84,7 @@ fn zstd(source: &str) -> String {
     format!("{source} is compressed with zstd, which is not read: unpack it first")
 }
 
-/// Reads JSON documents, as far as they can be read.
+/// Reads JSON documents as far as possible.
 fn json(source: &str, bytes: &[u8], sink: &mut Sink) {
     let text = text_of(bytes);
     let mut rest: &str = &text;
@@ -100,7 +102,7 @@ fn json(source: &str, bytes: &[u8], sink: &mut Sink) {
             }
         };
         let Some(error) = broken else { break };
-        // The document at this offset is broken; the spans before the break are taken all the same.
+        // The document at this offset is broken. The spans before the break are still taken.
         rest = &rest[documents.byte_offset().min(rest.len())..];
         let _ = parse(rest, sink);
         if error.is_eof() {
@@ -108,14 +110,14 @@ fn json(source: &str, bytes: &[u8], sink: &mut Sink) {
             break;
         }
         sink.input.unreadable(format!("{source} is damaged: {error}"));
-        // Go on with the next document, which in a file of many begins a line.
+        // Continue with the next document, which in a file of many begins a line.
         rest = rest.trim_start();
         rest = rest.find("\n{").map_or("", |end| &rest[end + 1..]);
     }
 }
 
-/// The bytes as text, with a question mark for each piece that is none. (The standard library's
-/// replacement character has three bytes, which would make much of a damaged file.)
+/// Returns the bytes as text, with a question mark for each invalid piece. The standard library's
+/// replacement character has three bytes, which would enlarge a damaged file.
 fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return text.into();
@@ -130,7 +132,7 @@ fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     text.into()
 }
 
-/// Undoes gzip, if the bytes begin with its magic number.
+/// Decompresses gzip, if the bytes begin with its magic number.
 fn decompress<'a>(source: &str, bytes: &'a [u8], input: &mut Input) -> Cow<'a, [u8]> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return bytes.into();
@@ -149,7 +151,7 @@ fn parse(document: &str, sink: &mut Sink) -> Result<(), serde_json::Error> {
     Object(&mut Document(sink)).deserialize(&mut serde_json::Deserializer::from_str(document))
 }
 
-/// Collects spans as they are parsed, so that those before an error are kept.
+/// Collector of spans during parsing, so that spans before an error are kept.
 #[derive(Default)]
 struct Sink {
     input: Input,
@@ -180,7 +182,7 @@ impl Sink {
     }
 }
 
-/// The outermost object of either format.
+/// Outermost object of either format.
 struct Document<'s>(&'s mut Sink);
 
 impl Fields for Document<'_> {
@@ -196,14 +198,15 @@ impl Fields for Document<'_> {
     }
 }
 
-/// Reads the value of each field of an object.
+/// Reader of the fields of an object.
 trait Fields {
     fn field<'de, M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error>;
 }
 
-/// Reads each element of an array; it has to consume exactly one element, or answer that there is none.
+/// Reader of the elements of an array. It must consume exactly one element, or report that there is
+/// none.
 trait Elements {
-    /// Whether there was an element.
+    /// Reads one element. Returns whether there was an element.
     fn element<'de, A: SeqAccess<'de>>(&mut self, seq: &mut A) -> Result<bool, A::Error>;
 }
 
@@ -258,14 +261,14 @@ impl<'de, T: Elements> Visitor<'de> for Array<'_, T> {
         Ok(())
     }
 
-    /// Go writes `null` for an empty list.
+    /// Accepts `null`, which Go writes for an empty list.
     fn visit_unit<E>(self) -> Result<(), E> {
         Ok(())
     }
 }
 
 /// Parses an id of up to `bytes` bytes from hexadecimal, or of `bytes` bytes from base64, as some
-/// versions of Jaeger's v3 API write it; `None` for anything else, and for zero.
+/// versions of Jaeger's v3 API write it. Returns `None` for any other text, and for zero.
 fn id(text: &str, bytes: usize) -> Option<u128> {
     if text.ends_with('=') {
         return base64_id(text, bytes).filter(|id| *id != 0);
@@ -276,7 +279,7 @@ fn id(text: &str, bytes: usize) -> Option<u128> {
     u128::from_str_radix(text, 16).ok().filter(|id| *id != 0)
 }
 
-/// Neither 8 nor 16 bytes are a multiple of three, so that both end with `=` in base64.
+/// Parses an id from base64. Neither 8 nor 16 bytes are a multiple of three, so both end with `=`.
 fn base64_id(text: &str, bytes: usize) -> Option<u128> {
     let digits = text.trim_end_matches('=');
     if text.len() != bytes.div_ceil(3) * 4 || digits.len() != (bytes * 8).div_ceil(6) {
@@ -292,7 +295,7 @@ fn base64_id(text: &str, bytes: usize) -> Option<u128> {
             b'/' | b'_' => 63,
             _ => return None,
         };
-        // Of the last digit only the upper bits belong to the id.
+        // Only the upper bits of the last digit belong to the id.
         let used = bits.min(6);
         id = (id << used) | u128::from(value >> (6 - used));
         bits -= used;

@@ -1,25 +1,25 @@
-//! Where spans come from, by the attributes of their resource.
+//! Origin of spans, by the attributes of their resource.
 
 use std::sync::Arc;
 
 use crate::model::Span;
 
-/// Attributes that name a clock, the best one first: processes of one host share it. In a pod the name
-/// of the host is that of the pod, whose clock is the node's.
+/// Attributes that name a clock, the best one first. Processes of one host share a clock. In a pod,
+/// the name of the host is that of the pod, whose clock is the node's.
 const CLOCKS: [&str; 3] = ["k8s.node.name", "host.name", "service.instance.id"];
 /// Jaeger's own name for `host.name`.
 const JAEGER_HOST: &str = "hostname";
 
-/// Service and clock of some spans.
+/// Service and clock of a resource's spans.
 #[derive(Debug, Default)]
 pub(super) struct Origin {
     service: Option<Arc<str>>,
-    /// What [`CLOCKS`] say.
+    /// Values of the attributes [`CLOCKS`].
     clocks: [Option<Arc<str>>; 3],
 }
 
 impl Origin {
-    /// Takes notice of an attribute of the resource, if it says anything about these.
+    /// Records an attribute of the resource, if it names the service or a clock.
     pub(super) fn attribute(&mut self, key: &str, value: &str) {
         if key == "service.name" {
             self.service = Some(value.into());
@@ -30,7 +30,7 @@ impl Origin {
         }
     }
 
-    /// Writes both into `spans`.
+    /// Writes service and host into `spans`.
     pub(super) fn mark(&self, spans: &mut [Span]) {
         if spans.is_empty() {
             return;

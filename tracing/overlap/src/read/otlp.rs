@@ -1,4 +1,4 @@
-//! OTLP in its JSON encoding: `resourceSpans` › `scopeSpans` › `spans`.
+//! Reader of OTLP in its JSON encoding: `resourceSpans` › `scopeSpans` › `spans`.
 //!
 //! <https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>
 
@@ -19,8 +19,8 @@ impl Elements for ResourceSpansList<'_> {
         let first = self.0.input.spans.len();
         let mut resource = ResourceSpans { sink: self.0, origin: Origin::default() };
         let result = seq.next_element_seed(Object(&mut resource));
-        // Set afterwards, because the resource may come after its spans, and also when the document
-        // broke off, because then the spans read so far are kept.
+        // The origin is set afterwards, because the resource may come after its spans. It is also
+        // set when the document broke off, because the spans read so far are kept.
         let origin = resource.origin;
         origin.mark(&mut self.0.input.spans[first..]);
         Ok(result?.is_some())
@@ -101,7 +101,7 @@ struct RawSpan<'a> {
     parent: Option<String>,
     #[serde(default)]
     name: String,
-    /// A number, or the name of the enumeration's member.
+    /// Number, or the name of the enumeration's member.
     #[serde(default)]
     kind: serde_json::Value,
     #[serde(alias = "start_time_unix_nano", rename = "startTimeUnixNano")]
@@ -167,7 +167,7 @@ fn kind(value: &serde_json::Value) -> Kind {
 }
 
 impl RawEvent {
-    /// The busy interval, if the event is one and says its start and end.
+    /// Returns the busy interval, if the event is a `busy` event with start and end.
     fn into_busy(self) -> Option<(u64, u64)> {
         if self.name != "busy" {
             return None;
@@ -193,7 +193,7 @@ struct KeyValue {
     value: Option<AnyValue>,
 }
 
-/// Exactly one of the fields is set.
+/// Value of which exactly one field is set.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AnyValue {
@@ -203,7 +203,7 @@ struct AnyValue {
     int_value: Option<Integer>,
     #[serde(alias = "bool_value")]
     bool_value: Option<bool>,
-    /// A number, or `"NaN"`, `"Infinity"`, `"-Infinity"`.
+    /// Number, or `"NaN"`, `"Infinity"`, `"-Infinity"`.
     #[serde(alias = "double_value")]
     double_value: Option<serde_json::Value>,
     #[serde(alias = "array_value")]
@@ -239,7 +239,7 @@ impl From<AnyValue> for Attribute {
     }
 }
 
-/// A 64-bit integer, written as a number or, as protobuf's JSON demands, as text.
+/// 64-bit integer, written as a number or, as protobuf's JSON demands, as text.
 #[derive(Default, Clone, Copy)]
 struct Integer(i128);
 
@@ -269,7 +269,7 @@ impl<'de> Deserialize<'de> for Integer {
     }
 }
 
-/// Go writes `null` for an empty list.
+/// Deserializes `null`, which Go writes for an empty list, as the default.
 fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {

@@ -1,6 +1,6 @@
-//! OTLP in its binary encoding: `TracesData` › `ResourceSpans` › `ScopeSpans` › `Span`.
+//! Reader of OTLP in its binary encoding: `TracesData` › `ResourceSpans` › `ScopeSpans` › `Span`.
 //!
-//! Read field by field from the bytes, so that what stands before a cut is kept, as of JSON.
+//! The bytes are read field by field. As with JSON, the part before a cut is therefore kept.
 //!
 //! <https://opentelemetry.io/docs/specs/otlp/>, <https://protobuf.dev/programming-guides/encoding/>
 
@@ -10,10 +10,10 @@ use super::origin::Origin;
 use super::{Format, Sink, zstd};
 use crate::model::{Attribute, Kind, Link, Span, SpanId, TraceId};
 
-/// Lists and maps inside each other; deeper ones are left out.
+/// Maximum nesting of lists and maps. Deeper values are left out.
 const DEPTH_MAX: usize = 16;
 
-/// Reads messages that stand behind their lengths.
+/// Reads messages that each follow their length.
 pub(super) fn messages(source: &str, mut bytes: &[u8], sink: &mut Sink) {
     while !bytes.is_empty() {
         let Some((length, rest)) = bytes.split_first_chunk::<4>() else {
@@ -24,7 +24,7 @@ pub(super) fn messages(source: &str, mut bytes: &[u8], sink: &mut Sink) {
         let whole = length <= rest.len();
         let (one, others) = rest.split_at(length.min(rest.len()));
         if !message(source, one, sink) {
-            // Without a length that can be believed there is no next message.
+            // Without a reliable length there is no next message.
             return;
         }
         if !whole {
@@ -34,7 +34,7 @@ pub(super) fn messages(source: &str, mut bytes: &[u8], sink: &mut Sink) {
     }
 }
 
-/// Reads one `TracesData`. Answers whether it could be read to its end.
+/// Reads one `TracesData`. Returns whether it could be read to its end.
 pub(super) fn message(source: &str, bytes: &[u8], sink: &mut Sink) -> bool {
     if Format::of(bytes) == Format::Zstd {
         sink.input.unreadable(zstd(source));
@@ -59,33 +59,33 @@ fn cut(source: &str) -> String {
     format!("{source} ends in the middle of the data: a protobuf message is cut off")
 }
 
-/// Why a message ends early.
+/// Reason why a message ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broken {
-    /// The bytes are over before the message is.
+    /// The bytes end before the message does.
     Cut,
-    /// What stands there is no protobuf.
+    /// The bytes are not valid protobuf.
     Damaged,
 }
 
-/// The value of a field.
+/// Value of a field.
 #[derive(Debug, Clone, Copy)]
 enum Value<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    /// Four bytes, of which OTLP's spans need none.
+    /// Four bytes, which OTLP's spans do not use.
     Fixed32,
-    /// As `Bytes`, but the last bytes are missing.
+    /// Bytes whose end is missing.
     Torn(&'a [u8]),
 }
 
-/// The fields of one message.
+/// Fields of one message.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// Calls `field` with number and value of each. A value whose end is missing is given too, so
-    /// far as it goes, where it is itself made of fields: as [`Value::Bytes`].
+    /// Calls `field` with number and value of each field. A value whose end is missing is also
+    /// passed, as a [`Value::Bytes`], because its complete fields are usable.
     fn each(
         mut self,
         mut field: impl FnMut(u64, Value<'a>) -> Result<(), Broken>,
@@ -102,7 +102,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// As [`Self::each`] of a message that counts only as a whole.
+    /// Calls `field` as [`Self::each`] does, for a message that must be complete.
     fn each_of_whole(
         mut self,
         mut field: impl FnMut(u64, Value<'a>) -> Result<(), Broken>,
@@ -170,11 +170,11 @@ fn resource_spans(bytes: &[u8], sink: &mut Sink) -> Result<(), Broken> {
             }
             Ok(())
         }),
-        // 1000 is the place of the same in old versions.
+        // Old versions have the scope spans in field 1000.
         (2 | 1000, Value::Bytes(scope)) => scope_spans(scope, sink),
         _ => Ok(()),
     });
-    // Also where the message broke off: the spans read so far are kept.
+    // This also runs if the message broke off: the spans read so far are kept.
     origin.mark(&mut sink.input.spans[first..]);
     read
 }
@@ -234,7 +234,7 @@ fn span(bytes: &[u8]) -> Option<Span> {
     Some(span)
 }
 
-/// The busy interval, if the event is one and says its start and end.
+/// Returns the busy interval, if the event is a `busy` event with start and end.
 fn busy(bytes: &[u8]) -> Option<(u64, u64)> {
     let (mut is_busy, mut start, mut end) = (false, None, None);
     let read = Fields(bytes).each_of_whole(|number, value| {
@@ -293,7 +293,7 @@ fn attribute(value: Json) -> Attribute {
     }
 }
 
-/// An `AnyValue`; a float that JSON cannot hold is its text.
+/// Parses an `AnyValue`. A float that JSON cannot hold becomes its text.
 fn any_value(bytes: &[u8], depth: usize) -> Option<Json> {
     let mut found = None;
     let read = Fields(bytes).each_of_whole(|number, value| {

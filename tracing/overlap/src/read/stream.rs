@@ -1,17 +1,18 @@
-//! Sources that are too large to be held: read document by document.
+//! Reader of sources that are too large for memory, document by document.
 
 use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read};
 
 use super::{Format, HEAD_BYTES, MAX_BYTES, Sink, json, protobuf, zstd};
 use crate::model::Input;
 
-/// How a document begins, in the first column. It ends the one before, even if that is broken.
+/// Beginnings of a document, in the first column. They end the previous document, even a broken
+/// one.
 const BEGINNINGS: [&[u8]; 4] =
     [b"{\"resourceSpans\"", b"{\"resource_spans\"", b"{\"result\"", b"{\"data\""];
 
-/// Reads what [`read`](super::read) reads, from `reader` and piece by piece: `each` gets the spans of
-/// one document at a time, and what was wrong with it. No more than one document is held: of a file
-/// with an object per line that is a line, of one that is a single object the whole file.
+/// Reads the formats of [`read`](super::read) from `reader`, piece by piece. `each` receives the
+/// spans and the problems of one document at a time. At most one document is held in memory. In a
+/// file with one object per line that is a line, in a file of a single object the whole file.
 pub fn read_from(source: &str, reader: impl Read, each: &mut dyn FnMut(Input)) {
     let mut pieces = Pieces { source, sink: Sink::default(), each };
     pieces.detect(reader, true);
@@ -33,7 +34,7 @@ impl Pieces<'_> {
         }
         let gzip = may_be_gzip && head.starts_with(&[0x1f, 0x8b]);
         let format = Format::of(&head);
-        // As an object, or the compiler would make types of readers in readers without end.
+        // A trait object, or the compiler would make types of readers in readers without end.
         let reader: Box<dyn Read + '_> = Box::new(Cursor::new(head).chain(reader));
         if gzip {
             self.detect(flate2::read::MultiGzDecoder::new(reader), false);
@@ -50,7 +51,7 @@ impl Pieces<'_> {
         }
     }
 
-    /// Lines are gathered until every bracket is closed.
+    /// Reads JSON. Lines are gathered until every bracket is closed.
     fn json(&mut self, mut reader: impl BufRead) {
         let (mut document, mut line, mut depth) = (Vec::new(), Vec::new(), 0_u64);
         loop {
@@ -65,7 +66,7 @@ impl Pieces<'_> {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    // What came before the failure is in the line.
+                    // The line holds the data before the failure.
                     document.append(&mut line);
                     self.document(&document);
                     self.failed(&error);
@@ -142,7 +143,8 @@ impl Pieces<'_> {
     }
 }
 
-/// How many brackets are open after `line`. No string of JSON goes over the end of a line.
+/// Returns how many brackets are open after `line`. No JSON string continues past the end of a
+/// line.
 fn depth_after(line: &[u8], mut depth: u64) -> u64 {
     let (mut in_string, mut escaped) = (false, false);
     for byte in line {

@@ -1,11 +1,11 @@
-//! A comparison as text.
+//! Text form of a comparison.
 
 use std::fmt::{self, Write};
 
 use crate::compare::{Comparison, Figure};
 use crate::stats::BLOCKS_MIN;
 
-/// The comparison as a compact text: a line for each figure, then the verdict.
+/// Returns the comparison as a compact text: a line for each figure, then the verdict.
 pub fn comparison_text(comparison: &Comparison) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.

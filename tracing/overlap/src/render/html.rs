@@ -1,4 +1,4 @@
-//! One HTML file with everything in it: data, style and script; it loads nothing from anywhere.
+//! Single HTML file with data, style and script. It loads nothing from elsewhere.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,14 +10,14 @@ use crate::model::Span;
 use crate::report::Report;
 
 const TEMPLATE: &str = include_str!("timeline.html");
-/// Where the data goes in the template.
+/// Place of the data in the template.
 const DATA_MARK: &str = "/*DATA*/null";
 
-/// The timeline of the payloads of `report`.
+/// Returns the timeline of the payloads of `report`.
 ///
-/// At most 64 payloads and 200,000 spans are embedded: the ones with the least overlap first, then
-/// the slowest, then the youngest; none where [`Options::timeline`](crate::Options) was off. The page
-/// says how many there were.
+/// At most 64 payloads and 200,000 spans are embedded: the payloads with the least overlap first,
+/// then the slowest, then the youngest. None are embedded if [`Options::timeline`](crate::Options)
+/// was off. The page says how many payloads there were.
 pub fn html(report: &Report) -> String {
     let mut names = Names::default();
     let payloads: Vec<Value> = report
@@ -45,8 +45,8 @@ pub fn html(report: &Report) -> String {
     TEMPLATE.replacen(DATA_MARK, &script_json(&data), 1)
 }
 
-/// JSON that may stand inside a `<script>` element: no `<`, so neither `</script` nor `<!--`, and
-/// none of the two line separators that older JavaScript did not allow in strings.
+/// Returns JSON that is safe inside a `<script>` element. It has no `<`, so neither `</script` nor
+/// `<!--`. It also has neither of the two line separators that older JavaScript forbade in strings.
 fn script_json(data: &impl Serialize) -> String {
     serde_json::to_string(data)
         .unwrap_or_else(|_| "null".to_owned())
@@ -55,7 +55,7 @@ fn script_json(data: &impl Serialize) -> String {
         .replace('\u{2029}', "\\u2029")
 }
 
-/// Texts that repeat, each once; the rest of the data refers to them by number.
+/// Table of repeated texts, each once. The rest of the data refers to them by number.
 #[derive(Default)]
 struct Names {
     list: Vec<String>,
@@ -73,7 +73,8 @@ impl Names {
     }
 }
 
-/// Times are nanoseconds since the start of the payload; whole numbers below 2^53.
+/// Returns the data of a payload. Times are nanoseconds since its start, as whole numbers below
+/// 2^53.
 fn payload(
     report: &PayloadReport,
     detail: &PayloadDetail,
@@ -115,7 +116,8 @@ fn offset(at: u64, start: u64) -> i64 {
     i64::try_from(i128::from(at) - i128::from(start)).unwrap_or(i64::MAX)
 }
 
-/// What each service of each host is called: with the host where the payload has several of it.
+/// Returns the label of each service of each host. It includes the host if the service runs on
+/// several hosts of the payload.
 fn service_labels(timeline: &Timeline) -> HashMap<(&str, &str), String> {
     let origins: HashSet<(&str, &str)> = timeline
         .members
@@ -135,7 +137,7 @@ fn service_labels(timeline: &Timeline) -> HashMap<(&str, &str), String> {
         .collect()
 }
 
-/// The lane of a span inside its service: its thread, by name and number.
+/// Returns the lane of a span inside its service: its thread, by name and number.
 fn thread(span: &Span) -> String {
     let text = |key: &str| span.attribute(key).map(ToString::to_string);
     match (text("thread.name"), text("thread.id")) {
@@ -148,7 +150,7 @@ fn thread(span: &Span) -> String {
     }
 }
 
-/// `[key, value, key, value, …]`, without what the lane says already.
+/// Returns `[key, value, key, value, …]`, without attributes that the lane already shows.
 fn attributes(span: &Span, names: &mut Names) -> Vec<Value> {
     let mut flat = Vec::new();
     for (key, value) in &span.attributes {

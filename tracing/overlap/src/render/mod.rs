@@ -1,4 +1,4 @@
-//! The report as text, JSON and HTML; a comparison as text and JSON.
+//! Rendering of the report as text, JSON and HTML, and of a comparison as text and JSON.
 
 mod compare;
 mod html;
@@ -11,16 +11,16 @@ pub use text::text;
 use crate::compare::Comparison;
 use crate::report::Report;
 
-/// The report as pretty-printed JSON; the fields are those of [`Report`] and are documented in
-/// `tracing/README.md`.
+/// Returns the report as pretty-printed JSON. The fields are those of [`Report`] and are documented
+/// in `tracing/README.md`.
 pub fn json(report: &Report) -> String {
-    // Maps with non-string keys and failing `Serialize` impls are what could fail; there are none.
+    // Only maps with non-string keys and failing `Serialize` impls could fail. There are none.
     serde_json::to_string_pretty(report).unwrap_or_default()
 }
 
-/// The comparison as pretty-printed JSON; the fields are those of [`Comparison`] and are documented
-/// in `tracing/README.md`.
+/// Returns the comparison as pretty-printed JSON. The fields are those of [`Comparison`] and are
+/// documented in `tracing/README.md`.
 pub fn comparison_json(comparison: &Comparison) -> String {
-    // As above.
+    // This cannot fail either.
     serde_json::to_string_pretty(comparison).unwrap_or_default()
 }

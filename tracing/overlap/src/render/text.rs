@@ -1,4 +1,4 @@
-//! Plain text for a terminal.
+//! Plain-text form of the report, for a terminal.
 
 use std::fmt::{self, Write};
 
@@ -7,12 +7,12 @@ use crate::intervals::Intervals;
 use crate::model::TraceId;
 use crate::report::{Distribution, Report};
 
-/// Columns of the little timelines.
+/// Number of columns of the small timelines.
 const COLUMNS: u64 = 72;
-/// Entries of the critical path that are shown.
+/// Number of entries of the critical path that are shown.
 const STEPS: usize = 6;
 
-/// The report as a compact text: verdict, distributions, where the time goes, the worst payloads.
+/// Returns the report as a compact text: verdict, distributions, time per step, the worst payloads.
 pub fn text(report: &Report) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -104,7 +104,7 @@ fn write_worst(out: &mut String, report: &Report) -> fmt::Result {
     write_named(out, report, "slowest", &report.slowest, &report.slowest_urls)
 }
 
-/// Payloads by their traces, with their pages in Jaeger where these are known.
+/// Writes payloads by their traces, with their pages in Jaeger if known.
 fn write_named(
     out: &mut String,
     report: &Report,
@@ -194,7 +194,7 @@ fn write_verdict(out: &mut String, report: &Report) -> fmt::Result {
     }
 }
 
-/// How full of `set` each column of the window is, in eighths.
+/// Draws how much of each column of the window is in `set`, in eighths.
 fn timeline(set: &Intervals, (start, end): (u64, u64)) -> String {
     const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let length = end.saturating_sub(start);
@@ -207,7 +207,7 @@ fn timeline(set: &Intervals, (start, end): (u64, u64)) -> String {
             let (from, to) = (edge(column), edge(column + 1));
             let busy = set.clip(from, to).total();
             let width = (to - from).max(1);
-            // A trace of work shows, and only a full column looks full.
+            // A small amount of work is visible, and only a full column looks full.
             EIGHTHS
                 [usize::try_from((busy * 8 / width).max(u64::from(busy > 0))).unwrap_or(8).min(8)]
         })
@@ -222,7 +222,7 @@ fn percent(value: f64) -> String {
     format!("{:.1} %", value * 100.0)
 }
 
-/// Nanoseconds as milliseconds with three digits.
+/// Formats nanoseconds as milliseconds with three digits.
 fn millis(ns: f64) -> String {
     format!("{:.3} ms", ns / 1e6)
 }

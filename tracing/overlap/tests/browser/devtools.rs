@@ -1,4 +1,4 @@
-//! Chromium without a window, driven over its DevTools protocol: a WebSocket with JSON in it.
+//! Headless Chromium, driven over its DevTools protocol: JSON in a WebSocket.
 //!
 //! <https://chromedevtools.github.io/devtools-protocol/>, RFC 6455
 
@@ -13,24 +13,24 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-/// Names under which the browser is found.
+/// Names of the browser's executable.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome-stable", "google-chrome"];
-/// Longest wait for anything.
+/// Maximum wait for any event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A browser with one page; killed when dropped.
+/// Browser with one page, killed when dropped.
 pub struct Browser {
-    // Goes first, and so tells the browser to end.
+    // This field is dropped first, and so tells the browser to end.
     _closing: Closing,
     _process: Process,
     socket: TcpStream,
     calls: u64,
-    /// What happened since it was last asked for.
+    /// Events since the last query.
     events: Vec<Value>,
 }
 
 impl Browser {
-    /// Starts one; `None` where there is none on this machine.
+    /// Starts a browser. Returns `None` if there is none on this machine.
     pub fn start(folder: &Path) -> Option<Self> {
         let name = NAMES.into_iter().find(|name| {
             let version = Command::new(name).arg("--version").stderr(Stdio::null()).output();
@@ -69,7 +69,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Calls a method and answers its result.
+    /// Calls a method and returns its result.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
         self.calls += 1;
         let request = json!({"id": self.calls, "method": method, "params": params});
@@ -84,7 +84,7 @@ impl Browser {
         }
     }
 
-    /// The value of an expression in the page.
+    /// Returns the value of an expression in the page.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let params = json!({"expression": expression, "returnByValue": true});
         let mut answer = self.call("Runtime.evaluate", params);
@@ -101,7 +101,7 @@ impl Browser {
         }
     }
 
-    /// Presses a key, as a person would.
+    /// Presses a key, as a user would.
     pub fn press(&mut self, key: &str) {
         let code = match key {
             "Tab" => 9,
@@ -122,7 +122,7 @@ impl Browser {
         self.settle();
     }
 
-    /// Something of the mouse at a place; `more` are further fields of the event.
+    /// Sends a mouse event at a place. `more` holds further fields of the event.
     pub fn mouse(&mut self, kind: &str, (x, y): (f64, f64), more: Value) {
         let mut params = json!({"type": kind, "x": x, "y": y});
         for (key, value) in more.as_object().unwrap() {
@@ -132,14 +132,14 @@ impl Browser {
         self.settle();
     }
 
-    /// Waits until what was asked for is drawn.
+    /// Waits until the requested change is drawn.
     fn settle(&mut self) {
         let two_frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))";
         let params = json!({"expression": two_frames, "awaitPromise": true});
         self.call("Runtime.evaluate", params);
     }
 
-    /// Keeps what the page looks like, and answers the picture's size in bytes.
+    /// Saves a picture of the page, and returns its size in bytes.
     pub fn screenshot(&mut self, path: &Path) -> usize {
         self.settle();
         let answer = self.call("Page.captureScreenshot", json!({"format": "png"}));
@@ -149,7 +149,7 @@ impl Browser {
         png.len()
     }
 
-    /// Errors on the console and exceptions since the last call, and the addresses that were asked.
+    /// Returns console errors and exceptions since the last call, and the requested addresses.
     pub fn complaints(&mut self) -> (Vec<String>, Vec<String>) {
         let (mut errors, mut addresses) = (Vec::new(), Vec::new());
         for event in self.events.drain(..) {
@@ -172,7 +172,7 @@ impl Browser {
     }
 }
 
-/// Asks the browser to end, so that its helpers end with it.
+/// Handle that asks the browser to end when dropped, so that its helpers end with it.
 struct Closing(TcpStream);
 
 impl Drop for Closing {
@@ -181,7 +181,7 @@ impl Drop for Closing {
     }
 }
 
-/// A running browser and its folder: both go with it, whatever fails.
+/// Running browser and its folder. Both are removed on drop, whatever fails.
 struct Process {
     child: Child,
     profile: PathBuf,
@@ -201,7 +201,7 @@ impl Drop for Process {
     }
 }
 
-/// Port of the DevTools of a browser that is starting, and the path of its page.
+/// Returns the DevTools port of a starting browser, and the path of its page.
 fn page(profile: &Path) -> (u16, String) {
     let started = Instant::now();
     loop {
@@ -214,7 +214,7 @@ fn page(profile: &Path) -> (u16, String) {
         let request = "GET /json/list HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).unwrap();
         let head = head(&mut stream).to_lowercase();
-        // The connection stays open, whatever was asked for.
+        // The connection stays open although the request asked to close it.
         let length = head.split("content-length:").nth(1).and_then(|rest| rest.lines().next());
         let mut body = vec![0; length.unwrap().trim().parse().unwrap()];
         stream.read_exact(&mut body).unwrap();
@@ -243,7 +243,7 @@ fn upgrade(port: u16, path: &str) -> TcpStream {
     socket
 }
 
-/// The head of an HTTP answer.
+/// Reads the head of an HTTP response.
 fn head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -252,17 +252,17 @@ fn head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// One text frame. Clients have to mask; with a mask of zeros the bytes stay as they are.
+/// Sends one text frame. Clients must mask. A mask of zeros leaves the bytes unchanged.
 fn send(socket: &mut TcpStream, text: &[u8]) {
     let mut frame = vec![0x81, 0x80 | 127];
     frame.extend((text.len() as u64).to_be_bytes());
     frame.extend([0; 4]);
     frame.extend(text);
-    // A browser that is gone does not answer, which is noticed there.
+    // A browser that has ended does not answer, which is noticed there.
     let _ = socket.write_all(&frame);
 }
 
-/// One message, of any number of frames.
+/// Receives one message, of any number of frames.
 fn receive(socket: &mut TcpStream) -> Vec<u8> {
     let mut message = Vec::new();
     loop {
@@ -274,7 +274,7 @@ fn receive(socket: &mut TcpStream) -> Vec<u8> {
         };
         let mut payload = vec![0; usize::try_from(length).unwrap()];
         socket.read_exact(&mut payload).unwrap();
-        // Text and what continues it; pings and the like are of no interest for so short a time.
+        // Text frames and their continuations count. Pings and the like are ignored.
         if first & 0x0f <= 2 {
             message.extend(payload);
             if first & 0x80 != 0 {

@@ -1,5 +1,5 @@
-//! The timeline in a real browser, Debian's package `chromium`; where there is none the test says so.
-//! The pictures stay in the folder `tmp/timeline` of the target folder.
+//! Timeline in a real browser, Debian's package `chromium`. If there is none, the test says so. The
+//! pictures stay in the folder `tmp/timeline` of the target folder.
 #![allow(clippy::unwrap_used)]
 
 mod devtools;
@@ -32,7 +32,7 @@ fn open(browser: &mut Browser, path: &Path, traces: &[&str], fragment: &str) {
     );
 }
 
-/// Lanes and band have one scale: neither canvas is stretched.
+/// Checks that lanes and band have one scale: neither canvas is stretched.
 fn is_not_stretched(browser: &mut Browser) {
     for canvas in ["band", "lanes"] {
         let stretched = format!(
@@ -43,7 +43,7 @@ fn is_not_stretched(browser: &mut Browser) {
     }
 }
 
-/// What the page says of itself.
+/// Returns the page's description of itself.
 fn label(browser: &mut Browser) -> String {
     browser.evaluate("$('view').getAttribute('aria-label')").as_str().unwrap().to_owned()
 }
@@ -52,13 +52,13 @@ fn number(browser: &mut Browser, expression: &str) -> f64 {
     browser.evaluate(expression).as_f64().unwrap()
 }
 
-/// A place on the screen, by an expression for a list of two numbers.
+/// Returns a place on the screen, by an expression for a list of two numbers.
 fn place(browser: &mut Browser, expression: &str) -> (f64, f64) {
     let place = browser.evaluate(expression);
     (place[0].as_f64().unwrap(), place[1].as_f64().unwrap())
 }
 
-/// The nanoseconds in `row` of the span called `name`, at `ns`.
+/// Returns the place of the time `ns` in the row of the span called `name`.
 fn place_of(browser: &mut Browser, name: &str, ns: u64) -> (f64, f64) {
     place(
         browser,
@@ -97,21 +97,21 @@ fn timeline_loads_draws_zooms_and_is_reached_by_keyboard() {
 }
 
 fn shows_lanes_and_band(browser: &mut Browser) {
-    // Two threads of the executor and three workers.
+    // The lanes are two threads of the executor and three workers.
     let label = label(browser);
     assert!(
         label.contains("block 7") && label.contains("7 spans in 5 lanes of 2 services"),
         "{label}"
     );
     assert_eq!(browser.evaluate("$('pick').options.length"), 3);
-    // The hand count: 35 µs of both, 20 of A alone, 25 of B alone; neither in the rest of 100.
+    // By hand: 35 µs of both, 20 of A alone, 25 of B alone, and neither in the rest of 100.
     for (state, ns) in [("both", 35_000), ("a", 20_000), ("b", 25_000), ("none", 20_000)] {
         let sum = format!(
             "plan.band.filter(p => p.state === '{state}').reduce((sum, p) => sum + p.end - p.start, 0)"
         );
         assert_eq!(browser.evaluate(&sum), ns, "{state}");
     }
-    // And the pixels say the same.
+    // The pixels must agree.
     for (ns, color) in [(17_000, "both"), (7_000, "a"), (80_000, "b"), (97_000, "none")] {
         let drawn = browser.evaluate(&format!(
             "[...$('band').getContext('2d').getImageData(Math.round(xOf({ns}) * devicePixelRatio), \
@@ -121,7 +121,7 @@ fn shows_lanes_and_band(browser: &mut Browser) {
     }
 }
 
-/// A colour of the page as three numbers.
+/// Returns a colour of the page as three numbers.
 fn rgb(browser: &mut Browser, name: &str) -> Value {
     browser.evaluate(&format!("colors['{name}'].match(/[0-9a-f]{{2}}/g).map(x => parseInt(x, 16))"))
 }
@@ -210,7 +210,7 @@ fn is_legible_in_light_and_dark(browser: &mut Browser, folder: &Path) {
         let feature = json!({"name": "prefers-color-scheme", "value": scheme});
         browser.call("Emulation.setEmulatedMedia", json!({"features": [feature]}));
         browser.evaluate("readColors(), draw()");
-        // WCAG 2.1: at least 4.5 for text.
+        // WCAG 2.1 demands at least 4.5 for text.
         let pairs = [
             ("ink", "bg"),
             ("ink", "panel"),
@@ -241,7 +241,7 @@ fn is_legible_in_light_and_dark(browser: &mut Browser, folder: &Path) {
     eprintln!("pictures: {}", folder.display());
 }
 
-/// Those of docs/tracing.md, to be copied there when the page looks different.
+/// Draws the pictures of docs/tracing.md, to be copied there when the page looks different.
 fn draws_the_pictures_of_the_docs(browser: &mut Browser, folder: &Path) {
     let feature = json!({"name": "prefers-color-scheme", "value": "light"});
     browser.call("Emulation.setEmulatedMedia", json!({"features": [feature]}));
@@ -257,7 +257,7 @@ fn draws_the_pictures_of_the_docs(browser: &mut Browser, folder: &Path) {
     }
 }
 
-/// Contrast of two colours by WCAG 2.1.
+/// Returns the contrast of two colours by WCAG 2.1.
 fn contrast(a: &Value, b: &Value) -> f64 {
     let luminance = |color: &Value| -> f64 {
         let part = |at: usize| {

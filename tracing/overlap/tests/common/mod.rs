@@ -2,7 +2,8 @@
 
 use tandem_overlap::{Input, Kind, Span, SpanId, TraceId};
 
-/// A span of trace 1, service `executor` on host `left`, with times in ns; parent 0 is none.
+/// Creates a span of trace 1, service `executor` on host `left`, with times in ns. Parent 0 means
+/// none.
 pub fn span(id: u64, parent: u64, name: &str, start_ns: u64, end_ns: u64) -> Span {
     Span {
         trace_id: TraceId(1),
@@ -20,7 +21,7 @@ pub fn span(id: u64, parent: u64, name: &str, start_ns: u64, end_ns: u64) -> Spa
     }
 }
 
-/// What a reader would have made of these spans, without a problem.
+/// Returns the input that a reader would make of these spans, without a problem.
 pub fn input(spans: Vec<Span>) -> Input {
     Input { spans, ..Input::default() }
 }

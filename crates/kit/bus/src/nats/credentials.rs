@@ -1,17 +1,17 @@
-//! From [`Options`] to a login: files are read and looked at when the bus is made, so that a wrong
-//! one is an error with its name then, and not a refusal by the server later.
+//! Login from [`Options`]. Files are read and checked when the bus is made. A wrong file is thus an
+//! error with its name at that time, not a refusal by the server later.
 
 use super::{Error, Options};
 use async_nats::ConnectOptions;
 use nkeys::{KeyPair, KeyPairType};
 use std::{fs::File, io::Read, path::Path};
 
-/// No file of a secret is longer than this.
+/// Longest file of a secret that is read, in bytes.
 const SECRET_BYTES_MAX: u64 = 4096;
-/// No file of certificates is longer than this.
+/// Longest file of certificates that is read, in bytes.
 const PEM_BYTES_MAX: u64 = 1 << 20;
 
-/// Adds login and encryption.
+/// Adds login and encryption to the options of a connection.
 pub fn apply(options: &Options, mut connect: ConnectOptions) -> Result<ConnectOptions, Error> {
     let needs = |given, missing| Err(Error::Incomplete { given, missing });
     match (&options.user, &options.password_file, &options.nkey_seed_file) {
@@ -91,7 +91,7 @@ mod tests {
 
     impl Files {
         fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Option<PathBuf> {
-            // A new one each time, as the cases are read after all are written.
+            // Each call makes a new file, as the cases are read after all files are written.
             let count = fs::read_dir(self.0.path()).unwrap().count();
             let path = self.0.path().join(format!("{name}-{count}"));
             fs::write(&path, content).unwrap();

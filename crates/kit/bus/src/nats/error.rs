@@ -1,30 +1,30 @@
 use std::{io, path::PathBuf};
 
-/// Why there is no bus over NATS. That no server answers is none of them.
+/// Reason why there is no bus over NATS. An unreachable server is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The list of servers is empty.
     #[error("no address of a NATS server")]
     NoServer,
-    /// Not an address.
+    /// An address is invalid.
     #[error("`{server}` is no address of a NATS server: {reason}")]
     Server {
-        /// What stood there.
+        /// Text given as the address.
         server: String,
-        /// What is wrong with it.
+        /// Fault in it.
         reason: String,
     },
-    /// Addresses get into logs and lists of processes, passwords must not.
+    /// An address holds a password: addresses get into logs and process lists, passwords must not.
     #[error(
         "the address of a NATS server holds a user or password: set `user` and `password_file`"
     )]
     PasswordInAddress,
-    /// Two options make sense together only.
+    /// Two options make sense only together.
     #[error("`{given}` needs `{missing}` beside it")]
     Incomplete {
         /// The option that is there.
         given: &'static str,
-        /// The option that is not.
+        /// The option that is missing.
         missing: &'static str,
     },
     /// Two options exclude each other.
@@ -37,19 +37,19 @@ pub enum Error {
         option: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// A file holds something else.
+    /// A file has the wrong content.
     #[error("{option} {path}: expected {expected}, found {found}")]
     Content {
         /// The option that names it.
         option: &'static str,
         /// The file.
         path: PathBuf,
-        /// What should be in it.
+        /// Expected content.
         expected: &'static str,
-        /// What is wrong, without the content.
+        /// Fault in the content, without the content itself.
         found: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! What the connection goes through, said once each in the log.
+//! Events of the connection, each logged once.
 
 use crate::stats::Counts;
 use async_nats::Event;
@@ -9,29 +9,28 @@ use std::{
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-/// Different complaints that are said between two connections.
+/// Largest number of different complaints that are logged between two connections.
 const COMPLAINTS_MAX: usize = 32;
 
-/// Hears the events of the client library. Clones share what was said.
+/// Handler of the client library's events. Clones share the record of logged complaints.
 #[derive(Clone)]
 pub struct Events(Arc<Inner>);
 
 struct Inner {
     counts: Arc<Counts>,
     generation: watch::Sender<u64>,
-    /// What was complained of since the last connection: nothing is repeated with each attempt, or
-    /// each message.
+    /// Complaints since the last connection, so that none is repeated with each attempt or message.
     said: Mutex<HashSet<String>>,
 }
 
 impl Events {
-    /// The other end rises with each connection.
+    /// Makes a handler; the value of the returned receiver rises with each connection.
     pub fn new(counts: Arc<Counts>) -> (Self, watch::Receiver<u64>) {
         let (generation, receiver) = watch::channel(0);
         (Self(Arc::new(Inner { counts, generation, said: Mutex::default() })), receiver)
     }
 
-    /// Takes note of what happened.
+    /// Handles an event.
     pub fn hear(&self, event: &Event) {
         let counts = &self.0.counts;
         match event {

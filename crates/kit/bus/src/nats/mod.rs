@@ -1,5 +1,5 @@
 //! The bus over NATS: one connection, kept for ever by the client library, and the tasks around it.
-//! The door to `async-nats`.
+//! It wraps `async-nats`.
 
 mod credentials;
 mod error;
@@ -33,59 +33,59 @@ use tracing::{error, info};
 pub use error::Error;
 pub use watch::{Entry, MissingBucket, NotSet, VALUE_BYTES_MAX, WatchedKey};
 
-/// Messages that may wait to be sent before the oldest are dropped.
+/// Number of messages that may wait to be sent before the oldest are dropped.
 pub const OUTBOX_MESSAGES: usize = 1024;
-/// Bytes of payload that may wait to be sent.
+/// Bytes of payload that may wait to be sent before the oldest are dropped.
 pub const OUTBOX_BYTES: usize = 16 << 20;
 
-/// First wait before another attempt to connect; it doubles with each.
+/// First wait before a retry to connect; it doubles with each retry.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// Longest wait before another attempt: short, as a server is back in a moment.
+/// Longest wait before a retry: short, as a server is usually back in a moment.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Longest time that one attempt may take.
+/// Longest time that one attempt to connect may take.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// Between two pings. A server that leaves three of them unanswered is taken to be gone.
+/// Time between two pings. A server that leaves three of them unanswered counts as gone.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// Longest wait for an answer of JetStream.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Commands on their way to the connection: what may be sent late, after a reconnect.
+/// Commands on their way to the connection, which may be sent late, after a reconnect.
 const COMMANDS: usize = 64;
-/// Messages that may wait between the connection and the fan-out of a subject.
+/// Number of messages that may wait between the connection and the fan-out of a subject.
 const ARRIVALS: usize = 1024;
 
-/// How to connect. All files are read once, when the bus is made, but those of TLS with each
-/// connection.
+/// Options of a connection. All files are read once, when the bus is made, except those of TLS,
+/// which are read for each connection.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// What the connection is called in the server's lists.
+    /// Name of the connection in the server's lists.
     pub name: Option<String>,
-    /// The user; goes with `password_file`. Answers to it come on `_INBOX.USER.>`.
+    /// User name; requires `password_file`. Answers to the user come on `_INBOX.USER.>`.
     pub user: Option<String>,
-    /// A file that holds the user's password and nothing else, but for white space around it.
+    /// File that holds only the user's password; white space around it is ignored.
     pub password_file: Option<PathBuf>,
-    /// A file with the seed of a user's nkey (`SU…`), instead of user and password.
+    /// File with the seed of a user's nkey (`SU…`), instead of user and password.
     pub nkey_seed_file: Option<PathBuf>,
-    /// Certificates (PEM) of the authorities that may vouch for the server, instead of the system's.
-    /// With it the connection is encrypted, as with an address `tls://…`.
+    /// Certificates (PEM) of the authorities that may sign for the server, instead of the system's.
+    /// If set, the connection is encrypted, as with an address `tls://…`.
     pub tls_ca_file: Option<PathBuf>,
-    /// Own certificates (PEM), for servers that ask for one; goes with `tls_key_file`.
+    /// Own certificates (PEM), for servers that ask for one; requires `tls_key_file`.
     pub tls_cert_file: Option<PathBuf>,
-    /// Their private key (PEM).
+    /// Private key (PEM) of the own certificates.
     pub tls_key_file: Option<PathBuf>,
 }
 
-/// The part of a bus that has to do with NATS.
+/// NATS part of a bus.
 pub(crate) struct Nats {
     outbox: Arc<Outbox>,
     counts: Arc<Counts>,
-    /// The connection's handle, there soon after the start.
+    /// Handle of the connection, set soon after the start.
     client: channel::Receiver<Option<Client>>,
-    /// Rises with each connection.
+    /// Counter that rises with each connection.
     generation: channel::Receiver<u64>,
-    /// Rises when a key was set here.
+    /// Counter that rises when a key was set here.
     sets: channel::Sender<u64>,
-    /// Subjects with a task that hears them.
+    /// Subjects that have a listening task.
     heard: Mutex<HashSet<&'static str>>,
     runtime: Handle,
     stop: CancellationToken,
@@ -113,7 +113,7 @@ impl Nats {
             .request_timeout(Some(ANSWER_MAX))
             .client_capacity(COMMANDS)
             .subscription_capacity(ARRIVALS)
-            // Subscribers in this process have it already.
+            // Subscribers in this process have received the message already.
             .no_echo()
             .event_callback(move |event| {
                 let events = events.clone();
@@ -123,7 +123,7 @@ impl Nats {
             connect = connect.name(name);
         }
         if let Some(user) = &options.user {
-            // Answers come where other users cannot listen.
+            // Answers come on a subject that other users cannot subscribe to.
             connect = connect.custom_inbox_prefix(format!("_INBOX.{}", subject_token(user)));
         }
         let nats = Self {
@@ -144,14 +144,15 @@ impl Nats {
                     ready.send_replace(Some(client.clone()));
                     publish::run(&client, &outbox, &counts).await;
                 }
-                // Only for options that can never work: an attempt that fails is no error.
+                // Only options that can never work lead here: a failed attempt to connect is no
+                // error.
                 Err(error) => error!(%error, "NATS cannot be connected to"),
             }
         });
         Ok(nats)
     }
 
-    /// Runs a task for as long as the bus is there.
+    /// Runs a task for as long as the bus exists.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.runtime.spawn(async move {
@@ -167,7 +168,7 @@ impl Nats {
         self.counts.dropped("outbox", dropped);
     }
 
-    /// From now on gives what other processes publish to the topic's subscribers.
+    /// From now on sends messages of other processes to the topic's subscribers.
     pub fn hear(&self, topic: Arc<Topic>) {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         if heard.insert(topic.subject) {
@@ -215,7 +216,7 @@ impl Nats {
     }
 }
 
-/// The connection's handle. Never comes back when there will be none.
+/// Waits for the handle of the connection. Never returns if there will be none.
 async fn client(mut client: channel::Receiver<Option<Client>>) -> Client {
     let there = client.wait_for(Option::is_some).await.ok().and_then(|client| client.clone());
     match there {
@@ -224,14 +225,14 @@ async fn client(mut client: channel::Receiver<Option<Client>>) -> Client {
     }
 }
 
-/// The wait before the attempt of this number: clients that lost the same server do not come back
-/// at the same moment.
+/// Returns the wait before the attempt with this number. It is random, so that clients that lost
+/// the same server do not come back at the same moment.
 fn backoff(attempts: usize) -> Duration {
     let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
     (BACKOFF_MIN * (1 << doublings)).min(BACKOFF_MAX).mul_f64(rand::random_range(0.5..1.0))
 }
 
-/// The addresses of these servers.
+/// Returns the addresses of these servers.
 pub fn addresses(servers: &[String]) -> Result<Vec<ServerAddr>, Error> {
     if servers.is_empty() {
         return Err(Error::NoServer);
@@ -240,7 +241,7 @@ pub fn addresses(servers: &[String]) -> Result<Vec<ServerAddr>, Error> {
         let refuse = |reason: String| Error::Server { server: server.clone(), reason };
         let address: ServerAddr = match server.parse() {
             Ok(address) => address,
-            // What stands before an @ may be a password, which no error repeats.
+            // Text before an @ may be a password, which no error may repeat.
             Err(_) if server.contains('@') => return Err(Error::PasswordInAddress),
             Err(error) => return Err(refuse(std::io::Error::to_string(&error))),
         };

@@ -1,4 +1,4 @@
-//! What waits to be sent: bounded, and the oldest makes room.
+//! Messages that wait to be sent: a bounded queue that drops the oldest.
 
 use super::{OUTBOX_BYTES, OUTBOX_MESSAGES};
 use crate::{Message, metrics};
@@ -11,11 +11,11 @@ use std::{
 };
 use tokio::sync::{Notify, oneshot};
 
-/// Something for the task that sends.
+/// Order to the sending task.
 pub enum Item {
     /// A message on a subject.
     Message(Cow<'static, str>, Message),
-    /// Answer once everything before is on its way.
+    /// Request to answer once everything before it is on its way.
     Flush(oneshot::Sender<()>),
 }
 
@@ -28,11 +28,11 @@ impl Item {
     }
 }
 
-/// The queue. Any thread puts in, one task takes out.
+/// Queue that any thread fills and one task empties.
 pub struct Outbox {
     queue: Mutex<Queue>,
     filled: Notify,
-    /// Looked up once, as many events pass here.
+    /// Metric looked up once, as many events pass here.
     waiting: Gauge,
     waits: Histogram,
 }
@@ -50,7 +50,7 @@ impl Default for Outbox {
 
 #[derive(Default)]
 struct Queue {
-    /// Since when each waits.
+    /// Items with the time at which their wait began.
     items: VecDeque<(Instant, Item)>,
     bytes: usize,
 }
@@ -69,13 +69,13 @@ impl Queue {
 }
 
 impl Outbox {
-    /// Puts in at the end; how many messages had to go for it.
+    /// Appends an item. Returns the number of messages dropped to make room for it.
     pub fn push(&self, item: Item) -> u64 {
         let mut dropped = 0;
         {
             let mut queue = self.queue();
             queue.push(item);
-            // One message is smaller than the limit, so the one just put in stays.
+            // A message is smaller than the limit, so the new one stays.
             while queue.items.len() > OUTBOX_MESSAGES || queue.bytes > OUTBOX_BYTES {
                 dropped += u64::from(matches!(queue.pop(), Some((_, Item::Message(..)))));
             }
@@ -100,7 +100,7 @@ impl Outbox {
         Some(item)
     }
 
-    /// Takes the oldest; waits while there is none.
+    /// Takes the oldest item; waits while there is none.
     pub async fn next(&self) -> Item {
         loop {
             if let Some(item) = self.pop() {

@@ -1,4 +1,4 @@
-//! The task that sends.
+//! The sending task.
 
 use super::outbox::{Item, Outbox};
 use crate::{Message, stats::Counts};
@@ -10,21 +10,22 @@ use tracing::warn;
 /// Header of the publisher's span (W3C Trace Context).
 pub const TRACEPARENT: &str = "traceparent";
 
-/// Longest wait for a server that does not take what is sent. Meanwhile the outbox keeps the newest.
+/// Longest wait for a server that does not read. Meanwhile the outbox keeps the newest messages.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Sends what is put into the outbox, in that order, for ever.
+/// Sends the items of the outbox in order, for ever.
 pub async fn run(client: &Client, outbox: &Outbox, counts: &Counts) {
     loop {
         let item = outbox.next().await;
-        // The client would keep it until there is a connection, and send it then, far too late.
+        // Without this check the client would keep the message until there is a connection, and
+        // send it far too late.
         let connected = client.connection_state() == State::Connected;
         match item {
             Item::Message(subject, message) if connected => {
                 send(client, subject, message, counts).await;
             }
             Item::Message(..) => counts.dropped("no_connection", 1),
-            // Dropped instead of answered, it tells the caller that nothing was sent.
+            // If the channel is dropped unanswered, the caller knows that nothing was sent.
             Item::Flush(done) if connected => {
                 if let Ok(Ok(())) = timeout(PATIENCE, client.flush()).await {
                     let _ = done.send(());

@@ -1,4 +1,4 @@
-//! The task that hears one subject.
+//! The task that listens on one subject.
 
 use super::publish::TRACEPARENT;
 use crate::{ANY_MEMBER, Message, PAYLOAD_BYTES_MAX, fanout::Topic, stats::Counts};
@@ -9,11 +9,11 @@ use tandem_telemetry::SpanContext;
 use tokio::{sync::watch, time::sleep};
 use tracing::warn;
 
-/// Wait before another attempt to subscribe. It fails only when the client's own task is gone.
+/// Wait before a retry to subscribe. Subscribing fails only if the client's own task is gone.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Gives what arrives to the topic's subscribers, for ever. The server hears of the subject only
-/// while there are any.
+/// Sends arriving messages to the topic's subscribers, for ever. The server learns of the subject
+/// only while it has subscribers.
 pub async fn run(client: watch::Receiver<Option<Client>>, topic: Arc<Topic>, counts: Arc<Counts>) {
     let client = super::client(client).await;
     loop {

@@ -1,7 +1,7 @@
-//! One key of a key-value bucket, watched and set: live settings.
+//! Live settings: one key of a key-value bucket, watched and set.
 //!
-//! A process subscribes to the subject of a key and reads the key when it is set, and every 30 to 60 s.
-//! So its user needs no permission to make consumers, which could deliver to any subject.
+//! A process subscribes to the subject of a key. It reads the key when it is set, and every 30 to
+//! 60 s. So its user needs no permission to make consumers, which could deliver to any subject.
 
 use async_nats::{
     Client,
@@ -20,19 +20,20 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-/// Bytes of a value at most; a larger one is not taken in.
+/// Largest value in bytes; a larger one is ignored.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// Wait before the bucket is asked for again, up to twice as long.
+/// Wait before a retry to find the bucket; random, up to twice as long.
 const RETRY: Duration = Duration::from_secs(3);
 
-/// Between two reads of a key of which nothing is heard, up to twice as long.
+/// Time between two reads of a key without news; random, up to twice as long.
 const READ_EVERY: Duration = Duration::from_secs(30);
 
-/// Waits before each read after a message on the subject: subscribers get it before it is stored.
+/// Waits before each read after a message on the subject, in ms. Subscribers get the message before
+/// it is stored.
 const STORED_AFTER_MS: [u64; 8] = [0, 5, 10, 20, 50, 100, 300, 500];
 
-/// A choice of what happens while a bucket is missing.
+/// Policy for a missing bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MissingBucket {
     /// Make it.
@@ -41,7 +42,7 @@ pub enum MissingBucket {
     Await,
 }
 
-/// What a key holds.
+/// Content of a key.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Entry {
     /// Nothing: it was never set, or it was deleted.
@@ -51,21 +52,21 @@ pub enum Entry {
     Value(Bytes),
 }
 
-/// The end of [`crate::Bus::watch_key`]. Without JetStream, or without NATS, nothing ever changes.
-/// What the key held last counts for as long as the server cannot be asked.
+/// Receiver of [`crate::Bus::watch_key`]. Without JetStream, or without NATS, nothing ever changes.
+/// While the server cannot be asked, the last value stays valid.
 pub struct WatchedKey {
     receiver: watch::Receiver<Entry>,
 }
 
 impl WatchedKey {
-    /// A key that nobody can change.
+    /// Makes a key that never changes.
     pub(crate) fn never() -> Self {
         Self { receiver: watch::channel(Entry::Missing).1 }
     }
 
-    /// Waits until the key holds something else than what was seen last ([`Entry::Missing`] at the
-    /// beginning), and gives that. Changes in between are left out. `None` once nothing can change
-    /// any more: the bus is gone, or was never more than that of one process.
+    /// Waits until the key holds something other than the last value seen ([`Entry::Missing`] at
+    /// the beginning), and returns it. Intermediate values are skipped. Returns `None` once nothing
+    /// can change any more: the bus is gone, or was only ever that of one process.
     pub async fn changed(&mut self) -> Option<Entry> {
         self.receiver.changed().await.ok()?;
         Some(self.receiver.borrow_and_update().clone())
@@ -74,15 +75,16 @@ impl WatchedKey {
 
 /// Sources of news for a watch.
 pub struct Signals {
-    /// The connection's handle.
+    /// Handle of the connection.
     pub client: watch::Receiver<Option<Client>>,
-    /// Rises with each connection.
+    /// Counter that rises with each connection.
     pub generation: watch::Receiver<u64>,
-    /// Rises when a key was set by this process, to which the server does not send its own messages.
+    /// Counter that rises when this process sets a key; the server does not send it its own
+    /// messages.
     pub sets: watch::Receiver<u64>,
 }
 
-/// A watch, and the task that it needs.
+/// Returns a watch, and the task that drives it.
 pub fn key(
     signals: Signals,
     bucket: &'static str,
@@ -131,18 +133,18 @@ pub fn key(
     (task, WatchedKey { receiver })
 }
 
-/// A reader of one key, which passes on its changes.
+/// Reader of one key, which passes on its changes.
 struct Reader {
     client: Client,
     bucket: &'static str,
     key: &'static str,
     missing: MissingBucket,
-    /// The bucket, once it was found.
+    /// Bucket, once it was found.
     store: Option<Store>,
-    /// Revision that was read last.
+    /// Revision of the last read.
     revision: Option<u64>,
     sender: watch::Sender<Entry>,
-    /// Reason that the log has for the last failure.
+    /// Reason of the last failure that was logged.
     said: String,
 }
 
@@ -191,7 +193,7 @@ impl Reader {
         if found.is_some() {
             return Ok(found);
         }
-        // A server without JetStream answers the same, so the bucket is looked up again.
+        // A server without JetStream gives the same answer, so the bucket is looked up again.
         let store = self.store.insert(open(&self.client, self.bucket, self.missing).await?);
         store.entry(self.key).await.map_err(|error| error.to_string())
     }
@@ -216,7 +218,7 @@ impl Reader {
     }
 }
 
-/// Why a key is not set. Where the answer alone was lost, it may be set after all.
+/// Reason why a key is not set. If only the answer was lost, the key may be set after all.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("key `{key}` of bucket `{bucket}` is not set: {reason}")]
 pub struct NotSet {
@@ -224,11 +226,11 @@ pub struct NotSet {
     pub bucket: &'static str,
     /// The key in it.
     pub key: &'static str,
-    /// What went wrong.
+    /// Cause of the failure.
     pub reason: String,
 }
 
-/// Has a key hold these bytes, and waits until the server has them.
+/// Sets a key to these bytes, and waits until the server has stored them.
 pub async fn set(
     client: &watch::Receiver<Option<Client>>,
     bucket: &'static str,
@@ -237,8 +239,8 @@ pub async fn set(
 ) -> Result<(), NotSet> {
     let not_set = |reason: String| NotSet { bucket, key, reason };
     let client = client.borrow().clone();
-    // The client would keep it until there is a connection, and set it then, long after the caller
-    // was told that it is not.
+    // Without this check the client would keep the value until there is a connection. It would set
+    // it long after the caller was told that it is not set.
     let connected = client.filter(|client| client.connection_state() == State::Connected);
     let client = connected.ok_or_else(|| not_set("no connection to NATS".to_owned()))?;
     let put = async {
@@ -252,7 +254,7 @@ pub async fn set(
     }
 }
 
-/// Returns the bucket, and makes it first if it is missing and that is asked for.
+/// Returns the bucket. Creates it first if it is missing and `missing` says so.
 async fn open(
     client: &Client,
     bucket: &'static str,

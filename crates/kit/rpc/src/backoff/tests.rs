@@ -1,7 +1,7 @@
 use super::*;
 use std::collections::HashSet;
 
-/// From the first wait up to the longest, and three of those.
+/// Returns the limits of the waits, from the first to the longest, which appears three times.
 fn limits() -> [Duration; 10] {
     [10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000].map(Duration::from_millis)
 }

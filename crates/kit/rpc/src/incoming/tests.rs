@@ -19,7 +19,7 @@ use tonic_health::{
 
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Limits that no test meets by chance.
+/// Returns limits that no test reaches by chance.
 fn wide() -> Terms {
     Terms {
         connections_max: 1000,
@@ -29,7 +29,7 @@ fn wide() -> Terms {
     }
 }
 
-/// A server of gRPC's health.
+/// Server of gRPC's health service.
 struct Serving {
     address: SocketAddr,
     health: HealthReporter,
@@ -106,7 +106,7 @@ async fn a_connection_without_a_preface_is_ended() {
     for _ in 0..3 {
         ended(&mut serving.silent().await).await;
     }
-    // One that began and did not go on, too.
+    // A connection that began its preface and did not go on ends too.
     let mut half = serving.silent().await;
     tokio::io::AsyncWriteExt::write_all(&mut half, b"PRI * HTTP/2.0\r\n").await.unwrap();
     ended(&mut half).await;
@@ -167,7 +167,7 @@ async fn a_full_listener_keeps_the_connections_that_are_used() {
     }
 }
 
-/// A listener of a process whose descriptors are used up for a while.
+/// Listener of a process whose descriptors are used up for a while.
 struct Exhausted {
     listener: TcpListener,
     failures: usize,
@@ -196,7 +196,7 @@ async fn without_descriptors_the_listener_pauses_and_then_goes_on() {
     let began = Instant::now();
     let next = std::future::poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx));
     assert!(timeout(LONGEST, next).await.unwrap().unwrap().is_ok());
-    // 100, 200 and 400 milliseconds.
+    // The pauses are 100, 200 and 400 milliseconds.
     assert!(began.elapsed() >= Duration::from_millis(700), "it paused");
     assert_eq!(asked.load(Relaxed), 4, "it asked once after each pause");
     let context = Context::from_waker(std::task::Waker::noop());
@@ -206,7 +206,7 @@ async fn without_descriptors_the_listener_pauses_and_then_goes_on() {
 #[tokio::test]
 async fn a_client_that_takes_nothing_loses_its_connection_and_others_stay() {
     let serving = serve(Terms { unread_max: Duration::from_millis(300), ..wide() }).await;
-    // This one takes what there is, which is nothing for a while.
+    // This client takes all there is, which is nothing for a while.
     let request = HealthCheckRequest::default();
     let watching = serving.client().await.watch(request).await.unwrap();
     let mut watching = watching.into_inner();
@@ -220,7 +220,7 @@ async fn a_client_that_takes_nothing_loses_its_connection_and_others_stay() {
     let uri = format!("http://{}/grpc.health.v1.Health/Check", serving.address);
     let request = http::Request::post(uri).header("content-type", "application/grpc");
     let (answer, mut body) = client.send_request(request.body(()).unwrap(), false).unwrap();
-    // A message of no bytes.
+    // An empty message.
     body.send_data(Bytes::from_static(&[0; 5]), true).unwrap();
     let answer = timeout(LONGEST, answer).await.unwrap().unwrap();
     assert_eq!(answer.status(), 200);

@@ -47,7 +47,7 @@ impl Recorder for Counters {
     }
 }
 
-/// Sends `there` bytes and gets as many back, from a client that is `from`.
+/// Sends `bytes` bytes from a client with the role `from`, and gets as many back.
 async fn exchange(server: Identity, client: Identity, from: &str, bytes: usize) {
     let counters = Counters::default();
     let _recorded = metrics::set_default_local_recorder(&counters);
@@ -61,7 +61,7 @@ async fn exchange(server: Identity, client: Identity, from: &str, bytes: usize) 
     assert_eq!(call(&channel, "Write", sent.clone()).await, Ok(sent));
     for (before, after) in before.into_iter().zip(count()) {
         let more = (after - before) as usize;
-        // Frames, windows and pings come on top, and the records of TLS.
+        // Frames, windows, pings and the records of TLS come on top.
         assert!(more >= bytes && more < bytes + bytes / 10 + 10_000, "{more} of {bytes}");
     }
 }

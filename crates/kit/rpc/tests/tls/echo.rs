@@ -1,4 +1,4 @@
-//! A service that gives back what it gets, and a client of it.
+//! A service that returns the bytes it gets, and a client of it.
 
 use super::logs::PATIENCE;
 use bytes::Bytes;
@@ -43,7 +43,7 @@ impl Service<http::Request<Body>> for Echo {
     }
 }
 
-/// `Write` is the executor's, `Read` the worker's too.
+/// Allows `Write` to the executor, and `Read` to the worker too.
 fn access(role: &str, service: &str, method: &str) -> bool {
     let roles: &[&str] = match (service, method) {
         ("test.Echo", "Write") => &["executor"],
@@ -53,7 +53,7 @@ fn access(role: &str, service: &str, method: &str) -> bool {
     roles.contains(&role)
 }
 
-/// The service on a port of its own, until it is dropped.
+/// Service on a port of its own, until it is dropped.
 pub struct Served {
     pub address: SocketAddr,
     _stop: DropGuard,
@@ -88,7 +88,7 @@ const SERVER: Server = Server {
     stream_window: 1 << 20,
 };
 
-/// Somebody who keeps a connection to the service, until he is dropped.
+/// Client that keeps a connection to the service until it is dropped.
 pub struct Caller {
     channels: mpsc::Receiver<Channel>,
     task: JoinHandle<()>,
@@ -103,7 +103,8 @@ impl Caller {
         let (sender, channels) = mpsc::channel(1);
         let task = tokio::spawn(async move {
             let open = |channel: Channel| async move {
-                // What is everybody's, so that a connection that the server does not want is none.
+                // Every caller may check the health, so this fails only if the server refuses the
+                // connection.
                 let mut health = HealthClient::new(channel.clone());
                 health.check(HealthCheckRequest::default()).await?;
                 Ok(channel)
@@ -131,7 +132,8 @@ impl Drop for Caller {
     }
 }
 
-/// Calls a method with these bytes; gives those of the answer, or the gRPC status and its text.
+/// Calls a method with these bytes. Returns the bytes of the answer, or the gRPC status and its
+/// text.
 pub async fn call(channel: &Channel, method: &str, bytes: Bytes) -> Result<Bytes, (u8, String)> {
     let body = Body::new(Full::new(bytes));
     let path = format!("/test.Echo/{method}");

@@ -1,4 +1,4 @@
-//! Authorities, and the files of those whom they vouch for.
+//! Authorities, and the files of the services they sign for.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use tandem_rpc::{
 };
 use tempfile::TempDir;
 
-/// An authority.
+/// Authority of a test.
 pub struct House {
     pub certificate: String,
     authority: Authority,
@@ -27,23 +27,23 @@ impl House {
         self.authority.issue(roles, SystemTime::now(), 1).unwrap()
     }
 
-    /// One that is no longer valid.
+    /// Issues a certificate that is no longer valid.
     pub fn issue_expired(&self, role: &str) -> Pem {
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         self.authority.issue(&[role], then, 1).unwrap()
     }
 
-    /// Whose certificate is this role's, and who trusts this authority.
+    /// Makes an identity with a certificate of this role that trusts this authority.
     pub fn identity(&self, role: &'static str) -> Identity {
         let files = Files::new();
         files.write(&self.certificate, &self.issue(&[role]));
-        // They are gone when this returns.
+        // The files are gone when this returns.
         let config = TlsConfig { reload_seconds: 0, ..files.config() };
         Identity::load(role, &config).unwrap()
     }
 }
 
-/// The three files of somebody.
+/// Three certificate files of one process.
 pub struct Files(TempDir);
 
 impl Files {
@@ -55,7 +55,7 @@ impl Files {
         self.0.path().join(name)
     }
 
-    /// Each by itself, as they may be replaced.
+    /// Writes each file by itself, as they may be replaced.
     pub fn write(&self, authorities: &str, Pem { certificate, key }: &Pem) {
         fs::write(self.path("ca.crt"), authorities).unwrap();
         fs::write(self.path("tls.crt"), certificate).unwrap();

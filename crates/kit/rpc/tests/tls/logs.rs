@@ -1,4 +1,4 @@
-//! What is logged on the thread of a test.
+//! Log lines of a test's thread.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Logs(Arc<Mutex<Vec<u8>>>);
 
 impl Logs {
-    /// Those of this thread, until the guard is dropped.
+    /// Captures the log of this thread until the guard is dropped.
     pub fn start() -> (Self, DefaultGuard) {
         let logs = Self::default();
         let subscriber = tracing_subscriber::fmt()
@@ -31,17 +31,17 @@ impl Logs {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// How many lines have this in them.
+    /// Returns how many lines contain this text.
     pub fn count(&self, mark: &str) -> usize {
         self.text().lines().filter(|line| line.contains(mark)).count()
     }
 
-    /// Waits for a line with this in it.
+    /// Waits for a line that contains this text.
     pub async fn say(&self, mark: &str) {
         self.say_times(mark, 1).await;
     }
 
-    /// Waits for so many.
+    /// Waits for `times` lines that contain this text.
     pub async fn say_times(&self, mark: &str, times: usize) {
         let said = async {
             while self.count(mark) < times {

@@ -31,7 +31,7 @@ async fn renewed_certificates_are_used_by_new_connections_on_both_sides() {
     let mut caller = Caller::start(served.address, &executor);
     let early = caller.connected().await;
 
-    // Another authority altogether: who knows the old one only is not let in any more.
+    // With a new authority, a client that knows only the old one is no longer let in.
     server.write(&new.certificate, &new.issue(&["storage-writer"]));
     client.write(&new.certificate, &new.issue(&["executor"]));
     logs.say_times("certificates renewed", 2).await;
@@ -39,7 +39,7 @@ async fn renewed_certificates_are_used_by_new_connections_on_both_sides() {
     let late = old.identity("executor");
     let _refused = Caller::start(served.address, &late);
     logs.say("no connection").await;
-    // What there is goes on.
+    // Existing connections go on.
     assert_eq!(call(&early, "Write", BYTES).await, Ok(BYTES));
     following.abort();
 }
@@ -57,7 +57,7 @@ async fn a_broken_renewal_leaves_the_old_certificate_and_is_named_once() {
     fs::write(files.path("tls.crt"), "no certificate").unwrap();
     logs.say("tls.crt: expected a certificate in PEM form, found none").await;
     connects(&served, &executor).await;
-    // A key of another certificate, as if only half were there yet.
+    // The key belongs to another certificate, as if only half of the files were replaced yet.
     let next = house.issue(&["storage-writer"]);
     fs::write(files.path("tls.crt"), &next.certificate).unwrap();
     logs.say("tls.key: keys may not be consistent").await;

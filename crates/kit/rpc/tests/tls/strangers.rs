@@ -1,4 +1,4 @@
-//! Those who are not let in, and those who may not do everything.
+//! Clients that are refused, and clients that may not make every call.
 
 use super::{
     echo::{Caller, Served, call},
@@ -39,7 +39,7 @@ async fn a_role_may_call_what_it_may_and_is_told_what_not() {
     assert_eq!(call(&worker, "Write", BYTES).await, refused);
     assert_eq!(logs.count("call refused"), 1, "{}", logs.text());
     assert_eq!(call(&executor, "Write", BYTES).await, Ok(BYTES));
-    // Whoever may call nothing here is let in all the same: health is for everybody.
+    // A client that may call nothing here is still let in: health is open to all.
     let files = Files::new();
     files.write(&house.certificate, &house.issue(&["operator"]));
     let mut other = Caller::start(served.address, &files.identity("operator"));
@@ -53,7 +53,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     let (logs, _guard) = Logs::start();
     let (house, other) = (House::new(), House::new());
     let served = Served::start(house.identity("storage-writer")).await;
-    // It takes the server for what it is, and is not taken itself.
+    // The client accepts the server, but the server refuses the client.
     let files = Files::new();
     let both = format!("{}{}", house.certificate, other.certificate);
     files.write(&both, &other.issue(&["executor"]));
@@ -87,7 +87,7 @@ async fn a_client_without_tls_hears_that_it_is_needed() {
     logs.say("TLS with a certificate is needed here").await;
     logs.say("the client speaks no TLS").await;
     assert_eq!(logs.count("connected"), 0, "{}", logs.text());
-    // Whatever it speaks.
+    // Clients of any other protocol get this answer too.
     let mut stream = TcpStream::connect(served.address).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
@@ -103,7 +103,7 @@ async fn a_client_with_tls_says_that_the_server_has_none() {
     logs.say("the server speaks no TLS").await;
 }
 
-/// Takes any server.
+/// Verifier that accepts any server.
 #[derive(Debug)]
 struct Anyone;
 
@@ -172,7 +172,7 @@ async fn those_who_begin_and_do_not_go_on_keep_nobody_out() {
     let mut caller = Caller::start(served.address, &house.identity("executor"));
     let channel = caller.connected().await;
     assert_eq!(call(&channel, "Write", BYTES).await, Ok(BYTES));
-    // The oldest gave way to later ones: sooner than a handshake may take, or by then.
+    // The oldest gave way to later ones, within the time a handshake may take at the latest.
     let closed = timeout(PATIENCE, silent[0].read_u8()).await.unwrap();
     assert!(closed.is_err());
 }

@@ -2,20 +2,20 @@ use crate::{ChainSpec, Fork};
 use alloy_consensus::{EMPTY_OMMER_ROOT_HASH, Header};
 use alloy_primitives::U256;
 
-/// No block has less, but for the bomb.
+/// Minimum difficulty of a block, before the bomb is added.
 const MIN_DIFFICULTY: u64 = 131_072;
 
-/// One step up or down is this part of the parent's difficulty.
+/// Divisor of the parent's difficulty that gives one step up or down.
 const STEP_DIVISOR: u64 = 2_048;
 
-/// Steps down at most, from Homestead on.
+/// Maximum number of steps down, from Homestead on.
 const STEPS_DOWN_MAX: u64 = 99;
 
-/// Blocks after which the bomb doubles.
+/// Number of blocks after which the bomb doubles.
 const BOMB_PERIOD: u64 = 100_000;
 
-/// By how many blocks each fork delays the bomb, newest first (EIP-5133, 4345, 3554, 2384, 1234,
-/// 649).
+/// Number of blocks by which each fork delays the bomb, newest first (EIP-5133, 4345, 3554, 2384,
+/// 1234, 649).
 const BOMB_DELAYS: [(Fork, u64); 6] = [
     (Fork::GrayGlacier, 11_400_000),
     (Fork::ArrowGlacier, 10_700_000),
@@ -25,8 +25,8 @@ const BOMB_DELAYS: [(Fork, u64); 6] = [
     (Fork::Byzantium, 3_000_000),
 ];
 
-/// The difficulty that a block with this timestamp (in seconds) has on top of a parent of proof of
-/// work (Yellow Paper 4.3.4, EIP-2, 100, and those of the bomb's delays).
+/// Returns the difficulty of a block with this timestamp (in seconds) on a parent of proof of work
+/// (Yellow Paper 4.3.4, EIP-2, 100, and the EIPs that delay the bomb).
 pub fn next_difficulty(spec: &ChainSpec, parent: &Header, timestamp: u64) -> U256 {
     let number = parent.number.saturating_add(1);
     let active = |fork| spec.is_active_at_block(fork, number);
@@ -52,7 +52,7 @@ pub fn next_difficulty(spec: &ChainSpec, parent: &Header, timestamp: u64) -> U25
     let periods = number.saturating_sub(delay) / BOMB_PERIOD;
     let bomb = match periods.checked_sub(2) {
         None => U256::ZERO,
-        // 2^256 blocks away, but for a genesis with such a number.
+        // The end of this range is unreachable, except for a genesis with such a block number.
         Some(exponent @ 0..256) => U256::ONE << exponent,
         Some(_) => U256::MAX,
     };

@@ -12,11 +12,12 @@ use alloy_consensus::Header;
 const DAO_EXTRA_DATA: &[u8] = b"dao-hard-fork";
 const DAO_EXTRA_RANGE: u64 = 10;
 
-/// Checks a header of proof of work against its parent, also of proof of work: every rule but the
-/// seal's, in the order of the specification. Source: execution-specs `validate_header` of each fork up to Gray Glacier, EIP-779.
+/// Checks a header of proof of work against its parent, also of proof of work. Covers every rule
+/// except those of the seal, in the order of the specification. Source: execution-specs
+/// `validate_header` of each fork up to Gray Glacier, EIP-779.
 ///
 /// # Errors
-/// The first rule broken.
+/// The first broken rule.
 pub(crate) fn validate_header(
     spec: &ChainSpec,
     header: &Header,
@@ -48,7 +49,7 @@ pub(crate) fn validate_header(
     check_dao_fork(spec, header)
 }
 
-/// For ten blocks each side of the DAO fork has a mark that the other must not have.
+/// Checks the mark of the DAO fork: for ten blocks, one side must have it and the other must not.
 fn check_dao_fork(spec: &ChainSpec, header: &Header) -> Result<(), BlockError> {
     let Some(fork) = spec.dao_fork() else { return Ok(()) };
     let in_range = header.number.checked_sub(fork.block).is_some_and(|past| past < DAO_EXTRA_RANGE);

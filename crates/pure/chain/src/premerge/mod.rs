@@ -1,5 +1,5 @@
-//! The rules of blocks from before the merge that later ones do not know: difficulty, ommers, the
-//! mark of the DAO fork, and where proof of work ends.
+//! Rules that apply only before the merge: difficulty, ommers, the mark of the DAO fork, and the
+//! end of proof of work.
 
 mod difficulty;
 mod header;
@@ -14,67 +14,66 @@ pub use terminal::check_terminal;
 use crate::BlockError;
 use alloy_primitives::{B256, U256};
 
-/// The rule of proof of work, or of its end, that a block breaks. Ommers are named by their
+/// Rule of proof of work, or of its end, that a block breaks. Ommers are identified by their
 /// position in the block, from 0.
 ///
-/// The proof of work itself, ethash's seal (mix hash and nonce), is not checked: since the merge
-/// the consensus layer alone decides which chain counts, and what is imported is one that the user
-/// trusts.
+/// Ethash's seal (mix hash and nonce), the proof of work itself, is not checked. Since the merge,
+/// the consensus layer alone decides which chain counts, and the user trusts the imported chain.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum PreMergeRule {
     /// The difficulty does not follow from the parent.
     #[error("difficulty is {want}, not {got}")]
     Difficulty {
-        /// In the header.
+        /// Difficulty in the header.
         got: U256,
-        /// Computed from the parent.
+        /// Difficulty computed from the parent.
         want: U256,
     },
-    /// The extra data of the ten blocks from the DAO fork on says on which side the chain is
+    /// The extra data of the ten blocks from the DAO fork on belongs to the other side of the fork
     /// (EIP-779).
     #[error("extra data is that of the other side of the DAO fork")]
     DaoExtraData,
-    /// The ommers do not have the hash that the header names.
+    /// The hash of the ommers is not the one in the header.
     #[error("ommers hash is {want}, not {got}")]
     OmmersHash {
-        /// In the header.
+        /// Hash in the header.
         got: B256,
-        /// Computed.
+        /// Computed hash.
         want: B256,
     },
-    /// More than two ommers.
+    /// The block has more than two ommers.
     #[error("{got} ommers, more than 2")]
     OmmerCount {
-        /// Ommers in the body.
+        /// Number of ommers in the body.
         got: usize,
     },
-    /// The same ommer in this block or in one before it.
+    /// An ommer was already named in this block or in an ancestor.
     #[error("ommer {index} was named before")]
     OmmerRepeated {
         /// Position in the block.
         index: usize,
     },
-    /// An ommer that is an ancestor of the block.
+    /// An ommer is an ancestor of the block.
     #[error("ommer {index} is an ancestor")]
     OmmerAncestor {
         /// Position in the block.
         index: usize,
     },
-    /// An ommer whose parent is no ancestor of the second to seventh generation.
+    /// The parent of an ommer is not an ancestor of the second to seventh generation.
     #[error("the parent of ommer {index} is no ancestor of the second to seventh generation")]
     OmmerParent {
         /// Position in the block.
         index: usize,
     },
-    /// An ommer whose header breaks a rule.
+    /// The header of an ommer breaks a rule.
     #[error("ommer {index}: {error}")]
     OmmerHeader {
         /// Position in the block.
         index: usize,
-        /// The rule.
+        /// Broken rule.
         error: Box<BlockError>,
     },
-    /// A block of proof of stake on one of proof of work that is not the last (EIP-3675).
+    /// A block of proof of stake has a parent before the terminal block (EIP-3675).
     #[error("parent is not the terminal block: its total difficulty {total} is under {terminal}")]
     TerminalNotReached {
         /// Total difficulty of the parent.
@@ -82,8 +81,8 @@ pub enum PreMergeRule {
         /// Terminal total difficulty of the chain.
         terminal: U256,
     },
-    /// A block of proof of work, or the parent of one of proof of stake, above the terminal block
-    /// (EIP-3675).
+    /// A block of proof of work, or the parent of a block of proof of stake, is above the terminal
+    /// block (EIP-3675).
     #[error("proof of work has ended: total difficulty {total} had reached {terminal}")]
     TerminalPassed {
         /// Total difficulty of the block below.
@@ -94,7 +93,7 @@ pub enum PreMergeRule {
 }
 
 impl PreMergeRule {
-    /// A short constant name of the rule, for metrics and logs.
+    /// Returns a short constant name of the rule, for metrics and logs.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Difficulty { .. } => "difficulty",

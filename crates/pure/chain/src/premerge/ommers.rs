@@ -3,32 +3,32 @@ use crate::{Block, BlockError, ChainSpec, is_merged, validate_header};
 use alloy_consensus::Header;
 use alloy_primitives::B256;
 
-/// Ommers that one block may name.
+/// Maximum number of ommers of one block.
 const MAX_OMMERS: usize = 2;
 
-/// How many ancestors [`validate_ommers`] wants to see: an ommer's parent is one of the second to
-/// the seventh generation.
+/// Number of ancestors that [`validate_ommers`] needs: the parent of an ommer is an ancestor of the
+/// second to seventh generation.
 pub const OMMER_GENERATIONS: usize = 7;
 
-/// An ancestor of a block that names ommers.
+/// Ancestor of a block with ommers.
 #[derive(Clone, Debug)]
 pub struct Ancestor {
-    /// Its hash.
+    /// Hash of the ancestor.
     pub hash: B256,
-    /// Its header.
+    /// Header of the ancestor.
     pub header: Header,
-    /// Hashes of the ommers that it names itself.
+    /// Hashes of the ommers that the ancestor names.
     pub ommers: Vec<B256>,
 }
 
-/// Checks the ommers of a block of proof of work in the order of execution-specs' `validate_ommers`:
-/// each one's header but for the seal, their number, that none was named before, their kinship
-/// (Yellow Paper 11.1). `ancestors` are the block's, parent first: [`OMMER_GENERATIONS`] of them, or
-/// all down to genesis. The header of an ommer without a parent among them is not checked, as its
-/// kinship fails.
+/// Checks the ommers of a block of proof of work in the order of execution-specs'
+/// `validate_ommers`. The order is: each header except its seal, their number, repetitions, their
+/// kinship (Yellow Paper 11.1). `ancestors` are those of the block, parent first:
+/// [`OMMER_GENERATIONS`] of them, or all down to genesis. The header of an ommer is not checked
+/// when its parent is not among them, because its kinship fails.
 ///
 /// # Errors
-/// The first rule broken.
+/// The first broken rule.
 pub fn validate_ommers(
     spec: &ChainSpec,
     block: &Block,

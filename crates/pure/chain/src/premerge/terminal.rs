@@ -3,10 +3,10 @@ use crate::{BlockError, ChainSpec, is_merged};
 use alloy_consensus::Header;
 use alloy_primitives::U256;
 
-/// Checks where proof of work ends (EIP-3675): `header` stands on a parent of proof of work whose
-/// total difficulty, its own included, is `parent_total`. A block of proof of stake needs a parent
-/// that is the terminal block, the first to reach the terminal total difficulty; one of proof of
-/// work needs a parent that is not yet.
+/// Checks the end of proof of work (EIP-3675). `header` stands on a parent of proof of work whose
+/// total difficulty, its own included, is `parent_total`. The terminal block is the first to reach
+/// the terminal total difficulty. A block of proof of stake needs the terminal block as its parent;
+/// a block of proof of work needs a parent before it.
 ///
 /// # Errors
 /// [`PreMergeRule::TerminalNotReached`], [`PreMergeRule::TerminalPassed`].
@@ -26,7 +26,7 @@ pub fn check_terminal(
     if parent_total < terminal {
         return Err(PreMergeRule::TerminalNotReached { total: parent_total, terminal }.into());
     }
-    // Nothing below genesis could have ended proof of work before it.
+    // Nothing below genesis can have ended proof of work earlier.
     let total = parent_total.saturating_sub(parent.difficulty);
     if !total.is_zero() && total >= terminal {
         return Err(PreMergeRule::TerminalPassed { total, terminal }.into());

@@ -4,7 +4,7 @@ use alloy_eips::{eip4844::DATA_GAS_PER_BLOB, eip7702::Authorization};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use tandem_chain::*;
 
-/// The result of [`validate_body`] for a block of this fork with these transactions.
+/// Returns the result of [`validate_body`] for a block of this fork with these transactions.
 fn validate(fork: Fork, blobs: u64, transactions: Vec<Bytes>) -> Result<(), BlockError> {
     let spec = spec_of(fork);
     let header = child(&spec, &spec.genesis_header(EMPTY_ROOT_HASH));

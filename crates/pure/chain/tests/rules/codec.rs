@@ -14,7 +14,7 @@ use proptest::{collection::vec, prelude::*};
 use tandem_chain::*;
 
 fn u256() -> impl Strategy<Value = U256> {
-    // Of all lengths, so that every length of an RLP integer occurs.
+    // Numbers of all bit lengths, so that every length of an RLP integer occurs.
     (any::<[u8; 32]>(), 0..256usize).prop_map(|(bytes, shift)| U256::from_be_bytes(bytes) >> shift)
 }
 
@@ -55,7 +55,7 @@ fn authorizations() -> impl Strategy<Value = Vec<SignedAuthorization>> {
 }
 
 prop_compose! {
-    /// A transaction of any type, legacy ones with and without a chain id (EIP-155).
+    /// Generates a transaction of any type, legacy ones with and without a chain id (EIP-155).
     fn transaction()(
         ty in 0..6u8,
         (chain_id, nonce, gas_limit) in (u64s(), u64s(), u64s()),
@@ -119,7 +119,7 @@ proptest! {
         transactions in vec(transaction(), 0..24),
         withdrawals in withdrawals(),
     ) {
-        // Fields of a header that are there follow each other without gaps.
+        // The optional header fields that are present must follow each other without gaps.
         let spec = spec_of(if withdrawals.is_some() { Fork::Osaka } else { Fork::Paris });
         let header = child(&spec, &spec.genesis_header(EMPTY_ROOT_HASH));
         let raw = transactions.iter().map(|tx| tx.encoded_2718().into()).collect();
@@ -181,7 +181,7 @@ proptest! {
             let (mut payload, mut sidecar) = Payload::from_block(&other);
             payload.block_hash = B256::ZERO;
             sidecar.execution_requests = Some(vec![]);
-            // What decodes is also what its parts make.
+            // A body that decodes is the same when built from its parts.
             let again = rehash(payload, &sidecar).unwrap();
             prop_assert_eq!(&again.body_rlp[..], &body[..]);
         }
@@ -216,7 +216,8 @@ fn a_blob_or_set_code_transaction_cannot_create() {
     let set_code = raw(TxEip7702 { chain_id: 1, to: recipient, ..Default::default() });
     for raw in [blob, set_code] {
         assert!(decode_transaction(&raw).is_ok());
-        // The recipient's 21 bytes become the one byte of an empty string, as in a creation.
+        // The recipient's 21 bytes become the one byte of an empty string, as in a contract
+        // creation.
         let encoded = [&[0x94][..], recipient.as_slice()].concat();
         let start = raw.windows(21).position(|window| window == encoded).unwrap();
         let fields = alloy_rlp::Header::decode_bytes(&mut &raw[1..], true).unwrap();
@@ -233,7 +234,7 @@ fn a_typed_envelope_around_a_legacy_transaction_is_refused() {
     assert!(decode_transaction(&legacy).is_ok());
     let typed = [&[0][..], &legacy].concat();
     assert!(decode_transaction(&typed).is_err());
-    // Nor may it be wrapped in a string inside a body.
+    // It may not be wrapped in a string inside a body either.
     let mut wrapped = Vec::new();
     legacy.encode(&mut wrapped);
     let body = list(&[&list(&[&wrapped]), &[0xc0]]);

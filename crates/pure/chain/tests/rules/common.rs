@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::{fs::File, io::Read, path::Path, sync::LazyLock};
 use tandem_chain::*;
 
-/// A chain built by geth: its rules, its genesis, its payloads from block 1 on.
+/// Chain built by geth: its rules, its genesis, its payloads from block 1 on.
 pub struct Demo {
     pub spec: ChainSpec,
     pub genesis: Header,
@@ -41,7 +41,7 @@ fn read_call(line: &str) -> (Payload, PayloadSidecar) {
     (serde_json::from_value(call["executionPayload"].clone()).unwrap(), sidecar)
 }
 
-/// A genesis file with these further entries in `config`.
+/// Returns a genesis file with these additional entries in `config`.
 pub fn genesis_json(config: &str) -> String {
     let comma = if config.is_empty() { "" } else { "," };
     format!(
@@ -54,7 +54,7 @@ pub fn spec(config: &str) -> ChainSpec {
     ChainSpec::from_genesis_json(&genesis_json(config)).unwrap()
 }
 
-/// A chain of id 1 with all forks up to this one from genesis on.
+/// Returns a chain of id 1 with all forks up to this one active from genesis on.
 pub fn spec_of(fork: Fork) -> ChainSpec {
     let keys = ["shanghaiTime", "cancunTime", "pragueTime", "osakaTime"];
     let active = keys.iter().zip(&Fork::MERGED[1..]).filter(|(_, other)| **other <= fork);
@@ -62,7 +62,7 @@ pub fn spec_of(fork: Fork) -> ChainSpec {
     spec(&entries.join(","))
 }
 
-/// A valid empty header on top of this parent.
+/// Returns a valid empty header on top of this parent.
 pub fn child(spec: &ChainSpec, parent: &Header) -> Header {
     let timestamp = parent.timestamp + 12;
     let fork = spec.fork_at(timestamp);
@@ -83,7 +83,7 @@ pub fn child(spec: &ChainSpec, parent: &Header) -> Header {
     }
 }
 
-/// The payload with this header's fields and these transactions; its hash is wrong.
+/// Returns the payload with the fields of this header and these transactions; its hash is wrong.
 pub fn payload(header: &Header, transactions: Vec<Bytes>) -> (Payload, PayloadSidecar) {
     let payload = Payload {
         parent_hash: header.parent_hash,
@@ -112,7 +112,7 @@ pub fn payload(header: &Header, transactions: Vec<Bytes>) -> (Payload, PayloadSi
     (payload, sidecar)
 }
 
-/// The block of a payload, with the hash set right: what a malicious builder would send.
+/// Returns the block of a payload after correcting its hash, as a malicious builder would.
 pub fn rehash(mut payload: Payload, sidecar: &PayloadSidecar) -> Result<Block, BlockError> {
     match Block::from_payload(payload.clone(), sidecar) {
         Err(BlockError::BlockHash { want, .. }) => {
@@ -123,7 +123,7 @@ pub fn rehash(mut payload: Payload, sidecar: &PayloadSidecar) -> Result<Block, B
     }
 }
 
-/// All rules that need no execution.
+/// Checks all rules that need no execution.
 pub fn check(
     spec: &ChainSpec,
     parent: &Header,
@@ -137,7 +137,7 @@ pub fn check(
     Ok(block)
 }
 
-/// The EIP-2718 bytes of a transaction under some signature.
+/// Returns the EIP-2718 bytes of a transaction under some signature.
 pub fn raw<T>(transaction: T) -> Bytes
 where
     T: SignableTransaction<Signature> + RlpEcdsaEncodableTx,
@@ -147,7 +147,7 @@ where
     Transaction::from(signed).encoded_2718().into()
 }
 
-/// A plain transaction for chain 1.
+/// Returns a plain transaction for chain 1.
 pub fn transfer() -> TxEip1559 {
     TxEip1559 {
         chain_id: 1,

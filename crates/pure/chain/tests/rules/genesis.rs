@@ -66,7 +66,7 @@ fn forks_activate_at_their_times() {
     assert_eq!(spec.blob_params_at(19), None);
     assert_eq!(spec.blob_params_at(20), Some(BlobParams::cancun()));
     assert_eq!(spec.blob_params_at(30), Some(BlobParams::osaka()));
-    // The same, as alloy-evm asks for it.
+    // The rules as alloy-evm sees them.
     let header = spec.genesis_header(EMPTY_ROOT_HASH);
     let activation = |fork| spec.rules(&header).ethereum_fork_activation(fork);
     assert_eq!(activation(EthereumHardfork::Cancun), ForkCondition::Timestamp(20));
@@ -156,7 +156,7 @@ fn forks_of_proof_of_work_activate_at_their_blocks() {
         let number = 6 * (index as u64 + 1);
         assert_eq!(spec.fork_of(&header(number - 1, 131_072)), Fork::ALL[index + 1]);
         assert_eq!(spec.fork_of(&header(number, 131_072)), *fork);
-        // Whether the merge has come, the block itself says.
+        // The block itself shows whether the merge has happened.
         assert_eq!(spec.fork_of(&header(number, 0)), Fork::Shanghai);
     }
     let rules = |header: Header, fork| {
@@ -187,7 +187,7 @@ fn forks_that_the_file_leaves_out_come_with_the_next_one() {
     assert_eq!([2, 3, 6, 7].map(|number| fork(&london, number)), {
         [Fork::Frontier, Fork::Homestead, Fork::Homestead, Fork::London]
     });
-    // Petersburg undoes a part of Constantinople and comes with it where it is not named.
+    // Petersburg undoes a part of Constantinople and activates with it when it is not named.
     let petersburg = json(131_072, r#", "constantinopleBlock": 3, "istanbulBlock": 7"#);
     assert_eq!([2, 3, 7].map(|number| fork(&petersburg, number)), {
         [Fork::Frontier, Fork::Petersburg, Fork::Istanbul]

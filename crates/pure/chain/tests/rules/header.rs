@@ -73,7 +73,7 @@ fn the_largest_gas_limit_steps_that_the_rule_allows_pass() {
 #[test]
 fn a_header_has_exactly_the_fields_of_its_fork() {
     type Field = (HeaderField, Option<Fork>, fn(&mut Header) -> bool);
-    /// Sets a field when it is missing and removes it when it is there; says whether it was there.
+    /// Sets a missing field and removes a present one. Returns whether it was present.
     fn toggle<T>(field: &mut Option<T>, value: T) -> bool {
         let present = field.is_some();
         *field = if present { None } else { Some(value) };
@@ -115,7 +115,7 @@ fn a_header_has_exactly_the_fields_of_its_fork() {
     }
 }
 
-/// The excess blob gas after a parent with these blobs, at this base fee and time.
+/// Returns the excess blob gas after a parent with these blobs, at this base fee and time.
 fn excess_after(spec: &ChainSpec, excess: u64, blobs: u64, base_fee: u64, time: u64) -> u64 {
     let parent = Header {
         timestamp: time - 12,
@@ -144,15 +144,15 @@ fn excess_blob_gas_follows_the_schedule_of_the_block_not_of_its_parent() {
             "bpo2": {"target": 14, "max": 21, "baseFeeUpdateFraction": 11684671}}"#;
     let spec = spec(schedule);
     let blobs = |count: u64| count * DATA_GAS_PER_BLOB;
-    // EIP-4844: excess + used - target, not under 0.
+    // EIP-4844: excess + used - target, at least 0.
     assert_eq!(excess_after(&spec, 5, 6, 7, 500), blobs(8));
     assert_eq!(excess_after(&spec, 0, 2, 7, 500), 0);
     // EIP-7691: the first block of Prague already counts with Prague's target.
     assert_eq!(excess_after(&spec, 5, 6, 7, 999), blobs(8));
     assert_eq!(excess_after(&spec, 5, 6, 7, 1000), blobs(5));
-    // EIP-7918: at a base fee of 7 wei blobs pay more than the reserve price …
+    // EIP-7918: at a base fee of 7 wei, blobs pay more than the reserve price …
     assert_eq!(excess_after(&spec, 5, 9, 7, 2000), blobs(8));
-    // … at 1 gwei they pay less, and the excess grows by a third of what was used.
+    // … at 1 gwei they pay less, and the excess grows by a third of the gas used.
     assert_eq!(excess_after(&spec, 5, 9, 1_000_000_000, 1999), blobs(8));
     assert_eq!(excess_after(&spec, 5, 9, 1_000_000_000, 2000), blobs(5 + 9 / 3));
     assert_eq!(excess_after(&spec, 5, 3, 1_000_000_000, 2000), blobs(5 + 3 / 3));

@@ -1,4 +1,4 @@
-//! Every rule of the crate, tested on blocks that geth and mainnet's builders made, and on
+//! Every rule of the crate, tested on blocks built by geth and by mainnet's builders, and on
 //! mutations of them.
 #![allow(missing_docs, clippy::unwrap_used)]
 

@@ -39,7 +39,7 @@ fn blocks_of_mainnet_survive_the_way_through_a_payload() {
     for number in [15537394, 19426587, 22431082, 22431084] {
         let block = Block::from_rlp(&read(number).block).unwrap();
         let (payload, mut sidecar) = Payload::from_block(&block);
-        // The three blocks from Cancun on made no requests.
+        // The three blocks from Cancun on contain no requests.
         sidecar.execution_requests = block.header.requests_hash.map(|_| Vec::new());
         assert_eq!(Block::from_payload(payload, &sidecar), Ok(block));
     }

@@ -5,8 +5,8 @@ use tandem_chain::*;
 
 type Mutate = fn(&mut Payload, &mut PayloadSidecar);
 
-/// Mutations that a rule notices before execution, with the rule. The block hash is set right
-/// after each, so that it isn't the one to betray them.
+/// Mutations that break a rule before execution, with the rule. The block hash is corrected after
+/// each mutation, so that it does not reveal the change.
 const STATIC: &[(&str, Mutate)] = &[
     ("parent_hash", |p, _| p.parent_hash = B256::ZERO),
     ("number", |p, _| p.block_number += 1),
@@ -52,7 +52,7 @@ const STATIC: &[(&str, Mutate)] = &[
     }),
 ];
 
-/// Mutations that only execution notices: everything before it must let them pass.
+/// Mutations that only execution detects: every check before it must accept them.
 const DYNAMIC: &[Mutate] = &[
     |p, _| p.fee_recipient = Address::ZERO,
     |p, _| p.state_root = B256::ZERO,
@@ -105,7 +105,7 @@ fn a_mutated_payload_under_its_old_hash_is_betrayed_by_the_hash() {
         mutate(&mut payload, &mut sidecar);
         match Block::from_payload(payload, &sidecar).unwrap_err() {
             BlockError::BlockHash { got, want } => assert!(got == hash && want != hash),
-            // Before there is a header to hash, or with no trace in it.
+            // The error occurs before there is a header to hash, or the header does not reflect it.
             error => assert_ne!(error.fault(), Fault::Block, "mutation {position}: {error}"),
         }
     }
@@ -121,8 +121,8 @@ fn one_changed_byte_of_a_transaction_never_goes_unnoticed() {
         let position = index * 7919 % changed.len();
         changed[position] ^= 1;
         payload.transactions[index] = changed.into();
-        // Under its new hash either a rule breaks or the signature names another sender, who has
-        // no balance.
+        // Under its new hash, either a rule breaks or the signature yields another sender without a
+        // balance.
         if let Ok(block) = check(&DEMO.spec, &DEMO.genesis, payload, &sidecar) {
             assert_ne!(recover_senders(&block).unwrap()[index], senders[index]);
         }
@@ -186,7 +186,7 @@ fn requests_hash_to_what_the_header_says() {
     assert_eq!(block.header.requests_hash, Some(empty.into()));
 }
 
-/// The payload with this list of transactions, read from JSON.
+/// Returns the payload with this list of transactions, read from JSON.
 fn read_transactions(list: serde_json::Value) -> Result<Payload, serde_json::Error> {
     let mut json = serde_json::to_value(&DEMO.payloads[0].0)?;
     json["transactions"] = list;
@@ -202,7 +202,7 @@ fn transactions_are_read_from_strings_of_bytes_alone() {
     let (valid, sidecar) = DEMO.payloads[0].clone();
     let list = json!(valid.transactions);
     assert_eq!(read_transactions(list).unwrap(), valid);
-    // What follows a transaction that cannot be one makes no difference.
+    // Entries after one that is too short for a transaction make no difference.
     let mut list = valid.transactions.clone();
     list.splice(1..1, [Bytes::new(), Bytes::from([0xc0])]);
     let read = read_transactions(json!(list)).unwrap();

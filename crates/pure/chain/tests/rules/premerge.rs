@@ -21,7 +21,7 @@ fn decode(rlp: &Bytes) -> Header {
     Header::decode(&mut rlp.as_ref()).unwrap()
 }
 
-/// The first block of Homestead, of Spurious Dragon and of proof of stake, with their parents.
+/// Returns the first block of Homestead, Spurious Dragon and proof of stake, with their parents.
 fn mainnet_pairs() -> BTreeMap<u64, (Header, Header)> {
     let json = include_str!("../data/mainnet-premerge-headers.json");
     let pairs: BTreeMap<u64, Pair> = serde_json::from_str(json).unwrap();
@@ -79,7 +79,7 @@ fn proof_of_work_does_not_come_back() {
     assert_eq!(kind(validate_header(&spec, &header, &merged)), Err("difficulty"));
 }
 
-/// A chain under proof of work with these forks.
+/// Returns a chain of proof of work with these forks.
 fn chain(forks: &str) -> ChainSpec {
     let json = format!(
         r#"{{"config": {{"chainId": 1, "terminalTotalDifficulty": "0xffffffffffff" {forks}}},
@@ -104,12 +104,12 @@ fn difficulty_moves_by_the_formula_of_its_fork() {
         let next: i64 = next_difficulty(&spec, &parent, elapsed).to();
         (next - start) / step
     };
-    // Frontier: up under 13 seconds, else down.
+    // Frontier: up below 13 seconds, else down.
     assert_eq!([1, 12, 13, 5000].map(|elapsed| next(5, elapsed, true)), [1, 1, -1, -1]);
-    // Homestead: by tens of seconds, down to -99.
+    // Homestead: in steps of 10 seconds, down to -99.
     let times = [1, 9, 10, 19, 20, 1009, 100_000];
     assert_eq!(times.map(|elapsed| next(15, elapsed, true)), [1, 1, 0, 0, -1, -99, -99]);
-    // Byzantium: by nines, one more where the parent has ommers.
+    // Byzantium: in steps of 9 seconds, plus one if the parent has ommers.
     let times = [8, 9, 17, 18, 899, 909, 100_000];
     assert_eq!(times.map(|elapsed| next(45, elapsed, false)), [1, 0, 0, -1, -98, -99, -99]);
     assert_eq!(times.map(|elapsed| next(115, elapsed, true)), [2, 1, 1, 0, -97, -99, -99]);
@@ -124,7 +124,7 @@ fn the_bomb_is_delayed_by_each_fork_that_says_so() {
         next_difficulty(&chain(forks), &parent, 15) - difficulty
     };
     let two = |exponent: usize| U256::ONE << exponent;
-    // In Frontier 15 seconds are a step down, from which the least difficulty keeps it.
+    // In Frontier, 15 seconds cause a step down, which the minimum difficulty prevents.
     assert_eq!(bomb("", 199_999), U256::ZERO);
     assert_eq!(bomb("", 200_000), two(0));
     assert_eq!(bomb(r#", "homesteadBlock": 0"#, 300_000), two(1));
@@ -132,7 +132,7 @@ fn the_bomb_is_delayed_by_each_fork_that_says_so() {
         (r#", "byzantiumBlock": 0"#, 3_000_000),
         (r#", "constantinopleBlock": 0"#, 5_000_000),
         (r#", "constantinopleBlock": 0, "muirGlacierBlock": 0"#, 9_000_000),
-        // A glacier that is left out does not come with the next fork.
+        // A glacier that is omitted does not activate with the next fork.
         (r#", "berlinBlock": 0"#, 5_000_000),
         (r#", "londonBlock": 0"#, 9_700_000),
         (r#", "londonBlock": 0, "arrowGlacierBlock": 0"#, 10_700_000),
@@ -146,7 +146,7 @@ fn the_bomb_is_delayed_by_each_fork_that_says_so() {
     assert_eq!(bomb("", u64::MAX), U256::MAX - U256::from(131_072));
 }
 
-/// A valid empty header on top of this parent.
+/// Returns a valid empty header on top of this parent.
 fn mined(spec: &ChainSpec, parent: &Header, seed: u8) -> Header {
     let timestamp = parent.timestamp + 10;
     Header {
@@ -262,14 +262,14 @@ fn ommers_are_recent_relatives_named_once() {
     assert_eq!(check(&[ommer(9), ommer(9)]), Err("ommer_repeated"));
     assert_eq!(check(std::slice::from_ref(&named)), Err("ommer_repeated"));
     assert_eq!(check(&headers[8..9]), Err("ommer_ancestor"));
-    // A sibling of the block, and one too old.
+    // A sibling of the block, and an ommer that is too old.
     assert_eq!(check(&[ommer(10)]), Err("ommer_parent"));
     assert_eq!(check(&[ommer(3)]), Err("ommer_parent"));
     let cheap = Header { difficulty: U256::ONE, ..ommer(8) };
     assert_eq!(check(&[cheap]), Err("ommer_header"));
     let merged = Header { difficulty: U256::ZERO, ..ommer(8) };
     assert_eq!(check(&[merged]), Err("ommer_header"));
-    // As in the specification, headers come before number and kinship.
+    // As in the specification, headers are checked before number and kinship.
     let cheap = || Header { difficulty: U256::ONE, ..ommer(8) };
     assert_eq!(check(&[ommer(7), ommer(9), cheap()]), Err("ommer_header"));
     assert_eq!(check(&[ommer(9), ommer(9), cheap()]), Err("ommer_header"));
@@ -330,7 +330,7 @@ fn proof_of_work_ends_with_the_first_block_that_reaches_the_terminal_total_diffi
     let check = |header: u64, total: u64| {
         kind(check_terminal(&zero, &block(header), &genesis, U256::from(total)))
     };
-    // Genesis ends what had no time to begin; a block of proof of work on top comes too late.
+    // Genesis ends proof of work before it began; a block of proof of work on top comes too late.
     assert_eq!(check(0, 100), Ok(()));
     assert_eq!(check(1, 100), Err("terminal_passed"));
     assert_eq!(check(0, 200), Err("terminal_passed"));

@@ -56,14 +56,16 @@ fn schedules_are_those_of_alloy() {
         let mined = Header { difficulty: U256::from(131_072), ..Header::default() };
         for fork in EthereumHardfork::VARIANTS {
             let glacier = fork.name().ends_with("Glacier");
-            // The merge is no matter of the block number here, and the DAO fork one of its own.
+            // The merge does not depend on the block number here, and the DAO fork is tested
+            // separately.
             if matches!(fork, EthereumHardfork::Dao | EthereumHardfork::Paris) {
                 continue;
             }
             let header = if *fork < EthereumHardfork::Paris { &mined } else { &Header::default() };
             let got = spec.rules(header).ethereum_fork_activation(*fork);
             match want.ethereum_fork_activation(*fork) {
-                // Testnets never had the bomb: alloy schedules its delays, their genesis does not.
+                // Testnets never had the bomb: alloy schedules its delays, but their genesis does
+                // not.
                 _ if glacier && chain_id != 1 => {}
                 ForkCondition::Timestamp(time) if *fork == EthereumHardfork::Amsterdam => {
                     assert_eq!(spec.unsupported_fork().map(|fork| fork.time), Some(time));

@@ -1,20 +1,20 @@
-//! The part of YAML that the vectors are written in: mappings and lists by indentation, lists in
+//! Parser for the part of YAML that the vectors use: mappings and lists by indentation, lists in
 //! brackets over several lines, hexadecimal strings in quotes, numbers, `true`, `false`, `null`.
 
-/// A value of a vector.
+/// Value in a vector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
     Null,
     Bool(bool),
     Number(u64),
-    /// A string `'0x…'`.
+    /// String `'0x…'`.
     Bytes(Vec<u8>),
     List(Vec<Value>),
     Map(Vec<(String, Value)>),
 }
 
 impl Value {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Map(entries) = self else { return None };
         entries.iter().find(|(name, _)| name == key).map(|(_, value)| value)
@@ -33,7 +33,7 @@ impl Value {
         self.list()?.iter().map(number).collect()
     }
 
-    /// A few characters of it, for messages.
+    /// Returns the start of the value as text, for messages.
     pub fn summary(&self) -> String {
         let mut text = format!("{self:?}");
         text.truncate(text.floor_char_boundary(80));
@@ -41,16 +41,16 @@ impl Value {
     }
 }
 
-/// How deep a value may be nested.
+/// Maximum nesting depth of a value.
 const DEPTH_MAX: usize = 8;
 
-/// Parses a document, `None` when it is something else.
+/// Parses a document. Returns `None` when the text is outside the supported part of YAML.
 pub fn parse(text: &str) -> Option<Value> {
     let mut lines = Vec::new();
     let mut open: Option<(usize, String)> = None;
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let content = line.trim();
-        // A list in brackets goes on until it is closed.
+        // A list in brackets continues until its closing bracket.
         let (indent, joined) = match open.take() {
             Some((indent, begun)) => (indent, format!("{begun} {content}")),
             None => (line.len() - line.trim_start().len(), content.to_owned()),
@@ -75,7 +75,7 @@ struct Parser {
 }
 
 impl Parser {
-    /// The value that begins at the next line and holds all lines of its indentation.
+    /// Parses the value that begins at the next line and consumes all lines of its indentation.
     fn block(&mut self, depth: usize) -> Option<Value> {
         if depth > DEPTH_MAX {
             return None;
@@ -97,7 +97,8 @@ impl Parser {
             }
             let Some(rest) = line.strip_prefix("- ") else { break };
             if rest.starts_with("- ") {
-                // A list in a list: its first item stands on the same line, indented by the dash.
+                // For a list in a list, the first inner item stands on the same line, indented by
+                // the dash.
                 let rest = rest.to_owned();
                 (*at, *line) = (indent + 2, rest);
                 items.push(self.block(depth + 1)?);

@@ -1,4 +1,4 @@
-//! What the benches share: leaves, and a root computed in each of the ways that are compared.
+//! Parts that the benches share: leaves, and a root computed with each of the compared methods.
 #![allow(dead_code)]
 
 use alloy_trie::{HashBuilder, Nibbles};
@@ -7,13 +7,13 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use tandem_primitives::{B256, TrieDiff};
 use tandem_trie::{Scratch, StorageTrie, TrieBuilder};
 
-/// The allocator of the node.
+/// Allocator of the node.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 pub type Leaf = (B256, Vec<u8>);
 
-/// Random keys with the RLP of random integers of 64 bits.
+/// Returns random keys with the RLP of random integers of 64 bits.
 pub fn leaves(count: usize) -> Vec<Leaf> {
     let mut rng = StdRng::seed_from_u64(count as u64);
     let mut value = || alloy_rlp::encode(rng.random::<u64>());
@@ -27,7 +27,7 @@ pub fn update(trie: &mut StorageTrie, leaves: &[Leaf]) {
     }
 }
 
-/// Root of a trie that was changed, with the diff it leaves.
+/// Returns the root of a changed trie, with the resulting diff.
 pub fn root(trie: &mut StorageTrie, scratch: &mut Scratch) -> (Option<B256>, TrieDiff) {
     let mut diff = TrieDiff::default();
     let root = trie.root(None, &mut diff, scratch);
@@ -39,26 +39,26 @@ pub fn update_all(trie: &mut StorageTrie, leaves: &[Leaf], scratch: &mut Scratch
     trie.update_all(leaves, scratch, |_, blinded| panic!("{blinded:?}"));
 }
 
-/// Inserts into an empty trie; the root, and all nodes.
+/// Inserts into an empty trie. Returns the root and all nodes.
 pub fn tandem(leaves: &[Leaf], scratch: &mut Scratch) -> (Option<B256>, TrieDiff) {
     let mut trie = StorageTrie::empty(None);
     update_all(&mut trie, leaves, scratch);
     root(&mut trie, scratch)
 }
 
-/// The same with one leaf after the other.
+/// Inserts into an empty trie one leaf after the other. Returns the root and all nodes.
 pub fn tandem_one_by_one(leaves: &[Leaf], scratch: &mut Scratch) -> (Option<B256>, TrieDiff) {
     let mut trie = StorageTrie::empty(None);
     update(&mut trie, leaves);
     root(&mut trie, scratch)
 }
 
-/// Keys and values as ethrex-trie takes them; making them is not measured.
+/// Returns keys and values as ethrex-trie takes them. This step is not measured.
 pub fn owned(leaves: &[Leaf]) -> Vec<(Vec<u8>, Vec<u8>)> {
     leaves.iter().map(|(key, value)| (key.to_vec(), value.clone())).collect()
 }
 
-/// Inserts into an empty ethrex-trie; the root alone, which is its quickest way.
+/// Inserts into an empty ethrex-trie. Returns the root alone, which is its fastest method.
 pub fn ethrex_root(leaves: Vec<(Vec<u8>, Vec<u8>)>) -> B256 {
     let mut trie = ethrex_trie::Trie::new_temp();
     for (key, value) in leaves {
@@ -67,7 +67,7 @@ pub fn ethrex_root(leaves: Vec<(Vec<u8>, Vec<u8>)>) -> B256 {
     B256::new(trie.hash_no_commit(&NativeCrypto).0)
 }
 
-/// The same with all nodes, as [`tandem`] gives them.
+/// Inserts into an empty ethrex-trie. Returns the root and all nodes, as [`tandem`] does.
 pub fn ethrex_nodes(leaves: Vec<(Vec<u8>, Vec<u8>)>) -> (B256, Vec<ethrex_trie::TrieNode>) {
     let mut trie = ethrex_trie::Trie::new_temp();
     for (key, value) in leaves {
@@ -83,7 +83,7 @@ fn sorted(leaves: &[Leaf]) -> Vec<&Leaf> {
     sorted
 }
 
-/// Sorts, and builds with alloy-trie; the root alone.
+/// Sorts, and builds with alloy-trie. Returns the root alone.
 pub fn alloy(leaves: &[Leaf]) -> B256 {
     let mut builder = HashBuilder::default();
     for (key, value) in sorted(leaves) {
@@ -92,7 +92,7 @@ pub fn alloy(leaves: &[Leaf]) -> B256 {
     builder.root()
 }
 
-/// Sorts, and builds with our builder of whole tries; the top node alone.
+/// Sorts, and builds with the project's builder of whole tries. Returns the top node alone.
 pub fn built(leaves: &[Leaf]) -> Option<Vec<u8>> {
     let mut builder = TrieBuilder::new(|_: &[u8], _: &[u8]| {});
     for (key, value) in sorted(leaves) {

@@ -1,8 +1,8 @@
-//! Keccak-256 of many byte strings, several at a time: one state to each lane of a vector
-//! register. A permutation of eight states with AVX-512 takes little longer than that of one.
+//! Keccak-256 of many byte strings, several at a time: one state per lane of a vector register. A
+//! permutation of eight states with AVX-512 takes little longer than that of one.
 //!
-//! Every lane works through a byte string of its own; when it is done the next one takes its
-//! place, so strings of different lengths keep all lanes busy.
+//! Each lane works through a byte string of its own. When the string is done, the next one takes
+//! its place, so strings of different lengths keep all lanes busy.
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -10,27 +10,27 @@ mod x86;
 use std::{fmt, ops::Range};
 use tandem_primitives::{B256, keccak256};
 
-/// Bytes that one permutation absorbs.
+/// Number of bytes that one permutation absorbs.
 const RATE: usize = 136;
 
-/// A way to compute Keccak-256 of many byte strings. All give the same hashes.
+/// Method of computing Keccak-256 of many byte strings. All methods give the same hashes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lanes(Kind);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// One after the other.
+    /// One string after the other.
     Scalar,
-    /// Four at a time.
+    /// Four strings at a time.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// Eight at a time.
+    /// Eight strings at a time.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
 impl Lanes {
-    /// Those that this processor has, the fastest first.
+    /// Returns the methods that this processor supports, the fastest first.
     pub fn available() -> impl Iterator<Item = Self> {
         let all = [
             #[cfg(target_arch = "x86_64")]
@@ -42,7 +42,7 @@ impl Lanes {
         all.into_iter().flatten().map(Self)
     }
 
-    /// The fastest that this processor has.
+    /// Returns the fastest method that this processor supports.
     #[inline]
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -57,24 +57,25 @@ impl Lanes {
         Self(Kind::Scalar)
     }
 
-    /// Keccak-256 of each of the byte strings that lie behind one another in `bytes`, each up to
-    /// its entry in `ends`. What `hashes` held is gone.
+    /// Computes Keccak-256 of each of the consecutive byte strings in `bytes`. Each string ends at
+    /// its entry in `ends`. The former contents of `hashes` are replaced.
     ///
     /// # Panics
-    /// When the ends do not ascend or lie outside of `bytes`.
+    /// Panics when the ends do not ascend or lie outside of `bytes`.
     pub fn hash(self, bytes: &[u8], ends: &[u32], hashes: &mut Vec<B256>) {
         self.hash_spans(bytes, ends.len(), |at| span(ends, at), hashes);
     }
 
-    /// Permutes so many states (Keccak-f\[1600\], FIPS 202), rounded up to whole vectors of them, and
-    /// nothing else: what hashing cannot do without, for benches. Gives a word that depends on all.
+    /// Permutes `count` states (Keccak-f\[1600\], FIPS 202), rounded up to whole vectors of states.
+    /// It does nothing else: this is the floor of hashing, for benches. Returns a word that depends
+    /// on all states.
     pub fn permute(self, count: usize) -> u64 {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => permute_states(count.div_ceil(8), x86::permute8),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => permute_states(count.div_ceil(4), x86::permute4),
-            // The one at hand absorbs and gives a hash, too.
+            // The available scalar function also absorbs, and returns a hash.
             Kind::Scalar => {
                 let block = std::hint::black_box([0; RATE - 1]);
                 (0..count).fold(0, |sum: u64, _| sum.wrapping_add(keccak256(block)[0].into()))
@@ -82,7 +83,7 @@ impl Lanes {
         }
     }
 
-    /// Keccak-256 of so many byte strings, given where in `bytes` each of them lies.
+    /// Computes Keccak-256 of `count` byte strings, given the location of each in `bytes`.
     fn hash_spans(
         self,
         bytes: &[u8],
@@ -118,36 +119,36 @@ impl fmt::Display for Lanes {
     }
 }
 
-/// [`Lanes::hash`] in the way that is fastest for so many.
+/// Computes [`Lanes::hash`] with the method that is fastest for this number of strings.
 pub fn hash_batch(bytes: &[u8], ends: &[u32], hashes: &mut Vec<B256>) {
     hash_spans(bytes, ends.len(), |at| span(ends, at), hashes);
 }
 
-/// [`hash_batch`] of so many byte strings, given where in `bytes` each of them lies.
+/// Computes [`hash_batch`] of `count` byte strings, given the location of each in `bytes`.
 pub(crate) fn hash_spans(
     bytes: &[u8],
     count: usize,
     span: impl Fn(usize) -> Range<usize>,
     hashes: &mut Vec<B256>,
 ) {
-    // From two strings on the lanes win, measured on Zen 5: one permutation of eight states takes
-    // as long as 0.8 of a scalar one, that of four 1.1.
+    // The lanes win from two strings on, measured on Zen 5. One permutation of eight states takes
+    // as long as 0.8 of a scalar one, and that of four as long as 1.1.
     let lanes = if count < 2 { Lanes(Kind::Scalar) } else { Lanes::best() };
     lanes.hash_spans(bytes, count, span, hashes);
 }
 
-/// Where the byte string at a position lies, of strings behind one another.
+/// Returns the location of the string at a position among consecutive strings.
 #[inline]
 fn span(ends: &[u32], at: usize) -> Range<usize> {
     let start = if at == 0 { 0 } else { ends[at - 1] };
     start as usize..ends[at] as usize
 }
 
-/// `N` Keccak states side by side: word by word, one lane for each state.
+/// `N` Keccak states side by side: word by word, one lane per state.
 #[repr(align(64))]
 struct State<const N: usize>([[u64; N]; 25]);
 
-/// Permutes vectors of states that do not depend on one another.
+/// Permutes vectors of independent states.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 fn permute_states<const N: usize>(count: usize, permute: fn(&mut State<N>)) -> u64 {
     let mut states = [0, 1, 2, 3, 4, 5, 6, 7].map(|seed| State([[seed; N]; 25]));
@@ -157,33 +158,34 @@ fn permute_states<const N: usize>(count: usize, permute: fn(&mut State<N>)) -> u
     states.iter().fold(0, |all, state| all ^ state.0[0][0])
 }
 
-/// What the lanes absorb before one permutation.
+/// Input that the lanes absorb before one permutation.
 struct Blocks<'a, const N: usize> {
-    /// The bytes, of which `lens` count; what lies behind them is not looked at.
+    /// Bytes of each block. Only the first `lens` of them are read.
     bytes: [&'a [u8; RATE]; N],
-    /// Bytes that count: [`RATE`], or fewer in the last block of a string, which is padded.
+    /// Number of bytes that count: [`RATE`], or fewer in the last block of a string, which is
+    /// padded.
     lens: [usize; N],
-    /// All bits set in a lane that goes on, none in one that starts from nothing.
+    /// All bits set for a lane that continues a string, no bit for a lane that starts one.
     keep: [u64; N],
 }
 
-/// Absorbs a block in every lane, and permutes all states.
+/// Function that absorbs a block in every lane, and permutes all states.
 type Step<const N: usize> = fn(&mut State<N>, &Blocks<'_, N>);
 
-/// What one lane is working on.
+/// String that one lane is working on.
 #[derive(Clone, Copy)]
 struct Lane {
-    /// Position of the string; that of none when there is no more.
+    /// Position of the string, or the number of strings when none is left.
     at: usize,
-    /// Where in all the bytes its next block starts.
+    /// Start of the string's next block in all the bytes.
     start: usize,
     end: usize,
 }
 
-/// A lane without work hashes nothing over and over.
+/// Block of a lane without work: the lane keeps hashing zeros.
 const IDLE: &[u8; RATE] = &[0; RATE];
 
-// Only the lanes of a vector processor call this.
+// Only vector methods call this function.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 fn hash_lanes<const N: usize>(
     bytes: &[u8],
@@ -202,7 +204,7 @@ fn hash_lanes<const N: usize>(
     let mut state = State([[0; N]; 25]);
     let mut lanes: [Lane; N] = std::array::from_fn(|_| take());
     let mut keep = [0; N];
-    // Blocks at the very end, of which not all 136 bytes lie in `bytes`.
+    // Blocks at the very end, whose 136 bytes do not all lie in `bytes`.
     let mut tails = [[0; RATE]; N];
     while lanes.iter().any(|lane| lane.at < count) {
         let mut blocks = Blocks { bytes: [IDLE; N], lens: [0; N], keep };
@@ -245,7 +247,7 @@ mod tests {
     use alloy_primitives::b256;
     use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 
-    /// Byte strings behind one another.
+    /// Consecutive byte strings.
     #[derive(Default)]
     struct Strings {
         bytes: Vec<u8>,
@@ -264,7 +266,7 @@ mod tests {
             let want: Vec<B256> = (0..self.ends.len())
                 .map(|at| keccak256(&self.bytes[span(&self.ends, at)]))
                 .collect();
-            // What was there must be gone.
+            // The former contents must disappear.
             let mut got = vec![B256::repeat_byte(1); 3];
             hash_batch(&self.bytes, &self.ends, &mut got);
             assert_eq!(got, want);
@@ -275,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Hashes that everybody knows: those of nothing, "abc", and an empty RLP string.
+    /// Checks well-known hashes: those of nothing, "abc", and an empty RLP string.
     #[test]
     fn known_hashes() {
         for lanes in Lanes::available() {
@@ -290,11 +292,11 @@ mod tests {
         }
     }
 
-    /// The first word of the permutation of zeros, as the Keccak team publishes it.
+    /// Compares with the first word of the permutation of zeros, as the Keccak team publishes it.
     #[test]
     fn permuting_alone_is_the_permutation_of_hashing() {
         for lanes in Lanes::available().filter(|lanes| lanes.0 != Kind::Scalar) {
-            // Of one vector, that of zeros; what the seven others began with adds up to nothing.
+            // Only the vector of zeros is permuted. The seeds of the seven others XOR to zero.
             assert_eq!(lanes.permute(1), 0xf125_8f79_40e1_dde7, "{lanes}");
         }
     }
@@ -313,7 +315,7 @@ mod tests {
         }
     }
 
-    /// A million byte strings, among them 1,000 of every length up to beyond two blocks.
+    /// Hashes a million byte strings, among them 1,000 of every length up to beyond two blocks.
     #[test]
     fn a_million_strings_hash_the_same_in_all_lanes() {
         let mut rng = StdRng::seed_from_u64(2);

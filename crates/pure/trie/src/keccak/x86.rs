@@ -1,8 +1,8 @@
-//! The permutation over vector registers, and how bytes get into them.
+//! Keccak permutation over vector registers, and loading of bytes into them.
 
 use super::{Blocks, RATE, State};
 
-/// Words that one permutation absorbs.
+/// Number of words that one permutation absorbs.
 const WORDS: usize = RATE / 8;
 
 /// Round constants of Keccak-f\[1600\] (FIPS 202, section 3.2.5).
@@ -34,7 +34,7 @@ const ROUNDS: [u64; 24] = [
 ];
 
 /// Defines `step` over vectors, given (in scope) `row`, `transpose`, `splat`, `and`, `xor`, `xor3`,
-/// `rotate` and `chi`. Steps and offsets of Keccak-f\[1600\] as in FIPS 202, section 3.2.
+/// `rotate` and `chi`. Steps and offsets of Keccak-f\[1600\] are those of FIPS 202, section 3.2.
 macro_rules! permutation {
     ($features:literal, $lanes:literal) => {
         #[target_feature(enable = $features)]
@@ -46,7 +46,7 @@ macro_rules! permutation {
             }
             let mut first = 0;
             while first + $lanes < WORDS {
-                // No closures for `map` and the like: those are compiled without the feature.
+                // No closures for `map` and the like: they are compiled without the feature.
                 let mut rows = [keep; $lanes];
                 for (at, words) in rows.iter_mut().enumerate() {
                     *words = row(blocks.bytes[at], blocks.lens[at], first);
@@ -87,7 +87,7 @@ macro_rules! permutation {
                     rotate::<1, 63>(c[3]),
                     rotate::<1, 63>(c[4]),
                 ];
-                // Theta on one word, then rho; pi is the order in which they are taken.
+                // Theta on one word, then rho. Pi is the order in which the words are taken.
                 macro_rules! word {
                     ($x:literal, $y:literal, $left:literal, $right:literal) => {
                         rotate::<$left, $right>(xor3(
@@ -177,7 +177,7 @@ macro_rules! permutation {
     };
 }
 
-/// Ones for every byte that may count, zeros behind.
+/// Table of ones for every byte that may count, with zeros behind.
 static COUNTED: [u8; 2 * RATE] = {
     let mut bytes = [0; 2 * RATE];
     let mut at = 0;
@@ -188,20 +188,20 @@ static COUNTED: [u8; 2 * RATE] = {
     bytes
 };
 
-/// The first bit of the padding, behind all bytes that may count.
+/// Table with the first bit of the padding, behind all bytes that may count.
 static BEHIND: [u8; 2 * RATE] = {
     let mut bytes = [0; 2 * RATE];
     bytes[RATE] = 0x01;
     bytes
 };
 
-/// A table as it lies over a block of which `len` bytes count.
+/// Returns the window of a table that aligns with a block of which `len` bytes count.
 #[inline]
 fn window(table: &[u8; 2 * RATE], len: usize) -> &[u8; RATE] {
     table[RATE - len..].first_chunk().unwrap_or(super::IDLE)
 }
 
-/// The last word of each padded block.
+/// Returns the last word of each padded block.
 #[inline]
 fn last_words<const N: usize>(blocks: &Blocks<'_, N>) -> [u64; N] {
     std::array::from_fn(|at| {
@@ -222,7 +222,7 @@ mod avx2 {
 
     permutation!("avx2", 4);
 
-    /// Four words of a padded block from the word `first`.
+    /// Returns four words of a padded block from the word `first`.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn row(block: &[u8; RATE], len: usize, first: usize) -> Vector {
@@ -238,7 +238,7 @@ mod avx2 {
         unsafe { std::mem::transmute::<[u8; 32], Vector>(*bytes) }
     }
 
-    /// Rows of words, one for each lane, to words, one from each lane.
+    /// Turns rows of words, one per lane, into words with one element from each lane.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn transpose([a, b, c, d]: [Vector; 4]) -> [Vector; 4] {
@@ -261,7 +261,7 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn xor3(a: Vector, b: Vector, c: Vector) -> Vector {
-        // The second and third are the same for a whole column and are combined once.
+        // The second and third are equal for a whole column and are combined once.
         xor(a, xor(b, c))
     }
 
@@ -289,13 +289,13 @@ mod avx512 {
 
     permutation!("avx512f,avx512bw", 8);
 
-    /// Eight words of a padded block from the word `first`.
+    /// Returns eight words of a padded block from the word `first`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn row(block: &[u8; RATE], len: usize, first: usize) -> Vector {
         let start = 8 * first;
         let bytes: &[u8; 64] = block[start..].first_chunk().unwrap_or(&[0; _]);
-        // The bit of the first byte that does not count, if it lies in this row.
+        // Bit of the first byte that does not count, if the byte lies in this row.
         let behind = 1u64.checked_shl(len.wrapping_sub(start) as u32).unwrap_or(0);
         let counted = if len < start { 0 } else { behind.wrapping_sub(1) };
         // SAFETY: all 64 bytes may be read.
@@ -303,7 +303,7 @@ mod avx512 {
         _mm512_mask_mov_epi8(row, behind, _mm512_set1_epi8(1))
     }
 
-    /// Rows of words, one for each lane, to words, one from each lane.
+    /// Turns rows of words, one per lane, into words with one element from each lane.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn transpose([a, b, c, d, e, f, g, h]: [Vector; 8]) -> [Vector; 8] {
@@ -323,7 +323,7 @@ mod avx512 {
         [w0, w1, w2, w3, w4, w5, w6, w7]
     }
 
-    /// Transposes four rows of four pairs: the first and the third column, then the two others.
+    /// Transposes four rows of four pairs: the first and the third column, then the other two.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn quarter(a: Vector, b: Vector, c: Vector, d: Vector) -> ([Vector; 2], [Vector; 2]) {
@@ -357,7 +357,7 @@ mod avx512 {
         _mm512_rol_epi64::<LEFT>(a)
     }
 
-    /// `a ^ (!b & c)`.
+    /// Returns `a ^ (!b & c)`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn chi(a: Vector, b: Vector, c: Vector) -> Vector {
@@ -375,28 +375,28 @@ pub fn has_avx512() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
-/// A step of four lanes. Only where [`has_avx2`].
+/// Runs a step of four lanes. Requires [`has_avx2`].
 pub fn step4(state: &mut State<4>, blocks: &Blocks<'_, 4>) {
     debug_assert!(has_avx2());
     // SAFETY: callers have checked for the feature.
     unsafe { avx2::step(state, blocks) }
 }
 
-/// A step of eight lanes. Only where [`has_avx512`].
+/// Runs a step of eight lanes. Requires [`has_avx512`].
 pub fn step8(state: &mut State<8>, blocks: &Blocks<'_, 8>) {
     debug_assert!(has_avx512());
     // SAFETY: callers have checked for the feature.
     unsafe { avx512::step(state, blocks) }
 }
 
-/// The permutation alone, of four states. Only where [`has_avx2`].
+/// Runs the permutation alone on four states. Requires [`has_avx2`].
 pub fn permute4(state: &mut State<4>) {
     debug_assert!(has_avx2());
     // SAFETY: callers have checked for the feature.
     unsafe { avx2::permute_state(state) }
 }
 
-/// The permutation alone, of eight states. Only where [`has_avx512`].
+/// Runs the permutation alone on eight states. Requires [`has_avx512`].
 pub fn permute8(state: &mut State<8>) {
     debug_assert!(has_avx512());
     // SAFETY: callers have checked for the feature.

@@ -1,4 +1,4 @@
-//! Hashing while the block goes on: what is done then does not wait for its end.
+//! Hashing while the block is open, so that less work remains for its end.
 
 use super::ShardTrie;
 use crate::{
@@ -8,14 +8,14 @@ use crate::{
 };
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT};
 
-/// When and what a shard hashes ahead.
+/// Limits on the hashing ahead in a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AheadLimits {
-    /// Leaves that must have been touched since the last time, so that a pass fills the lanes of
-    /// the hash function.
+    /// Minimum number of leaves touched since the last pass, so that a pass fills the lanes of the
+    /// hash function.
     pub touches_min: u32,
-    /// Nibbles below the top of its trie from which a node is hashed ahead. The nodes above are
-    /// few, and changed by almost everything that still comes.
+    /// Number of nibbles below the top of its trie from which a node is hashed ahead. The nodes
+    /// above are few, and most later updates change them.
     pub levels: u8,
 }
 
@@ -25,27 +25,27 @@ impl Default for AheadLimits {
     }
 }
 
-/// How many nodes were hashed in a block, and when, and what was foreseen.
+/// Numbers of nodes hashed in a block, and of values foreseen.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Nodes hashed while the block went on.
+    /// Number of nodes hashed while the block was open.
     pub ahead: u64,
-    /// Nodes hashed at its end.
+    /// Number of nodes hashed at the end of the block.
     pub at_end: u64,
-    /// Those of both whose path had been hashed in the block before: the waste.
+    /// Number of hashed nodes whose path had already been hashed in the block: the waste.
     pub again: u64,
-    /// Accounts and slots written on foresight ([`ShardTrie::foresee`]).
+    /// Number of accounts and slots written on foresight ([`ShardTrie::foresee`]).
     pub foreseen: u64,
-    /// Those of them that no update confirmed.
+    /// Number of foreseen accounts and slots that no update confirmed.
     pub withdrawn: u64,
 }
 
 impl ShardTrie {
-    /// Hashes nodes of the open block that will probably not change any more. To be called when
-    /// there is nothing else to do; it takes some ten microseconds at most. Returns the number of
-    /// nodes hashed, 0 when there is nothing worth doing now.
+    /// Hashes nodes of the open block that will probably not change again. The caller runs it when
+    /// idle. It takes some ten microseconds at most. Returns the number of nodes hashed, 0 when no
+    /// work is worthwhile now.
     ///
-    /// It changes nothing of what [`finish`](Self::finish) gives.
+    /// The result of [`finish`](Self::finish) stays the same.
     pub fn work_ahead(&mut self) -> usize {
         let touches = self.touches + self.accounts.touches();
         if self.removals.is_some() || touches < self.ahead.touches_min {
@@ -54,15 +54,15 @@ impl ShardTrie {
         let mut fresh = std::mem::take(&mut self.fresh);
         let hashed = self.hash_ahead(&fresh, self.ahead.levels);
         fresh.clear();
-        // For its memory.
+        // Kept to reuse its memory.
         self.fresh = fresh;
         hashed
     }
 
-    /// Hashes all that is not hashed, up to the tops of the tries, where values were foreseen. To be
-    /// called when all foresight seems to be in: what comes then mostly confirms it.
+    /// Hashes all unhashed nodes, up to the tops of the tries, if values were foreseen. The caller
+    /// runs it when all foresight seems to be in. Later updates then mostly confirm it.
     ///
-    /// It changes nothing of what [`finish`](Self::finish) gives. Returns the number of nodes hashed.
+    /// The result of [`finish`](Self::finish) stays the same. Returns the number of nodes hashed.
     pub fn hash_foreseen(&mut self) -> usize {
         if self.removals.is_some() || self.foreseen.is_empty() {
             return 0;
@@ -72,8 +72,8 @@ impl ShardTrie {
         self.hash_ahead(&owners, 0)
     }
 
-    /// Hashes nodes of these storage tries, and of the account trie, down from so many nibbles below
-    /// their tops.
+    /// Hashes nodes of these storage tries, and of the account trie, from `levels` nibbles below
+    /// their tops downwards.
     fn hash_ahead(&mut self, owners: &[B256], levels: u8) -> usize {
         let pass = Pass::Ahead(levels);
         let mut hashed = self.hash_storages_of(owners, pass);
@@ -86,18 +86,18 @@ impl ShardTrie {
         hashed.nodes
     }
 
-    /// Counts of the last block that ended.
+    /// Returns the counts of the last block that ended.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Hashes storage tries, all together.
+    /// Hashes several storage tries together.
     pub(super) fn hash_storages_of(&mut self, owners: &[B256], pass: Pass) -> Hashed {
         let mut tries = Vec::with_capacity(owners.len());
         for owner in owners {
             let Some(storage) = self.storages.get_mut(owner) else { continue };
             (storage.listed, storage.touches) = (false, 0);
-            // Out of the map for a moment, so that all can be changed at once.
+            // The trie leaves the map for a moment, so that all tries can be changed at once.
             let trie = std::mem::replace(&mut storage.trie, StorageTrie::empty(None));
             tries.push((Some(*owner), trie));
         }
@@ -112,7 +112,7 @@ impl ShardTrie {
         hashed
     }
 
-    /// Lists a storage trie among those that have something to hash ahead.
+    /// Lists a storage trie among the tries that have changes to hash ahead.
     pub(super) fn list(&mut self, owner: &B256) {
         let Some(storage) = self.storages.get_mut(owner) else { return };
         let touches = storage.trie.touches();
@@ -122,8 +122,8 @@ impl ShardTrie {
         }
     }
 
-    /// Writes the leaf of an account that waits, if its place is revealed and the block has left
-    /// its storage alone. Its storage root is the one that stands there.
+    /// Writes the leaf of a pending account, if its place is revealed and the block has left its
+    /// storage alone. The leaf keeps the account's present storage root.
     pub(super) fn write_early(&mut self, address_hash: &B256) {
         let Some(Some(account)) = self.pending.get(address_hash) else { return };
         if self.storages.get(address_hash).is_some_and(|storage| storage.open) {
@@ -134,7 +134,7 @@ impl ShardTrie {
             Lookup::Absent => Some(EMPTY_TRIE_ROOT),
             Lookup::Blinded(_) => None,
         };
-        // A leaf that is no account comes out in `finish`.
+        // `finish` reports a leaf that is not an account.
         let Some(root) = root else { return };
         self.leaf.clear();
         account_leaf(account, root, &mut self.leaf);

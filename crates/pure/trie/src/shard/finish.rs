@@ -1,4 +1,4 @@
-//! The end of a block, and what happens between blocks.
+//! End of a block, and work between blocks.
 
 use super::ShardTrie;
 use crate::{
@@ -8,22 +8,25 @@ use crate::{
 };
 use tandem_primitives::{Account, B256, EMPTY_TRIE_ROOT, SubtrieRoot, TrieDiff};
 
-/// Pruning goes on to this share of the limit (in sixteenths), so that it is not due again soon:
-/// it looks at every node.
+/// Share of the limit, in sixteenths, that pruning goes down to. Pruning looks at every node, so it
+/// must not be due again soon.
 const PRUNE_SIXTEENTHS: usize = 12;
 
-/// Buffers of diffs up to this size are used again: those of usual blocks.
+/// Maximum size in bytes of diff buffers that are reused, sufficient for usual blocks.
 const SPARE_BYTES_MAX: usize = 256 << 10;
 
 impl ShardTrie {
-    /// Ends the block: writes what is left, hashes the storage tries, writes the account leaves,
-    /// hashes the account subtrie. Returns the subtrie's top node and all nodes that changed.
+    /// Ends the block: performs pending writes, hashes the storage tries, writes the account
+    /// leaves, and hashes the account subtrie. Returns the subtrie's top node and all nodes that
+    /// changed.
     ///
-    /// `Ok(None)` says that more nodes are needed: answer all targets, then call again.
+    /// Returns `Ok(None)` when more nodes are needed. The caller then answers all targets and calls
+    /// again.
     ///
     /// # Errors
-    /// [`Error::Missing`] when a walk was answered without a node that must be there,
-    /// [`Error::AccountLeaf`], [`Error::StorageRoot`]. The shard is to be cleared.
+    /// Returns [`Error::Missing`] when a fully answered walk lacks a node that must exist. Returns
+    /// [`Error::AccountLeaf`] or [`Error::StorageRoot`] on an invalid leaf or root. The caller must
+    /// then clear the shard.
     pub fn finish(&mut self) -> Result<Option<(SubtrieRoot, TrieDiff)>, Error> {
         self.open();
         self.withdraw();
@@ -52,8 +55,9 @@ impl ShardTrie {
         Ok(Some((top, diff)))
     }
 
-    /// Gives the buffers of a diff back for the next block's, once it is copied to where it stays.
-    /// What [`ShardTrie::finish`] and hashing ahead write to is in memory then.
+    /// Takes the buffers of a diff back for the next block, after the caller has copied the diff.
+    /// The next [`ShardTrie::finish`] and hashing ahead then write to memory that is already
+    /// allocated.
     pub fn recycle(&mut self, mut diff: TrieDiff) {
         if self.diff.is_empty() && diff.byte_len() <= SPARE_BYTES_MAX {
             diff.clear();
@@ -61,7 +65,7 @@ impl ShardTrie {
         }
     }
 
-    /// Writes the slots that waited. False when more nodes are needed.
+    /// Writes the pending slots. Returns false when more nodes are needed.
     fn settle_storages(&mut self) -> Result<bool, Error> {
         let mut settled = true;
         for owner in &self.touched {
@@ -72,7 +76,7 @@ impl ShardTrie {
         Ok(settled)
     }
 
-    /// Whether the places of all accounts, and the top node, are revealed.
+    /// Returns whether the places of all accounts, and the top node, are revealed.
     fn find_accounts(&mut self) -> Result<bool, Error> {
         let mut found = true;
         for address_hash in self.pending.keys() {
@@ -92,7 +96,7 @@ impl ShardTrie {
         Ok(found)
     }
 
-    /// Computes the storage roots, all together.
+    /// Computes all storage roots together.
     fn hash_storages(&mut self) {
         let mut owners = Vec::with_capacity(self.touched.len());
         for owner in &self.touched {
@@ -110,7 +114,7 @@ impl ShardTrie {
         self.counting.again += hashed.again as u64;
     }
 
-    /// Writes the account leaves; deletions are put aside.
+    /// Writes the account leaves and puts deletions aside.
     fn write_accounts(&mut self) -> Result<(), Error> {
         let mut accounts: Vec<(B256, Option<Account>)> = self.pending.drain().collect();
         accounts.sort_unstable_by_key(|&(address_hash, _)| address_hash);
@@ -133,7 +137,7 @@ impl ShardTrie {
         Ok(())
     }
 
-    /// The account's storage root after the block. Checks the one before it.
+    /// Returns the account's storage root after the block. Checks the root before it.
     fn storage_root_after(&mut self, address_hash: &B256) -> Result<B256, Error> {
         let want = match self.accounts.find(address_hash) {
             Lookup::Value(leaf) => storage_root(leaf).ok_or(Error::AccountLeaf(*address_hash))?,
@@ -142,7 +146,8 @@ impl ShardTrie {
         let storage = self.storages.get(address_hash).filter(|storage| storage.open);
         let Some(storage) = storage else { return Ok(want) };
         if storage.wiped {
-            // Nothing to clear where nothing was: contracts that live for one transaction.
+            // An account without previous storage needs no clearing, such as a contract that lives
+            // for one transaction.
             if want != EMPTY_TRIE_ROOT {
                 self.diff.wiped.push(*address_hash);
             }
@@ -153,7 +158,7 @@ impl ShardTrie {
         Ok(storage.trie.base_root().unwrap_or(EMPTY_TRIE_ROOT))
     }
 
-    /// Removes deleted accounts. False when more nodes are needed.
+    /// Removes deleted accounts. Returns false when more nodes are needed.
     fn remove_accounts(&mut self) -> Result<bool, Error> {
         let mut blocked = Vec::new();
         for address_hash in self.removals.take().unwrap_or_default() {
@@ -193,21 +198,21 @@ impl ShardTrie {
         self.accounts.set_now(self.now);
     }
 
-    /// Bytes that the tries take in memory, about: their nodes and what is kept for each storage
-    /// trie.
+    /// Returns the approximate number of bytes that the tries take in memory. This covers their
+    /// nodes and the bookkeeping of each storage trie.
     pub fn byte_len(&self) -> usize {
         let storages: usize = self.storages.values().map(|storage| storage.byte_len()).sum();
         self.accounts.byte_len() + storages
     }
 
-    /// Drops what was not used for longest, when the tries take more than `bytes_max`; what is
-    /// dropped is blinded again. The top node of the account subtrie stays. Called between blocks:
-    /// while one is open nothing is dropped.
+    /// Evicts the least recently used nodes and storage tries when the tries take more than
+    /// `bytes_max`. Evicted nodes are blinded again. The top node of the account subtrie stays. The
+    /// caller runs it between blocks: nothing is evicted while a block is open.
     pub fn prune(&mut self, bytes_max: usize) {
         if self.opened || self.byte_len() <= bytes_max {
             return;
         }
-        // What moves together into new memory cannot go back.
+        // Nodes that move together into new memory cannot be reverted.
         self.revertible = false;
         let mut ages = Ages::default();
         self.accounts.ages(&mut ages);

@@ -1,5 +1,5 @@
-//! Values that the open block will probably write: written and hashed before it says so, taken back
-//! where it does not.
+//! Values that the open block will probably write. They are written and hashed before the block
+//! confirms them, and reverted if it does not.
 
 use super::ShardTrie;
 use crate::{
@@ -9,18 +9,18 @@ use crate::{
 use alloy_primitives::map::{B256Map, HashMap};
 use tandem_primitives::{Account, AccountUpdate, B256, Shard, SlotUpdate, U256};
 
-/// What was written on foresight alone: what stood there before, and what stands there now.
+/// Values written on foresight alone: the value before and the value written, for each.
 #[derive(Default, Debug)]
 pub(super) struct Foreseen {
     accounts: B256Map<(Account, Account)>,
     slots: HashMap<(B256, B256), (U256, U256)>,
-    /// What [`Foreseen::new_slots`] gave last; kept for its memory.
+    /// Last result of [`Foreseen::new_slots`], kept to reuse its memory.
     new: Vec<SlotUpdate>,
 }
 
 impl Foreseen {
-    /// Takes note of an account: what an update says of it stands, whatever was foreseen. True when
-    /// that is the same.
+    /// Drops the foresight of an account, because an update overrides it. Returns true when the
+    /// update equals the foresight.
     pub fn confirm_account(&mut self, address_hash: &B256, account: Option<Account>) -> bool {
         if self.accounts.is_empty() {
             return false;
@@ -29,7 +29,7 @@ impl Foreseen {
         foreseen.is_some_and(|(_, after)| Some(after) == account)
     }
 
-    /// The same with slots. Gives those of which something else was foreseen, or nothing.
+    /// Drops the foresight of slots. Returns the slots whose foresight is absent or differs.
     pub fn new_slots<'a>(
         &'a mut self,
         address_hash: B256,
@@ -48,7 +48,7 @@ impl Foreseen {
         &self.new
     }
 
-    /// The storage of an account was cleared.
+    /// Drops the foresight of an account's slots, because its storage was cleared.
     pub fn drop_slots(&mut self, address_hash: &B256) {
         self.slots.retain(|(owner, _), _| owner != address_hash);
     }
@@ -64,14 +64,14 @@ impl Foreseen {
 }
 
 impl ShardTrie {
-    /// Takes in what updates of the open block will probably say of one account, `after`, where
-    /// `before` tells what the parent's state says of it: the account and the same slots in the same
-    /// order. `None` for the account says that only slots are foreseen.
+    /// Takes the probable result of the open block's updates for one account, `after`. `before`
+    /// gives the parent's state of it: the account and the same slots in the same order. `None` for
+    /// the account means that only slots are foreseen.
     ///
-    /// It changes nothing of what [`finish`](Self::finish) gives: an [`update`](Self::update) wins,
-    /// whichever comes first, and what none of them confirms is taken back at the end. What the block
-    /// has written already is left alone. Where something comes to be or ceases to be nothing is
-    /// written, but its path is asked for.
+    /// The result of [`finish`](Self::finish) stays the same. An [`update`](Self::update) wins,
+    /// whichever comes first. Unconfirmed foresight is reverted at the end. Values that the block
+    /// has already written stay. New accounts, deleted accounts and deleted slots are not written,
+    /// but their paths are requested.
     pub fn foresee(&mut self, before: &AccountUpdate, after: &AccountUpdate) {
         let address_hash = before.address_hash;
         if Shard::of(&address_hash) != self.shard || after.address_hash != address_hash {
@@ -100,8 +100,8 @@ impl ShardTrie {
         {
             return;
         }
-        // A value that is not the parent's was written by the block. If it wrote the parent's own
-        // value, going back to that is right.
+        // A value that differs from the parent's was written by the block. If the block wrote the
+        // parent's own value, reverting to that value is correct.
         let is_parents = match self.accounts.find(&address_hash) {
             Lookup::Value(leaf) => {
                 decode_account_leaf(leaf).is_some_and(|(account, _)| account == before)
@@ -141,7 +141,7 @@ impl ShardTrie {
         }
     }
 
-    /// Takes back what was foreseen and did not come.
+    /// Reverts foresight that was not confirmed.
     pub(super) fn withdraw(&mut self) {
         if self.foreseen.is_empty() {
             return;
@@ -150,7 +150,7 @@ impl ShardTrie {
         self.counting.withdrawn += (foreseen.accounts.len() + foreseen.slots.len()) as u64;
         for (address_hash, (before, _)) in foreseen.accounts.drain() {
             if matches!(self.accounts.find(&address_hash), Lookup::Blinded(_)) {
-                // It was never written.
+                // The account was never written.
                 self.pending.remove(&address_hash);
                 continue;
             }
@@ -164,7 +164,7 @@ impl ShardTrie {
                 storage.write(key, before, &mut self.targets);
             }
         }
-        // For its memory.
+        // Kept to reuse its memory.
         self.foreseen = foreseen;
     }
 }

@@ -1,4 +1,4 @@
-//! One shard of the state: what comes in during a block. How a block ends lies in `finish`.
+//! Shard of the state: input during a block. The end of a block is in `finish`.
 
 mod ahead;
 mod finish;
@@ -18,64 +18,65 @@ use storage::Storage;
 use tandem_primitives::{Account, AccountUpdate, B256, Shard, TrieDiff, WalkTarget};
 use walks::Walks;
 
-/// One shard of the state: the account subtrie under its nibble, and the storage tries of its
-/// accounts. It survives from block to block.
+/// Shard of the state: the account subtrie under its nibble, and the storage tries of its accounts.
+/// It survives from block to block.
 ///
-/// During a block: [`update`](Self::update) with everything that changes, at any time the walks of
-/// [`take_targets`](Self::take_targets) answered by [`reveal`](Self::reveal) and
-/// [`answered`](Self::answered), and [`finish`](Self::finish) at the end. All nodes revealed must
-/// be those of the state that the open block starts from: answers to walks of an earlier block
-/// must be dropped. After an error the shard is to be cleared.
+/// During a block, the caller passes every change to [`update`](Self::update). At any time it
+/// answers the walks of [`take_targets`](Self::take_targets) by [`reveal`](Self::reveal) and
+/// [`answered`](Self::answered). It calls [`finish`](Self::finish) at the end.
+///
+/// All revealed nodes must belong to the state that the open block starts from. Answers to walks of
+/// an earlier block must be dropped. After an error, the caller must clear the shard.
 #[derive(Debug)]
 pub struct ShardTrie {
-    /// Check the hash of every node revealed against its parent. True unless set otherwise.
+    /// Whether to check the hash of every revealed node against its parent. True by default.
     pub verify_nodes: bool,
-    /// When and what [`work_ahead`](Self::work_ahead) hashes.
+    /// Limits for [`work_ahead`](Self::work_ahead).
     pub ahead: AheadLimits,
     shard: Shard,
     accounts: AccountTrie,
     walks: Walks,
     storages: B256Map<Storage>,
-    /// Accounts of the open block as it leaves them.
+    /// Accounts of the open block, in their state after it.
     pending: B256Map<Option<Account>>,
-    /// What was written without an update that says so.
+    /// Values written without an update that confirms them.
     foreseen: Foreseen,
-    /// Accounts whose storage the open block asked for or wrote to, in the order of first use.
+    /// Accounts whose storage the open block read or wrote, in the order of first use.
     touched: Vec<B256>,
     targets: Vec<WalkTarget>,
-    /// See [`ShardTrie::duplicates`].
+    /// Counter for [`ShardTrie::duplicates`].
     duplicates: u64,
-    /// See [`ShardTrie::has_written_accounts`].
+    /// Flag for [`ShardTrie::has_written_accounts`].
     wrote_accounts: bool,
-    /// Changes of the tries that are closed already.
+    /// Changes of the tries that are already closed.
     diff: TrieDiff,
-    /// A block is open.
+    /// Whether a block is open.
     opened: bool,
-    /// There is a way back to where the last block began.
+    /// Whether the last block can be reverted.
     revertible: bool,
     /// Accounts whose storage the last block used.
     last: Vec<B256>,
-    /// Notes for the way back that are not in use; kept for their memory.
+    /// Unused undo records, kept to reuse their memory.
     #[expect(clippy::vec_box, reason = "the boxes themselves go to the tries and come back")]
     pool: Vec<Box<Undo>>,
-    /// Deleted accounts that are still in the trie, and whether the other changes are made.
+    /// Deleted accounts that are still in the trie. `Some` once all other changes are made.
     removals: Option<Vec<B256>>,
-    /// Accounts whose storage tries have changes that wait to be hashed ahead.
+    /// Accounts whose storage tries have changes to hash ahead.
     fresh: Vec<B256>,
-    /// Leaves touched in those tries since they were last hashed.
+    /// Number of leaves touched in those tries since they were last hashed.
     touches: u32,
-    /// What was hashed in the open block, and in the last one that ended.
+    /// Counts of the open block, and of the last block that ended.
     counting: Counts,
     counts: Counts,
-    /// The last account leaf written; kept for its memory.
+    /// Last account leaf written, kept to reuse its memory.
     leaf: Vec<u8>,
     scratch: Scratch,
-    /// Number of the block among those that this shard has seen; nodes are stamped with it.
+    /// Number of the block among the blocks that this shard has seen. Nodes are stamped with it.
     now: u32,
 }
 
 impl ShardTrie {
-    /// A shard of which nothing is known.
+    /// Creates a shard of which nothing is known.
     pub fn new(shard: Shard) -> Self {
         let now = 1;
         let mut accounts = AccountTrie::unknown(Some(shard.nibble()));
@@ -109,7 +110,8 @@ impl ShardTrie {
         }
     }
 
-    /// A shard of which the hash of its top node is known, or that it has none.
+    /// Creates a shard of which only the hash of its top node is known, or that there is no top
+    /// node.
     pub fn blinded(shard: Shard, top: Option<B256>) -> Self {
         let mut blinded = Self::new(shard);
         blinded.accounts = AccountTrie::blinded_below(shard.nibble(), top);
@@ -117,15 +119,15 @@ impl ShardTrie {
         blinded
     }
 
-    /// The shard's nibble.
+    /// Returns the shard's nibble.
     pub fn shard(&self) -> Shard {
         self.shard
     }
 
-    /// Takes in an account update of the open block. Slots are written at once where their place
-    /// is revealed, and so are accounts whose storage the block has left alone; everything else
-    /// waits for the end. Later updates of the same block win. An update of another shard's account
-    /// changes nothing.
+    /// Applies an account update of the open block. Slots are written at once if their place is
+    /// revealed. So are accounts whose storage the block has left alone. All other changes wait for
+    /// the end. Later updates of the same block win. An update of another shard's account changes
+    /// nothing.
     pub fn update(&mut self, update: &AccountUpdate) {
         let address_hash = update.address_hash;
         if update.shard() != self.shard {
@@ -166,7 +168,7 @@ impl ShardTrie {
         self.list(&address_hash);
     }
 
-    /// Asks for the paths of an account and of some of its slots without changing anything.
+    /// Requests the paths of an account and of some of its slots without changing anything.
     pub fn prefetch(&mut self, address_hash: &B256, slots: &[B256]) {
         if Shard::of(address_hash) != self.shard {
             return;
@@ -185,28 +187,29 @@ impl ShardTrie {
         }
     }
 
-    /// Moves out the walks that are needed and were not asked for yet.
+    /// Moves out the walks that are needed and have not been requested yet.
     pub fn take_targets(&mut self, out: &mut Vec<WalkTarget>) {
         out.append(&mut self.targets);
     }
 
-    /// Walks of the blocks closed so far that were needed again while they had been asked for: each
-    /// was asked for once.
+    /// Returns how many walks of the closed blocks were needed again after they had been requested.
+    /// Each was requested only once.
     pub fn duplicates(&self) -> u64 {
         self.duplicates
     }
 
-    /// Whether the open block has written an account leaf already.
+    /// Returns whether the open block has already written an account leaf.
     pub fn has_written_accounts(&self) -> bool {
         self.wrote_accounts
     }
 
-    /// Takes in a node that a walk brought, parents before children. A node that is known already
-    /// changes nothing, nor does one whose parent is not known.
+    /// Reveals a node from a walk. Parents must come before children. A node that is already known
+    /// changes nothing, and neither does a node whose parent is unknown.
     ///
     /// # Errors
-    /// [`Error::Path`] when the path is none of this shard, [`Error::Hash`] when the parent holds
-    /// another hash and [`ShardTrie::verify_nodes`] is set, [`Error::Malformed`].
+    /// Returns [`Error::Path`] when the path is not in this shard. Returns [`Error::Hash`] when the
+    /// parent holds another hash and [`ShardTrie::verify_nodes`] is set. Returns
+    /// [`Error::Malformed`] for an invalid node.
     pub fn reveal(&mut self, owner: Option<&B256>, path: &[u8], rlp: &[u8]) -> Result<(), Error> {
         let verify = self.verify_nodes;
         let Some(owner) = owner else {
@@ -216,11 +219,11 @@ impl ShardTrie {
         storage.map_or(Ok(()), |storage| storage.trie.reveal(path, rlp, verify))
     }
 
-    /// As [`ShardTrie::reveal`], where somebody has hashed the node already: the hash is checked
-    /// in any case.
+    /// Reveals a node as [`ShardTrie::reveal`] does, given the node's computed hash. The hash is
+    /// always checked.
     ///
     /// # Errors
-    /// As [`ShardTrie::reveal`].
+    /// Returns the errors of [`ShardTrie::reveal`].
     pub fn reveal_hashed(
         &mut self,
         owner: Option<&B256>,
@@ -235,8 +238,8 @@ impl ShardTrie {
         storage.map_or(Ok(()), |storage| storage.trie.reveal_hashed(path, rlp, hash))
     }
 
-    /// The storage trie that a node is for. One that is gone by now (wiped, pruned) has no use for
-    /// its nodes.
+    /// Returns the storage trie that a node is for. A trie that was wiped or pruned meanwhile does
+    /// not need its nodes.
     fn storage_to_reveal(&mut self, owner: &B256) -> Result<Option<&mut Storage>, Error> {
         if Shard::of(owner) != self.shard {
             return Err(Error::Path);
@@ -244,7 +247,8 @@ impl ShardTrie {
         Ok(self.storages.get_mut(owner))
     }
 
-    /// A walk was answered in full: a trie whose top node it did not bring is empty.
+    /// Records that a walk was answered in full. A trie whose top node the walk did not bring is
+    /// empty.
     pub fn answered(&mut self, target: &WalkTarget) {
         if let Some(owner) = &target.owner {
             if let Some(storage) = self.storages.get_mut(owner) {
@@ -265,7 +269,7 @@ impl ShardTrie {
         self.write_early(&target.key);
     }
 
-    /// Forgets everything that was revealed, and the open block.
+    /// Drops all revealed nodes, and the open block.
     pub fn clear(&mut self) {
         let (verify_nodes, ahead) = (self.verify_nodes, self.ahead);
         let duplicates = self.duplicates;
@@ -274,13 +278,13 @@ impl ShardTrie {
 
     fn prefetch_account(&mut self, address_hash: &B256) {
         if let Lookup::Blinded(blinded) = self.accounts.find(address_hash) {
-            // A node that is missing although its walk was answered comes out in `finish`.
+            // `finish` reports a node that is missing although its walk was answered.
             let _ = self.walks.need(None, blinded, &mut self.targets);
         }
     }
 
-    /// Makes sure that there is a storage trie for this account, and stamps it. What the account
-    /// leaf says of its root is known to the trie if the leaf is.
+    /// Creates a storage trie for this account if there is none, and stamps it. The trie knows its
+    /// root if the account leaf is known.
     fn open_storage(&mut self, address_hash: &B256) {
         let storage = match self.storages.entry(*address_hash) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -288,7 +292,7 @@ impl ShardTrie {
                 let trie = match self.accounts.find(address_hash) {
                     Lookup::Value(leaf) => match storage_root(leaf) {
                         Some(root) => StorageTrie::blinded(root),
-                        // Not an account: `finish` says so.
+                        // `finish` reports a leaf that is not an account.
                         None => StorageTrie::unknown(None),
                     },
                     Lookup::Absent => StorageTrie::empty(None),

@@ -1,13 +1,13 @@
-//! The way back: giving up the open block, and taking back the last one that ended.
+//! Cancellation of the open block, and revert of the last block that ended.
 
 use super::{Counts, ShardTrie};
 use tandem_primitives::{B256, TrieDiff};
 
-/// Notes that are kept for their memory.
+/// Maximum number of unused undo records to keep.
 const POOL_MAX: usize = 256;
 
 impl ShardTrie {
-    /// Begins a block, unless one is open. From here on there is no way back behind it.
+    /// Begins a block, unless one is open. The previous block can no longer be reverted afterwards.
     pub(super) fn open(&mut self) {
         if std::mem::replace(&mut self.opened, true) {
             return;
@@ -25,8 +25,8 @@ impl ShardTrie {
         self.accounts.track(undo);
     }
 
-    /// Gives up the open block: the shard stands where it began. What was revealed stays. Without
-    /// an open block nothing happens.
+    /// Cancels the open block: the shard returns to the state before it. Revealed nodes stay.
+    /// Without an open block nothing happens.
     pub fn cancel(&mut self) {
         if self.opened {
             let touched = std::mem::take(&mut self.touched);
@@ -34,11 +34,11 @@ impl ShardTrie {
         }
     }
 
-    /// Takes back the block that ended last, after giving up the open one: the shard stands where
-    /// that block began. What was revealed stays.
+    /// Reverts the block that ended last, after canceling the open one. The shard returns to the
+    /// state before that block. Revealed nodes stay.
     ///
-    /// There is a way back by one block only, and none once another block was begun, or the shard
-    /// pruned; the shard is cleared then, and the answer is false.
+    /// Only one block can be reverted, and only if no other block was begun since and the shard was
+    /// not pruned. Otherwise the shard is cleared, and the result is false.
     pub fn revert(&mut self) -> bool {
         self.cancel();
         if !self.revertible {
@@ -55,7 +55,7 @@ impl ShardTrie {
         for owner in owners.drain(..) {
             let Some(storage) = self.storages.get_mut(&owner) else { continue };
             if !storage.trie.is_tracked() {
-                // It was wiped. The account leaf leads to the trie that was there.
+                // The trie was wiped. The account leaf leads to the former trie.
                 self.storages.remove(&owner);
                 continue;
             }

@@ -1,34 +1,35 @@
-//! One account's storage trie with the changes that wait for it.
+//! Storage trie of an account with its pending changes.
 
 use super::walks::Walks;
 use crate::{Error, Lookup, Scratch, StorageTrie, account::slot_leaf};
 use alloy_primitives::map::B256Map;
 use tandem_primitives::{B256, SlotUpdate, U256, WalkTarget};
 
-/// Fewer slots than this are written one by one: a list of leaves costs more than it saves.
+/// Number of slots from which they are written together. Below it, a list of leaves costs more than
+/// it saves.
 const BULK_MIN: usize = 16;
 
-/// A storage trie between blocks and during one.
+/// Storage trie between blocks and during one.
 #[derive(Debug)]
 pub struct Storage {
     owner: B256,
     pub trie: StorageTrie,
     pub walks: Walks,
-    /// Slots whose place was not revealed when they were written, and slots to be deleted:
-    /// deletions wait for the end of the block, since what is written until then may spare a
-    /// branch its collapse.
+    /// Slots whose place was not revealed when they were written, and slots to delete. Deletions
+    /// wait for the end of the block, because later writes may spare a branch its collapse.
     pending: B256Map<U256>,
-    /// The open block cleared the storage.
+    /// Whether the open block cleared the storage.
     pub wiped: bool,
-    /// The open block wrote to it.
+    /// Whether the open block wrote to the storage.
     pub open: bool,
-    /// Root before the block, `None` after a wipe; meaningful while the block is being closed.
+    /// Root before the block, `None` after a wipe. It is meaningful while the block is being
+    /// closed.
     pub before: Option<B256>,
-    /// It has changes that wait to be hashed ahead, and is listed with those that do.
+    /// Whether the trie is listed among the tries that have changes to hash ahead.
     pub listed: bool,
-    /// [`StorageTrie::touches`] when last looked at.
+    /// Last seen value of [`StorageTrie::touches`].
     pub touches: u32,
-    /// Stamp of the block that used it last.
+    /// Stamp of the last block that used the storage.
     pub used: u32,
 }
 
@@ -49,7 +50,7 @@ impl Storage {
         }
     }
 
-    /// Stamps the trie and what is used in it from now on.
+    /// Stamps the trie, and from now on the nodes used in it.
     pub fn set_now(&mut self, now: u32) {
         self.used = now;
         self.trie.set_now(now);
@@ -57,7 +58,7 @@ impl Storage {
 
     /// Clears the storage, with all changes of the block so far.
     ///
-    /// What hashing ahead put into the diff is void from now on.
+    /// The changes that hashing ahead put into the diff become void.
     pub fn wipe(&mut self, void: &mut Vec<u32>) {
         self.trie.void_all(void);
         self.trie = StorageTrie::empty(None);
@@ -77,7 +78,7 @@ impl Storage {
                     }
                     return;
                 }
-                // A node that is missing although its walk was answered comes out in `settle`.
+                // `settle` reports a node that is missing although its walk was answered.
                 Err(blinded) => {
                     let _ = self.walks.need(Some(self.owner), blinded, targets);
                 }
@@ -91,7 +92,7 @@ impl Storage {
         self.pending.insert(key, value);
     }
 
-    /// Writes slots in their order, many at once where nothing is deleted in between.
+    /// Writes slots in their order, many at once if no deletion comes in between.
     pub fn write_all(
         &mut self,
         slots: &[SlotUpdate],
@@ -112,31 +113,31 @@ impl Storage {
                 }
             }
             trie.update_all(&leaves, scratch, |at, blinded| {
-                // As in `write`.
+                // `settle` reports missing nodes, as in `write`.
                 let _ = walks.need(Some(*owner), blinded, targets);
                 pending.insert(run[at].key, run[at].value);
             });
         }
     }
 
-    /// Whether the slot waits to be written or deleted.
+    /// Returns whether the slot waits to be written or deleted.
     pub fn waits(&self, key: &B256) -> bool {
         self.pending.contains_key(key)
     }
 
-    /// Leaves a slot as it is that waits to be written. False when it does not wait.
+    /// Drops the pending write of a slot. Returns false when there is none.
     pub fn forget(&mut self, key: &B256) -> bool {
         self.pending.remove(key).is_some()
     }
 
-    /// Asks for the path of a slot.
+    /// Requests the path of a slot.
     pub fn prefetch(&mut self, key: &B256, targets: &mut Vec<WalkTarget>) {
         if let Lookup::Blinded(blinded) = self.trie.find(key) {
             let _ = self.walks.need(Some(self.owner), blinded, targets);
         }
     }
 
-    /// Takes note that a walk was answered, and writes what waited for it.
+    /// Records that a walk was answered, and writes the slot that waited for it.
     pub fn answered(&mut self, target: &WalkTarget, targets: &mut Vec<WalkTarget>) {
         self.walks.answered(target);
         if target.from_depth == 0 {
@@ -147,10 +148,10 @@ impl Storage {
         }
     }
 
-    /// Writes all that waits, deletions last. False when more nodes are needed for that.
+    /// Performs all pending writes, deletions last. Returns false when this needs more nodes.
     ///
     /// # Errors
-    /// [`Error::Missing`].
+    /// Returns [`Error::Missing`] when a fully answered walk lacks a needed node.
     pub fn settle(&mut self, targets: &mut Vec<WalkTarget>) -> Result<bool, Error> {
         if self.pending.is_empty() {
             return Ok(true);
@@ -173,7 +174,7 @@ impl Storage {
         Ok(self.pending.is_empty())
     }
 
-    /// Forgets the block.
+    /// Drops the state of the block.
     pub fn end_block(&mut self) {
         self.walks.clear();
         self.pending.clear();
@@ -181,7 +182,7 @@ impl Storage {
         (self.listed, self.touches) = (false, 0);
     }
 
-    /// Bytes it takes in memory, about.
+    /// Returns the approximate number of bytes that the storage takes in memory.
     pub fn byte_len(&self) -> usize {
         size_of::<Self>() + size_of::<B256>() + self.trie.byte_len()
     }

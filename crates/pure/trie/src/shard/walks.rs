@@ -1,4 +1,4 @@
-//! Which walks were asked for during a block, and which were answered.
+//! Record of the walks that were requested during a block, and of those that were answered.
 
 use crate::{Blinded, Error};
 use alloy_primitives::map::B256Map;
@@ -10,7 +10,7 @@ struct Ask {
     answered: bool,
 }
 
-/// The walks of one trie.
+/// Walks of one trie.
 #[derive(Debug, Default)]
 pub struct Walks {
     asked: B256Map<Ask>,
@@ -18,10 +18,10 @@ pub struct Walks {
 }
 
 impl Walks {
-    /// Asks for the blinded node, unless that was done.
+    /// Requests the blinded node, unless it was already requested.
     ///
     /// # Errors
-    /// [`Error::Missing`] when the walk was answered in full and the node is still blinded.
+    /// Returns [`Error::Missing`] when the walk was answered in full and the node is still blinded.
     pub fn need(
         &mut self,
         owner: Option<B256>,
@@ -42,19 +42,19 @@ impl Walks {
         Ok(())
     }
 
-    /// The walk was answered in full.
+    /// Records that the walk was answered in full.
     pub fn answered(&mut self, target: &WalkTarget) {
         if let Some(ask) = self.asked.get_mut(&target.key) {
             ask.answered |= target.from_depth <= ask.from_depth;
         }
     }
 
-    /// How often a walk that was under way was needed again.
+    /// Returns how often a walk in progress was needed again.
     pub fn duplicates(&self) -> u64 {
         self.duplicates
     }
 
-    /// Forgets all: the block is over.
+    /// Drops all walks at the end of the block.
     pub fn clear(&mut self) {
         self.asked.clear();
         self.duplicates = 0;

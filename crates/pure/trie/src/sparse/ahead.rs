@@ -1,27 +1,27 @@
-//! What stood before the open block where a node was hashed ahead of the block's end, so that the
-//! diff compares with that and not with what was hashed in between.
+//! State before the open block of nodes that were hashed ahead of the block's end. The diff
+//! compares with that state, not with hashes from within the block.
 
 use super::SparseTrie;
 use crate::node::{NO_ENTRY, Place};
 use tandem_primitives::B256;
 
-/// A path where a node was hashed ahead.
+/// Path where a node was hashed ahead.
 #[derive(Clone, Debug)]
 struct Entry {
     /// Hash of the node that stood alone there before the block, if one did.
     before: Option<B256>,
     place: Place,
-    /// The branch's next child with an entry.
+    /// Next child of the branch that has an entry.
     next: u32,
-    /// Position in the diff of what was last written there.
+    /// Position in the diff of the last change written for the path.
     change: Option<u32>,
 }
 
-/// The nodes of a trie that were hashed ahead in the open block.
+/// Nodes of a trie that were hashed ahead in the open block.
 #[derive(Clone, Debug, Default)]
 pub struct Ahead {
     entries: Vec<Entry>,
-    /// Changes in the diff that do not hold any more.
+    /// Changes in the diff that no longer hold.
     pub void: Vec<u32>,
 }
 
@@ -30,7 +30,7 @@ impl Ahead {
         self.entries.is_empty()
     }
 
-    /// What stood there before the block, and what the diff says since.
+    /// Returns the hash before the block, and the position of the path's change in the diff.
     pub fn get(&self, entry: u32) -> (Option<B256>, Option<u32>) {
         let entry = &self.entries[entry as usize];
         (entry.before, entry.change)
@@ -42,7 +42,7 @@ impl Ahead {
 }
 
 impl<const V: usize> SparseTrie<V> {
-    /// The entry of a slot, if its node was hashed ahead.
+    /// Returns the entry of a slot, if its node was hashed ahead.
     #[inline]
     pub(super) fn entry(&self, place: Place) -> Option<u32> {
         let mut entry = match place {
@@ -56,14 +56,14 @@ impl<const V: usize> SparseTrie<V> {
         (entry != NO_ENTRY).then_some(entry)
     }
 
-    /// Makes an entry for a slot that has none.
+    /// Creates an entry for a slot that has none.
     pub(super) fn add_entry(&mut self, place: Place, before: Option<B256>, change: Option<u32>) {
         let entry = self.ahead.entries.len() as u32;
         self.ahead.entries.push(Entry { before, place, next: NO_ENTRY, change });
         self.hang_entry(place, entry);
     }
 
-    /// Gives an entry to a slot that has none.
+    /// Attaches an entry to a slot that has none.
     pub(super) fn hang_entry(&mut self, place: Place, entry: u32) {
         let first = self.first_entry(place);
         let next = std::mem::replace(first, entry);
@@ -71,7 +71,7 @@ impl<const V: usize> SparseTrie<V> {
         (entry.place, entry.next) = (place, next);
     }
 
-    /// Takes the entry of a slot away from it.
+    /// Detaches the entry of a slot from it.
     pub(super) fn take_entry(&mut self, place: Place) -> Option<u32> {
         let entry = self.entry(place)?;
         let next = self.ahead.entries[entry as usize].next;
@@ -87,7 +87,7 @@ impl<const V: usize> SparseTrie<V> {
         Some(entry)
     }
 
-    /// Hash of the node that stood alone at a slot before the block.
+    /// Returns the hash of the node that stood alone at a slot before the block.
     pub(super) fn before(&self, place: Place) -> Option<B256> {
         match self.entry(place) {
             Some(entry) => self.ahead.get(entry).0,
@@ -95,7 +95,8 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// The same of a slot whose path holds nothing from now on: what the diff says of it is void.
+    /// Returns the hash that [`SparseTrie::before`] returns, for a slot whose path becomes empty.
+    /// Its change in the diff becomes void.
     pub(super) fn take_before(&mut self, place: Place) -> Option<B256> {
         let Some(entry) = self.take_entry(place) else {
             return self.slot(place).hash();
@@ -106,14 +107,14 @@ impl<const V: usize> SparseTrie<V> {
         before
     }
 
-    /// Voids everything that hashing ahead put into the diff: the whole trie goes.
+    /// Voids every change that hashing ahead put into the diff, because the whole trie is dropped.
     pub(crate) fn void_all(&mut self, void: &mut Vec<u32>) {
         void.append(&mut self.ahead.void);
         void.extend(self.ahead.entries.iter().filter_map(|entry| entry.change));
     }
 
-    /// Forgets the entries at the end of the block. A place that is used for something else by now
-    /// has no entry either.
+    /// Removes the entries at the end of the block. A place that was reused meanwhile has no entry
+    /// either.
     pub(super) fn clear_entries(&mut self, void: &mut Vec<u32>) {
         void.append(&mut self.ahead.void);
         let mut entries = std::mem::take(&mut self.ahead.entries);

@@ -1,5 +1,5 @@
-//! Setting many keys at once. In the order of the keys each search starts where the one before
-//! left its way, and where there is nothing yet a whole subtrie is built at a time.
+//! Update of many keys at once. The keys are taken in order, so each search starts where the
+//! previous one left its way. A whole subtrie is built at once where nothing stands yet.
 
 use super::{Blinded, SparseTrie};
 use crate::{
@@ -11,26 +11,28 @@ use crate::{
 };
 use tandem_primitives::B256;
 
-/// Fewer leaves than this are set one by one: sorting costs more than it saves.
+/// Number of leaves from which they are set together. Below it, sorting costs more than it saves.
 const BULK_MIN: usize = 8;
 
-/// Leaves up to which a run is searched from its start; in a longer one, by halves.
+/// Number of leaves up to which a run is searched linearly. A longer run is bisected.
 const LINEAR_MAX: usize = 32;
 
-/// Leaves ahead of the one that is made whose values are brought near; their keys come earlier.
+/// Distance, in leaves, at which values are prefetched. Keys are prefetched at twice the distance.
 const AHEAD: usize = 8;
 
-/// Leaves to be set.
+/// Leaves to set.
 type Leaves<T> = [(B256, T)];
 
 impl<const V: usize> SparseTrie<V> {
-    /// Sets many keys to their values; of several with the same key the last wins. The same as
-    /// [`SparseTrie::update`] with one after the other, but faster. A leaf whose place is not
-    /// revealed is given to `blinded` by its position, and all others are set; of several with the
-    /// same key it is the last, if not all in their order.
+    /// Sets many keys to their values. The last of several leaves with the same key wins. The
+    /// result equals that of repeated [`SparseTrie::update`] calls, but takes less time.
+    ///
+    /// A leaf whose place is not revealed is passed to `blinded` by its position. All others are
+    /// set. For several such leaves with the same key, either the last is passed, or all in their
+    /// order.
     ///
     /// # Panics
-    /// As [`SparseTrie::update`].
+    /// Panics when a value is empty or longer than `V`.
     pub fn update_all<T: AsRef<[u8]>>(
         &mut self,
         leaves: &Leaves<T>,
@@ -73,8 +75,8 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// [`SparseTrie::descend`] for a key that shares so many nibbles with the one before, whose
-    /// trail still stands: nothing was removed since.
+    /// Descends as [`SparseTrie::descend`] does, for a key that shares `shared` nibbles with the
+    /// previous key. The previous trail still holds because nothing was removed since.
     fn descend_after(&mut self, shared: usize, key: &B256) -> (Place, usize) {
         while let Some((place, depth)) = self.trail.pop() {
             if usize::from(depth) <= shared {
@@ -84,7 +86,7 @@ impl<const V: usize> SparseTrie<V> {
         self.descend(key)
     }
 
-    /// Fills a slot at `depth` in which there is nothing.
+    /// Fills an empty slot at `depth`.
     fn grow_at<T: AsRef<[u8]>>(
         &mut self,
         place: Place,
@@ -93,8 +95,8 @@ impl<const V: usize> SparseTrie<V> {
         run: &mut [Ordered],
     ) {
         self.leaves.reserve(run.len());
-        // All leaves before any branch, in a loop that knows which ones come: in the order of the
-        // keys they lie anywhere in memory.
+        // All leaves are made before any branch, in a loop that can prefetch later ones. In the
+        // order of the keys they lie anywhere in memory.
         for at in 0..run.len() {
             if let Some(later) = run.get(at + 2 * AHEAD) {
                 prefetch(&leaves[later.at as usize]);
@@ -113,12 +115,12 @@ impl<const V: usize> SparseTrie<V> {
         let id = self.grow(depth, leaves, run);
         let (key, _) = &leaves[run[0].at as usize];
         self.occupy(place, id, key, depth);
-        // One more is counted by `mark`.
+        // `mark` counts one more.
         self.touches += run.len() as u32 - 1;
         self.mark(place);
     }
 
-    /// Makes the node at `depth` over a run of at least two leaves that all belong below.
+    /// Builds the node at `depth` over a run of at least two leaves that all belong below.
     fn grow<T>(&mut self, depth: usize, leaves: &Leaves<T>, run: &[Ordered]) -> NodeId {
         let (first, last) = (&run[0], &run[run.len() - 1]);
         let key = |item: &Ordered| &leaves[item.at as usize].0;
@@ -144,8 +146,8 @@ impl<const V: usize> SparseTrie<V> {
         self.extend_to(NodeId::branch(branch), depth, at, key(first))
     }
 
-    /// Brings the references to what stood at the paths of a new branch's children, where others
-    /// went. The branch stands at `depth` of the key.
+    /// Restores the hashes of nodes that stood at the paths of a new branch's children and are
+    /// gone. The branch stands at `depth` of the key.
     fn refer_to_gone(&mut self, branch: u32, key: &B256, depth: usize) {
         for nibble in 0..16 {
             if self.branches.get(branch).child(nibble) == NodeId::NONE {
@@ -159,7 +161,8 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// Leads from `depth` to a new branch at `end`: through an extension, unless it stands there.
+    /// Returns the node that leads from `depth` to a new branch at `end`: an extension, or the
+    /// branch itself if it stands at `depth`.
     pub(super) fn extend_to(
         &mut self,
         branch: NodeId,
@@ -178,14 +181,14 @@ impl<const V: usize> SparseTrie<V> {
     }
 }
 
-/// How many of the first leaves share their first `depth` nibbles.
+/// Returns how many of the first leaves share their first `depth` nibbles.
 fn run_below<T>(leaves: &Leaves<T>, sorted: &[Ordered], depth: usize) -> usize {
     let key = |item: &Ordered| &leaves[item.at as usize].0;
     let first = key(&sorted[0]);
     len_while(sorted, |item| common_prefix(key(item), first) >= depth)
 }
 
-/// How many of the first items something holds for, when it holds for none behind them.
+/// Returns how many of the first items satisfy `holds`, which must fail for all items behind them.
 #[inline]
 fn len_while(sorted: &[Ordered], holds: impl Fn(&Ordered) -> bool) -> usize {
     let near = &sorted[..sorted.len().min(LINEAR_MAX)];

@@ -1,4 +1,4 @@
-//! Hashing what changed, level by level from the bottom, and listing the nodes that differ.
+//! Hashing of changed nodes, level by level from the bottom, and listing of the nodes that differ.
 
 use super::SparseTrie;
 use crate::{
@@ -10,30 +10,31 @@ use crate::{
 use smallvec::SmallVec;
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT, NodeChange, TrieDiff};
 
-/// Touches of a trie in a block for which a branch that is hashed ahead waits for one more child.
+/// Number of touches of a trie in a block for which a branch that is hashed ahead waits for one
+/// more child.
 const HEAT: u32 = 128;
 
-/// Changed children for which a branch waits at most.
+/// Maximum number of changed children that a branch waits for.
 const PATIENCE_MAX: u32 = 4;
 
-/// Bytes of a leaf's RLP without its value, or of an extension's, about.
+/// Approximate length in bytes of a leaf's RLP without its value, or of an extension's.
 const LEAF_LEN: usize = 40;
 
-/// Why nodes are hashed.
+/// Reason for hashing nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pass {
-    /// The block goes on: only nodes at least this many nibbles below their trie's top. Those above
-    /// are likely to change again.
+    /// The block continues. Only nodes at least this many nibbles below their trie's top are
+    /// hashed, because higher nodes are likely to change again.
     Ahead(u8),
     /// The block is over.
     End,
 }
 
-/// What a pass hashed.
+/// Counts of the nodes that a pass hashed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Hashed {
     pub nodes: usize,
-    /// Those of them whose path was hashed in the open block before.
+    /// Number of these nodes whose path was hashed in the open block before.
     pub again: usize,
 }
 
@@ -48,11 +49,11 @@ impl std::ops::AddAssign for Hashed {
 type Tries<'a, const V: usize> = [(Option<B256>, &'a mut SparseTrie<V>)];
 
 /// Hashes the changed nodes of several tries together, deepest first, so that children come before
-/// their parents. What differs in each from the state before the block goes into the diff under its
-/// owner. Changes that hashing ahead put there and that do not hold any more are listed in the
-/// scratch at the end of the block.
+/// their parents. Nodes that differ from the state before the block go into the diff under their
+/// trie's owner. At the end of the block, the scratch lists the changes from hashing ahead that no
+/// longer hold.
 ///
-/// A trie with few changes has one or two nodes at each depth; only many such tries together fill
+/// A trie with few changes has one or two nodes at each depth. Only many such tries together fill
 /// the lanes of a batch.
 pub(crate) fn hash_tries<const V: usize>(
     tries: &mut Tries<'_, V>,
@@ -75,7 +76,7 @@ pub(crate) fn hash_tries<const V: usize>(
     }
     let Levels { jobs, long } = levels;
     for (depth, level) in jobs.iter_mut().enumerate().rev() {
-        // Children come before their parents, the nodes of one level in any order.
+        // Children come before their parents. The nodes of one level come in any order.
         let parallel = level.len() >= PARALLEL_MIN && rayon::current_num_threads() > 1;
         for jobs in level.chunks(if parallel { level.len() } else { CHUNK }) {
             let fill = |batch: &mut Batch, jobs: &[Job]| {
@@ -102,8 +103,8 @@ pub(crate) fn hash_tries<const V: usize>(
     hashed
 }
 
-/// Lists all dirty nodes below those that are listed. Returns how many bytes they take in a diff,
-/// about.
+/// Lists all dirty nodes below the listed ones. Returns the approximate number of bytes that they
+/// take in a diff.
 fn collect_all<const V: usize>(tries: &Tries<'_, V>, levels: &mut Levels) -> usize {
     let (mut bytes, mut depth) = (0, 0);
     while depth < levels.jobs.len() {
@@ -118,7 +119,7 @@ fn collect_all<const V: usize>(tries: &Tries<'_, V>, levels: &mut Levels) -> usi
     bytes
 }
 
-/// Settles the nodes of one batch. Returns how many of them had been hashed ahead.
+/// Settles the nodes of one batch. Returns the number of nodes that had been hashed ahead.
 fn settle_batch<const V: usize>(
     tries: &mut Tries<'_, V>,
     batch: &Batch,
@@ -151,10 +152,12 @@ fn settle_batch<const V: usize>(
 }
 
 impl<const V: usize> SparseTrie<V> {
-    /// Hashes all changed nodes and appends to `diff`, under `owner`, every node that differs from
-    /// when this was last called, and every path where a node stood alone then and none does now.
+    /// Hashes all changed nodes and appends the differences from the last call to `diff`, under
+    /// `owner`. These are all nodes that differ, and all paths where a node stood alone then and
+    /// none does now.
+    ///
     /// Returns the hash of the top node, [`EMPTY_TRIE_ROOT`](tandem_primitives::EMPTY_TRIE_ROOT)
-    /// without one, `None` when the trie is unknown.
+    /// without one, or `None` when the trie is unknown.
     pub fn root(
         &mut self,
         owner: Option<B256>,
@@ -165,7 +168,7 @@ impl<const V: usize> SparseTrie<V> {
         self.base_root()
     }
 
-    /// [`SparseTrie::base_root`] as it was before the open block.
+    /// Returns [`SparseTrie::base_root`] as it was before the open block.
     pub(crate) fn root_before(&self) -> Option<B256> {
         if self.is_unknown() {
             return None;
@@ -173,12 +176,13 @@ impl<const V: usize> SparseTrie<V> {
         Some(self.before(Place::Root).unwrap_or(EMPTY_TRIE_ROOT))
     }
 
-    /// Leaves written, inserted or removed since the trie was last hashed, ahead or at the end.
+    /// Returns the number of leaves written, inserted or removed since the trie was last hashed,
+    /// ahead or at the end.
     pub(crate) fn touches(&self) -> u32 {
         self.touches
     }
 
-    /// Lists the top node if it is dirty, and puts the paths where nothing stands any more into the diff.
+    /// Lists the top node if it is dirty, and puts the paths that became empty into the diff.
     fn collect_changes(
         &mut self,
         trie: u32,
@@ -212,7 +216,7 @@ impl<const V: usize> SparseTrie<V> {
         Job { trie, place: Place::Root, id: self.root.id, path }
     }
 
-    /// Lists the highest of the dirty nodes that are at least this many nibbles below the top.
+    /// Lists the highest dirty nodes that are at least `below` nibbles below the top.
     fn collect_below(&mut self, trie: u32, below: u8, levels: &mut Levels) {
         self.heat += std::mem::take(&mut self.touches);
         if self.root.dirty && self.root.id != NodeId::NONE {
@@ -222,8 +226,7 @@ impl<const V: usize> SparseTrie<V> {
     }
 
     /// Lists the highest dirty nodes from the depth `from` on. A branch at that depth waits until
-    /// some of its children have changed: in a trie much written to it would be hashed over and
-    /// over.
+    /// some of its children have changed. In a busy trie it would otherwise be hashed repeatedly.
     fn descend_dirty(&mut self, job: Job, depth: usize, from: usize, levels: &mut Levels) {
         let mut waits = depth < from;
         if let Some(index) = job.id.as_branch().filter(|_| depth == from) {
@@ -247,14 +250,16 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// RLP of the top node of a trie without changes, `None` when there is none or it is blinded.
+    /// Returns the RLP of the top node of a trie without changes, or `None` when there is none or
+    /// it is blinded.
     pub fn top(&self) -> Option<Vec<u8>> {
         let mut room = ROOM;
         let end = self.write(self.root.id, usize::from(self.base), &mut room, 0);
         (end > 0).then(|| room[..end].to_vec())
     }
 
-    /// Lists the dirty children of a node. Returns how many bytes the node's RLP takes, about.
+    /// Lists the dirty children of a node. Returns the approximate length of the node's RLP in
+    /// bytes.
     #[inline]
     fn collect(&self, job: Job, depth: usize, levels: &mut Levels) -> usize {
         let Levels { jobs, long } = levels;
@@ -273,7 +278,7 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// Calls for each dirty child of a node, with the child's depth.
+    /// Calls `child` for each dirty child of a node, with the child's depth.
     #[inline]
     fn each_dirty(
         &self,
@@ -306,16 +311,16 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// Writes the hash of a node that stands alone into its slot. Whether it differs from the one
-    /// that stood there.
+    /// Writes the hash of a node that stands alone into its slot. Returns whether it differs from
+    /// the former hash.
     #[inline]
     fn settle_hash(&mut self, place: Place, hash: &B256) -> bool {
         self.note_reference(place);
         self.settle_slot(place, Reference::Hash(hash)) != Before::Same
     }
 
-    /// Writes a node's new reference into its slot, and into the diff what differs at its path from
-    /// before the block. True when the node there was hashed ahead.
+    /// Writes a node's new reference into its slot, and the difference from the state before the
+    /// block into the diff. Returns true when the node there was hashed ahead.
     fn settle(
         &mut self,
         place: Place,
@@ -357,7 +362,7 @@ impl<const V: usize> SparseTrie<V> {
         entry.is_some()
     }
 
-    /// Sets what a slot refers to; it is clean from now on.
+    /// Sets the reference of a slot and marks the slot clean.
     pub(super) fn set_reference(&mut self, place: Place, reference: &[u8]) {
         let hash = <[u8; 32]>::try_from(reference).map(B256::new);
         let reference = match &hash {
@@ -367,7 +372,7 @@ impl<const V: usize> SparseTrie<V> {
         self.settle_slot(place, reference);
     }
 
-    /// Writes a node's new reference into its slot, which is clean from now on.
+    /// Writes a node's new reference into its slot and marks the slot clean.
     #[inline]
     fn settle_slot(&mut self, place: Place, reference: Reference<'_>) -> Before {
         let slot = match place {
@@ -381,8 +386,8 @@ impl<const V: usize> SparseTrie<V> {
         reference.replace(&mut slot.len, &mut slot.reference)
     }
 
-    /// Makes the diff say of one path what is so now, given the position of what it said so far.
-    /// Returns the position of what it says.
+    /// Updates the diff for one path, given the position of the path's former change. Returns the
+    /// position of the current change, if any.
     fn say(
         &mut self,
         said: Option<u32>,
@@ -402,8 +407,8 @@ impl<const V: usize> SparseTrie<V> {
         })
     }
 
-    /// Writes the RLP of a node whose children are all clean from `at` on; nothing for one not in
-    /// memory. Where it ends.
+    /// Writes the RLP of a node from `at` on and returns its end. All its children must be clean.
+    /// Writes nothing for a node that is not in memory.
     #[inline]
     fn write(&self, id: NodeId, depth: usize, room: &mut Room, at: usize) -> usize {
         // Most nodes are leaves, and most others branches.

@@ -1,4 +1,4 @@
-//! One sparse trie: lookup and update. The other operations lie in the files beside.
+//! Sparse trie: lookup and update. The other operations are in the submodules.
 
 mod ahead;
 mod bulk;
@@ -20,66 +20,68 @@ use std::collections::BTreeMap;
 use tandem_primitives::{B256, EMPTY_TRIE_ROOT};
 pub(crate) use undo::Undo;
 
-/// The trie of a shard's accounts; values as [`account_leaf`](crate::account_leaf) makes them.
+/// Trie of a shard's accounts. Its values are those of [`account_leaf`](crate::account_leaf).
 pub type AccountTrie = SparseTrie<110>;
 
-/// The trie of an account's storage; values are the RLP of the slot's integer.
+/// Trie of an account's storage. Its values are the RLP of the slot's integer.
 pub type StorageTrie = SparseTrie<33>;
 
-/// A sparse trie with keys of 32 bytes and values of 1 to `V` bytes (`V` at most 255).
+/// Sparse trie with keys of 32 bytes and values of 1 to `V` bytes (`V` at most 255).
 ///
-/// Changes are collected until [`SparseTrie::root`] hashes what they touched and lists the nodes
+/// Changes are collected until [`SparseTrie::root`] hashes the touched nodes and lists the nodes
 /// that differ from the last time.
 #[derive(Clone, Debug)]
 pub struct SparseTrie<const V: usize> {
     leaves: Arena<Leaf<V>>,
     extensions: Arena<Extension>,
     branches: Branches,
-    /// The top node always stands alone, so this slot holds its hash whatever its size.
+    /// Slot of the top node. The top node always stands alone, so the slot holds its hash whatever
+    /// its size.
     root: Slot,
-    /// Nibbles above the top node, which all keys share.
+    /// Number of nibbles above the top node, which all keys share.
     base: u8,
-    /// Those nibbles, padded with zeros.
+    /// Nibbles above the top node, padded with zeros.
     prefix: B256,
-    /// Paths (padded, with their length) where a node stood alone when the trie was last hashed
-    /// and none does now, with its hash.
+    /// Paths (padded, with their length) that lost their stand-alone node since the trie was last
+    /// hashed, with the hash of that node.
     gone: BTreeMap<(B256, u8), B256>,
     ahead: Ahead,
-    /// The way back, if somebody may want to go it.
+    /// Record for reverting the block, if a revert is possible.
     undo: Option<Box<Undo>>,
-    /// Leaves written, inserted or removed since the trie was last hashed, ahead or at the end.
+    /// Number of leaves written, inserted or removed since the trie was last hashed, ahead or at
+    /// the end.
     touches: u32,
-    /// Those before, in the open block.
+    /// Number of such leaves before that, in the open block.
     heat: u32,
     /// Stamp that a node gets when it is used.
     now: u32,
-    /// The slots from the top to where the last search ended, with their depths; kept for its
-    /// memory.
+    /// Slots from the top to the end of the last search, with their depths. The field is kept to
+    /// reuse its memory.
     trail: Vec<(Place, u8)>,
 }
 
-/// The next step needs a node that is blinded.
+/// Blinded node that the next step needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Blinded {
-    /// A key on whose path the node stands.
+    /// Key on whose path the node stands.
     pub key: B256,
     /// Depth of the node.
     pub depth: u8,
 }
 
-/// Answer of [`SparseTrie::find`].
+/// Result of [`SparseTrie::find`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup<'a> {
-    /// The key's value.
+    /// Value of the key.
     Value(&'a [u8]),
     /// The trie does not hold the key.
     Absent,
-    /// Not known: a node on the way is blinded.
+    /// Unknown: a node on the way is blinded.
     Blinded(Blinded),
 }
 
 impl<const V: usize> SparseTrie<V> {
-    /// A trie that holds nothing, all of whose keys start with the nibble if there is one.
+    /// Creates an empty trie. All its keys start with the nibble `first`, if given.
     pub fn empty(first: Option<u8>) -> Self {
         let mut prefix = B256::ZERO;
         prefix[0] = first.unwrap_or(0) << 4;
@@ -100,14 +102,14 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// A trie of which not even the root is known.
+    /// Creates a trie of which not even the root is known.
     pub fn unknown(first: Option<u8>) -> Self {
         let mut trie = Self::empty(first);
         trie.root.id = NodeId::BLIND;
         trie
     }
 
-    /// A trie of which nothing but its root hash is known.
+    /// Creates a trie of which only the root hash is known.
     pub fn blinded(root: B256) -> Self {
         let mut trie = Self::empty(None);
         if root != EMPTY_TRIE_ROOT {
@@ -116,8 +118,8 @@ impl<const V: usize> SparseTrie<V> {
         trie
     }
 
-    /// A trie all of whose keys start with the nibble, of which nothing but the hash of its top
-    /// node is known, or that it has none.
+    /// Creates a trie whose keys all start with the nibble `first`. Only the hash of its top node
+    /// is known, or that there is no top node.
     pub fn blinded_below(first: u8, top: Option<B256>) -> Self {
         let mut trie = Self::empty(Some(first));
         if let Some(top) = top {
@@ -126,39 +128,39 @@ impl<const V: usize> SparseTrie<V> {
         trie
     }
 
-    /// Whether the root is not even known by its hash.
+    /// Returns whether not even the root's hash is known.
     pub fn is_unknown(&self) -> bool {
         self.root.id == NodeId::BLIND && self.root.len == 0
     }
 
-    /// Whether there were changes since the trie was last hashed.
+    /// Returns whether there were changes since the trie was last hashed.
     pub fn is_dirty(&self) -> bool {
         self.root.dirty
     }
 
-    /// Whether the top node is in memory, or known not to be.
+    /// Returns whether the top node is in memory, or known not to exist.
     pub fn is_top_revealed(&self) -> bool {
         self.root.id != NodeId::BLIND
     }
 
-    /// The root hash without the changes since it was last computed: `keccak256` of the top node,
-    /// [`EMPTY_TRIE_ROOT`] without one, `None` when it is not known.
+    /// Returns the root hash without the changes since it was last computed. It is `keccak256` of
+    /// the top node, [`EMPTY_TRIE_ROOT`] without one, or `None` when it is not known.
     pub fn base_root(&self) -> Option<B256> {
         if self.is_unknown() { None } else { Some(self.root.hash().unwrap_or(EMPTY_TRIE_ROOT)) }
     }
 
-    /// Sets the stamp that nodes get when they are used from now on; see [`SparseTrie::prune`].
+    /// Sets the stamp that nodes get when they are used from now on. See [`SparseTrie::prune`].
     pub fn set_now(&mut self, now: u32) {
         self.now = now;
     }
 
-    /// Bytes that the nodes in memory take. Arrays that grow by doubling may hold up to twice as
-    /// much.
+    /// Returns the number of bytes that the nodes in memory take. Arrays that grow by doubling may
+    /// hold up to twice as much.
     pub fn byte_len(&self) -> usize {
         self.leaves.byte_len() + self.extensions.byte_len() + self.branches.byte_len()
     }
 
-    /// Looks a key up, and stamps the nodes on its way as used.
+    /// Looks up a key, and stamps the nodes on its way as used.
     pub fn find(&mut self, key: &B256) -> Lookup<'_> {
         let (place, depth) = self.descend(key);
         match self.slot_id(place).kind() {
@@ -173,17 +175,17 @@ impl<const V: usize> SparseTrie<V> {
     /// Sets a key's value. Setting the value that is already there changes nothing.
     ///
     /// # Errors
-    /// [`Blinded`] when the place of the key is not revealed; nothing has changed then.
+    /// Returns [`Blinded`] when the place of the key is not revealed. The trie is then unchanged.
     ///
     /// # Panics
-    /// When the value is empty or longer than `V`.
+    /// Panics when the value is empty or longer than `V`.
     pub fn update(&mut self, key: &B256, value: &[u8]) -> Result<(), Blinded> {
         self.check_value(value);
         let (place, depth) = self.descend(key);
         self.update_at(place, depth, key, value)
     }
 
-    /// [`SparseTrie::update`] where the descent has ended.
+    /// Sets a key's value as [`SparseTrie::update`] does, at the end of the descent.
     fn update_at(
         &mut self,
         place: Place,
@@ -215,25 +217,27 @@ impl<const V: usize> SparseTrie<V> {
                 }
             }
             Kind::Extension(index) => self.split_extension(place, depth, index, key, value),
-            // The descent goes on through branches.
+            // The descent passes through branches.
             Kind::Branch(_) => {}
         }
         self.mark(place);
         Ok(())
     }
 
-    /// Follows a key to the slot where its path ends, and remembers the slots above it: at
-    /// nothing, at a blinded node, at a leaf, or at an extension that the key leaves.
+    /// Follows a key to the slot where its path ends, and remembers the slots above it. The path
+    /// ends at an empty place, at a blinded node, at a leaf, or at an extension that the key
+    /// leaves.
     fn descend(&mut self, key: &B256) -> (Place, usize) {
         self.trail.clear();
         self.descend_from(Place::Root, usize::from(self.base), key)
     }
 
-    /// [`SparseTrie::descend`] from a slot on the key's path, when the trail holds those above it.
+    /// Descends as [`SparseTrie::descend`] does, from a slot on the key's path. The trail must hold
+    /// the slots above it.
     fn descend_from(&mut self, mut place: Place, mut depth: usize, key: &B256) -> (Place, usize) {
         let mut id = self.slot_id(place);
         loop {
-            // Nearly every step goes through a branch: one comparison that is easy to foresee.
+            // Nearly every step goes through a branch: one comparison that is easy to predict.
             while let Some(index) = id.as_branch() {
                 let branch = self.branches.get_mut(index);
                 branch.used = self.now;
@@ -262,7 +266,7 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// Cuts an extension where the key leaves it.
+    /// Splits an extension where the key leaves it.
     fn split_extension(
         &mut self,
         place: Place,
@@ -275,8 +279,8 @@ impl<const V: usize> SparseTrie<V> {
         let (other, end, child) = (extension.key, usize::from(extension.end), extension.child);
         let shared = common_prefix(&other, key);
         let sibling = if shared + 1 == end {
-            // The child's path stays what it is, and so does all that the slot knows.
-            // The entry goes with the child; the extension may come back without.
+            // The child's path stays the same, and so does all that the slot knows. The entry moves
+            // with the child, so the extension must not keep it in case it comes back.
             self.extensions.get_mut(index).child.entry = NO_ENTRY;
             self.free(NodeId::extension(index));
             child
@@ -286,8 +290,8 @@ impl<const V: usize> SparseTrie<V> {
         self.split(place, depth, shared, key, value, (nibble(&other, shared), sibling));
     }
 
-    /// Puts a branch at depth `at` under `place`, which is at `depth`, with what stood there as
-    /// `sibling` and a new leaf as its children.
+    /// Inserts a branch at depth `at` under `place`, which is at `depth`. Its children are
+    /// `sibling`, the node that stood there, and a new leaf.
     fn split(
         &mut self,
         place: Place,
@@ -322,20 +326,20 @@ impl<const V: usize> SparseTrie<V> {
         NodeId::leaf(index)
     }
 
-    /// Puts a node into a slot where there is none.
+    /// Puts a node into an empty slot.
     fn occupy(&mut self, place: Place, id: NodeId, key: &B256, depth: usize) {
         match place {
             Place::Branch(index, nibble) => {
                 let slot = Slot::fresh(id, self.take_gone(key, depth));
                 self.insert_child(index, nibble, slot);
-                // Marked by the caller with the slots above.
+                // The caller marks this slot and the slots above.
                 self.mark_above();
             }
             _ => self.hold(place, id),
         }
     }
 
-    /// Hash of the node that stood alone at a path which is occupied again.
+    /// Returns the hash of the node that stood alone at a path which is occupied again.
     fn take_gone(&mut self, key: &B256, depth: usize) -> Option<B256> {
         if self.gone.is_empty() {
             return None;
@@ -368,7 +372,7 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// Marks the slot dirty, and those above it on the trail.
+    /// Marks the slot dirty, and the slots above it on the trail.
     fn mark(&mut self, place: Place) {
         self.touches += 1;
         if self.mark_slot(place) {
@@ -376,7 +380,8 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// Marks the slots on the trail dirty from the lowest up. Above a dirty slot all are dirty.
+    /// Marks the slots on the trail dirty from the lowest up. All slots above a dirty slot are
+    /// dirty.
     fn mark_above(&mut self) {
         for at in (0..self.trail.len()).rev() {
             if !self.mark_slot(self.trail[at].0) {
@@ -385,7 +390,7 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// False when the slot was dirty already.
+    /// Marks a slot dirty. Returns false when it was dirty already.
     #[inline]
     fn mark_slot(&mut self, place: Place) -> bool {
         let new = match place {

@@ -1,9 +1,10 @@
-//! Forgetting nodes that were not used for long.
+//! Eviction of nodes that have not been used for long.
 
 use super::SparseTrie;
 use crate::node::{Extension, Kind, Leaf, NodeId, Slot};
 
-/// Bytes of nodes by age: nodes last used `n` stamps ago at index `n`, all older ones at the last.
+/// Bytes of nodes by age. Nodes last used `n` stamps ago count at index `n`, all older ones at the
+/// last index.
 #[derive(Debug)]
 pub struct Ages([usize; Self::OLDEST + 1]);
 
@@ -20,7 +21,7 @@ impl Ages {
         self.0[(age as usize).min(Self::OLDEST)] += bytes;
     }
 
-    /// The age from which nodes must go so that at most `bytes_max` stay.
+    /// Returns the age from which nodes must be evicted so that at most `bytes_max` stay.
     pub fn cutoff(&self, bytes_max: usize) -> u32 {
         let mut kept = 0;
         for (age, bytes) in self.0.iter().enumerate() {
@@ -34,9 +35,9 @@ impl Ages {
 }
 
 impl<const V: usize> SparseTrie<V> {
-    /// Blinds every node that was last used before the stamp `oldest` and stands alone; the top
-    /// node stays if `keep_top`. A trie with changes stays as it is. What is left moves together
-    /// into new memory.
+    /// Blinds every node that stands alone and was last used before the stamp `oldest`. The top
+    /// node stays if `keep_top`. A trie with changes stays unchanged. The remaining nodes move
+    /// together into new memory.
     pub fn prune(&mut self, oldest: u32, keep_top: bool) {
         if self.root.dirty || !self.ahead.is_empty() {
             return;
@@ -51,7 +52,7 @@ impl<const V: usize> SparseTrie<V> {
         *self = kept;
     }
 
-    /// Adds up the bytes of all nodes by age.
+    /// Adds the bytes of all nodes, by age.
     pub(crate) fn ages(&self, ages: &mut Ages) {
         self.node_ages(self.root.id, ages);
     }
@@ -75,7 +76,7 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// Stamp of a node, `None` when it is not in memory.
+    /// Returns the stamp of a node, or `None` when it is not in memory.
     fn used(&self, id: NodeId) -> Option<u32> {
         match id.kind() {
             Kind::None | Kind::Blind => None,
@@ -109,7 +110,8 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// Embedded nodes stay with their parent: there is no other place to read them from.
+    /// Copies a child unless it is old. Embedded nodes stay with their parent: they cannot be read
+    /// from anywhere else.
     fn copy_child(&self, slot: Slot, oldest: u32, into: &mut Self) -> Slot {
         let stands_alone = slot.hash().is_some();
         let id = if stands_alone && self.used(slot.id).is_some_and(|used| used < oldest) {

@@ -7,7 +7,7 @@ use crate::{
 };
 use tandem_primitives::B256;
 
-/// A leaf to be removed, found and free to go.
+/// Located leaf that can be removed.
 struct Removal {
     leaf: u32,
     place: Place,
@@ -17,11 +17,11 @@ struct Removal {
 }
 
 impl<const V: usize> SparseTrie<V> {
-    /// Removes a key; one that the trie does not hold changes nothing.
+    /// Removes a key. A key that the trie does not hold changes nothing.
     ///
     /// # Errors
-    /// [`Blinded`] when the place of the key, or the sibling that takes the place of a collapsing
-    /// branch, is not revealed; nothing has changed then.
+    /// Returns [`Blinded`] when the place of the key is not revealed, or when the sibling that
+    /// replaces a collapsing branch is not. The trie is then unchanged.
     pub fn remove(&mut self, key: &B256) -> Result<(), Blinded> {
         let Some(removal) = self.locate_removal(key)? else {
             return Ok(());
@@ -46,10 +46,11 @@ impl<const V: usize> SparseTrie<V> {
         Ok(())
     }
 
-    /// What [`SparseTrie::remove`] would need now: asked early, the answer is there in time.
+    /// Checks whether [`SparseTrie::remove`] could succeed now. An early check lets the caller
+    /// request the missing node in time.
     ///
     /// # Errors
-    /// As [`SparseTrie::remove`].
+    /// Returns [`Blinded`] as [`SparseTrie::remove`] does.
     pub fn check_removal(&mut self, key: &B256) -> Result<(), Blinded> {
         self.locate_removal(key).map(|_| ())
     }
@@ -80,7 +81,7 @@ impl<const V: usize> SparseTrie<V> {
         Ok(Some(Removal { leaf, place, depth, sibling }))
     }
 
-    /// Replaces a branch at `depth` by its last child, once the leaf at `removed` is out.
+    /// Replaces a branch at `depth` by its last child, after the leaf at `removed` is gone.
     fn collapse(&mut self, branch: u32, key: &B256, depth: usize, removed: u8, sibling: u8) {
         let sibling_place = Place::Branch(branch, sibling);
         let mut slot = self.branches.slot(branch, sibling);
@@ -91,12 +92,13 @@ impl<const V: usize> SparseTrie<V> {
         if stays {
             slot.entry = self.take_entry(sibling_place).unwrap_or(NO_ENTRY);
         } else {
-            // A leaf or an extension spells out more of its key when it stands higher.
+            // A leaf or an extension encodes more of its key when it stands higher.
             self.note_gone(&path, depth + 1, sibling_place);
         }
         self.free(NodeId::branch(branch));
 
-        // The lowest of the trail holds the branch. An extension there joins with what comes.
+        // The lowest slot of the trail holds the branch. An extension there joins with the
+        // replacement.
         let mut above = || self.trail.pop().map_or(Place::Root, |(place, _)| place);
         let holder = above();
         let (place, extension) = match holder {
@@ -123,7 +125,7 @@ impl<const V: usize> SparseTrie<V> {
         self.mark(place);
     }
 
-    /// Remembers that nothing stands at a path any more where something stood alone.
+    /// Records that a path where a node stood alone is now empty.
     fn note_gone(&mut self, key: &B256, depth: usize, place: Place) {
         if let Some(hash) = self.take_before(place) {
             self.gone.insert((prefix(key, depth), depth as u8), hash);

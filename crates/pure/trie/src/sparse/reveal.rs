@@ -1,4 +1,4 @@
-//! Taking in nodes that were blinded.
+//! Reveal of blinded nodes.
 
 use super::SparseTrie;
 use crate::{
@@ -10,19 +10,20 @@ use crate::{
 use tandem_primitives::{B256, keccak256};
 
 impl<const V: usize> SparseTrie<V> {
-    /// Takes in the node at a path, if it is blinded and its parent is known; any other changes
-    /// nothing. With `verify`, its hash must be the one that the parent holds.
+    /// Reveals the node at a path, if it is blinded and its parent is known. Any other node changes
+    /// nothing. With `verify`, its hash must equal the hash that the parent holds.
     ///
     /// # Errors
-    /// [`Error::Path`], [`Error::Hash`] or [`Error::Malformed`]; the trie is as before.
+    /// Returns [`Error::Path`], [`Error::Hash`] or [`Error::Malformed`]. The trie is then
+    /// unchanged.
     pub fn reveal(&mut self, path: &[u8], rlp: &[u8], verify: bool) -> Result<(), Error> {
         self.reveal_checked(path, rlp, verify, None)
     }
 
-    /// As [`SparseTrie::reveal`] with `verify`, where somebody has hashed the node already.
+    /// Reveals a node as [`SparseTrie::reveal`] does with `verify`, given the node's computed hash.
     ///
     /// # Errors
-    /// As [`SparseTrie::reveal`].
+    /// Returns the errors of [`SparseTrie::reveal`].
     pub fn reveal_hashed(&mut self, path: &[u8], rlp: &[u8], hash: &B256) -> Result<(), Error> {
         self.reveal_checked(path, rlp, true, Some(hash))
     }
@@ -61,14 +62,14 @@ impl<const V: usize> SparseTrie<V> {
         Ok(())
     }
 
-    /// Learns that an unknown trie has no top node: it is empty.
+    /// Records that an unknown trie has no top node: it is empty.
     pub fn reveal_empty(&mut self) {
         if self.is_unknown() {
             self.root = Slot::EMPTY;
         }
     }
 
-    /// The slot of a blinded node at a path, `None` when there is none.
+    /// Returns the slot of a blinded node at a path, or `None` when there is none.
     fn blinded_place(&mut self, key: &B256, end: usize) -> Option<Place> {
         let (mut place, mut depth) = (Place::Root, usize::from(self.base));
         loop {
@@ -96,7 +97,8 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// Makes a node of RLP, with the nodes embedded in it. `path` holds the first `depth` nibbles.
+    /// Builds a node from RLP, with the nodes embedded in it. `path` holds the first `depth`
+    /// nibbles.
     fn build(
         &mut self,
         path: B256,

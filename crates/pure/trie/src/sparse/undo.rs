@@ -1,13 +1,13 @@
-//! The way back to where a block began.
+//! Revert of a trie to the start of a block.
 
 use super::SparseTrie;
 use crate::node::{Kind, NodeId, Place, Slot};
 
-/// Steps that a trie keeps memory for between two blocks.
+/// Number of steps whose memory a trie keeps between two blocks.
 const STEPS_KEPT: usize = 1 << 14;
 
-/// What to do to take one change back. Steps are taken back in reverse order, so each finds the
-/// trie as it left it.
+/// Step that reverts one change. Steps are applied in reverse order, so each finds the trie in the
+/// state right after its change.
 #[derive(Clone, Debug)]
 enum Step {
     /// The slot held this node.
@@ -24,14 +24,14 @@ enum Step {
     Valued(u32, u8),
 }
 
-/// What a block did to a trie: enough to take it back.
+/// Record of a block's changes to a trie, sufficient to revert them.
 #[derive(Clone, Debug, Default)]
 pub struct Undo {
     steps: Vec<Step>,
     values: Vec<u8>,
     /// Slots that became dirty. All were clean when the block began.
     marked: Vec<Place>,
-    /// Nodes that were taken out; their places stay as they are as long as they may come back.
+    /// Removed nodes. Their places are not reused as long as the nodes may come back.
     limbo: Vec<NodeId>,
 }
 
@@ -48,17 +48,17 @@ impl Undo {
 }
 
 impl<const V: usize> SparseTrie<V> {
-    /// From now on the trie takes notes of what changes, for [`SparseTrie::revert`].
+    /// Starts recording changes, for [`SparseTrie::revert`].
     pub(crate) fn track(&mut self, undo: Box<Undo>) {
         self.undo = Some(undo);
     }
 
-    /// Whether there is a way back.
+    /// Returns whether changes are recorded.
     pub(crate) fn is_tracked(&self) -> bool {
         self.undo.is_some()
     }
 
-    /// The changes since [`SparseTrie::track`] are there to stay. Gives the notes back, empty.
+    /// Makes the changes since [`SparseTrie::track`] permanent. Returns the record, emptied.
     pub(crate) fn untrack(&mut self) -> Option<Box<Undo>> {
         let mut undo = self.undo.take()?;
         for &id in &undo.limbo {
@@ -68,14 +68,14 @@ impl<const V: usize> SparseTrie<V> {
         Some(undo)
     }
 
-    /// Takes all changes since [`SparseTrie::track`] back. What was revealed meanwhile stays, where
-    /// its parent does.
+    /// Reverts all changes since [`SparseTrie::track`]. Nodes that were revealed meanwhile stay if
+    /// their parent does.
     pub(crate) fn revert(&mut self) {
         let Some(mut undo) = self.undo.take() else { return };
         self.clear_entries(&mut Vec::new());
         self.gone.clear();
         (self.touches, self.heat) = (0, 0);
-        // Their places hold what they held: the steps put them where they were.
+        // The places of removed nodes still hold them, and the steps restore the links.
         undo.limbo.clear();
         while let Some(step) = undo.steps.pop() {
             self.take_back(step, &mut undo.values);
@@ -106,7 +106,7 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// Takes a node out of the trie.
+    /// Removes a node from the trie.
     pub(super) fn free(&mut self, id: NodeId) {
         match &mut self.undo {
             Some(undo) => undo.limbo.push(id),
@@ -131,13 +131,13 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// Notes that a node is new.
+    /// Records that a node is new.
     #[inline]
     pub(super) fn note_made(&mut self, id: NodeId) {
         self.note(|_| Step::Made(id));
     }
 
-    /// Notes that a slot became dirty.
+    /// Records that a slot became dirty.
     #[inline]
     pub(super) fn note_marked(&mut self, place: Place) {
         if let Some(undo) = &mut self.undo {
@@ -145,7 +145,7 @@ impl<const V: usize> SparseTrie<V> {
         }
     }
 
-    /// Notes what a slot refers to before that changes.
+    /// Records the reference of a slot before it changes.
     #[inline]
     pub(super) fn note_reference(&mut self, place: Place) {
         self.note(|trie| {
@@ -165,19 +165,19 @@ impl<const V: usize> SparseTrie<V> {
         leaf_ref.set(value);
     }
 
-    /// Puts a node into a slot in place of what it holds.
+    /// Replaces the node that a slot holds.
     pub(super) fn hold(&mut self, place: Place, id: NodeId) {
         self.note(|trie| Step::Held(place, trie.slot_id(place)));
         self.set_slot_id(place, id);
     }
 
-    /// Puts a child into a branch.
+    /// Inserts a child into a branch.
     pub(super) fn insert_child(&mut self, branch: u32, nibble: u8, slot: Slot) {
         self.note(|_| Step::Inserted(branch, nibble));
         self.branches.insert_child(branch, nibble, slot);
     }
 
-    /// Takes a child out of a branch.
+    /// Removes a child from a branch.
     pub(super) fn remove_child(&mut self, branch: u32, nibble: u8) {
         let slot = self.branches.remove_child(branch, nibble);
         self.note(|_| Step::Removed(branch, nibble, slot));

@@ -2,21 +2,21 @@ use crate::{Error, Malformed, nibbles::prefix};
 use std::fmt;
 use tandem_primitives::B256;
 
-/// A node as its parent names it.
+/// Node as its parent names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodePlace {
-    /// Hashed address of the account whose storage trie it is in, `None` for the account trie.
+    /// Hashed address of the account that owns the storage trie, `None` for the account trie.
     pub owner: Option<B256>,
-    /// Its path, padded with zeros.
+    /// Path of the node, padded with zeros.
     pub path: B256,
-    /// Nibbles of the path.
+    /// Number of nibbles of the path.
     pub depth: usize,
-    /// Its hash; for a node that is embedded, that of the node around it.
+    /// Hash of the node. For an embedded node, the hash of the node that contains it.
     pub hash: B256,
 }
 
 impl NodePlace {
-    /// The node at a depth of this key.
+    /// Creates the place of the node at a depth of this key.
     pub(super) fn new(owner: Option<B256>, key: &B256, depth: usize, hash: B256) -> Self {
         Self { owner, path: prefix(key, depth), depth, hash }
     }
@@ -25,7 +25,7 @@ impl NodePlace {
 impl fmt::Display for NodePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { owner, path, depth, hash } = self;
-        // `0x` and a digit a nibble.
+        // The output has `0x` and one digit per nibble.
         let path = &path.to_string()[..2 + (*depth).min(64)];
         match owner {
             None => write!(f, "node {hash} at path {path} of the account trie"),
@@ -34,26 +34,26 @@ impl fmt::Display for NodePlace {
     }
 }
 
-/// Why a witness does not tell what it is asked.
+/// Reason why a witness cannot answer a query.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WitnessError {
-    /// A node that is needed is not there.
+    /// Needed node that the witness lacks.
     #[error("the witness lacks {0}")]
     Missing(NodePlace),
-    /// The bytes of a node are none.
+    /// Node whose bytes are not a valid node.
     #[error("malformed {0} in {1}")]
     Malformed(Malformed, NodePlace),
-    /// The value in a leaf is neither an account nor a slot's.
+    /// Leaf whose value is neither a valid account nor a valid slot.
     #[error("malformed {what} in the leaf of {key} (owner {owner:?})")]
     Leaf {
         /// Hashed address for a storage trie, `None` for the account trie.
         owner: Option<B256>,
-        /// The leaf's key.
+        /// Key of the leaf.
         key: B256,
-        /// What is malformed.
+        /// Malformed part.
         what: Malformed,
     },
-    /// What the shards' tries found.
+    /// Error from the shards' tries.
     #[error(transparent)]
     Trie(#[from] Error),
 }

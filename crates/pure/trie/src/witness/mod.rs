@@ -1,4 +1,4 @@
-//! A witness: some nodes of a state, found by their hashes, and lookups through them.
+//! Witness: nodes of a state, found by their hashes, and lookups through them.
 
 mod error;
 mod partial;
@@ -19,27 +19,27 @@ use rayon::prelude::*;
 use std::fmt;
 use tandem_primitives::{Account, B256, Bytes, EMPTY_TRIE_ROOT, U256, keccak256};
 
-/// Byte strings that one thread hashes at a time.
+/// Number of byte strings that one thread hashes at a time.
 const CHUNK: usize = 512;
 
-/// Trie nodes by hash: a part of one or more tries, as much of them as somebody thought necessary.
+/// Trie nodes by hash: a part of one or more tries, as chosen by the witness's author.
 ///
 /// Nothing in it is trusted. A node is found by the hash that was computed from its bytes, and is
-/// decoded when it is used; whatever no path leads to is never looked at.
+/// decoded when it is used. Nodes that no path leads to are never read.
 pub struct Witness {
     nodes: Vec<Bytes>,
     by_hash: B256Map<u32>,
 }
 
-/// How to get to a node: what its parent holds of it, or the state root.
+/// Reference to a node: its entry in the parent, or the state root.
 #[derive(Clone, Copy)]
 enum Reference<'a> {
     Hash(B256),
-    /// The node itself, embedded in the one with this hash.
+    /// Node itself, embedded in the node with this hash.
     Node(&'a [u8], B256),
 }
 
-/// What is told of the nodes that stand alone, on the way down: depth and RLP.
+/// Callback that takes the nodes that stand alone, on the way down: depth and RLP.
 type Visit<'a> = &'a mut dyn FnMut(usize, &[u8]);
 
 impl fmt::Debug for Witness {
@@ -49,8 +49,7 @@ impl fmt::Debug for Witness {
 }
 
 impl Witness {
-    /// A witness of these nodes, each as its RLP, in any order. Hashes all of them, on the rayon
-    /// pool.
+    /// Creates a witness from the RLP of nodes in any order. Hashes all of them, on the rayon pool.
     pub fn new(nodes: Vec<Bytes>) -> Self {
         let hashes = keccak256_all(&nodes);
         let mut by_hash = B256Map::with_capacity_and_hasher(nodes.len(), Default::default());
@@ -58,26 +57,27 @@ impl Witness {
         Self { nodes, by_hash }
     }
 
-    /// Number of different nodes.
+    /// Returns the number of different nodes.
     pub fn len(&self) -> usize {
         self.by_hash.len()
     }
 
-    /// Whether there is no node.
+    /// Returns whether there is no node.
     pub fn is_empty(&self) -> bool {
         self.by_hash.is_empty()
     }
 
-    /// The node with this hash.
+    /// Returns the node with this hash.
     pub fn node(&self, hash: &B256) -> Option<&Bytes> {
         self.nodes.get(*self.by_hash.get(hash)? as usize)
     }
 
-    /// An account of the state with this root, by its hashed address, and the root of its storage;
-    /// `None` when the state has no such account.
+    /// Returns an account by its hashed address, with its storage root, from the state with this
+    /// root. Returns `None` when the state has no such account.
     ///
     /// # Errors
-    /// [`WitnessError::Missing`] and [`WitnessError::Malformed`], for nodes on the way to it.
+    /// Returns [`WitnessError::Missing`] or [`WitnessError::Malformed`] for nodes on the way to it,
+    /// and [`WitnessError::Leaf`] for an invalid account.
     pub fn account(
         &self,
         state_root: B256,
@@ -92,11 +92,11 @@ impl Witness {
         })
     }
 
-    /// A slot by its hashed number, in the storage trie with this root; zero when it is not set.
-    /// The account is for the error alone.
+    /// Returns a slot by its hashed number from the storage trie with this root, or zero when it is
+    /// not set. The account is used for errors only.
     ///
     /// # Errors
-    /// As [`Witness::account`].
+    /// Returns the errors of [`Witness::account`], with [`WitnessError::Leaf`] for an invalid slot.
     pub fn slot(
         &self,
         address_hash: &B256,
@@ -116,7 +116,7 @@ impl Witness {
         })
     }
 
-    /// A key's value in the trie with this root.
+    /// Returns a key's value in the trie with this root.
     fn value<'a>(
         &'a self,
         owner: Option<&B256>,
@@ -130,8 +130,8 @@ impl Witness {
         }
     }
 
-    /// Goes from a node at a depth of the key down to the key's value, `None` when the way ends
-    /// elsewhere. Every step leads at least one nibble down, so there are at most 64.
+    /// Follows the key from a node at `depth` down to the key's value. Returns `None` when the way
+    /// ends elsewhere. Every step leads at least one nibble down, so there are at most 64.
     fn follow<'a>(
         &'a self,
         owner: Option<&B256>,
@@ -166,11 +166,11 @@ impl Witness {
     }
 }
 
-/// Where a node leads on the way to a key.
+/// Result of one step from a node towards a key.
 enum Step<'a> {
     Value(&'a [u8]),
     Absent,
-    /// The child and its depth.
+    /// Child and its depth.
     Child(Child<'a>, usize),
 }
 
@@ -202,7 +202,8 @@ fn step<'a>(rlp: &'a [u8], depth: usize, key: &B256) -> Result<Step<'a>, Malform
     }
 }
 
-/// Keccak-256 of each of the byte strings, several at a time and on the rayon pool.
+/// Returns Keccak-256 of each of the byte strings, computed several at a time and on the rayon
+/// pool.
 pub fn keccak256_all(strings: &[Bytes]) -> Vec<B256> {
     strings.par_chunks(CHUNK).flat_map_iter(hash_chunk).collect()
 }

@@ -1,4 +1,4 @@
-//! Blocks on a partial trie: the shards of the cluster, fed from a witness.
+//! Application of blocks to a partial trie: the shards of the cluster, fed from a witness.
 
 use super::{NodePlace, Reference, Witness, WitnessError};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 use alloy_primitives::map::B256Map;
 use tandem_primitives::{AccountUpdate, B256, EMPTY_TRIE_ROOT, Shard, WalkTarget, keccak256};
 
-/// A state of which a witness holds some nodes, and what updates make of it: sixteen
+/// State of which a witness holds some nodes, with the updates applied to it: sixteen
 /// [`ShardTrie`]s that take the nodes they need from the witness.
 ///
 /// A shard that no update touches may be known by the hash of its top node alone.
@@ -20,11 +20,11 @@ use tandem_primitives::{AccountUpdate, B256, EMPTY_TRIE_ROOT, Shard, WalkTarget,
 pub struct PartialState<'a> {
     nodes: Nodes<'a>,
     shards: Vec<ShardTrie>,
-    /// The subtries as they are now.
+    /// Top nodes of the subtries in their present state.
     tops: [Top; Shard::COUNT],
 }
 
-/// The nodes before the first update.
+/// Nodes before the first update.
 #[derive(Debug)]
 struct Nodes<'a> {
     witness: &'a Witness,
@@ -35,10 +35,10 @@ struct Nodes<'a> {
 }
 
 impl<'a> PartialState<'a> {
-    /// The state with this root.
+    /// Creates the state with this root.
     ///
     /// # Errors
-    /// [`WitnessError::Missing`] and [`WitnessError::Malformed`] for the root node.
+    /// Returns [`WitnessError::Missing`] or [`WitnessError::Malformed`] for the root node.
     pub fn new(witness: &'a Witness, root: B256) -> Result<Self, WitnessError> {
         let tops = tops(witness, root)?;
         let mut shards: Vec<_> = Shard::all()
@@ -49,18 +49,19 @@ impl<'a> PartialState<'a> {
                 Top::Node(rlp) => ShardTrie::blinded(shard, Some(keccak256(rlp))),
             })
             .collect();
-        // Nodes are found by their hash: there is nothing left to verify.
+        // Nodes are found by their hash, so there is nothing left to verify.
         shards.iter_mut().for_each(|shard| shard.verify_nodes = false);
         let storage_roots = B256Map::default();
         let nodes = Nodes { witness, root, tops: tops.clone(), storage_roots };
         Ok(Self { nodes, shards, tops })
     }
 
-    /// Takes in updates, in the order in which they happened, and returns the state root after
-    /// them. May be called again with what happened next.
+    /// Applies updates in the order in which they happened, and returns the state root after them.
+    /// Further calls apply later updates.
     ///
     /// # Errors
-    /// [`WitnessError`]; the state is of no use then.
+    /// Returns a [`WitnessError`] when nodes are missing or invalid. The state is unusable
+    /// afterwards.
     pub fn apply(&mut self, updates: &[AccountUpdate]) -> Result<B256, WitnessError> {
         let Self { nodes, shards, tops } = self;
         let changed = apply_touched(shards, updates, nodes).map_err(|error| match error {
@@ -80,7 +81,7 @@ impl<'a> PartialState<'a> {
         Ok(root)
     }
 
-    /// The top node of the only subtrie is needed itself: the root merges it.
+    /// Loads the top node of the only subtrie, because the root merges it.
     fn resolve_only_top(&mut self) -> Result<(), WitnessError> {
         let mut tops = (0u8..).zip(&mut self.tops).filter(|(_, top)| **top != Top::Empty);
         let (Some((nibble, top)), None) = (tops.next(), tops.next()) else { return Ok(()) };
@@ -97,7 +98,7 @@ impl<'a> PartialState<'a> {
 }
 
 impl Nodes<'_> {
-    /// Goes towards a key, as far as there are nodes.
+    /// Walks towards a key, as far as there are nodes.
     fn follow(
         &mut self,
         target: &WalkTarget,
@@ -128,7 +129,7 @@ impl Nodes<'_> {
         self.witness.value(Some(owner), root, key, visit).map(|_| ())
     }
 
-    /// Says of a missing node which one it is.
+    /// Adds the place of a missing node to its error.
     fn name(&mut self, error: Error) -> WitnessError {
         let Error::Missing { owner, key, .. } = error else { return error.into() };
         let target = WalkTarget { owner, key, from_depth: 0 };
@@ -139,10 +140,10 @@ impl Nodes<'_> {
 impl NodeSource for Nodes<'_> {
     type Error = WitnessError;
 
-    /// A node that is missing ends its walk. It is an error only if it turns out to be needed: the
-    /// shards also ask for what they might need, such as the sibling of a node that is deleted,
-    /// and a witness may rightly lack that. The top of a storage trie is always needed, and a trie
-    /// of which the shard knows nothing yet would pass for empty without it.
+    /// Walks to each target. A missing node ends its walk, and is an error only if it turns out to
+    /// be needed. Shards also request nodes that they might need, such as the sibling of a deleted
+    /// node, and a witness may rightly lack those. The top of a storage trie is always needed.
+    /// Without it, an unknown trie would pass for empty.
     fn walk(
         &mut self,
         targets: &[WalkTarget],
@@ -168,7 +169,7 @@ impl NodeSource for Nodes<'_> {
     }
 }
 
-/// The sixteen subtries of the state with this root.
+/// Returns the tops of the sixteen subtries of the state with this root.
 fn tops(witness: &Witness, root: B256) -> Result<[Top; Shard::COUNT], WitnessError> {
     let mut tops = [const { Top::Empty }; Shard::COUNT];
     if root == EMPTY_TRIE_ROOT {
@@ -180,8 +181,8 @@ fn tops(witness: &Witness, root: B256) -> Result<[Top; Shard::COUNT], WitnessErr
     Ok(tops)
 }
 
-/// Takes the root node apart, the reverse of [`combine_tops`]. A root that merges the only
-/// subtrie's top is that top with the first nibble before its path.
+/// Splits the root node, the reverse of [`combine_tops`]. A root that merges the only subtrie's top
+/// is that top with the first nibble before its path.
 fn split_root(rlp: &[u8], tops: &mut [Top; Shard::COUNT]) -> Result<(), Malformed> {
     let child_top = |child: Child<'_>| match child {
         Child::None => Top::Empty,

@@ -1,5 +1,5 @@
-//! The model that tries are held against: the whole state in sorted maps, a store of nodes by
-//! path, and roots from alloy-trie.
+//! Model that tries are compared with: the whole state in sorted maps, a store of nodes by path,
+//! and roots from alloy-trie.
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod one_shard;
@@ -16,7 +16,7 @@ use tandem_trie::{NodeSink, NodeSource, ShardTrie, TrieBuilder, account_leaf, ch
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Store {
     pub nodes: BTreeMap<(Option<B256>, Vec<u8>), Vec<u8>>,
-    /// Targets walked to so far.
+    /// Number of targets walked to so far.
     pub walked: usize,
 }
 
@@ -42,7 +42,7 @@ impl Store {
         }
     }
 
-    /// The nodes on the way to one key.
+    /// Passes the nodes on the way to one key to `node`.
     pub fn walk_one(&self, target: &WalkTarget, node: &mut NodeSink<'_>) {
         let path = unpack(&target.key);
         let mut depth = usize::from(target.from_depth);
@@ -70,7 +70,7 @@ pub fn unpack(key: &B256) -> [u8; 64] {
     std::array::from_fn(|at| if at % 2 == 0 { key[at / 2] >> 4 } else { key[at / 2] & 15 })
 }
 
-/// Root over a sorted set, by alloy-trie.
+/// Computes the root over a sorted set, by alloy-trie.
 pub fn oracle_root<'a>(leaves: impl Iterator<Item = (&'a B256, Vec<u8>)>) -> B256 {
     let mut builder = HashBuilder::default();
     for (key, value) in leaves {
@@ -82,7 +82,7 @@ pub fn oracle_root<'a>(leaves: impl Iterator<Item = (&'a B256, Vec<u8>)>) -> B25
 /// Storage of one account.
 pub type Slots = BTreeMap<B256, U256>;
 
-/// The whole state.
+/// Whole state.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct State(pub BTreeMap<B256, (Account, Slots)>);
 
@@ -106,7 +106,7 @@ impl State {
         }
     }
 
-    /// Root by alloy-trie, from nothing.
+    /// Computes the root by alloy-trie, from nothing.
     pub fn root(&self) -> B256 {
         oracle_root(self.0.iter().map(|(key, (account, slots))| {
             let root =
@@ -117,7 +117,7 @@ impl State {
         }))
     }
 
-    /// All nodes from nothing, by the builder: subtries of the shards, and storage tries.
+    /// Builds all nodes from nothing, by the builder: subtries of the shards, and storage tries.
     pub fn store(&self) -> Store {
         let mut store = Store::default();
         let mut leaves = Vec::new();
@@ -149,14 +149,14 @@ impl State {
     }
 }
 
-/// Keys that are few, or share long prefixes, so that they meet in the same places.
+/// Space of keys that are few, or share long prefixes, so that they meet in the same places.
 #[derive(Clone, Debug)]
 pub struct KeySpace {
-    /// Nibbles that are the same in all keys, cut short at random depths.
+    /// Number of nibbles that all keys share, cut short at random depths.
     pub common: usize,
-    /// Distinct nibbles, 1 to 16.
+    /// Number of distinct nibbles, 1 to 16.
     pub alphabet: u8,
-    /// Depth at which keys end to differ; 64 for all of it.
+    /// Depth from which keys no longer differ, 64 when they differ over the whole length.
     pub end: usize,
 }
 
@@ -170,7 +170,7 @@ impl KeySpace {
 
     pub fn key(&self, rng: &mut StdRng) -> B256 {
         let mut nibbles = [0u8; 64];
-        // Now and then a key leaves the common prefix, so that extensions are cut.
+        // Occasionally a key leaves the common prefix, so that extensions are split.
         let common =
             if rng.random_ratio(1, 8) { rng.random_range(0..=self.common) } else { self.common };
         for nibble in &mut nibbles[common..self.end] {
@@ -183,7 +183,7 @@ impl KeySpace {
     }
 }
 
-/// Values from one byte on, so that leaves are embedded or stand alone.
+/// Returns values from one byte on, so that leaves are embedded or stand alone.
 pub fn value(rng: &mut StdRng) -> U256 {
     match rng.random_range(0..4) {
         0 | 1 => U256::from(rng.random_range(1..4u8)),
@@ -213,7 +213,7 @@ pub fn all_shards() -> Vec<ShardTrie> {
     Shard::all().map(ShardTrie::new).collect()
 }
 
-/// One transaction's update of a random account.
+/// Creates one transaction's update of a random account.
 pub fn update(
     rng: &mut StdRng,
     state: &State,

@@ -1,16 +1,16 @@
-//! One shard with late answers and work ahead at any moment.
+//! Runs of one shard with late answers and work ahead at any moment.
 
 use super::*;
 use rand::seq::SliceRandom;
 use std::collections::BTreeSet;
 use tandem_primitives::SubtrieRoot;
 
-/// What keys a test's accounts and slots have.
+/// Key spaces of a test's accounts and slots.
 pub type Spaces = (KeySpace, KeySpace);
 
 pub type Change = (Option<B256>, Vec<u8>, Option<Vec<u8>>);
 
-/// A diff in an order of its own.
+/// Sorts a diff for comparison.
 pub fn sorted(diff: &TrieDiff) -> (Vec<B256>, Vec<Change>) {
     let mut wiped = diff.wiped.clone();
     wiped.sort_unstable();
@@ -32,7 +32,7 @@ pub fn answer(shard: &mut ShardTrie, store: &Store, targets: &[WalkTarget]) {
     }
 }
 
-/// Ends the block, and answers all walks that this takes.
+/// Ends the block, and answers all walks that this requires.
 pub fn finish(shard: &mut ShardTrie, store: &Store) -> (SubtrieRoot, TrieDiff) {
     let mut targets = Vec::new();
     loop {
@@ -57,8 +57,8 @@ pub fn run(rng: &mut StdRng, shard: &mut ShardTrie, store: &Store, updates: &[Ac
     }
 }
 
-/// Runs the updates with answers and work ahead at any moment. `advise` comes before each update,
-/// which it is given, and after the last one.
+/// Runs the updates with answers and work ahead at any moment. `advise` is called before each
+/// update, which it receives, and after the last one.
 pub fn run_advised(
     rng: &mut StdRng,
     shard: &mut ShardTrie,
@@ -85,14 +85,14 @@ pub fn run_advised(
     answer(shard, store, &waiting);
 }
 
-/// All in one shard, in accounts with some storage.
+/// Creates updates in a single shard, of accounts with some storage.
 pub fn updates(rng: &mut StdRng, state: &mut State, spaces: &Spaces) -> Vec<AccountUpdate> {
     let mut updates = Vec::new();
     for _ in 0..rng.random_range(0..30) {
         let mut next = update(rng, state, &spaces.0, &spaces.1);
         next.address_hash[0] &= 0x0f;
         if next.account.is_some() && rng.random_ratio(1, 4) {
-            // So many that they are written together.
+            // This many slots are written together.
             let keys: BTreeSet<B256> =
                 (0..rng.random_range(8..60)).map(|_| spaces.1.key(rng)).collect();
             let deleted = rng.random_range(2..10);

@@ -1,14 +1,14 @@
-//! What a call will read, foretold from what earlier calls of the same function read.
+//! Prediction of a call's reads from the reads of earlier calls of the same function.
 //!
-//! A block names accounts, but not slots: `transfer(to, amount)` reads the balances of its sender and
-//! of `to`, which lie where the compiler put them, at `keccak256(key . slot)` for Solidity and at
-//! `keccak256(slot . key)` for Vyper. So for each function that is called (an address and a selector)
-//! a few calls are looked at: which of the keys that they read follow from sender, callee and
+//! A block names accounts, but not slots. For example, `transfer(to, amount)` reads the balances of
+//! its sender and of `to`. The compiler places them at `keccak256(key . slot)` for Solidity and at
+//! `keccak256(slot . key)` for Vyper. So a few calls of each function (an address and a selector)
+//! are examined. The examination finds which of their keys follow from sender, callee and
 //! arguments, and how. The keys of later calls are then known before they execute, and are read
 //! together (see [`crate::ahead::read_ahead`]).
 //!
-//! A prediction is advice. What it misses is read when execution gets there; what it has too much
-//! was read for nothing.
+//! A prediction is advice. Execution itself reads the keys that it misses. Superfluous keys are
+//! read in vain.
 
 mod pattern;
 mod search;
@@ -27,49 +27,48 @@ use std::sync::{
 use tandem_chain::Transaction;
 use tandem_primitives::{Address, U256};
 
-/// Functions remembered.
+/// Maximum number of remembered functions.
 const FUNCTIONS_MAX: usize = 16_384;
-/// Searches for the rules of a function in one block: one may take milliseconds.
+/// Maximum number of rule searches in one block. A search may take milliseconds.
 const SEARCHES_MAX: u32 = 8;
-/// Words of a call's arguments that are looked at.
+/// Maximum number of examined words of a call's arguments.
 const WORDS_MAX: usize = 512;
 
-/// What is called: a contract and the first four bytes of its input. With no contract, the function
-/// of that name wherever it was last met first: wallets of one make each have an address of their
-/// own, also those that accounts delegate to (EIP-7702).
+/// Called function: a contract and the first four bytes of its input. An entry without a contract
+/// covers the selector in any contract, learnt from the first call of each. It serves wallets of
+/// one make, which have an address each, including those that accounts delegate to (EIP-7702).
 type Function = (Option<Address>, [u8; 4]);
 
-/// What was learnt of functions.
+/// Rules learnt for functions.
 pub struct Predictor {
     functions: Cache<Function, Arc<Mutex<Pattern>>>,
-    /// Searches that are left in this block.
+    /// Remaining searches in this block.
     searches: AtomicU32,
 }
 
 /// Keys that a call reads, or is expected to read: accounts, and slots of accounts.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub struct Keys {
-    /// Of those expected, sender and callee are not among them, unless the function reads their
-    /// slots.
+    /// Accounts. A prediction omits sender and callee, unless the function reads their slots.
     pub accounts: Vec<Address>,
     pub slots: Vec<(Address, U256)>,
 }
 
-/// A call to learn from, and what it read: all that is needed, so that the results of the call can
-/// go on their way first.
+/// Call to learn from, and its reads. It owns its data, so that the results of the call can be
+/// forwarded first.
 pub struct Lesson {
     call: Call,
     read: Keys,
     patterns: Vec<Arc<Mutex<Pattern>>>,
 }
 
-/// A call by what its keys may follow from.
+/// Parts of a call that its keys may follow from.
 struct Call {
     sender: Address,
     callee: Address,
     /// The arguments in words of 32 bytes.
     words: Vec<U256>,
-    /// The same from the fifth byte on, where the arguments of a call within the arguments lie.
+    /// Arguments in words from the fifth byte on, for a call within the arguments.
     inner: Vec<U256>,
 }
 
@@ -80,12 +79,13 @@ impl Default for Predictor {
 }
 
 impl Predictor {
-    /// From now on the calls of another block are predicted.
+    /// Begins another block, whose calls are then predicted.
     pub fn begin_block(&self) {
         self.searches.store(SEARCHES_MAX, Relaxed);
     }
 
-    /// What a transaction of this sender will read; nothing where its function was not seen before.
+    /// Returns the expected reads of a transaction of this sender. Empty if its function was not
+    /// seen before.
     pub fn predict(&self, transaction: &Transaction, sender: Address) -> Keys {
         let mut keys = Keys::default();
         let Some((callee, selector, arguments)) = function(transaction) else { return keys };
@@ -96,8 +96,8 @@ impl Predictor {
         keys
     }
 
-    /// Takes note that a transaction of this sender was executed. Now and then there is something
-    /// to [`learn`](Self::learn) from what it has read.
+    /// Notes the execution of a transaction of this sender. Occasionally returns a lesson to
+    /// [`learn`](Self::learn) from its reads.
     pub fn note(
         &self,
         transaction: &Transaction,
@@ -118,7 +118,7 @@ impl Predictor {
                 self.functions.insert(function, Arc::clone(&pattern));
                 pattern
             });
-            // Else somebody learns from another call of the same function.
+            // Otherwise another thread is learning from a call of this function.
             let is_due = pattern.try_lock().is_some_and(|mut pattern| pattern.is_due());
             patterns.extend(is_due.then_some(pattern));
             if is_known {
@@ -138,7 +138,7 @@ impl Predictor {
         })
     }
 
-    /// Looks for what the keys follow from: it may take milliseconds.
+    /// Searches for rules behind the keys. May take milliseconds.
     pub fn learn(&self, lesson: Lesson) {
         let may_search = || {
             let left = |left: u32| left.checked_sub(1);
@@ -152,7 +152,7 @@ impl Predictor {
     }
 }
 
-/// What a transaction calls, and with which arguments; `None` for what is no call of a function.
+/// Returns callee, selector and arguments, or `None` if the transaction calls no function.
 fn function(transaction: &Transaction) -> Option<(Address, [u8; 4], &[u8])> {
     let (selector, arguments) = transaction.input().split_first_chunk::<4>()?;
     Some((transaction.to()?, *selector, arguments))

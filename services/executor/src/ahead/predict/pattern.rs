@@ -1,73 +1,75 @@
-//! How the keys that a function reads follow from a call.
+//! Rules by which the keys that a function reads follow from a call.
 
 use super::{Call, Keys, search};
 use alloy_primitives::map::HashSet;
 use tandem_primitives::{Address, U256, keccak256};
 
-/// Rules kept of one function.
+/// Maximum number of rules kept for one function.
 const RULES_MAX: usize = 64;
-/// The first calls of a function are all looked at, later ones now and then.
+/// Number of first calls of a function that are all examined. Later calls are examined
+/// occasionally.
 const FIRST: u32 = 4;
 const LATER_EVERY: u32 = 32;
-/// Calls whose keys were searched for a rule, of one function: the dear part.
+/// Maximum number of calls of one function whose keys are searched for a rule, the expensive part.
 const SEARCHES_MAX: u32 = 16;
-/// Keys without a rule that are remembered, to be known again.
+/// Maximum number of remembered keys without a rule, to recognize them later.
 const STRANGERS_MAX: usize = 32;
 
-/// Something that a call has.
+/// Part of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     Sender,
     Callee,
-    /// The word at this place of the arguments.
+    /// Word at this position of the arguments.
     Word(usize),
-    /// Each word from this place on that may be an address.
+    /// Each word from this position on that may be an address.
     EachFrom(usize),
-    /// The same of the arguments of calls within the arguments.
+    /// Each word in the arguments of a call within the arguments that may be an address.
     EachInner,
-    /// An account that every call of this function reads.
+    /// Account that every call of this function reads.
     Fixed(Address),
 }
 
-/// In which order a mapping hashes.
+/// Hash order of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// The key, then the mapping's own slot: Solidity.
+    /// Key first, then the mapping's own slot: Solidity.
     KeyFirst,
-    /// The mapping's own slot, then the key: Vyper.
+    /// The mapping's own slot first, then the key: Vyper.
     SlotFirst,
 }
 
-/// Where in an account's storage.
+/// Place in an account's storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// This slot.
     Slot(U256),
-    /// The value of a key in the mapping at this slot, so many slots after its beginning.
+    /// The value of a key in the mapping at `slot`, plus `offset` slots.
     Mapping { slot: u64, order: Order, key: Part, offset: u64 },
-    /// The same of a mapping in a mapping.
+    /// The value of two keys in a mapping of mappings, plus `offset` slots.
     Nested { slot: u64, order: Order, keys: [Part; 2], offset: u64 },
 }
 
-/// One thing that a function reads.
+/// Key that a function reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
     Account(Part),
     Slot(Part, Place),
 }
 
-/// What is known of one function.
+/// Knowledge about one function.
 #[derive(Default)]
 pub struct Pattern {
     rules: Vec<Rule>,
     calls: u32,
     searches: u32,
-    /// Slots that no rule explained in one call. Met again in another, one is read by every call.
+    /// Slots of one call without a rule. If such a slot occurs in another call, every call is
+    /// assumed to read it.
     strangers: Vec<(Address, U256)>,
 }
 
 impl Pattern {
-    /// Adds what the rules say of a call.
+    /// Adds the keys that the rules predict for a call.
     pub fn predict(&self, call: &Call, keys: &mut Keys) {
         for rule in &self.rules {
             match *rule {
@@ -87,13 +89,13 @@ impl Pattern {
         }
     }
 
-    /// Counts a call, and says whether to learn from it.
+    /// Counts a call, and returns whether to learn from it.
     pub fn is_due(&mut self) -> bool {
         self.calls = self.calls.saturating_add(1);
         self.calls <= FIRST || self.calls.is_multiple_of(LATER_EVERY)
     }
 
-    /// Looks for rules for what a call read and was not predicted, if `may_search`.
+    /// Searches for rules for a call's unpredicted reads, if `may_search`.
     pub fn learn(&mut self, call: &Call, read: &Keys, may_search: impl FnOnce() -> bool) {
         let mut keys = Keys::default();
         self.predict(call, &mut keys);
@@ -112,7 +114,7 @@ impl Pattern {
         self.searches += 1;
         let known = |account: &Address| read.slots.iter().any(|(address, _)| address == account);
         for account in accounts.iter().filter(|account| !known(account)) {
-            // One that no argument names may be another one the next time.
+            // An account that no argument names may be a different one next time.
             if let Some(part) = search::argument(call, account) {
                 self.add(Rule::Account(part));
             }
@@ -133,7 +135,8 @@ impl Pattern {
         self.strangers = strangers;
     }
 
-    /// Adds a rule, and one for each word where it differs from another only in the word it takes.
+    /// Adds a rule. If it differs from another only in the argument word, adds a rule for each
+    /// word.
     fn add(&mut self, rule: Rule) {
         if self.rules.contains(&rule) || self.rules.len() >= RULES_MAX {
             return;
@@ -169,7 +172,7 @@ fn join(one: &Rule, other: &Rule) -> Option<Rule> {
 }
 
 impl Call {
-    /// The values of a part: none where the call has no such word.
+    /// Returns the values of a part; none if the call lacks the word.
     fn parts(&self, part: Part) -> impl Iterator<Item = U256> {
         let (words, one) = match part {
             Part::Sender => (&[][..], Some(self.sender.into_word().into())),
@@ -203,7 +206,7 @@ impl Call {
 }
 
 impl Order {
-    /// The slot of a key in the mapping at `slot`.
+    /// Returns the slot of a key in the mapping at `slot`.
     pub fn hash(self, slot: U256, key: U256) -> U256 {
         let (first, second) = match self {
             Self::KeyFirst => (key, slot),

@@ -1,4 +1,4 @@
-//! The search for a rule: which hash of what a call has is the slot that it read.
+//! Search for a rule: which hash of a call's parts equals a slot that the call read.
 
 use super::{
     Call,
@@ -7,28 +7,28 @@ use super::{
 use alloy_primitives::map::HashMap;
 use tandem_primitives::{Address, U256};
 
-/// Slots at which mappings are looked for: those of the first variables.
+/// Number of slots searched for mappings: those of the first variables.
 const SLOTS: u64 = 24;
-/// Words that are tried as keys.
+/// Number of words tried as keys.
 const WORDS: usize = 8;
-/// Other accounts of the call that are tried as keys.
+/// Number of the call's other accounts tried as keys.
 const ACCOUNTS: usize = 6;
-/// Slots that a value may have before the one that was read, as a struct has.
+/// Maximum slots of a value before the one read, as in a struct.
 const OFFSETS: u64 = 4;
-/// A slot below it is taken for a variable's own, above it for a hash.
+/// Bound between slots of variables, below it, and hashes, above it.
 const VARIABLES: u64 = 1 << 32;
 
-/// Whether a word may be an address: none of those is a small number.
+/// Returns whether a word may be an address. An address is never a small number.
 pub fn may_be_address(word: &U256) -> bool {
     (64..=160).contains(&word.bit_len())
 }
 
-/// The address in the lower bytes of a word.
+/// Returns the address in the lower bytes of a word.
 pub fn address(word: U256) -> Address {
     Address::from_word(word.into())
 }
 
-/// The argument that names this account.
+/// Returns the argument that names this account.
 pub fn argument(call: &Call, account: &Address) -> Option<Part> {
     let inner = || call.inner.contains(&account.into_word().into()).then_some(Part::EachInner);
     word(call, account).or_else(inner)
@@ -39,7 +39,7 @@ fn word(call: &Call, account: &Address) -> Option<Part> {
     call.words.iter().position(|word| *word == wanted).map(Part::Word)
 }
 
-/// The part of a call that is this account.
+/// Returns the part of a call that is this account.
 pub fn owner(call: &Call, account: &Address) -> Part {
     match *account {
         account if account == call.callee => Part::Callee,
@@ -48,7 +48,7 @@ pub fn owner(call: &Call, account: &Address) -> Part {
     }
 }
 
-/// For each slot that was read the place that explains it, if one does.
+/// Returns for each slot that was read the place that explains it, if any.
 pub fn places(
     call: &Call,
     accounts: &[Address],
@@ -64,7 +64,7 @@ pub fn places(
         let parts = parts(call, accounts);
         let mappings = mappings(&parts);
         explain(&mut found, &mappings);
-        // The dear part: a hash for each pair of keys.
+        // The expensive part: a hash for each pair of keys.
         if is_missing(&found) {
             explain(&mut found, &nested(&parts, &mappings));
         }
@@ -72,7 +72,7 @@ pub fn places(
     found
 }
 
-/// What may be a key, what says most first: of two rules that explain a slot the first one stays.
+/// Returns the possible keys, most significant first: the first matching rule of a slot wins.
 fn parts(call: &Call, accounts: &[Address]) -> Vec<(Part, U256)> {
     let mut parts: Vec<(Part, U256)> = Vec::new();
     let mut add = |part, value| {
@@ -94,7 +94,7 @@ fn parts(call: &Call, accounts: &[Address]) -> Vec<(Part, U256)> {
     parts
 }
 
-/// What a hash is made of.
+/// Inputs of a hash.
 #[derive(Clone, Copy)]
 struct Hashed {
     slot: u64,
@@ -113,7 +113,7 @@ impl Hashed {
     }
 }
 
-/// The hashes of each part in a mapping at each slot.
+/// Returns the hashes of each part in a mapping at each slot.
 fn mappings(parts: &[(Part, U256)]) -> HashMap<U256, Hashed> {
     let mut hashes = HashMap::default();
     for &(key, value) in parts {
@@ -127,9 +127,9 @@ fn mappings(parts: &[(Part, U256)]) -> HashMap<U256, Hashed> {
     hashes
 }
 
-/// The hashes of each part in a mapping within one of those.
+/// Returns the hashes of each part in a mapping within one of those mappings.
 fn nested(parts: &[(Part, U256)], mappings: &HashMap<U256, Hashed>) -> HashMap<U256, Hashed> {
-    // Two lists as keys would be as many slots as their product.
+    // Two lists as keys would yield as many slots as their product.
     let list = |part| part == Part::EachInner;
     let mut hashes = HashMap::default();
     for (inner, hashed) in mappings.iter().filter(|(_, hashed)| !list(hashed.key)) {
@@ -141,7 +141,7 @@ fn nested(parts: &[(Part, U256)], mappings: &HashMap<U256, Hashed>) -> HashMap<U
     hashes
 }
 
-/// Gives the slots that have none yet a place, where one of the hashes is one.
+/// Assigns a place to each unexplained slot that equals one of the hashes.
 fn explain(found: &mut [((Address, U256), Option<Place>)], hashes: &HashMap<U256, Hashed>) {
     for ((_, slot), place) in found.iter_mut().filter(|(_, place)| place.is_none()) {
         *place = (0..OFFSETS).find_map(|offset| {

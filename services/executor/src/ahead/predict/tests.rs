@@ -24,7 +24,7 @@ fn transaction(to: Address, words: &[U256]) -> Transaction {
     Block::seal(Header::default(), &[raw.into()], None).unwrap().transactions.remove(0)
 }
 
-/// As the EVM reports: each account before its slots.
+/// Returns reads as the EVM reports them: each account before its slots.
 fn reads(slots: &[(Address, U256)]) -> Reads {
     let mut reads = Reads::default();
     for &(address, key) in slots {
@@ -52,7 +52,7 @@ fn mapping(order: Order, slot: u64, key: Address) -> U256 {
 
 const TOKEN: u64 = 1;
 
-/// The slots that a transfer between two accounts reads: whether it is paused, and two balances.
+/// Returns the slots that a transfer between two accounts reads: the pause flag and two balances.
 fn transfer(order: Order, from: Address, to: Address) -> Vec<(Address, U256)> {
     let token = account(TOKEN);
     let slots = [U256::from(5), mapping(order, 3, from), mapping(order, 3, to)];
@@ -124,7 +124,7 @@ fn a_wallet_at_an_address_of_its_own_is_foretold_from_another_of_its_make() {
 #[test]
 fn mappings_in_mappings_and_contracts_behind_the_callee_are_foretold() {
     let predictor = Predictor::default();
-    // A pool that takes a token from who calls it, for which it looks at its allowance.
+    // A pool that takes a token from its caller, and therefore checks its allowance.
     let [pool, token] = [account(1), account(2)];
     let take = |order: Order, from: Address| {
         let owned = order.hash(U256::from(4), word(from));
@@ -180,14 +180,14 @@ fn no_more_is_searched_in_one_block_than_a_few_functions() {
         slots(predictor.predict(&call, account(0))).contains(&slot)
     };
     let count = (1..=20).filter(|n| learnt(*n)).count();
-    // One search for the contract's function, one for what goes by its name.
+    // One search for the contract's function, one for the function by selector.
     assert_eq!(count, SEARCHES_MAX as usize / 2);
     predictor.begin_block();
     assert!(learnt(21));
 }
 
-/// What a made-up function reads: a mapping's value for its sender, its callee or an argument, in
-/// its own storage or in another's.
+/// Read of a generated function. It reads a mapping's value for its sender, its callee or an
+/// argument, in its own storage or in another's.
 #[derive(Clone, Debug)]
 struct Made {
     elsewhere: bool,
@@ -231,7 +231,7 @@ impl Made {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
-    /// Whatever a function reads by these rules, one call is enough to foretell others.
+    /// One call of a function with these rules is enough to predict other calls.
     #[test]
     fn all_that_follows_from_a_call_is_foretold(function in prop::collection::vec(made(), 1..4)) {
         let (predictor, callee) = (Predictor::default(), account(TOKEN));
@@ -250,7 +250,7 @@ proptest! {
         }
     }
 
-    /// No input makes it panic or read without bound.
+    /// No input causes a panic or unbounded reads.
     #[test]
     fn any_input_is_taken(
         input in prop::collection::vec(any::<u8>(), 0..20_000),

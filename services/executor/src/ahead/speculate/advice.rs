@@ -1,5 +1,5 @@
-//! What results change, told to the workers long before the engine commits it: the keys, whose paths
-//! are read meanwhile, and the values too where the engine is far behind.
+//! Advice to the workers about the changes of results, long before the engine commits them. Workers
+//! read the paths of the keys meanwhile. Values are included if the engine is far behind.
 
 use crate::state::state_after;
 use crate::state::{
@@ -13,25 +13,26 @@ use tandem_chain::Block;
 use tandem_primitives::{Account, AccountUpdate, Address, B256, SlotUpdate, U256, keccak256};
 use tandem_proto::multiproof::{Foresight, Prefetch, ProofApi};
 
-/// Keys gathered before they are told: a message wakes a worker.
+/// Number of keys gathered before sending them, because each message wakes a worker.
 const KEYS_MAX: usize = 32;
 
-/// Transactions that the engine must be behind before values are told. A value that is told twice
-/// costs the worker twice; with the engine so far behind, its time is worth less now than when the
-/// engine commits all these results at once.
+/// Number of transactions that the engine must be behind before values are sent. A value sent twice
+/// costs the worker twice. With the engine that far behind, the worker's time is worth less now
+/// than when all these results are committed at once.
 const BEHIND_MIN: usize = 8;
 
-/// Whom to tell.
+/// Receiver of advice.
 #[derive(Clone)]
 pub struct Advice {
     /// The workers.
     pub proof: Arc<dyn ProofApi>,
-    /// The block that is open there.
+    /// The block that is open at the workers.
     pub block: B256,
 }
 
 impl Advice {
-    /// Tells whose balance the block itself raises, fees and withdrawals: those updates come last.
+    /// Tells the workers the accounts that the block itself credits, with fees and withdrawals:
+    /// those updates come last.
     pub fn tell_credited(&self, block: &Block) {
         let withdrawals = block.withdrawals.iter().flatten().map(|withdrawal| withdrawal.address);
         let credited = withdrawals.chain([block.header.beneficiary]);
@@ -40,19 +41,19 @@ impl Advice {
     }
 }
 
-/// What one thread has gathered.
+/// Changes gathered by one thread.
 #[derive(Default)]
 pub struct Gathered {
     foresight: Foresight,
-    /// Where an account stands in it.
+    /// Position of each account in `foresight`.
     places: B256Map<usize>,
     keys: usize,
 }
 
 impl Gathered {
-    /// Takes what a result changes and the block had not changed when it was read: of what others
-    /// changed the keys are known already. Their hashes come from `reads`; those of accounts whose
-    /// own value the block had changed come from `hash_of`.
+    /// Adds the changes of a result to keys that the block had not changed when they were read.
+    /// Other changed keys are known already. Hashes come from `reads`, or from `hash_of` for
+    /// accounts that the block itself had changed.
     pub fn add(
         &mut self,
         reads: &Reads,
@@ -91,7 +92,7 @@ impl Gathered {
 
     fn account(&mut self, hash: B256, before: Option<Account>, after: Option<Account>) {
         let place = self.place(hash);
-        // Of two results the later one: it matters to neither which.
+        // The later one of two results wins; the choice does not matter.
         (self.foresight.before[place].account, self.foresight.after[place].account) =
             (before, after);
     }
@@ -110,19 +111,20 @@ impl Gathered {
         }
     }
 
-    /// Whether there is nothing to tell.
+    /// Returns whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.keys == 0
     }
 
-    /// Tells what was gathered, if it is worth a message, to an engine so many transactions behind.
+    /// Sends the gathered changes if they are worth a message. The engine is `behind` transactions
+    /// behind.
     pub fn tell_many(&mut self, advice: Option<&Advice>, behind: usize) {
         if self.keys >= KEYS_MAX {
             self.tell(advice, behind);
         }
     }
 
-    /// Tells what was gathered.
+    /// Sends the gathered changes.
     pub fn tell(&mut self, advice: Option<&Advice>, behind: usize) {
         let Self { foresight, keys, .. } = std::mem::take(self);
         let Some(advice) = advice.filter(|_| keys > 0) else { return };
@@ -156,7 +158,7 @@ mod tests {
         B256::with_last_byte(n)
     }
 
-    /// An account with slots 1, unchanged, and 2, changed.
+    /// Returns an account with slots 1, unchanged, and 2, changed.
     fn account(touched: bool) -> Account {
         let mut account = Account::default();
         account.info.nonce = 1;

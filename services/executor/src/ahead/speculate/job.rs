@@ -1,7 +1,8 @@
-//! One block's transactions as work that several threads share.
+//! Transactions of one block as work shared by several threads.
 //!
-//! Each transaction is open until somebody takes it: the engine, at its turn, to execute it on the
-//! block's own state; or any thread, ahead of its turn, to execute it on what is known by then.
+//! Each transaction is open until a thread takes it. The engine takes it at its turn, to execute it
+//! on the block's own state. Any thread may take it ahead of its turn, to execute it on the values
+//! known by then.
 
 use super::advice::{Advice, Gathered};
 use crate::state::{
@@ -29,58 +30,57 @@ use tandem_chain::Block;
 use tandem_primitives::Address;
 use tracing::warn;
 
-/// Looks at a transaction under way elsewhere before the engine sleeps.
+/// Number of checks of a transaction running elsewhere before the engine sleeps.
 const SPINS: usize = 200;
-/// As long as the engine waits at most for a transaction that is under way elsewhere. What others
-/// execute on values that do not hold can run to its gas limit, where the real transaction is
-/// short.
+/// Maximum time the engine waits for a transaction running elsewhere. Execution on outdated values
+/// can run to the gas limit, although the real transaction is short.
 const WAIT_MAX: Duration = Duration::from_millis(4);
-/// Gas that a transaction wasted counts as that the engine waited for in vain.
+/// Gas charged as waste for a transaction that the engine waited for in vain.
 const WAIT_MAX_GAS: u64 = 4_000_000;
-/// Gas executed for nothing, beyond that of committed results, after which the engine neither
-/// waits nor executes ahead any more in this block.
+/// Wasted gas, beyond that of committed results, after which the engine neither waits nor executes
+/// ahead in this block.
 const WASTE_MAX: u64 = 2_000_000;
-/// No transaction.
+/// Index for no transaction.
 const NONE: usize = usize::MAX;
 
-/// Nobody has taken it.
+/// Status: no thread has taken the transaction.
 const OPEN: u8 = 0;
-/// Somebody executes it ahead of its turn.
+/// Status: a thread executes the transaction ahead of its turn.
 const RUNNING: u8 = 1;
-/// Its result is there.
+/// Status: the result is available.
 const DONE: u8 = 2;
-/// The engine executes it, or has committed it.
+/// Status: the engine executes the transaction, or has committed it.
 const TAKEN: u8 = 3;
-/// It could not be executed ahead of its turn: the engine will.
+/// Status: execution ahead failed, so the engine will execute the transaction.
 const FAILED: u8 = 4;
 
-/// A transaction executed ahead of its turn.
+/// Result of a transaction executed ahead of its turn.
 pub struct Speculation {
-    /// What it does if what it read still holds.
+    /// Outcome if its reads still hold.
     pub outcome: Unrewarded,
-    /// What it read.
+    /// Reads of the execution.
     pub reads: Reads,
 }
 
 struct Slot {
     status: AtomicU8,
-    /// The next transaction of the same sender, 0 when none is known.
+    /// Next transaction of the same sender, 0 if none is known.
     successor: AtomicU32,
     result: Mutex<Option<Box<Speculation>>>,
 }
 
-/// What happened to the transactions of one block.
+/// Numbers of a block's transactions by outcome.
 #[derive(Default)]
 pub struct Counts {
-    /// Executed ahead of their turn.
+    /// Transactions executed ahead of their turn.
     pub speculated: AtomicU64,
-    /// Whose results were committed as they were.
+    /// Transactions with results committed unchanged.
     pub committed: AtomicU64,
-    /// Whose results no longer held.
+    /// Transactions with results that no longer held.
     pub conflicts: AtomicU64,
 }
 
-/// The transactions of one block.
+/// Transactions of one block.
 pub struct Job {
     pub block: Arc<Block>,
     pub senders: SharedSenders,
@@ -91,34 +91,34 @@ pub struct Job {
     pub counts: Counts,
     slots: Box<[Slot]>,
     claims: Mutex<Claims>,
-    /// A transaction was committed or executed, which another may have waited for.
+    /// Notified when a transaction was committed or executed that another may have waited for.
     progress: Condvar,
-    /// Threads that look for work, or wait for it.
+    /// Number of threads that look for work, or wait for it.
     seekers: AtomicUsize,
-    /// Transactions that the engine has committed.
+    /// Number of transactions that the engine has committed.
     committed: AtomicUsize,
     closed: AtomicBool,
-    /// The transaction that the engine waits for.
+    /// Transaction that the engine waits for.
     awaited: AtomicUsize,
     engine: Thread,
-    /// Gas of committed results, and of those that did not hold.
+    /// Gas of committed results, and of results that did not hold.
     useful: AtomicU64,
     wasted: AtomicU64,
 }
 
-/// Who may be executed next.
+/// State for choosing the next transaction.
 #[derive(Default)]
 struct Claims {
-    /// No transaction below it is open.
+    /// Index below which no transaction is open.
     from: usize,
-    /// For each transaction, as far as they were looked at, the one before it of the same sender.
+    /// Previous transaction of the same sender for each transaction examined so far.
     previous: Vec<usize>,
-    /// The last transaction of each sender among those.
+    /// Last transaction of each sender among those.
     last_of: AddressMap<usize>,
     callees: AddressMap<Score>,
 }
 
-/// How results of calls to an address fared.
+/// Results of calls to an address that held, and that conflicted.
 #[derive(Clone, Copy, Default)]
 struct Score {
     held: u32,
@@ -126,46 +126,46 @@ struct Score {
 }
 
 impl Score {
-    /// A contract whose calls mostly depend on one another.
+    /// Returns whether calls of the contract mostly depend on one another.
     fn is_hot(self) -> bool {
         self.conflicts >= 2 && self.conflicts > self.held
     }
 }
 
-/// What a thread executes with.
+/// Execution environment of a thread.
 #[derive(Default)]
 pub struct Runner {
     evm: Option<BlockEvm<Recorder>>,
     gathered: Gathered,
-    /// None for the engine: it has no time to learn.
+    /// Predictor; none for the engine, which has no time to learn.
     predictor: Option<Arc<Predictor>>,
 }
 
-/// What a thread may do.
+/// Next work of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
-    /// Execute this transaction, which it holds now.
+    /// Execute this transaction, which the thread holds now.
     Run(usize),
-    /// Recover the sender of this one.
+    /// Recover the sender of this transaction.
     Recover(usize),
-    /// All that is open depends on what is under way.
+    /// Wait, because every open transaction depends on running ones.
     Later,
-    /// Nothing any more.
+    /// No work is left.
     Nothing,
 }
 
-/// What the engine finds at a transaction's turn.
+/// State of a transaction at its turn.
 pub enum Turn {
-    /// Its result.
+    /// The result is available.
     Ahead(Box<Speculation>),
-    /// It is to be executed.
+    /// The engine must execute the transaction.
     Execute,
-    /// Somebody executes it.
+    /// Another thread executes the transaction.
     Running,
 }
 
 impl Job {
-    /// To be made on the engine's thread.
+    /// Creates the job. Must be called on the engine's thread.
     pub fn new(
         block: Arc<Block>,
         senders: SharedSenders,
@@ -199,7 +199,7 @@ impl Job {
         }
     }
 
-    /// Ends the work: what is under way is finished, nothing new is begun.
+    /// Ends the work: running executions finish, no further one begins.
     pub fn close(&self) {
         self.closed.store(true, SeqCst);
         let _claims = self.claims.lock();
@@ -218,13 +218,13 @@ impl Job {
                 Claim::Later => {}
                 Claim::Nothing => return,
             }
-            // Who waits for this core may be one that the block waits for.
+            // A thread that waits for this core may be one that the block waits for.
             std::thread::yield_now();
         }
     }
 
     fn claim_or_wait(&self, runner: &mut Runner) -> Claim {
-        // Before the look, so that whoever makes progress after it sees that somebody waits.
+        // Counted before the search, so that a thread that makes progress later sees a waiting one.
         self.seekers.fetch_add(1, SeqCst);
         let mut claims = self.claims.lock();
         let claim = match self.wasted.load(SeqCst) > self.block.header.gas_limit {
@@ -242,14 +242,14 @@ impl Job {
         claim
     }
 
-    /// Results that the engine has not come to.
+    /// Returns the number of results that the engine has not reached.
     fn behind(&self) -> usize {
         let counts = &self.counts;
         let judged = counts.committed.load(SeqCst) + counts.conflicts.load(SeqCst);
         counts.speculated.load(SeqCst).saturating_sub(judged) as usize
     }
 
-    /// What the engine may do while it waits.
+    /// Returns the work that the engine may do while it waits.
     pub fn claim(&self) -> Claim {
         match self.is_wasteful() {
             true => Claim::Nothing,
@@ -266,7 +266,7 @@ impl Job {
             return Claim::Nothing;
         }
         let is_open = |index: usize| self.slots[index].is(OPEN);
-        // The engine's next one is its own.
+        // The next transaction is left to the engine.
         let committed = self.committed.load(SeqCst);
         claims.from = claims.from.max(committed + 1);
         while claims.from < self.slots.len() && !is_open(claims.from) {
@@ -290,13 +290,13 @@ impl Job {
         if passed { Claim::Later } else { Claim::Nothing }
     }
 
-    /// Finds the transaction before this one of the same sender. `Err` names the first transaction
-    /// whose sender is not known yet.
+    /// Links this transaction to the sender's previous one. `Err` names the first transaction whose
+    /// sender is unknown.
     fn link(&self, claims: &mut Claims, index: usize) -> Result<(), usize> {
         for at in claims.previous.len()..=index {
             let previous = match self.senders.peek(at).ok_or(at)? {
                 Some(sender) => claims.last_of.insert(sender, at),
-                // Nobody signed it, so no transaction follows.
+                // Without a signer, no transaction follows.
                 None => None,
             };
             if let Some(previous) = previous {
@@ -316,9 +316,9 @@ impl Job {
         score.is_some_and(|score| score.is_hot())
     }
 
-    /// Executes a transaction ahead of its turn, which the caller has claimed.
+    /// Executes a transaction ahead of its turn. The caller must have claimed it.
     pub fn run(&self, runner: &mut Runner, index: usize) {
-        // Nobody may wait for a result that a panic keeps from coming.
+        // Catches panics, because the engine may wait for the result.
         let done = catch_unwind(AssertUnwindSafe(|| {
             let fresh = || BlockEvm::new(Recorder::new(self.sources.clone()), self.env.clone());
             self.execute(runner.evm.get_or_insert_with(fresh), index)
@@ -332,7 +332,7 @@ impl Job {
         let position = position(index);
         let mut lesson = None;
         match done {
-            // The engine has not lost patience.
+            // The engine still waits for the result.
             Some(done) if slot.is(RUNNING) => {
                 self.counts.speculated.fetch_add(1, SeqCst);
                 let state = &done.outcome.result.state;
@@ -363,7 +363,7 @@ impl Job {
             self.engine.unpark();
         }
         runner.gathered.tell_many(self.advice.as_ref(), self.behind());
-        // Last, because nobody waits for it.
+        // Last, because nothing waits for it.
         if let (Some(lesson), Some(predictor)) = (lesson, &runner.predictor) {
             predictor.learn(lesson);
         }
@@ -378,8 +378,8 @@ impl Job {
         (!reads.met_storage).then_some(Speculation { outcome, reads })
     }
 
-    /// Wakes a thread if the next transaction of the same sender can be executed now, and is not
-    /// the engine's next one.
+    /// Wakes a thread if the sender's next transaction can be executed now, and is not the engine's
+    /// next one.
     fn wake(&self, slot: &Slot, above: usize) {
         let is_wanted = slot.successor.load(SeqCst) as usize > above;
         if is_wanted && self.seekers.load(SeqCst) > 0 {
@@ -388,7 +388,7 @@ impl Job {
         }
     }
 
-    /// What the engine does with a transaction at its turn.
+    /// Returns the state of a transaction at its turn.
     pub fn turn(&self, index: usize) -> Turn {
         let slot = &self.slots[index];
         loop {
@@ -402,7 +402,7 @@ impl Job {
         }
     }
 
-    /// The engine waits for a transaction that is under way elsewhere, or takes it over.
+    /// Waits for a transaction running elsewhere, or takes it over.
     pub fn wait(&self, index: usize) {
         let slot = &self.slots[index];
         let is_running = || slot.is(RUNNING);
@@ -431,7 +431,7 @@ impl Job {
         self.awaited.store(NONE, SeqCst);
     }
 
-    /// The engine says whether a result could be committed.
+    /// Records whether the engine could commit a result.
     pub fn judge(&self, index: usize, speculation: &Speculation, holds: bool) {
         let gas = speculation.outcome.result.result.tx_gas_used();
         let (count, sum) = match holds {
@@ -453,7 +453,7 @@ impl Job {
         }
     }
 
-    /// The engine has committed a transaction.
+    /// Notes that the engine has committed a transaction.
     pub fn committed(&self, index: usize) {
         self.committed.store(index + 1, SeqCst);
         self.wake(&self.slots[index], index + 1);
@@ -470,7 +470,7 @@ impl Slot {
     }
 }
 
-/// Where a transaction stands among the writers of its block.
+/// Returns the position of a transaction among the writers of its block.
 pub fn position(index: usize) -> Position {
     // A block of 4 billion transactions does not fit into memory.
     (index + 1) as Position

@@ -51,26 +51,26 @@ use std::sync::{Arc, atomic::Ordering::SeqCst};
 use tandem_chain::Block;
 use tracing::Span;
 
-/// Blocks with fewer transactions are executed in order.
+/// Minimum number of transactions for execution ahead. Smaller blocks are executed in order.
 const TRANSACTIONS_MIN: usize = 5;
 
-/// What execution ahead needs beside the block: threads, and the state from any thread.
+/// Inputs of execution ahead besides the block: threads, and the state from any thread.
 pub struct Ahead<'a> {
-    /// The threads.
+    /// The prewarm threads.
     pub threads: &'a Prewarmers,
-    /// The parent's state.
+    /// State of the parent.
     pub parent: Arc<dyn StateReader + Send + Sync>,
-    /// For the BLOCKHASH instruction.
+    /// Block hashes for the BLOCKHASH instruction.
     pub block_hashes: SharedBlockHashes,
-    /// Who is told which keys results change.
+    /// Receiver of the keys that results change.
     pub advice: Option<Advice>,
-    /// Who learns from what was read.
+    /// Predictor that learns from the reads.
     pub predictor: Option<Arc<Predictor>>,
 }
 
 impl<'a> Ahead<'a> {
-    /// Begins to execute the block's transactions ahead, if that is worth it. The engine's thread
-    /// calls this, once the block's state has what comes before all transactions.
+    /// Begins to execute the block's transactions ahead, if that is worthwhile. The engine's thread
+    /// calls this, once the block's state includes everything before the first transaction.
     pub fn start(&self, block: &Arc<Block>, senders: &Senders, env: EvmEnv) -> Option<Turns<'a>> {
         if self.threads.is_empty() || block.transactions.len() < TRANSACTIONS_MIN {
             return None;
@@ -84,10 +84,10 @@ impl<'a> Ahead<'a> {
     }
 }
 
-/// The engine's side of one block. When it is dropped, nothing new is begun.
+/// The engine's side of one block. Once it is dropped, no further work begins.
 pub struct Turns<'a> {
     posted: Posted<'a>,
-    /// For what the engine executes ahead itself.
+    /// Runner for transactions that the engine itself executes ahead.
     runner: Runner,
 }
 
@@ -101,12 +101,12 @@ impl Drop for Turns<'_> {
 }
 
 impl Turns<'_> {
-    /// What the block's state publishes to.
+    /// Returns the sources to which the block's state publishes.
     pub fn sources(&self) -> &Arc<Sources> {
         &self.job().sources
     }
 
-    /// Says in the current span and in the metrics what came of it.
+    /// Records the outcome in the current span and in the metrics.
     pub fn record(&self) {
         let (span, counts) = (Span::current(), &self.job().counts);
         for (name, outcome, count) in [
@@ -124,8 +124,8 @@ impl Turns<'_> {
         &self.posted.job
     }
 
-    /// The result of a transaction whose turn it is, `None` when it is to be executed. While
-    /// another thread is at it, the engine executes a later one.
+    /// Returns the result of a transaction whose turn it is, or `None` if it must be executed.
+    /// While another thread executes it, the engine executes a later one.
     pub fn take(&mut self, index: usize) -> Option<Box<Speculation>> {
         let job = &self.posted.job;
         loop {
@@ -143,12 +143,12 @@ impl Turns<'_> {
         }
     }
 
-    /// Whether the result that was taken is committed.
+    /// Notes whether the taken result is committed.
     pub fn judge(&self, index: usize, speculation: &Speculation, holds: bool) {
         self.job().judge(index, speculation, holds);
     }
 
-    /// A transaction is committed, in whichever way.
+    /// Notes that a transaction was committed, in either way.
     pub fn committed(&self, index: usize) {
         self.job().committed(index);
     }

@@ -1,4 +1,4 @@
-//! The prewarm threads: started once, asleep between blocks.
+//! Prewarm threads: started once, asleep between blocks.
 
 use super::job::Job;
 use parking_lot::{Condvar, Mutex};
@@ -7,7 +7,7 @@ use tandem_actor::spawn_in_background;
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, info_span};
 
-/// The threads.
+/// The prewarm threads.
 pub struct Prewarmers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -21,24 +21,24 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The block to work on.
+    /// Block to work on.
     job: Option<(Arc<Job>, Span)>,
-    /// Blocks posted so far.
+    /// Number of blocks posted so far.
     number: u64,
     stopped: bool,
 }
 
-/// A block that is worked on until this is dropped.
+/// Block that the threads work on until this is dropped.
 pub struct Posted<'a> {
     pub job: Arc<Job>,
     shared: &'a Shared,
 }
 
 impl Prewarmers {
-    /// Starts so many threads.
+    /// Starts this many threads.
     ///
     /// # Errors
-    /// The operating system's, when it has no thread to give.
+    /// Returns the operating system's error if it cannot start a thread.
     pub fn start(threads: usize, fatal: &CancellationToken) -> io::Result<Self> {
         let mut prewarmers = Self { shared: Arc::default(), threads: Vec::new() };
         for n in 0..threads {
@@ -50,7 +50,7 @@ impl Prewarmers {
         Ok(prewarmers)
     }
 
-    /// Whether there is no thread.
+    /// Returns whether there is no thread.
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty()
     }
@@ -89,7 +89,7 @@ impl Shared {
         let mut seen = 0;
         while let Some((job, parent)) = self.next(&mut seen) {
             let span = info_span!(parent: &parent, "prewarm");
-            // The block's span must not stay open for as long as this one.
+            // The block's span must not stay open as long as this one.
             drop(parent);
             span.in_scope(|| job.work());
         }

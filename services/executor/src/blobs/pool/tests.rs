@@ -7,7 +7,7 @@ fn blob(byte: u8) -> B256 {
     B256::repeat_byte(byte)
 }
 
-/// A transaction of sender `sender` that costs 10 and whose fees are all `fee`.
+/// Returns a transaction of sender `sender` that costs 10 and whose fees are all `fee`.
 fn entry(hash: u8, sender: u8, nonce: u64, fee: u128, blobs: &[u8]) -> Entry {
     Entry {
         hash: B256::repeat_byte(hash),
@@ -58,9 +58,9 @@ fn all_transactions_of_a_sender_can_be_paid() {
     let short = Err(PoolError::InsufficientFunds { balance, queued });
     assert_eq!(pool.check(&third, &account(0, 29), MARKET), short);
     assert_eq!(pool.check(&third, &account(0, 30), MARKET), Ok(()));
-    // What is in a block already is paid.
+    // Transactions in a block are already paid.
     assert_eq!(pool.check(&third, &account(1, 20), MARKET), Ok(()));
-    // In its place, not beside it.
+    // Replaces a transaction, so only the new cost counts.
     assert_eq!(pool.check(&entry(5, 1, 1, 2, &[5]), &account(0, 20), MARKET), Ok(()));
     let dear = Entry { cost: U256::MAX, ..third };
     assert_eq!(
@@ -81,7 +81,7 @@ fn another_transaction_takes_the_place_only_for_twice_all_fees() {
             Err(PoolError::Underpriced { known })
         );
     }
-    // The blob that both name stays.
+    // The blob named by both transactions stays.
     assert_eq!(insert(&mut pool, entry(2, 1, 0, 10, &[2, 3])), [blob(1)]);
     assert!(!pool.has(&known, Wrapper::CellProofs) && pool.len() == 1);
     let top = Entry { fees: [u128::MAX; 3], ..entry(3, 1, 0, 0, &[4]) };
@@ -122,7 +122,7 @@ fn a_transaction_leaves_when_its_time_is_over() {
     assert_eq!(pool.check(&large, &rich, MARKET).unwrap_err().kind(), "oversized");
 }
 
-/// Room for so many transactions.
+/// Returns a pool with room for this many transactions.
 fn pool_of(transactions: usize) -> Pool {
     Pool::new(transactions * (SIDECAR + 1000), Duration::from_secs(60))
 }
@@ -138,7 +138,7 @@ fn what_pays_least_leaves_for_what_pays_more() {
     assert_eq!(refused, Err(PoolError::TooCheap { tip: 3 }));
     assert_eq!(refused.unwrap_err().kind(), "underpriced");
     assert_eq!(insert(&mut pool, entry(5, 5, 0, 4, &[5])), [blob(2)]);
-    // Two of them for one that is larger.
+    // Evicts two of them for a larger one.
     let large = Entry { sidecar_bytes: 2 * SIDECAR, ..entry(6, 6, 0, 9, &[6]) };
     let mut left = insert(&mut pool, large);
     left.sort_unstable();
@@ -163,7 +163,7 @@ fn a_flood_that_pays_one_wei_drives_nothing_out() {
         }
     }
     assert!((0..10).all(|payer| pool.has(&B256::repeat_byte(payer), Wrapper::CellProofs)));
-    // Flooded while it was empty, it has room for those that pay.
+    // A pool flooded while empty has room for paying transactions.
     let mut pool = pool_of(10);
     for flood in 0..100 {
         let cheap = entry(flood, flood, 0, 1, &[flood]);
@@ -179,15 +179,15 @@ fn a_transaction_pays_no_more_than_those_before_it() {
     let mut pool = pool_of(2);
     insert(&mut pool, entry(1, 1, 0, 1, &[1]));
     insert(&mut pool, entry(2, 2, 0, 5, &[2]));
-    // Behind one that pays 1, its own 9 count for nothing.
+    // Behind a transaction that pays 1, its own 9 count for nothing.
     let behind = entry(3, 1, 1, 9, &[3]);
     assert_eq!(pool.check(&behind, &account(0, 100), MARKET), Err(PoolError::TooCheap { tip: 1 }));
     let mut pool = pool_of(2);
     insert(&mut pool, entry(1, 1, 0, 1, &[1]));
     insert(&mut pool, behind);
-    // The later one leaves first: without the other it could not get into a block.
+    // The later one is evicted first: it could not get into a block without the other.
     assert_eq!(insert(&mut pool, entry(4, 4, 0, 5, &[4])), [blob(3)]);
-    // What replaces one needs no other room.
+    // A replacement needs no other room.
     assert_eq!(insert(&mut pool, entry(5, 1, 0, 2, &[5])), [blob(1)]);
 }
 
@@ -197,7 +197,7 @@ fn what_is_in_a_block_for_good_leaves_with_its_blobs() {
     insert(&mut pool, entry(1, 1, 0, 1, &[1, 2]));
     insert(&mut pool, entry(2, 2, 0, 1, &[2, 3]));
     let hashes = [B256::repeat_byte(1), B256::repeat_byte(8)];
-    // 2 is still named; 9 belongs to a transaction that was never here.
+    // Blob 2 is still named; blob 9 belongs to a transaction that was never here.
     let left = pool.settle(&hashes, &[blob(1), blob(2), blob(9)]);
     assert_eq!(left, [blob(1), blob(9)]);
     assert_eq!(pool.len(), 1);
@@ -205,7 +205,7 @@ fn what_is_in_a_block_for_good_leaves_with_its_blobs() {
 }
 
 proptest! {
-    /// Against a plain recount of everything.
+    /// Compares with a plain recount of everything.
     #[test]
     fn counts_stay_right(
         steps in prop::collection::vec((0..48_u8, 0..5_u8), 1..80)
@@ -215,7 +215,7 @@ proptest! {
         for (second, (hash, kind)) in (0..).zip(steps) {
             let now = start + Duration::from_secs(second);
             let before: Vec<_> = pool.named.keys().copied().collect();
-            // A hash stands for one transaction.
+            // A hash identifies one transaction.
             let (sender, nonce, fee) = (hash % 3, u64::from(hash / 3 % 2), 1 << (hash / 6 % 4));
             let entry = entry(hash, sender, nonce, fee, &[hash % 7, hash % 5 + 3]);
             let mut brought = Vec::new();
@@ -238,7 +238,7 @@ proptest! {
                 *named.entry(*blob).or_default() += 1;
             }
             prop_assert_eq!(&named, &pool.named);
-            // Given back is what is named no more, all of it.
+            // All blobs that are no longer named are returned, and only those.
             prop_assert!(left.iter().all(|blob| !named.contains_key(blob)));
             prop_assert!(before.iter().all(|blob| named.contains_key(blob) || left.contains(blob)));
             prop_assert!(left.iter().all(|blob| before.contains(blob) || brought.contains(blob)));

@@ -1,4 +1,4 @@
-//! The access list that a message would profit from (EIP-2930).
+//! Access list that a message would profit from (EIP-2930).
 
 use super::{CallOutcome, Message, invalid_call};
 use crate::error::Error;
@@ -21,18 +21,19 @@ use revm::{
 use std::collections::{BTreeMap, BTreeSet};
 use tandem_primitives::{Address, B256, U256};
 
-/// A list changes what later instructions cost, and so may change what is touched. Each run only
-/// adds to the list; one that still grows after this many runs is given up.
+/// Maximum number of runs. A list changes the cost of later instructions, and so may change which
+/// keys are touched. Each run only adds to the list. A list that still grows after this many runs
+/// is an error.
 const RUNS_MAX: usize = 16;
 
-/// An access list, and how the message ends with it.
+/// Access list, and the message's result with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessListOutcome {
-    /// Ascending by address and by slot.
+    /// List sorted by address and by slot.
     pub access_list: AccessList,
     /// Gas used by the message with this list.
     pub gas_used: u64,
-    /// Why the message fails, if it does. The list holds what it touched all the same.
+    /// Reason why the message fails, if it does. The list is complete even then.
     pub error: Option<String>,
 }
 
@@ -51,7 +52,7 @@ pub fn create(
         let before = touched.slots.clone();
         let access_list = touched.list();
         let mut transaction = message.transaction.clone();
-        // A list makes a transaction one of type 1; the later types have it anyway.
+        // A list requires transaction type 1. Later types support lists anyway.
         transaction.tx_type = transaction.tx_type.max(1);
         transaction.access_list = access_list.clone();
         let result = message.run(transaction, Some(&mut touched))?.map_err(invalid_call)?;
@@ -68,7 +69,7 @@ pub fn create(
     Err(Error::InvalidCall(format!("the access list still grows after {RUNS_MAX} runs")))
 }
 
-/// Addresses that cost nothing extra without any list.
+/// Returns the addresses that are warm without any list.
 fn warm(message: &Message<'_>, authorizations: &[SignedAuthorization]) -> AddressSet {
     let precompiles = Precompiles::new(PrecompileSpecId::from_spec_id(message.env.cfg_env.spec));
     let mut warm: AddressSet = precompiles.addresses().copied().collect();

@@ -1,4 +1,4 @@
-//! How much gas a message needs.
+//! Gas estimation of a message.
 
 use super::{CallOutcome, Message, invalid_call};
 use crate::{error::Error, state::StateReader};
@@ -7,26 +7,26 @@ use revm::context::result::{ExecutionResult, HaltReason, InvalidTransaction};
 use tandem_chain::Fork;
 use tandem_primitives::{Bytes, EMPTY_CODE_HASH, U256, keccak256};
 
-/// What the simplest transaction costs, in gas.
+/// Cost of the simplest transaction, in gas.
 const TRANSFER_GAS: u64 = 21_000;
 /// Gas that a call with value adds for the callee.
 const CALL_STIPEND: u64 = 2_300;
-/// The search ends when the limits known to fail and to succeed differ by less than so many
-/// thousandths: callers add a margin of their own, so more runs would not help them.
+/// Precision of the search, in thousandths. The search ends when the failing and the succeeding
+/// limit differ by less. Callers add a margin of their own, so more runs would not help them.
 const PRECISION_PER_MILLE: u64 = 15;
 
-/// How an estimate ended.
+/// Result of an estimate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GasEstimate {
-    /// A gas limit with which the message succeeds, little above the lowest one.
+    /// Gas limit with which the message succeeds, slightly above the lowest possible.
     Gas(u64),
-    /// It reverts with any limit, with this data.
+    /// The message reverts with any limit, with this data.
     Revert(Bytes),
-    /// It fails with any limit, for this reason.
+    /// The message fails with any limit, for this reason.
     Halt(String),
 }
 
-/// How one run ended, as far as the search is concerned.
+/// Result of one run for the search.
 enum Run {
     Succeeded {
         used: u64,
@@ -63,7 +63,7 @@ pub fn estimate_gas(message: &Message<'_>, limit: Option<u64>) -> Result<GasEsti
     search(message, used, used_max, highest).map(GasEstimate::Gas)
 }
 
-/// The highest limit that the chain, the node and the caller's balance allow.
+/// Returns the highest limit that the chain, the node and the caller's balance allow.
 fn highest_gas(message: &Message<'_>, asked: Option<u64>) -> Result<u64, Error> {
     let mut highest = match asked {
         Some(gas) if gas >= TRANSFER_GAS => gas,
@@ -90,7 +90,7 @@ fn highest_gas(message: &Message<'_>, asked: Option<u64>) -> Result<u64, Error> 
     Ok(highest.min(message.gas_max))
 }
 
-/// Whether the message runs no code.
+/// Returns whether the message runs no code.
 fn is_transfer(message: &Message<'_>) -> Result<bool, Error> {
     let Some(to) = message.transaction.kind.to() else { return Ok(false) };
     if !message.transaction.data.is_empty() {
@@ -122,12 +122,12 @@ fn suffices(message: &Message<'_>, gas_limit: u64) -> Result<bool, Error> {
     Ok(matches!(run_with(message, gas_limit)?, Run::Succeeded { .. }))
 }
 
-/// Narrows down between a limit known to fail and one known to succeed. A run that inspects
-/// its own gas may fail where a smaller limit succeeds; what is returned has been tried.
+/// Narrows the range between a failing and a succeeding limit. A run that inspects its own gas
+/// may fail where a smaller limit succeeds. The returned limit was tried.
 fn search(message: &Message<'_>, used: u64, used_max: u64, highest: u64) -> Result<u64, Error> {
     let (mut fails, mut succeeds) = (used.saturating_sub(1), highest);
-    // Enough in nearly all cases: what was used before refunds, the stipend, and the 64th part
-    // that calls hold back (EIP-150).
+    // Enough in nearly all cases: gas used before refunds, the stipend, and the 64th part that
+    // calls hold back (EIP-150).
     let likely = (used_max + CALL_STIPEND) * 64 / 63;
     if likely < succeeds {
         match suffices(message, likely)? {
@@ -139,7 +139,7 @@ fn search(message: &Message<'_>, used: u64, used_max: u64, highest: u64) -> Resu
         (succeeds - fails).saturating_mul(1000) >= succeeds.saturating_mul(PRECISION_PER_MILLE)
     };
     while fails + 1 < succeeds && coarse(fails, succeeds) {
-        // Needs lie near the lower end far more often than near the upper one.
+        // The required gas is far more often near the lower end than near the upper end.
         let middle = (fails + (succeeds - fails) / 2).min(fails.saturating_mul(2));
         match suffices(message, middle)? {
             true => succeeds = middle,

@@ -1,8 +1,8 @@
-//! The EVM as calls have it: one that can be stopped.
+//! Interruptible EVM for calls.
 //!
-//! Code runs for long in loops, in calls and in reads of the state alone, so the instructions that
-//! jump, call and create ask whether the call is to end, and so does every read. A single
-//! precompile is not interrupted; its gas bounds it. Blocks are executed without any of this.
+//! Long-running code consists of loops, calls or state reads. So every jump, call, creation and
+//! state read checks whether the call must end. A single precompile is not interrupted; its gas
+//! bounds it. The execution of blocks has none of these checks.
 
 use crate::{
     error::Error,
@@ -25,10 +25,11 @@ use revm::{
 };
 use std::fmt;
 
-/// Jumps between two looks at the clock: a loop of a few instructions takes 10 µs for so many.
+/// Number of jumps between two checks of the clock. A loop of a few instructions takes 10 µs for
+/// these.
 const JUMPS: u32 = 1024;
 
-/// A database that ends the execution when its call is to end.
+/// Database that ends the execution when its call must end.
 pub(super) struct Guarded<'a, DB> {
     database: DB,
     running: &'a Running<'a>,
@@ -82,7 +83,7 @@ impl<DB: Database<Error = Error>> Database for Guarded<'_, DB> {
 
 type Context<'c, 'g, DB> = InstructionContext<'c, EthEvmContext<Guarded<'g, DB>>, EthInterpreter>;
 
-/// Puts in the instructions that ask. Their gas stays as it is.
+/// Installs the checking instructions. Their gas is unchanged.
 pub(super) fn guard<'g, DB: Database<Error = Error> + fmt::Debug>(
     instructions: &mut EthInstructions<EthInterpreter, EthEvmContext<Guarded<'g, DB>>>,
 ) {
@@ -134,7 +135,7 @@ fn create<const IS_CREATE2: bool, DB: Database<Error = Error>>(
     contract::create::<IS_CREATE2, _, _>(context)
 }
 
-/// Ends the whole execution as a failing database does.
+/// Ends the whole execution, like a failing database.
 fn end_if<DB: Database<Error = Error>>(
     answer: Result<(), Cut>,
     host: &mut EthEvmContext<Guarded<'_, DB>>,
@@ -164,7 +165,7 @@ mod tests {
 
     const CONTRACT: Address = address!("0x00000000000000000000000000000000000c0de0");
 
-    /// A state with one contract.
+    /// State with one contract.
     #[derive(Debug)]
     struct OneContract(Bytecode);
 
@@ -188,7 +189,7 @@ mod tests {
         }
     }
 
-    /// How code ends that runs for hours by its gas, where `meanwhile` happens.
+    /// Returns the error that ends code with gas for hours, while `meanwhile` runs.
     fn run(code: &[u8], limits: Limits, meanwhile: impl FnOnce(&Usage) + Send) -> Error {
         let (usage, stopping) = (Usage::default(), AtomicBool::new(false));
         let mut env = EvmEnv::<SpecId>::default();
@@ -210,13 +211,13 @@ mod tests {
         })
     }
 
-    /// Loops that have next to nothing in common but that they take long.
+    /// Loops of different kinds that all take long.
     const ENDLESS: [(&str, &[u8]); 5] = [
         ("JUMP", &hex!("5b600056")),
         ("JUMPI", &hex!("5b6001600057")),
-        // STATICCALL of ecrecover, then once more.
+        // STATICCALL of ecrecover, in a loop.
         ("precompile", &hex!("5b6000600060006000600162ffffff fa 50 600056")),
-        // CALL of itself with all gas, which ends at depth 1024, and once more.
+        // CALL of itself with all gas, which ends at depth 1024, in a loop.
         ("calls", &hex!("5b60006000600060006000305af1 50 600056")),
         // CREATE of an empty contract.
         ("creates", &hex!("5b600060006000f0 50 600056")),

@@ -1,4 +1,5 @@
-//! eth_call and its kin: a message executed on a block's state, nothing kept.
+//! eth_call and similar methods: a message is executed on a block's state, and the changes are
+//! dropped.
 
 mod access_list;
 mod estimate;
@@ -33,42 +34,42 @@ use tandem_primitives::{Address, B256, BlockId, Bytes, U256, keccak256};
 /// The message (execution-apis, `GenericTransaction`).
 #[derive(Clone, Default, Debug)]
 pub struct CallRequest {
-    /// The caller, the zero address when not given.
+    /// Caller; the zero address if absent.
     pub from: Option<Address>,
-    /// The contract called; `None` creates one.
+    /// Called contract; `None` creates one.
     pub to: Option<Address>,
-    /// Gas limit; as much as the node allows when not given.
+    /// Gas limit; the node's maximum if absent.
     pub gas: Option<u64>,
-    /// In wei. Without any price the base fee is taken as zero.
+    /// Gas price in wei. Without any price the base fee counts as zero.
     pub gas_price: Option<u128>,
     /// EIP-1559 fee cap, in wei.
     pub max_fee_per_gas: Option<u128>,
     /// EIP-1559 tip cap, in wei.
     pub max_priority_fee_per_gas: Option<u128>,
-    /// In wei.
+    /// Value in wei.
     pub value: Option<U256>,
     /// Call data, or init code.
     pub data: Bytes,
-    /// Ignored but for contract addresses: calls do not check nonces.
+    /// Nonce, used only for contract addresses: calls do not check nonces.
     pub nonce: Option<u64>,
-    /// EIP-2930.
+    /// Access list (EIP-2930).
     pub access_list: Option<AccessList>,
-    /// EIP-4844 cap on the price of blob gas, in wei. Without one the price is taken as zero.
+    /// Cap on the price of blob gas, in wei (EIP-4844). Without one the price counts as zero.
     pub max_fee_per_blob_gas: Option<u128>,
-    /// EIP-4844.
+    /// Versioned hashes of blobs (EIP-4844).
     pub blob_versioned_hashes: Vec<B256>,
-    /// EIP-7702.
+    /// Authorizations (EIP-7702).
     pub authorization_list: Vec<SignedAuthorization>,
 }
 
-/// How the message ended.
+/// Result of the message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallOutcome {
-    /// It returned.
+    /// The message returned this data.
     Return(Bytes),
-    /// It reverted, with this data.
+    /// The message reverted with this data.
     Revert(Bytes),
-    /// It ran into an exception, in geth's words.
+    /// The message ran into an exception, in geth's words.
     Halt(String),
 }
 
@@ -82,7 +83,7 @@ impl From<ExecutionResult> for CallOutcome {
     }
 }
 
-/// What callers match on, so the wording is geth's where it has one.
+/// Describes the reason. Callers match on the text, so the wording is geth's if it has one.
 fn halt_text(reason: &HaltReason) -> String {
     let text = match reason {
         HaltReason::OutOfGas(_) => "out of gas",
@@ -120,8 +121,8 @@ impl Calls {
     /// Executes a message on the state after a block.
     ///
     /// # Errors
-    /// [`Error::InvalidCall`] when the caller could not send it (balance, fee caps, gas),
-    /// [`Error::Cut`] when it takes too long, others as [`Chain::account`].
+    /// [`Error::InvalidCall`] if the caller could not send it (balance, fee caps, gas),
+    /// [`Error::Cut`] if it takes too long, otherwise the same as [`Chain::account`].
     pub fn call(
         &self,
         tag: BlockTag,
@@ -170,7 +171,7 @@ fn invalid_call(error: InvalidTransaction) -> Error {
     Error::InvalidCall(error.to_string())
 }
 
-/// A message with everything that it runs on, to be run any number of times.
+/// Message with its environment, for any number of runs.
 struct Message<'a> {
     chain: &'a Chain,
     gas_max: u64,
@@ -196,7 +197,7 @@ impl<'a> Message<'a> {
         env.cfg_env.disable_eip3607 = true;
         env.cfg_env.disable_block_gas_limit = true;
         env.cfg_env.disable_nonce_check = true;
-        // The cap of EIP-7825 is one on transactions; a call is none.
+        // The cap of EIP-7825 applies to transactions, not to calls.
         env.cfg_env.tx_gas_limit_cap = Some(u64::MAX);
         if request.gas_price.or(request.max_fee_per_gas).unwrap_or(0) == 0 {
             env.block_env.basefee = 0;
@@ -215,8 +216,8 @@ impl<'a> Message<'a> {
         Ok(Self { chain, gas_max: *gas_max, running, block, header, view, env, transaction })
     }
 
-    /// Runs a transaction, and notes what it touches where that is asked for. The inner error is
-    /// the sender's fault.
+    /// Runs a transaction, and records the keys it touches if requested. The inner error is the
+    /// sender's fault.
     fn run(
         &self,
         transaction: TxEnv,
@@ -268,7 +269,7 @@ fn transaction(
     }
     let has_blobs = !request.blob_versioned_hashes.is_empty();
     let has_authorizations = !request.authorization_list.is_empty();
-    // Transactions with blobs or authorizations have a tip, be it zero.
+    // Transactions with blobs or authorizations always have a tip, even if zero.
     let needs_tip = has_blobs || has_authorizations;
     let mut builder = TxEnv::builder()
         .caller(caller)

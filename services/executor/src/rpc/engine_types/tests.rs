@@ -3,8 +3,8 @@ use crate::rpc::Params;
 use serde_json::{Value, json};
 
 const HASH: &str = "0x0707070707070707070707070707070707070707070707070707070707070707";
-/// One chain with every fork: Shanghai at 10, Cancun at 20, Prague at 30, Osaka at 40, and from 50
-/// on something unknown.
+/// Returns the fork of a test chain: Shanghai at 10, Cancun at 20, Prague at 30, Osaka at 40, an
+/// unknown fork from 50 on.
 fn fork_at(timestamp: u64) -> Option<Fork> {
     Some(match timestamp {
         0..10 => Fork::Paris,
@@ -16,7 +16,7 @@ fn fork_at(timestamp: u64) -> Option<Fork> {
     })
 }
 
-/// A payload with the fields of a version's form: 1, 2 (withdrawals) or 3 (blob gas).
+/// Returns a payload with the fields of form 1, 2 (withdrawals) or 3 (blob gas).
 fn payload(form: u8, timestamp: u64) -> Value {
     let mut payload = json!({
         "parentHash": HASH, "feeRecipient": "0x0101010101010101010101010101010101010101",
@@ -45,7 +45,7 @@ fn check(version: u8, params: Value) -> i32 {
     }
 }
 
-/// The parameters of a version with the newest form of payload that it takes at this time.
+/// Returns the parameters of a version with the newest payload form that it accepts at this time.
 fn fitting(version: u8, timestamp: u64) -> Value {
     let form = match version {
         2 if timestamp < 10 => 1,
@@ -113,7 +113,7 @@ fn missing_and_superfluous_fields_are_invalid_params() {
 
 #[test]
 fn the_form_is_checked_before_the_fork() {
-    // Blob fields in V2 and none in V3, at times that neither serves.
+    // Blob fields in V2 and none in V3, at times that neither version serves.
     assert_eq!(check(2, json!([payload(3, 35)])), code::INVALID_PARAMS);
     assert_eq!(check(3, json!([payload(2, 15), [], HASH])), code::INVALID_PARAMS);
     assert_eq!(check(3, fitting(3, 15)), code::UNSUPPORTED_FORK);
@@ -162,7 +162,7 @@ fn execution_requests_are_ordered_by_type_and_have_data() {
         params[3] = requests.clone();
         assert_eq!(check(4, params), want, "{requests}");
     }
-    // The fork comes first.
+    // The fork is checked first.
     let mut params = fitting(4, 25);
     params[3] = json!(["0x01"]);
     assert_eq!(check(4, params), code::UNSUPPORTED_FORK);

@@ -1,4 +1,4 @@
-//! Blocks, and what is counted in them.
+//! Blocks, and counts of their contents.
 
 use super::super::hex::{BlockParam, Hex, NumberParam, Quantity};
 use super::super::json::{BlockContext, BlockJson, ReceiptJson, ReceiptOf};
@@ -54,7 +54,7 @@ fn render(source: &Source, tag: BlockTag, full: bool) -> Answer {
     to_result(&BlockJson::new(&block, Some(&senders(&block)?)))
 }
 
-/// The senders of all transactions of a stored block.
+/// Returns the senders of all transactions of a stored block.
 pub(super) fn senders(block: &Block) -> Result<Vec<Address>, RpcError> {
     recover_senders(block).map_err(|error| defect(block.id, error))
 }
@@ -78,7 +78,7 @@ fn block_receipts(source: &Source, (block,): (Option<BlockParam>,)) -> Answer {
     to_result(&all)
 }
 
-/// The transaction whose receipt is rendered.
+/// Returns the transaction whose receipt is rendered.
 pub(super) fn receipt_of<'a>(
     source: &Source,
     block: &'a Block,

@@ -1,4 +1,4 @@
-//! Messages that are executed and leave nothing behind.
+//! Messages that are executed without lasting changes.
 
 use super::super::hex::{BlockParam, Hex, Quantity};
 use super::super::methods::{Answer, Methods, required, to_result};
@@ -18,7 +18,7 @@ pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_calling(methods, source, "eth_createAccessList", create_access_list);
 }
 
-/// The transaction object of calls (execution-apis, `GenericTransaction`).
+/// Transaction object of calls (execution-apis, `GenericTransaction`).
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CallJson {
@@ -83,7 +83,7 @@ impl CallJson {
 type CallParams =
     (Option<CallJson>, Option<BlockParam>, Option<Box<RawValue>>, Option<Box<RawValue>>);
 
-/// What is to be called, and on which state.
+/// Returns the call and its state.
 fn read(
     source: &Source,
     (request, block, state, environment): CallParams,

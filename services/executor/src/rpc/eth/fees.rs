@@ -1,4 +1,4 @@
-//! What gas cost, and what it may cost next.
+//! Past gas prices, and suggestions for the next.
 
 use super::super::hex::{BlockCount, NumberParam, Quantity};
 use super::super::methods::{Answer, Methods, Params, required, to_result};
@@ -15,22 +15,23 @@ use std::sync::Arc;
 use tandem_chain::Block;
 use tandem_primitives::BlockId;
 
-/// Blocks that one `eth_feeHistory` covers at most; more are cut off, as the specification allows.
+/// Maximum number of blocks in one `eth_feeHistory`; more are cut off, as the specification allows.
 const HISTORY_BLOCKS_MAX: u64 = 1024;
-/// Percentiles that one `eth_feeHistory` may ask for.
+/// Maximum number of percentiles in one `eth_feeHistory`.
 const PERCENTILES_MAX: usize = 100;
 
-/// Blocks that the suggested tip looks at.
+/// Number of blocks considered for the suggested tip.
 const TIP_BLOCKS: u64 = 20;
-/// Transactions that count in each of them: those with the lowest tips.
+/// Number of transactions that count in each block: those with the lowest tips.
 const TIP_SAMPLES: usize = 3;
-/// The suggestion is this percentile of all samples.
+/// Percentile of all samples that is suggested.
 const TIP_PERCENTILE: usize = 60;
-/// Tips below this many wei are no market price: somebody paid the builder another way.
+/// Lowest tip in wei that counts as a market price. For a lower tip, the builder was paid another
+/// way.
 const TIP_MIN: u128 = 2;
-/// The suggestion where no block holds a sample, in wei.
+/// Suggested tip if no block holds a sample, in wei.
 const TIP_DEFAULT: u128 = 1_000_000;
-/// The suggestion is never higher, in wei: 500 gwei.
+/// Maximum number of the suggested tip, in wei: 500 gwei.
 const TIP_MAX: u128 = 500_000_000_000;
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
@@ -46,7 +47,7 @@ fn head(source: &Source) -> Result<Header, RpcError> {
     head.map(|(_, header)| header).ok_or_else(|| read_error(Error::UnknownBlock))
 }
 
-/// Adds a method that answers a price by what is suggested on the head.
+/// Adds a method that returns a price based on the head's suggestion.
 fn add_suggesting(
     methods: &mut Methods,
     source: &Arc<Source>,
@@ -70,13 +71,13 @@ fn add_suggesting(
     });
 }
 
-/// A percentile over the lowest tips of each of the newest blocks: what was enough lately. Tips
-/// that block builders pay to themselves do not count.
+/// Suggests a percentile of the lowest tips of each of the newest blocks, which was enough
+/// recently. Tips that block builders pay to themselves do not count.
 fn suggest(source: &Source, running: &Running<'_>, head: B256) -> Result<Suggestion, RpcError> {
     let (id, header) = known(source.chain.header(BlockTag::Hash(head)))?
         .ok_or_else(|| read_error(Error::UnknownBlock))?;
     let (mut samples, mut block) = (Vec::new(), head);
-    // Without genesis, which has no transactions.
+    // Excludes genesis, which has no transactions.
     for _ in 0..TIP_BLOCKS.min(id.number) {
         running.check().map_err(cut_error)?;
         let sampled = source.prices.sampled(block, || {
@@ -107,7 +108,7 @@ fn lowest_tips(block: &Block) -> Result<Vec<u128>, RpcError> {
     let mut tips: Vec<(u128, usize)> = tips.collect();
     tips.sort_unstable();
     let mut lowest = Vec::with_capacity(TIP_SAMPLES);
-    // Few senders need to be recovered, which is what takes time.
+    // Recovering senders takes the time, and only few need to be recovered.
     for (tip, index) in tips {
         if lowest.len() == TIP_SAMPLES {
             break;
@@ -119,7 +120,7 @@ fn lowest_tips(block: &Block) -> Result<Vec<u128>, RpcError> {
     Ok(lowest)
 }
 
-/// The base fee of the block after this one (EIP-1559), 0 before London.
+/// Returns the base fee of the block after this one (EIP-1559), 0 before London.
 fn next_base_fee(source: &Source, header: &Header) -> u64 {
     match header.next_block_base_fee(BaseFeeParams::ethereum()) {
         Some(fee) => fee,
@@ -128,8 +129,8 @@ fn next_base_fee(source: &Source, header: &Header) -> u64 {
     }
 }
 
-/// The price of blob gas in a block, and in the one after it if that has the same parameters;
-/// 0 before Cancun.
+/// Returns the price of blob gas in a block, and in the next one if that has the same parameters; 0
+/// before Cancun.
 fn blob_fees(source: &Source, header: &Header) -> (u128, u128) {
     let Some(params) = source.spec.blob_params_of(header) else { return (0, 0) };
     let fee = header.blob_fee(params).unwrap_or(0);
@@ -190,7 +191,7 @@ fn fee_history(
     let mut next = (0, 0);
     for number in oldest..=newest.number {
         running.check().map_err(cut_error)?;
-        // A reorg to a shorter chain may take blocks away meanwhile.
+        // A reorg to a shorter chain may remove blocks meanwhile.
         let Some((id, header)) = known(source.chain.header(BlockTag::Number(number)))? else {
             break;
         };
@@ -207,7 +208,7 @@ fn fee_history(
 }
 
 impl HistoryJson {
-    /// Adds a block; returns base fee and blob base fee of the one after it.
+    /// Adds a block. Returns base fee and blob base fee of the next block.
     fn push(&mut self, source: &Source, header: &Header) -> (u64, u128) {
         let (blob_fee, next_blob_fee) = blob_fees(source, header);
         let params = source.spec.blob_params_of(header);
@@ -242,7 +243,7 @@ fn check_percentiles(percentiles: &[f64]) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// The tips of a block's transactions, in ascending order.
+/// Returns the tips of a block's transactions, in ascending order.
 fn tips(source: &Source, block: BlockId) -> Result<Tips, RpcError> {
     let found = known(source.chain.block_and_receipts(BlockTag::Hash(block.hash)))?;
     let (block, receipts) = found.ok_or_else(|| read_error(Error::UnknownBlock))?;
@@ -258,8 +259,8 @@ fn tips(source: &Source, block: BlockId) -> Result<Tips, RpcError> {
     Ok(tips.into())
 }
 
-/// The tips at these percentiles of a block's gas, in ascending order of tip; zeros for a block
-/// without transactions.
+/// Returns the tips at these percentiles of a block's gas, in ascending order of tip. Returns zeros
+/// for a block without transactions.
 fn rewards(gas_used: u64, tips: &[(u128, u64)], percentiles: &[f64]) -> Vec<Quantity<u128>> {
     let (mut position, mut gas_sum) = (0, tips.first().map_or(0, |(_, gas)| *gas));
     let mut row = Vec::with_capacity(percentiles.len());

@@ -1,5 +1,5 @@
-//! `eth_getLogs`: logs of a block or of a range of blocks. Blocks whose bloom filter rules a match
-//! out are not opened.
+//! `eth_getLogs`: logs of a block or of a range of blocks. Blocks whose bloom filter excludes a
+//! match are not read.
 
 use super::super::error::code;
 use super::super::hex::{Hex, NumberParam};
@@ -16,21 +16,21 @@ use serde_json::value::RawValue;
 use std::{fmt, marker::PhantomData, sync::Arc};
 use tandem_primitives::BlockId;
 
-/// Topics of a log.
+/// Maximum number of topics of a log.
 const TOPICS_MAX: usize = 4;
-/// Addresses, or topics of one position, that a filter may name.
+/// Maximum number of addresses, or of topics of one position, in a filter.
 const ALTERNATIVES_MAX: usize = 1000;
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_calling(methods, source, "eth_getLogs", logs);
 }
 
-/// One value or a list of values. No more of them are kept than it takes to see that there are too
-/// many: the filter is refused then.
+/// One value or a list of values. At most one value beyond the limit is kept, which suffices to
+/// refuse the filter.
 #[derive(Debug)]
 struct Alternatives<T> {
     values: Vec<T>,
-    /// `null` is among them.
+    /// Whether `null` is among them.
     null: bool,
 }
 
@@ -67,7 +67,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Alternatives<T> {
     }
 }
 
-/// The parameter of `eth_getLogs` (execution-apis, `Filter`).
+/// Parameter of `eth_getLogs` (execution-apis, `Filter`).
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct FilterJson {
@@ -79,7 +79,8 @@ struct FilterJson {
     topics: Vec<Vec<B256>>,
 }
 
-/// Per position a topic, several, or `null` for any. A `null` among several means any too.
+/// Reads for each position a topic, several, or `null` for any. A `null` among several means any
+/// too.
 fn topics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<B256>>, D::Error> {
     struct TopicsVisitor;
     impl<'de> Visitor<'de> for TopicsVisitor {
@@ -96,7 +97,7 @@ fn topics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<B256>>, 
         fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
             let mut positions = Vec::new();
             while let Some(position) = seq.next_element::<Option<Alternatives<Hex<B256>>>>()? {
-                // One too many, so that the filter is refused.
+                // Keeps one position too many, so that the filter is refused.
                 if positions.len() <= TOPICS_MAX {
                     let named = position.filter(|alternatives| !alternatives.null);
                     let values = named.map_or_else(Vec::new, |alternatives| alternatives.values);
@@ -109,7 +110,7 @@ fn topics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<B256>>, 
     deserializer.deserialize_any(TopicsVisitor)
 }
 
-/// What a log must be like. Empty lists let everything through.
+/// Conditions for a log. Empty lists match everything.
 #[derive(Debug)]
 struct Filter {
     addresses: Vec<Address>,
@@ -140,7 +141,7 @@ impl Filter {
         Ok(Self { addresses, topics })
     }
 
-    /// Whether a block or receipt with this bloom filter can hold a match.
+    /// Returns whether a block or receipt with this bloom filter can hold a match.
     fn may_match(&self, bloom: &Bloom) -> bool {
         let holds = |raw: &[u8]| bloom.contains_input(BloomInput::Raw(raw));
         let any = |topics: &Vec<B256>| topics.is_empty() || topics.iter().any(|t| holds(&t[..]));
@@ -170,7 +171,7 @@ fn logs(source: &Source, running: &Running<'_>, (filter,): (Option<FilterJson>,)
         let (first, last) = range(source, from_block, to_block)?;
         for number in first..=last {
             running.check().map_err(cut_error)?;
-            // A reorg to a shorter chain may take blocks away meanwhile.
+            // A reorg to a shorter chain may remove blocks meanwhile.
             match known(source.chain.header(BlockTag::Number(number)))? {
                 Some((id, header)) => collect(source, &filter, id, &header, &mut found)?,
                 None => break,
@@ -190,7 +191,7 @@ fn logs(source: &Source, running: &Running<'_>, (filter,): (Option<FilterJson>,)
     to_result(&found)
 }
 
-/// First and last block, by number.
+/// Returns the numbers of the first and last block.
 fn range(
     source: &Source,
     from: Option<NumberParam>,
@@ -285,7 +286,7 @@ mod tests {
         let second = by(format!(r#"[null,["{a}","{b}"]]"#));
         assert!(second.matches(&log(0, &[9, 1])) && second.matches(&log(0, &[9, 2])));
         assert!(!second.matches(&log(0, &[1])) && !second.matches(&log(0, &[1, 3])));
-        // A trailing wildcard asks for a topic, whichever it is.
+        // A trailing wildcard requires a topic of any value.
         assert!(!by(format!(r#"["{a}",null]"#)).matches(&log(0, &[1])));
         assert!(by(format!(r#"[["{a}",null]]"#)).matches(&log(0, &[7])));
         for any in ["[]", "null"] {
@@ -315,7 +316,7 @@ mod tests {
         assert!(!filter.may_match(&Bloom::ZERO));
     }
 
-    /// Nobody makes a node remember a filter that it refuses, or hold values that are none.
+    /// A caller cannot make the node store a refused filter, or hold values that are not topics.
     #[test]
     fn no_more_of_a_filter_is_kept_than_may_be_named() {
         let list = |item: &str| format!("[{}{item}]", format!("{item},").repeat(5000));

@@ -1,4 +1,4 @@
-//! The methods of the public port (execution-apis, `src/eth` and `src/debug`), by topic.
+//! Methods of the public port (execution-apis, `src/eth` and `src/debug`), by topic.
 
 mod blocks;
 mod calls;
@@ -26,7 +26,7 @@ use tandem_chain::ChainSpec;
 use tandem_primitives::BlockId;
 use tracing::warn;
 
-/// What the methods read from.
+/// Data sources of the methods.
 struct Source {
     chain: Arc<Chain>,
     queries: Arc<Queries>,
@@ -35,11 +35,11 @@ struct Source {
     blobs: Arc<BlobPool>,
     pools: Arc<CallPools>,
     prices: Arc<Prices>,
-    /// The port that is served.
+    /// Port that is served.
     lane: Lane,
 }
 
-/// The methods of the public port:
+/// Returns the methods of the public port:
 ///
 /// * `eth_chainId`, `eth_syncing`, `eth_config`, `eth_capabilities`, `net_version`,
 ///   `web3_clientVersion`
@@ -55,9 +55,10 @@ struct Source {
 /// * `eth_sendRawTransaction` for blob transactions with their blobs; there is no pool for others
 /// * `debug_getRawHeader`, `debug_getRawBlock`, `debug_getRawReceipts`, `debug_getRawTransaction`
 ///
-/// Everything that reads runs on threads of its own at the lowest priority, which are bounded in number, and
-/// is bounded: time by `call_seconds_max`, gas by `call_gas_max` and `batch_gas_max`, log queries by
-/// `log_blocks_max` and `log_results_max` of [`crate::Config`], lists by constants here.
+/// All reading methods run on a bounded number of separate threads at the lowest priority. Time is
+/// bounded by `call_seconds_max`, gas by `call_gas_max` and `batch_gas_max`, log queries by
+/// `log_blocks_max` and `log_results_max` of [`crate::Config`]. Lists are bounded by constants
+/// here.
 pub fn eth_methods(engine: &Handle, client: ClientInfo) -> Methods {
     eth_methods_of(engine, client, Lane::Public)
 }
@@ -116,7 +117,7 @@ fn add_reading<P: Positional + Send + 'static>(
     });
 }
 
-/// Adds a method that executes code or reads much. It has to ask often whether it is to end.
+/// Adds a method that executes code or reads much. It must check often whether it must end.
 fn add_calling<P: Positional + Send + 'static>(
     methods: &mut Methods,
     source: &Arc<Source>,
@@ -131,7 +132,7 @@ fn add_calling<P: Positional + Send + 'static>(
     });
 }
 
-/// No parameters at all.
+/// Empty parameter list.
 #[derive(Default)]
 struct NoParams;
 
@@ -144,7 +145,7 @@ impl Positional for NoParams {
     }
 }
 
-/// The block that a call reads, held fast: a tag could mean another one a moment later.
+/// Resolves the block of a call once, because a tag could refer to another block a moment later.
 fn pin(source: &Source, block: Option<BlockParam>) -> Result<BlockId, RpcError> {
     let tag = block.map_or(BlockTag::Latest, |BlockParam(tag)| tag);
     match source.chain.resolve(tag) {
@@ -157,7 +158,7 @@ fn pin(source: &Source, block: Option<BlockParam>) -> Result<BlockId, RpcError> 
     }
 }
 
-/// What was read, `None` when there is no such block.
+/// Returns the value read, or `None` if there is no such block.
 fn known<T>(result: Result<Option<T>, Error>) -> Result<Option<T>, RpcError> {
     match result {
         Err(Error::UnknownBlock) => Ok(None),
@@ -165,7 +166,7 @@ fn known<T>(result: Result<Option<T>, Error>) -> Result<Option<T>, RpcError> {
     }
 }
 
-/// The error object for what could not be read.
+/// Converts a read error to an error object.
 fn read_error(error: Error) -> RpcError {
     match &error {
         Error::StateUnavailable(_)
@@ -178,7 +179,7 @@ fn read_error(error: Error) -> RpcError {
     RpcError::server(error)
 }
 
-/// A block that is stored was validated, so its signatures are good.
+/// Reports an invalid signature in a stored block, which validation should have excluded.
 fn defect(block: BlockId, error: impl std::fmt::Display) -> RpcError {
     warn!(%block, %error, "stored block has an invalid signature");
     RpcError::internal()

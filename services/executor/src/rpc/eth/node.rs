@@ -1,4 +1,4 @@
-//! What the node and its chain are.
+//! Properties of the node and its chain.
 
 use super::super::hex::Quantity;
 use super::super::methods::{Answer, Methods, to_result};
@@ -55,8 +55,8 @@ fn syncing(source: &Source) -> Answer {
     }
 }
 
-/// Answer of `eth_capabilities`: from which block on each kind of data can be served
-/// (execution-apis, `src/eth/capabilities.yaml`).
+/// Answer of `eth_capabilities`: the oldest served block of each kind of data (execution-apis,
+/// `src/eth/capabilities.yaml`).
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 struct CapabilitiesJson {
@@ -84,7 +84,7 @@ struct ResourceJson {
     delete_strategy: Option<WindowJson>,
 }
 
-/// Only the newest blocks are kept.
+/// Deletion strategy that keeps only the newest blocks.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WindowJson {
@@ -122,11 +122,11 @@ struct ConfigJson {
     last: Option<ForkJson>,
 }
 
-/// The rules from one fork's activation on.
+/// Rules from one fork's activation on.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ForkJson {
-    /// In seconds; 0 for a fork active at genesis.
+    /// Activation time in seconds; 0 for a fork active at genesis.
     activation_time: u64,
     blob_schedule: Option<BlobScheduleJson>,
     chain_id: Quantity<u64>,
@@ -155,7 +155,7 @@ fn config(source: &Source, NoParams: NoParams) -> Answer {
     to_result(&forks.config(&source.spec, head.timestamp))
 }
 
-/// When a chain's forks activate.
+/// Activation points of a chain's forks.
 struct Forks {
     genesis: (B256, u64),
     points: ForkPoints,
@@ -166,8 +166,8 @@ impl Forks {
         Self { genesis, points: spec.fork_points() }
     }
 
-    /// The fork that rules at this time, the one after it and the last one scheduled. `last` is
-    /// only there when `next` is.
+    /// Returns the current fork, the next one and the last one scheduled. `last` is present only if
+    /// `next` is.
     fn config(&self, spec: &ChainSpec, now: u64) -> ConfigJson {
         let times = &self.points.times;
         let (passed, coming) = times.split_at(times.partition_point(|&time| time <= now));
@@ -198,7 +198,7 @@ impl Forks {
     }
 }
 
-/// The names that EIP-7910 gives to precompiled contracts.
+/// Names of precompiled contracts in EIP-7910.
 const PRECOMPILES: [(u64, &str); 18] = [
     (0x01, "ECREC"),
     (0x02, "SHA256"),
@@ -220,14 +220,14 @@ const PRECOMPILES: [(u64, &str); 18] = [
     (0x100, "P256VERIFY"),
 ];
 
-/// The rules of the EVM under a fork.
+/// Returns the rules of the EVM under a fork.
 fn evm_rules(fork: Fork) -> SpecId {
     match fork {
         Fork::Shanghai => SpecId::SHANGHAI,
         Fork::Cancun => SpecId::CANCUN,
         Fork::Prague => SpecId::PRAGUE,
         Fork::Osaka => SpecId::OSAKA,
-        // Forks by block number are none of the configuration's.
+        // Forks by block number are not part of the configuration.
         _ => SpecId::MERGE,
     }
 }
@@ -295,7 +295,7 @@ mod tests {
         assert!(end["next"].is_null() && end["last"].is_null());
     }
 
-    /// Fork ids as EIP-2124 and EIP-6122 define them, from the chains' own schedules.
+    /// Fork ids by EIP-2124 and EIP-6122, from the chains' own schedules.
     #[test]
     fn fork_ids_of_public_chains_are_those_they_announce() {
         let mainnet = b256!("0xd4e56740f876aef8c010b86a40d5f56745a118d0906a34e69aec8c0db1cb8fa3");

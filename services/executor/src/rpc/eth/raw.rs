@@ -1,4 +1,4 @@
-//! Blocks, receipts and transactions as the bytes that hashes are made of (execution-apis,
+//! Blocks, receipts and transactions as the bytes that are hashed (execution-apis,
 //! `src/debug/getters.yaml`).
 
 use super::super::hex::{BlockParam, Hex};
@@ -43,7 +43,7 @@ fn receipts(source: &Source, (block,): (Option<BlockParam>,)) -> Answer {
 
 fn transaction(source: &Source, (hash,): (Option<Hex<B256>>,)) -> Answer {
     let found = find(source, required(hash, 0)?.0)?;
-    // Geth answers with no bytes rather than null.
+    // Geth answers with empty bytes rather than null.
     to_result(
         &found.map_or_else(Bytes::new, |(block, index)| block.raw_transactions[index].clone()),
     )

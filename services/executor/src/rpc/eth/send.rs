@@ -1,4 +1,4 @@
-//! Transactions that users send.
+//! Transactions sent by users.
 
 use super::super::error::{RpcError, code};
 use super::super::hex::Hex;
@@ -16,7 +16,7 @@ pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     methods.add("eth_sendRawTransaction", move |params| send_raw(source.clone(), params));
 }
 
-/// `eth_sendRawTransaction`: blob transactions in their network form (EIP-4844, 7594).
+/// Handles `eth_sendRawTransaction`: blob transactions in their network form (EIP-4844, 7594).
 async fn send_raw(source: Arc<Source>, params: Params) -> Answer {
     let (raw,) = params.decode_large::<(Option<Hex<Bytes>>,)>().await?;
     let Hex(raw) = required(raw, 0)?;
@@ -30,9 +30,9 @@ async fn send_raw(source: Arc<Source>, params: Params) -> Answer {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Refusal {
-    /// See [`SendError::kind`].
+    /// Name of the reason, see [`SendError::kind`].
     reason: &'static str,
-    /// When to try again, where that helps.
+    /// Time after which to retry, if a retry may help.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_milliseconds: Option<u64>,
 }

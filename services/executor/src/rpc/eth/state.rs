@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tandem_primitives::Account;
 
-/// Slots that one `eth_getStorageValues` may ask for.
+/// Maximum number of slots in one `eth_getStorageValues`.
 const SLOTS_MAX: usize = 1024;
-/// Storage keys that one `eth_getProof` may ask for.
+/// Maximum number of storage keys in one `eth_getProof`.
 const PROOF_KEYS_MAX: usize = 1024;
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
@@ -29,7 +29,7 @@ pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
 /// Parameters of the methods that read an account: the address and the block, by default the head.
 type AccountParams = (Option<Hex<Address>>, Option<BlockParam>);
 
-/// The state that is read.
+/// Returns the state to read.
 fn state(source: &Source, block: Option<BlockParam>) -> Result<BlockTag, RpcError> {
     Ok(BlockTag::Hash(pin(source, block)?.hash))
 }
@@ -96,10 +96,10 @@ fn storage_values(
     to_result(&answer)
 }
 
-/// A slot with its proof.
+/// Slot with its proof.
 #[derive(Serialize)]
 struct SlotProofJson {
-    /// As it was asked for: 32 bytes come back as such, anything shorter as a QUANTITY.
+    /// Key as requested: 32 bytes are returned as such, anything shorter as a QUANTITY.
     key: String,
     value: Quantity<U256>,
     proof: Vec<Bytes>,
@@ -141,7 +141,7 @@ fn proof(source: &Source, _: &Running<'_>, (address, keys, block): ProofParams) 
             proof: found.proof,
         }
     });
-    // An account that does not exist has neither code hash nor storage root: zeros, as in geth.
+    // A non-existent account has neither code hash nor storage root: zeros, as in geth.
     to_result(&ProofJson {
         address,
         account_proof,

@@ -18,7 +18,7 @@ pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_reading(methods, source, "eth_getTransactionReceipt", transaction_receipt);
 }
 
-/// A transaction with its block.
+/// Returns a transaction's block and its position there.
 pub(super) fn find(source: &Source, hash: B256) -> Result<Option<(Block, usize)>, RpcError> {
     let Some(place) = source.chain.transaction(hash).map_err(read_error)? else {
         return Ok(None);
@@ -28,9 +28,9 @@ pub(super) fn find(source: &Source, hash: B256) -> Result<Option<(Block, usize)>
     Ok(block.filter(|block| index < block.transactions.len()).map(|block| (block, index)))
 }
 
-/// The sender of one transaction of a stored block.
+/// Returns the sender of one transaction of a stored block.
 pub(super) fn sender(block: &Block, index: usize) -> Result<Address, RpcError> {
-    // Whether a high `s` was allowed (EIP-2) was decided when the block was validated.
+    // The block's validation already decided whether a high `s` was allowed (EIP-2).
     block.transactions[index].recover_signer_unchecked().map_err(|error| defect(block.id, error))
 }
 
@@ -41,7 +41,7 @@ fn transaction_by_hash(source: &Source, (hash,): (Option<Hex<B256>>,)) -> Answer
     render(&block, index)
 }
 
-/// A position in a block.
+/// Position in a block.
 type Index = Option<Quantity<u64>>;
 
 fn by_hash_and_index(source: &Source, (hash, index): (Option<Hex<B256>>, Index)) -> Answer {

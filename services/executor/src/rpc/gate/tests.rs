@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 
 const SECRET: Secret = Secret::new([7; 32]);
 
-/// What a call answers that is held until the test lets it go.
+/// Signals of a call whose answer waits for the test.
 #[derive(Clone, Default)]
 struct Hold {
     begun: Arc<Notify>,
     go: Arc<Notify>,
 }
 
-/// Routes that name who answers.
+/// Returns routes that name the answering executor.
 fn routes(name: &'static str, hold: &Hold) -> Router {
     let (hold, mut methods) = (hold.clone(), Methods::new());
     methods.add("who", move |_: Params| async move { to_result(&name) });
@@ -34,7 +34,7 @@ fn routes(name: &'static str, hold: &Hold) -> Router {
     engine_router(methods, SECRET, Limits::engine())
 }
 
-/// A gate that is served on a port of its own.
+/// Gate that is served on its own port.
 struct Port {
     gate: Gate,
     address: SocketAddr,
@@ -61,7 +61,7 @@ impl Port {
         Target { executor: "other".to_owned(), address: self.address }
     }
 
-    /// Status and body of a call.
+    /// Returns status and body of a call.
     async fn call(&self, method: &str) -> (u16, String) {
         call(self.address, method, &token(), "").await
     }
@@ -95,7 +95,7 @@ fn answered_by(name: &str) -> (u16, String) {
     (200, format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{name}"}}"#))
 }
 
-/// A server that notes the heads of requests and answers `{}`.
+/// Starts a server that records the heads of requests and answers `{}`.
 async fn noting() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, heads) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
@@ -104,7 +104,7 @@ async fn noting() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let (mut text, mut bytes) = (String::new(), vec![0; 64 << 10]);
-            // The whole call: what is left unread would reset the connection.
+            // Reads the whole call, because unread bytes would reset the connection.
             while !text.ends_with('}') {
                 let length = stream.read(&mut bytes).await.unwrap();
                 text += &String::from_utf8_lossy(&bytes[..length]);
@@ -124,7 +124,7 @@ async fn a_call_is_answered_by_the_executor_that_has_the_right() {
     standby.gate.pass_on(holder.target());
     assert!(standby.gate.reaches().await);
     assert_eq!(standby.call("who").await, answered_by("holder"));
-    // An error of the call is passed on as it is.
+    // An error of the call is forwarded unchanged.
     let (status, body) = standby.call("missing").await;
     assert!(status == 200 && body.contains("-32601"), "{body}");
     standby.gate.open(routes("standby", &Hold::default()));
@@ -206,7 +206,7 @@ async fn without_an_executor_a_call_is_refused_with_the_reason() {
 async fn a_call_waits_for_the_executor_that_takes_over() {
     let standby = Port::start("standby").await;
     let (called, opened) = tokio::join!(standby.call("who"), async {
-        // It may come before the call, too: the answer is the same.
+        // The order of call and opening does not matter: the answer is the same.
         tokio::task::yield_now().await;
         standby.gate.open(routes("standby", &Hold::default()));
     });
@@ -219,7 +219,7 @@ async fn a_call_under_way_moves_to_the_successor() {
     let ((stuck, hold), (next, _)) =
         (Port::that_serves("stuck").await, Port::that_serves("next").await);
     standby.gate.pass_on(stuck.target());
-    // The first executor never answers: what the second one has of this name does at once.
+    // The first executor never answers; the second one's method of this name answers at once.
     let mut methods = Methods::new();
     methods.add("held", |_: Params| async { to_result(&"next") });
     next.gate.open(engine_router(methods, SECRET, Limits::engine()));

@@ -1,4 +1,5 @@
-//! Rendering against answers of geth, byte for byte; `testdata/README.md` says where they are from.
+//! Rendering compared with answers of geth, byte for byte; `testdata/README.md` names their
+//! sources.
 
 use super::*;
 use serde_json::Value;
@@ -23,7 +24,7 @@ fn number(value: &Value) -> u64 {
     u64::from_str_radix(&value.as_str().unwrap()[2..], 16).unwrap()
 }
 
-/// What the database would hold for a rendered receipt.
+/// Returns the database's form of a rendered receipt.
 fn stored(receipt: &Value, transaction: &Transaction) -> Receipt {
     let parse_log = |log: &Value| {
         let topics = serde_json::from_value(log["topics"].clone()).unwrap();

@@ -6,7 +6,7 @@ const LIMITS: Limits = Limits { seconds_max: 60, gas_max: 1_000 };
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A call that holds its thread until it is cut, and says when it began.
+/// Returns a call that holds its thread until it is cut. It sends a message when it begins.
 fn endless(
     began: &mpsc::Sender<()>,
 ) -> impl FnOnce(&Running<'_>) -> Result<(), RpcError> + Send + use<> {
@@ -39,7 +39,7 @@ async fn a_full_queue_refuses_and_is_served_when_a_thread_is_free_again() {
     let refused = pool.run(Lane::Public, usage(), |_| Ok(())).await.unwrap_err();
     assert_eq!(refused.code, code::LIMIT_EXCEEDED);
     assert!(refused.message.starts_with("limit exceeded"), "{}", refused.message);
-    // The other port has room of its own, and goes first.
+    // The other port has its own queue, and goes first.
     let (order, in_order) = mpsc::channel();
     let told = order.clone();
     let engine = pool.run(Lane::Engine, usage(), move |_| {
@@ -48,7 +48,7 @@ async fn a_full_queue_refuses_and_is_served_when_a_thread_is_free_again() {
     });
     let mut engine = Box::pin(engine);
     assert!(timeout(Duration::from_millis(1), &mut engine).await.is_err());
-    // One of the two gives up, so there is room for another.
+    // One of the two gives up, which makes room for another.
     drop(waiting.remove(0));
     let told = order.clone();
     let next = pool.run(Lane::Public, usage(), move |_| {
@@ -159,7 +159,7 @@ async fn a_call_that_panics_is_an_internal_error_and_the_thread_goes_on() {
     pool.run(Lane::Public, usage(), |_| Ok(())).await.unwrap();
 }
 
-/// Rayon's own threads have the priority of those that blocks wait for.
+/// Rayon's own threads have the priority of threads that blocks wait for.
 #[tokio::test]
 async fn what_a_call_does_in_parallel_stays_on_its_own_thread() {
     use rayon::prelude::*;

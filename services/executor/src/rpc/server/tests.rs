@@ -38,7 +38,7 @@ fn methods() -> Methods {
     methods
 }
 
-/// A list of long texts, made one by one; [`MADE`] counts them.
+/// Returns a list of long texts, made one by one; [`MADE`] counts them.
 fn pieces() -> Pieces {
     let piece = |index| {
         MADE.fetch_add(1, Ordering::Relaxed);
@@ -53,7 +53,7 @@ const PIECES: usize = 64;
 const PIECE_LEN: usize = 256 << 10;
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
-/// The head of a request, but for the length of the body and the end.
+/// Head of a request, without the length of the body and the end.
 const HEAD: &str = "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
 
 struct Server {
@@ -99,7 +99,7 @@ impl Server {
     }
 }
 
-/// One keep-alive connection, written by hand so that requests can be as wrong as needed.
+/// Keep-alive connection, written by hand so that requests can have any fault.
 struct Client {
     stream: TcpStream,
 }
@@ -216,7 +216,7 @@ async fn a_body_over_the_limit_gets_413_and_the_server_lives() {
     assert_eq!(client.post(&body, "").await.0, 413);
     client.still_works().await;
 
-    // Chunked: the length is only found out on the way.
+    // Chunked: the length becomes known only during the transfer.
     client
         .stream
         .write_all(format!("{HEAD}transfer-encoding: chunked\r\n\r\n").as_bytes())
@@ -251,7 +251,7 @@ async fn large_parameters_are_decoded_off_the_reactor() {
     server.stop().await;
 }
 
-/// One test for all of it, as they would count each other's pieces.
+/// One test for everything, because several would count each other's pieces.
 #[tokio::test]
 async fn a_result_in_pieces_is_made_as_it_is_taken() {
     let server = Server::public().await;
@@ -263,13 +263,14 @@ async fn a_result_in_pieces_is_made_as_it_is_taken() {
     client.still_works().await;
     assert_eq!(MADE.swap(0, Ordering::Relaxed), PIECES);
 
-    // In a batch it is made as a whole, and counts against what a batch may answer.
+    // In a batch it is made as a whole, and counts towards the maximum of the batch's answer.
     let answer = client.call(&format!("[{body},{body}]")).await;
     assert_eq!(answer[0]["result"], want);
     assert_eq!(code_of(&answer[1]), -32003);
     assert_eq!(MADE.swap(0, Ordering::Relaxed), PIECES);
 
-    // Nobody takes it: what the sockets hold is made, and no more. Others are served meanwhile.
+    // The caller does not read: only what the sockets hold is made. Other callers are served
+    // meanwhile.
     let mut idle = server.connect().await;
     let head = format!("{HEAD}content-length: {}\r\n\r\n", body.len());
     idle.stream.write_all(head.as_bytes()).await.unwrap();
@@ -348,7 +349,7 @@ async fn without_a_good_token_there_is_only_401() {
             client.post(body, &format!("authorization: {scheme} {good}\r\n")).await;
         assert_eq!((status, answer.contains("\"in\"")), (200, true));
     }
-    // A large body of a stranger is neither kept nor parsed.
+    // A large body of an unauthenticated caller is neither kept nor parsed.
     assert_eq!(client.post(&vec![b'['; 8 << 20], "").await.0, 401);
     server.stop().await;
 }

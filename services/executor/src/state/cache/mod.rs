@@ -1,4 +1,4 @@
-//! Values of the base that were read before, and all code.
+//! Previously read values of the base, and contract code.
 
 mod sharded;
 
@@ -12,33 +12,33 @@ use std::sync::atomic::{
 };
 use tandem_primitives::{Account, B256, StateDiff, U256};
 
-/// Places where generations of storages are counted, found by two bytes of a hashed address.
+/// Number of storage generation counters, found by two bytes of a hashed address.
 const GENERATIONS: usize = 1 << 16;
 
-/// Which time of a cache a value is from: a base that moves begins a new one.
+/// Period of the cache that a value belongs to. A base that moves begins a new one.
 pub type Epoch = u64;
 
-/// Which life of an account's storage a value is from.
+/// Life of an account's storage that a value belongs to.
 pub type Generation = u32;
 
 /// Values of the base at one block, for any number of threads.
 ///
-/// The base moves while threads read, and a thread may still be about to add what it read before.
-/// So every reader and everyone who adds names the epoch that its layers belong to:
+/// The base moves while threads read, and a thread may still be about to add an older value. So
+/// every read and every addition names the epoch that its layers belong to:
 ///
 /// * The engine's thread begins the new epoch **before** it changes the first value.
-/// * A value found is valid if the epoch has not passed **afterwards**: whoever sees a changed value
-///   took its shard's lock after the one who changed it, and sees the new epoch too.
-/// * A value is added only if the epoch has not passed **while its shard is locked**. Had the engine
-///   changed the key before, the new epoch would be seen; if it changes the key later, it writes
-///   over what was added. And a key that it does not change has the same value in both epochs.
-/// * A wipe changes keys that nobody lists. So each slot says which generation of its account's
-///   storage it is from, and a wipe begins a new one, after the epoch. Whoever adds a slot looks the
-///   generation up **before** it reads the value: an old generation is never found again, and who
-///   saw the new one sees the new epoch too.
+/// * A value found is valid if the epoch has not passed **afterwards**. A reader of a changed value
+///   locked its shard after the engine, so it also sees the new epoch.
+/// * A value is added only if the epoch has not passed **while its shard is locked**. If the engine
+///   changed the key before, the new epoch is visible. If it changes the key later, it overwrites
+///   the addition. A key without a change has the same value in both epochs.
+/// * A wipe changes keys without listing them. So each slot records its generation of the account's
+///   storage, and a wipe begins a new generation, after the epoch. A slot's generation is looked up
+///   **before** its value is read. An old generation is never found again, and a reader of the new
+///   one also sees the new epoch.
 ///
-/// Accounts share their generations, 65,536 of them: a wipe takes some slots of other accounts out
-/// with it, one in 65,536.
+/// Accounts share 65,536 generation counters. A wipe therefore also invalidates slots of other
+/// accounts, one in 65,536.
 pub struct BaseCache {
     epoch: AtomicU64,
     accounts: Sharded<B256, Option<Account>>,
@@ -48,7 +48,7 @@ pub struct BaseCache {
 }
 
 impl BaseCache {
-    /// A cache of so many accounts, slots and codes.
+    /// Creates a cache of at most this many accounts, slots and codes.
     pub fn new(accounts: usize, slots: usize, codes: usize) -> Self {
         Self {
             epoch: AtomicU64::new(0),
@@ -59,42 +59,42 @@ impl BaseCache {
         }
     }
 
-    /// The epoch of now.
+    /// Returns the current epoch.
     pub fn epoch(&self) -> Epoch {
         self.epoch.load(Acquire)
     }
 
-    /// An account of the base; `None` when it is not known, or the epoch has passed.
+    /// Returns an account of the base, or `None` if it is unknown or the epoch has passed.
     pub fn account(&self, epoch: Epoch, address_hash: &B256) -> Option<Option<Account>> {
         let account = self.accounts.get(address_hash)?;
         (self.epoch() == epoch).then_some(account)
     }
 
-    /// A slot of the base; `None` when it is not known, or the epoch has passed.
+    /// Returns a slot of the base, or `None` if it is unknown or the epoch has passed.
     pub fn slot(&self, epoch: Epoch, address_hash: &B256, slot: &B256) -> Option<U256> {
         let generation = self.generation(address_hash);
         let (value, of) = self.slots.get(&(*address_hash, *slot))?;
         (of == generation && self.epoch() == epoch).then_some(value)
     }
 
-    /// Code by its hash, in whatever block it was deployed.
+    /// Returns code by its hash, regardless of the block that deployed it.
     pub fn code(&self, code_hash: &B256) -> Option<Bytecode> {
         self.codes.get(code_hash)
     }
 
-    /// The generation of an account's storage: to be asked for before a slot is read that is to be
-    /// added.
+    /// Returns the generation of an account's storage. Must be called before reading a slot that
+    /// will be added.
     pub fn generation(&self, address_hash: &B256) -> Generation {
         self.counter(address_hash).load(Acquire)
     }
 
-    /// Adds an account that was read from the base by a reader whose layers reach from there to the
-    /// base of the epoch, without any change of the account.
+    /// Adds an account that was read from the base. The reader's layers must reach from there to
+    /// the base of the epoch without any change of the account.
     pub fn add_account(&self, epoch: Epoch, address_hash: B256, account: Option<Account>) {
         self.accounts.insert_if(address_hash, account, || self.epoch() == epoch);
     }
 
-    /// Adds a slot under the same condition.
+    /// Adds a slot under the condition of [`BaseCache::add_account`].
     pub fn add_slot(&self, epoch: Epoch, key: (B256, B256), generation: Generation, value: U256) {
         self.slots.insert_if(key, (value, generation), || self.epoch() == epoch);
     }
@@ -104,14 +104,15 @@ impl BaseCache {
         self.codes.insert(code_hash, code);
     }
 
-    /// Begins a new epoch, before the values change. For the engine's thread alone.
+    /// Begins a new epoch, before the values change. Only the engine's thread may call this.
     pub(crate) fn begin_epoch(&self) -> Epoch {
         let epoch = self.epoch.load(Acquire) + 1;
         self.epoch.store(epoch, Release);
         epoch
     }
 
-    /// The base has taken in a block, in an epoch that has begun. For the engine's thread alone.
+    /// Adds the changes of a block that the base absorbed. The new epoch must have begun. Only the
+    /// engine's thread may call this.
     pub(crate) fn advance(&self, diff: &StateDiff) {
         for update in &diff.accounts {
             let hash = update.address_hash;
@@ -127,14 +128,14 @@ impl BaseCache {
         }
     }
 
-    /// The base has stepped back, in an epoch that has begun. Code is addressed by its hash and
-    /// stays. For the engine's thread alone.
+    /// Clears the cache after a step back of the base. The new epoch must have begun. Code stays,
+    /// because it is addressed by its hash. Only the engine's thread may call this.
     pub(crate) fn clear(&self) {
         self.accounts.clear();
         self.slots.clear();
     }
 
-    /// For accounts and slots: how many are cached, and the bytes that they take.
+    /// Returns number and bytes of the cached entries, for accounts and for slots.
     pub fn sizes(&self) -> [(&'static str, usize, usize); 2] {
         let (accounts, slots) = (&self.accounts, &self.slots);
         [("accounts", accounts.len(), accounts.bytes()), ("slots", slots.len(), slots.bytes())]

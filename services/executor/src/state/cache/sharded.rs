@@ -1,4 +1,4 @@
-//! A bounded map that many threads read at once.
+//! Bounded map for concurrent reads by many threads.
 
 use alloy_primitives::map::DefaultHashBuilder;
 use crossbeam_utils::CachePadded;
@@ -9,16 +9,18 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// Shards of a map of the usual size. A read locks one of them for two look-ups, so that among so
-/// many two threads hardly ever meet.
+/// Number of shards of a map of the usual size. A read locks one shard for two lookups, so two
+/// threads rarely meet.
 const SHARDS: usize = 256;
 
-/// Entries that make a shard worth having.
+/// Minimum number of entries of a shard.
 const SHARD_ENTRIES_MIN: usize = 64;
 
-/// A map of at most so many entries, in shards with a lock each. When one is full, the entry goes
-/// that was not read for longest, roughly: each has one bit that a read sets, and a hand that goes
-/// round takes the first entry without it and clears the others on its way (CLOCK).
+/// Map of bounded size, in shards with a lock each.
+///
+/// A full shard evicts roughly the entry that was unread for longest (CLOCK). Each entry has a bit
+/// that a read sets. A rotating hand evicts the first entry without the bit, and clears the bits on
+/// its way.
 pub struct Sharded<K, V> {
     shards: Box<[Locked<K, V>]>,
     hasher: DefaultHashBuilder,
@@ -37,12 +39,12 @@ struct Shard<K, V> {
 struct Entry<K, V> {
     key: K,
     value: V,
-    /// Read since the hand came by.
+    /// Whether the entry was read since the hand passed.
     recent: AtomicBool,
 }
 
 impl<K: Copy + Eq + Hash, V: Copy> Sharded<K, V> {
-    /// An empty map. Memory is taken as it fills.
+    /// Creates an empty map. Memory is allocated as it fills.
     pub fn new(entries_max: usize) -> Self {
         let shards = (entries_max / SHARD_ENTRIES_MIN).clamp(1, SHARDS);
         let entries_max = entries_max.div_ceil(shards).clamp(1, u32::MAX as usize);
@@ -50,19 +52,19 @@ impl<K: Copy + Eq + Hash, V: Copy> Sharded<K, V> {
         Self { shards: (0..shards).map(shard).collect(), hasher: DefaultHashBuilder::default() }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &K) -> Option<V> {
         let hash = self.hasher.hash_one(key);
         let shard = self.shard(hash).read();
         let entry = shard.find(hash, key)?;
-        // A line that is only read stays in the caches of all cores.
+        // A cache line that is only read stays in the caches of all cores.
         if !entry.recent.load(Relaxed) {
             entry.recent.store(true, Relaxed);
         }
         Some(entry.value)
     }
 
-    /// Sets the value of a key if `still` holds while nobody else can read or write the key.
+    /// Sets the value of a key if `still` returns true while the key's shard is locked.
     pub fn insert_if(&self, key: K, value: V, still: impl FnOnce() -> bool) {
         let hash = self.hasher.hash_one(key);
         let mut shard = self.shard(hash).write();
@@ -76,7 +78,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Sharded<K, V> {
         self.insert_if(key, value, || true);
     }
 
-    /// Forgets everything, shard by shard.
+    /// Removes everything, shard by shard.
     pub fn clear(&self) {
         for shard in &self.shards {
             let mut shard = shard.write();
@@ -85,12 +87,12 @@ impl<K: Copy + Eq + Hash, V: Copy> Sharded<K, V> {
         }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.read().entries.len()).sum()
     }
 
-    /// Bytes allocated for entries and index.
+    /// Returns the bytes allocated for entries and index.
     pub fn bytes(&self) -> usize {
         let shards = self.shards.iter().map(|shard| {
             let shard = shard.read();
@@ -99,7 +101,8 @@ impl<K: Copy + Eq + Hash, V: Copy> Sharded<K, V> {
         shards.sum()
     }
 
-    /// The index of a shard goes by low and high bits of the hash, so the shard by those between.
+    /// Returns the shard of a hash. The shard's index uses the low and high bits, so this uses the
+    /// bits in between.
     fn shard(&self, hash: u64) -> &RwLock<Shard<K, V>> {
         let between = usize::from((hash >> 32) as u16);
         &self.shards[(between * self.shards.len()) >> 16]
@@ -144,7 +147,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Shard<K, V> {
             .insert_unique(hash, at as u32, |&other| hasher.hash_one(entries[other as usize].key));
     }
 
-    /// The entry to give up: ends after one round at the latest, when all bits are cleared.
+    /// Returns the entry to evict. Ends after at most one round, when all bits are cleared.
     fn victim(&mut self) -> usize {
         loop {
             let at = self.hand;
@@ -165,13 +168,13 @@ mod tests {
 
     #[test]
     fn what_is_read_again_and_again_outlives_what_is_read_once() {
-        // Hashes, as the keys of the state are: the hasher may put numbers in a row into few shards.
+        // Hashes, like the keys of the state: the hasher may map consecutive numbers to few shards.
         let key = |number: u64| keccak256(number.to_be_bytes());
         let cache = Sharded::new(1_000);
         (0..300_u64).for_each(|number| cache.insert(key(number), number));
         for number in 1_000..20_000 {
             cache.insert(key(number), number);
-            // All of them once per round of the hand, which is 1,000 entries.
+            // Reads each of them once per round of the hand, which is 1,000 entries.
             cache.get(&key(number % 300));
         }
         let kept = (0..300).filter(|number| cache.get(&key(*number)) == Some(*number)).count();
@@ -198,7 +201,7 @@ mod tests {
     }
 
     proptest! {
-        /// A key has the value that was set last, or none; what fits is all there.
+        /// A key has the value that was set last, or none. Entries that fit are all present.
         #[test]
         fn the_last_value_wins(
             entries_max in 1..200_usize,

@@ -1,5 +1,5 @@
-//! Threads read while blocks come, the base moves forward and steps back: every value read is the
-//! one of a replay of the reader's branch, or the reader is told that the base has moved.
+//! Threads read while blocks arrive and the base moves forward and back. Every read must equal a
+//! replay of the reader's branch, or report that the base has moved.
 
 use super::*;
 use crate::{
@@ -29,7 +29,7 @@ fn key(n: u64) -> B256 {
     keccak256(n.to_be_bytes())
 }
 
-/// The state after one block. Nonces are numbers of blocks.
+/// State after one block. Nonces are block numbers.
 #[derive(Clone, Default)]
 struct Model {
     accounts: BTreeMap<u64, u64>,
@@ -44,7 +44,7 @@ struct Node {
     state: Model,
 }
 
-/// A tree of blocks; its first node is genesis.
+/// Tree of blocks; its first node is genesis.
 struct Chain(Vec<Node>);
 
 impl Chain {
@@ -53,7 +53,7 @@ impl Chain {
         Self(vec![Node { id, parent: 0, diff, state: Model::default() }])
     }
 
-    /// Adds a block that changes something at random.
+    /// Adds a block with random changes.
     fn grow(&mut self, parent: usize, random: &mut StdRng) -> usize {
         let block = self.0.len();
         let mut state = self.0[parent].state.clone();
@@ -90,7 +90,7 @@ impl Chain {
         block
     }
 
-    /// The ancestor this many blocks above genesis or below, on the way down from a block.
+    /// Returns the ancestor of a block at a height.
     fn ancestor(&self, mut block: usize, number: u64) -> usize {
         while self.0[block].id.number > number {
             block = self.0[block].parent;
@@ -99,11 +99,11 @@ impl Chain {
     }
 }
 
-/// A database that holds the state of one block of the chain.
+/// Database that holds the state of one block of the chain.
 struct Database {
     chain: Arc<Mutex<Chain>>,
     base: Mutex<usize>,
-    /// Where the base steps back to before the next read.
+    /// Block to which the base steps back before the next read.
     steps_back: Mutex<Option<usize>>,
 }
 
@@ -120,7 +120,7 @@ fn unavailable<T>() -> storage::Result<T> {
 
 impl StorageApi for Database {
     fn read_state(&self, request: &ReadState) -> storage::Result<StateValues> {
-        // Other threads go on between the question and the answer.
+        // Lets other threads run between the request and the answer.
         thread::yield_now();
         let values = {
             let mut base = self.base.lock();
@@ -213,7 +213,7 @@ impl World {
         let chain = Arc::new(Mutex::new(Chain::new()));
         let (base, steps_back) = (Mutex::new(0), Mutex::new(None));
         let database = Database { chain: chain.clone(), base, steps_back };
-        // Small, so that values are given up too.
+        // Small, so that values are evicted too.
         let recent = Arc::new(Recent::new(BaseCache::new(4, 16, 4)));
         recent.rebase(database.id());
         Self { chain, database: Arc::new(database), recent }
@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// Reads some keys on a view of a block and compares them. Returns how many were answered.
+    /// Reads some keys through a view of a block and compares them. Returns the number of answers.
     fn check(&self, block: usize, pinned: bool, reads: u32, random: &mut StdRng) -> u64 {
         if random.random_bool(0.2) {
             let accounts = (0..ACCOUNTS).map(key).collect();
@@ -259,7 +259,7 @@ impl World {
         answered
     }
 
-    /// The database steps back to a block; what it knows above is pending.
+    /// Lets the database step back to a block. All blocks above it become pending.
     fn rewind(&self, to: usize) {
         *self.database.base.lock() = to;
         let chain = self.chain.lock();
@@ -270,10 +270,10 @@ impl World {
         }
     }
 
-    /// What the engine's thread does, at random.
+    /// Takes a random step of the engine's thread.
     fn step(&self, head: &mut usize, heard: &mut usize, random: &mut StdRng) {
         match random.random_range(0..10) {
-            // A block on the head, or a fork off it not far below.
+            // A block on the head, or a fork slightly below it.
             0..=4 => {
                 let mut chain = self.chain.lock();
                 let number = chain.0[*head].id.number;
@@ -287,7 +287,7 @@ impl World {
                 self.recent.insert(id, parent, diff);
                 *head = block;
             }
-            // The base follows the head; it is heard now or later.
+            // The base follows the head; the engine hears of it now or later.
             5..=6 => {
                 let mut base = self.database.base.lock();
                 let chain = self.chain.lock();

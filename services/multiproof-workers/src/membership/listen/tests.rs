@@ -22,7 +22,7 @@ fn beat(name: &str) -> Heartbeat {
     }
 }
 
-/// As a user says it that may publish on the subject of this worker.
+/// Returns a message of a user that may publish on the subject of this worker.
 fn said_as(name: &str, heartbeat: Heartbeat) -> Message {
     let payload = WorkerAlive(heartbeat).encode();
     Message { payload, context: None, member: Some(subject_token(name).into()) }
@@ -68,7 +68,7 @@ fn an_endpoint_that_is_not_allowed_is_never_connected_to_and_takes_no_place() {
     }
     assert_eq!(alive(&ear), [""; 0]);
     assert!(ear.hear(&said(beat("real")), NOW));
-    // Nor does one that is known move there.
+    // A known worker does not move there either.
     let moved =
         Heartbeat { endpoint: "http://8.8.8.8:9601".to_owned(), sequence: 1, ..beat("real") };
     assert!(!ear.hear(&said(moved), NOW));

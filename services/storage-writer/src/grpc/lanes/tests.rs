@@ -16,7 +16,7 @@ fn lanes() -> (Arc<Scripted>, Arc<dyn StorageApi>, Arc<Lanes>) {
     (storage, api, lanes)
 }
 
-/// Makes a call; its place in the lane is free again when it has been made.
+/// Makes a call. Its place in the lane is free again when the call has returned.
 async fn run(
     lanes: &Lanes,
     lane: Lane,
@@ -25,7 +25,7 @@ async fn run(
     lanes.run(lane, Request::new(()), move |api, ()| Ok(call(api)?)).await
 }
 
-/// A rewind that is under way until it is no longer held.
+/// Starts a rewind that stays under way until the test releases it.
 async fn hold_rewind(storage: &Scripted, lanes: &Arc<Lanes>) -> JoinHandle<Result<(), Status>> {
     storage.hold(Some("rewind"));
     let lanes = lanes.clone();

@@ -11,7 +11,7 @@ fn base(number: u64) -> BlockId {
     BlockId::new(number, key(number as usize))
 }
 
-/// Values that name the key they are of, from a base that moves as `calls` says.
+/// Returns values that identify their keys. The base moves with each call until `moves_until`.
 fn answer(calls: &Cell<u64>, moves_until: u64, request: &ReadState) -> StateValues {
     assert!(request.accounts.len() <= READ_ACCOUNTS_MAX);
     assert!(request.slots.len() <= READ_SLOTS_MAX);
@@ -69,7 +69,7 @@ fn parts_of_different_bases_are_never_mixed() {
     assert_eq!(always, Err(moved()));
 }
 
-/// The node at each target's depth, and one that all have in common.
+/// Returns one node for each target, and one that all targets have in common.
 fn nodes(targets: &[WalkTarget]) -> Vec<TrieNode> {
     let node = |path: &[u8]| TrieNode {
         owner: None,

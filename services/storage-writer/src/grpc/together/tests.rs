@@ -11,7 +11,7 @@ fn key(number: u64) -> B256 {
     B256::from(U256::from(number))
 }
 
-/// What tells which key was read.
+/// Returns values that identify the keys.
 fn answer(request: &ReadState) -> StateValues {
     let value = |hash: &B256| U256::from_be_bytes(hash.0);
     let account = |hash: &B256| {

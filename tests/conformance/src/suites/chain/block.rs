@@ -1,10 +1,14 @@
 //! `blockchain_test`: a chain as blocks in RLP.
 //!
 //! A block of Paris, Shanghai or Cancun is turned into a payload and goes through the handlers of
-//! the Engine API. Where a payload cannot say what the block says (execution requests, of which a
-//! block has only the hash; a header that is wrong in a field that payloads do not have; blocks
-//! from before the merge) it goes in as `tandem import` takes it, past the payload and through the
-//! same engine.
+//! the Engine API. Some blocks cannot be expressed as a payload:
+//!
+//! * A block with execution requests holds only their hash.
+//! * A header may be invalid in a field that payloads do not have.
+//! * A block may be from before the merge.
+//!
+//! Such a block is imported as `tandem import` does it, without a payload but through the same
+//! engine.
 
 use super::{
     Driver, PayloadStatus, exceptions,
@@ -23,7 +27,7 @@ use tandem_trie::list_root;
 
 const NAME: &str = "block";
 
-/// The suite.
+/// Suite of `blockchain_test` fixtures.
 pub struct Blocks;
 
 impl Suite for Blocks {
@@ -73,8 +77,9 @@ fn run(text: &Text, setting: &Setting) -> Outcome {
     })
 }
 
-/// Before the merge the head is the block with the highest total difficulty, after it the one that
-/// the consensus layer names; either way the fixture says which it is.
+/// Makes the fixture's last block the head if it is not yet, and compares the state. Before the
+/// merge the head is the block with the highest total difficulty. After it, the consensus layer
+/// names the head.
 fn finish(driver: &Driver, chain: &Chain<'_>) -> anyhow::Result<()> {
     let want = chain.last_block_hash;
     if driver.latest_hash()? != want {
@@ -98,8 +103,8 @@ impl Entry {
         if let Some(expected) = &self.expect_exception {
             refused.insert(hash);
             let error = match status.status.as_str() {
-                // A refused block is remembered, and so are its children; to other clients the
-                // parent of such a child is not known.
+                // A refused block is remembered, and so are its children. Other clients do not know
+                // the parent of such a child.
                 "INVALID" if parent_refused => exceptions::UNKNOWN_PARENT.to_owned(),
                 "INVALID" => status.validation_error.unwrap_or_default(),
                 "SYNCING" => exceptions::UNKNOWN_PARENT.to_owned(),
@@ -113,11 +118,11 @@ impl Entry {
 }
 
 impl Entry {
-    /// Checks the verdict on a block that its bytes alone condemn.
+    /// Checks the verdict on a block that its bytes alone make invalid.
     fn check_malformed(&self, driver: &Driver, error: &BlockError) -> anyhow::Result<()> {
         let expected = self.expect_exception.as_deref().with_context(|| error.describe())?;
-        // Some headers are made for a block without the transaction that is the point of the case,
-        // so they break two rules; with the one repaired the other one must show.
+        // Some headers are made for a block without the transaction under test, so they break two
+        // rules. After the header is repaired, the other fault must show.
         if let BlockError::TransactionsRoot { .. } = error
             && expected.starts_with("TransactionException.")
         {
@@ -128,7 +133,7 @@ impl Entry {
     }
 }
 
-/// The block with the transactions root that its transactions have.
+/// Returns the block with the transactions root that matches its transactions.
 fn with_right_root(mut rlp: &[u8]) -> anyhow::Result<Block> {
     let mut fields = alloy_rlp::Header::decode_bytes(&mut rlp, true)?;
     let mut header = Header::decode(&mut fields)?;
@@ -165,7 +170,8 @@ fn send(driver: &Driver, block: Block) -> anyhow::Result<PayloadStatus> {
     Ok(driver.new_payload(version, &params.to_string())?)
 }
 
-/// Whether the header has what the Engine API's version for the fork demands, and nothing else.
+/// Returns whether the header has exactly the fields that the Engine API's version for the fork
+/// demands.
 fn has_fields_of_its_fork(header: &Header, fork: Fork) -> bool {
     let cancun = [
         header.blob_gas_used.is_some(),

@@ -14,7 +14,7 @@ use std::path::Path;
 
 const NAME: &str = "engine";
 
-/// The suite.
+/// Suite of `blockchain_test_engine` fixtures.
 pub struct Engine;
 
 impl Suite for Engine {
@@ -57,7 +57,7 @@ struct NewPayload<'a> {
     error_code: Option<String>,
 }
 
-/// What is known of a payload whatever its version.
+/// Fields of a payload that every version has.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PayloadHead {
@@ -95,7 +95,7 @@ impl NewPayload<'_> {
         let payload = params.first().context("a payload without parameters")?;
         let head: PayloadHead = serde_json::from_str(payload.get())?;
         if let Some(expected) = &self.validation_error {
-            // V1 of the method has a name of its own for a wrong block hash.
+            // V1 of the method has a separate name for a wrong block hash.
             let is_invalid = matches!(status.status.as_str(), "INVALID" | "INVALID_BLOCK_HASH");
             ensure!(is_invalid, "{status:?}, expected {expected}");
             let latest = status.latest_valid_hash;

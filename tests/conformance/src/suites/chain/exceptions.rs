@@ -1,13 +1,13 @@
-//! The names that the fixtures have for broken rules, and ours.
+//! Mapping from the fixtures' names of broken rules to ours.
 
 use anyhow::{Context as _, ensure};
 
-/// The kind of a block whose parent is not known: no rule is broken, the answer is SYNCING.
+/// Kind of a block whose parent is not known: no rule is broken, and the answer is SYNCING.
 pub const UNKNOWN_PARENT: &str = "unknown_parent";
 
-/// Which of our kinds ([`tandem_chain::BlockError::kind`]) an exception of execution-specs stands
-/// for; `None` where it is not known. The names are those of `TransactionException` and
-/// `BlockException` in execution-specs (`execution_testing/exceptions`).
+/// Returns our kinds ([`tandem_chain::BlockError::kind`]) for an exception of execution-specs,
+/// `None` if it is not known. The names are those of `TransactionException` and `BlockException` in
+/// execution-specs (`execution_testing/exceptions`).
 fn kinds(exception: &str) -> Option<&'static [&'static str]> {
     let (class, name) = exception.split_once('.')?;
     match class {
@@ -27,7 +27,7 @@ fn transaction_kinds(name: &str) -> Option<&'static [&'static str]> {
         "GASLIMIT_PRICE_PRODUCT_OVERFLOW" => &["cost_overflow"],
         "INVALID_SIGNATURE_VRS" | "EC_RECOVERY_FAIL" => &["signature"],
         "INVALID_CHAINID" => &["chain_id"],
-        // Fees of 256 bits or more are over any balance.
+        // Fees of 256 bits or more exceed any balance.
         "INSUFFICIENT_ACCOUNT_FUNDS" => &["insufficient_funds", "cost_overflow"],
         "INSUFFICIENT_MAX_FEE_PER_GAS" => &["fee_cap_below_base_fee"],
         "PRIORITY_GREATER_THAN_MAX_FEE_PER_GAS" | "PRIORITY_GREATER_THAN_MAX_FEE_PER_GAS_2" => {
@@ -44,7 +44,7 @@ fn transaction_kinds(name: &str) -> Option<&'static [&'static str]> {
         | "TYPE_3_TX_ZERO_BLOBS_PRE_FORK" => &["transaction_type"],
         "TYPE_3_TX_INVALID_BLOB_VERSIONED_HASH" => &["blob_version"],
         "TYPE_3_TX_WITH_FULL_BLOBS" => &["blobs_attached"],
-        // Before Osaka the limit of a transaction is that of the block, and the header's is checked
+        // Before Osaka a transaction's limit is the block's, and the header's limit is checked
         // first.
         "TYPE_3_TX_BLOB_COUNT_EXCEEDED" => &["transaction_blobs", "blob_gas_over_limit"],
         "TYPE_3_TX_CONTRACT_CREATION" | "TYPE_4_TX_CONTRACT_CREATION" => &["type_creates"],
@@ -68,8 +68,8 @@ fn transaction_kinds(name: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// Whether an exception of transactions is about its encoding, field by field: there are some
-/// thirty of them, and to the decoder one is as good as the other.
+/// Returns whether an exception of transactions is about its encoding. There are some thirty of
+/// them, one per field, and the decoder does not distinguish them.
 fn is_encoding(name: &str) -> bool {
     const FAMILIES: [&str; 4] = ["RLP_ERROR_", "RLP_INVALID_", "RLP_LEADING_ZEROS_", "RLP_TOO_"];
     FAMILIES.iter().any(|family| name.starts_with(family))
@@ -82,7 +82,7 @@ fn block_kinds(name: &str) -> Option<&'static [&'static str]> {
         "INVALID_BLOCK_NUMBER" => &["number"],
         "INVALID_BLOCK_TIMESTAMP_OLDER_THAN_PARENT" => &["timestamp"],
         "UNKNOWN_PARENT" | "UNKNOWN_PARENT_ZERO" => &[UNKNOWN_PARENT],
-        // Above the terminal block any difficulty is wrong, by whichever rule it is found.
+        // Above the terminal block any difficulty is invalid, whichever rule finds it.
         "INVALID_DIFFICULTY" => &["difficulty", "terminal_passed"],
         "IMPORT_IMPOSSIBLE_DIFFICULTY_OVER_PARIS" => &["difficulty"],
         "INVALID_LOG_BLOOM" => &["logs_bloom"],
@@ -106,12 +106,12 @@ fn block_kinds(name: &str) -> Option<&'static [&'static str]> {
         "INVALID_BASEFEE_PER_GAS" => &["base_fee", "base_fee_too_high"],
         "INVALID_GAS_USED" => &["gas_used"],
         "INVALID_GAS_USED_ABOVE_LIMIT" => &["gas_used_over_limit"],
-        // Of the header or, as it is spent, of the transactions.
+        // The gas of the header or, as it is spent, of the transactions.
         "GAS_USED_OVERFLOW" => &["gas_used_over_limit", "block_gas_left"],
         "INVALID_WITHDRAWALS_ROOT" => &["withdrawals_root"],
         // The body of the older fork, under a header of either.
         "IMPORT_IMPOSSIBLE_PARIS_OVER_SHANGHAI" => &["missing_field", "withdrawals_root"],
-        // RLP has no names: where a field in the middle is missing, the next ones do not decode.
+        // RLP has no field names: if a field in the middle is missing, the next ones do not decode.
         "INCORRECT_BLOCK_FORMAT" => &["missing_field", "unexpected_field", "rlp"],
         "IMPORT_IMPOSSIBLE_SHANGHAI" => &["unexpected_field"],
         "BLOB_GAS_USED_ABOVE_LIMIT" => &["blob_gas_over_limit"],
@@ -133,10 +133,10 @@ fn block_kinds(name: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// Checks that what the Engine API said is one of the exceptions expected (`A|B`: either).
+/// Checks that the Engine API's error is one of the expected exceptions (`A|B`: either).
 ///
 /// # Errors
-/// Another kind, or an exception whose name is not known.
+/// If the error is of another kind, or an exception's name is not known.
 pub fn check(expected: &str, validation_error: &str) -> anyhow::Result<()> {
     let kind = validation_error.split(':').next().unwrap_or_default();
     let mut found = false;

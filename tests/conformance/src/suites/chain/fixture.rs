@@ -1,4 +1,4 @@
-//! What the two formats of chains have in common: a file with cases by name, each with the state
+//! Common parts of the two formats of chains: a file with cases by name. Each case has the state
 //! before, the genesis header and the state after.
 
 use crate::{Case, Outcome, Setting};
@@ -19,16 +19,16 @@ impl Text {
     }
 }
 
-/// What is read of a case before it runs.
+/// Fields of a case that are read before it runs.
 #[derive(Deserialize)]
 struct Head {
     network: String,
 }
 
-/// The cases of a file, each of which runs by `run`.
+/// Returns the cases of a file; `run` runs each of them.
 ///
 /// # Errors
-/// When the file is no object of cases with a network each.
+/// If the file is not an object of cases with a network each.
 pub fn load(
     path: &Path,
     suite: &'static str,
@@ -47,28 +47,28 @@ pub fn load(
     raw.into_iter().map(case).collect()
 }
 
-/// The parts of a case that both formats have.
+/// Parts of a case that both formats have.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Chain<'a> {
     /// Name of the fork, or of the transition between two.
     pub network: String,
-    /// What the name does not say.
+    /// Parameters that the name does not imply.
     #[serde(default, borrow)]
     pub config: Option<Config<'a>>,
-    /// The accounts of the genesis.
+    /// Accounts of the genesis.
     #[serde(borrow)]
     pub pre: &'a RawValue,
-    /// Its header.
+    /// Header of the genesis.
     #[serde(borrow)]
     pub genesis_block_header: GenesisHeader<'a>,
-    /// The head in the end.
+    /// Head after the last block.
     #[serde(rename = "lastblockhash")]
     pub last_block_hash: alloy_primitives::B256,
-    /// The accounts in the end …
+    /// Accounts after the last block …
     #[serde(default, borrow)]
     pub post_state: Option<&'a RawValue>,
-    /// … or their root, where they are too many.
+    /// … or their root, if they are too many.
     #[serde(default)]
     pub post_state_hash: Option<alloy_primitives::B256>,
 }
@@ -77,7 +77,7 @@ pub struct Chain<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Config<'a> {
-    /// Chain id, 1 where it is missing.
+    /// Chain id, 1 if it is missing.
     #[serde(default, borrow)]
     pub chainid: Option<&'a RawValue>,
     /// Blob parameters by the fork's name (EIP-7840).
@@ -85,24 +85,24 @@ pub struct Config<'a> {
     pub blob_schedule: Option<BTreeMap<String, &'a RawValue>>,
 }
 
-/// The header's fields under their names in the fixtures, as they stand there.
+/// Fields of the header under their names in the fixtures, as written there.
 #[derive(Deserialize)]
 pub struct GenesisHeader<'a> {
-    /// Its hash.
+    /// Hash of the header.
     pub hash: alloy_primitives::B256,
-    /// All the others.
+    /// All other fields.
     #[serde(flatten, borrow)]
     pub fields: BTreeMap<String, Field<'a>>,
 }
 
-/// A field's text without quotes.
+/// Text of a field without quotes.
 #[derive(Deserialize)]
 pub struct Field<'a>(#[serde(borrow)] pub std::borrow::Cow<'a, str>);
 
 /// Reads a part of a case.
 ///
 /// # Errors
-/// When it is another thing, with the name of the part.
+/// If the part has another form; the error names the part.
 pub fn part<T: DeserializeOwned>(what: &'static str, raw: &RawValue) -> anyhow::Result<T> {
     serde_json::from_str(raw.get()).context(what)
 }

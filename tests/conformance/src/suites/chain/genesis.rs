@@ -6,10 +6,10 @@ use super::{
 };
 use serde_json::{Map, Value, json};
 
-/// The deposit contract of mainnet, which all fixtures mean (EIP-6110).
+/// The deposit contract of mainnet, which all fixtures use (EIP-6110).
 const DEPOSIT_CONTRACT: &str = "0x00000000219ab540356cbb839cbe05303d7705fa";
 
-/// Names in the fixtures of what the genesis file has under the same or another name.
+/// Pairs of a field's name in the fixtures and in the genesis file.
 const FIELDS: [(&str, &str); 13] = [
     ("parentHash", "parentHash"),
     ("coinbase", "coinbase"),
@@ -26,10 +26,10 @@ const FIELDS: [(&str, &str); 13] = [
     ("excessBlobGas", "excessBlobGas"),
 ];
 
-/// The genesis file.
+/// Returns the genesis file.
 ///
 /// # Errors
-/// Why the case does not run, see [`network::config`].
+/// The reason why the case does not run, see [`network::config`].
 pub fn genesis_json(chain: &Chain<'_>) -> Result<String, String> {
     let mut config = network::config(&chain.network)?;
     config.insert("depositContractAddress".to_owned(), json!(DEPOSIT_CONTRACT));
@@ -44,7 +44,7 @@ pub fn genesis_json(chain: &Chain<'_>) -> Result<String, String> {
         }
     }
     genesis.insert("config".to_owned(), Value::Object(config));
-    // The accounts have the same form here and there, and may be megabytes.
+    // The accounts have the same form in both files, and may be megabytes.
     let mut text = Value::Object(genesis).to_string();
     text.truncate(text.len() - 1);
     Ok(text + ",\"alloc\":" + chain.pre.get() + "}")

@@ -1,4 +1,4 @@
-//! Chains of blocks: the state before, blocks, the state after.
+//! Chains of blocks: the state before, the blocks, the state after.
 
 mod block;
 mod engine;
@@ -69,7 +69,7 @@ struct PayloadStatus {
     validation_error: Option<String>,
 }
 
-/// A block that should be valid is not found so.
+/// Error for a block that should be valid but is not found so.
 #[derive(thiserror::Error, Debug)]
 #[error("{0:?}, expected VALID")]
 struct NotValid(PayloadStatus);
@@ -124,13 +124,13 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes in a block as `tandem import` does.
+    /// Imports a block as `tandem import` does.
     fn import(&self, block: Block) -> anyhow::Result<PayloadStatus> {
         let handle = self.node.handle();
         Ok(self.node.wait(handle.import(block))?.into())
     }
 
-    /// Makes a block the head, from before the merge or after it.
+    /// Makes a block the head, from before or after the merge.
     fn make_head(&self, head: B256) -> anyhow::Result<()> {
         let handle = self.node.handle();
         let status = PayloadStatus::from(self.node.wait(handle.make_head(head))?);

@@ -1,17 +1,17 @@
-//! Names of networks: a fork (`Cancun`), or a transition from one to the next at some time or
-//! block (`CancunToPragueAtTime15k`, `FrontierToHomesteadAt5`).
+//! Names of networks: a fork (`Cancun`), or a transition from one to the next at a time or block
+//! (`CancunToPragueAtTime15k`, `FrontierToHomesteadAt5`).
 
 use alloy_primitives::U256;
 use serde_json::{Map, Value, json};
 
-/// How a fork is activated in geth's genesis file.
+/// Way to activate a fork in geth's genesis file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum By {
-    /// `…Block` keys.
+    /// By `…Block` keys.
     Block(&'static [&'static str]),
-    /// The terminal total difficulty.
+    /// By the terminal total difficulty.
     Difficulty,
-    /// A `…Time` key.
+    /// By a `…Time` key.
     Time(&'static str),
 }
 
@@ -43,12 +43,12 @@ const FORKS: [(&str, By); 23] = [
 ];
 const PARIS: usize = 13;
 
-/// A block that no test reaches.
+/// Number of a block that no test reaches.
 const NEVER: u64 = 10_000_000;
 
 const TERMINAL: &str = "terminalTotalDifficulty";
 
-/// When a transition happens.
+/// Point at which a transition happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum At {
     Block(u64),
@@ -56,7 +56,7 @@ enum At {
     Difficulty(u64),
 }
 
-/// To what a transition leads.
+/// Target of a transition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Target {
     To(usize),
@@ -65,14 +65,14 @@ enum Target {
 }
 use Target::{Dao, To};
 
-/// What a network's name says, as `config` of geth's genesis file has it.
+/// Returns `config` of geth's genesis file for a network's name.
 ///
 /// # Errors
-/// Why its cases do not run: a fork that is not known.
+/// The reason why its cases do not run: an unknown fork.
 pub fn config(name: &str) -> Result<Map<String, Value>, String> {
     let (from, transition) = parse(name)?;
     let mut config = Map::new();
-    // With 0 the merge is behind, whatever the genesis block's difficulty; the other one is never
+    // With 0 the merge is past, whatever the genesis block's difficulty; the other value is never
     // reached.
     let terminal = if from >= PARIS { U256::ZERO } else { U256::MAX };
     config.insert(TERMINAL.to_owned(), json!(terminal));
@@ -80,7 +80,7 @@ pub fn config(name: &str) -> Result<Map<String, Value>, String> {
         activate(&mut config, *by, 0);
     }
     if FORKS[from].0 == "Constantinople" {
-        // Left out it would come with Constantinople, as in geth: this one is without the fix.
+        // Without this key it would come with Constantinople, as in geth: this fork lacks the fix.
         config.insert("petersburgBlock".to_owned(), json!(NEVER));
     }
     match transition {
@@ -94,7 +94,7 @@ pub fn config(name: &str) -> Result<Map<String, Value>, String> {
         }
         Some((To(to), At::Time(time))) if to > PARIS => activate(&mut config, FORKS[to].1, time),
         Some((To(to), At::Block(block))) if to < PARIS => {
-            // What lies between the two comes with the later one.
+            // The forks between the two activate with the later one.
             FORKS[from + 1..=to].iter().for_each(|(_, by)| activate(&mut config, *by, block));
         }
         Some(_) => return Err(format!("transition {name} is not known")),
@@ -114,7 +114,7 @@ fn activate(config: &mut Map<String, Value>, by: By, at: u64) {
     }
 }
 
-/// Position of a fork in [`FORKS`].
+/// Returns the position of a fork in [`FORKS`].
 fn fork(name: &str) -> Result<usize, String> {
     let name = if name == "Merge" { "Paris" } else { name };
     let position = FORKS.iter().position(|(fork, _)| *fork == name);
@@ -136,7 +136,7 @@ fn parse(name: &str) -> Result<(usize, Option<(Target, At)>), String> {
     Ok((fork(from)?, Some((to, at))))
 }
 
-/// A number, `k` for thousands.
+/// Parses a number; `k` stands for thousands.
 fn number(text: &str) -> Option<u64> {
     match text.strip_suffix('k') {
         Some(thousands) => thousands.parse::<u64>().ok()?.checked_mul(1000),

@@ -19,11 +19,11 @@ struct Account {
 
 type Accounts = BTreeMap<Address, Account>;
 
-/// Compares the state at the head with that of the fixture: every account that was there before or
-/// is there afterwards, with all its slots.
+/// Compares the state at the head with that of the fixture: every account that existed before or
+/// exists afterwards, with all its slots.
 ///
 /// # Errors
-/// The first difference, or what cannot be read.
+/// The first difference, or the part that cannot be read.
 pub fn compare(handle: &Handle, chain: &Chain<'_>) -> anyhow::Result<()> {
     if let Some(want) = chain.post_state_hash {
         let header = handle.chain().header(BlockTag::Latest)?;

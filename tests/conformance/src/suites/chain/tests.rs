@@ -10,7 +10,7 @@ const VALID: &str = "for_paris/frontier/create/create_deposit_oog/create_deposit
 /// An invalid block on the genesis.
 const INVALID: &str =
     "for_cancun/berlin/eip2930_access_list/acl/transaction_intrinsic_gas_cost.json";
-/// A payload that the method does not take.
+/// A payload that the method does not accept.
 const FAULTY: &str = "for_shanghaitocancunattime15k/cancun/eip4844_blobs/\
     excess_blob_gas_fork_transition/invalid_pre_fork_block_with_blob_fields.json";
 /// A creation at an address that has storage (EIP-7610).
@@ -21,7 +21,7 @@ const ENGINE: &str = "blockchain_tests_engine";
 const BLOCKS: &str = "blockchain_tests";
 const BOTH: [&str; 2] = [ENGINE, BLOCKS];
 
-/// The outcome of the only case of a committed file after `change`.
+/// Returns the outcome of the only case of a committed file after `change`.
 fn after(format: &str, file: &str, change: impl FnOnce(&mut Value)) -> Outcome {
     let set = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/eest");
     let text = fs::read_to_string(set.join(format).join(file)).unwrap();
@@ -38,14 +38,14 @@ fn after(format: &str, file: &str, change: impl FnOnce(&mut Value)) -> Outcome {
     run(&Setting::default())
 }
 
-/// Fails with a reason that names all of these.
+/// Asserts that the outcome is a failure whose reason contains all of these words.
 #[track_caller]
 fn fails(outcome: Outcome, words: &[&str]) {
     let Outcome::Failed(reason) = &outcome else { panic!("{outcome:?}, should name {words:?}") };
     assert!(words.iter().all(|word| reason.contains(word)), "{reason}, should name {words:?}");
 }
 
-/// The last payload or block of a case.
+/// Returns the last payload or block of a case.
 fn last<'a>(format: &str, case: &'a mut Value) -> &'a mut Value {
     let list = if format == ENGINE { "engineNewPayloads" } else { "blocks" };
     case[list].as_array_mut().unwrap().last_mut().unwrap()
@@ -170,7 +170,7 @@ fn a_fork_that_is_not_known_is_skipped_by_name() {
 fn a_creation_where_there_is_storage_fails() {
     for format in BOTH {
         assert_eq!(after(format, COLLISION, |_| {}), Outcome::Passed, "{format}");
-        // As if it had succeeded.
+        // As if the creation had succeeded.
         let gone = |case: &mut Value| {
             for account in case["postState"].as_object_mut().unwrap().values_mut() {
                 account["storage"] = json!({});

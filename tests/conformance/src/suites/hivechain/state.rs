@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 use tandem_primitives::{Account, Address, B256, Bytes, U256, keccak256};
 use tandem_trie::{account_leaf, trie_root};
 
-/// `headstate.json`: all accounts there are.
+/// Content of `headstate.json`: all existing accounts.
 #[derive(Deserialize)]
 pub(super) struct HeadState {
     /// The state root, written without `0x`.
     pub(super) root: B256,
-    /// By address, or by something else where the dumping node did not know that.
+    /// Accounts by address, or by another key if the dumping node did not know the address.
     accounts: HashMap<String, DumpedAccount>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct HeadState {
 struct DumpedAccount {
     /// Hash of the address.
     key: B256,
-    /// In wei, in decimal digits.
+    /// Balance in wei, in decimal digits.
     #[serde(deserialize_with = "decimal")]
     balance: U256,
     nonce: u64,
@@ -31,7 +31,7 @@ struct DumpedAccount {
     code_hash: B256,
     #[serde(default)]
     code: Bytes,
-    /// Slots, hashed no more; values without leading zeros and without `0x`.
+    /// Slots with their unhashed keys; values without leading zeros and without `0x`.
     #[serde(default)]
     storage: BTreeMap<B256, String>,
 }
@@ -53,8 +53,8 @@ impl DumpedAccount {
 }
 
 impl HeadState {
-    /// Makes the roots anew from all that is listed, so that no account and no slot can be missing
-    /// in the list. With the node's root being the same, none can be too many in the node.
+    /// Recomputes the roots from the listed accounts and slots, so that none can be missing in the
+    /// list. As the node's root is the same, the node cannot have additional ones.
     pub(super) fn check_root(&self) -> anyhow::Result<()> {
         let mut leaves = BTreeMap::new();
         for (name, account) in &self.accounts {
@@ -72,7 +72,7 @@ impl HeadState {
         same("state root", trie_root(&leaves), self.root)
     }
 
-    /// Compares each account whose address is known with what the node says of it at its head.
+    /// Compares each account whose address is known with the account at the node's head.
     pub(super) fn check(&self, node: &CaseNode) -> anyhow::Result<()> {
         for (name, account) in &self.accounts {
             let Ok(address) = name.parse::<Address>() else { continue };

@@ -1,11 +1,11 @@
-//! `txinfo.json`: what some transactions and blocks of a chain did.
+//! `txinfo.json`: the effects of some transactions and blocks of a chain.
 
 use crate::{CaseNode, suites::support::same};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-/// Looks up every transaction and every contract that the file names, wherever it does, and the
-/// ommers and withdrawals of its blocks.
+/// Looks up every transaction and every contract that the file names, at any depth, and the ommers
+/// and withdrawals of its blocks.
 pub(super) fn check(info: &Value, node: &CaseNode) -> anyhow::Result<()> {
     for (number, ommers) in info["uncles"].as_object().into_iter().flatten() {
         same("ommers", &block(number, node)?["uncles"], &ommers["hashes"])?;
@@ -16,7 +16,7 @@ pub(super) fn check(info: &Value, node: &CaseNode) -> anyhow::Result<()> {
     check_transactions(info, node)
 }
 
-/// The block with this number, in decimal digits.
+/// Returns the block with this number, in decimal digits.
 fn block(number: &str, node: &CaseNode) -> anyhow::Result<Value> {
     let tag = format!("{:#x}", number.parse::<u64>().context("block number")?);
     Ok(node.call("eth_getBlockByNumber", &json!([tag, false]).to_string())?)

@@ -1,4 +1,4 @@
-//! Blocks whose transactions get into one another's way.
+//! Blocks with conflicting transactions.
 
 use super::{Random, state::Memory};
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
@@ -18,7 +18,7 @@ use tandem_primitives::{Address, B256, Bytes, U256, keccak256};
 
 pub const FORKS: [Fork; 5] = [Fork::Paris, Fork::Shanghai, Fork::Cancun, Fork::Prague, Fork::Osaka];
 
-/// A block on its parent's state, and who signed what in it.
+/// Block, its parent's state, and the signer of each signature.
 pub struct Case {
     pub spec: ChainSpec,
     pub block: Arc<Block>,
@@ -30,19 +30,19 @@ const fn account(n: u8) -> Address {
     Address::repeat_byte(n)
 }
 
-/// They send, and are sent to.
+/// Accounts that send and receive.
 const SENDERS: [Address; 6] =
     [account(0xa1), account(0xa2), account(0xa3), account(0xa4), account(0xa5), account(0xa6)];
-/// Has less than a transaction costs, until somebody sends it more.
+/// Account with less than the cost of a transaction, until it receives more.
 const POOR: Address = account(0xaf);
-/// They delegate.
+/// Accounts that delegate.
 const AUTHORITIES: [Address; 3] = [account(0xb1), account(0xb2), account(0xb3)];
-/// Gets the fees of most blocks.
+/// Account that gets the fees of most blocks.
 const COINBASE: Address = account(0xc0);
-/// Exists, with nothing in it: to touch it is to delete it (EIP-161).
+/// Empty account that exists: a touch deletes it (EIP-161).
 const EMPTY: Address = account(0xee);
 
-/// What the contracts do, words of calldata being `a` and `b`, slot 0 `s`.
+/// Contracts and their effects; `a` and `b` are words of calldata, `s` is slot 0.
 const CONTRACTS: [(Address, &[u8]); 12] = [
     (COUNTER, &hex!("60005460010160005500")),    // s += 1
     (account(2 + 8), &hex!("6020356000355500")), // slot[a] = b
@@ -62,14 +62,14 @@ const MORTAL: Address = account(13);
 const FORWARD: Address = account(14);
 const FACTORY: Address = account(18);
 
-/// Init code: that of a counter, that of a mortal, and one that destroys itself at once.
+/// Init codes: for a counter, for a mortal, and one that destroys itself at once.
 const INIT_CODES: [&[u8]; 3] = [
     &hex!("60016000556960005460010160005500600052600a6016f3"),
     &hex!("600160005563600035ff6000526004601cf3"),
     &hex!("600160005533ff"),
 ];
 
-/// Stores its calldata, and counts its calls, which it returns.
+/// Code that stores its calldata, counts its calls, and returns the count.
 const SYSTEM_CONTRACT: &[u8] = &hex!("6000546001018060005560005260003560015560206000f3");
 
 fn spec(fork: Fork) -> ChainSpec {
@@ -113,8 +113,8 @@ fn state(random: &mut Random) -> Memory {
     if random.one_in(2) {
         state.insert(COINBASE, 0, 77, &[]);
     }
-    // Storage without code or nonce: nothing can be created there (EIP-7610), until the account of
-    // those without a balance is touched and so deleted.
+    // Storage without code or nonce prevents a creation (EIP-7610). A touch deletes the account if
+    // it has no balance.
     for address in [SENDERS[0].create(0), FACTORY.create2(B256::ZERO, keccak256(INIT_CODES[1]))] {
         if random.one_in(4) {
             state.insert(address, 0, random.pick(&[0, 5]), &[]);
@@ -138,7 +138,7 @@ fn state(random: &mut Random) -> Memory {
     state
 }
 
-/// Puts transactions together.
+/// Builder of random transactions.
 struct Writer<'a> {
     random: &'a mut Random,
     fork: Fork,
@@ -170,7 +170,7 @@ impl Case {
         };
         let count = 5 + writer.random.below(36);
         let bad = if writer.random.one_in(4) { writer.random.below(count) } else { count };
-        // A few targets only, so that they meet.
+        // Few targets, so that transactions conflict.
         let targets: Vec<Address> =
             (0..1 + writer.random.below(6)).map(|_| writer.target()).collect();
         for index in 0..count {
@@ -241,7 +241,7 @@ impl Writer<'_> {
         self.nonces[place].1 - 1
     }
 
-    /// One transaction, with something wrong if it is to be bad.
+    /// Adds one transaction, with a fault if `bad`.
     fn add(&mut self, targets: &[Address], bad: bool) {
         let fault = if bad { self.random.below(5) } else { usize::MAX };
         let sender = match fault {
@@ -261,7 +261,7 @@ impl Writer<'_> {
         let tip = self.random.pick(&[0, 0, 1, 5_u128]);
         let fee = if fault == 2 { self.base_fee.saturating_sub(1) } else { self.base_fee + tip };
         let gas = self.random.pick(&[24_000, 60_000, 90_000, 200_000, 400_000, 1_000_000]);
-        // Enough for what a transaction costs before it runs.
+        // Enough for the cost of a transaction before it runs.
         let gas = if is_creation || !self.random.one_in(4) { gas.max(90_000) } else { gas };
         let value = U256::from(self.random.pick(&[0, 0, 0, 1, 1_000, 100_000]));
         let signer = (fault != 3).then_some(sender);
@@ -367,7 +367,7 @@ impl Writer<'_> {
     }
 }
 
-/// What the types of transactions have in common.
+/// Fields common to all types of transactions.
 struct Fields {
     nonce: u64,
     kind: TxKind,

@@ -1,5 +1,5 @@
-//! Random blocks full of transactions that depend on one another, executed with other threads ahead
-//! and without: the same must come out.
+//! Random blocks full of interdependent transactions, executed with and without threads ahead. The
+//! results must be equal.
 
 mod blocks;
 mod state;
@@ -26,7 +26,7 @@ use tandem_proto::multiproof::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Random numbers that a seed decides (SplitMix64).
+/// Random numbers from a seed (SplitMix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -51,7 +51,7 @@ impl Random {
     }
 }
 
-/// Keeps every update.
+/// Session that keeps every update.
 #[derive(Default)]
 struct Updates(Vec<StateUpdate>);
 
@@ -72,11 +72,11 @@ impl ProofSession for Updates {
     }
 }
 
-/// All that can be seen of an execution.
+/// All observable results of an execution.
 type Seen = (Result<Executed, Failure>, StateDiff, Vec<StateUpdate>);
 
 thread_local! {
-    /// What the engine that runs on this thread last counted.
+    /// Last counts of the engine on this thread.
     pub static COUNTS: std::cell::Cell<[u64; 3]> = const { std::cell::Cell::new([0; 3]) };
 }
 
@@ -101,7 +101,7 @@ fn pool(threads: usize) -> &'static Prewarmers {
     &POOLS.get_or_init(|| [1, 2, 4].map(start).into())[threads.min(4) / 2]
 }
 
-/// Executes a case on this many threads, which have trouble reading, and returns what was counted.
+/// Executes a case with this many threads, whose reads have trouble. Returns results and counts.
 fn run_ahead(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> (Seen, [u64; 3]) {
     let parent = Arc::new(case.state.with(trouble, seed));
     let engine = case.state.with(Trouble::Delay, seed + 1);
@@ -117,7 +117,7 @@ fn run_ahead(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> (Seen,
     (seen, COUNTS.get())
 }
 
-/// Keeps all advice.
+/// Proof API that keeps all advice.
 #[derive(Default)]
 pub struct Told {
     pub keys: Mutex<Vec<(B256, Arc<Prefetch>)>>,
@@ -160,7 +160,7 @@ fn the_workers_are_told_of_no_other_keys_than_results_change() {
         let ahead = Ahead { threads, parent, block_hashes, advice: Some(advice), predictor: None };
         let (executed, diff, _) = run(&case, &case.state, Some(&ahead));
         let [speculated, committed, _] = COUNTS.get();
-        // What does not hold may change other keys.
+        // Results that do not hold may change other keys.
         if executed.is_err() || speculated != committed {
             continue;
         }
@@ -200,7 +200,7 @@ fn the_workers_are_told_of_no_other_keys_than_results_change() {
             }
         }
     }
-    // How many depends on who executes first.
+    // The number depends on the order of execution.
     assert!(told <= updated, "{told} keys told, {foreseen} times with values, {updated} updated");
 }
 
@@ -208,7 +208,7 @@ fn same(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> [u64; 3] {
     let want = run(case, &case.state, None);
     let (got, counts) = run_ahead(case, threads, trouble, seed);
     let [want, got] = [want, got].map(|seen| {
-        // After an error nothing but the error counts.
+        // After an error, only the error is compared.
         let rest = seen.0.is_ok().then_some((seen.1, seen.2));
         (format!("{:?}", seen.0), rest)
     });

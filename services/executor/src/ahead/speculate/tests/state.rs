@@ -1,4 +1,4 @@
-//! A state in memory whose reads go as chance will have it.
+//! State in memory with random trouble in reads.
 
 use super::Random;
 use crate::{Error, state::StateReader};
@@ -10,7 +10,7 @@ use std::{
 };
 use tandem_primitives::{Account, Address, B256, Bytes, EMPTY_CODE_HASH, U256, keccak256};
 
-/// A state by hashed keys.
+/// State by hashed keys.
 #[derive(Default)]
 pub struct Memory {
     accounts: B256Map<(Account, B256Map<U256>)>,
@@ -18,16 +18,16 @@ pub struct Memory {
     chance: Option<Chance>,
 }
 
-/// What now and then happens to a read.
+/// Occasional trouble of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
-    /// It takes longer, a little.
+    /// The read takes slightly longer.
     Delay,
-    /// It takes longer than the engine has patience.
+    /// The read takes longer than the engine waits.
     Hang,
-    /// It fails.
+    /// The read fails.
     Error,
-    /// It panics.
+    /// The read panics.
     Panic,
 }
 
@@ -56,7 +56,7 @@ impl Chance {
 }
 
 impl Memory {
-    /// The same, with trouble.
+    /// Returns the state with trouble.
     pub fn with(&self, trouble: Trouble, seed: u64) -> Self {
         let (accounts, codes) = (self.accounts.clone(), self.codes.clone());
         let chance = Some(Chance { trouble, seed, reads: AtomicU64::new(0) });

@@ -1,4 +1,5 @@
-//! What one caller can do to others: nothing. Each test is an attack, and an honest call beside it.
+//! One caller must not be able to harm others. Each test is an attack, with an honest call beside
+//! it.
 
 use super::*;
 use crate::rpc::reports::reports_router;
@@ -15,10 +16,10 @@ use tokio::task::JoinHandle;
 
 const ECHO: &[u8] = br#"{"jsonrpc":"2.0","id":9,"method":"echo","params":["ok"]}"#;
 const HUGE: &[u8] = br#"{"jsonrpc":"2.0","id":9,"method":"huge"}"#;
-/// More than the sockets of both sides hold.
+/// More than the sockets of both sides can hold.
 const HUGE_LEN: usize = 32 << 20;
 
-/// Fails where others make an honest call wait for long. An answer takes milliseconds.
+/// Fails if an honest call waits too long. An answer takes milliseconds.
 async fn soon<T>(answer: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(20), answer).await.expect("an answer")
 }
@@ -28,14 +29,14 @@ fn token() -> String {
     format!("authorization: Bearer {}\r\n", tandem_auth::sign(&SECRET, now))
 }
 
-/// A port, an honest request on it, and what a request without a token gets.
+/// A port, an honest request on it, and the answer to a request without a token.
 struct Port {
     name: &'static str,
     router: Router,
     honest: String,
 }
 
-/// The three kinds of ports.
+/// Returns the three kinds of ports.
 fn ports() -> [Port; 3] {
     let honest = |headers: &str| {
         let length = ECHO.len();
@@ -63,7 +64,7 @@ fn ports() -> [Port; 3] {
     ]
 }
 
-/// Few connections, so that a test fills them all with ease.
+/// Returns limits with few connections, so that a test fills them easily.
 fn narrow() -> ConnectionLimits {
     ConnectionLimits { connections_max: 32, address_connections_max: 32, ..Default::default() }
 }
@@ -72,7 +73,7 @@ fn narrow() -> ConnectionLimits {
 async fn idle_connections_make_room_for_an_honest_call() {
     for Port { name, router, honest } in ports() {
         let server = Server::start_within(router, narrow()).await;
-        // A caller that was there before keeps its connection, as a consensus client does.
+        // An existing caller keeps its connection, like a consensus client.
         let mut known = server.connect().await;
         assert_eq!(soon(known.send(&honest)).await.0, 200, "{name}");
         let mut idle = Vec::new();
@@ -84,7 +85,7 @@ async fn idle_connections_make_room_for_an_honest_call() {
         if name == "engine" {
             assert_eq!(soon(known.send(&honest)).await.0, 200, "{name}");
         }
-        // The oldest ones were given up.
+        // The oldest connections were evicted.
         assert!(soon(idle[0].stream.read_u8()).await.is_err(), "{name}");
         server.stop().await;
     }
@@ -119,7 +120,7 @@ async fn heads_that_trickle_in_are_cut_off_and_hold_up_nobody() {
             slow.push(client);
         }
         assert_eq!(soon(server.connect().await.send(&honest)).await.0, 200, "{name}");
-        // The last of them are among the connections still: a byte now and then helps none.
+        // The last connections are still open: a byte now and then does not save them.
         let mut last = slow.pop().unwrap();
         let trickle = async {
             while last.stream.write_all(b"O").await.is_ok() {
@@ -150,7 +151,7 @@ async fn strangers_with_slow_bodies_take_no_place_of_the_engine_api() {
     let (status, head) = soon(strangers[0].head()).await;
     assert_eq!(status, 401);
     assert!(head.contains("connection: close"), "{head}");
-    // The connection ends, though the body never does.
+    // The connection ends, although the body never does.
     for mut stranger in strangers {
         let mut rest = Vec::new();
         let _ = soon(stranger.stream.read_to_end(&mut rest)).await;
@@ -176,7 +177,7 @@ async fn streams_without_a_token_take_no_place_of_the_engine_api() {
     for _ in 0..50 {
         assert_eq!(soon(honest.post(ECHO, &token())).await.0, 200);
     }
-    // The connection ends with the first refusal; streams that came later end with it.
+    // The connection ends with the first refusal; later streams end with it.
     let mut refused = 0;
     for stream in streams {
         if let Ok(status) = soon(stream).await.unwrap() {
@@ -201,7 +202,7 @@ async fn half_open_streams_of_some_connections_leave_places_for_others() {
             }));
         }
     }
-    // All have been sent that will be before these are answered.
+    // All requests have been sent before these calls are answered.
     for _ in 0..50 {
         assert_eq!(soon(server.connect().await.post(ECHO, "")).await.0, 200);
     }
@@ -239,7 +240,7 @@ async fn a_connection_has_few_requests_at_once() {
     server.stop().await;
 }
 
-/// A port on which `huge` has a long answer, and readers have to be quick.
+/// Starts a port on which `huge` has a long answer, and callers must read quickly.
 async fn huge_server(limits: Limits) -> Server {
     let mut methods = methods();
     methods.add("huge", |_| async { to_result(&"x".repeat(HUGE_LEN)) });
@@ -247,7 +248,7 @@ async fn huge_server(limits: Limits) -> Server {
     Server::start_within(public_router(methods, limits), quick).await
 }
 
-/// A caller that asks for a long answer and does not take it.
+/// Returns a caller that requests a long answer and does not read it.
 async fn idle_reader(server: &Server) -> Client {
     let mut reader = server.connect().await;
     let head = format!("{HEAD}content-length: {}\r\n\r\n", HUGE.len());
@@ -257,7 +258,7 @@ async fn idle_reader(server: &Server) -> Client {
     reader
 }
 
-/// Asks until the answer has this status.
+/// Repeats the request until the answer has this status.
 async fn until(server: &Server, body: &[u8], status: u16) {
     let asked = async {
         while server.connect().await.post(body, "").await.0 != status {
@@ -269,7 +270,7 @@ async fn until(server: &Server, body: &[u8], status: u16) {
 
 #[tokio::test]
 async fn answers_that_are_not_taken_are_bounded_and_cut_off() {
-    // Two, but not three.
+    // Room for two, but not three.
     let limits = Limits { answers_bytes_max: 80 << 20, ..Limits::public() };
     let server = huge_server(limits).await;
     let (one, mut two) = (idle_reader(&server).await, idle_reader(&server).await);
@@ -277,12 +278,12 @@ async fn answers_that_are_not_taken_are_bounded_and_cut_off() {
     assert_eq!(status, 503);
     assert!(text.contains("answers"), "{text}");
     assert_eq!(soon(server.connect().await.post(ECHO, "")).await.0, 200, "a small one is sent");
-    // A byte now and then is as good as none.
+    // A byte now and then does not count as reading.
     let trickle = async {
         let mut bytes = 0;
         while two.stream.read_u8().await.is_ok() {
             bytes += 1;
-            // What the sockets hold is there at once; the rest comes no more.
+            // The sockets' content arrives at once; the rest never comes.
             if bytes < 200 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -447,7 +448,7 @@ fn a_trace_is_continued_for_those_with_a_token_alone() {
 }
 
 impl Client {
-    /// The status and the head of an answer, in lower case.
+    /// Returns the status and the head of an answer, in lower case.
     async fn head(&mut self) -> (u16, String) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -474,7 +475,7 @@ fn request(body: Body) -> axum::http::Request<Body> {
         .unwrap()
 }
 
-/// A body of which one byte comes, and nothing more.
+/// Returns a body that sends one byte, and nothing more.
 fn half_open() -> Body {
     struct HalfOpen(bool);
     impl HttpBody for HalfOpen {
