@@ -1,10 +1,7 @@
 //! Memory that a message costs its receiver, whatever it contains.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
 use bytes::Bytes;
-use common::RECEIVERS;
 use prost::Message;
 use std::alloc::System;
 use tandem_heap::{Counting, thread};
@@ -15,6 +12,7 @@ use tandem_proto::{
     storage::{TrieNode, TrieNodes},
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
+use tandem_testkit::messages::{self, RECEIVERS};
 
 #[global_allocator]
 static ALLOCATOR: Counting<System> = Counting(System);
@@ -22,7 +20,7 @@ static ALLOCATOR: Counting<System> = Counting(System);
 /// Bytes that any message may take, for the text of an error and the first step of each list.
 const SLACK: usize = 8 * 1024;
 
-fn check(name: &str, receive: common::Receiver, message: &Bytes) {
+fn check(name: &str, receive: messages::Receiver, message: &Bytes) {
     let length = message.len();
     let message = message.clone();
     let (peak, ()) = thread::peak(move || {
@@ -74,7 +72,7 @@ fn repetition_takes_no_more_than_the_bound() {
     }
 }
 
-fn receiver(wanted: &str) -> common::Receiver {
+fn receiver(wanted: &str) -> messages::Receiver {
     RECEIVERS.iter().find(|(name, _)| *name == wanted).unwrap().1
 }
 

@@ -1,6 +1,5 @@
 //! Sidecars, verdicts and validated blobs sent and received, and malformed ones.
 
-use crate::values;
 use bytes::{Bytes, BytesMut};
 use proptest::{collection::vec, option, prelude::*};
 use prost::Message;
@@ -18,6 +17,7 @@ use tandem_proto::{
     limits::{BLOB_MESSAGE_BYTES_MAX, BLOBS_PER_BUNDLE_MAX, GET_BLOBS_MAX},
     wire::{blob_validator::v1, event::v1 as event},
 };
+use tandem_testkit::messages::values;
 use tonic::Code;
 
 fn sent<M: Message + Default, T: TryFrom<M, Error: Debug>>(message: M) -> T {

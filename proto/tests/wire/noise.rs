@@ -1,6 +1,5 @@
 //! Random bytes that are not a message.
 
-use crate::{common::RECEIVERS, values};
 use bytes::Bytes;
 use proptest::{collection::vec, prelude::*, sample::Index};
 use prost::Message;
@@ -9,6 +8,7 @@ use tandem_proto::{
     storage::Epoch,
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
+use tandem_testkit::messages::{RECEIVERS, values};
 
 /// Generates valid messages of each kind, as bytes.
 fn messages() -> impl Strategy<Value = Vec<Bytes>> {

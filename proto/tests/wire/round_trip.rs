@@ -1,4 +1,3 @@
-use crate::values;
 use bytes::Bytes;
 use proptest::{option, prelude::*};
 use prost::Message;
@@ -14,6 +13,7 @@ use tandem_proto::{
     },
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
+use tandem_testkit::messages::values;
 
 /// Returns the value that arrives when this message is sent.
 fn sent<M: Message + Default, T: TryFrom<M, Error: Debug>>(message: M) -> T {

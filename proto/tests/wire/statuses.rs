@@ -1,10 +1,10 @@
-use crate::values;
 use proptest::prelude::*;
 use tandem_proto::{
     convert::{ConvertError, ERROR_METADATA, Reason},
     limits::ERROR_TEXT_BYTES_MAX,
     multiproof, storage,
 };
+use tandem_testkit::messages::values;
 use tonic::{Code, Status, metadata::MetadataValue};
 
 proptest! {

@@ -3,8 +3,6 @@
 #![cfg(target_os = "linux")]
 #![allow(dead_code, clippy::unwrap_used)]
 
-#[path = "../../../crates/pure/trie/tests/common/mod.rs"]
-mod common;
 #[path = "pipeline/fake.rs"]
 mod fake;
 #[path = "pipeline/token.rs"]

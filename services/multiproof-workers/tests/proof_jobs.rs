@@ -2,8 +2,6 @@
 //! process, so this is a test of its own.
 #![allow(dead_code, clippy::unwrap_used)]
 
-#[path = "../../../crates/pure/trie/tests/common/mod.rs"]
-mod common;
 #[path = "pipeline/fake.rs"]
 mod fake;
 #[path = "pipeline/token.rs"]

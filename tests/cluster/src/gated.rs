@@ -1,10 +1,7 @@
 //! A node whose blocks, executed and handed to storage-writer, wait for their state roots until the
 //! test releases them.
 
-use crate::{
-    client::Client,
-    hooked::{Hooked, Hooks},
-};
+use crate::client::Client;
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
@@ -26,6 +23,7 @@ use tandem_proto::{
     storage::{BlockRef, StorageApi},
 };
 use tandem_storage_writer::StorageWriter;
+use tandem_testkit::hooked::{Hooked, Hooks};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;

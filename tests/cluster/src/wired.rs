@@ -1,12 +1,13 @@
 //! An executor and the services it calls, each a process of its own. Before each service is a
 //! network that a test can disturb.
 
-use crate::{endpoints::Endpoints, network::Proxy, running::Running};
+use crate::{endpoints::Endpoints, running::Running};
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
 };
+use tandem_testkit::network::Proxy;
 use tokio::runtime::Handle;
 
 /// Settings of a start.

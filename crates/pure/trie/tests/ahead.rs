@@ -2,11 +2,9 @@
 //! equal changes.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{one_shard::*, *};
 use rand::Rng;
 use tandem_primitives::{Account, AccountUpdate, B256, Shard, SlotUpdate, TrieDiff, U256};
+use tandem_testkit::trie::{one_shard::*, *};
 use tandem_trie::{AheadLimits, ShardTrie};
 
 fn eager() -> AheadLimits {

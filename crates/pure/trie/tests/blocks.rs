@@ -2,11 +2,9 @@
 //! took the diffs must equal a store built from nothing, and the root must be alloy-trie's.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::*;
 use rand::{Rng, rngs::StdRng, seq::SliceRandom};
 use tandem_primitives::{AccountUpdate, Shard, SlotUpdate, U256, WalkTarget};
+use tandem_testkit::trie::*;
 use tandem_trie::{AheadLimits, ShardTrie, apply_block, combine};
 
 /// Number of sequences, each of several blocks.

@@ -1,9 +1,6 @@
 //! Updates of many leaves at once, against one-by-one updates and alloy-trie.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::*;
 use rand::{
     Rng,
     rngs::StdRng,
@@ -11,6 +8,7 @@ use rand::{
 };
 use std::collections::BTreeMap;
 use tandem_primitives::{AccountUpdate, B256, Bytes, Shard, SlotUpdate, TrieDiff, U256};
+use tandem_testkit::trie::*;
 use tandem_trie::{Scratch, ShardTrie, StorageTrie, TrieBuilder};
 
 type Change = (Bytes, Option<Bytes>);

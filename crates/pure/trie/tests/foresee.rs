@@ -2,15 +2,13 @@
 //! of the updates alone.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{one_shard::*, *};
 use rand::{
     Rng,
     rngs::StdRng,
     seq::{IndexedRandom, SliceRandom},
 };
 use tandem_primitives::{Account, AccountUpdate, B256, Shard, SlotUpdate, U256};
+use tandem_testkit::trie::{one_shard::*, *};
 use tandem_trie::ShardTrie;
 
 fn shard() -> ShardTrie {

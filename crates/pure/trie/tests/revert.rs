@@ -1,11 +1,9 @@
 //! Blocks that are canceled, or reverted after they ended, leave no trace.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{one_shard::*, *};
 use rand::{Rng, rngs::StdRng};
 use tandem_primitives::{Shard, TrieDiff};
+use tandem_testkit::trie::{one_shard::*, *};
 use tandem_trie::ShardTrie;
 
 fn shard() -> ShardTrie {

@@ -1,13 +1,11 @@
 //! Requests of one shard, and the input that it refuses.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::*;
 use tandem_primitives::{
     Account, AccountUpdate, B256, EMPTY_TRIE_ROOT, Shard, SlotUpdate, TrieDiff, U256, WalkTarget,
     keccak256,
 };
+use tandem_testkit::trie::*;
 use tandem_trie::{ApplyError, Error, ShardTrie, apply_block};
 
 fn key(start: &[u8]) -> B256 {

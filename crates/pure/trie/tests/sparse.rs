@@ -1,9 +1,6 @@
 //! Comparison with alloy-trie: single tries, the builder, and `combine`.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::*;
 use rand::{
     Rng,
     seq::{IndexedRandom, SliceRandom},
@@ -12,6 +9,7 @@ use std::collections::BTreeMap;
 use tandem_primitives::{
     B256, Bytes, EMPTY_TRIE_ROOT, NodeChange, Shard, SubtrieRoot, TrieDiff, keccak256,
 };
+use tandem_testkit::trie::*;
 use tandem_trie::{
     Blinded, Error, Lookup, OutOfOrder, Scratch, SparseTrie, StorageTrie, TrieBuilder, combine,
 };

@@ -3,14 +3,12 @@
 //! deleted keys, since a branch that loses all children but one merges with the last.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use alloy_primitives::{Bytes, keccak256};
 use alloy_trie::{EMPTY_ROOT_HASH, HashBuilder, Nibbles, proof::ProofRetainer};
-use common::*;
 use rand::{Rng, rngs::StdRng, seq::SliceRandom};
 use std::collections::{BTreeMap, BTreeSet};
 use tandem_primitives::{Account, AccountUpdate, B256, U256};
+use tandem_testkit::trie::*;
 use tandem_trie::{Malformed, PartialState, Witness, WitnessError, account_leaf};
 
 /// Returns the root of a trie, and the nodes on the way to some of its keys.

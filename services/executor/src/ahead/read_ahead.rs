@@ -1,13 +1,13 @@
-//! What a block will read, read in a few calls of storage-writer before it executes.
+//! Reads of the keys that a block will need, in a few calls of storage-writer before it executes.
 //!
-//! Who is called and what stands in access lists is known once the payload is decoded. What of it
-//! is neither in the layers nor in the cache is read beside the recovery of senders: a call for
-//! accounts and slots, and one for the code of those that are called, which is analyzed on the way.
+//! The contracts that are called and the access lists are known once the payload is decoded. Their
+//! keys that are neither in the layers nor in the cache are read while senders are recovered: one
+//! call reads accounts and slots, another one the code of the contracts, which is analyzed at once.
 //! Usually there is nothing to read. Then it costs a look-up for each key, on a thread that is not
 //! the engine's.
 //!
-//! Senders, and what their calls are expected to read ([`crate::ahead::predict`]), follow in groups of
-//! transactions, in the block's order.
+//! Senders, and the keys that their calls are expected to read ([`crate::ahead::predict`]), follow in
+//! groups of transactions, in the block's order.
 
 use crate::{
     ahead::{predict::Predictor, senders::SharedSenders},

@@ -5,10 +5,10 @@ use crate::{
     support::{Chain, Made, Random, prove, state_root},
 };
 use std::{collections::BTreeSet, time::Duration};
-use tandem_cluster_tests::network::Network;
 use tandem_multiproof_workers::fleet::Config;
 use tandem_primitives::{Shard, ShardSet};
 use tandem_proto::multiproof::{Error, ProofApi, ShardRoots};
+use tandem_testkit::network::Network;
 
 /// Settings that retry workers at once. No worker is late because a busy machine lets one of
 /// sixteen wait.

@@ -5,10 +5,10 @@ use crate::{
     support::{Chain, Made, Random},
 };
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
-use tandem_cluster_tests::network::Network;
 use tandem_multiproof_workers::fleet::Config;
 use tandem_primitives::{B256, ShardSet};
 use tandem_proto::multiproof::ProofApi;
+use tandem_testkit::network::Network;
 
 /// Adds blocks on the head, whose roots must be right at once. Returns the last block.
 fn extend(pods: &Pods, chain: &mut Chain, count: usize, random: &mut Random) -> Made {

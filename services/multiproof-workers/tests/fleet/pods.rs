@@ -5,16 +5,16 @@ use crate::{
     support::{Chain, Made, prove, state_root},
 };
 use std::sync::Arc;
-use tandem_cluster_tests::{
-    Hooked, Liar,
-    network::{Network, Proxy},
-};
 use tandem_multiproof_workers::{
     MultiproofWorkers,
     fleet::{Config, Deps, Fleet},
 };
 use tandem_primitives::{B256, ShardSet};
 use tandem_proto::multiproof::{Error, ProofApi, StateUpdate};
+use tandem_testkit::{
+    hooked::{Hooked, Liar},
+    network::{Network, Proxy},
+};
 use tokio::runtime::Runtime;
 
 /// One worker process.

@@ -5,9 +5,9 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_cluster_tests::network::{Network, Proxy};
 use tandem_multiproof_workers::grpc::{Client, ClientConfig};
 use tandem_proto::multiproof::{Error, ProofApi};
+use tandem_testkit::network::{Network, Proxy};
 use tokio::runtime::Runtime;
 
 /// Well below the longest wait of the default settings.

@@ -5,10 +5,10 @@ use crate::{
     support::{Chain, Random, prove, state_root},
 };
 use std::sync::Arc;
-use tandem_cluster_tests::network::{Network, Proxy};
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_proto::{multiproof::Error, storage};
 use tandem_storage_writer::grpc::{Client, ClientConfig, Server};
+use tandem_testkit::network::{Network, Proxy};
 use tokio::{net::TcpListener, runtime::Runtime};
 use tokio_util::sync::CancellationToken;
 

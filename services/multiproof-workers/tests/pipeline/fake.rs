@@ -1,7 +1,6 @@
 //! A storage-writer in memory that is slow, stops or fails when a test tells it to, and a chain
 //! over it.
 
-use crate::common::{State, Store};
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::HashMap,
@@ -22,6 +21,7 @@ use tandem_proto::{
         TrieNodes,
     },
 };
+use tandem_testkit::trie::{State, Store};
 
 /// Longest wait of a test; after it the test fails.
 const WAIT_MAX: Duration = Duration::from_secs(60);

@@ -2,12 +2,9 @@
 //! alloy-trie, a failure or a block given up leaves nothing behind, and no queue grows without end.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../../../crates/pure/trie/tests/common/mod.rs"]
-mod common;
 mod fake;
 mod token;
 
-use common::{KeySpace, State, rng, update};
 use fake::Fake;
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use std::{
@@ -22,6 +19,7 @@ use tandem_proto::{
     multiproof::{Begin, Error, Prefetch, ProofApi, ProofSession, StateUpdate},
     storage,
 };
+use tandem_testkit::trie::{KeySpace, State, rng, update};
 use token::{after, id, policies, small, start, token, token_state, write};
 
 const BATCHINGS: [&str; 8] = [

@@ -1,11 +1,12 @@
 //! A state with one token, and workers over it.
 
-use crate::{common::State, fake::Fake};
+use crate::fake::Fake;
 use std::sync::Arc;
 use tandem_multiproof_workers::{Config, Deps, MultiproofWorkers};
 use tandem_policy::{LivePolicies, Policies};
 use tandem_primitives::{Account, AccountUpdate, B256, BlockId, SlotUpdate, U256, keccak256};
 use tandem_proto::multiproof::StateUpdate;
+use tandem_testkit::trie::State;
 use tokio_util::sync::CancellationToken;
 
 /// Returns these policies.

@@ -1,10 +1,6 @@
 //! A chain of random blocks over a storage-writer in memory, with roots by alloy-trie.
 #![allow(dead_code, clippy::unwrap_used)]
 
-// This is the small world of the tests of storage-writer.
-#[path = "../../../storage-writer/tests/common/mod.rs"]
-mod world;
-
 use alloy_consensus::Header;
 use alloy_rlp::Decodable;
 use std::{
@@ -22,8 +18,9 @@ use tandem_proto::{
     storage::{Block, Epoch, Forkchoice, StorageApi},
 };
 use tandem_storage_writer::StorageWriter;
+use tandem_testkit::world;
+pub use tandem_testkit::world::{Random, World};
 use tokio_util::sync::CancellationToken;
-pub use world::{Random, World};
 
 /// Block that was made: its changes, in order, and the state after it.
 #[derive(Clone)]
@@ -37,6 +34,18 @@ pub struct Made {
 impl Made {
     pub fn begin(&self) -> Begin {
         Begin::new(self.block.id, self.block.parent)
+    }
+}
+
+/// Returns limits of storage-writer so low that few blocks meet them.
+fn small_config() -> tandem_storage_writer::Config {
+    tandem_storage_writer::Config {
+        persist_depth: 3,
+        unfinalized_blocks_max: 8,
+        backlog_blocks_max: 4,
+        reverse_diff_blocks: 12,
+        pending_memory_bytes_max: 20_000,
+        ..tandem_storage_writer::Config::new(Path::new(""))
     }
 }
 
@@ -59,7 +68,7 @@ impl Chain {
         };
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: CancellationToken::new() };
         let (json, world) = world::genesis();
-        let config = world::small_config(Path::new(""));
+        let config = small_config();
         let storage = StorageWriter::create_in_memory(json.as_bytes(), config, deps).unwrap();
         let genesis = storage.checkpoint().unwrap().genesis;
         let epoch = storage.acquire_epoch("test").unwrap();

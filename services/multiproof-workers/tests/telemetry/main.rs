@@ -1,8 +1,6 @@
 //! Traces and metrics of a block. The recorders belong to the whole process, so this is one test.
 #![allow(dead_code, clippy::unwrap_used)]
 
-#[path = "../../../../crates/pure/trie/tests/common/mod.rs"]
-mod common;
 #[path = "../pipeline/fake.rs"]
 mod fake;
 #[path = "../pipeline/token.rs"]

@@ -5,10 +5,10 @@ use crate::{
     scripted::{Scripted, base, block, unexecuted},
 };
 use std::{sync::Arc, thread, time::Duration};
-use tandem_cluster_tests::network::{Network, Proxy};
 use tandem_primitives::B256;
 use tandem_proto::storage::{BlockRef, Epoch, Error, Forkchoice, ReadState, Result, StorageApi};
 use tandem_storage_writer::grpc::{Client, ClientConfig};
+use tandem_testkit::network::{Network, Proxy};
 use tokio::{net::TcpListener, runtime::Runtime};
 
 /// Makes the call of this name; each may be made twice.

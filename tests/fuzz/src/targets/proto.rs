@@ -11,12 +11,7 @@ use tandem_proto::{
     limits::HEAP_BYTES_PER_BYTE_MAX,
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
-
-#[path = "../../../../proto/tests/common/mod.rs"]
-mod common;
-#[allow(dead_code, reason = "shared with the tests of the contracts, which use all of it")]
-#[path = "../../../../proto/tests/wire/values.rs"]
-mod values;
+use tandem_testkit::messages::{RECEIVERS, values};
 
 /// Target whose first byte says which message follows.
 pub const TARGET: Target = Target {
@@ -47,7 +42,7 @@ pub const TARGET: Target = Target {
 
 fn receive(input: &[u8]) {
     let Some((choice, message)) = input.split_first() else { return };
-    let (_, receive) = common::RECEIVERS[usize::from(*choice) % common::RECEIVERS.len()];
+    let (_, receive) = RECEIVERS[usize::from(*choice) % RECEIVERS.len()];
     let message = Bytes::copy_from_slice(message);
     heap::measured(|| receive(message));
 }
@@ -66,9 +61,9 @@ fn sample<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>) -> Vec<T> {
 /// Returns an empty message for every receiver, and valid messages of the largest kinds.
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> =
-        (0..common::RECEIVERS.len()).map(|choice| vec![choice as u8, 0x0a, 0]).collect();
+        (0..RECEIVERS.len()).map(|choice| vec![choice as u8, 0x0a, 0]).collect();
     let mut add = |name: &str, message: Vec<u8>| {
-        let choice = common::RECEIVERS.iter().position(|(known, _)| *known == name).unwrap();
+        let choice = RECEIVERS.iter().position(|(known, _)| *known == name).unwrap();
         seeds.push([&[choice as u8], &message[..]].concat());
     };
     let epoch = tandem_proto::storage::Epoch::numbered(1);

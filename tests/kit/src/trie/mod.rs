@@ -1,6 +1,5 @@
 //! Model that tries are compared with: the whole state in sorted maps, a store of nodes by path,
 //! and roots from alloy-trie.
-#![allow(dead_code, clippy::unwrap_used)]
 
 pub mod one_shard;
 
@@ -130,7 +129,7 @@ impl State {
                 builder.push(key, &alloy_rlp::encode(value)).unwrap();
             }
             let top = builder.finish();
-            let root = top.map_or(EMPTY_TRIE_ROOT, alloy_primitives::keccak256);
+            let root = top.map_or(EMPTY_TRIE_ROOT, tandem_primitives::keccak256);
             let mut leaf = Vec::new();
             account_leaf(account, root, &mut leaf);
             leaves.push((*address_hash, leaf));

@@ -1,5 +1,7 @@
 //! All messages with the code that receives them.
 
+pub mod values;
+
 use bytes::Bytes;
 use prost::Message;
 use std::{sync::Arc, time::Duration};

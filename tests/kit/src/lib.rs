@@ -1,0 +1,17 @@
+//! Test kit of the crates below the services: a change in a service compiles none of their tests
+//! again.
+//!
+//! * [`network`] is a TCP proxy whose connections can be disturbed.
+//! * [`world`] makes random states and blocks, with roots by alloy-trie.
+//! * [`trie`] is a model that tries are compared with.
+//! * [`hooked`] puts hooks and lies before workers.
+//! * [`messages`] makes random values of the services' contracts.
+
+#![allow(clippy::unwrap_used, reason = "an expectation that fails here is a test that fails")]
+#![allow(missing_docs, reason = "helpers of tests")]
+
+pub mod hooked;
+pub mod messages;
+pub mod network;
+pub mod trie;
+pub mod world;
