@@ -242,7 +242,7 @@ fn comments_begin_with_their_subject() {
                 let rest = comment.strip_prefix(*word);
                 rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric()))
             };
-            if FORBIDDEN.iter().any(|word| begins(word)) {
+            if FORBIDDEN.iter().any(begins) {
                 wrong.push(format!("{}:{}: {comment}", path.display(), number + 1));
             }
         }
