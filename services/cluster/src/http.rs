@@ -3,7 +3,7 @@
 use axum::{Router, http::StatusCode, routing::get};
 use parking_lot::RwLock;
 use std::sync::Arc;
-use tandem_executor::rpc::reports_router;
+use tandem_http::reports_router;
 use tandem_telemetry::{Telemetry, publish_ready};
 
 /// Conditions under which a service is ready, for `/readyz`.

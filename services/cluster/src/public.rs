@@ -9,7 +9,6 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::Duration,
 };
-use tandem_executor::rpc;
 use tokio::{
     net::TcpListener,
     runtime::{Builder, Runtime},
@@ -44,7 +43,7 @@ impl PublicReactor {
         Ok(Self(Some(runtime)))
     }
 
-    /// Serves a port that is bound already, until `stopping`; see [`rpc::serve_lingering`]. The
+    /// Serves a port that is bound already, until `stopping`; see [`tandem_http::serve_lingering`]. The
     /// future may be awaited anywhere.
     pub fn serve(
         &self,
@@ -58,7 +57,7 @@ impl PublicReactor {
         let served = self.0.as_ref().map(|runtime| {
             runtime.spawn(async move {
                 let listener = TcpListener::from_std(listener?)?;
-                rpc::serve_lingering(listener, router, leaving, stopping).await
+                tandem_http::serve_lingering(listener, router, leaving, stopping).await
             })
         });
         async move {

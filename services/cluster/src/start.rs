@@ -9,10 +9,7 @@ use std::{io, net::SocketAddr, sync::Arc};
 use tandem_blob_validator::BlobValidator;
 use tandem_bus::Bus;
 use tandem_discovery::{Discovery, Network};
-use tandem_executor::{
-    Executor, Handle,
-    rpc::{self, ClientInfo},
-};
+use tandem_executor::{Executor, Handle, rpc::ClientInfo};
 use tandem_multiproof_workers::{MultiproofWorkers, grpc};
 use tandem_peer_table::PeerTable;
 use tandem_policy::LivePolicies;
@@ -284,7 +281,7 @@ impl Cluster {
         self.http_address = http.local_addr().ok();
         let handle = self.executor.handle();
         let router = engine_router(&handle, client.clone(), secret, &self.access);
-        process.serve(rpc::serve(engine, router, stopping.clone()));
+        process.serve(tandem_http::serve(engine, router, stopping.clone()));
         let public = PublicReactor::start()?;
         let router = http_router(&handle, client, &self.access);
         let leaving = process.leaving().clone();

@@ -1,4 +1,4 @@
-use crate::queries::budget::Cut;
+use tandem_http::usage::Cut;
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::{multiproof, storage};
 use tandem_trie::WitnessError;

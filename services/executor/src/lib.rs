@@ -45,7 +45,7 @@ pub mod internals {
     };
 }
 
-pub use blobs::{BlobPool, SendError};
+pub use blobs::{BlobPool, SendError, any_network_form_bytes_max, network_form_bytes_max};
 pub use block::build::{BuiltPayload, PayloadAttributes, PayloadId};
 pub use block::execute::broken_rule;
 pub use chain::{BlockTag, Chain};
@@ -54,7 +54,6 @@ pub use engine::Deps;
 pub use error::Error;
 pub use handle::Handle;
 pub use metrics::describe_all as describe_metrics;
-pub use queries::budget::{Cut, Limits as CallLimits, Running, Usage};
 pub use queries::call::{AccessListOutcome, CallOutcome, CallRequest, GasEstimate};
 pub use queries::proof::{AccountProof, SlotProof};
 pub use service::Executor;

@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 use std::{fmt, io::Read};
-use tandem_chain::short::{Short, Shortened, cut};
+use tandem_json::{Short, Shortened, cut};
 use tandem_primitives::{Account, Address, B256, Bytes, EMPTY_CODE_HASH, U256, keccak256};
 
 /// Maximum hex digits of contract code. No genesis file of geth has more; more is a mistake or an

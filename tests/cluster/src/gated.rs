@@ -12,10 +12,8 @@ use tandem_auth::Secret;
 use tandem_blob_validator::BlobValidator;
 use tandem_bus::Bus;
 use tandem_cluster::ClientInfo;
-use tandem_executor::{
-    Executor,
-    rpc::{Limits, engine_methods, engine_router, serve},
-};
+use tandem_executor::{Executor, rpc::engine_methods};
+use tandem_http::{Limits, engine_router, serve};
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::{

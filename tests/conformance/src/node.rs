@@ -12,10 +12,8 @@ use std::{
 use tandem_auth::Secret;
 use tandem_chain::Block;
 use tandem_cluster::{ClientInfo, Cluster, Config, Handle, Ports};
-use tandem_executor::{
-    PayloadStatus, Status,
-    rpc::{Methods, Params, engine_methods},
-};
+use tandem_executor::{PayloadStatus, Status, rpc::engine_methods};
+use tandem_http::{Methods, Params};
 use tandem_primitives::B256;
 use tandem_telemetry::Telemetry;
 use tempfile::TempDir;

@@ -34,7 +34,10 @@ fn may_import(from: &str, to: &str) -> bool {
         }
         _ if from.starts_with("crates/pure/") => pure,
         _ if from.starts_with("crates/kit/") => {
-            to == "tracing/telemetry" || to == "crates/pure/primitives"
+            // The server checks tokens, and its errors quote JSON in brief.
+            let of_http = ["crates/kit/auth", "crates/pure/json"].contains(&to);
+            let of_all = ["tracing/telemetry", "crates/pure/primitives"].contains(&to);
+            of_all || (from == "crates/kit/http" && of_http)
         }
         _ if from.starts_with("services/") => {
             pure || kit || to == "proto" || to == "tracing/telemetry"

@@ -1,9 +1,6 @@
 //! Genesis file in geth's format, without its `alloc`.
 
-use crate::{
-    short::{self, cut},
-    spec::{DaoFork, Schedule, UnsupportedFork},
-};
+use crate::spec::{DaoFork, Schedule, UnsupportedFork};
 use alloy_consensus::{
     Header,
     constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_WITHDRAWALS},
@@ -21,6 +18,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, fmt};
+use tandem_json::cut;
 
 /// Reason why a genesis file cannot be used.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
@@ -362,7 +360,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
 
 impl<'a> Object<'a> {
     fn parse(path: &str, json: &'a str) -> Result<Self, GenesisError> {
-        let Members(fields) = short::from_str(json).map_err(|error| match path {
+        let Members(fields) = tandem_json::from_str(json).map_err(|error| match path {
             "" => GenesisError::Json(error.to_string()),
             field => GenesisError::Field { field: field.to_owned(), reason: error.to_string() },
         })?;
@@ -379,7 +377,7 @@ impl<'a> Object<'a> {
     }
 
     fn value<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, GenesisError> {
-        let parse = |text| short::from_str(text);
+        let parse = |text| tandem_json::from_str(text);
         self.text(key).map(parse).transpose().map_err(|error| self.field_error(key, error))
     }
 

@@ -42,7 +42,6 @@ mod payload;
 mod premerge;
 mod presets;
 mod receipt;
-pub mod short;
 mod spec;
 mod template;
 mod transaction;

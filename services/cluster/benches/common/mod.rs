@@ -10,8 +10,9 @@ use std::{
 use tandem_cluster_tests::decode_status;
 use tandem_executor::{
     Handle,
-    rpc::{ClientInfo, Methods, Params, engine_methods},
+    rpc::{ClientInfo, engine_methods},
 };
+use tandem_http::{Methods, Params};
 use tandem_primitives::B256;
 use tokio::runtime::Runtime;
 

@@ -19,9 +19,10 @@ use tandem_auth::Secret;
 use tandem_blob_validator::grpc as blobs;
 use tandem_bus::MissingBucket;
 use tandem_executor::{
-    Deps, Executor, Handle,
-    rpc::{self, ClientInfo, Gate, Hosts, Limits, Origins},
+    Deps, Executor, Handle, any_network_form_bytes_max, network_form_bytes_max,
+    rpc::{self, ClientInfo},
 };
+use tandem_http::{Gate, Hosts, Limits, Origins};
 use tandem_kzg::Setup;
 use tandem_multiproof_workers::{
     MultiproofWorkers,
@@ -148,7 +149,7 @@ fn serve(
 ) -> Result<(), Error> {
     let (leaving, stopping) = (process.leaving().clone(), process.stopping().clone());
     let router = gates.engine.router();
-    process.serve(rpc::serve_lingering(engine, router, leaving.clone(), stopping.clone()));
+    process.serve(tandem_http::serve_lingering(engine, router, leaving.clone(), stopping.clone()));
     let public = PublicReactor::start()?;
     process.serve(public.serve(http, gates.http.router(), leaving, stopping));
     process.at_end(move || public.end());
@@ -285,7 +286,7 @@ impl Access {
     fn gates(&self, name: &str, secret: Secret) -> Gates {
         let engine = Limits::engine().with_hosts(self.engine.clone());
         let http = Limits::public()
-            .with_any_blobs()
+            .with_room_for(any_network_form_bytes_max())
             .with_hosts(self.http.clone())
             .with_origins(self.origins.clone());
         Gates { engine: Gate::engine(name, secret, engine), http: Gate::public(name, http) }
@@ -300,16 +301,16 @@ pub(crate) fn engine_router(
     access: &Access,
 ) -> Router {
     let limits = Limits::engine().with_hosts(access.engine.clone());
-    rpc::engine_router(rpc::engine_methods(handle, client), secret, limits)
+    tandem_http::engine_router(rpc::engine_methods(handle, client), secret, limits)
 }
 
 /// Returns the routes of the public port.
 pub(crate) fn http_router(handle: &Handle, client: ClientInfo, access: &Access) -> Router {
     let limits = Limits::public()
-        .with_blobs(handle.spec())
+        .with_room_for(network_form_bytes_max(handle.spec()))
         .with_hosts(access.http.clone())
         .with_origins(access.origins.clone());
-    rpc::public_router(rpc::eth_methods(handle, client), limits)
+    tandem_http::public_router(rpc::eth_methods(handle, client), limits)
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_bus::Bus;
-use tandem_executor::rpc;
 use tandem_rpc::{Identity, TlsConfig};
 use tandem_telemetry::Telemetry;
 use tokio::{
@@ -125,7 +124,7 @@ impl Process {
         };
         let router = operations_router(telemetry.clone(), self.readiness.clone());
         let stop = CancellationToken::new();
-        let served = tokio::spawn(rpc::serve(listener, router, stop.clone()));
+        let served = tokio::spawn(tandem_http::serve(listener, router, stop.clone()));
         self.operations = Some((served, stop));
         Ok(())
     }

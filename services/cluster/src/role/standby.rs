@@ -12,10 +12,8 @@ use std::{
     },
     time::Duration,
 };
-use tandem_executor::{
-    Deps, Executor,
-    rpc::{Gate, Target},
-};
+use tandem_executor::{Deps, Executor};
+use tandem_http::{Gate, Target};
 use tandem_proto::storage::{self, ExecutorAddress, Holder};
 use tandem_storage_writer::grpc::Client;
 use tokio::{

@@ -25,7 +25,7 @@ mod validate;
 
 pub use error::SendError;
 pub(crate) use included::Contents;
-pub(crate) use validate::{any_network_form_bytes_max, network_form_bytes_max};
+pub use validate::{any_network_form_bytes_max, network_form_bytes_max};
 
 use crate::{chain::Chain, config::Config, metrics as names};
 use included::Included;

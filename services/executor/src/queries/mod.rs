@@ -1,6 +1,5 @@
 //! Answers about a state for callers of JSON-RPC: calls and proofs, within a budget.
 
-pub mod budget;
 pub mod call;
 pub mod proof;
 

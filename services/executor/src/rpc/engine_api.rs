@@ -5,12 +5,10 @@ use super::engine_types::{
     ClientVersionJson, ForkchoiceParams, ForkchoiceUpdatedJson, NewPayload, PayloadBodyJson,
     PayloadStatusJson, check_attributes, decode_new_payload,
 };
-use super::error::{RpcError, code};
 use super::eth::eth_methods_of;
 use super::get_blobs::{Service, Version, check_count};
 use super::get_payload::{GetPayloadJson, PayloadIdJson, check_get_payload, unknown_payload};
 use super::hex::{Hex, Quantity};
-use super::methods::{Answer, Methods, Params, Streamed, off_reactor, required, to_result};
 use super::policies::policy_methods;
 use super::pool::Lane;
 use super::strict::Strict;
@@ -22,6 +20,8 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 use tandem_chain::{ChainSpec, Fork};
+use tandem_http::{Answer, Methods, Params, Streamed, off_reactor, required, to_result};
+use tandem_http::{RpcError, code};
 use tracing::{debug, warn};
 
 /// Methods listed by `engine_exchangeCapabilities`, except itself, as specified.

@@ -1,10 +1,8 @@
 //! Parameters and results of the Engine API, and the checks that depend on the method's version
 //! (execution-apis, `src/engine/paris.md` to `osaka.md`).
 
-use super::error::{RpcError, code};
 use super::get_payload::PayloadIdJson;
 use super::hex::Quantity;
-use super::methods::{Positional, required};
 use super::strict::{Members, Strict};
 use crate::{ForkchoiceState, PayloadAttributes, PayloadStatus, Status};
 use alloy_eips::eip4895::Withdrawal;
@@ -13,7 +11,9 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::fmt;
-use tandem_chain::{Fork, Payload, PayloadSidecar, short};
+use tandem_chain::{Fork, Payload, PayloadSidecar};
+use tandem_http::{Positional, required};
+use tandem_http::{RpcError, code};
 
 /// Parameters of `engine_newPayload`: each version has the first one, three or four of them.
 pub(super) type NewPayloadParams =
@@ -201,7 +201,7 @@ pub(super) fn check_attributes(
 ) -> Result<PayloadAttributes, RpcError> {
     let invalid = |reason: &str| RpcError::engine(code::INVALID_PAYLOAD_ATTRIBUTES, reason);
     let Strict(attributes): Strict<PayloadAttributesJson> =
-        short::from_str(attributes.get()).map_err(|error| invalid(&error.to_string()))?;
+        tandem_json::from_str(attributes.get()).map_err(|error| invalid(&error.to_string()))?;
     // An unknown later fork has everything that the known forks have.
     let fork = fork_at(attributes.timestamp.0);
     let wants_withdrawals = match version {
@@ -331,9 +331,9 @@ impl<'de> Deserialize<'de> for Requests {
 /// Decodes exactly the parameters of this version of `newPayload`; a further one is an error.
 pub(super) fn decode_new_payload(
     version: u8,
-    params: &super::Params,
+    params: &tandem_http::Params,
 ) -> Result<NewPayloadParams, RpcError> {
-    fn decode<T: Positional>(params: &super::Params) -> Result<T, RpcError> {
+    fn decode<T: Positional>(params: &tandem_http::Params) -> Result<T, RpcError> {
         params.decode()
     }
     match version {

@@ -1,13 +1,13 @@
 //! `engine_getBlobs` in its versions (execution-apis, `src/engine/cancun.md` and `osaka.md`).
 
 use super::engine_types::unsupported_fork;
-use super::error::{RpcError, code};
-use super::methods::{Output, Streamed, to_result};
-use super::pieces::Pieces;
 use alloy_primitives::B256;
 use bytes::Bytes;
 use std::sync::Arc;
 use tandem_chain::Fork;
+use tandem_http::Pieces;
+use tandem_http::{Output, Streamed, to_result};
+use tandem_http::{RpcError, code};
 use tandem_proto::blob_validator::{BLOB_BYTES, CELLS, Proof, StoredBlob};
 use tandem_proto::limits::GET_BLOBS_MAX;
 
@@ -199,7 +199,7 @@ mod tests {
         let json = match version.answer(blobs).unwrap() {
             Output::Json(json) => json,
             Output::Pieces(pieces) => {
-                let len = pieces.len();
+                let len = pieces.byte_len();
                 let json = pieces.collect().unwrap();
                 assert_eq!(json.get().len(), len, "the length announced is the one sent");
                 json

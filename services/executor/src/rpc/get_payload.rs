@@ -1,12 +1,12 @@
 //! `engine_getPayload` in its versions (execution-apis, `src/engine/paris.md` to `osaka.md`).
 
 use super::engine_types::unsupported_fork;
-use super::error::{RpcError, code};
 use super::hex::Quantity;
 use crate::{BuiltPayload, PayloadId};
 use alloy_primitives::{Bytes, FixedBytes, U256};
 use serde::Serialize;
 use tandem_chain::{Fork, Payload};
+use tandem_http::{RpcError, code};
 
 /// `payloadId`: eight bytes.
 pub(super) type PayloadIdJson = FixedBytes<8>;

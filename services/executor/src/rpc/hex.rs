@@ -6,7 +6,7 @@ use alloy_primitives::{B256, U256};
 use serde::de::{Error as _, IgnoredAny, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, str::FromStr};
-use tandem_chain::short::cut;
+use tandem_json::cut;
 
 /// Number as `0x` and hex digits without leading zeros. Wraps `u64`, `u128` or [`U256`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! The `tandem` methods, which read and change the policies of the proof pipeline at runtime.
 
-use super::error::RpcError;
-use super::methods::{Answer, Methods, Params, required, to_result};
 use serde_json::{Map, Value};
 use std::{future::ready, sync::Arc};
 use tandem_bus::Bus;
+use tandem_http::RpcError;
+use tandem_http::{Answer, Methods, Params, required, to_result};
 use tandem_policy::LivePolicies;
 use tandem_proto::event::{POLICIES_KEY, SETTINGS_BUCKET};
 use tokio::sync::Mutex;
@@ -60,7 +60,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::code;
+    use tandem_http::code;
     use tandem_policy::{Batching, Policies};
 
     async fn call(methods: &Methods, method: &str, params: &'static str) -> Result<Value, String> {

@@ -9,9 +9,7 @@
 //! answered with -32005. Calls of the Engine API's port have their own queue, which goes first. A
 //! call whose caller goes away leaves the queue, or is cut.
 
-use super::error::{RpcError, code};
 use super::metrics::{CALL_WAIT_SECONDS, CALLS_TOTAL, CALLS_WAITING};
-use crate::queries::budget::{Cut, Limits, Running, Usage};
 use crate::{Config, Error};
 use metrics::{Gauge, Histogram, counter, gauge, histogram};
 use parking_lot::{Condvar, Mutex};
@@ -22,6 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use tandem_http::usage::{Cut, Limits, Running, Usage};
+use tandem_http::{RpcError, code};
 use tokio::sync::oneshot;
 use tracing::{Span, error, warn};
 

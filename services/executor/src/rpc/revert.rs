@@ -1,7 +1,7 @@
 //! Reasons of reverted calls, as Solidity encodes them.
 
-use super::error::{RpcError, code};
 use alloy_primitives::{Bytes, U256};
+use tandem_http::{RpcError, code};
 
 /// Selector of `Error(string)`.
 const ERROR: [u8; 4] = [0x08, 0xc3, 0x79, 0xa0];

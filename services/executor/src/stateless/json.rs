@@ -1,7 +1,6 @@
 //! File formats of blocks with their witnesses.
 
 use super::{Ancestors, ExecutionWitness};
-use crate::rpc;
 use alloy_consensus::Header;
 use alloy_primitives::U64;
 use alloy_rlp::Decodable;
@@ -237,7 +236,7 @@ impl EngineJson {
         }
         type Params = (Option<Payload>, Option<Vec<B256>>, Option<B256>, Option<Vec<Bytes>>);
         let (payload, hashes, root, requests) =
-            rpc::Params::new(Box::<str>::from(params).into_string().into())
+            tandem_http::Params::new(Box::<str>::from(params).into_string().into())
                 .decode::<Params>()
                 .map_err(|error| InputError::Engine(error.message.into_owned()))?;
         let payload = payload.ok_or(InputError::Engine("no payload".into()))?;

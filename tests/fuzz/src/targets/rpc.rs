@@ -10,10 +10,8 @@ use serde_json::{Value, json, value::RawValue};
 use std::sync::LazyLock;
 use tandem_cluster::{ClientInfo, Cluster, Config, Handle};
 use tandem_cluster_tests::{Built, new_payload};
-use tandem_executor::{
-    ForkchoiceState,
-    rpc::{Limits, engine_methods, public_router},
-};
+use tandem_executor::{ForkchoiceState, rpc::engine_methods};
+use tandem_http::{Limits, public_router};
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
 

@@ -4,10 +4,7 @@
 //! state read checks whether the call must end. A single precompile is not interrupted; its gas
 //! bounds it. The execution of blocks has none of these checks.
 
-use crate::{
-    error::Error,
-    queries::budget::{Cut, Running},
-};
+use crate::error::Error;
 use alloy_evm::eth::EthEvmContext;
 use revm::{
     Database,
@@ -24,6 +21,7 @@ use revm::{
     state::{AccountInfo, Bytecode},
 };
 use std::fmt;
+use tandem_http::usage::{Cut, Running};
 
 /// Number of jumps between two checks of the clock. A loop of a few instructions takes 10 µs for
 /// these.
@@ -149,7 +147,6 @@ fn end_if<DB: Database<Error = Error>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queries::budget::{Limits, Usage};
     use alloy_evm::{EvmEnv, eth::EthEvmBuilder};
     use alloy_primitives::{Bytes, address, hex};
     use revm::{
@@ -162,6 +159,7 @@ mod tests {
         thread,
         time::{Duration, Instant},
     };
+    use tandem_http::usage::{Limits, Usage};
 
     const CONTRACT: Address = address!("0x00000000000000000000000000000000000c0de0");
 

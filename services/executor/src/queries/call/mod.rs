@@ -12,7 +12,6 @@ use crate::{
     block::evm::evm_env,
     chain::{BlockTag, Chain},
     error::Error,
-    queries::budget::Running,
     state::{BlockState, StateReader, view::StateView},
 };
 use access_list::Touched;
@@ -29,6 +28,7 @@ use revm::{
     primitives::TxKind,
 };
 use std::sync::Arc;
+use tandem_http::usage::Running;
 use tandem_primitives::{Address, B256, BlockId, Bytes, U256, keccak256};
 
 /// The message (execution-apis, `GenericTransaction`).

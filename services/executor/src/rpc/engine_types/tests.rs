@@ -1,6 +1,6 @@
 use super::*;
-use crate::rpc::Params;
 use serde_json::{Value, json};
+use tandem_http::Params;
 
 const HASH: &str = "0x0707070707070707070707070707070707070707070707070707070707070707";
 /// Returns the fork of a test chain: Shanghai at 10, Cancun at 20, Prague at 30, Osaka at 40, an

@@ -2,12 +2,12 @@
 
 use super::super::hex::{BlockParam, Hex, NumberParam, Quantity};
 use super::super::json::{BlockContext, BlockJson, ReceiptJson, ReceiptOf};
-use super::super::methods::{Answer, Methods, required, to_result};
 use super::{RpcError, Source, add_quick, add_reading, defect, known};
 use crate::BlockTag;
 use alloy_primitives::{Address, B256};
 use std::sync::Arc;
 use tandem_chain::{Block, recover_senders};
+use tandem_http::{Answer, Methods, required, to_result};
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_quick(methods, source, "eth_blockNumber", |source| {

@@ -1,16 +1,16 @@
 //! Messages that are executed without lasting changes.
 
 use super::super::hex::{BlockParam, Hex, Quantity};
-use super::super::methods::{Answer, Methods, required, to_result};
 use super::super::revert::revert_error;
 use super::{RpcError, Source, add_calling, pin, read_error};
-use crate::queries::budget::Running;
 use crate::{BlockTag, CallOutcome, CallRequest, GasEstimate};
 use alloy_eips::{eip2930::AccessList, eip7702::SignedAuthorization};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
+use tandem_http::usage::Running;
+use tandem_http::{Answer, Methods, required, to_result};
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_calling(methods, source, "eth_call", call);

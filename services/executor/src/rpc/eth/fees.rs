@@ -1,11 +1,9 @@
 //! Past gas prices, and suggestions for the next.
 
 use super::super::hex::{BlockCount, NumberParam, Quantity};
-use super::super::methods::{Answer, Methods, Params, required, to_result};
 use super::super::prices::{Sampled, Suggestion, Tips};
 use super::transactions::sender;
 use super::{NoParams, RpcError, Source, add_calling, add_reading, cut_error, known, read_error};
-use crate::queries::budget::Running;
 use crate::{BlockTag, Error};
 use alloy_consensus::{Header, Transaction as _, TxReceipt};
 use alloy_eips::eip1559::{BaseFeeParams, INITIAL_BASE_FEE};
@@ -13,6 +11,8 @@ use alloy_primitives::B256;
 use serde::Serialize;
 use std::sync::Arc;
 use tandem_chain::Block;
+use tandem_http::usage::Running;
+use tandem_http::{Answer, Methods, Params, required, to_result};
 use tandem_primitives::BlockId;
 
 /// Maximum number of blocks in one `eth_feeHistory`; more are cut off, as the specification allows.

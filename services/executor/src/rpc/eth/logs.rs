@@ -1,19 +1,19 @@
 //! `eth_getLogs`: logs of a block or of a range of blocks. Blocks whose bloom filter excludes a
 //! match are not read.
 
-use super::super::error::code;
 use super::super::hex::{Hex, NumberParam};
 use super::super::json::{BlockContext, LogJson, LogPlace};
-use super::super::methods::{Answer, Methods, required, to_result};
 use super::{RpcError, Source, add_calling, cut_error, known};
 use crate::BlockTag;
-use crate::queries::budget::Running;
 use alloy_consensus::{Header, TxReceipt};
 use alloy_primitives::{Address, B256, Bloom, BloomInput, Log};
 use serde::de::{SeqAccess, Visitor, value::StrDeserializer};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::{fmt, marker::PhantomData, sync::Arc};
+use tandem_http::code;
+use tandem_http::usage::Running;
+use tandem_http::{Answer, Methods, required, to_result};
 use tandem_primitives::BlockId;
 
 /// Maximum number of topics of a log.

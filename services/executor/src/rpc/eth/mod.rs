@@ -11,18 +11,16 @@ mod state;
 mod transactions;
 
 use super::ClientInfo;
-use super::error::RpcError;
 use super::hex::BlockParam;
-use super::methods::{Answer, Methods, Params, Positional};
 use super::pool::{CallPools, Lane, cut_error};
 use super::prices::Prices;
-use crate::queries::{
-    Queries,
-    budget::{Cut, Running},
-};
+use crate::queries::Queries;
 use crate::{BlobPool, BlockTag, Chain, Error, Handle};
 use std::sync::Arc;
 use tandem_chain::ChainSpec;
+use tandem_http::RpcError;
+use tandem_http::usage::{Cut, Running};
+use tandem_http::{Answer, Methods, Params, Positional};
 use tandem_primitives::BlockId;
 use tracing::warn;
 

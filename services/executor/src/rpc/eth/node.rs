@@ -1,7 +1,6 @@
 //! Properties of the node and its chain.
 
 use super::super::hex::Quantity;
-use super::super::methods::{Answer, Methods, to_result};
 use super::{NoParams, Source, add_quick, add_reading, read_error};
 use crate::BlockTag;
 use alloy_eips::{
@@ -17,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tandem_chain::{ChainSpec, Fork, ForkPoints};
 use tandem_discv4::fork_id;
+use tandem_http::{Answer, Methods, to_result};
 use tandem_primitives::BlockId;
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {

@@ -2,12 +2,12 @@
 //! `src/debug/getters.yaml`).
 
 use super::super::hex::{BlockParam, Hex};
-use super::super::methods::{Answer, Methods, required, to_result};
 use super::transactions::find;
 use super::{RpcError, Source, add_reading, known};
 use alloy_consensus::TxReceipt;
 use alloy_primitives::{B256, Bytes};
 use std::sync::Arc;
+use tandem_http::{Answer, Methods, required, to_result};
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_reading(methods, source, "debug_getRawHeader", header);

@@ -1,13 +1,13 @@
 //! Transactions sent by users.
 
-use super::super::error::{RpcError, code};
 use super::super::hex::Hex;
-use super::super::methods::{Answer, Methods, Params, required, to_result};
 use super::{Source, read_error};
 use crate::SendError;
 use alloy_primitives::Bytes;
 use serde::Serialize;
 use std::sync::Arc;
+use tandem_http::{Answer, Methods, Params, required, to_result};
+use tandem_http::{RpcError, code};
 use tandem_proto::blob_validator;
 use tracing::warn;
 

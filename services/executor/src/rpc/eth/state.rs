@@ -1,15 +1,15 @@
 //! Accounts, storage and code, with and without proofs.
 
-use super::super::error::code;
 use super::super::hex::{BlockParam, Hex, Quantity, parse_storage_key};
-use super::super::methods::{Answer, Methods, required, to_result};
 use super::{RpcError, Source, add_calling, add_reading, cut_error, pin, read_error};
-use crate::queries::budget::Running;
 use crate::{AccountProof, BlockTag};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tandem_http::code;
+use tandem_http::usage::Running;
+use tandem_http::{Answer, Methods, required, to_result};
 use tandem_primitives::Account;
 
 /// Maximum number of slots in one `eth_getStorageValues`.

@@ -2,7 +2,6 @@
 
 use super::super::hex::{Hex, NumberParam, Quantity};
 use super::super::json::{BlockContext, ReceiptJson, TransactionJson};
-use super::super::methods::{Answer, Methods, required, to_result};
 use super::blocks::{by_hash, by_number, receipt_of};
 use super::{RpcError, Source, add_reading, defect, known, read_error};
 use crate::BlockTag;
@@ -10,6 +9,7 @@ use alloy_consensus::transaction::SignerRecoverable;
 use alloy_primitives::{Address, B256};
 use std::sync::Arc;
 use tandem_chain::Block;
+use tandem_http::{Answer, Methods, required, to_result};
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_reading(methods, source, "eth_getTransactionByHash", transaction_by_hash);

@@ -1,9 +1,9 @@
 //! Table of methods, and the input of their handlers.
 
-use super::error::{RpcError, code};
-use super::metrics::RPC_SECONDS;
-use super::pieces::Pieces;
-use crate::queries::budget::Usage;
+use crate::error::{RpcError, code};
+use crate::metrics::RPC_SECONDS;
+use crate::pieces::Pieces;
+use crate::usage::Usage;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, SeqAccess, Visitor};
@@ -17,12 +17,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
-use tandem_chain::short::{Short, Shortened};
+use tandem_json::{Short, Shortened};
 use tracing::error;
 
 /// Maximum bytes of texts parsed on the reactor. Longer ones would block it for over half a
 /// millisecond.
-pub(super) const INLINE_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const INLINE_BYTES_MAX: usize = 256 * 1024;
 
 /// JSON result, or the error object.
 pub type Answer = Result<Box<RawValue>, RpcError>;
@@ -193,7 +193,7 @@ impl Params {
     }
 
     /// Returns the usage of limits by the calls of the request.
-    pub(super) fn usage(&self) -> Arc<Usage> {
+    pub fn usage(&self) -> Arc<Usage> {
         self.usage.clone()
     }
 
@@ -229,7 +229,7 @@ impl Params {
     }
 
     /// Returns whether decoding would block the reactor.
-    pub(super) fn is_large(&self) -> bool {
+    pub fn is_large(&self) -> bool {
         self.text.len() > INLINE_BYTES_MAX
     }
 }

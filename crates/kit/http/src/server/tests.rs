@@ -1,9 +1,9 @@
-use super::super::access::{Hosts, Origins};
-use super::super::limits::ConnectionLimits;
-use super::super::listener::serve_within;
-use super::super::methods::{Answer, required, to_result};
-use super::super::pieces::Pieces;
 use super::*;
+use crate::access::{Hosts, Origins};
+use crate::limits::ConnectionLimits;
+use crate::listener::serve_within;
+use crate::methods::{Answer, required, to_result};
+use crate::pieces::Pieces;
 use serde_json::{Value, json};
 use std::io;
 use std::net::SocketAddr;

@@ -1,9 +1,7 @@
 //! Limits of a port for its callers.
 
-use super::access::{Hosts, Origins};
-use crate::blobs::{any_network_form_bytes_max, network_form_bytes_max};
+use crate::access::{Hosts, Origins};
 use std::time::Duration;
-use tandem_chain::ChainSpec;
 
 /// Limits of one listener for its callers. A caller that exceeds one gets an error, and the server
 /// goes on.
@@ -60,21 +58,9 @@ impl Limits {
         }
     }
 
-    /// Returns the limits with room for the largest blob transaction that any fork of this chain
-    /// allows, in hexadecimal digits.
+    /// Returns the limits with room for a parameter of `bytes` bytes, in hexadecimal digits.
     #[must_use]
-    pub fn with_blobs(self, spec: &ChainSpec) -> Self {
-        self.with_form(network_form_bytes_max(spec))
-    }
-
-    /// Returns the limits with room for the largest blob transaction of any chain.
-    #[must_use]
-    pub fn with_any_blobs(self) -> Self {
-        self.with_form(any_network_form_bytes_max())
-    }
-
-    /// Returns the limits with room for a blob transaction of `bytes` bytes, in hexadecimal digits.
-    fn with_form(mut self, bytes: usize) -> Self {
+    pub fn with_room_for(mut self, bytes: usize) -> Self {
         // JSON around the digits.
         const ENVELOPE_BYTES: usize = 4 << 10;
         self.body_bytes_max = self.body_bytes_max.max(2 * bytes + ENVELOPE_BYTES);
@@ -150,13 +136,13 @@ impl Default for ConnectionLimits {
 
 impl ConnectionLimits {
     /// Returns the interval of checks, which keeps each limit accurate to within a quarter.
-    pub(super) fn look_every(&self) -> Duration {
+    pub(crate) fn look_every(&self) -> Duration {
         let shortest = self.head_time_max.min(self.idle_time_max).min(self.stall_time_max);
         (shortest / 4).max(Duration::from_millis(1))
     }
 
     /// Returns the time for a caller to read an answer of this length.
-    pub(super) fn answer_time_max(&self, bytes: u64) -> Duration {
+    pub(crate) fn answer_time_max(&self, bytes: u64) -> Duration {
         let seconds = bytes / self.answer_rate_min.max(1);
         self.stall_time_max.saturating_add(Duration::from_secs(seconds))
     }

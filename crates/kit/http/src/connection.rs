@@ -1,7 +1,7 @@
 //! State of one connection: its activity, and the conditions that end it.
 
-use super::limits::ConnectionLimits;
-use super::refusals::Reason;
+use crate::limits::ConnectionLimits;
+use crate::refusals::Reason;
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 const GIVEN_UP: usize = usize::MAX;
 
 /// State of a connection. A handler finds it among the extensions of its request.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     /// Group for counting connections: the caller's address, or the network of an IPv6 address.
     group: IpAddr,
     limits: Arc<ConnectionLimits>,
@@ -36,9 +36,9 @@ pub(super) struct Connection {
     /// Whether the caller's remaining input is read for a moment after the end.
     lingers: AtomicBool,
     /// Notified when the connection must make room for another.
-    pub(super) evicted: Notify,
+    pub(crate) evicted: Notify,
     /// Notified when the running answers are the last.
-    pub(super) closing: Notify,
+    pub(crate) closing: Notify,
 }
 
 /// Answers that are sent.
@@ -54,7 +54,7 @@ struct Answers {
 
 /// Rank of a connection against eviction; the lowest is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Worth {
+pub(crate) enum Worth {
     /// The connection waits for a request.
     Idle,
     /// The caller is receiving an answer.
@@ -65,7 +65,7 @@ pub(super) enum Worth {
 
 /// Reason for ending a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// No request came for long enough.
     Idle,
     /// The caller is too slow.
@@ -74,14 +74,14 @@ pub(super) enum End {
 
 /// Start of measuring the sending of answers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     since: Instant,
     written: u64,
     ended: u64,
 }
 
 impl Connection {
-    pub(super) fn new(address: IpAddr, limits: Arc<ConnectionLimits>) -> Arc<Self> {
+    pub(crate) fn new(address: IpAddr, limits: Arc<ConnectionLimits>) -> Arc<Self> {
         Arc::new(Self {
             group: group(address),
             limits,
@@ -100,7 +100,7 @@ impl Connection {
         })
     }
 
-    pub(super) fn group(&self) -> IpAddr {
+    pub(crate) fn group(&self) -> IpAddr {
         self.group
     }
 
@@ -109,34 +109,34 @@ impl Connection {
     }
 
     /// Notes the arrival of bytes that may begin a request.
-    pub(super) fn received(&self) {
+    pub(crate) fn received(&self) {
         if self.head_since.load(Relaxed) == 0 && self.running.load(Relaxed) == 0 {
             self.head_since.store(self.millis(Instant::now()).max(1), Relaxed);
         }
     }
 
     /// Notes that this many bytes were sent.
-    pub(super) fn sent(&self, bytes: usize) {
+    pub(crate) fn sent(&self, bytes: usize) {
         self.written.fetch_add(bytes as u64, Relaxed);
     }
 
     /// Ends the connection after the answer. The caller's remaining input is not read.
-    pub(super) fn close_unread(&self) {
+    pub(crate) fn close_unread(&self) {
         self.lingers.store(true, Relaxed);
         self.closing.notify_one();
     }
 
-    pub(super) fn lingers(&self) -> bool {
+    pub(crate) fn lingers(&self) -> bool {
         self.lingers.load(Relaxed)
     }
 
     /// Notes that the caller has shown a token: other connections make room first.
-    pub(super) fn trust(&self) {
+    pub(crate) fn trust(&self) {
         self.trusted.store(true, Relaxed);
     }
 
     /// Returns a place for one more request, or `None` if the connection was given up.
-    pub(super) fn place(self: &Arc<Self>) -> Option<ConnectionPlace> {
+    pub(crate) fn place(self: &Arc<Self>) -> Option<ConnectionPlace> {
         let more = |places| (places != GIVEN_UP).then_some(places + 1);
         self.places.fetch_update(SeqCst, SeqCst, more).ok()?;
         self.served.store(true, Relaxed);
@@ -144,13 +144,13 @@ impl Connection {
     }
 
     /// Returns whether any of its requests ever had a place.
-    pub(super) fn was_served(&self) -> bool {
+    pub(crate) fn was_served(&self) -> bool {
         self.served.load(Relaxed)
     }
 
     /// Returns the rank for eviction, or `None` if the connection may not be evicted. The lowest
     /// goes first.
-    pub(super) fn worth(&self) -> Option<(Worth, Instant)> {
+    pub(crate) fn worth(&self) -> Option<(Worth, Instant)> {
         let idle_since = Duration::from_millis(self.idle_since.load(Relaxed));
         // Requests are free where no token is needed, so they alone give no rank.
         let worth = match (self.trusted.load(Relaxed), self.is_answering()) {
@@ -168,7 +168,7 @@ impl Connection {
     }
 
     /// Gives up the connection, unless a request came in between.
-    pub(super) fn give_up(&self) -> bool {
+    pub(crate) fn give_up(&self) -> bool {
         let gone = self.places.compare_exchange(0, GIVEN_UP, SeqCst, SeqCst).is_ok();
         if gone {
             self.evicted.notify_one();
@@ -178,7 +178,7 @@ impl Connection {
 
     /// Returns why the connection must end, if it must. Call regularly, with the progress kept from
     /// the last time.
-    pub(super) fn look(&self, now: Instant, kept: &mut Option<Progress>) -> Option<End> {
+    pub(crate) fn look(&self, now: Instant, kept: &mut Option<Progress>) -> Option<End> {
         let limits = &self.limits;
         let millis = self.millis(now);
         let longer = |since: u64, limit: Duration| {
@@ -233,10 +233,10 @@ fn group(address: IpAddr) -> IpAddr {
 }
 
 /// Running request on a connection, from its head until its answer is made, or sent.
-pub(super) struct Running(Arc<Connection>);
+pub(crate) struct Running(Arc<Connection>);
 
 impl Running {
-    pub(super) fn begin(connection: &Arc<Connection>) -> Self {
+    pub(crate) fn begin(connection: &Arc<Connection>) -> Self {
         connection.running.fetch_add(1, Relaxed);
         connection.head_since.store(0, Relaxed);
         Self(connection.clone())
@@ -252,11 +252,11 @@ impl Drop for Running {
 }
 
 /// A request's place on its connection.
-pub(super) struct ConnectionPlace(Arc<Connection>);
+pub(crate) struct ConnectionPlace(Arc<Connection>);
 
 impl ConnectionPlace {
     /// Begins to send its answer of `bytes` bytes.
-    pub(super) fn answer(&self, bytes: u64) -> Answer {
+    pub(crate) fn answer(&self, bytes: u64) -> Answer {
         let running = Running::begin(&self.0);
         let time_max = self.0.limits.answer_time_max(bytes);
         let mut answers = self.0.answers.lock();
@@ -276,7 +276,7 @@ impl Drop for ConnectionPlace {
 }
 
 /// Answer that is being sent, until this is dropped.
-pub(super) struct Answer {
+pub(crate) struct Answer {
     number: u64,
     running: Running,
 }

@@ -9,32 +9,32 @@ const SMALL_BYTES: u64 = 32 << 10;
 
 /// Bound on the bytes that are held at once.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     bytes_max: u64,
     taken: AtomicU64,
 }
 
 impl Budget {
-    pub(super) fn new(bytes_max: u64) -> Arc<Self> {
+    pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
         Arc::new(Self { bytes_max, taken: AtomicU64::new(0) })
     }
 
     /// Returns an empty reservation.
-    pub(super) fn reserve(self: &Arc<Self>) -> Reservation {
+    pub(crate) fn reserve(self: &Arc<Self>) -> Reservation {
         Reservation { budget: self.clone(), bytes: 0 }
     }
 }
 
 /// Bytes of a budget, released on drop.
 #[derive(Debug)]
-pub(super) struct Reservation {
+pub(crate) struct Reservation {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
 impl Reservation {
     /// Grows the reservation to at least `bytes`. Returns false if the budget has no room.
-    pub(super) fn grow_to(&mut self, bytes: usize) -> bool {
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         let more = bytes.saturating_sub(self.bytes);
         let taken = self.budget.taken.fetch_add(more, Relaxed) + more;

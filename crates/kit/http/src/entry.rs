@@ -1,14 +1,14 @@
 //! Admission of a port's requests: token, host, bounded body, and place.
 
-use super::access::is_json;
-use super::body::{BodyError, content_length, drain, read_body};
-use super::budget::{Budget, Reservation};
-use super::connection::Connection;
-use super::limits::Limits;
-use super::methods::INLINE_BYTES_MAX;
-use super::places::{Place, Places};
-use super::refusals::{Reason, Refusals};
-use super::server::json_response;
+use crate::access::is_json;
+use crate::body::{BodyError, content_length, drain, read_body};
+use crate::budget::{Budget, Reservation};
+use crate::connection::Connection;
+use crate::limits::Limits;
+use crate::methods::INLINE_BYTES_MAX;
+use crate::places::{Place, Places};
+use crate::refusals::{Reason, Refusals};
+use crate::server::json_response;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
@@ -22,20 +22,20 @@ use tandem_auth::Secret;
 use tokio::time::timeout;
 
 /// Status and reason.
-pub(super) type Refusal = (StatusCode, String);
+pub(crate) type Refusal = (StatusCode, String);
 
 /// Request that may be answered.
-pub(super) struct Admitted {
-    pub(super) head: Parts,
-    pub(super) body: Bytes,
+pub(crate) struct Admitted {
+    pub(crate) head: Parts,
+    pub(crate) body: Bytes,
     /// Counts the body as long as it is processed.
-    pub(super) reserved: Reservation,
-    pub(super) place: Place,
+    pub(crate) reserved: Reservation,
+    pub(crate) place: Place,
 }
 
 /// Limits of a port, and their use by its requests.
-pub(super) struct Entry {
-    pub(super) limits: Limits,
+pub(crate) struct Entry {
+    pub(crate) limits: Limits,
     secret: Option<Secret>,
     bodies: Arc<Budget>,
     places: Places,
@@ -43,7 +43,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(secret: Option<Secret>, limits: Limits) -> Self {
+    pub(crate) fn new(secret: Option<Secret>, limits: Limits) -> Self {
         Self {
             bodies: Budget::new(limits.bodies_bytes_max),
             places: Places::new(limits.requests_in_flight_max, limits.answers_bytes_max),
@@ -54,12 +54,12 @@ impl Entry {
     }
 
     /// Returns whether callers must show a token.
-    pub(super) fn is_trusted(&self) -> bool {
+    pub(crate) fn is_trusted(&self) -> bool {
         self.secret.is_some()
     }
 
     /// Admits a request, or returns the refusal.
-    pub(super) async fn take(&self, request: Request) -> Result<Admitted, Box<Response>> {
+    pub(crate) async fn take(&self, request: Request) -> Result<Admitted, Box<Response>> {
         let (head, body) = request.into_parts();
         let connection = head.extensions.get::<Arc<Connection>>();
         if let Err(refusal) = self.admit(&head) {
@@ -87,7 +87,7 @@ impl Entry {
     }
 
     /// Answers a browser's preflight request.
-    pub(super) fn preflight(&self, head: &Parts) -> Response {
+    pub(crate) fn preflight(&self, head: &Parts) -> Response {
         match self.refuse_host(head) {
             Some(refusal) => refusal.into_response(),
             None => (StatusCode::NO_CONTENT, self.limits.origins.preflight(&head.headers))
@@ -96,7 +96,7 @@ impl Entry {
     }
 
     /// Returns the answer with the headers for the browser of a page that may read it.
-    pub(super) fn grant(&self, request: &HeaderMap, mut response: Response) -> Response {
+    pub(crate) fn grant(&self, request: &HeaderMap, mut response: Response) -> Response {
         self.limits.origins.grant(request, response.headers_mut());
         response
     }
@@ -153,7 +153,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn refuse(&self, reason: Reason, text: impl Display) -> Refusal {
+    pub(crate) fn refuse(&self, reason: Reason, text: impl Display) -> Refusal {
         let status = match reason {
             Reason::Token => StatusCode::UNAUTHORIZED,
             Reason::Host => StatusCode::FORBIDDEN,
@@ -168,14 +168,14 @@ impl Entry {
     }
 
     /// Returns the answer as a response, unless too many bytes of answers wait.
-    pub(super) fn send(&self, json: Vec<u8>, mut place: Place) -> Response {
+    pub(crate) fn send(&self, json: Vec<u8>, mut place: Place) -> Response {
         match place.grow_to(json.len()) {
             true => json_response(place.send(json)),
             false => self.refuse_answer().into_response(),
         }
     }
 
-    pub(super) fn refuse_answer(&self) -> Refusal {
+    pub(crate) fn refuse_answer(&self) -> Refusal {
         self.refuse(Reason::Answers, "too many bytes of answers that callers have not taken yet")
     }
 }

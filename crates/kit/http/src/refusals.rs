@@ -1,7 +1,7 @@
 //! Reasons for refusing requests and connections. Each refusal is counted, and logged once a minute
 //! for each reason.
 
-use super::metrics::RPC_REFUSED_TOTAL;
+use crate::metrics::RPC_REFUSED_TOTAL;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// Reason for refusing a request or a connection, the label `reason` of the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(crate) enum Reason {
     /// The request has no valid token.
     Token,
     /// The request names a host that is not allowed on this port.
@@ -70,7 +70,7 @@ impl Reason {
 }
 
 /// Refusals of one port.
-pub(super) struct Refusals {
+pub(crate) struct Refusals {
     /// Name of the port, for the log.
     port: String,
     started: Instant,
@@ -87,13 +87,13 @@ struct Said {
 }
 
 impl Refusals {
-    pub(super) fn new(port: impl Into<String>) -> Self {
+    pub(crate) fn new(port: impl Into<String>) -> Self {
         let reasons = std::array::from_fn(|_| Said::default());
         Self { port: port.into(), started: Instant::now(), reasons }
     }
 
     /// Counts a refusal, and logs a warning if one is due.
-    pub(super) fn count(&self, reason: Reason, text: impl Display) {
+    pub(crate) fn count(&self, reason: Reason, text: impl Display) {
         metrics::counter!(RPC_REFUSED_TOTAL, "reason" => reason.name()).increment(1);
         match self.due(reason, self.started.elapsed()) {
             Some(refused) => {

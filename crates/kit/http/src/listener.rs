@@ -1,11 +1,11 @@
 //! Listening socket: accepts, watches and ends connections.
 
-use super::connection::{Connection, End, Running};
-use super::limits::ConnectionLimits;
-use super::metrics::describe_metrics;
-use super::refusals::{Reason, Refusals};
-use super::socket::Watched;
-use super::table::{Seat, Table};
+use crate::connection::{Connection, End, Running};
+use crate::limits::ConnectionLimits;
+use crate::metrics::describe_metrics;
+use crate::refusals::{Reason, Refusals};
+use crate::socket::Watched;
+use crate::table::{Seat, Table};
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;

@@ -2,10 +2,10 @@
 //! because each takes memory until it is sent. `/livez` and `/readyz` need no place, so they answer
 //! even while all places are taken.
 
-use super::connection::Connection;
-use super::methods::off_reactor;
-use super::places::Places;
-use super::refusals::{Reason, Refusals};
+use crate::connection::Connection;
+use crate::methods::off_reactor;
+use crate::places::Places;
+use crate::refusals::{Reason, Refusals};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};

@@ -1,6 +1,6 @@
 //! Socket of a connection. It reports the bytes received and sent to the connection.
 
-use super::connection::Connection;
+use crate::connection::Connection;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ const LINGER_BYTES_MAX: usize = 16 << 20;
 const PREFACE_START: &[u8] = b"PRI";
 
 /// Socket that reports to its connection.
-pub(super) struct Watched {
+pub(crate) struct Watched {
     stream: TcpStream,
     connection: Arc<Connection>,
     /// Whether the connection uses HTTP/2, known after the first bytes. Its frames between
@@ -36,7 +36,7 @@ struct Linger {
 }
 
 impl Watched {
-    pub(super) fn new(stream: TcpStream, connection: Arc<Connection>) -> Self {
+    pub(crate) fn new(stream: TcpStream, connection: Arc<Connection>) -> Self {
         Self { stream, connection, is_http2: None, linger: None }
     }
 

@@ -1,6 +1,6 @@
 //! Bounded reading of whole request bodies.
 
-use super::budget::Reservation;
+use crate::budget::Reservation;
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// Reason for a missing body.
-pub(super) enum BodyError {
+pub(crate) enum BodyError {
     /// The body has more bytes than allowed; the rest is unread.
     TooLarge(Body),
     /// All bodies together have too many bytes; the rest of this one is unread.
@@ -20,13 +20,13 @@ pub(super) enum BodyError {
 }
 
 /// Returns the announced length of a body, if any.
-pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
+pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// Reads a whole body into one piece of memory. Allocates the announced length at once, up to
 /// `room_max`. Reserves only the bytes received.
-pub(super) async fn read_body(
+pub(crate) async fn read_body(
     mut body: Body,
     announced: Option<u64>,
     bytes_max: usize,
@@ -53,7 +53,7 @@ pub(super) async fn read_body(
 
 /// Reads and drops the rest of a body, within bounds. An answer to a caller that is still sending
 /// would reset the connection, and the caller would not see the answer.
-pub(super) async fn drain(headers: &HeaderMap, mut body: Body) {
+pub(crate) async fn drain(headers: &HeaderMap, mut body: Body) {
     const BYTES_MAX: usize = 1 << 30;
     const TIME_MAX: Duration = Duration::from_secs(10);
     // A caller that asks first sends nothing if it is refused.
@@ -73,7 +73,7 @@ pub(super) async fn drain(headers: &HeaderMap, mut body: Body) {
 }
 
 /// Returns the next piece of a body, or `None` at its end; trailers are skipped.
-pub(super) async fn next_data(body: &mut Body) -> Result<Option<Bytes>, axum::Error> {
+pub(crate) async fn next_data(body: &mut Body) -> Result<Option<Bytes>, axum::Error> {
     loop {
         match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
             None => return Ok(None),

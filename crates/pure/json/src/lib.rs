@@ -5,6 +5,8 @@
 //! The wrappers stand between serde_json, or another self-describing format, and the types that are
 //! read. Every failure on either side passes through [`Short`].
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 use serde::Deserialize;
 use serde::de::{
     self, DeserializeSeed, Deserializer, EnumAccess, Error as _, MapAccess, SeqAccess, Visitor,

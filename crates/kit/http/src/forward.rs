@@ -1,7 +1,7 @@
 //! Forwarding of calls to the executor that has the right to write.
 
-use super::body::next_data;
-use super::places::Place;
+use crate::body::next_data;
+use crate::places::Place;
 use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::uri::InvalidUri;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 /// Header of a forwarded call, with the name of the forwarding executor. Such a call is not
 /// forwarded again, so two executors never send one back and forth.
-pub(super) const FORWARDED_BY: HeaderName = HeaderName::from_static("tandem-forwarded-by");
+pub(crate) const FORWARDED_BY: HeaderName = HeaderName::from_static("tandem-forwarded-by");
 
 /// Headers that are forwarded with a call. Other headers concern the connection, or a browser,
 /// which this executor answers.
@@ -54,14 +54,14 @@ impl Display for Target {
 }
 
 /// Answer of another executor.
-pub(super) struct Forwarded {
-    pub(super) status: StatusCode,
-    pub(super) content_type: Option<HeaderValue>,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Forwarded {
+    pub(crate) status: StatusCode,
+    pub(crate) content_type: Option<HeaderValue>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Reason for a missing answer.
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The connection failed: the call was not sent.
     Unreachable(String),
     /// The call was sent, and may have been executed.
@@ -71,14 +71,14 @@ pub(super) enum Failure {
 }
 
 /// Connections to other executors.
-pub(super) struct Forwarder {
+pub(crate) struct Forwarder {
     client: Client<HttpConnector, Body>,
     name: HeaderValue,
 }
 
 impl Forwarder {
     /// Creates the forwarder of the executor with this name.
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIME_MAX));
@@ -92,7 +92,7 @@ impl Forwarder {
     }
 
     /// Forwards a call and returns the answer, whose bytes count against the place.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         target: &Target,
         head: &Parts,
@@ -117,7 +117,7 @@ impl Forwarder {
 
     /// Returns whether an executor serves. A serving executor refuses a GET with 405, any other
     /// with 503.
-    pub(super) async fn reaches(&self, target: &Target) -> bool {
+    pub(crate) async fn reaches(&self, target: &Target) -> bool {
         let Ok(uri) = uri(target) else { return false };
         let request = Request::get(uri).header(FORWARDED_BY, &self.name).body(Body::empty());
         let Ok(request) = request else { return false };
@@ -148,7 +148,7 @@ impl Forwarder {
 }
 
 /// Returns whether another executor forwarded this call.
-pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
+pub(crate) fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.contains_key(FORWARDED_BY)
 }
 

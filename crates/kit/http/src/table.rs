@@ -1,15 +1,15 @@
 //! Connections of a listener, and the choice of one that makes room for a new one.
 
-use super::connection::Connection;
-use super::limits::ConnectionLimits;
-use super::refusals::{Reason, Refusals};
+use crate::connection::Connection;
+use crate::limits::ConnectionLimits;
+use crate::refusals::{Reason, Refusals};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Open connections, except given-up ones.
-pub(super) struct Table {
+pub(crate) struct Table {
     limits: Arc<ConnectionLimits>,
     open: Mutex<Open>,
 }
@@ -21,13 +21,13 @@ struct Open {
 }
 
 impl Table {
-    pub(super) fn new(limits: ConnectionLimits) -> Arc<Self> {
+    pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
         Arc::new(Self { limits: Arc::new(limits), open: Mutex::default() })
     }
 
     /// Returns a seat for a new connection, evicting an older one if necessary. Returns `None` if
     /// all have running requests.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr, refusals: &Refusals) -> Option<Seat> {
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, refusals: &Refusals) -> Option<Seat> {
         let connection = Connection::new(address, self.limits.clone());
         let group = connection.group();
         let mut open = self.open.lock();
@@ -54,7 +54,7 @@ impl Table {
     }
 
     /// Evicts the oldest connection that never had a request, if there is any.
-    pub(super) fn evict_stranger(&self) -> bool {
+    pub(crate) fn evict_stranger(&self) -> bool {
         self.open.lock().evict(|connection| !connection.was_served())
     }
 }
@@ -78,10 +78,10 @@ impl Open {
 }
 
 /// Place of a connection in the table.
-pub(super) struct Seat {
+pub(crate) struct Seat {
     table: Arc<Table>,
     number: u64,
-    pub(super) connection: Arc<Connection>,
+    pub(crate) connection: Arc<Connection>,
 }
 
 impl Drop for Seat {

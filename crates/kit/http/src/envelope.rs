@@ -1,7 +1,7 @@
 //! The JSON-RPC 2.0 envelope: requests read without copying their parameters, responses written
 //! around results that are JSON already.
 
-use super::error::{RpcError, code};
+use crate::error::{RpcError, code};
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// Call in a request body.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(crate) struct Call {
     /// JSON text of the id, `None` for a notification.
     pub id: Option<Bytes>,
     /// Name of the method.
@@ -19,11 +19,11 @@ pub(super) struct Call {
 }
 
 /// A call, or the error that replaces its answer, with the id if it could be read.
-pub(super) type ParsedCall = Result<Call, (Option<Bytes>, RpcError)>;
+pub(crate) type ParsedCall = Result<Call, (Option<Bytes>, RpcError)>;
 
 /// Contents of a request body.
 #[derive(Debug)]
-pub(super) enum Body {
+pub(crate) enum Body {
     /// One call.
     Single(ParsedCall),
     /// A batch of at least one call and at most the allowed number.
@@ -50,7 +50,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 }
 
 /// Parses a request body; a batch may have at most `batch_len_max` calls.
-pub(super) fn parse(body: &Bytes, batch_len_max: usize) -> Body {
+pub(crate) fn parse(body: &Bytes, batch_len_max: usize) -> Body {
     let is_batch = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
     if !is_batch {
         // One pass for valid input; a second pass finds the error.
@@ -163,10 +163,10 @@ impl<'de> Deserialize<'de> for Batch<'de> {
 }
 
 /// Bytes after the result in a response object.
-pub(super) const RESPONSE_END: &[u8] = b"}";
+pub(crate) const RESPONSE_END: &[u8] = b"}";
 
 /// Appends a response object up to its result, with members in geth's order.
-pub(super) fn write_result_start(out: &mut Vec<u8>, id: Option<&Bytes>) {
+pub(crate) fn write_result_start(out: &mut Vec<u8>, id: Option<&Bytes>) {
     write_start(out, id);
     out.extend_from_slice(br#","result":"#);
 }
@@ -177,7 +177,7 @@ fn write_start(out: &mut Vec<u8>, id: Option<&Bytes>) {
 }
 
 /// Appends one response object.
-pub(super) fn write_response(
+pub(crate) fn write_response(
     out: &mut Vec<u8>,
     id: Option<&Bytes>,
     result: &Result<Box<RawValue>, RpcError>,

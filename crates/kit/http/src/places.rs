@@ -1,33 +1,33 @@
 //! Places of running requests, and the bytes of answers until they are sent.
 
-use super::budget::{Budget, Reservation};
-use super::connection::{Answer, Connection, ConnectionPlace};
-use super::pieces::Pieces;
+use crate::budget::{Budget, Reservation};
+use crate::connection::{Answer, Connection, ConnectionPlace};
+use crate::pieces::Pieces;
 use axum::body::Body;
 use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Places of a port, and the bytes of the answers that wait to be sent.
-pub(super) struct Places {
+pub(crate) struct Places {
     in_flight: Arc<Semaphore>,
     answers: Arc<Budget>,
 }
 
 impl Places {
-    pub(super) fn new(requests_max: usize, answers_bytes_max: u64) -> Self {
+    pub(crate) fn new(requests_max: usize, answers_bytes_max: u64) -> Self {
         let in_flight = Arc::new(Semaphore::new(requests_max));
         Self { in_flight, answers: Budget::new(answers_bytes_max) }
     }
 
     /// Returns a place for a request of this connection, or `None` if all are taken.
-    pub(super) fn take(&self, connection: Option<&Arc<Connection>>) -> Option<Place> {
+    pub(crate) fn take(&self, connection: Option<&Arc<Connection>>) -> Option<Place> {
         let permit = self.in_flight.clone().try_acquire_owned().ok()?;
         self.with(permit, connection)
     }
 
     /// Waits for a free place, otherwise like [`Self::take`].
-    pub(super) async fn wait(&self, connection: Option<&Arc<Connection>>) -> Option<Place> {
+    pub(crate) async fn wait(&self, connection: Option<&Arc<Connection>>) -> Option<Place> {
         let permit = self.in_flight.clone().acquire_owned().await.ok()?;
         self.with(permit, connection)
     }
@@ -47,7 +47,7 @@ impl Places {
 }
 
 /// Place of one request.
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Bytes of its answer.
     bytes: Reservation,
     /// Place on its connection, if there is one.
@@ -58,27 +58,27 @@ pub(super) struct Place {
 impl Place {
     /// Counts the answer, which has `bytes` bytes so far. Returns false if there are too many bytes
     /// of answers.
-    pub(super) fn grow_to(&mut self, bytes: usize) -> bool {
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
         self.bytes.grow_to(bytes)
     }
 
     /// Returns the answer's body. The place is released at once, so that slow readers block no
     /// other callers. The answer's bytes count until they are sent.
-    pub(super) fn send(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Body {
+    pub(crate) fn send(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Body {
         let answer = self.begin(bytes.as_ref().len());
         Body::from(Bytes::from_owner(Kept { bytes, _answer: answer, _kept: self.bytes }))
     }
 
     /// Returns the answer's body like [`Self::send`], but keeps the place until the answer is sent.
-    pub(super) fn send_and_keep(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Body {
+    pub(crate) fn send_and_keep(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Body {
         let len = bytes.as_ref().len();
         Body::from(self.keep(bytes, len))
     }
 
     /// Returns a body that is made while sending, between `head` and `tail`. It keeps the place
     /// until it is sent, because making it is work.
-    pub(super) fn send_pieces(self, head: Vec<u8>, pieces: Pieces, tail: &'static [u8]) -> Body {
-        let len = head.len() + pieces.len() + tail.len();
+    pub(crate) fn send_pieces(self, head: Vec<u8>, pieces: Pieces, tail: &'static [u8]) -> Body {
+        let len = head.len() + pieces.byte_len() + tail.len();
         let tail = self.keep(tail, len);
         Body::new(pieces.into_body(head.into(), tail))
     }

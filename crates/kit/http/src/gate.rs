@@ -14,13 +14,13 @@
 //! **Limits.** The port's limits also apply to forwarded calls. An unauthenticated caller is
 //! refused here, and slow callers occupy no connection to the other executor.
 
-use super::connection::Connection;
-use super::entry::{Admitted, Entry};
-use super::forward::{Failure, Forwarded, Forwarder, Target, is_forwarded};
-use super::limits::Limits;
-use super::metrics::{FORWARD_SECONDS, FORWARDED_TOTAL, RIGHT_TO_WRITE, describe_metrics};
-use super::places::Place;
-use super::refusals::Reason;
+use crate::connection::Connection;
+use crate::entry::{Admitted, Entry};
+use crate::forward::{Failure, Forwarded, Forwarder, Target, is_forwarded};
+use crate::limits::Limits;
+use crate::metrics::{FORWARD_SECONDS, FORWARDED_TOTAL, RIGHT_TO_WRITE, describe_metrics};
+use crate::places::Place;
+use crate::refusals::Reason;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;

@@ -1,8 +1,8 @@
-use super::super::forward::FORWARDED_BY;
-use super::super::listener::serve_lingering;
-use super::super::methods::{Methods, Params, to_result};
-use super::super::server::engine_router;
 use super::*;
+use crate::forward::FORWARDED_BY;
+use crate::listener::serve_lingering;
+use crate::methods::{Methods, Params, to_result};
+use crate::server::engine_router;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,14 +1,14 @@
 //! HTTP in front of the method table: limits, authentication, batches.
 
-use super::entry::{Admitted, Entry};
-use super::envelope::{
+use crate::entry::{Admitted, Entry};
+use crate::envelope::{
     Body as RequestBody, Call, ParsedCall, RESPONSE_END, parse, write_response, write_result_start,
 };
-use super::error::{RpcError, code};
-use super::limits::Limits;
-use super::methods::{INLINE_BYTES_MAX, Methods, Output, Params, off_reactor};
-use super::places::Place;
-use crate::queries::budget::Usage;
+use crate::error::{RpcError, code};
+use crate::limits::Limits;
+use crate::methods::{INLINE_BYTES_MAX, Methods, Output, Params, off_reactor};
+use crate::places::Place;
+use crate::usage::Usage;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -187,7 +187,7 @@ async fn answer_batch(
     true
 }
 
-pub(super) fn json_response(body: Body) -> Response {
+pub(crate) fn json_response(body: Body) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tandem_executor::rpc::{ConnectionLimits, Limits, Methods, public_router, serve_within};
+use tandem_http::{ConnectionLimits, Limits, Methods, public_router, serve_within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -24,7 +24,7 @@ struct Said {
 
 impl<S: tracing::Subscriber> Layer<S> for Said {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
-        if event.metadata().target().starts_with("tandem_executor::rpc::refusals") {
+        if event.metadata().target().starts_with("tandem_http::refusals") {
             self.all.fetch_add(1, Relaxed);
             if *event.metadata().level() == tracing::Level::WARN {
                 self.warnings.fetch_add(1, Relaxed);

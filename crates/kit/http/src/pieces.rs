@@ -1,8 +1,8 @@
 //! Results that are made while sending. An answer with 128 blobs has 34 MB of text, which is never
 //! in memory as a whole.
 
-use super::error::RpcError;
-use super::methods::Answer;
+use crate::error::RpcError;
+use crate::methods::Answer;
 use axum::body::HttpBody;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -34,7 +34,7 @@ impl Pieces {
     }
 
     /// Returns the bytes of all pieces.
-    pub(super) fn len(&self) -> usize {
+    pub fn byte_len(&self) -> usize {
         self.len
     }
 
@@ -50,7 +50,7 @@ impl Pieces {
     }
 
     /// Returns the body of an HTTP response: the result between `head` and `tail`.
-    pub(super) fn into_body(self, head: Bytes, tail: Bytes) -> PiecesBody {
+    pub(crate) fn into_body(self, head: Bytes, tail: Bytes) -> PiecesBody {
         let left = (head.len() + self.len + tail.len()) as u64;
         let head = std::iter::once(head);
         let pieces = Box::new(head.chain(self.pieces).chain(std::iter::once(tail)));
@@ -59,7 +59,7 @@ impl Pieces {
 }
 
 /// Response body of known length.
-pub(super) struct PiecesBody {
+pub(crate) struct PiecesBody {
     left: u64,
     pieces: Box<dyn Iterator<Item = Bytes> + Send>,
     /// Whether to let other tasks run before the next piece.

@@ -2,7 +2,7 @@
 //! it.
 
 use super::*;
-use crate::rpc::reports::reports_router;
+use crate::reports::reports_router;
 use axum::body::HttpBody;
 use axum::routing::get;
 use http_body::Frame;

@@ -36,7 +36,7 @@ impl Hosts {
 
     /// Returns the forbidden host that a request names, if any. A request without a host, as in
     /// HTTP/1.0, does not come from a browser.
-    pub(super) fn refused(&self, head: &Parts) -> Option<String> {
+    pub(crate) fn refused(&self, head: &Parts) -> Option<String> {
         let host = match head.uri.authority() {
             Some(authority) => authority.as_str(),
             None => match head.headers.get(header::HOST)?.to_str() {
@@ -78,7 +78,7 @@ impl Origins {
     }
 
     /// Returns whether no origin is allowed.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.allowed.is_empty()
     }
 
@@ -93,7 +93,7 @@ impl Origins {
 
     /// Adds headers to an answer that permit the requesting page to read it, if allowed. Returns
     /// whether it is.
-    pub(super) fn grant(&self, request: &HeaderMap, answer: &mut HeaderMap) -> bool {
+    pub(crate) fn grant(&self, request: &HeaderMap, answer: &mut HeaderMap) -> bool {
         if self.is_empty() {
             return false;
         }
@@ -107,7 +107,7 @@ impl Origins {
     }
 
     /// Returns the headers of the answer to a browser's preflight request.
-    pub(super) fn preflight(&self, request: &HeaderMap) -> HeaderMap {
+    pub(crate) fn preflight(&self, request: &HeaderMap) -> HeaderMap {
         const SECONDS: &str = "600";
         let mut answer = HeaderMap::new();
         if self.grant(request, &mut answer) {
@@ -136,7 +136,7 @@ fn matches(allowed: &str, origin: &str) -> bool {
 
 /// Returns whether the content type is JSON. A page cannot send that type to another origin's port
 /// without a preflight request.
-pub(super) fn is_json(headers: &HeaderMap) -> bool {
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     const ACCEPTED: [&str; 3] =
         ["application/json", "application/json-rpc", "application/jsonrequest"];
     let Some(Ok(value)) = headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str) else {
