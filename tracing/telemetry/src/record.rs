@@ -20,7 +20,8 @@ pub fn service_of_target(target: &str) -> Option<Option<&'static str>> {
         return Some(None);
     }
     Some(match krate.strip_prefix("tandem_")? {
-        "executor" => Some("executor"),
+        // JSON-RPC is the executor's alone.
+        "executor" | "http" => Some("executor"),
         "storage_writer" => Some("storage-writer"),
         "multiproof_workers" => Some("multiproof-workers"),
         "discovery" => Some("discovery"),
@@ -154,6 +155,7 @@ mod tests {
             service_of_target("tandem_multiproof_workers::shard"),
             Some(Some("multiproof-workers"))
         );
+        assert_eq!(service_of_target("tandem_http::server"), Some(Some("executor")));
         assert_eq!(service_of_target("tandem_store"), Some(None));
         assert_eq!(service_of_target("tandem::node"), Some(None));
         assert_eq!(service_of_target("hyper::proto::h1"), None);
