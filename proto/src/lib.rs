@@ -16,6 +16,8 @@
 //! has the rules for changing them. [`limits`] bounds the size of messages, and [`access`] defines
 //! which roles may call which methods.
 
+#![forbid(unsafe_code)]
+
 pub mod access;
 pub mod blob_validator;
 pub mod convert;

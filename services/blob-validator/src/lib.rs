@@ -24,6 +24,7 @@
 //! have passed, or they are gone.
 //!
 //! Across processes the same calls travel over gRPC: see [`grpc`].
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admission;

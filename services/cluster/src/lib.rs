@@ -17,6 +17,7 @@
 //!                  └─► bus: peers.discovered ──┘  └─► bus: peers.target ─► discovery
 //! ```
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod check;

@@ -31,6 +31,7 @@
 //!
 //! Only the node key is durable. Everything else that is forgotten is found again.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod actor;

@@ -19,6 +19,7 @@
 //! consensus layer retries. Nothing here is durable: after a restart the recent blocks are loaded
 //! from storage-writer.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ahead;

@@ -42,6 +42,7 @@
 //! its revealed nodes. Nothing here is durable: a restarted worker rebuilds its state from
 //! storage-writer.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod block;

@@ -23,6 +23,7 @@
 //! the bus is dropped, because discovery sees the same nodes again. Contacts, contacts per subnet
 //! and the snapshot are bounded by the configuration.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod actor;

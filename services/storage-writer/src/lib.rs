@@ -28,6 +28,7 @@
 //! rebuilt from the flat state.
 //!
 //! Across processes the same calls travel over gRPC: see [`grpc`].
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod acknowledged;

@@ -1,4 +1,5 @@
 //! A real `nats-server` for tests, as a child process on a free port with a temporary store.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
 mod install;

@@ -10,6 +10,7 @@
 //! * [`Wired`] runs processes with a network between them that can be disturbed.
 //! * [`Geth`] runs geth's discovery.
 
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "an expectation that fails here is a test that fails")]
 
 mod blobs;

@@ -1,5 +1,6 @@
 //! Runs the test vectors that Ethereum clients share against Tandem.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod case;

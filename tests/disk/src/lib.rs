@@ -1,4 +1,5 @@
 //! A disk that can fill up, for tests: a tmpfs.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
 use std::{

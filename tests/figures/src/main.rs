@@ -3,6 +3,7 @@
 //!
 //! A topic is a module that measures [`figure::Figure`]s; everything else here serves any topic.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 mod blocks;
 mod client;

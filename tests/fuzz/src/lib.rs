@@ -16,6 +16,7 @@
 //!
 //! `docs/fuzzing.md` explains how to use it.
 
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "what fails here is a finding, or a seed that is wrong")]
 
 pub mod corpus;

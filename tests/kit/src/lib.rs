@@ -7,6 +7,7 @@
 //! * [`hooked`] puts hooks and lies before workers.
 //! * [`messages`] makes random values of the services' contracts.
 
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "an expectation that fails here is a test that fails")]
 #![allow(missing_docs, reason = "helpers of tests")]
 

@@ -1,4 +1,5 @@
 //! Rules on which package may import which, and the few rules of style that a machine can check.
+#![forbid(unsafe_code)]
 #![cfg(test)]
 #![allow(clippy::unwrap_used)]
 
@@ -251,4 +252,24 @@ fn comments_begin_with_their_subject() {
         }
     }
     assert!(wrong.is_empty(), "a comment names its subject first: {wrong:#?}");
+}
+
+#[test]
+fn unsafe_code_is_in_few_crates() {
+    const WITH: [&str; 5] =
+        ["crates/pure/trie", "crates/kit/store", "tracing/telemetry", "cli", "tests/heap"];
+    let metadata = metadata();
+    for package in metadata.workspace_packages() {
+        let from = place(&metadata, package);
+        if WITH.contains(&from.as_str()) {
+            continue;
+        }
+        let roots = package.targets.iter().map(|target| &target.src_path);
+        for root in
+            roots.filter(|root| root.ends_with("src/lib.rs") || root.ends_with("src/main.rs"))
+        {
+            let text = fs::read_to_string(root).unwrap();
+            assert!(text.contains("#![forbid(unsafe_code)]"), "{root}");
+        }
+    }
 }

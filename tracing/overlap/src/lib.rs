@@ -29,6 +29,7 @@
 //! Container spans mislead: a worker span that starts with the block and ends with the root always
 //! "overlaps". Busy intervals are therefore used if a span carries them. The figure computed from
 //! whole spans is given beside it as the *container overlap*.
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod aggregate;

@@ -1,6 +1,8 @@
 //! Actors as this project builds them. Each has a thread of its own (CPU work never runs on the
 //! async reactor) and a bounded mailbox. Every envelope carries the caller's span.
 
+#![forbid(unsafe_code)]
+
 mod metrics;
 mod processor;
 mod queue;

@@ -3,6 +3,7 @@
 //!
 //! Source: execution-apis, `src/engine/authentication.md`; RFC 7515 and RFC 7519.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod error;

@@ -28,6 +28,7 @@
 //! **Traces.** A message carries the span that published it ([`Message::context`]), over NATS in
 //! the header `traceparent`.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod fanout;

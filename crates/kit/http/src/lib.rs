@@ -16,6 +16,7 @@
 //! [`ConnectionLimits`] ends. If there are too many connections, the oldest without a running
 //! request ends.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod access;

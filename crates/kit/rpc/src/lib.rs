@@ -24,6 +24,7 @@
 //! preface must arrive within five seconds, after the handshake if there is one. A client that
 //! takes nothing of an answer for twenty seconds loses its connection, with all that is ready for
 //! it. If there is no room, the oldest connection that has sent nothing is evicted.
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod backoff;

@@ -25,6 +25,7 @@
 //!
 //! The seal of proof of work (ethash) is not checked; see [`PreMergeRule`].
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod block;

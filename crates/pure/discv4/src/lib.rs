@@ -14,6 +14,7 @@
 //! * Node lists over DNS: EIP-1459.
 //! * Fork ids: EIP-2124 and EIP-6122.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod client;

@@ -5,6 +5,7 @@
 //! The wrappers stand between serde_json, or another self-describing format, and the types that are
 //! read. Every failure on either side passes through [`Short`].
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 use serde::Deserialize;

@@ -11,6 +11,7 @@
 //!
 //! Nothing here is asynchronous or threaded. A call takes milliseconds and belongs on a thread for
 //! blocking work. The trusted setup takes over a second to load, so call [`Setup::load`] early.
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod bisect;

@@ -11,6 +11,7 @@
 //! therefore removed only after the base is known to contain its block. Every read of the base made
 //! afterwards must take its snapshot afterwards. [`Branch::reaches`] detects a base that stands on
 //! another branch or above the reader's block.
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod index;

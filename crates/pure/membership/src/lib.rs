@@ -6,6 +6,7 @@
 //! shards among workers, with the same result in every process. [`EndpointRules`] limit the
 //! endpoints that a worker may announce for itself.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod assign;

@@ -16,6 +16,7 @@
 //! [`Lookups`] is the way discovery looks for nodes. It is part of discovery's configuration and
 //! chosen at its start.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod batching;

@@ -5,6 +5,8 @@
 //! executor's layers down to the database. A key is therefore hashed once, where the EVM asks for
 //! it.
 
+#![forbid(unsafe_code)]
+
 mod account;
 mod block;
 mod shard;

@@ -23,10 +23,10 @@ enum Kind {
     Scalar,
     /// Four strings at a time.
     #[cfg(target_arch = "x86_64")]
-    Avx2,
+    Avx2(x86::Avx2),
     /// Eight strings at a time.
     #[cfg(target_arch = "x86_64")]
-    Avx512,
+    Avx512(x86::Avx512),
 }
 
 impl Lanes {
@@ -34,9 +34,9 @@ impl Lanes {
     pub fn available() -> impl Iterator<Item = Self> {
         let all = [
             #[cfg(target_arch = "x86_64")]
-            x86::has_avx512().then_some(Kind::Avx512),
+            x86::Avx512::detect().map(Kind::Avx512),
             #[cfg(target_arch = "x86_64")]
-            x86::has_avx2().then_some(Kind::Avx2),
+            x86::Avx2::detect().map(Kind::Avx2),
             Some(Kind::Scalar),
         ];
         all.into_iter().flatten().map(Self)
@@ -47,11 +47,11 @@ impl Lanes {
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
-            if x86::has_avx512() {
-                return Self(Kind::Avx512);
+            if let Some(avx512) = x86::Avx512::detect() {
+                return Self(Kind::Avx512(avx512));
             }
-            if x86::has_avx2() {
-                return Self(Kind::Avx2);
+            if let Some(avx2) = x86::Avx2::detect() {
+                return Self(Kind::Avx2(avx2));
             }
         }
         Self(Kind::Scalar)
@@ -72,9 +72,11 @@ impl Lanes {
     pub fn permute(self, count: usize) -> u64 {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => permute_states(count.div_ceil(8), x86::permute8),
+            Kind::Avx512(avx512) => {
+                permute_states(count.div_ceil(8), |state| avx512.permute(state))
+            }
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => permute_states(count.div_ceil(4), x86::permute4),
+            Kind::Avx2(avx2) => permute_states(count.div_ceil(4), |state| avx2.permute(state)),
             // The available scalar function also absorbs, and returns a hash.
             Kind::Scalar => {
                 let block = std::hint::black_box([0; RATE - 1]);
@@ -95,9 +97,13 @@ impl Lanes {
         hashes.resize(count, B256::ZERO);
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => hash_lanes(bytes, span, hashes, x86::step8),
+            Kind::Avx512(avx512) => {
+                hash_lanes(bytes, span, hashes, |state, blocks| avx512.step(state, blocks));
+            }
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => hash_lanes(bytes, span, hashes, x86::step4),
+            Kind::Avx2(avx2) => {
+                hash_lanes(bytes, span, hashes, |state, blocks| avx2.step(state, blocks));
+            }
             Kind::Scalar => {
                 for (at, hash) in hashes.iter_mut().enumerate() {
                     *hash = keccak256(&bytes[span(at)]);

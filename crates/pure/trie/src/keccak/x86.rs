@@ -365,40 +365,51 @@ mod avx512 {
     }
 }
 
-#[inline]
-pub fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2")
+/// Proof that the processor has AVX2: only [`Avx2::detect`] makes one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// Returns the proof if the processor has the feature.
+    #[inline]
+    pub fn detect() -> Option<Self> {
+        is_x86_feature_detected!("avx2").then_some(Self(()))
+    }
+
+    /// Runs a step of four lanes.
+    pub fn step(self, state: &mut State<4>, blocks: &Blocks<'_, 4>) {
+        // SAFETY: `self` proves that the processor has the feature.
+        unsafe { avx2::step(state, blocks) }
+    }
+
+    /// Runs the permutation alone on four states.
+    pub fn permute(self, state: &mut State<4>) {
+        // SAFETY: `self` proves that the processor has the feature.
+        unsafe { avx2::permute_state(state) }
+    }
 }
 
-#[inline]
-pub fn has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
-}
+/// Proof that the processor has AVX-512: only [`Avx512::detect`] makes one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Avx512(());
 
-/// Runs a step of four lanes. Requires [`has_avx2`].
-pub fn step4(state: &mut State<4>, blocks: &Blocks<'_, 4>) {
-    debug_assert!(has_avx2());
-    // SAFETY: callers have checked for the feature.
-    unsafe { avx2::step(state, blocks) }
-}
+impl Avx512 {
+    /// Returns the proof if the processor has the features.
+    #[inline]
+    pub fn detect() -> Option<Self> {
+        let detected = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+        detected.then_some(Self(()))
+    }
 
-/// Runs a step of eight lanes. Requires [`has_avx512`].
-pub fn step8(state: &mut State<8>, blocks: &Blocks<'_, 8>) {
-    debug_assert!(has_avx512());
-    // SAFETY: callers have checked for the feature.
-    unsafe { avx512::step(state, blocks) }
-}
+    /// Runs a step of eight lanes.
+    pub fn step(self, state: &mut State<8>, blocks: &Blocks<'_, 8>) {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { avx512::step(state, blocks) }
+    }
 
-/// Runs the permutation alone on four states. Requires [`has_avx2`].
-pub fn permute4(state: &mut State<4>) {
-    debug_assert!(has_avx2());
-    // SAFETY: callers have checked for the feature.
-    unsafe { avx2::permute_state(state) }
-}
-
-/// Runs the permutation alone on eight states. Requires [`has_avx512`].
-pub fn permute8(state: &mut State<8>) {
-    debug_assert!(has_avx512());
-    // SAFETY: callers have checked for the feature.
-    unsafe { avx512::permute_state(state) }
+    /// Runs the permutation alone on eight states.
+    pub fn permute(self, state: &mut State<8>) {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { avx512::permute_state(state) }
+    }
 }
