@@ -16,7 +16,7 @@ use tandem_bus_tests::eventually;
 use tandem_cluster::{Config, Peers};
 use tandem_cluster_tests::{Geth, Running};
 use tandem_discv4::node_id;
-use tandem_peer_table::grpc::{Client, ClientConfig};
+use tandem_peer_table_client::{Client, ClientConfig};
 use tandem_primitives::B512;
 use tandem_proto::{
     event::{Contact, ContactEvent},

@@ -13,7 +13,7 @@ use tandem_bus_tests::eventually;
 use tandem_cluster_tests::{Corpus, Hooked, Liar, Wired, Wiring, send_head, send_payload};
 use tandem_multiproof_workers::{Config, Deps, MultiproofWorkers, grpc::Server};
 use tandem_policy::LivePolicies;
-use tandem_storage_writer::grpc::{Client, ClientConfig};
+use tandem_storage_writer_client::{Client, ClientConfig};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, runtime::Handle, task::spawn_blocking, time::sleep};
 use tokio_util::sync::CancellationToken;

@@ -28,7 +28,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admission;
-mod bundle;
 mod config;
 pub mod grpc;
 mod intake;
@@ -37,11 +36,7 @@ mod pool;
 mod service;
 mod state;
 mod store;
-mod verdicts;
 
 pub use config::{Config, Verification};
 pub use metrics::describe_all as describe_metrics;
 pub use service::{BlobValidator, Deps};
-
-/// Longest time that a caller can wait.
-const TIMEOUT_MAX: std::time::Duration = std::time::Duration::from_secs(600);

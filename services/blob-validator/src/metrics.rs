@@ -18,11 +18,6 @@ pub const STORE_BLOBS: &str = "tandem_blob_validator_store_blobs";
 pub const STORE_BYTES: &str = "tandem_blob_validator_store_bytes";
 pub const VERDICTS: &str = "tandem_blob_validator_verdicts";
 pub const STREAMS: &str = "tandem_blob_validator_streams";
-pub const CONNECTIONS: &str = "tandem_blob_validator_client_connections_total";
-pub const CONNECTIONS_LOST: &str = "tandem_blob_validator_client_connections_lost_total";
-pub const ADVICE_DROPPED: &str = "tandem_blob_validator_client_advice_dropped_total";
-
-pub const RECALLED: &str = "tandem_blob_validator_client_recalled_total";
 
 pub fn describe() {
     let seconds = Unit::Seconds;
@@ -51,16 +46,8 @@ pub fn describe_server() {
     describe_gauge!(STREAMS, Unit::Count, "Open streams of sidecars");
 }
 
-pub fn describe_client() {
-    describe_counter!(CONNECTIONS, Unit::Count, "Connections to blob-validator made");
-    describe_counter!(CONNECTIONS_LOST, Unit::Count, "Connections to blob-validator lost");
-    describe_counter!(RECALLED, Unit::Count, "Blobs known by their content, which were not sent");
-    describe_counter!(ADVICE_DROPPED, Unit::Count, "Messages about blobs in blocks not sent");
-}
-
 /// Describes all metrics to the recorder, for a catalogue.
 pub fn describe_all() {
     describe();
     describe_server();
-    describe_client();
 }

@@ -2,7 +2,6 @@
 
 use crate::{
     admission::Admission,
-    bundle,
     config::{Config, Verification},
     metrics as names,
     state::{Caller, Done, Found, Job, State, Submission},
@@ -17,6 +16,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use tandem_blob_validator_client::bundle;
 use tandem_bus::Bus;
 use tandem_kzg::{Report, Setup, Verifier};
 use tandem_primitives::B256;

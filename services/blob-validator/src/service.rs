@@ -2,7 +2,6 @@
 
 use crate::{
     admission::{Admission, Gate},
-    bundle,
     config::Config,
     intake::{self, Message},
     metrics,
@@ -18,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_actor::{Mailbox, mailbox, spawn};
+use tandem_blob_validator_client::bundle;
 use tandem_bus::Bus;
 use tandem_kzg::Setup;
 use tandem_primitives::B256;
@@ -101,7 +101,7 @@ impl Drop for BlobValidator {
 }
 
 fn deadline(timeout: Duration) -> Instant {
-    Instant::now() + timeout.min(crate::TIMEOUT_MAX)
+    Instant::now() + timeout.min(tandem_blob_validator_client::TIMEOUT_MAX)
 }
 
 fn stopped() -> Error {

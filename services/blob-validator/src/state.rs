@@ -1,15 +1,13 @@
 //! Known verdicts, current verifications, and waiting requests, without thread, clock or KZG. The
 //! service takes jobs out and puts results in.
 
-use crate::{
-    config::{Config, Verification},
-    verdicts::Verdicts,
-};
+use crate::config::{Config, Verification};
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
+use tandem_blob_validator_client::verdicts::Verdicts;
 use tandem_primitives::B256;
 use tandem_proto::blob_validator::{Bundle, Error, Form, Reason, Refusal, Status, Verdict};
 use tracing::Span;
@@ -351,7 +349,11 @@ impl<R: Caller> State<R> {
 
     /// Returns the counts so far, without the store's content and whether the setup is loaded.
     pub fn status(&self) -> Status {
-        Status { queued: self.queued() as u64, verdicts: self.verdicts.len() as u64, ..self.counts }
+        Status {
+            queued: self.queued() as u64,
+            verdicts: self.verdicts.count() as u64,
+            ..self.counts
+        }
     }
 }
 

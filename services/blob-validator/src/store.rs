@@ -1,11 +1,11 @@
 //! Validated blobs by versioned hash, bounded by bytes and age.
 
-use crate::bundle;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
+use tandem_blob_validator_client::bundle;
 use tandem_primitives::{B256, Bytes};
 use tandem_proto::blob_validator::{Bundle, Form, StoredBlob};
 

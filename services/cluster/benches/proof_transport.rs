@@ -18,7 +18,8 @@ use std::{
     net::Ipv4Addr,
     time::{Duration, Instant},
 };
-use tandem_multiproof_workers::grpc::{Client, ClientConfig, Server};
+use tandem_multiproof_workers::grpc::Server;
+use tandem_multiproof_workers_client::{Client, ClientConfig};
 use tandem_proto::multiproof::ProofApi;
 use tokio::{net::TcpListener, runtime::Runtime};
 use tokio_util::sync::CancellationToken;

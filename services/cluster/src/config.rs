@@ -17,7 +17,7 @@ pub struct Config {
     /// `[multiproof_workers]`
     pub multiproof_workers: tandem_multiproof_workers::Config,
     /// `[fleet]`: the workers of an executor that runs in its own process
-    pub fleet: tandem_multiproof_workers::fleet::Config,
+    pub fleet: tandem_multiproof_workers_client::fleet::Config,
     /// `[policies]`: how the proof pipeline works. They can be changed while the node runs.
     pub policies: tandem_policy::Policies,
     /// `[executor]`

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use tandem_bus::Bus;
 use tandem_discovery::Discovery;
 use tandem_discv4::ForkId;
-use tandem_peer_table::{
-    PeerTable,
-    grpc::{Client, ClientConfig},
-};
+use tandem_peer_table::PeerTable;
+use tandem_peer_table_client::{Client, ClientConfig};
 use tandem_proto::{
     discovery::{DiscoveryApi, Status},
     peer_table::PeerTableApi,

@@ -40,7 +40,7 @@ pub enum Error {
     Discovery(#[from] tandem_discovery::Error),
     /// The address of a service to call is invalid.
     #[error(transparent)]
-    Endpoint(#[from] tandem_peer_table::grpc::EndpointError),
+    Endpoint(#[from] tandem_rpc::EndpointError),
     /// The executor has no worker.
     #[error("an executor needs a worker: the address of one, or an event bus to hear of them")]
     NoWorker,

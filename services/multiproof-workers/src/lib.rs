@@ -29,7 +29,8 @@
 //! before their keys are requested, and into how many jobs the keys are split.
 //!
 //! Across processes the same stream travels over gRPC: see [`grpc`]. Workers announce their streams
-//! on the bus: see [`membership`]. Several workers share the shards of a block: see [`fleet`].
+//! on the bus: see [`membership`]. Several workers share the shards of a block: see
+//! `tandem_multiproof_workers_client::fleet`.
 //!
 //! **Overload.** Each worker's mailbox is bounded. A full one makes the executor wait, which is
 //! right: it cannot get further ahead than the root that it will need. A worker has a bounded
@@ -50,7 +51,6 @@ mod board;
 mod config;
 mod dispatch;
 mod finish;
-pub mod fleet;
 pub mod grpc;
 mod layers;
 pub mod membership;

@@ -3,9 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 use tandem_bus::Bus;
-use tandem_multiproof_workers::membership::{
-    Announcer, EndpointRules, Heartbeat, Identity, Listener,
-};
+use tandem_multiproof_workers::membership::{Announcer, EndpointRules, Heartbeat, Identity};
+use tandem_multiproof_workers_client::Listener;
 use tandem_proto::event::{WORKERS_ALIVE, WorkerAlive};
 use tokio::{
     runtime::{Handle, Runtime},

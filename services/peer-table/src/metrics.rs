@@ -12,20 +12,10 @@ pub const BATCH_SECONDS: &str = "tandem_peer_table_batch_seconds";
 pub const SNAPSHOT_SECONDS: &str = "tandem_peer_table_snapshot_seconds";
 pub const CONNECTED: &str = "tandem_peer_table_connected_peers";
 pub const WATCHERS: &str = "tandem_peer_table_watchers";
-pub const CONNECTIONS: &str = "tandem_peer_table_client_connections_total";
-pub const CONNECTIONS_LOST: &str = "tandem_peer_table_client_connections_lost_total";
-pub const LOST_BATCHES: &str = "tandem_peer_table_client_lost_batches_total";
 
 /// Describes the metrics of a server.
 pub fn describe_server() {
     describe_gauge!(WATCHERS, Unit::Count, "Clients that watch the target");
-}
-
-/// Describes the metrics of a client.
-pub fn describe_client() {
-    describe_counter!(CONNECTIONS, Unit::Count, "Connections made to peer-table");
-    describe_counter!(CONNECTIONS_LOST, Unit::Count, "Connections to peer-table that ended");
-    describe_counter!(LOST_BATCHES, Unit::Count, "Batches that peer-table did not take");
 }
 
 pub fn describe() {
@@ -49,5 +39,4 @@ pub fn describe() {
 pub fn describe_all() {
     describe();
     describe_server();
-    describe_client();
 }

@@ -8,10 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_bus::{Bus, Subscription};
-use tandem_peer_table::{
-    Config, Connected, Deps, PeerTable,
-    grpc::{Client, ClientConfig, Server},
-};
+use tandem_peer_table::{Config, Connected, Deps, PeerTable, grpc::Server};
+use tandem_peer_table_client::{Client, ClientConfig};
 use tandem_primitives::{B256, B512, Bytes};
 use tandem_proto::{
     event::{Contact, ContactEvent, PEERS_DISCOVERED, PEERS_TARGET, PeersDiscovered, PeersTarget},

@@ -8,10 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_bus::Bus;
-use tandem_peer_table::{
-    Config, Deps, PeerTable,
-    grpc::{Client, ClientConfig, Server},
-};
+use tandem_peer_table::{Config, Deps, PeerTable, grpc::Server};
+use tandem_peer_table_client::{Client, ClientConfig};
 use tandem_proto::peer_table::PeerTableApi;
 use tandem_telemetry::{Recorder, Ring, SpanContext, SpanRecord, TraceLevel, traceparent};
 use tokio::{net::TcpListener, runtime::Runtime};

@@ -7,9 +7,8 @@ use common::{connect, connected};
 use std::{sync::Arc, time::Duration};
 use tandem_bus::{Bus, Options};
 use tandem_bus_tests::{DEADLINE, NatsServer};
-use tandem_multiproof_workers::membership::{
-    Announcer, EndpointRules, Heartbeat, Identity, Listener,
-};
+use tandem_multiproof_workers::membership::{Announcer, EndpointRules, Heartbeat, Identity};
+use tandem_multiproof_workers_client::Listener;
 use tokio::{
     runtime::{Handle, Runtime},
     sync::watch,

@@ -24,6 +24,7 @@ fn place(metadata: &Metadata, package: &Package) -> String {
 fn may_import(from: &str, to: &str) -> bool {
     let pure = to.starts_with("crates/pure/");
     let kit = to.starts_with("crates/kit/");
+    let client = to.starts_with("crates/clients/");
     match from {
         "proto" => pure,
         "tracing/telemetry" | "tracing/overlap" => false,
@@ -31,7 +32,7 @@ fn may_import(from: &str, to: &str) -> bool {
         "cli" => {
             let tools = to.starts_with("tracing/") || to == "tests/conformance";
             // The tools of the CLI receive the events and make the calls.
-            to.starts_with("services/") || to == "proto" || tools || pure || kit
+            to.starts_with("services/") || client || to == "proto" || tools || pure || kit
         }
         _ if from.starts_with("crates/pure/") => pure,
         _ if from.starts_with("crates/kit/") => {
@@ -40,6 +41,11 @@ fn may_import(from: &str, to: &str) -> bool {
             let of_all = ["tracing/telemetry", "crates/pure/primitives"].contains(&to);
             of_all || (from == "crates/kit/http" && of_http)
         }
+        _ if from.starts_with("crates/clients/") => {
+            pure || kit || to == "proto" || to == "tracing/telemetry"
+        }
+        // Both ends of a contract may compute the same things.
+        "services/blob-validator" if to == "crates/clients/blob-validator" => true,
         _ if from.starts_with("services/") => {
             pure || kit || to == "proto" || to == "tracing/telemetry"
         }
@@ -58,7 +64,10 @@ fn tests_may_import(from: &str, to: &str) -> bool {
         // Its tests prove blocks over real storage.
         "services/multiproof-workers" if to == "services/storage-writer" => true,
         "services/cluster" | "cli" => to.starts_with("tests/"),
-        _ if from.starts_with("services/") => helpers || to == "tests/kit",
+        // Their tests call them as clients do.
+        _ if from.starts_with("services/") => {
+            helpers || to == "tests/kit" || to.starts_with("crates/clients/")
+        }
         _ => from.starts_with("tests/"),
     }
 }

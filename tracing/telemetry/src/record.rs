@@ -19,7 +19,9 @@ pub fn service_of_target(target: &str) -> Option<Option<&'static str>> {
     if krate == DEFAULT_SERVICE {
         return Some(None);
     }
-    Some(match krate.strip_prefix("tandem_")? {
+    let name = krate.strip_prefix("tandem_")?;
+    // A call's span on the side of its caller names the service that is called.
+    Some(match name.strip_suffix("_client").unwrap_or(name) {
         // JSON-RPC is the executor's alone.
         "executor" | "http" => Some("executor"),
         "storage_writer" => Some("storage-writer"),

@@ -8,10 +8,8 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_blob_validator::{
-    BlobValidator, Config, Deps,
-    grpc::{Client, ClientConfig, Server},
-};
+use tandem_blob_validator::{BlobValidator, Config, Deps, grpc::Server};
+use tandem_blob_validator_client::{Client, ClientConfig};
 use tandem_bus::Bus;
 use tandem_kzg::{Setup, versioned_hash};
 use tandem_primitives::U256;

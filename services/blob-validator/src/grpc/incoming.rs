@@ -3,7 +3,7 @@
 //! moment its length is known until the service has it. A sidecar that the queue has no room for is
 //! refused at that moment: reading it would only keep the thread from serving others.
 
-use super::{VALIDATE, server::refusal};
+use super::server::refusal;
 use crate::{
     admission::{Admission, Gate},
     metrics as names,
@@ -18,6 +18,7 @@ use std::{
     task::{Context, Poll, ready},
     time::Duration,
 };
+use tandem_blob_validator_client::VALIDATE;
 use tandem_proto::{
     blob_validator::{BLOB_BYTES, BlobApi, Error},
     limits::BLOB_MESSAGE_BYTES_MAX,

@@ -7,8 +7,8 @@
 //! other clients ── ValidateStream (many sidecars, answers in any order)
 //! ```
 //!
-//! [`Client`] is a [`BlobApi`](tandem_proto::blob_validator::BlobApi) over one connection, made in
-//! the background and made again when it is lost. [`Several`] is a `BlobApi` over all servers that
+//! `Client` of `tandem_blob_validator_client` is a [`BlobApi`](tandem_proto::blob_validator::BlobApi) over one connection, made in
+//! the background and made again when it is lost. `ValidatorPool` is a `BlobApi` over all servers that
 //! names lead to. [`Server`] offers any `BlobApi` to such clients, beside gRPC's own health
 //! service.
 //!
@@ -25,17 +25,8 @@
 //! before it is read. A message counts against the limit on arriving bytes from the moment its
 //! length is known.
 
-mod client;
-mod gathered;
 mod incoming;
 mod server;
-mod several;
 mod timeout;
 
-/// Path of the call whose message is a sidecar.
-const VALIDATE: &str = "/tandem.blob_validator.v1.BlobValidator/Validate";
-
-pub use client::{Client, ClientConfig};
 pub use server::Server;
-pub use several::Several;
-pub use tandem_rpc::EndpointError;

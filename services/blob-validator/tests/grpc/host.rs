@@ -2,10 +2,8 @@
 
 use crate::common::{TIMEOUT, samples, start, until};
 use std::{net::SocketAddr, sync::Arc};
-use tandem_blob_validator::{
-    BlobValidator, Config,
-    grpc::{Client, ClientConfig, Server},
-};
+use tandem_blob_validator::{BlobValidator, Config, grpc::Server};
+use tandem_blob_validator_client::{Client, ClientConfig};
 use tandem_proto::wire::blob_validator::v1::blob_validator_client::BlobValidatorClient;
 use tokio::{
     io::copy_bidirectional,

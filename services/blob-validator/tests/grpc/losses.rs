@@ -9,10 +9,8 @@ use crate::{
     host::Host,
 };
 use std::{sync::Arc, time::Duration};
-use tandem_blob_validator::{
-    Config,
-    grpc::{Client, ClientConfig},
-};
+use tandem_blob_validator::Config;
+use tandem_blob_validator_client::{Client, ClientConfig};
 use tandem_proto::blob_validator::{BlobApi, Error, Verdict};
 use tokio::{net::TcpListener, runtime::Handle};
 

@@ -9,5 +9,5 @@ mod counts;
 mod host;
 mod losses;
 mod malformed;
-mod several;
 mod threads;
+mod validator_pool;

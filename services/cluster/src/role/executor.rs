@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 use tandem_auth::Secret;
-use tandem_blob_validator::grpc as blobs;
+use tandem_blob_validator_client as blobs;
 use tandem_bus::MissingBucket;
 use tandem_executor::{
     Deps, Executor, Handle, any_network_form_bytes_max, network_form_bytes_max,
@@ -24,10 +24,10 @@ use tandem_executor::{
 };
 use tandem_http::{Gate, Hosts, Limits, Origins};
 use tandem_kzg::Setup;
-use tandem_multiproof_workers::{
-    MultiproofWorkers,
+use tandem_multiproof_workers::MultiproofWorkers;
+use tandem_multiproof_workers_client::{
+    Listener,
     fleet::{self, Fleet},
-    membership::Listener,
 };
 use tandem_policy::LivePolicies;
 use tandem_proto::{
@@ -36,7 +36,7 @@ use tandem_proto::{
     storage::{ExecutorAddress, is_host},
 };
 use tandem_rpc::Identity;
-use tandem_storage_writer::grpc as storage_writer;
+use tandem_storage_writer_client as storage_writer;
 use tokio::{net::TcpListener, runtime, task::spawn_blocking};
 use tracing::{error, info};
 
@@ -183,7 +183,7 @@ impl Services {
         };
         let storage = storage_writer::Client::connect(&links.storage_writer, settings, &runtime)?;
         let settings = blobs::ClientConfig { identity: identity.clone(), ..Default::default() };
-        let blobs = blobs::Several::connect(&links.blob_validators, settings, &runtime)?;
+        let blobs = blobs::ValidatorPool::connect(&links.blob_validators, settings, &runtime)?;
         let policies = LivePolicies::new(config.policies);
         let (proof, local) = fleet(process, config, links, identity, &storage, &policies)?;
         let deps = Deps {

@@ -15,7 +15,7 @@ use std::{
 use tandem_executor::{Deps, Executor};
 use tandem_http::{Gate, Target};
 use tandem_proto::storage::{self, ExecutorAddress, Holder};
-use tandem_storage_writer::grpc::Client;
+use tandem_storage_writer_client::Client;
 use tokio::{
     net::lookup_host,
     task::spawn_blocking,

@@ -14,7 +14,7 @@ use tandem_multiproof_workers::{
 };
 use tandem_policy::LivePolicies;
 use tandem_proto::access;
-use tandem_storage_writer::grpc::{Client, ClientConfig};
+use tandem_storage_writer_client::{Client, ClientConfig};
 use tokio::runtime::Handle;
 use tracing::info;
 

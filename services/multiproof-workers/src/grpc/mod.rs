@@ -6,7 +6,7 @@
 //!               ◄─ roots ─────────── one stream back ◄──────────────────────────────┘
 //! ```
 //!
-//! [`Client`] is a [`ProofApi`](tandem_proto::multiproof::ProofApi) over one connection that
+//! `Client` of `tandem_multiproof_workers_client` is a [`ProofApi`](tandem_proto::multiproof::ProofApi) over one connection that
 //! carries block after block. [`Server`] offers any `ProofApi` to such clients. One thread of the
 //! server makes all calls, so the reactor never waits for a worker, and commands of several streams
 //! never mix within a block. A block may ask for some shards only; only their part of its updates
@@ -23,13 +23,6 @@
 //! harm: a worker drops tries that do not fit the parent of the block that begins.
 
 mod bridge;
-mod client;
-mod connection;
 mod server;
-mod session;
 
-pub use client::{Client, ClientConfig};
-pub(crate) use connection::Answered;
 pub use server::Server;
-pub(crate) use session::RemoteSession;
-pub use tandem_rpc::EndpointError;

@@ -14,9 +14,6 @@
 //! ([`tandem_membership::Members`]).
 
 mod announce;
-mod listen;
-mod refusals;
 
 pub use announce::{Announcer, Identity};
-pub use listen::Listener;
 pub use tandem_membership::{EndpointRules, Heartbeat, WorkerId};

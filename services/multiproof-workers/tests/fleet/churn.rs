@@ -5,7 +5,7 @@ use crate::{
     support::{Chain, Made, Random, prove, state_root},
 };
 use std::{collections::BTreeSet, time::Duration};
-use tandem_multiproof_workers::fleet::Config;
+use tandem_multiproof_workers_client::fleet::Config;
 use tandem_primitives::{Shard, ShardSet};
 use tandem_proto::multiproof::{Error, ProofApi, ShardRoots};
 use tandem_testkit::network::Network;

@@ -5,7 +5,7 @@ use crate::{
     support::{Chain, Made, Random},
 };
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
-use tandem_multiproof_workers::fleet::Config;
+use tandem_multiproof_workers_client::fleet::Config;
 use tandem_primitives::{B256, ShardSet};
 use tandem_proto::multiproof::ProofApi;
 use tandem_testkit::network::Network;

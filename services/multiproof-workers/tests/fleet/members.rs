@@ -7,9 +7,10 @@ use crate::{
 };
 use std::{thread::sleep, time::Duration};
 use tandem_membership::PROBATION;
-use tandem_multiproof_workers::{
+use tandem_multiproof_workers::membership::{Announcer, EndpointRules, Heartbeat, Identity};
+use tandem_multiproof_workers_client::{
+    Listener,
     fleet::{Config, Deps, Fleet},
-    membership::{Announcer, EndpointRules, Heartbeat, Identity, Listener},
 };
 use tandem_proto::event::{WORKERS_ALIVE, WorkerAlive};
 use tokio::runtime::Runtime;

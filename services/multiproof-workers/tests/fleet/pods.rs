@@ -5,10 +5,8 @@ use crate::{
     support::{Chain, Made, prove, state_root},
 };
 use std::sync::Arc;
-use tandem_multiproof_workers::{
-    MultiproofWorkers,
-    fleet::{Config, Deps, Fleet},
-};
+use tandem_multiproof_workers::MultiproofWorkers;
+use tandem_multiproof_workers_client::fleet::{Config, Deps, Fleet};
 use tandem_primitives::{B256, ShardSet};
 use tandem_proto::multiproof::{Error, ProofApi, StateUpdate};
 use tandem_testkit::{

@@ -9,7 +9,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tandem_multiproof_workers::grpc::{Client, ClientConfig};
+use tandem_multiproof_workers_client::{Client, ClientConfig};
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::{
     multiproof::{Error, Foresight, Prefetch, ProofApi, ShardRoots},

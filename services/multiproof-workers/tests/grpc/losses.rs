@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_multiproof_workers::grpc::{Client, ClientConfig};
+use tandem_multiproof_workers_client::{Client, ClientConfig};
 use tandem_proto::multiproof::{Error, ProofApi};
 use tandem_testkit::network::{Network, Proxy};
 use tokio::runtime::Runtime;

@@ -5,7 +5,7 @@ use crate::{
     support::{Chain, Random, feed, prove, state_root},
 };
 use std::{sync::Arc, thread};
-use tandem_multiproof_workers::grpc::ClientConfig;
+use tandem_multiproof_workers_client::ClientConfig;
 use tandem_proto::multiproof::{Error, Prefetch, ProofApi, StateUpdate};
 
 /// Random blocks on branches, some refused, some given up. The roots of the client equal those of

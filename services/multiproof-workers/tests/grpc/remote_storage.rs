@@ -7,7 +7,8 @@ use crate::{
 use std::sync::Arc;
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_proto::{multiproof::Error, storage};
-use tandem_storage_writer::grpc::{Client, ClientConfig, Server};
+use tandem_storage_writer::grpc::Server;
+use tandem_storage_writer_client::{Client, ClientConfig};
 use tandem_testkit::network::{Network, Proxy};
 use tokio::{net::TcpListener, runtime::Runtime};
 use tokio_util::sync::CancellationToken;

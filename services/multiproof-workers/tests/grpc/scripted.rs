@@ -5,7 +5,8 @@ use std::{
     sync::{Arc, Condvar, Mutex},
     time::Duration,
 };
-use tandem_multiproof_workers::grpc::{Client, ClientConfig, Server};
+use tandem_multiproof_workers::grpc::Server;
+use tandem_multiproof_workers_client::{Client, ClientConfig};
 use tandem_primitives::{AccountUpdate, B256, BlockId, Shard, ShardSet, SlotUpdate, U256};
 use tandem_proto::multiproof::{
     Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, ProofStats, ShardRoots, StateUpdate,

@@ -7,7 +7,7 @@
 //!  bus: peers.target ◄──────────────── WatchTarget (a stream) ◄─── bus: peers.target
 //! ```
 //!
-//! [`Client`] is a [`PeerTableApi`](tandem_proto::peer_table::PeerTableApi) over one connection,
+//! `Client` of `tandem_peer_table_client` is a [`PeerTableApi`](tandem_proto::peer_table::PeerTableApi) over one connection,
 //! which it makes again when it is lost. [`Server`] offers a [`PeerTable`](crate::PeerTable) to
 //! such clients.
 //!
@@ -18,9 +18,6 @@
 //! that answered lately, and the last known target. The batches that the bus still has reach the
 //! next connection.
 
-mod client;
 mod server;
 
-pub use client::{Client, ClientConfig};
 pub use server::Server;
-pub use tandem_rpc::EndpointError;

@@ -8,7 +8,7 @@
 //!   health Watch: says that the connection lives, ends with it
 //! ```
 //!
-//! [`Client`] is a [`StorageApi`](tandem_proto::storage::StorageApi) over one connection, which is
+//! `Client` of `tandem_storage_writer_client` is a [`StorageApi`](tandem_proto::storage::StorageApi) over one connection, which is
 //! made in the background and remade when it is lost. [`Server`] offers any `StorageApi` to such
 //! clients, beside gRPC's own health service.
 //!
@@ -26,10 +26,10 @@
 //! which the client reads nothing for ten seconds ends. Trie diffs, which are advice, never delay
 //! their sender: a diff that does not fit into the queue is dropped and counted.
 //!
-//! **The right to write.** A client with [`ClientConfig::lease_ms`] that was granted an epoch
+//! **The right to write.** A client with `lease_ms` that was granted an epoch
 //! renews its lease periodically. Until the lease ends, the server grants no epoch to other
 //! clients, which ask until they get one. A client that stops renewing is fenced by the next grant
-//! ([`Client::fenced`]). A restart of the server begins the lease of the newest epoch anew, so its
+//! (`Client::fenced`). A restart of the server begins the lease of the newest epoch anew, so its
 //! executor has the time of one lease to come back. An epoch is proven by a random token, of which
 //! the database has the hash.
 //!
@@ -38,17 +38,9 @@
 //! is never retried. Without a connection, or without an answer in time, a call fails with
 //! [`Error::Unavailable`](tandem_proto::storage::Error::Unavailable).
 
-mod client;
-mod diffs;
 mod lanes;
 mod lease;
-mod parts;
-mod remote;
 mod server;
 mod streams;
-mod tenure;
-mod together;
 
-pub use client::{Client, ClientConfig};
 pub use server::Server;
-pub use tandem_rpc::EndpointError;

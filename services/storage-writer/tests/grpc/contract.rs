@@ -10,7 +10,8 @@ use crate::{
 use std::sync::Arc;
 use tandem_primitives::StateDiff;
 use tandem_proto::storage::{BlockRef, StorageApi};
-use tandem_storage_writer::{StorageWriter, grpc::Client, verify};
+use tandem_storage_writer::{StorageWriter, verify};
+use tandem_storage_writer_client::Client;
 use tandem_telemetry::{Recorder, Ring, SpanContext, TraceLevel};
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,

@@ -16,7 +16,8 @@ use tandem_proto::{
     storage::{Block, Claim, Epoch, EpochToken, Error, Forkchoice, Result, StorageApi},
     wire::storage_writer::v1,
 };
-use tandem_storage_writer::{Deps, StorageWriter, grpc::ClientConfig};
+use tandem_storage_writer::{Deps, StorageWriter};
+use tandem_storage_writer_client::ClientConfig;
 
 fn leased(ms: u64) -> ClientConfig {
     ClientConfig { lease_ms: ms, ..patient() }

@@ -10,7 +10,8 @@ use tandem_proto::{
     wire::storage_writer::v1::storage_writer_client::StorageWriterClient,
 };
 use tandem_rpc::Identity;
-use tandem_storage_writer::grpc::{Client, ClientConfig, Server};
+use tandem_storage_writer::grpc::Server;
+use tandem_storage_writer_client::{Client, ClientConfig};
 use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};

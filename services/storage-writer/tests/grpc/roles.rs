@@ -14,7 +14,7 @@ use tandem_rpc::{
     Identity, TlsConfig,
     certificates::{Authority, Pem},
 };
-use tandem_storage_writer::grpc::{Client, ClientConfig};
+use tandem_storage_writer_client::{Client, ClientConfig};
 
 /// Certificate authority of a test.
 pub struct House {

@@ -14,7 +14,7 @@ use tandem_proto::{
     storage::{BlockRef, StorageApi},
     wire::storage_writer::v1,
 };
-use tandem_storage_writer::grpc::ClientConfig;
+use tandem_storage_writer_client::ClientConfig;
 use tokio::{net::TcpStream, sync::oneshot, time::timeout};
 use tonic::codegen::http;
 

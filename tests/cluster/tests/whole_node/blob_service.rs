@@ -1,7 +1,7 @@
 //! A node that offers its blob-validator to other processes.
 
 use std::{sync::Arc, time::Duration};
-use tandem_blob_validator::grpc::{Client, ClientConfig};
+use tandem_blob_validator_client::{Client, ClientConfig};
 use tandem_chain::Fork;
 use tandem_cluster::Config;
 use tandem_cluster_tests::{Builder, Forks, Node};

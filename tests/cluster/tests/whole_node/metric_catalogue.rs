@@ -65,15 +65,23 @@ impl Recorder for Listener {
 /// Sections: title, prefix of the names in it, and the function that describes the metrics.
 const SECTIONS: [(&str, &str, fn()); 10] = [
     ("executor", "tandem_executor_", tandem_executor::describe_metrics),
-    (
-        "multiproof-workers",
-        "tandem_multiproof_workers_",
-        tandem_multiproof_workers::describe_metrics,
-    ),
-    ("storage-writer", "tandem_storage_writer_", tandem_storage_writer::describe_metrics),
-    ("blob-validator", "tandem_blob_validator_", tandem_blob_validator::describe_metrics),
+    ("multiproof-workers", "tandem_multiproof_workers_", || {
+        tandem_multiproof_workers::describe_metrics();
+        tandem_multiproof_workers_client::describe_metrics();
+    }),
+    ("storage-writer", "tandem_storage_writer_", || {
+        tandem_storage_writer::describe_metrics();
+        tandem_storage_writer_client::describe_metrics();
+    }),
+    ("blob-validator", "tandem_blob_validator_", || {
+        tandem_blob_validator::describe_metrics();
+        tandem_blob_validator_client::describe_metrics();
+    }),
     ("discovery", "tandem_discovery_", tandem_discovery::describe_metrics),
-    ("peer-table", "tandem_peer_table_", tandem_peer_table::describe_metrics),
+    ("peer-table", "tandem_peer_table_", || {
+        tandem_peer_table::describe_metrics();
+        tandem_peer_table_client::describe_metrics();
+    }),
     ("Queues between threads", "tandem_queue_", tandem_actor::describe_metrics),
     ("gRPC between services", "tandem_rpc_", tandem_rpc::describe_metrics),
     ("The event bus", "tandem_bus_", tandem_bus::describe_metrics),

@@ -11,7 +11,7 @@ use tandem_cluster::{
     certificates::{Authority, Pem},
 };
 use tandem_cluster_tests::{Builder, Contents, Forks, Node};
-use tandem_multiproof_workers::grpc::{Client, ClientConfig};
+use tandem_multiproof_workers_client::{Client, ClientConfig};
 use tandem_proto::multiproof::ProofApi;
 use tokio::{runtime::Handle, task::spawn_blocking};
 

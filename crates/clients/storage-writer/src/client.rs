@@ -2,10 +2,10 @@
 
 use super::{
     diffs::{Handed, send_all},
+    lease_keeper::LeaseKeeper,
     parts,
-    remote::{Calls, Manner, Remote},
-    tenure::Tenure,
-    together::Together,
+    read_coalescer::ReadCoalescer,
+    remote::{CallOptions, Calls, Remote},
 };
 use crate::metrics as names;
 use metrics::counter;
@@ -92,15 +92,15 @@ macro_rules! unary {
     };
 }
 
-/// Client of one [`Server`](super::Server).
+/// Client of one [`Server`].
 ///
 /// Calls wait for the answer (see [`ClientConfig`]), so they do not belong in async code, where
 /// they panic. Only [`StorageApi::put_trie_diff`] never waits and never fails.
 pub struct Client {
     remote: Arc<Remote>,
     runtime: Handle,
-    reads: Together,
-    tenure: Arc<Tenure>,
+    reads: ReadCoalescer,
+    tenure: Arc<LeaseKeeper>,
     diffs: TaskSender<Handed>,
     /// Cancelled when calls must stop waiting.
     stopped: CancellationToken,
@@ -123,7 +123,7 @@ impl Client {
         let peer = Peer::new(endpoint, SERVER, &config.identity, connect, alive)?;
         let (diffs, queue) = task_queue("trie-diffs", config.diffs_capacity);
         let lease = Duration::from_millis(config.lease_ms);
-        let tenure = Arc::new(Tenure::new(lease, config.address.clone()));
+        let tenure = Arc::new(LeaseKeeper::new(lease, config.address.clone()));
         let remote = Arc::new(Remote { config, links: Links::new(ERROR_METADATA) });
         let held = tenure.clone();
         let stop = CancellationToken::new();
@@ -137,7 +137,7 @@ impl Client {
             }
         });
         let (runtime, stopped) = (runtime.clone(), CancellationToken::new());
-        let (reads, _stop) = (Together::default(), stop.drop_guard());
+        let (reads, _stop) = (ReadCoalescer::default(), stop.drop_guard());
         Ok(Arc::new(Self { remote, runtime, reads, tenure, diffs, stopped, _stop }))
     }
 
@@ -187,25 +187,25 @@ impl Client {
         self.release_epoch();
     }
 
-    fn read(&self, name: &'static str) -> Manner {
+    fn read(&self, name: &'static str) -> CallOptions {
         self.remote.config.read(name)
     }
 
-    fn write(&self, name: &'static str) -> Manner {
+    fn write(&self, name: &'static str) -> CallOptions {
         self.remote.config.write(name)
     }
 
     /// Makes a call and waits for its answer.
     fn ask<R: Message + Clone, A, F>(
         &self,
-        manner: Manner,
+        options: CallOptions,
         request: impl Into<R>,
         send: impl Fn(Calls, Request<R>) -> F,
     ) -> Result<A>
     where
         F: Future<Output = Result<A, Status>>,
     {
-        let answer = self.remote.ask(manner, request.into(), send);
+        let answer = self.remote.ask(options, request.into(), send);
         self.runtime.block_on(async {
             tokio::select! {
                 // Checked first, so that no part of a call touches a runtime that is ending.
@@ -225,9 +225,9 @@ impl StorageApi for Client {
         if self.tenure.has_left() {
             return Err(stopping());
         }
-        let manner = self.write("acquire_epoch").once();
+        let options = self.write("acquire_epoch").once();
         let request = self.tenure.request(&claim.executor);
-        let answer = self.ask(manner, request, unary!(acquire_epoch, v1::AcquireEpochRequest))?;
+        let answer = self.ask(options, request, unary!(acquire_epoch, v1::AcquireEpochRequest))?;
         let epoch = Epoch::try_from(answer)?;
         if !self.tenure.begin(epoch) {
             self.runtime.block_on(self.tenure.give_back(&self.remote, epoch));

@@ -4,10 +4,7 @@ use super::{
     config::Config,
     health::{Backoff, Health, Role},
 };
-use crate::{
-    grpc::{Client, ClientConfig, EndpointError},
-    metrics as names,
-};
+use crate::{Client, ClientConfig, EndpointError, metrics as names};
 use metrics::gauge;
 use parking_lot::Mutex;
 use std::{

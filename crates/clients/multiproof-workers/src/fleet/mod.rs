@@ -6,7 +6,7 @@
 //!                    └─ shards without a worker ──────► local ──────┘
 //! ```
 //!
-//! **Assignment.** Workers come from a configured list and from the bus ([`crate::membership`]).
+//! **Assignment.** Workers come from a configured list and from the bus ([`Listener`](crate::Listener)).
 //! [`tandem_membership::assign`] deals the shards out among them when a block begins, and at no
 //! other time. Each worker gets its part of the updates and of the advice, and keeps the tries of
 //! the shards that it has answered for. For a shard that is new to it, it fetches the changes
@@ -25,7 +25,7 @@
 //! again. This process computes a repeated block with fresh tries. A worker whose roots differ from
 //! those is not used for [`Config::quarantine_seconds`].
 //!
-//! **Overload.** As in [`crate::grpc`], the queue to each worker is bounded. A full queue makes the
+//! **Overload.** As in [`Client`](crate::Client), the queue to each worker is bounded. A full queue makes the
 //! executor wait, for [`Config::late_ms_max`] at most. The executor never waits for a worker on
 //! trial.
 

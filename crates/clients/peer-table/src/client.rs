@@ -52,7 +52,7 @@ impl Default for ClientConfig {
     }
 }
 
-/// Client of one [`Server`](super::Server), and bridge between its bus and that of this process.
+/// Client of one [`Server`], and bridge between its bus and that of this process.
 /// Events on `peers.discovered` here are sent there. Changes of the target there are published on
 /// `peers.target` here.
 ///

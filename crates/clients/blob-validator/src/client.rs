@@ -1,10 +1,7 @@
 //! blob-validator on another machine, as its callers see it.
 
-use super::{
-    VALIDATE,
-    gathered::{AnswerCodec, Gathering},
-};
-use crate::{bundle, metrics as names, verdicts::Verdicts};
+use super::gathered::{AnswerCodec, Gathering};
+use crate::{VALIDATE, bundle, metrics as names, verdicts::Verdicts};
 use metrics::counter;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -77,7 +74,7 @@ impl Default for ClientConfig {
 /// service knows.
 const VALID_MAX: usize = 8_192;
 
-/// Client of one [`Server`](super::Server).
+/// Client of one [`Server`].
 ///
 /// If the client has seen all blobs of a sidecar to be valid, it first asks for the sidecar by
 /// content ([`Content`]). It sends the sidecar only if the service does not know it. Known names

@@ -112,7 +112,7 @@ impl Verdicts {
     }
 
     /// Returns the number of verdicts held.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.young.len() + self.old.len() + self.refused.len()
     }
 }
@@ -137,7 +137,7 @@ mod tests {
         for number in 1..100 {
             verdicts.insert(now, key(number), Ok(()));
             assert_eq!(verdicts.get(now, &key(0)), Some(Ok(())), "after {number}");
-            assert!(verdicts.len() <= 8);
+            assert!(verdicts.count() <= 8);
         }
         assert_eq!(verdicts.get(now, &key(50)), None);
     }
@@ -149,7 +149,7 @@ mod tests {
         let later = now + Duration::from_secs(29);
         assert_eq!(verdicts.get(later, &key(1)), Some(Err(Reason::ProofInvalid)));
         assert_eq!(verdicts.get(now + Duration::from_secs(30), &key(1)), None);
-        assert_eq!(verdicts.len(), 0);
+        assert_eq!(verdicts.count(), 0);
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
         for number in 1..100 {
             verdicts.insert(now, key(number), Err(Reason::ProofInvalid));
         }
-        assert_eq!(verdicts.len(), 1 + 4);
+        assert_eq!(verdicts.count(), 1 + 4);
         assert_eq!(verdicts.get(now, &key(0)), Some(Ok(())));
         assert_eq!(verdicts.get(now, &key(95)), None);
         assert!(verdicts.get(now, &key(96)).is_some());

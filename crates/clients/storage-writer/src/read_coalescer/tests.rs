@@ -36,7 +36,7 @@ fn request(seed: u64) -> ReadState {
 
 #[test]
 fn everybody_gets_the_answer_to_what_they_asked() {
-    let (together, calls) = (Together::default(), AtomicUsize::new(0));
+    let (together, calls) = (ReadCoalescer::default(), AtomicUsize::new(0));
     let call = |all: &ReadState| {
         calls.fetch_add(1, Relaxed);
         thread::sleep(Duration::from_micros(200));
@@ -60,7 +60,7 @@ fn everybody_gets_the_answer_to_what_they_asked() {
 
 #[test]
 fn who_waits_while_a_call_is_under_way_shares_the_next_and_its_failure() {
-    let (together, calls) = (Together::default(), AtomicUsize::new(0));
+    let (together, calls) = (ReadCoalescer::default(), AtomicUsize::new(0));
     let (began, begun) = bounded(16);
     let (go, gate) = bounded::<()>(16);
     let call = |all: &ReadState| {
@@ -95,7 +95,7 @@ fn who_waits_while_a_call_is_under_way_shares_the_next_and_its_failure() {
 
 #[test]
 fn a_reader_that_panics_leaves_nobody_waiting() {
-    let (together, calls) = (Together::default(), AtomicUsize::new(0));
+    let (together, calls) = (ReadCoalescer::default(), AtomicUsize::new(0));
     let call = |all: &ReadState| {
         assert!(calls.fetch_add(1, Relaxed) % 7 != 3, "on purpose");
         thread::sleep(Duration::from_micros(100));

@@ -1,4 +1,4 @@
-//! Several blob-validators that their callers see as one.
+//! ValidatorPool blob-validators that their callers see as one.
 
 use super::client::{Client, ClientConfig};
 use futures_util::future::join_all;
@@ -39,7 +39,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// * A name that leads to several addresses is looked up repeatedly, as pods come and go. A name
 ///   that leads to one address, or to none, is left to its connection, which looks it up whenever
 ///   it connects.
-pub struct Several {
+pub struct ValidatorPool {
     members: Arc<RwLock<Members>>,
     runtime: Handle,
     stop: CancellationToken,
@@ -48,7 +48,7 @@ pub struct Several {
 /// Clients by their endpoints.
 type Members = BTreeMap<String, Arc<Client>>;
 
-impl Several {
+impl ValidatorPool {
     /// Makes clients that connect in the background, on `runtime`, to endpoints such as
     /// `http://blob-validator:9603`, and to all addresses behind each of them.
     ///
@@ -99,7 +99,7 @@ impl Several {
     }
 }
 
-impl Drop for Several {
+impl Drop for ValidatorPool {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -213,7 +213,7 @@ async fn together<T>(asked: Vec<Pending<T>>, add: impl Fn(T, T) -> T) -> Result<
     all
 }
 
-impl BlobApi for Several {
+impl BlobApi for ValidatorPool {
     fn validate(&self, bundle: Arc<Bundle>, timeout: Duration) -> Pending<Verdict> {
         let key = bundle.versioned_hashes.first().copied().unwrap_or_default();
         Box::pin(validate(self.ranked(key), bundle, timeout))

@@ -1,21 +1,19 @@
-//! Several servers, seen as one.
+//! ValidatorPool servers, seen as one.
 
 use crate::{
     common::{TIMEOUT, constants, status, until},
     host::Host,
 };
 use std::sync::Arc;
-use tandem_blob_validator::{
-    Config,
-    grpc::{ClientConfig, Several},
-};
+use tandem_blob_validator::Config;
+use tandem_blob_validator_client::{ClientConfig, ValidatorPool};
 use tandem_proto::blob_validator::{BlobApi, Bundle, Verdict};
 use tokio::runtime::Handle;
 
-async fn connect(hosts: &[Host]) -> Arc<Several> {
+async fn connect(hosts: &[Host]) -> Arc<ValidatorPool> {
     let endpoints: Vec<_> = hosts.iter().map(Host::endpoint).collect();
     let several =
-        Several::connect(&endpoints, ClientConfig::default(), &Handle::current()).unwrap();
+        ValidatorPool::connect(&endpoints, ClientConfig::default(), &Handle::current()).unwrap();
     until(|| several.connected() == hosts.len()).await;
     several
 }

@@ -1,5 +1,5 @@
-use super::refusals::Refusals;
 use crate::metrics;
+use crate::refusals::Refusals;
 use ::metrics::gauge;
 use parking_lot::Mutex;
 use std::{

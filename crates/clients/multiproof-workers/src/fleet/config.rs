@@ -1,5 +1,5 @@
 use super::{health::Backoff, patience::Patience};
-use crate::grpc::ClientConfig;
+use crate::ClientConfig;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tandem_membership::{EndpointRules, NamePattern, Network};

@@ -40,8 +40,8 @@ async fn send(remote: &Remote, handed: Handed) -> Result<()> {
     // A diff may have megabytes, which are copied.
     let request = spawn_blocking(message).await;
     let request = request.map_err(|_| Error::Store("the diff cannot be encoded".to_owned()))?;
-    let manner = remote.config.read("put_trie_diff");
-    let put = remote.ask(manner, request, |mut calls, request| async move {
+    let options = remote.config.read("put_trie_diff");
+    let put = remote.ask(options, request, |mut calls, request| async move {
         calls.put_trie_diff(request).await
     });
     put.await?;

@@ -74,7 +74,7 @@ impl ClientConfig {
     }
 }
 
-/// Client of one [`Server`](super::Server).
+/// Client of one [`Server`].
 ///
 /// One connection, made at once and remade when it is lost, carries block after block.
 ///

@@ -16,7 +16,7 @@ const SHARED_KEYS_MAX: usize = 32;
 
 /// Readers, and the reads for the next call.
 #[derive(Default)]
-pub struct Together {
+pub struct ReadCoalescer {
     state: Mutex<State>,
 }
 
@@ -89,7 +89,7 @@ impl Drop for Waiting {
     }
 }
 
-impl Together {
+impl ReadCoalescer {
     /// Reads by `call`, which this thread makes, or another thread for both.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Together {
 }
 
 /// Guard that passes on the right to make a call when it ends.
-struct Ends<'a>(&'a Together);
+struct Ends<'a>(&'a ReadCoalescer);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {

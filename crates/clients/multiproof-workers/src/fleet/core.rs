@@ -9,7 +9,7 @@ use super::{
     roster::{Roster, Team, Worker},
     trial::{Trial, Verdict},
 };
-use crate::{grpc::EndpointError, membership::Listener, metrics as names};
+use crate::{EndpointError, Listener, metrics as names};
 use metrics::counter;
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -34,7 +34,7 @@ pub struct Deps {
     pub runtime: Handle,
     /// Listener for live workers on the bus. `None` when only the configured workers are used.
     pub listener: Option<Listener>,
-    /// Computes the shards that no worker answers for: [`crate::MultiproofWorkers`] over the same
+    /// Computes the shards that no worker answers for: `tandem_multiproof_workers::MultiproofWorkers` over the same
     /// storage-writer, which cost next to nothing while they are not asked.
     pub local: Arc<dyn ProofApi>,
     /// Identity with which to connect to workers.

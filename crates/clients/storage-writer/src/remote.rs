@@ -25,7 +25,7 @@ pub struct Remote {
 
 /// Settings of one call.
 #[derive(Clone, Copy)]
-pub struct Manner {
+pub struct CallOptions {
     name: &'static str,
     within: Duration,
     repeat: bool,
@@ -33,7 +33,7 @@ pub struct Manner {
     traced: bool,
 }
 
-impl Manner {
+impl CallOptions {
     /// Returns these settings without a retry after a loss.
     pub fn once(self) -> Self {
         Self { repeat: false, ..self }
@@ -41,19 +41,19 @@ impl Manner {
 }
 
 impl ClientConfig {
-    pub(super) fn read(&self, name: &'static str) -> Manner {
+    pub(super) fn read(&self, name: &'static str) -> CallOptions {
         let within = Duration::from_millis(self.read_ms_max);
-        Manner { name, within, repeat: true, traced: false }
+        CallOptions { name, within, repeat: true, traced: false }
     }
 
     /// Returns the settings of a call that is useful only within a given time.
-    pub(super) fn sign(&self, name: &'static str, within: Duration) -> Manner {
-        Manner { name, within, repeat: false, traced: false }
+    pub(super) fn sign(&self, name: &'static str, within: Duration) -> CallOptions {
+        CallOptions { name, within, repeat: false, traced: false }
     }
 
-    pub(super) fn write(&self, name: &'static str) -> Manner {
+    pub(super) fn write(&self, name: &'static str) -> CallOptions {
         let within = Duration::from_millis(self.write_ms_max);
-        Manner { name, within, repeat: true, traced: true }
+        CallOptions { name, within, repeat: true, traced: true }
     }
 }
 
@@ -64,14 +64,14 @@ impl Remote {
     /// [`Error::Store`] also when the request is larger than a message may be.
     pub async fn ask<R: Message + Clone, A, F>(
         &self,
-        manner: Manner,
+        options: CallOptions,
         request: R,
         send: impl Fn(Calls, Request<R>) -> F,
     ) -> Result<A>
     where
         F: Future<Output = Result<A, Status>>,
     {
-        let Manner { name, within, repeat, traced } = manner;
+        let CallOptions { name, within, repeat, traced } = options;
         let bytes = request.encoded_len();
         if bytes > STORAGE_MESSAGE_BYTES_MAX {
             return Err(Error::Store(format!("{name}: {bytes} bytes are too large for a message")));

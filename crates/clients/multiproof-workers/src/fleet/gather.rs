@@ -1,10 +1,7 @@
 //! Collection of the answers of several workers.
 
 use super::{patience::Patience, roster::Worker};
-use crate::{
-    grpc::{Answered, RemoteSession},
-    metrics as names,
-};
+use crate::{connection::Answered, metrics as names, session::RemoteSession};
 use crossbeam_channel::{Select, TryRecvError};
 use metrics::counter;
 use std::{

@@ -17,7 +17,7 @@ use tracing::debug;
 const SIGNS: u32 = 4;
 
 /// Epoch under a lease.
-pub struct Tenure {
+pub struct LeaseKeeper {
     lease: Duration,
     address: Option<ExecutorAddress>,
     state: watch::Sender<State>,
@@ -37,7 +37,7 @@ enum State {
     Left,
 }
 
-impl Tenure {
+impl LeaseKeeper {
     pub fn new(lease: Duration, address: Option<ExecutorAddress>) -> Self {
         let state = watch::Sender::new(State::None);
         Self { lease, address, state, saying: Mutex::default() }
@@ -151,8 +151,8 @@ impl Tenure {
 
     async fn say(&self, remote: &Remote, epoch: Epoch, lease: Duration) -> Result<()> {
         let request = v1::KeepEpochRequest::from((epoch, lease));
-        let manner = remote.config.sign("keep_epoch", self.lease);
-        let said = remote.ask(manner, request, |mut calls, request| async move {
+        let options = remote.config.sign("keep_epoch", self.lease);
+        let said = remote.ask(options, request, |mut calls, request| async move {
             calls.keep_epoch(request).await
         });
         said.await.map(|_| ())

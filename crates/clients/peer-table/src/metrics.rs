@@ -1,0 +1,19 @@
+//! Names of the metrics, and their descriptions.
+
+use metrics::{Unit, describe_counter};
+
+pub const CONNECTIONS: &str = "tandem_peer_table_client_connections_total";
+pub const CONNECTIONS_LOST: &str = "tandem_peer_table_client_connections_lost_total";
+pub const LOST_BATCHES: &str = "tandem_peer_table_client_lost_batches_total";
+
+/// Describes the metrics of a client.
+pub fn describe_client() {
+    describe_counter!(CONNECTIONS, Unit::Count, "Connections made to peer-table");
+    describe_counter!(CONNECTIONS_LOST, Unit::Count, "Connections to peer-table that ended");
+    describe_counter!(LOST_BATCHES, Unit::Count, "Batches that peer-table did not take");
+}
+
+/// Describes all metrics to the recorder, for a catalogue.
+pub fn describe_all() {
+    describe_client();
+}
