@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
 };
-use tandem_actor::{Mailbox, Seat, mailbox, spawn};
+use tandem_actor::{CpuAffinity, Mailbox, mailbox, spawn};
 use tandem_bus::Bus;
 use tandem_policy::LivePolicies;
 use tandem_primitives::{B256, Shard};
@@ -46,7 +46,7 @@ pub struct MultiproofWorkers {
     mailbox_capacity: usize,
     proof_threads: usize,
     /// Seats of all workers when they keep off the engine's processor; otherwise empty.
-    seats: Arc<[Seat]>,
+    affinities: Arc<[CpuAffinity]>,
     policies: LivePolicies,
 }
 
@@ -59,7 +59,7 @@ impl MultiproofWorkers {
         metrics::describe();
         let count = config.threads.clamp(1, Shard::COUNT);
         let mut mailboxes = Vec::with_capacity(count);
-        let (mut threads, mut seats) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let (mut threads, mut affinities) = (Vec::with_capacity(count), Vec::with_capacity(count));
         let boards: Arc<[Board]> = (0..count).map(|_| Board::default()).collect();
         let (pool, answers, mut readers) = Pool::start(config, count, &deps.storage, &deps.fatal)?;
         let proof_threads = pool.threads();
@@ -72,12 +72,12 @@ impl MultiproofWorkers {
             let owner =
                 Owner::new(config, Parts { index, owned, storage, persisted, boards, dispatch });
             let name = format!("proof-worker-{index}");
-            let seat = Seat::default();
+            let affinity = CpuAffinity::default();
             if config.keep_off_engine {
-                seats.push(seat.clone());
+                affinities.push(affinity.clone());
             }
             let run = move || {
-                let _taken = seat.take();
+                let _taken = affinity.take();
                 owner.run(&inbox);
             };
             threads.push(spawn(&name, deps.fatal.clone(), run)?);
@@ -93,7 +93,7 @@ impl MultiproofWorkers {
             boards,
             mailbox_capacity,
             proof_threads,
-            seats: seats.into(),
+            affinities: affinities.into(),
             policies,
         }))
     }
@@ -124,8 +124,8 @@ impl MultiproofWorkers {
 impl ProofApi for MultiproofWorkers {
     fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
         let (workers, policies) = (self.workers.clone(), self.policies.load());
-        let (seats, proof_threads) = (self.seats.clone(), self.proof_threads);
-        let session = LocalSession::begin(workers, seats, begin, policies, proof_threads)?;
+        let (affinities, proof_threads) = (self.affinities.clone(), self.proof_threads);
+        let session = LocalSession::begin(workers, affinities, begin, policies, proof_threads)?;
         Ok(Box::new(session))
     }
 

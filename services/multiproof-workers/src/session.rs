@@ -12,7 +12,7 @@ use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
-use tandem_actor::{Mailbox, Seat, processor};
+use tandem_actor::{CpuAffinity, Mailbox, processor};
 use tandem_policy::Policies;
 use tandem_primitives::{Shard, ShardSet};
 use tandem_proto::multiproof::{Begin, Error, ProofSession, ProofStats, ShardRoots, StateUpdate};
@@ -29,7 +29,7 @@ pub struct LocalSession {
     shards: ShardSet,
     workers: Arc<[Mailbox<Message>]>,
     /// Seats of all workers when they leave the caller its processor; otherwise empty.
-    seats: Arc<[Seat]>,
+    affinities: Arc<[CpuAffinity]>,
     /// Processor that they leave to the caller.
     left: Option<usize>,
     answers: Receiver<Result<OwnerRoots, Error>>,
@@ -47,7 +47,7 @@ impl LocalSession {
     /// Opens a block to which these policies apply; `proof_threads` threads read for it.
     pub fn begin(
         workers: Arc<[Mailbox<Message>]>,
-        seats: Arc<[Seat]>,
+        affinities: Arc<[CpuAffinity]>,
         begin: Begin,
         policies: Policies,
         proof_threads: usize,
@@ -57,7 +57,7 @@ impl LocalSession {
         let spans = BlockSpans::new(Span::current(), begin.block.number, proof_threads);
         let spans = Arc::new(spans);
         let (shards, state) = (begin.shards, State::Open);
-        let mut session = Self { id, shards, workers, seats, left: None, answers, state };
+        let mut session = Self { id, shards, workers, affinities, left: None, answers, state };
         session.leave_processor();
         for worker in session.workers.iter() {
             let (spans, reply) = (spans.clone(), reply.clone());
@@ -73,14 +73,14 @@ impl LocalSession {
         let Some(own) = processor() else { return };
         if self.left != Some(own) {
             self.left = Some(own);
-            self.seats.iter().for_each(|seat| seat.keep_off(own));
+            self.affinities.iter().for_each(|affinity| affinity.avoid_cpu(own));
         }
     }
 
     /// Lets the workers run anywhere: the calling thread waits for them from now on, or leaves them
     /// alone.
     fn release_workers(&self) {
-        self.seats.iter().for_each(Seat::release);
+        self.affinities.iter().for_each(CpuAffinity::release);
     }
 
     /// Sends a message to all workers. A worker that has stopped shows up as a missing answer in

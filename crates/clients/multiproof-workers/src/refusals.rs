@@ -2,15 +2,15 @@ use crate::metrics;
 use ::metrics::counter;
 use std::time::Instant;
 use tandem_membership::{EndpointRefusal, Ignored, WorkerId};
-use tandem_rpc::Seldom;
+use tandem_rpc::LogRateLimit;
 use tracing::warn;
 
 /// Heartbeats that are ignored: all are counted, and the log names each worker once a minute.
-pub struct Refusals(Seldom<(Option<WorkerId>, &'static str)>);
+pub struct Refusals(LogRateLimit<(Option<WorkerId>, &'static str)>);
 
 impl Default for Refusals {
     fn default() -> Self {
-        Self(Seldom::minutely())
+        Self(LogRateLimit::minutely())
     }
 }
 

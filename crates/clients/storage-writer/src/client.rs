@@ -1,7 +1,7 @@
 //! Client of a storage-writer in another process, for executor and workers.
 
 use super::{
-    diffs::{Handed, send_all},
+    diffs::{QueuedTrieDiff, send_all},
     lease_keeper::LeaseKeeper,
     parts,
     read_coalescer::ReadCoalescer,
@@ -101,7 +101,7 @@ pub struct Client {
     runtime: Handle,
     reads: ReadCoalescer,
     tenure: Arc<LeaseKeeper>,
-    diffs: TaskSender<Handed>,
+    diffs: TaskSender<QueuedTrieDiff>,
     /// Cancelled when calls must stop waiting.
     stopped: CancellationToken,
     _stop: DropGuard,
@@ -353,7 +353,7 @@ impl StorageApi for Client {
     /// Queues the diff without waiting. Drops and counts it when too many wait for the connection,
     /// or when it cannot be sent.
     fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
-        let handed = Handed { block, shards: shards.to_vec(), diff };
+        let handed = QueuedTrieDiff { block, shards: shards.to_vec(), diff };
         if self.diffs.try_send(handed).is_err() {
             counter!(names::CLIENT_DIFFS_DROPPED).increment(1);
         }

@@ -14,7 +14,7 @@ use tokio::{sync::mpsc, task::spawn_blocking};
 use tracing::debug;
 
 /// Changed trie nodes of a block, for some shards.
-pub struct Handed {
+pub struct QueuedTrieDiff {
     pub block: B256,
     pub shards: Vec<Shard>,
     pub diff: Arc<TrieDiff>,
@@ -22,7 +22,7 @@ pub struct Handed {
 
 /// Sends the queued diffs one after the other. A diff that storage-writer does not accept is
 /// dropped, because storage-writer recomputes it.
-pub async fn send_all(remote: &Remote, mut queue: mpsc::Receiver<Queued<Handed>>) {
+pub async fn send_all(remote: &Remote, mut queue: mpsc::Receiver<Queued<QueuedTrieDiff>>) {
     while let Some(handed) = queue.recv().await.map(Queued::take) {
         let block = handed.block;
         if let Err(error) = send(remote, handed).await {
@@ -32,9 +32,9 @@ pub async fn send_all(remote: &Remote, mut queue: mpsc::Receiver<Queued<Handed>>
     }
 }
 
-async fn send(remote: &Remote, handed: Handed) -> Result<()> {
+async fn send(remote: &Remote, handed: QueuedTrieDiff) -> Result<()> {
     let message = move || {
-        let Handed { block, shards, diff } = handed;
+        let QueuedTrieDiff { block, shards, diff } = handed;
         v1::PutTrieDiffRequest::from((block, &shards[..], &*diff))
     };
     // A diff may have megabytes, which are copied.

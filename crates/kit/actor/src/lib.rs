@@ -9,7 +9,7 @@ mod queue;
 mod sender;
 
 pub use metrics::describe as describe_metrics;
-pub use processor::{Seat, Taken, processor};
+pub use processor::{AffinityGuard, CpuAffinity, processor};
 pub use queue::Queued;
 pub use sender::{
     SendError, Sender, TaskSender, ThreadSender, WeakTaskSender, task_queue, thread_queue,

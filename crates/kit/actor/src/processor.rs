@@ -22,43 +22,43 @@ pub fn processor() -> Option<usize> {
 
 /// Handle to a thread, for other threads that keep it off their processors. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Seat {
+pub struct CpuAffinity {
     #[cfg(target_os = "linux")]
-    seated: Arc<Mutex<Option<Seated>>>,
+    thread: Arc<Mutex<Option<BoundThread>>>,
     #[cfg(not(target_os = "linux"))]
-    seated: Arc<()>,
+    thread: Arc<()>,
 }
 
-/// Guard of a taken [`Seat`]; frees the seat when it is dropped.
+/// Guard of a taken [`CpuAffinity`]; releases the thread when it is dropped.
 #[derive(Debug)]
-pub struct Taken(Seat);
+pub struct AffinityGuard(CpuAffinity);
 
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
-struct Seated {
+struct BoundThread {
     thread: Pid,
     /// Processors that the thread may use by itself, and those that it may use now, once they
     /// differ.
     sets: Option<(CpuSet, CpuSet)>,
 }
 
-impl Seat {
-    /// Makes this the seat of the calling thread until the returned guard is dropped.
+impl CpuAffinity {
+    /// Makes this the affinity of the calling thread until the returned guard is dropped.
     #[must_use]
-    pub fn take(&self) -> Taken {
+    pub fn take(&self) -> AffinityGuard {
         #[cfg(target_os = "linux")]
         {
-            *self.lock() = Some(Seated { thread: gettid(), sets: None });
+            *self.lock() = Some(BoundThread { thread: gettid(), sets: None });
         }
-        Taken(self.clone())
+        AffinityGuard(self.clone())
     }
 
     /// Moves the thread to any other processor that it may run on. Has no effect if there is no
     /// other. Takes some microseconds.
-    pub fn keep_off(&self, processor: usize) {
+    pub fn avoid_cpu(&self, processor: usize) {
         #[cfg(target_os = "linux")]
-        if let Some(seated) = &mut *self.lock() {
-            seated.keep_off(processor);
+        if let Some(thread) = &mut *self.lock() {
+            thread.avoid_cpu(processor);
         }
         #[cfg(not(target_os = "linux"))]
         let _ = processor;
@@ -67,18 +67,18 @@ impl Seat {
     /// Lets the thread run on all its processors again, until it is kept off one again.
     pub fn release(&self) {
         #[cfg(target_os = "linux")]
-        if let Some(seated) = &mut *self.lock() {
-            seated.release();
+        if let Some(thread) = &mut *self.lock() {
+            thread.release();
         }
     }
 
     #[cfg(target_os = "linux")]
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Seated>> {
-        self.seated.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<BoundThread>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Taken {
+impl Drop for AffinityGuard {
     fn drop(&mut self) {
         // Another thread may get the same thread id.
         #[cfg(target_os = "linux")]
@@ -87,8 +87,8 @@ impl Drop for Taken {
 }
 
 #[cfg(target_os = "linux")]
-impl Seated {
-    fn keep_off(&mut self, processor: usize) {
+impl BoundThread {
+    fn avoid_cpu(&mut self, processor: usize) {
         let Ok(now) = sched_getaffinity(Some(self.thread)) else { return };
         // A set that other code has chosen meanwhile is kept.
         let own = self.sets.filter(|(_, set)| *set == now).map_or(now, |(own, _)| own);
@@ -135,10 +135,10 @@ mod tests {
     #[test]
     fn a_thread_leaves_one_processor_and_gets_it_back() {
         let all = may_run_on();
-        let seat = Seat::default();
+        let seat = CpuAffinity::default();
         let _taken = seat.take();
         for &off in &all {
-            seat.keep_off(off);
+            seat.avoid_cpu(off);
             if all.len() > 1 {
                 let others: Vec<_> = all.iter().copied().filter(|&at| at != off).collect();
                 assert_eq!(may_run_on(), others);
@@ -149,7 +149,7 @@ mod tests {
         }
         seat.release();
         assert_eq!(may_run_on(), all);
-        seat.keep_off(CpuSet::MAX_CPU + 7);
+        seat.avoid_cpu(CpuSet::MAX_CPU + 7);
         assert_eq!(may_run_on(), all, "there is no such processor");
     }
 
@@ -157,19 +157,19 @@ mod tests {
     fn what_others_set_meanwhile_holds() {
         let all = may_run_on();
         let [first, second, ..] = all[..] else { return };
-        let seat = Seat::default();
+        let seat = CpuAffinity::default();
         let _taken = seat.take();
-        seat.keep_off(first);
+        seat.avoid_cpu(first);
         run_on(&[first]);
-        seat.keep_off(second);
+        seat.avoid_cpu(second);
         assert_eq!(may_run_on(), [first]);
-        seat.keep_off(first);
+        seat.avoid_cpu(first);
         assert_eq!(may_run_on(), [first], "it may run nowhere else");
         run_on(&[second]);
         seat.release();
         assert_eq!(may_run_on(), [second]);
         run_on(&all);
-        seat.keep_off(second);
+        seat.avoid_cpu(second);
         assert!(!may_run_on().contains(&second));
     }
 
@@ -177,10 +177,10 @@ mod tests {
     fn another_thread_is_moved_and_left_alone_once_it_has_ended() {
         let all = may_run_on();
         let [first, ..] = all[..] else { return };
-        let seat = Seat::default();
-        seat.keep_off(first);
+        let seat = CpuAffinity::default();
+        seat.avoid_cpu(first);
         assert_eq!(may_run_on(), all, "the caller is not meant");
-        let ((ready, seated), (go, wait)) = (channel(), channel::<()>());
+        let ((ready, thread), (go, wait)) = (channel(), channel::<()>());
         let other = thread::spawn({
             let seat = seat.clone();
             move || {
@@ -190,12 +190,12 @@ mod tests {
                 may_run_on()
             }
         });
-        seated.recv().unwrap();
-        seat.keep_off(first);
+        thread.recv().unwrap();
+        seat.avoid_cpu(first);
         go.send(()).unwrap();
         let its = other.join().unwrap();
         assert_eq!(its.contains(&first), all.len() == 1);
-        seat.keep_off(first);
+        seat.avoid_cpu(first);
         assert_eq!(may_run_on(), all);
     }
 }

@@ -1,7 +1,7 @@
 //! Connections of a listener: how many are allowed, which are evicted, and which are closed because
 //! their client neither sends nor reads.
 
-use crate::{metrics as names, seldom::Seldom};
+use crate::{log_rate_limit::LogRateLimit, metrics as names};
 use futures_util::task::AtomicWaker;
 use metrics::{counter, gauge};
 use std::{
@@ -54,7 +54,7 @@ pub struct Connections {
     next: AtomicU64,
     /// Open connections by age, oldest first.
     open: Mutex<BTreeMap<u64, Arc<Connection>>>,
-    spoken: Seldom<&'static str>,
+    spoken: LogRateLimit<&'static str>,
 }
 
 /// Reason why a connection is closed.
@@ -123,7 +123,7 @@ impl Connections {
             start: Instant::now(),
             next: AtomicU64::new(0),
             open: Mutex::default(),
-            spoken: Seldom::minutely(),
+            spoken: LogRateLimit::minutely(),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Refusal of calls that the caller's certificate does not allow, before the service sees them.
 
-use crate::{metrics as names, roles::list, socket::Caller, told::Told};
+use crate::{log_once::LogOnce, metrics as names, roles::list, socket::Caller};
 use futures_util::future::Either;
 use metrics::counter;
 use std::{
@@ -31,14 +31,14 @@ pub struct Guarded<S> {
 impl<S> Guarded<S> {
     /// Lets only callers pass that `access` allows; lets all pass without it.
     pub fn new(service: S, access: Option<Access>) -> Self {
-        let guard = access.map(|access| Arc::new(Guard { access, told: Told::default() }));
+        let guard = access.map(|access| Arc::new(Guard { access, told: LogOnce::default() }));
         Self { service, guard }
     }
 }
 
 struct Guard {
     access: Access,
-    told: Told<(Option<IpAddr>, Arc<[String]>)>,
+    told: LogOnce<(Option<IpAddr>, Arc<[String]>)>,
 }
 
 impl Guard {
@@ -99,7 +99,7 @@ mod tests {
             ("chain.Writer", "Read") => ["executor", "worker"].contains(&role),
             _ => false,
         };
-        Guard { access, told: Told::default() }
+        Guard { access, told: LogOnce::default() }
     }
 
     fn caller(roles: &[&str]) -> Caller {

@@ -8,11 +8,11 @@
 use crate::{
     connections::{Connections, Terms},
     handshake::{Refusal, shake},
+    log_once::LogOnce,
+    log_rate_limit::LogRateLimit,
     metrics as names,
-    seldom::Seldom,
     socket::{Caller, Socket, Wire},
     tls::Tls,
-    told::Told,
 };
 use futures_util::Stream;
 use metrics::counter;
@@ -70,7 +70,7 @@ pub struct Incoming<A = TcpListener> {
     handshakes: JoinSet<Option<Accepted>>,
     /// Handshakes that may not be over, in the order in which they began.
     under_way: VecDeque<AbortHandle>,
-    told: Arc<Told<IpAddr>>,
+    told: Arc<LogOnce<IpAddr>>,
 }
 
 impl<A: Accept> Incoming<A> {
@@ -187,12 +187,12 @@ fn is_of_the_client(error: &io::Error) -> bool {
 struct Pause {
     until: Option<Pin<Box<Sleep>>>,
     next: Duration,
-    spoken: Seldom<()>,
+    spoken: LogRateLimit<()>,
 }
 
 impl Default for Pause {
     fn default() -> Self {
-        Self { until: None, next: PAUSE_MIN, spoken: Seldom::minutely() }
+        Self { until: None, next: PAUSE_MIN, spoken: LogRateLimit::minutely() }
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::{backoff::Backoff, dial::Dial, identity::Identity, told::Told};
+use crate::{backoff::Backoff, dial::Dial, identity::Identity, log_once::LogOnce};
 use metrics::counter;
 use std::{
     error::Error,
@@ -123,7 +123,7 @@ impl Peer {
         let Server { name: server, connections, lost, .. } = self.server;
         let mut backoff = Backoff::default();
         // Reasons logged since the last connection.
-        let mut told = Told::default();
+        let mut told = LogOnce::default();
         loop {
             let lived = match self.open(&open).await {
                 Ok(opened) => {
@@ -133,7 +133,7 @@ impl Peer {
                     let status = live(opened).await;
                     counter!(lost).increment(1);
                     warn!(server, %status, "connection lost");
-                    told = Told::default();
+                    told = LogOnce::default();
                     Some(since.elapsed())
                 }
                 Err(status) => {

@@ -1,6 +1,6 @@
 //! State changes of the blocks after the base, as layers that any block can read.
 
-use crate::state::cache::Epoch;
+use crate::state::cache::CacheEpoch;
 use alloy_primitives::map::FbBuildHasher;
 use std::sync::Arc;
 pub use tandem_layers::Branch;
@@ -11,7 +11,7 @@ use tandem_primitives::{Account, B256, BlockId, BlockNumber, Bytes, StateDiff, U
 #[derive(Clone, Default)]
 pub struct Layers {
     base: BlockId,
-    epoch: Epoch,
+    epoch: CacheEpoch,
     resets: u64,
     bytes: usize,
     tree: Tree<Arc<StateDiff>>,
@@ -62,7 +62,7 @@ impl Layers {
     }
 
     /// Returns the epoch of the cache that holds the values of this base.
-    pub fn epoch(&self) -> Epoch {
+    pub fn epoch(&self) -> CacheEpoch {
         self.epoch
     }
 
@@ -72,13 +72,13 @@ impl Layers {
     }
 
     /// Moves the base up. The layers up to this block are gone, or will be before anything reads.
-    pub fn raise_base(&mut self, base: BlockId, epoch: Epoch) {
+    pub fn raise_base(&mut self, base: BlockId, epoch: CacheEpoch) {
         (self.base, self.epoch) = (base, epoch);
     }
 
     /// Resets the base, perhaps to a lower block. Layers that the base had absorbed then come back,
     /// and branches made before this reset do not know them.
-    pub fn reset_base(&mut self, base: BlockId, epoch: Epoch) {
+    pub fn reset_base(&mut self, base: BlockId, epoch: CacheEpoch) {
         self.raise_base(base, epoch);
         self.resets += 1;
     }

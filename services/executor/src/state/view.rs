@@ -5,7 +5,7 @@ use crate::{
     error::Error,
     state::{
         StateReader,
-        cache::{Epoch, Generation},
+        cache::{CacheEpoch, Generation},
         code,
         layers::{Branch, Layers},
         recent::Recent,
@@ -77,13 +77,13 @@ enum Found<T> {
     /// The value.
     Here(T),
     /// The value is unchanged above this base, and may be added to the cache in this epoch.
-    Below(B256, Epoch),
+    Below(B256, CacheEpoch),
 }
 
 /// Keys that have to be read.
 struct Missing {
     base: B256,
-    epoch: Epoch,
+    epoch: CacheEpoch,
     values: ReadState,
     /// Generations of the slots in `values`.
     generations: Vec<Generation>,
@@ -136,7 +136,7 @@ impl StateView {
     fn find<T>(
         &self,
         layer: impl FnOnce(&Layers) -> Option<T>,
-        cached: impl FnOnce(Epoch) -> Option<T>,
+        cached: impl FnOnce(CacheEpoch) -> Option<T>,
     ) -> Result<Found<T>, Error> {
         let look = |layers: &Layers, reaches: bool| {
             if let Some(value) = layer(layers) {

@@ -38,8 +38,8 @@
 //! is never retried. Without a connection, or without an answer in time, a call fails with
 //! [`Error::Unavailable`](tandem_proto::storage::Error::Unavailable).
 
-mod lanes;
-mod lease;
+mod call_scheduler;
+mod lease_table;
 mod server;
 mod streams;
 

@@ -1,8 +1,8 @@
 //! gRPC server of storage-writer.
 
 use super::{
-    lanes::{Lane, Lanes, caller},
-    lease::Lease,
+    call_scheduler::{CallScheduler, Lane, caller},
+    lease_table::LeaseTable,
     streams::{Asked, Parts, parts},
 };
 use crate::{body::transaction_hashes, metrics as names};
@@ -74,9 +74,9 @@ impl Server {
     /// When the listener or the look-up of the current lease fails.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let holder = self.api.holder().map_err(io::Error::other)?;
-        let lease = Lease::open(holder, Instant::now());
+        let lease = LeaseTable::open(holder, Instant::now());
         let service = StorageWriterServer::new(Service {
-            lanes: Arc::new(Lanes::new(&self.api, self.unread_max)),
+            lanes: Arc::new(CallScheduler::new(&self.api, self.unread_max)),
             lease: Arc::new(lease),
         })
         .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
@@ -99,8 +99,8 @@ impl Server {
 
 #[derive(Clone)]
 struct Service {
-    lanes: Arc<Lanes>,
-    lease: Arc<Lease>,
+    lanes: Arc<CallScheduler>,
+    lease: Arc<LeaseTable>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;

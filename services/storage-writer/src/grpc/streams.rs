@@ -1,6 +1,6 @@
 //! Streams of answers in parts.
 
-use super::lanes::{Lane, Lanes, failed};
+use super::call_scheduler::{CallScheduler, Lane, failed};
 use crate::metrics as names;
 use futures_util::stream::unfold;
 use metrics::gauge;
@@ -20,7 +20,7 @@ pub type Parts<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Request for a stream, and the lane in which its parts are made.
 pub struct Asked {
-    pub lanes: Arc<Lanes>,
+    pub lanes: Arc<CallScheduler>,
     pub lane: Lane,
     pub caller: Caller,
     pub call: &'static str,
@@ -33,7 +33,7 @@ enum Part<T> {
 }
 
 /// Returns a stream of the items. Each item is made on a thread in its lane once the client has
-/// taken the previous one. When the client takes none for [`Lanes::unread_max`], the items are
+/// taken the previous one. When the client takes none for [`CallScheduler::unread_max`], the items are
 /// dropped and the stream ends with an error.
 pub fn parts<I>(items: I, asked: Asked) -> Parts<I::Item>
 where

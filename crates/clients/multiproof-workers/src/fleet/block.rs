@@ -1,9 +1,9 @@
 //! One block at several workers.
 
 use super::{
-    core::{Core, Done},
+    core::{Core, FinishedBlock},
     deal::deal,
-    gather::{Gathered, Part},
+    gather::{Gathered, WorkerShare},
 };
 use crate::metrics as names;
 use metrics::counter;
@@ -23,18 +23,23 @@ pub struct FleetSession {
     finished: Option<Instant>,
     /// Updates so far, for workers that take over.
     kept: Vec<Arc<StateUpdate>>,
-    parts: Vec<Part>,
+    parts: Vec<WorkerShare>,
     /// Parts at workers on trial, beside those that answer.
-    trials: Vec<Part>,
+    trials: Vec<WorkerShare>,
     /// Session in this process, if it computes from the beginning.
     local: Option<Box<dyn ProofSession>>,
     /// Earlier answer for the same block, to be compared.
-    first: Option<Done>,
+    first: Option<FinishedBlock>,
 }
 
 impl FleetSession {
     /// Creates a block at these workers.
-    pub fn new(core: Arc<Core>, begin: Begin, parts: Vec<Part>, trials: Vec<Part>) -> Self {
+    pub fn new(
+        core: Arc<Core>,
+        begin: Begin,
+        parts: Vec<WorkerShare>,
+        trials: Vec<WorkerShare>,
+    ) -> Self {
         let (began, finished, kept) = (Instant::now(), None, Vec::new());
         let (local, first) = (None, None);
         Self { core, begin, began, finished, kept, parts, trials, local, first }
@@ -46,7 +51,7 @@ impl FleetSession {
     }
 
     /// Returns this block, whose roots are compared with those given before.
-    pub fn compared_with(self, first: Option<Done>) -> Self {
+    pub fn compared_with(self, first: Option<FinishedBlock>) -> Self {
         Self { first, ..self }
     }
 
@@ -68,7 +73,7 @@ impl FleetSession {
                 self.kept.iter().for_each(|update| session.update(update.clone()));
                 session.finish();
                 counter!(names::REDISPATCHED).increment(shards.len() as u64);
-                parts.push(Part { worker, session, cold: true });
+                parts.push(WorkerShare { worker, session, cold: true });
             }
         }
         got.wait_for(parts, Instant::now(), Duration::ZERO, &self.core.patience);
@@ -141,7 +146,7 @@ impl ProofSession for FleetSession {
             self.core.compare(&first, &answer);
         }
         let trials = std::mem::take(&mut self.trials);
-        self.core.done(Done {
+        self.core.done(FinishedBlock {
             block: self.begin.block,
             shards: self.begin.shards,
             roots: got.roots,

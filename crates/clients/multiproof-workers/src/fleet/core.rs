@@ -4,7 +4,7 @@ use super::{
     block::FleetSession,
     config::Config,
     deal::{Owners, deal, moved, owners},
-    gather::Part,
+    gather::WorkerShare,
     patience::Patience,
     roster::{Roster, Team, Worker},
     trial::{Trial, Verdict},
@@ -56,16 +56,16 @@ pub struct Core {
     quarantine: Duration,
     pub local: Arc<dyn ProofApi>,
     roster: Mutex<Roster>,
-    between: Mutex<Between>,
+    history: Mutex<FleetHistory>,
     /// Workers that get advice about the open block.
     advised: RwLock<Option<Arc<Advised>>>,
 }
 
 /// State kept from block to block.
 #[derive(Default)]
-struct Between {
+struct FleetHistory {
     owners: Owners,
-    last: Option<Done>,
+    last: Option<FinishedBlock>,
     /// Trials that have time left.
     trials: Vec<Trial>,
     /// Discarded block, until it is known whether it is retried.
@@ -73,13 +73,13 @@ struct Between {
 }
 
 /// Block whose roots were given.
-pub struct Done {
+pub struct FinishedBlock {
     pub block: BlockId,
     pub shards: ShardSet,
     pub roots: [SubtrieRoot; Shard::COUNT],
     pub by: [Option<Arc<Worker>>; Shard::COUNT],
     /// Parts at workers on trial; these had time until `trials_end`.
-    pub trials: Vec<Part>,
+    pub trials: Vec<WorkerShare>,
     pub trials_end: Instant,
 }
 
@@ -104,7 +104,7 @@ impl Fleet {
             quarantine: Duration::from_secs(config.quarantine_seconds),
             local,
             roster: Mutex::new(Roster::new(config, identity, &runtime)?),
-            between: Mutex::default(),
+            history: Mutex::default(),
             advised: RwLock::new(None),
         });
         let stop = CancellationToken::new();
@@ -155,18 +155,18 @@ async fn follow(core: &Core, listener: Listener) {
 impl Core {
     /// Judges the workers on trial, and settles a discarded block. If that block is `next`, returns
     /// the answer that was given for it.
-    fn settle(&self, next: B256) -> Option<Again> {
+    fn settle(&self, next: B256) -> Option<Retry> {
         let (mut last, discarded, mut trials) = {
-            let mut between = self.between.lock();
-            (between.last.take(), between.discarded.take(), mem::take(&mut between.trials))
+            let mut history = self.history.lock();
+            (history.last.take(), history.discarded.take(), mem::take(&mut history.trials))
         };
         if let Some(done) = &mut last {
             trials.extend(Trial::of(done, discarded == Some(done.block.hash)));
         }
-        self.between.lock().trials = self.judge(trials);
+        self.history.lock().trials = self.judge(trials);
         let discarded = discarded?;
         if discarded == next {
-            return Some(Again(last.filter(|done| done.block.hash == next)));
+            return Some(Retry(last.filter(|done| done.block.hash == next)));
         }
         self.forget(discarded);
         None
@@ -209,7 +209,7 @@ impl Core {
 
     /// Compares a block's earlier roots with those computed with fresh tries in this process. A
     /// worker whose roots differ was wrong.
-    pub fn compare(&self, first: &Done, right: &ShardRoots) {
+    pub fn compare(&self, first: &FinishedBlock, right: &ShardRoots) {
         let mut wrong: BTreeMap<&WorkerId, (&Arc<Worker>, ShardSet)> = BTreeMap::new();
         for shard in first.shards.iter() {
             let index = shard.index();
@@ -236,19 +236,19 @@ impl Core {
     }
 
     /// Notes that the roots of a block were given.
-    pub fn done(&self, done: Done) {
-        self.between.lock().last = Some(done);
+    pub fn done(&self, done: FinishedBlock) {
+        self.history.lock().last = Some(done);
     }
 
     /// Deals the shards of a block out among the active workers.
-    fn open(&self, begin: Begin, team: &Team) -> Vec<Part> {
+    fn open(&self, begin: Begin, team: &Team) -> Vec<WorkerShare> {
         let ids: Vec<WorkerId> = team.active.iter().map(|worker| worker.id.clone()).collect();
         let sets = deal(&ids);
         let owners = owners(ids.iter().zip(sets.iter().copied()));
         let moved = {
-            let mut between = self.between.lock();
-            let moved = moved(&between.owners, &owners);
-            between.owners = owners;
+            let mut history = self.history.lock();
+            let moved = moved(&history.owners, &owners);
+            history.owners = owners;
             moved
         };
         if !moved.is_empty() {
@@ -265,7 +265,7 @@ impl Core {
             match worker.client.open(begin.of_shards(shards), true) {
                 Some(session) => {
                     let cold = !moved.intersection(shards).is_empty();
-                    parts.push(Part { worker: worker.clone(), session, cold });
+                    parts.push(WorkerShare { worker: worker.clone(), session, cold });
                 }
                 // Other workers are asked for the missing shards in the end.
                 None => worker.fail(),
@@ -275,7 +275,7 @@ impl Core {
     }
 
     /// Opens a block at workers on trial, with the shards that they would have if they answered.
-    fn open_trials(&self, begin: Begin, team: &Team) -> Vec<Part> {
+    fn open_trials(&self, begin: Begin, team: &Team) -> Vec<WorkerShare> {
         let all = || team.active.iter().chain(&team.trial);
         let ids: Vec<WorkerId> = all().map(|worker| worker.id.clone()).collect();
         let sets = deal(&ids);
@@ -285,7 +285,7 @@ impl Core {
             if !shards.is_empty()
                 && let Some(session) = worker.client.open(begin.of_shards(shards), false)
             {
-                parts.push(Part { worker: worker.clone(), session, cold: false });
+                parts.push(WorkerShare { worker: worker.clone(), session, cold: false });
             }
         }
         parts
@@ -293,14 +293,14 @@ impl Core {
 }
 
 /// Discarded block that begins again, with the answer that was given for it, if that is known.
-struct Again(Option<Done>);
+struct Retry(Option<FinishedBlock>);
 
 impl ProofApi for Fleet {
     /// Deals the shards out anew. This process computes the block when no worker can answer, or
     /// when the block was discarded before.
     fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
         let core = &self.core;
-        if let Some(Again(first)) = core.settle(begin.block.hash) {
+        if let Some(Retry(first)) = core.settle(begin.block.hash) {
             counter!(names::COMPUTED_LOCALLY, "reason" => "again").increment(1);
             core.local.discard(begin.block.hash);
             let local = core.local.begin(begin)?;
@@ -318,7 +318,7 @@ impl ProofApi for Fleet {
         } else {
             None
         };
-        let all: Vec<&Part> = parts.iter().chain(&trials).collect();
+        let all: Vec<&WorkerShare> = parts.iter().chain(&trials).collect();
         core.advise(begin.block.hash, &all, local.is_some());
         let session = FleetSession::new(core.clone(), begin, parts, trials);
         Ok(Box::new(match local {
@@ -330,7 +330,7 @@ impl ProofApi for Fleet {
     /// Remembers the block until the next one begins. It may be retried, and the workers' tries of
     /// it may be right.
     fn discard(&self, block: B256) {
-        let before = self.core.between.lock().discarded.replace(block);
+        let before = self.core.history.lock().discarded.replace(block);
         if let Some(before) = before.filter(|before| *before != block) {
             self.core.forget(before);
         }
@@ -339,7 +339,7 @@ impl ProofApi for Fleet {
     /// Returns the combined status of all connected workers that answer. Only tries of the last
     /// block count as held shards.
     fn status(&self) -> Result<Status, Error> {
-        let tip = self.core.between.lock().last.as_ref().map(|done| done.block.hash);
+        let tip = self.core.history.lock().last.as_ref().map(|done| done.block.hash);
         let mut all = Status { tip, ..Status::default() };
         for worker in self.core.connected() {
             let Ok(status) = worker.client.status() else { continue };
@@ -384,7 +384,7 @@ impl ProofApi for Fleet {
 }
 
 impl Core {
-    fn advise(&self, block: B256, parts: &[&Part], local: bool) {
+    fn advise(&self, block: B256, parts: &[&WorkerShare], local: bool) {
         let workers =
             parts.iter().map(|part| (part.worker.clone(), part.session.shards())).collect();
         *self.advised.write() = Some(Arc::new(Advised { block, workers, local }));

@@ -13,7 +13,7 @@ use tandem_proto::multiproof::{Error, ProofStats, ShardRoots};
 use tracing::warn;
 
 /// Some shards of a block, at one worker.
-pub struct Part {
+pub struct WorkerShare {
     pub worker: Arc<Worker>,
     pub session: RemoteSession,
     /// Whether some of the shards were another worker's before. Only the longest time counts then.
@@ -52,7 +52,7 @@ impl Gathered {
     /// had taken.
     pub fn wait_for(
         &mut self,
-        mut parts: Vec<Part>,
+        mut parts: Vec<WorkerShare>,
         finished: Instant,
         executed: Duration,
         patience: &Patience,
@@ -61,7 +61,8 @@ impl Gathered {
         let mut took = Vec::with_capacity(asked);
         while !parts.is_empty() {
             let usual = patience.wait(executed, &took, asked);
-            let until = |part: &Part| finished + if part.cold { patience.max } else { usual };
+            let until =
+                |part: &WorkerShare| finished + if part.cold { patience.max } else { usual };
             let Some(ready) = wait_until(&parts, parts.iter().map(until).min()) else {
                 let now = Instant::now();
                 parts.retain(|part| {
@@ -90,7 +91,12 @@ impl Gathered {
     }
 
     /// Takes an answer. Returns the time that it took if it has roots.
-    fn take(&mut self, part: &mut Part, answer: Answered, finished: Instant) -> Option<Duration> {
+    fn take(
+        &mut self,
+        part: &mut WorkerShare,
+        answer: Answered,
+        finished: Instant,
+    ) -> Option<Duration> {
         let took = answer.at.saturating_duration_since(finished);
         match part.session.take(answer) {
             Ok(roots) => {
@@ -118,7 +124,7 @@ impl Gathered {
 }
 
 /// Returns the position of a part that has answered or failed, `None` when none has by `until`.
-fn wait_until(parts: &[Part], until: Option<Instant>) -> Option<usize> {
+fn wait_until(parts: &[WorkerShare], until: Option<Instant>) -> Option<usize> {
     if let Some(failed) = parts.iter().position(|part| part.session.has_failed()) {
         return Some(failed);
     }
@@ -129,7 +135,7 @@ fn wait_until(parts: &[Part], until: Option<Instant>) -> Option<usize> {
     select.ready_deadline(until?).ok()
 }
 
-fn give_up(part: &Part, reason: &'static str, error: &str) {
+fn give_up(part: &WorkerShare, reason: &'static str, error: &str) {
     counter!(names::FAILURES, "reason" => reason).increment(1);
     warn!(worker = %part.worker.id, shards = %part.session.shards(), error, "worker gave no roots");
     part.worker.fail();

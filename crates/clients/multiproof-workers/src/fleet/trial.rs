@@ -1,13 +1,13 @@
 //! Trials of workers.
 
-use super::{core::Done, gather::Part};
+use super::{core::FinishedBlock, gather::WorkerShare};
 use crossbeam_channel::TryRecvError;
 use std::time::Instant;
 use tandem_primitives::{BlockId, Shard, ShardSet, SubtrieRoot};
 
 /// Block at a worker on trial. The worker may still be at work on it when the next block begins.
 pub struct Trial {
-    pub part: Part,
+    pub part: WorkerShare,
     pub block: BlockId,
     /// Roots of the others; `None` when the block was refused, because the right roots are then
     /// unknown.
@@ -27,7 +27,7 @@ pub enum Verdict {
 
 impl Trial {
     /// Returns the block's trials, once its roots are in and it is known whether it was refused.
-    pub fn of(done: &mut Done, refused: bool) -> Vec<Self> {
+    pub fn of(done: &mut FinishedBlock, refused: bool) -> Vec<Self> {
         let (block, until) = (done.block, done.trials_end);
         let roots = (!refused).then_some(&done.roots);
         let parts = std::mem::take(&mut done.trials).into_iter();

@@ -16,7 +16,7 @@ use tandem_primitives::{Account, B256, StateDiff, U256};
 const GENERATIONS: usize = 1 << 16;
 
 /// Period of the cache that a value belongs to. A base that moves begins a new one.
-pub type Epoch = u64;
+pub type CacheEpoch = u64;
 
 /// Life of an account's storage that a value belongs to.
 pub type Generation = u32;
@@ -60,18 +60,18 @@ impl BaseCache {
     }
 
     /// Returns the current epoch.
-    pub fn epoch(&self) -> Epoch {
+    pub fn epoch(&self) -> CacheEpoch {
         self.epoch.load(Acquire)
     }
 
     /// Returns an account of the base, or `None` if it is unknown or the epoch has passed.
-    pub fn account(&self, epoch: Epoch, address_hash: &B256) -> Option<Option<Account>> {
+    pub fn account(&self, epoch: CacheEpoch, address_hash: &B256) -> Option<Option<Account>> {
         let account = self.accounts.get(address_hash)?;
         (self.epoch() == epoch).then_some(account)
     }
 
     /// Returns a slot of the base, or `None` if it is unknown or the epoch has passed.
-    pub fn slot(&self, epoch: Epoch, address_hash: &B256, slot: &B256) -> Option<U256> {
+    pub fn slot(&self, epoch: CacheEpoch, address_hash: &B256, slot: &B256) -> Option<U256> {
         let generation = self.generation(address_hash);
         let (value, of) = self.slots.get(&(*address_hash, *slot))?;
         (of == generation && self.epoch() == epoch).then_some(value)
@@ -90,12 +90,18 @@ impl BaseCache {
 
     /// Adds an account that was read from the base. The reader's layers must reach from there to
     /// the base of the epoch without any change of the account.
-    pub fn add_account(&self, epoch: Epoch, address_hash: B256, account: Option<Account>) {
+    pub fn add_account(&self, epoch: CacheEpoch, address_hash: B256, account: Option<Account>) {
         self.accounts.insert_if(address_hash, account, || self.epoch() == epoch);
     }
 
     /// Adds a slot under the condition of [`BaseCache::add_account`].
-    pub fn add_slot(&self, epoch: Epoch, key: (B256, B256), generation: Generation, value: U256) {
+    pub fn add_slot(
+        &self,
+        epoch: CacheEpoch,
+        key: (B256, B256),
+        generation: Generation,
+        value: U256,
+    ) {
         self.slots.insert_if(key, (value, generation), || self.epoch() == epoch);
     }
 
@@ -105,7 +111,7 @@ impl BaseCache {
     }
 
     /// Begins a new epoch, before the values change. Only the engine's thread may call this.
-    pub(crate) fn begin_epoch(&self) -> Epoch {
+    pub(crate) fn begin_epoch(&self) -> CacheEpoch {
         let epoch = self.epoch.load(Acquire) + 1;
         self.epoch.store(epoch, Release);
         epoch

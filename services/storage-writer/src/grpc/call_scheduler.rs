@@ -1,4 +1,4 @@
-//! Lanes for calls: each lane runs a limited number of calls on threads that may wait.
+//! CallScheduler for calls: each lane runs a limited number of calls on threads that may wait.
 //!
 //! A call holds its place in a lane while it is computed, never while its answer is sent. So a
 //! client that does not read delays no other call. The executor's calls have lanes of their own. So
@@ -19,7 +19,7 @@ use tandem_proto::{
     access::EXECUTOR,
     storage::{Error, StorageApi},
 };
-use tandem_rpc::{Caller, Seldom, remote_span};
+use tandem_rpc::{Caller, LogRateLimit, remote_span};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::spawn_blocking,
@@ -90,7 +90,7 @@ impl Lane {
     }
 }
 
-pub struct Lanes {
+pub struct CallScheduler {
     /// Service behind the calls. It is gone once the server has ended, though connections may
     /// linger.
     api: Weak<dyn StorageApi>,
@@ -99,7 +99,7 @@ pub struct Lanes {
     writer: AtomicU64,
     /// Longest time for which a client may read nothing from a stream.
     pub unread_max: Duration,
-    told: Seldom<(&'static str, Option<IpAddr>)>,
+    told: LogRateLimit<(&'static str, Option<IpAddr>)>,
 }
 
 /// Place in a lane, held by a call that runs or waits to run.
@@ -108,11 +108,11 @@ pub struct Place {
     _counted: Counted,
 }
 
-impl Lanes {
+impl CallScheduler {
     pub fn new(api: &Arc<dyn StorageApi>, unread_max: Duration) -> Self {
         let lanes = Lane::ALL.map(|lane| Arc::new(Semaphore::new(lane.width())));
         let (api, writer) = (Arc::downgrade(api), AtomicU64::new(NOBODY));
-        Self { api, lanes, writer, unread_max, told: Seldom::minutely() }
+        Self { api, lanes, writer, unread_max, told: LogRateLimit::minutely() }
     }
 
     /// Returns the lane in which a call of this kind runs for this caller. The executor is

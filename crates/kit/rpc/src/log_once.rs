@@ -9,15 +9,15 @@ const KEPT: usize = 64;
 /// Record of subjects already logged, so that a message is not repeated with each attempt. When it
 /// is full, the oldest entry is forgotten.
 #[derive(Debug)]
-pub struct Told<T>(Mutex<VecDeque<T>>);
+pub struct LogOnce<T>(Mutex<VecDeque<T>>);
 
-impl<T> Default for Told<T> {
+impl<T> Default for LogOnce<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T: PartialEq> Told<T> {
+impl<T: PartialEq> LogOnce<T> {
     /// Records `who` and returns whether this is the first time.
     pub fn is_new(&self, who: T) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn each_is_named_once_until_too_many_came_since() {
-        let told = Told::default();
+        let told = LogOnce::default();
         assert!(told.is_new(0) && !told.is_new(0));
         assert!((1..KEPT).all(|who| told.is_new(who)));
         assert!(!told.is_new(0));

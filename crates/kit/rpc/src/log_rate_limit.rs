@@ -12,7 +12,7 @@ const KEPT: usize = 64;
 /// At most 64 subjects are remembered. While all of them were logged within the interval, a further
 /// subject stays silent. So a flood of invented subjects writes at most 64 lines an interval.
 #[derive(Debug)]
-pub struct Seldom<T> {
+pub struct LogRateLimit<T> {
     every: Duration,
     spoken: Mutex<VecDeque<Spoken<T>>>,
 }
@@ -24,7 +24,7 @@ struct Spoken<T> {
     kept_back: u64,
 }
 
-impl<T: PartialEq> Seldom<T> {
+impl<T: PartialEq> LogRateLimit<T> {
     /// Makes a limit of one line per subject in this time.
     pub fn new(every: Duration) -> Self {
         Self { every, spoken: Mutex::default() }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_subject_speaks_once_a_minute_and_says_how_much_was_kept_back() {
-        let (seldom, start) = (Seldom::minutely(), Instant::now());
+        let (seldom, start) = (LogRateLimit::minutely(), Instant::now());
         assert_eq!(seldom.speaks(start, "a"), Some(0));
         assert_eq!(seldom.speaks(start, "b"), Some(0), "another subject");
         for _ in 0..5 {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn invented_subjects_cannot_flood_the_log() {
-        let (seldom, start) = (Seldom::minutely(), Instant::now());
+        let (seldom, start) = (LogRateLimit::minutely(), Instant::now());
         let lines = |range: std::ops::Range<u64>, now: Instant| {
             range.filter(|&n| seldom.speaks(now, n).is_some()).count()
         };

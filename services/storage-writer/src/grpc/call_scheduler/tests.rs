@@ -9,16 +9,16 @@ use tonic::Code;
 #[path = "../../../tests/grpc/scripted.rs"]
 mod scripted;
 
-fn lanes() -> (Arc<Scripted>, Arc<dyn StorageApi>, Arc<Lanes>) {
+fn lanes() -> (Arc<Scripted>, Arc<dyn StorageApi>, Arc<CallScheduler>) {
     let storage = Arc::new(Scripted::default());
     let api: Arc<dyn StorageApi> = storage.clone();
-    let lanes = Arc::new(Lanes::new(&api, Duration::from_secs(60)));
+    let lanes = Arc::new(CallScheduler::new(&api, Duration::from_secs(60)));
     (storage, api, lanes)
 }
 
 /// Makes a call. Its place in the lane is free again when the call has returned.
 async fn run(
-    lanes: &Lanes,
+    lanes: &CallScheduler,
     lane: Lane,
     call: fn(&dyn StorageApi) -> Result<(), Error>,
 ) -> Result<(), Status> {
@@ -26,7 +26,10 @@ async fn run(
 }
 
 /// Starts a rewind that stays under way until the test releases it.
-async fn hold_rewind(storage: &Scripted, lanes: &Arc<Lanes>) -> JoinHandle<Result<(), Status>> {
+async fn hold_rewind(
+    storage: &Scripted,
+    lanes: &Arc<CallScheduler>,
+) -> JoinHandle<Result<(), Status>> {
     storage.hold(Some("rewind"));
     let lanes = lanes.clone();
     let rewind =

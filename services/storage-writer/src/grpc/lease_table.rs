@@ -1,20 +1,20 @@
-//! Lease of the right to write: which executor holds it, and until when no other executor gets it.
+//! LeaseTable of the right to write: which executor holds it, and until when no other executor gets it.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 use tandem_proto::storage::{Claim, Error, Holder, Result};
 
-/// Lease of the executor that has the newest epoch. A restart of storage-writer begins it anew, so
+/// LeaseTable of the executor that has the newest epoch. A restart of storage-writer begins it anew, so
 /// the executor has the time of one lease to renew it before others are admitted.
 #[derive(Default)]
-pub struct Lease(Mutex<Option<Held>>);
+pub struct LeaseTable(Mutex<Option<Held>>);
 
 struct Held {
     holder: Holder,
     until: Instant,
 }
 
-impl Lease {
+impl LeaseTable {
     /// Creates the lease for a server that starts now. Its holder is the executor to which the
     /// newest epoch was granted, according to the database.
     pub fn open(holder: Option<Holder>, now: Instant) -> Self {
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn no_other_executor_is_admitted_while_a_lease_runs() {
-        let (lease, start) = (Lease::default(), Instant::now());
+        let (lease, start) = (LeaseTable::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(lease.admit(None, at(0)), Ok(()), "there is no holder");
         lease.grant(1, claim(), at(0));
@@ -95,7 +95,7 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let holder = Holder { epoch: 7, executor: "one".to_owned(), lease: LEASE, address: None };
-        let lease = Lease::open(Some(holder), at(0));
+        let lease = LeaseTable::open(Some(holder), at(0));
         let refused = Error::Unavailable("one has the right to write, epoch 7".to_owned());
         assert_eq!(lease.admit(None, at(1)), Err(refused.clone()));
         assert_eq!(lease.admit(Some(6), at(1)), Err(refused.clone()), "an older one");
@@ -103,6 +103,10 @@ mod tests {
         lease.keep(7, LEASE, at(1));
         assert_eq!(lease.admit(None, at(2)), Err(refused), "it is back, under its name");
         assert_eq!(lease.admit(None, at(3)), Ok(()), "then any executor");
-        assert_eq!(Lease::open(None, at(0)).admit(None, at(0)), Ok(()), "a lease was given back");
+        assert_eq!(
+            LeaseTable::open(None, at(0)).admit(None, at(0)),
+            Ok(()),
+            "a lease was given back"
+        );
     }
 }
