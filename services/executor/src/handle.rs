@@ -40,7 +40,7 @@ pub struct Handle {
 pub struct Parts {
     /// The engine's mailbox.
     pub engine: Mailbox<Message>,
-    /// Returns the chain, for reading.
+    /// The chain, for reading.
     pub chain: Arc<Chain>,
     /// Calls, proofs and their limits.
     pub queries: Arc<Queries>,
@@ -52,7 +52,7 @@ pub struct Parts {
     pub bus: Bus,
     /// The blob transactions that were sent.
     pub blobs: Arc<BlobPool>,
-    /// Returns the threads that serve users.
+    /// The threads that serve users.
     pub pools: Arc<CallPools>,
 }
 

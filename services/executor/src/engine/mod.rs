@@ -1,5 +1,5 @@
 //! The engine: one thread that processes payloads and forkchoice updates in order of arrival. It
-//! owns everything that a block changes.
+//! owns the state that a block changes; [`crate::Handle`] tells the blob pool of the answer.
 
 mod base;
 mod build;
