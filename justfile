@@ -84,7 +84,7 @@ before:
 
 # Run all conformance vectors that are on this machine, see docs/conformance.md
 conformance *ARGS: build
-    {{ target }}/release/tandem conformance "$(tests/conformance/locate)" {{ ARGS }}
+    {{ target }}/release/tandem conformance "$(tools/conformance/locate)" {{ ARGS }}
 
 # Run a fixed sample of all conformance vectors that are on this machine: what `check` runs of them
 conformance-sample:

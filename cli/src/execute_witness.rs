@@ -360,7 +360,7 @@ mod tests {
     }
 
     fn fixture(name: &str) -> PathBuf {
-        let folder = "../tests/conformance/fixtures/mainnet-witness";
+        let folder = "../tools/conformance/fixtures/mainnet-witness";
         Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(name)
     }
 

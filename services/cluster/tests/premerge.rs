@@ -19,7 +19,7 @@ const TERMINAL: u64 = 71;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/conformance/fixtures/hivechain/cancun-577be37e0e")
+        .join("../../tools/conformance/fixtures/hivechain/cancun-577be37e0e")
 }
 
 fn read(name: &str) -> Vec<u8> {

@@ -30,10 +30,11 @@ fn may_import(from: &str, to: &str) -> bool {
         "tracing/telemetry" | "tracing/overlap" => false,
         "services/cluster" => to != "cli" && !to.starts_with("tests/"),
         "cli" => {
-            let tools = to.starts_with("tracing/") || to == "tests/conformance";
+            let tools = to.starts_with("tracing/") || to == "tools/conformance";
             // The tools of the CLI receive the events and make the calls.
             to.starts_with("services/") || client || to == "proto" || tools || pure || kit
         }
+        "tools/conformance" => to.starts_with("services/") || to == "proto" || pure || kit,
         _ if from.starts_with("crates/pure/") => pure,
         _ if from.starts_with("crates/kit/") => {
             // The server checks tokens, and its errors quote JSON in brief.
@@ -150,7 +151,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     }
     let root = metadata().workspace_root.into_std_path_buf();
     let mut files = Vec::new();
-    for folder in ["crates", "proto", "services", "tracing", "cli", "tests"] {
+    for folder in ["crates", "proto", "services", "tools", "tracing", "cli", "tests"] {
         walk(&root.join(folder), &mut files);
     }
     assert!(files.len() > 50, "the scan found the sources");

@@ -10,7 +10,7 @@ const HOODI: &str = "hoodi_1151683";
 const HOLESKY: &str = "holesky_2971844";
 
 fn text(name: &str) -> String {
-    let folder = "../../tests/conformance/fixtures/mainnet-witness";
+    let folder = "../../tools/conformance/fixtures/mainnet-witness";
     let path = format!("{}/{folder}/{name}.json", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(path).unwrap()
 }
