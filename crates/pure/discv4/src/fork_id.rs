@@ -2,6 +2,7 @@
 
 use alloy_primitives::B256;
 use alloy_rlp::{RlpDecodable, RlpEncodable};
+use crc32fast::Hasher;
 
 /// Statement of a node about its chain.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, RlpEncodable, RlpDecodable)]
@@ -23,17 +24,17 @@ pub fn fork_id(
     head: (u64, u64),
 ) -> ForkId {
     let ((genesis_hash, genesis_time), (head_number, head_time)) = (genesis, head);
-    let mut crc = Crc32::default();
+    let mut crc = Hasher::new();
     crc.update(genesis_hash.as_slice());
     let blocks = sorted(block_forks, 0).into_iter().map(|fork| (fork, fork <= head_number));
     let times = sorted(time_forks, genesis_time).into_iter().map(|fork| (fork, fork <= head_time));
     for (fork, passed) in blocks.chain(times) {
         if !passed {
-            return ForkId { hash: crc.finish(), next: fork };
+            return ForkId { hash: crc.finalize().to_be_bytes(), next: fork };
         }
         crc.update(&fork.to_be_bytes());
     }
-    ForkId { hash: crc.finish(), next: 0 }
+    ForkId { hash: crc.finalize().to_be_bytes(), next: 0 }
 }
 
 fn sorted(forks: &[u64], above: u64) -> Vec<u64> {
@@ -41,30 +42,6 @@ fn sorted(forks: &[u64], above: u64) -> Vec<u64> {
     forks.sort_unstable();
     forks.dedup();
     forks
-}
-
-/// CRC-32 as in IEEE 802.3, bit by bit: a process hashes only a few hundred bytes in its lifetime.
-struct Crc32(u32);
-
-impl Default for Crc32 {
-    fn default() -> Self {
-        Self(u32::MAX)
-    }
-}
-
-impl Crc32 {
-    fn update(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 ^= u32::from(byte);
-            for _ in 0..8 {
-                self.0 = (self.0 >> 1) ^ (0xedb8_8320 & (self.0 & 1).wrapping_neg());
-            }
-        }
-    }
-
-    fn finish(&self) -> [u8; 4] {
-        (!self.0).to_be_bytes()
-    }
 }
 
 #[cfg(test)]
