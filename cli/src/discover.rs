@@ -138,7 +138,7 @@ impl Crawler {
         };
         let (bus, fatal) = (bus.clone(), fatal.clone());
         let deps = Deps { table: table.clone(), bus, fork_id: None, fatal };
-        match Discovery::start(&config, deps) {
+        match Discovery::start(config, deps) {
             Ok(discovery) => Ok(Self { discovery, table, _datadir: datadir }),
             Err(error) => {
                 table.stop();

@@ -51,7 +51,7 @@ impl LyingWorker {
             policies: LivePolicies::default(),
             fatal: fatal.clone(),
         };
-        let workers = MultiproofWorkers::start(&Config::default(), &deps).unwrap();
+        let workers = MultiproofWorkers::start(Config::default(), deps).unwrap();
         let (liar, stop) = (Arc::<Liar>::default(), CancellationToken::new());
         let hooked = Arc::new(Hooked::new(workers.clone(), liar.clone()));
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

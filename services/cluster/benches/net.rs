@@ -158,7 +158,7 @@ fn start(folder: &Path, lookups: Lookups, network: u8, n: u64, bootnodes: &[Stri
         ..Config::default()
     };
     let deps = Deps { table: table.clone(), bus, fork_id: None, fatal };
-    Node { discovery: Discovery::start(&config, deps).unwrap(), table }
+    Node { discovery: Discovery::start(config, deps).unwrap(), table }
 }
 
 fn start_geth(folder: &Path, count: u64, boot: &str) -> Vec<Geth> {

@@ -100,7 +100,7 @@ impl Peers {
     ) -> Result<Self, Error> {
         let Surroundings { bus, fatal, .. } = within;
         let deps = tandem_discovery::Deps { table: table.clone(), bus, fork_id, fatal };
-        let discovery = Discovery::start(config, deps)?;
+        let discovery = Discovery::start(config.clone(), deps)?;
         Ok(Self { table, own: None, discovery })
     }
 

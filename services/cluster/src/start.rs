@@ -73,7 +73,7 @@ pub enum Error {
 pub struct Cluster {
     storage: Arc<StorageWriter>,
     workers: Arc<MultiproofWorkers>,
-    executor: Executor,
+    executor: Arc<Executor>,
     blobs: Arc<BlobValidator>,
     peers: Arc<PeerTable>,
     discovery: Option<(Arc<Discovery>, Forks)>,
@@ -99,7 +99,7 @@ impl Cluster {
     /// # Errors
     /// [`Error`].
     pub fn start(config: Config) -> Result<Self, Error> {
-        Self::start_over(config, StorageWriter::open)
+        Self::start_over(config, StorageWriter::start)
     }
 
     /// Starts all services over a new database in memory, made from geth's genesis file (JSON, or
@@ -149,8 +149,8 @@ impl Cluster {
             tandem_blob_validator::Deps { bus: bus.clone(), fatal: fatal.clone() },
         )?;
         let workers = MultiproofWorkers::start(
-            &config.multiproof_workers,
-            &tandem_multiproof_workers::Deps {
+            config.multiproof_workers.clone(),
+            tandem_multiproof_workers::Deps {
                 storage: api.clone(),
                 bus: bus.clone(),
                 policies: policies.clone(),
@@ -356,11 +356,11 @@ fn start_discovery(
     port_moves: bool,
     deps: impl Fn() -> tandem_discovery::Deps,
 ) -> Result<Arc<Discovery>, tandem_discovery::Error> {
-    match Discovery::start(&config, deps()) {
+    match Discovery::start(config.clone(), deps()) {
         Err(error) if port_moves && error.is_port_taken() => {
             warn!(port = config.port, "discovery port is taken, using a free one");
             config.port = 0;
-            Discovery::start(&config, deps())
+            Discovery::start(config, deps())
         }
         result => result,
     }

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let table = Arc::new(common::MemoryTable::on(&bus));
     let fatal = CancellationToken::new();
     let deps = Deps { table: table.clone(), bus, fork_id: None, fatal: fatal.clone() };
-    let discovery = Discovery::start(&config, deps)?;
+    let discovery = Discovery::start(config, deps)?;
     let status = discovery.status();
     println!("{}\n{}", status.enode, status.enr);
     while !fatal.is_cancelled() {

@@ -78,9 +78,9 @@ impl Discovery {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn start(config: &Config, deps: Deps) -> Result<Arc<Self>, Error> {
+    pub fn start(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         metrics::describe();
-        let (bootnodes, lists) = read(config)?;
+        let (bootnodes, lists) = read(&config)?;
         let key = key::load_or_create(&config.datadir)?;
         let address = SocketAddr::new(config.addr, config.port);
         let what = || Error::io(format!("bind discovery to udp {address}"));
@@ -90,7 +90,7 @@ impl Discovery {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // Milliseconds rise faster than the record changes, so no restart uses an old number.
         let (seq, seed) = (unix.as_millis() as u64, rand::random());
-        let state = State::new(config, key.clone(), bound, bootnodes, deps.fork_id, seq, seed)?;
+        let state = State::new(&config, key.clone(), bound, bootnodes, deps.fork_id, seq, seed)?;
         info!(enode = state.url(), enr = %state.enr(), udp = %bound, "discovery started");
 
         let reporter = Reporter::new(&state, bound);
@@ -109,7 +109,7 @@ impl Discovery {
             Arc::new(tokio::net::UdpSocket::from_std(socket).map_err(what())?)
         };
         let beside = if config.discv5 {
-            start_v5(config, &key, &runtime, &socket, &reporter, &deps.bus)?
+            start_v5(&config, &key, &runtime, &socket, &reporter, &deps.bus)?
         } else {
             None
         };
@@ -131,7 +131,7 @@ impl Discovery {
             started: Instant::now(),
         };
         let (lists, listing) =
-            start_lists(config, lists, stop.clone(), deps.fatal.clone())?.unzip();
+            start_lists(&config, lists, stop.clone(), deps.fatal.clone())?.unzip();
         actor.lists = lists;
         let table = deps.table;
         let failed = || Error::io("start a thread");

@@ -120,7 +120,7 @@ fn start(config: Config) -> Running {
     let table = Arc::new(MemoryTable::on(&bus));
     let fatal = CancellationToken::new();
     let deps = Deps { table: table.clone(), bus, fork_id: None, fatal };
-    Running { discovery: Discovery::start(&config, deps).unwrap(), table, _datadir: datadir }
+    Running { discovery: Discovery::start(config, deps).unwrap(), table, _datadir: datadir }
 }
 
 #[test]

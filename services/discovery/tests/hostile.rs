@@ -240,7 +240,7 @@ fn fifty_thousand_hostile_packets_a_second() {
     let bus = Bus::default();
     let table = Arc::new(MemoryTable::on(&bus));
     let deps = Deps { table, bus, fork_id: None, fatal: CancellationToken::new() };
-    let discovery = Discovery::start(&config, deps).unwrap();
+    let discovery = Discovery::start(config, deps).unwrap();
     let to = discovery.status().bound;
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let mut packets: Vec<_> = refused(unix).into_iter().map(|(_, bytes, _)| bytes).collect();

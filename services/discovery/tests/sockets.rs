@@ -51,7 +51,7 @@ fn start_on(addr: IpAddr, bootnodes: Vec<String>) -> Result<Running, Error> {
         fork_id: None,
         fatal: CancellationToken::new(),
     };
-    let discovery = Discovery::start(&config, deps)?;
+    let discovery = Discovery::start(config.clone(), deps)?;
     Ok(Running { discovery, table, bus, _datadir: datadir })
 }
 
@@ -136,16 +136,16 @@ fn a_service_keeps_its_key_and_refuses_a_port_that_is_taken() {
         fork_id: None,
         fatal: CancellationToken::new(),
     };
-    assert!(Discovery::start(&config, deps()).is_err());
+    assert!(Discovery::start(config.clone(), deps()).is_err());
     running.discovery.stop();
     // Records are numbered by the millisecond: a restart within one would make an identical record.
     std::thread::sleep(std::time::Duration::from_millis(2));
-    let again = Discovery::start(&config, deps()).unwrap();
+    let again = Discovery::start(config.clone(), deps()).unwrap();
     assert_eq!(again.status().id, status.id);
     assert_ne!(again.status().enr, status.enr, "its record has a higher number");
     again.stop();
     let wrong = Config { bootnodes: vec!["enode://x".into()], ..config };
-    assert!(Discovery::start(&wrong, deps()).is_err());
+    assert!(Discovery::start(wrong.clone(), deps()).is_err());
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_build_without_discv5_says_so() {
     let config = Config { discv5: true, ..Config::default() };
     let (bus, fatal) = (Bus::default(), CancellationToken::new());
     let deps = Deps { table: Arc::new(MemoryTable::on(&bus)), bus, fork_id: None, fatal };
-    let Err(error) = Discovery::start(&config, deps) else { panic!("it started") };
+    let Err(error) = Discovery::start(config.clone(), deps) else { panic!("it started") };
     assert_eq!(error.to_string(), "this build has no discv5: build with --features discv5");
 }
 

@@ -43,7 +43,7 @@ impl Running {
         let table = Arc::new(MemoryTable::on(&bus));
         let fatal = CancellationToken::new();
         let deps = Deps { table: table.clone(), bus, fork_id: None, fatal };
-        Self { discovery: Discovery::start(&config, deps).unwrap(), table, _datadir: datadir }
+        Self { discovery: Discovery::start(config, deps).unwrap(), table, _datadir: datadir }
     }
 
     fn enr(&self) -> String {

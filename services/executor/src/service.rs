@@ -30,7 +30,7 @@ impl Executor {
     ///
     /// # Errors
     /// [`Error`] if storage-writer does not answer or its data is invalid.
-    pub fn start(config: Config, deps: Deps) -> Result<Self, Error> {
+    pub fn start(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         metrics::describe();
         crate::rpc::metrics::describe_metrics();
         let (fatal, policies) = (deps.fatal.clone(), deps.policies.clone());
@@ -54,7 +54,7 @@ impl Executor {
             blobs,
             pools,
         });
-        Ok(Self { mailbox, thread: Mutex::new(Some(thread)), handle })
+        Ok(Arc::new(Self { mailbox, thread: Mutex::new(Some(thread)), handle }))
     }
 
     /// Returns a handle for calls to the executor.

@@ -55,13 +55,13 @@ impl MultiproofWorkers {
     ///
     /// # Errors
     /// When the operating system cannot start a thread.
-    pub fn start(config: &Config, deps: &Deps) -> io::Result<Arc<Self>> {
+    pub fn start(config: Config, deps: Deps) -> io::Result<Arc<Self>> {
         metrics::describe();
         let count = config.threads.clamp(1, Shard::COUNT);
         let mut mailboxes = Vec::with_capacity(count);
         let (mut threads, mut affinities) = (Vec::with_capacity(count), Vec::with_capacity(count));
         let boards: Arc<[Board]> = (0..count).map(|_| Board::default()).collect();
-        let (pool, answers, mut readers) = Pool::start(config, count, &deps.storage, &deps.fatal)?;
+        let (pool, answers, mut readers) = Pool::start(&config, count, &deps.storage, &deps.fatal)?;
         let proof_threads = pool.threads();
         for (index, answers) in answers.into_iter().enumerate() {
             let owned = Shard::all().filter(|shard| shard.index() % count == index).collect();
@@ -70,7 +70,7 @@ impl MultiproofWorkers {
             let (storage, boards) = (deps.storage.clone(), boards.clone());
             let dispatch = Dispatch::new(index, pool.clone(), config.chunk_targets_min, answers);
             let owner =
-                Owner::new(config, Parts { index, owned, storage, persisted, boards, dispatch });
+                Owner::new(&config, Parts { index, owned, storage, persisted, boards, dispatch });
             let name = format!("proof-worker-{index}");
             let affinity = CpuAffinity::default();
             if config.keep_off_engine {

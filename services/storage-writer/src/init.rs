@@ -150,7 +150,7 @@ impl StorageWriter {
         let genesis = BufReader::new(genesis);
         let read = |_: &mut _, sink: &mut EntrySink<'_>| read_json(genesis, sink);
         build(&store, read, &mut |_| {})?;
-        Self::start(store, config, deps)
+        Self::start_over(store, config, deps)
     }
 }
 

@@ -73,15 +73,15 @@ impl StorageWriter {
     ///
     /// When there is no database, or it is of another kind, has a newer schema or is open in
     /// another process; see [`tandem_store::Error`].
-    pub fn open(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
+    pub fn start(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         let mut options = config.store.clone();
         options.verify_logs = !config.accept_lost_blocks;
         let store = Store::open(&database_path(&config.datadir), &options)?;
-        Self::start(store, config, deps)
+        Self::start_over(store, config, deps)
     }
 
     /// Loads the contents of a store and starts the persist thread.
-    pub(crate) fn start(store: Store, config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
+    pub(crate) fn start_over(store: Store, config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         metrics::describe();
         let (genesis, chain, grant) = load(&store, &config.limits())?;
         let kept = Kept::load(&store)?;

@@ -14,7 +14,7 @@ use tandem_storage_writer::{Deps, StorageWriter, verify};
 fn an_answer_is_of_one_block_while_the_base_moves_forward_and_back() {
     let (directory, events) = (tempfile::tempdir().unwrap(), Events::default());
     let (_, world) = new_chain(directory.path());
-    let writer = StorageWriter::open(small_config(directory.path()), deps(&events)).unwrap();
+    let writer = StorageWriter::start(small_config(directory.path()), deps(&events)).unwrap();
     move_and_read(writer.clone(), writer, world, &events);
     assert_eq!(verify(directory.path()).unwrap().first_difference, None);
 }
@@ -34,7 +34,7 @@ fn a_block_without_a_trie_diff_is_in_the_base_that_is_asked_for_next() {
     let (mut parent, mut world) = new_chain(directory.path());
     let config = small_config(directory.path());
     let depth = config.unfinalized_blocks_max as usize;
-    let writer = StorageWriter::open(config, Deps::default()).unwrap();
+    let writer = StorageWriter::start(config, Deps::default()).unwrap();
     let epoch = writer.acquire_epoch("test").unwrap();
     let mut random = Random(11);
     let mut next = || {

@@ -63,7 +63,7 @@ fn child() {
     if std::env::var(SMALL).is_ok() {
         config.store.memtable_bytes_max = 24 << 20;
     }
-    let writer = StorageWriter::open(config, Deps::default()).unwrap();
+    let writer = StorageWriter::start(config, Deps::default()).unwrap();
     grow(&writer, BLOCKS);
     // The thread that moved the base writes this to the mark right after the move.
     std::thread::sleep(Duration::from_millis(100));
@@ -85,7 +85,7 @@ enum End {
 fn make(end: End) -> (TempDir, Vec<BlockId>) {
     let folder = tempfile::tempdir().unwrap();
     new_chain(folder.path());
-    let open = || StorageWriter::open(config(folder.path()), Deps::default()).unwrap();
+    let open = || StorageWriter::start(config(folder.path()), Deps::default()).unwrap();
     grow(&open(), BLOCKS);
     if end == End::Closed {
         let chain = grow(&open(), BLOCKS);
@@ -118,7 +118,7 @@ enum Outcome {
 /// Opens a database as an operator would. Panics when something is lost silently.
 fn outcome(datadir: &Path, chain: &[BlockId], case: &str) -> Outcome {
     let head = *chain.last().unwrap();
-    match StorageWriter::open(config(datadir), Deps::default()) {
+    match StorageWriter::start(config(datadir), Deps::default()) {
         Err(_) => return Outcome::Refused,
         Ok(writer) if writer.loss().is_some() => return Outcome::Reported,
         Ok(writer) => {
@@ -130,7 +130,7 @@ fn outcome(datadir: &Path, chain: &[BlockId], case: &str) -> Outcome {
         Ok(report) if report.is_clean() => {}
         _ => return Outcome::FoundByVerify,
     }
-    let writer = StorageWriter::open(config(datadir), Deps::default()).unwrap();
+    let writer = StorageWriter::start(config(datadir), Deps::default()).unwrap();
     for id in chain {
         let record = writer.block(BlockRef::Number(id.number)).unwrap();
         assert_eq!(record.unwrap().id, *id, "{case}: a block is lost without a word");
@@ -282,7 +282,7 @@ fn a_loss_names_the_blocks_and_is_accepted_once() {
     Damage::Flip(8).inflict(&folder.path().join(newest_log(folder.path())));
     let head = *chain.last().unwrap();
     for _ in 0..2 {
-        match StorageWriter::open(config(folder.path()), Deps::default()) {
+        match StorageWriter::start(config(folder.path()), Deps::default()) {
             Err(error @ Error::LostBlocks { .. }) => {
                 let text = error.to_string();
                 let Error::LostBlocks { loss, .. } = error else { return };
@@ -300,11 +300,11 @@ fn a_loss_names_the_blocks_and_is_accepted_once() {
         assert!(!verify(folder.path()).is_ok_and(|report| report.is_clean()));
     }
     let accepting = Config { accept_lost_blocks: true, ..config(folder.path()) };
-    let writer = StorageWriter::open(accepting, Deps::default()).unwrap();
+    let writer = StorageWriter::start(accepting, Deps::default()).unwrap();
     assert!(writer.loss().unwrap().blocks() > 0);
     drop(writer);
     assert_eq!(verify(folder.path()).unwrap().first_difference, None);
-    let writer = StorageWriter::open(config(folder.path()), Deps::default()).unwrap();
+    let writer = StorageWriter::start(config(folder.path()), Deps::default()).unwrap();
     assert_eq!(writer.loss(), None);
 }
 

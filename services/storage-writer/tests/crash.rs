@@ -22,7 +22,7 @@ const DATADIR: &str = "TANDEM_TEST_CRASH_DATADIR";
 #[test]
 fn child() {
     let Ok(datadir) = std::env::var(DATADIR) else { return };
-    let writer = StorageWriter::open(small_config(Path::new(&datadir)), Deps::default()).unwrap();
+    let writer = StorageWriter::start(small_config(Path::new(&datadir)), Deps::default()).unwrap();
     let epoch = writer.acquire_epoch("child").unwrap();
     let (_, genesis_world) = genesis_world();
     let checkpoint = writer.checkpoint().unwrap();
@@ -95,7 +95,7 @@ fn a_killed_process_loses_no_acknowledged_block() {
         let report = verify(directory.path()).unwrap();
         assert_eq!(report.first_difference, None, "round {round}");
         let config = small_config(directory.path());
-        let writer = StorageWriter::open(config.clone(), Deps::default()).unwrap();
+        let writer = StorageWriter::start(config.clone(), Deps::default()).unwrap();
         let mut last_head = None;
         let mut blocks = Vec::new();
         for line in &lines {
@@ -149,7 +149,7 @@ fn a_block_that_was_never_proven_does_not_come_back() {
     let (genesis, world) = new_chain(directory.path());
     let mut random = Random(7);
     let (good, bad, child) = {
-        let writer = StorageWriter::open(small_config(directory.path()), Deps::default()).unwrap();
+        let writer = StorageWriter::start(small_config(directory.path()), Deps::default()).unwrap();
         let epoch = writer.acquire_epoch("test").unwrap();
         let (diff, after) = next(&world, 11);
         let good = block(genesis, &after, diff.clone(), &mut random);
@@ -162,7 +162,7 @@ fn a_block_that_was_never_proven_does_not_come_back() {
         }
         (good.id, bad.id, child.id)
     };
-    let writer = StorageWriter::open(small_config(directory.path()), Deps::default()).unwrap();
+    let writer = StorageWriter::start(small_config(directory.path()), Deps::default()).unwrap();
     let known = |id: BlockId| writer.header(BlockRef::Hash(id.hash)).unwrap().is_some();
     assert!(known(good));
     assert!(!known(bad) && !known(child));

@@ -30,7 +30,7 @@ struct Node {
 
 impl Node {
     fn open(datadir: &Path) -> Self {
-        let writer = StorageWriter::open(config(datadir), Deps::default()).unwrap();
+        let writer = StorageWriter::start(config(datadir), Deps::default()).unwrap();
         let epoch = writer.acquire_epoch("test").unwrap();
         Self { writer, epoch }
     }

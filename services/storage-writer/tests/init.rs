@@ -52,7 +52,7 @@ fn every_spelling_of_geth_leads_to_its_root() {
 
     let report = verify(datadir).unwrap();
     assert_eq!(report.first_difference, None);
-    let writer = StorageWriter::open(Config::new(datadir), Deps::default()).unwrap();
+    let writer = StorageWriter::start(Config::new(datadir), Deps::default()).unwrap();
     let checkpoint = writer.checkpoint().unwrap();
     assert_eq!(checkpoint.genesis, made.genesis);
     assert!(!checkpoint.genesis_json.contains("alloc"));
@@ -69,7 +69,7 @@ fn a_genesis_in_memory_is_the_same_as_in_a_directory() {
     let directory = tempfile::tempdir().unwrap();
     let datadir = directory.path();
     let made = write_and_init(datadir, &genesis(ALLOC)).unwrap();
-    let durable = StorageWriter::open(Config::new(datadir), Deps::default()).unwrap();
+    let durable = StorageWriter::start(Config::new(datadir), Deps::default()).unwrap();
     let mut zipped = GzEncoder::new(Vec::new(), Compression::fast());
     zipped.write_all(genesis(ALLOC).as_bytes()).unwrap();
     let config = Config::new(datadir.join("unused"));
@@ -143,7 +143,7 @@ fn a_bad_file_leaves_nothing_and_a_half_done_init_starts_over() {
 fn what_cannot_be_opened_says_why() {
     let directory = tempfile::tempdir().unwrap();
     let datadir = directory.path();
-    let open = || StorageWriter::open(Config::new(datadir), Deps::default()).map(drop);
+    let open = || StorageWriter::start(Config::new(datadir), Deps::default()).map(drop);
     let text = |result: Result<(), Error>| result.unwrap_err().to_string();
     assert!(text(open()).contains("no database in"), "{}", text(open()));
     fs::create_dir_all(datadir.join("db")).unwrap();
@@ -154,7 +154,7 @@ fn what_cannot_be_opened_says_why() {
     fs::remove_dir_all(datadir.join("db")).unwrap();
 
     write_and_init(datadir, &genesis(ALLOC)).unwrap();
-    let held = StorageWriter::open(Config::new(datadir), Deps::default()).unwrap();
+    let held = StorageWriter::start(Config::new(datadir), Deps::default()).unwrap();
     assert!(text(open()).contains("in use by another process"), "{}", text(open()));
     assert!(write_and_init(datadir, &genesis(ALLOC)).unwrap_err().is_in_use());
     drop(held);

@@ -16,7 +16,7 @@ fn a_full_disk_shows_until_there_is_room_again() {
     let datadir = folder.path().join("data");
     let Some(disk) = SmallDisk::mount(&datadir) else { return };
     let (mut parent, mut world) = new_chain(&datadir);
-    let writer = StorageWriter::open(small_config(&datadir), Deps::default()).unwrap();
+    let writer = StorageWriter::start(small_config(&datadir), Deps::default()).unwrap();
     let epoch = writer.acquire_epoch("test").unwrap();
     let mut random = Random(3);
     let mut next = |parent| {

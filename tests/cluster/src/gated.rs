@@ -51,7 +51,7 @@ pub struct GatedNode {
     gate: Arc<Gate>,
     storage: Arc<StorageWriter>,
     workers: Arc<MultiproofWorkers>,
-    executor: Executor,
+    executor: Arc<Executor>,
     shutdown: CancellationToken,
     server: JoinHandle<std::io::Result<()>>,
     address: SocketAddr,
@@ -158,21 +158,21 @@ fn start_services(
     config: tandem_storage_writer::Config,
     mailbox_capacity: usize,
     gate: Arc<Gate>,
-) -> (Arc<StorageWriter>, Arc<MultiproofWorkers>, Executor) {
+) -> (Arc<StorageWriter>, Arc<MultiproofWorkers>, Arc<Executor>) {
     let (bus, fatal) = (Bus::default(), CancellationToken::new());
     let on_persisted = {
         let bus = bus.clone();
         Box::new(move |block| bus.publish(CHAIN_PERSISTED, ChainEvent { block }.encode()))
     };
     let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
-    let storage = StorageWriter::open(config, deps).unwrap();
+    let storage = StorageWriter::start(config, deps).unwrap();
     let deps = tandem_multiproof_workers::Deps {
         storage: storage.clone(),
         bus: bus.clone(),
         policies: Default::default(),
         fatal: fatal.clone(),
     };
-    let workers = MultiproofWorkers::start(&Default::default(), &deps).unwrap();
+    let workers = MultiproofWorkers::start(Default::default(), deps).unwrap();
     let proof = Arc::new(Hooked::new(workers.clone(), gate));
     let config = tandem_blob_validator::Config { threads: 1, ..Default::default() };
     let deps = tandem_blob_validator::Deps { bus: bus.clone(), fatal: fatal.clone() };

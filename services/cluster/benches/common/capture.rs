@@ -46,7 +46,7 @@ pub fn workers(storage: &Arc<StorageWriter>) -> Arc<MultiproofWorkers> {
     let (bus, fatal) = (Bus::default(), CancellationToken::new());
     let policies = LivePolicies::default();
     let deps = Deps { storage, bus, policies, fatal };
-    MultiproofWorkers::start(&Config::default(), &deps).unwrap()
+    MultiproofWorkers::start(Config::default(), deps).unwrap()
 }
 
 /// Executes the demo corpus. None of its blocks moves into the base.

@@ -121,7 +121,7 @@ pub async fn executor(
     spawn_blocking(Setup::load);
     let standby = Standby::new(gates, services.storage.clone(), address);
     let settings = config.executor.remote();
-    let running = Arc::<OnceLock<Executor>>::default();
+    let running = Arc::<OnceLock<Arc<Executor>>>::default();
     let (seen, deps, taking) = (running.clone(), services.deps.clone(), standby.clone());
     process.beside(async move {
         let Some(executor) = taking.take_over(settings, deps).await else { return };
@@ -218,7 +218,7 @@ impl Services {
     }
 
     /// Sets when the process is ready, and the order in which it stops.
-    fn end(self, process: &mut Process, running: Arc<OnceLock<Executor>>, standby: &Standby) {
+    fn end(self, process: &mut Process, running: Arc<OnceLock<Arc<Executor>>>, standby: &Standby) {
         let Self { storage, local, deps: _ } = self;
         let (connected, granted, reaches) = (storage.clone(), running.clone(), standby.reaches());
         process.readiness().require("storage-writer", move || connected.is_connected());
@@ -258,7 +258,7 @@ fn fleet(
         policies: policies.clone(),
         fatal: process.fatal().clone(),
     };
-    let local = MultiproofWorkers::start(&config.multiproof_workers.remote(), &deps)?;
+    let local = MultiproofWorkers::start(config.multiproof_workers.remote(), deps)?;
     let listener =
         bus.is_shared().then(|| Listener::start(bus.clone(), settings.heard(), &runtime));
     let deps = fleet::Deps { runtime, listener, local: local.clone(), identity };

@@ -22,7 +22,7 @@ pub async fn storage_writer(
     let listener = process.listen_grpc("grpc", grpc, &identity).await?;
     let on_persisted = persisted(process.bus().clone());
     let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
-    let storage = blocking(|| Ok(StorageWriter::open(config.storage_writer, deps)?)).await?;
+    let storage = blocking(|| Ok(StorageWriter::start(config.storage_writer, deps)?)).await?;
     // The health service of gRPC stays unchanged: executor and workers take it as the sign of life
     // of their connection, and reads go on while writes fail.
     let (writing, room) = (Arc::downgrade(&storage), Arc::downgrade(&storage));

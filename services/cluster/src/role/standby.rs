@@ -81,12 +81,16 @@ impl Standby {
 
     /// Starts the executor as soon as storage-writer is reachable and grants the right. Returns
     /// `None` if it cannot start for another reason, which is fatal, or if the process ends.
-    pub async fn take_over(&self, config: tandem_executor::Config, deps: Deps) -> Option<Executor> {
+    pub async fn take_over(
+        &self,
+        config: tandem_executor::Config,
+        deps: Deps,
+    ) -> Option<Arc<Executor>> {
         let leaving = self.gates.engine.leaving();
         leaving.run_until_cancelled(self.ask(config, deps)).await.flatten()
     }
 
-    async fn ask(&self, config: tandem_executor::Config, deps: Deps) -> Option<Executor> {
+    async fn ask(&self, config: tandem_executor::Config, deps: Deps) -> Option<Arc<Executor>> {
         let fatal = deps.fatal.clone();
         let mut told = String::new();
         loop {

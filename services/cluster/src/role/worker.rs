@@ -80,7 +80,7 @@ pub async fn multiproof_worker(
         policies: policies.clone(),
         fatal: process.fatal().clone(),
     };
-    let workers = MultiproofWorkers::start(&config.multiproof_workers.remote(), &deps)?;
+    let workers = MultiproofWorkers::start(config.multiproof_workers.remote(), deps)?;
     let server = grpc::Server::start(workers.clone(), process.fatal().clone())?.offered_as(proof);
     process.serve(server.serve(listener, process.stopping().clone()));
     process.beside(follow_base(storage.clone(), bus.clone(), Arc::default()));

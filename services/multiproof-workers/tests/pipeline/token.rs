@@ -22,7 +22,7 @@ pub fn policies(batching: &str, chunking: &str, chunk_targets: u32) -> Policies 
 pub fn start(fake: &Arc<Fake>, config: &Config, live: &LivePolicies) -> Arc<MultiproofWorkers> {
     let (storage, bus, policies) = (fake.clone(), fake.bus.clone(), live.clone());
     let deps = Deps { storage, bus, policies, fatal: CancellationToken::new() };
-    MultiproofWorkers::start(config, &deps).unwrap()
+    MultiproofWorkers::start(config.clone(), deps).unwrap()
 }
 
 /// Returns the id of a block of this height; the salt distinguishes blocks.

@@ -90,7 +90,7 @@ impl Chain {
     ) -> Arc<MultiproofWorkers> {
         let config = Config { threads, ..Config::default() };
         let (bus, fatal) = (self.bus.clone(), CancellationToken::new());
-        MultiproofWorkers::start(&config, &Deps { storage, bus, policies, fatal }).unwrap()
+        MultiproofWorkers::start(config, Deps { storage, bus, policies, fatal }).unwrap()
     }
 
     /// Returns the state after a block.

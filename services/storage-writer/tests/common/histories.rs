@@ -115,7 +115,7 @@ impl<F: Front> Model<F> {
         let world = self.world(report.base);
         assert_eq!((report.accounts, report.slots), (world.0.len() as u64, slots(world) as u64));
         if let Some(datadir) = &self.datadir {
-            let writer = StorageWriter::open(small_config(datadir), Deps::default());
+            let writer = StorageWriter::start(small_config(datadir), Deps::default());
             self.writer = Some(writer.unwrap());
         }
         self.api = Some(self.front.open(self.writer.as_ref().unwrap()));

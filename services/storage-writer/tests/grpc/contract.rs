@@ -63,7 +63,7 @@ fn random_histories_in_memory_over_the_wire_agree_with_the_model() {
 fn an_answer_over_the_wire_is_of_one_block_while_the_base_moves_forward_and_back() {
     let (directory, events) = (tempfile::tempdir().unwrap(), Events::default());
     let (_, world) = new_chain(directory.path());
-    let writer = StorageWriter::open(small_config(directory.path()), deps(&events)).unwrap();
+    let writer = StorageWriter::start(small_config(directory.path()), deps(&events)).unwrap();
     let mut host = Host::start(writer.clone());
     let client = host.client();
     // The server has the last handle: the database is closed when the server has ended.

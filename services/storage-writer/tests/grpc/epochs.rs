@@ -76,7 +76,7 @@ fn an_executor_that_is_silent_for_longer_than_its_lease_is_taken_over_and_learns
 fn after_a_restart_the_executor_of_the_newest_epoch_is_admitted_first() {
     let folder = tempfile::tempdir().unwrap();
     new_chain(folder.path());
-    let open = || StorageWriter::open(small_config(folder.path()), Deps::default()).unwrap();
+    let open = || StorageWriter::start(small_config(folder.path()), Deps::default()).unwrap();
     let mut host = Host::start(open());
     let first = host.client_at(host.address, leased(LONG));
     let epoch = first.acquire_epoch("first").unwrap();
