@@ -118,9 +118,9 @@ impl fmt::Display for Lanes {
         f.write_str(match self.0 {
             Kind::Scalar => "scalar",
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => "AVX2, 4 lanes",
+            Kind::Avx2(_) => "AVX2, 4 lanes",
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => "AVX-512, 8 lanes",
+            Kind::Avx512(_) => "AVX-512, 8 lanes",
         })
     }
 }
@@ -156,7 +156,7 @@ struct State<const N: usize>([[u64; N]; 25]);
 
 /// Permutes vectors of independent states.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-fn permute_states<const N: usize>(count: usize, permute: fn(&mut State<N>)) -> u64 {
+fn permute_states<const N: usize>(count: usize, permute: impl Fn(&mut State<N>)) -> u64 {
     let mut states = [0, 1, 2, 3, 4, 5, 6, 7].map(|seed| State([[seed; N]; 25]));
     for at in 0..count {
         permute(&mut states[at % 8]);
@@ -175,9 +175,6 @@ struct Blocks<'a, const N: usize> {
     keep: [u64; N],
 }
 
-/// Function that absorbs a block in every lane, and permutes all states.
-type Step<const N: usize> = fn(&mut State<N>, &Blocks<'_, N>);
-
 /// String that one lane is working on.
 #[derive(Clone, Copy)]
 struct Lane {
@@ -191,13 +188,14 @@ struct Lane {
 /// Block of a lane without work: the lane keeps hashing zeros.
 const IDLE: &[u8; RATE] = &[0; RATE];
 
-// Only vector methods call this function.
+/// Hashes the strings in `N` lanes. `step` absorbs a block in every lane, and permutes all states.
+/// Only vector methods call this function.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 fn hash_lanes<const N: usize>(
     bytes: &[u8],
     span: impl Fn(usize) -> Range<usize>,
     hashes: &mut [B256],
-    step: Step<N>,
+    step: impl Fn(&mut State<N>, &Blocks<'_, N>),
 ) {
     let count = hashes.len();
     let mut next = 0;
