@@ -1,5 +1,6 @@
 //! Checks of a sidecar without KZG, and its parts as the KZG crate takes them.
 
+use crate::state::Found;
 use tandem_kzg::{Error, Item, content_key, versioned_hash};
 use tandem_primitives::B256;
 use tandem_proto::blob_validator::{BLOB_BYTES, Bundle, Part, PointFault, Proof, Reason, Refusal};
@@ -64,9 +65,9 @@ pub fn keys(bundle: &Bundle) -> Result<Vec<B256>, Error> {
     (0..bundle.blobs.len()).map(|index| Ok(content_key(&item(bundle, index)?))).collect()
 }
 
-/// Returns the verdict that an error of the KZG crate stands for; `Err` if it stands for none.
-pub fn reason(error: &Error) -> Result<Reason, String> {
-    Ok(match error {
+/// Returns the result that an error of the KZG crate stands for.
+pub fn found(error: &Error) -> Found {
+    Found::Invalid(match error {
         &Error::BlobLength { got } => Reason::BlobLength { got: got as u64 },
         &Error::ProofCount { expected, got } => {
             Reason::Count { part: Part::Proofs, expected: narrow(expected), got: narrow(got) }
@@ -77,7 +78,7 @@ pub fn reason(error: &Error) -> Result<Reason, String> {
             Reason::Proof { proof: narrow(proof), fault: point_fault(fault) }
         }
         Error::ProofInvalid => Reason::ProofInvalid,
-        Error::Library(text) => return Err(text.clone()),
+        Error::Library(text) => return Found::NoVerdict(text.clone()),
     })
 }
 
