@@ -85,7 +85,7 @@ impl FromStr for Nat {
             ("none", _) => Ok(Self::None),
             (_, Some([ip])) => Ok(Self::External(vec![*ip])),
             (_, Some([a, b])) if a.is_ipv4() != b.is_ipv4() => Ok(Self::External(vec![*a, *b])),
-            _ => Err("want any, none or extip:IP, or one IP of each family".to_owned()),
+            _ => Err("expected `any`, `none` or `extip:IP`, or one IP of each family".to_owned()),
         }
     }
 }
@@ -180,7 +180,7 @@ mod tests {
         let wrong = ["", "extip:", "extip:host", "upnp", "1.2.3.4", "extip:1.2.3.4,5.6.7.8"];
         for text in wrong {
             let error = text.parse::<Nat>().unwrap_err();
-            assert_eq!(error, "want any, none or extip:IP, or one IP of each family");
+            assert_eq!(error, "expected `any`, `none` or `extip:IP`, or one IP of each family");
         }
     }
 }

@@ -85,7 +85,7 @@ struct EncodeArgs {
 fn fork_id(text: &str) -> Result<ForkId, String> {
     let (hash, next) = text.split_once(',').unwrap_or((text, "0"));
     let hash = const_hex::decode_to_array(hash).map_err(|_| "the hash has 8 hex digits")?;
-    let next = next.parse().map_err(|_| format!("{next:?} is no block number or time"))?;
+    let next = next.parse().map_err(|_| format!("{next:?} is not a block number or time"))?;
     Ok(ForkId { hash, next })
 }
 
@@ -94,10 +94,12 @@ fn client(text: &str) -> Result<Client, String> {
     let (Some(name), Some(version), build, None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Err("want a name, a version and perhaps a build, with commas between".to_owned());
+        return Err(
+            "expected a name, a version and perhaps a build, with commas between".to_owned()
+        );
     };
     if !text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ') {
-        return Err("want printable ASCII".to_owned());
+        return Err("expected printable ASCII".to_owned());
     }
     Ok(Client { name, version, build })
 }
@@ -161,7 +163,7 @@ fn shortened(text: &str) -> String {
 
 fn parse(text: &str) -> anyhow::Result<Enr> {
     match text.strip_prefix("0x") {
-        Some(hex) => Ok(Enr::decode(&const_hex::decode(hex).context("the RLP is no hex")?)?),
+        Some(hex) => Ok(Enr::decode(&const_hex::decode(hex).context("the RLP is not hex")?)?),
         None => Ok(text.parse()?),
     }
 }
@@ -242,7 +244,7 @@ fn build(args: &EncodeArgs) -> anyhow::Result<Enr> {
     }
     let record = builder.sign(&key)?;
     // Decoded as a reader would: entries given as RLP may still be unreadable.
-    Enr::decode(record.rlp()).context("the entries make no record")?;
+    Enr::decode(record.rlp()).context("the entries do not make a valid record")?;
     Ok(record)
 }
 

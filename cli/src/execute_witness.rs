@@ -206,7 +206,7 @@ fn try_execute(
     row: &mut Row,
 ) -> anyhow::Result<()> {
     let started = Instant::now();
-    let text = String::from_utf8(read(file)?).context("no UTF-8")?;
+    let text = String::from_utf8(read(file)?).context("not UTF-8")?;
     let Input { chain_id, block, witness } = Input::parse(&text)?;
     drop(text);
     let block = match &args.block {
@@ -299,7 +299,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 fn read_genesis(path: &Path) -> anyhow::Result<ChainSpec> {
-    let text = String::from_utf8(read(path)?).context("no UTF-8")?;
+    let text = String::from_utf8(read(path)?).context("not UTF-8")?;
     ChainSpec::from_genesis_json(&text).with_context(|| format!("genesis {}", path.display()))
 }
 

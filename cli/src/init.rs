@@ -47,7 +47,7 @@ pub struct Args {
 }
 
 fn digest(text: &str) -> Result<[u8; 32], String> {
-    const_hex::decode_to_array(text).map_err(|_| "want 64 hex digits".to_owned())
+    const_hex::decode_to_array(text).map_err(|_| "expected 64 hex digits".to_owned())
 }
 
 /// Writes the genesis.
@@ -146,6 +146,6 @@ mod tests {
         std::fs::write(&file, "abd").unwrap();
         let error = check(&file, &digest(abc).unwrap()).unwrap_err().to_string();
         assert!(error.contains("genesis.json") && error.contains(abc), "{error}");
-        assert_eq!(digest("ba78").unwrap_err(), "want 64 hex digits");
+        assert_eq!(digest("ba78").unwrap_err(), "expected 64 hex digits");
     }
 }

@@ -224,7 +224,7 @@ fn what_a_start_would_refuse_the_check_refuses() {
     let cases: [(&[&str], &str); 4] = [
         (&["executor", "--storage-writer", "https://a:9600"], "https://a:9600 is encrypted"),
         (&["executor", "--worker", "http://a b"], "http://a b"),
-        (&["multiproof-worker", "--storage-writer", "x y"], "x y is no endpoint"),
+        (&["multiproof-worker", "--storage-writer", "x y"], "invalid endpoint `x y`"),
         (&["discovery", "--datadir", "/nowhere", "--bootnodes", "enode://x"], "enode://x"),
     ];
     for (flags, want) in cases {

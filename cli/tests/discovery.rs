@@ -138,11 +138,11 @@ fn wrong_options_end_it_with_a_reason() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     for (options, reason) in [
-        (["--network", "goerli"], "want mainnet, sepolia, holesky or hoodi"),
-        (["--nat", "upnp"], "want any, none or extip:IP"),
+        (["--network", "goerli"], "expected `mainnet`, `sepolia`, `holesky` or `hoodi`"),
+        (["--nat", "upnp"], "expected `any`, `none` or `extip:IP`"),
         (["--bootnodes", "enode://x"], "bootnode \"enode://x\" is neither"),
-        (["--discovery.dns", "a.org"], "node list \"a.org\": no URL of a node list"),
-        (["--discovery.lookups", "fast"], "want kademlia, single or legacy"),
+        (["--discovery.dns", "a.org"], "node list \"a.org\": not the URL of a node list"),
+        (["--discovery.lookups", "fast"], "expected `kademlia`, `single` or `legacy`"),
     ] {
         let text = start(&options);
         assert!(text.contains(reason), "{text}");

@@ -102,7 +102,7 @@ pub enum Part {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PointFault {
     /// The bytes do not encode a coordinate.
-    #[error("is no encoding of a point")]
+    #[error("is not the encoding of a point")]
     Encoding,
     /// No point has this coordinate.
     #[error("is not on the curve")]

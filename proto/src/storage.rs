@@ -41,9 +41,33 @@ pub enum Error {
     /// The database failed or contains invalid data. The text says where.
     #[error("{0}")]
     Store(String),
-    /// The service is stopping or unreachable, or another executor has the right to write.
+    /// The service is stopping or unreachable, the base moved in every attempt at a read in parts,
+    /// or another executor has the right to write.
     #[error("storage-writer is not available: {0}")]
     Unavailable(String),
+    /// The request contradicts itself or the chain, is too large, or is not the caller's to make.
+    /// The text says which. storage-writer is sound.
+    #[error("storage-writer refuses the call: {0}")]
+    Refused(String),
+}
+
+impl Error {
+    /// Returns whether the same call may succeed later, without any other call before it.
+    ///
+    /// Every call may be repeated: a block that is committed or canonical stays so. After
+    /// [`Error::UnknownBlock`] the caller must commit the block first, and after
+    /// [`Error::Fenced`] it needs a new epoch.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unavailable(_) => true,
+            Self::Fenced { .. }
+            | Self::Unproven { .. }
+            | Self::UnknownBlock(_)
+            | Self::RewindTooDeep { .. }
+            | Self::Store(_)
+            | Self::Refused(_) => false,
+        }
+    }
 }
 
 /// Answer to every call.

@@ -25,7 +25,7 @@ impl Nats {
     /// PATH.
     pub fn choose(args: &Args) -> anyhow::Result<Self> {
         if let Some(binary) = &args.nats_server {
-            ensure!(binary.is_file(), "{} is no file", binary.display());
+            ensure!(binary.is_file(), "{} is not a file", binary.display());
             return Ok(Self::Own(binary.clone()));
         }
         Ok(match args.nats.as_deref() {

@@ -114,7 +114,7 @@ impl FromStr for EncodedEntry {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, value) = text.split_once('=').ok_or("want NAME=0xRLP")?;
+        let (name, value) = text.split_once('=').ok_or("expected NAME=0xRLP")?;
         if name == "id" || name == "secp256k1" {
             return Err(format!("{name} comes from the key"));
         }
@@ -123,7 +123,7 @@ impl FromStr for EncodedEntry {
         }
         let hex = value.strip_prefix("0x").ok_or("the value is RLP in hex, from 0x on")?;
         let rlp =
-            const_hex::decode(hex).map_err(|error| format!("the value is no hex: {error}"))?;
+            const_hex::decode(hex).map_err(|error| format!("the value is not hex: {error}"))?;
         let mut rest = &rlp[..];
         let header = Header::decode(&mut rest).map_err(|error| format!("no RLP: {error}"))?;
         if header.payload_length != rest.len() {

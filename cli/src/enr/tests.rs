@@ -49,7 +49,7 @@ fn what_is_no_record_is_refused_with_the_reason() {
     let cases = [
         ("enode://00@1.2.3.4:1", "record text is not enr: and base64"),
         ("enr:!!", "record text is not enr: and base64"),
-        ("0xzz", "the RLP is no hex"),
+        ("0xzz", "the RLP is not hex"),
         ("0xc0", "record: input too short"),
         ("\u{1b}[2J", "\\u{1b}[2J: record text is not enr: and base64"),
         (changed.as_str(), "record signature is invalid"),
@@ -118,10 +118,10 @@ fn what_makes_no_record_is_refused_with_the_reason() {
     let cases: [(&[&str], &str); 9] = [
         (&["--udp", "0"], "--udp 0: a record says no port by leaving it out"),
         (&["--eth", "9f3d"], "the hash has 8 hex digits"),
-        (&["--eth", "9f3d2254,soon"], "\"soon\" is no block number or time"),
-        (&["--client", "Tandem"], "want a name, a version and perhaps a build"),
+        (&["--eth", "9f3d2254,soon"], "\"soon\" is not a block number or time"),
+        (&["--client", "Tandem"], "expected a name, a version and perhaps a build"),
         (&["--set", "id=0x8276"], "id comes from the key"),
-        (&["--set", "zz"], "want NAME=0xRLP"),
+        (&["--set", "zz"], "expected NAME=0xRLP"),
         (&["--set", "zz=0x8101"], "no RLP"),
         (&["--set", "zz=0x0102"], "more than one item"),
         (&["--set", &large], "record is larger than 300 bytes"),

@@ -150,12 +150,12 @@ async fn jaeger([v2, v3]: &[String; 2]) -> anyhow::Result<Bytes> {
     let is_json = |bytes: &Bytes| bytes.trim_ascii_start().starts_with(b"{");
     let first = match http_client::get(v2).await {
         Ok(bytes) if is_json(&bytes) => return Ok(bytes),
-        Ok(_) => anyhow::anyhow!("get {v2}: the answer is no JSON"),
+        Ok(_) => anyhow::anyhow!("get {v2}: the answer is not JSON"),
         Err(error) => error,
     };
     match http_client::get(v3).await {
         Ok(bytes) if is_json(&bytes) => Ok(bytes),
-        Ok(_) => Err(anyhow::anyhow!("get {v3}: the answer is no JSON").context(first)),
+        Ok(_) => Err(anyhow::anyhow!("get {v3}: the answer is not JSON").context(first)),
         // Jaeger's message is in the first error, unless that is about the address.
         Err(second) => Err(second.context(format!("{first:#}"))),
     }
@@ -327,7 +327,7 @@ mod tests {
     fn what_is_no_jaeger_is_named() {
         let error = format!("{:#}", ask(&[("/", PAGE)]).unwrap_err());
         assert!(error.contains("/api/traces") && error.contains("/api/v3/traces"), "{error}");
-        assert!(error.contains("is no JSON"), "{error}");
+        assert!(error.contains("is not JSON"), "{error}");
         let error = format!("{:#}", ask(&[]).unwrap_err());
         assert!(error.contains("HTTP 404"), "{error}");
     }

@@ -170,7 +170,7 @@ fn parse(line: &str) -> anyhow::Result<Entry> {
         serde_json::from_str(line.execution_payload.get()).context("executionPayload")?;
     let version = match line.method.strip_prefix("engine_newPayloadV").map(str::parse::<u8>) {
         Some(Ok(version @ 1..)) => version,
-        _ => bail!("method {} is no engine_newPayload", line.method),
+        _ => bail!("method {} is not an engine_newPayload", line.method),
     };
     let number = quantity(&head.block_number).context("blockNumber")?;
     let mut params = vec![Some(line.execution_payload)];

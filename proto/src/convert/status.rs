@@ -36,6 +36,7 @@ impl From<&storage::Error> for storage_writer::v1::Error {
             }
             storage::Error::Store(text) => Kind::Store(cut(text)),
             storage::Error::Unavailable(text) => Kind::Unavailable(cut(text)),
+            storage::Error::Refused(text) => Kind::Refused(cut(text)),
         };
         Self { kind: Some(kind) }
     }
@@ -55,6 +56,7 @@ impl TryFrom<storage_writer::v1::Error> for storage::Error {
             }
             Kind::Store(text) => Self::Store(text),
             Kind::Unavailable(text) => Self::Unavailable(text),
+            Kind::Refused(text) => Self::Refused(text),
         })
     }
 }
@@ -155,7 +157,13 @@ impl From<Status> for storage::Error {
         let sent = detail::<storage_writer::v1::Error>(&status);
         sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or_else(|| {
             let text = cut(&format!("{:?}: {}", status.code(), status.message()));
-            if is_absence(status.code()) { Self::Unavailable(text) } else { Self::Store(text) }
+            match status.code() {
+                code if is_absence(code) => Self::Unavailable(text),
+                Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated => {
+                    Self::Refused(text)
+                }
+                _ => Self::Store(text),
+            }
         })
     }
 }
@@ -216,6 +224,7 @@ fn storage_code(error: &storage::Error) -> Code {
         storage::Error::RewindTooDeep { .. } => Code::OutOfRange,
         storage::Error::Store(_) => Code::Internal,
         storage::Error::Unavailable(_) => Code::Unavailable,
+        storage::Error::Refused(_) => Code::InvalidArgument,
     }
 }
 

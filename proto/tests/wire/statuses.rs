@@ -38,6 +38,43 @@ fn a_code_says_what_any_client_understands() {
     assert_eq!(code(storage::Error::RewindTooDeep { to: 1, oldest: 2 }), Code::OutOfRange);
     assert_eq!(code(storage::Error::Store(String::new())), Code::Internal);
     assert_eq!(code(storage::Error::Unavailable(String::new())), Code::Unavailable);
+    assert_eq!(code(storage::Error::Refused(String::new())), Code::InvalidArgument);
+}
+
+#[test]
+fn only_what_passes_by_itself_is_retried() {
+    let unavailable = storage::Error::Unavailable("one has the right to write".to_owned());
+    assert!(unavailable.is_retryable());
+    for error in [
+        storage::Error::Fenced { held: 1, granted: 2 },
+        storage::Error::Unproven { held: 1 },
+        storage::Error::UnknownBlock(Default::default()),
+        storage::Error::RewindTooDeep { to: 1, oldest: 2 },
+        storage::Error::Store("corrupt".to_owned()),
+        storage::Error::Refused("block 1 is canonical".to_owned()),
+    ] {
+        assert!(!error.is_retryable(), "{error}");
+    }
+}
+
+/// A receiver of this version reads a later version's error of a kind that it does not know.
+#[test]
+fn an_error_of_an_unknown_kind_goes_by_its_status() {
+    // Field 15, a string: `later`.
+    let detail = MetadataValue::from_bytes(b"\x7a\x05later");
+    for (code, expected) in [
+        (Code::Unavailable, storage::Error::Unavailable("Unavailable: text".to_owned())),
+        (
+            Code::ResourceExhausted,
+            storage::Error::Unavailable("ResourceExhausted: text".to_owned()),
+        ),
+        (Code::InvalidArgument, storage::Error::Refused("InvalidArgument: text".to_owned())),
+        (Code::Internal, storage::Error::Store("Internal: text".to_owned())),
+    ] {
+        let mut status = Status::new(code, "text");
+        status.metadata_mut().insert_bin(ERROR_METADATA, detail.clone());
+        assert_eq!(storage::Error::from(status), expected);
+    }
 }
 
 #[test]
@@ -54,7 +91,7 @@ fn without_detail_the_code_decides() {
     let unavailable = storage::Error::Unavailable("Unavailable: connection refused".to_owned());
     assert_eq!(storage::Error::from(Status::unavailable("connection refused")), unavailable);
     let refused = ConvertError::from(Reason::Missing);
-    let storage::Error::Store(text) = Status::from(refused).into() else {
+    let storage::Error::Refused(text) = Status::from(refused).into() else {
         panic!("another variant")
     };
     assert!(text.starts_with("InvalidArgument: "), "{text}");

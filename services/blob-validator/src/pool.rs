@@ -274,10 +274,7 @@ fn verify_jobs(verifier: &mut Verifier, jobs: &[Job], layers: u32) -> Verified {
     for (place, job) in jobs.iter().enumerate() {
         let item = bundle::item(&job.bundle, job.index);
         // Results of valid items are replaced below; earlier checks let only valid items through.
-        found.push((
-            job.key,
-            item.as_ref().map_or_else(|error| verdict(Err(error)), |_| Ok(Ok(()))),
-        ));
+        found.push((job.key, item.as_ref().map_or_else(Found::from, |_| Found::Valid)));
         if let Ok(item) = item {
             items.push(item);
             places.push(place);
@@ -293,10 +290,14 @@ fn verify_jobs(verifier: &mut Verifier, jobs: &[Job], layers: u32) -> Verified {
         }
     }
     for (place, result) in places.into_iter().zip(&results) {
-        found[place].1 = verdict(result.as_ref().copied());
+        found[place].1 = result.as_ref().map_or_else(Found::from, |()| Found::Valid);
     }
-    let refused = found.iter().filter(|(_, found)| matches!(found, Ok(Err(_)))).count();
-    if let Some((_, Err(error))) = found.iter().find(|(_, found)| found.is_err()) {
+    let refused = found.iter().filter(|(_, found)| matches!(found, Found::Invalid(_))).count();
+    let failed = found.iter().find_map(|(_, found)| match found {
+        Found::NoVerdict(error) => Some(error),
+        Found::Valid | Found::Invalid(_) => None,
+    });
+    if let Some(error) = failed {
         warn!(%error, "kzg library failed");
     }
     span.record("batches", batches);
@@ -310,13 +311,6 @@ fn verify_jobs(verifier: &mut Verifier, jobs: &[Job], layers: u32) -> Verified {
     histogram!(names::BATCH_BLOBS, "form" => form).record(jobs.len() as f64);
     histogram!(names::QUEUE_WAIT_SECONDS).record(waited.as_secs_f64());
     Verified { found, batches, took }
-}
-
-fn verdict(result: std::result::Result<(), &tandem_kzg::Error>) -> Found {
-    match result {
-        Ok(()) => Ok(Ok(())),
-        Err(error) => bundle::reason(error).map(Err),
-    }
 }
 
 /// Makes the span of a batch: a child of its only request, or linked to each of several.

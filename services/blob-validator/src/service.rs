@@ -108,27 +108,48 @@ fn stopped() -> Error {
     Error::Unavailable("stopped".to_owned())
 }
 
+/// Outcome of the checks of a sidecar that need no KZG.
+enum Checked {
+    /// The sidecar may be verified.
+    Admitted(Admission),
+    /// The sidecar is answered without being verified.
+    Answered(Result<Verdict>),
+}
+
+/// Outcome of passing a sidecar to the intake.
+enum Sent {
+    /// The answer comes through this channel.
+    Waiting(oneshot::Receiver<Result<Verdict>>),
+    /// The sidecar is answered without being verified.
+    Answered(Result<Verdict>),
+}
+
 impl BlobValidator {
-    /// Answers a sidecar that is refused without KZG; otherwise returns its admission. Takes
-    /// microseconds.
-    fn admit(&self, bundle: &Bundle) -> std::result::Result<Admission, Result<Verdict>> {
-        bundle::check(bundle).map_err(|refusal| Ok(Verdict::Invalid(refusal)))?;
-        self.gate.admit(bundle).ok_or_else(|| Err(self.shared.refuse_for_overload()))
+    /// Checks a sidecar without KZG. Takes microseconds.
+    fn admit(&self, bundle: &Bundle) -> Checked {
+        if let Err(refusal) = bundle::check(bundle) {
+            return Checked::Answered(Ok(Verdict::Invalid(refusal)));
+        }
+        match self.gate.admit(bundle) {
+            Some(admission) => Checked::Admitted(admission),
+            None => Checked::Answered(Err(self.shared.refuse_for_overload())),
+        }
     }
 
-    /// Passes a sidecar to the intake. The answer comes through the channel.
-    fn send(
-        &self,
-        bundle: Arc<Bundle>,
-        deadline: Instant,
-    ) -> std::result::Result<oneshot::Receiver<Result<Verdict>>, Result<Verdict>> {
-        let admission = self.admit(&bundle)?;
+    /// Passes a sidecar to the intake.
+    fn send(&self, bundle: Arc<Bundle>, deadline: Instant) -> Sent {
+        let admission = match self.admit(&bundle) {
+            Checked::Admitted(admission) => admission,
+            Checked::Answered(result) => return Sent::Answered(result),
+        };
         let (sender, answer) = oneshot::channel();
         let reply = Reply { to: To::Future(sender), admission };
         match self.intake.try_send(Message::Validate { bundle, deadline, reply }) {
-            Ok(()) => Ok(answer),
-            Err(tandem_actor::Error::Overloaded(_)) => Err(Err(self.shared.refuse_for_overload())),
-            Err(tandem_actor::Error::Stopped(_)) => Err(Err(stopped())),
+            Ok(()) => Sent::Waiting(answer),
+            Err(tandem_actor::Error::Overloaded(_)) => {
+                Sent::Answered(Err(self.shared.refuse_for_overload()))
+            }
+            Err(tandem_actor::Error::Stopped(_)) => Sent::Answered(Err(stopped())),
         }
     }
 }
@@ -139,8 +160,8 @@ impl BlobApi for BlobValidator {
         let sent = self.send(bundle, deadline);
         Box::pin(async move {
             let answer = match sent {
-                Ok(answer) => answer,
-                Err(result) => return result,
+                Sent::Waiting(answer) => answer,
+                Sent::Answered(result) => return result,
             };
             match tokio::time::timeout_at(deadline.into(), answer).await {
                 Ok(Ok(result)) => result,
@@ -153,8 +174,8 @@ impl BlobApi for BlobValidator {
     fn validate_blocking(&self, bundle: Arc<Bundle>, timeout: Duration) -> Result<Verdict> {
         let deadline = deadline(timeout);
         let admission = match self.admit(&bundle) {
-            Ok(admission) => admission,
-            Err(result) => return result,
+            Checked::Admitted(admission) => admission,
+            Checked::Answered(result) => return result,
         };
         let (sender, answer) = crossbeam_channel::bounded(1);
         let reply = Reply { to: To::Thread(sender), admission };

@@ -8,8 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_blob_validator_client::verdicts::Verdicts;
+use tandem_kzg::Error as KzgError;
 use tandem_primitives::B256;
-use tandem_proto::blob_validator::{Bundle, Error, Form, Reason, Refusal, Status, Verdict};
+use tandem_proto::blob_validator::{
+    Bundle, Error, Form, Part, PointFault, Reason, Refusal, Status, Verdict,
+};
 use tracing::Span;
 
 /// Bounds of a retry hint.
@@ -55,8 +58,46 @@ pub struct Done<R> {
     pub bundle: Arc<Bundle>,
 }
 
-/// Result of a job: the verdict, or the reason why the KZG library gave none.
-pub type Found = Result<Result<(), Reason>, String>;
+/// Result of a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// The blob is valid.
+    Valid,
+    /// The blob is invalid, for this reason.
+    Invalid(Reason),
+    /// The KZG library failed, with this text. The blob may be valid.
+    NoVerdict(String),
+}
+
+impl From<&KzgError> for Found {
+    /// Returns the result that an error of the KZG crate stands for.
+    fn from(error: &KzgError) -> Self {
+        let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        Self::Invalid(match error {
+            &KzgError::BlobLength { got } => Reason::BlobLength { got: got as u64 },
+            &KzgError::ProofCount { expected, got } => {
+                Reason::Count { part: Part::Proofs, expected: narrow(expected), got: narrow(got) }
+            }
+            &KzgError::NotCanonical { element } => {
+                Reason::NotCanonical { element: narrow(element) }
+            }
+            &KzgError::Commitment(fault) => Reason::Commitment(point_fault(fault)),
+            &KzgError::Proof { proof, fault } => {
+                Reason::Proof { proof: narrow(proof), fault: point_fault(fault) }
+            }
+            KzgError::ProofInvalid => Reason::ProofInvalid,
+            KzgError::Library(text) => return Self::NoVerdict(text.clone()),
+        })
+    }
+}
+
+fn point_fault(fault: tandem_kzg::PointFault) -> PointFault {
+    match fault {
+        tandem_kzg::PointFault::Encoding => PointFault::Encoding,
+        tandem_kzg::PointFault::NotOnCurve => PointFault::NotOnCurve,
+        tandem_kzg::PointFault::NotInSubgroup => PointFault::NotInSubgroup,
+    }
+}
 
 /// Verdicts, current verifications, and waiting requests.
 pub struct State<R> {
@@ -285,7 +326,7 @@ impl<R: Caller> State<R> {
         elapsed: Duration,
     ) -> Vec<Done<R>> {
         self.counts.batches += u64::from(batches);
-        let valid = found.iter().all(|(_, found)| matches!(found, Ok(Ok(()))));
+        let valid = found.iter().all(|(_, found)| *found == Found::Valid);
         let layers = if valid { self.config.verification.layers() } else { 1 };
         self.counts.verified += found.len() as u64 * u64::from(layers);
         if let Some(cost) = elapsed.checked_div(u32::try_from(found.len()).unwrap_or(u32::MAX)) {
@@ -293,8 +334,10 @@ impl<R: Caller> State<R> {
         }
         let mut done = Vec::new();
         for (key, found) in found {
-            if let Ok(verdict) = found {
-                self.verdicts.insert(now, key, verdict);
+            match found {
+                Found::Valid => self.verdicts.insert(now, key, Ok(())),
+                Found::Invalid(reason) => self.verdicts.insert(now, key, Err(reason)),
+                Found::NoVerdict(_) => {}
             }
             let Some(flight) = self.flights.remove(&key) else { continue };
             for (id, index) in flight.waiters {
@@ -308,14 +351,14 @@ impl<R: Caller> State<R> {
     fn answer(&mut self, now: Instant, id: u64, index: u32, found: &Found) -> Option<Done<R>> {
         // The request is gone if another blob of it could not be verified.
         let request = self.requests.get_mut(&id)?;
-        let verdict = match found {
-            Ok(verdict) => verdict,
-            Err(text) => return self.end(id, Err(Error::Library(text.clone()))),
-        };
-        if let Err(reason) = *verdict
-            && request.refusal.is_none_or(|earlier| earlier.blob > Some(index))
-        {
-            request.refusal = Some(Refusal { blob: Some(index), reason });
+        match found {
+            Found::Valid => {}
+            &Found::Invalid(reason) => {
+                if request.refusal.is_none_or(|earlier| earlier.blob > Some(index)) {
+                    request.refusal = Some(Refusal { blob: Some(index), reason });
+                }
+            }
+            Found::NoVerdict(text) => return self.end(id, Err(Error::Library(text.clone()))),
         }
         request.remaining -= 1;
         if request.remaining > 0 {

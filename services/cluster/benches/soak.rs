@@ -123,7 +123,7 @@ fn mib(bytes: u64) -> f64 {
 fn number(name: &str) -> Option<u64> {
     let value = std::env::var_os(name)?;
     let number = value.to_str().and_then(|text| text.parse().ok());
-    Some(number.unwrap_or_else(|| panic!("{name} is no number: {value:?}")))
+    Some(number.unwrap_or_else(|| panic!("{name} is not a number: {value:?}")))
 }
 
 /// Returns the resident memory from Linux' `/proc`.

@@ -34,7 +34,7 @@ mod tests {
     fn settings_that_a_start_would_refuse_are_named() {
         assert_eq!(refusal(|_| {}, &["http://storage-writer:9600"]), None);
         let cases = [
-            (refusal(|_| {}, &["http://a b"]), "http://a b is no endpoint"),
+            (refusal(|_| {}, &["http://a b"]), "invalid endpoint `http://a b`"),
             (refusal(|_| {}, &["https://storage-writer:9600"]), "`tls` is not set up here"),
             (
                 refusal(|it| it.fleet.endpoints = vec!["https://w:1".to_owned()], &[]),

@@ -278,7 +278,7 @@ mod tests {
             ("TANDEM__EXECUTOR__PREWARM_THREAD", "2", "unknown field `prewarm_thread`"),
             ("TANDEM__EXECUTER__PREWARM_THREADS", "2", "unknown field `executer`"),
             ("TANDEM__", "2", "unknown field ``"),
-            ("TANDEM__TRACES__SAMPLING", "ratio{2}", "`ratio{2}` is no sampling of traces"),
+            ("TANDEM__TRACES__SAMPLING", "ratio{2}", "invalid sampling of traces `ratio{2}`"),
             ("TANDEM__EXECUTOR__PREWARM_THREADS", "two", "invalid type: string \"two\""),
             ("TANDEM__EXECUTOR__PREWARM_THREADS", "1\ncache_codes = 2", "invalid type: string"),
         ] {
@@ -320,10 +320,10 @@ mod tests {
         assert_eq!(got[..3], ["batching=fixed{16,500}", "chunking=always", "chunk_targets=60"]);
         for (setting, reason) in [
             ("batchin = \"none\"", "unknown field `batchin`"),
-            ("batching = \"some\"", "`some` is no value of batching, want none"),
+            ("batching = \"some\"", "invalid value `some` for `batching`; expected `none`"),
             ("batching = 16", "invalid type: integer `16`"),
             ("chunk_targets = 0", "expected a nonzero u32"),
-            ("transition_flush = \"fixed{0}\"", "`fixed{0}` is no value of transition_flush"),
+            ("transition_flush = \"fixed{0}\"", "invalid value `fixed{0}` for `transition_flush`"),
         ] {
             let error = load(&format!("[policies]\n{setting}\n")).unwrap_err();
             assert!(error.contains(reason), "{error}");

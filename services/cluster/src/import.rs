@@ -32,7 +32,7 @@ pub enum ImportError {
         error: io::Error,
     },
     /// The item is not a block.
-    #[error("byte {offset}: no block: {reason}")]
+    #[error("byte {offset}: not a block: {reason}")]
     NoBlock {
         /// Offset of the item in the (unpacked) file.
         offset: u64,
@@ -257,11 +257,11 @@ mod tests {
 
     #[test]
     fn what_is_no_block_is_named_with_its_place() {
-        assert_eq!(error(b"hello".to_vec()), "byte 0: no block: it starts with 0x68");
+        assert_eq!(error(b"hello".to_vec()), "byte 0: not a block: it starts with 0x68");
         assert_eq!(error(vec![0xf9, 1]), "byte 0: failed to fill whole buffer");
         assert_eq!(error(vec![0xf9, 1, 0, 7]), "byte 0: unexpected end of file");
         let huge = [&[0xff][..], &[0xff; 8]].concat();
-        assert_eq!(error(huge), format!("byte 0: no block: it has {} bytes", u64::MAX));
+        assert_eq!(error(huge), format!("byte 0: not a block: it has {} bytes", u64::MAX));
         let list = [&[0xf8, 60][..], &[0x80; 60]].concat();
         assert!(error(list).starts_with("byte 0: malformed"));
     }
@@ -271,6 +271,6 @@ mod tests {
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         packed.write_all(b"hello").unwrap();
         let packed = packed.finish().unwrap();
-        assert_eq!(error(packed), "byte 0: no block: it starts with 0x68");
+        assert_eq!(error(packed), "byte 0: not a block: it starts with 0x68");
     }
 }

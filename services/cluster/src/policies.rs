@@ -21,7 +21,7 @@ pub async fn follow_policies(bus: &Bus, live: &LivePolicies, missing: MissingBuc
                 live.store(policies);
                 info!(?policies, "policies set by the live settings");
             }
-            Err(reason) => warn!(reason, "live policies refused, those before stay"),
+            Err(reason) => warn!(reason, "live policies refused; the earlier ones stay in effect"),
         }
     }
 }
@@ -31,7 +31,7 @@ fn policies(configured: Policies, entry: &Entry) -> Result<Policies, String> {
         Entry::Missing => Ok(configured),
         Entry::Value(bytes) => match str::from_utf8(bytes) {
             Ok(text) => configured.with_text(text).map_err(|error| error.to_string()),
-            Err(_) => Err("the value is no text".to_owned()),
+            Err(_) => Err("the value is not UTF-8".to_owned()),
         },
     }
 }
@@ -49,8 +49,12 @@ mod tests {
         assert_eq!(value(b""), Ok(configured));
         let set = value(b"batching=none\n").unwrap();
         assert_eq!(set, Policies { batching: Batching::None, ..configured });
-        assert!(value(b"batching=none chunking=often").unwrap_err().starts_with("`often` is no"));
-        assert_eq!(value(b"\xff").unwrap_err(), "the value is no text");
+        assert!(
+            value(b"batching=none chunking=often")
+                .unwrap_err()
+                .starts_with("invalid value `often` for `chunking`")
+        );
+        assert_eq!(value(b"\xff").unwrap_err(), "the value is not UTF-8");
     }
 
     #[tokio::test]

@@ -160,6 +160,6 @@ mod tests {
             assert!(asked(Some(network), None).unwrap(), "{network}");
         }
         let error = asked(None, Some(&["enrtree://x"])).unwrap_err();
-        assert_eq!(error.to_string(), "node list \"enrtree://x\": no URL of a node list");
+        assert_eq!(error.to_string(), "node list \"enrtree://x\": not the URL of a node list");
     }
 }

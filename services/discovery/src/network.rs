@@ -114,6 +114,6 @@ impl FromStr for Network {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|network| network.name() == text);
-        found.ok_or_else(|| "want mainnet, sepolia, holesky or hoodi".to_owned())
+        found.ok_or_else(|| "expected `mainnet`, `sepolia`, `holesky` or `hoodi`".to_owned())
     }
 }

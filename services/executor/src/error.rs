@@ -1,3 +1,5 @@
+use std::{io, sync::Arc};
+use tandem_chain::BlockError;
 use tandem_http::usage::Cut;
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::{multiproof, storage};
@@ -60,9 +62,53 @@ pub enum Error {
     /// The witness lacks a part of the state.
     #[error(transparent)]
     Witness(Box<WitnessError>),
-    /// The EVM failed for a reason that is not the block's fault.
+    /// The EVM failed for a reason that is not the block's fault. The text is the EVM's.
     #[error("execution: {0}")]
-    Execution(String),
+    Evm(String),
+    /// The operating system did not start a thread.
+    #[error("cannot start the thread `{name}`: {error}")]
+    Thread {
+        /// Name of the thread, or prefix of the names of several threads.
+        name: &'static str,
+        /// Error of the operating system.
+        error: Arc<io::Error>,
+    },
+    /// A thread ended without the result that the call waited for. The caller may repeat the call.
+    #[error("the thread that had to {task} ended without a result: {reason}")]
+    WorkerDied {
+        /// Task of the thread.
+        task: &'static str,
+        /// Reason why there is no result.
+        reason: String,
+    },
+    /// No valid block can be built on the parent, for example because a system contract is missing.
+    #[error("no valid block can be built on block {parent}: {reason}")]
+    NothingToBuild {
+        /// Hash of the parent.
+        parent: B256,
+        /// Rule that the built block would break.
+        reason: Box<BlockError>,
+    },
+    /// The trie nodes of a proof lead to another state root than the block's.
+    #[error(
+        "the trie nodes of block {block} lead to the state root {computed}, its header has {header}"
+    )]
+    ProofMismatch {
+        /// Block whose state was to be proven.
+        block: BlockNumber,
+        /// Root in the header.
+        header: B256,
+        /// Root that the nodes lead to.
+        computed: B256,
+    },
+    /// The trie nodes of a proof lead to no state root.
+    #[error("trie nodes of block {block}: {error}")]
+    ProofNodes {
+        /// Block whose state was to be proven.
+        block: BlockNumber,
+        /// Fault of the nodes.
+        error: Box<tandem_trie::Error>,
+    },
     /// The call was cut, because it took too long or its caller is gone.
     #[error(transparent)]
     Cut(#[from] Cut),
@@ -72,6 +118,13 @@ pub enum Error {
 }
 
 impl revm::context::DBErrorMarker for Error {}
+
+impl Error {
+    /// Returns a function that reports why a thread did not start.
+    pub(crate) fn thread(name: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Thread { name, error: Arc::new(error) }
+    }
+}
 
 impl From<WitnessError> for Error {
     fn from(error: WitnessError) -> Self {

@@ -140,7 +140,7 @@ impl Handle {
         sidecar: PayloadSidecar,
     ) -> Result<PayloadStatus, Error> {
         let (prefetcher, engine) = (self.prefetcher.clone(), self.engine.clone());
-        let given = on_cpu(move || {
+        let given = on_cpu("decode a payload", move || {
             let block =
                 info_span!("decode_payload").in_scope(|| Block::from_payload(payload, &sidecar))?;
             let block = Arc::new(block);
@@ -182,7 +182,7 @@ impl Handle {
     /// [`Error`]: there is no verdict, and the block may be sent again.
     pub async fn import(&self, block: Block) -> Result<PayloadStatus, Error> {
         let span = info_span!("import", block.number = block.id.number);
-        let checked = on_cpu(move || {
+        let checked = on_cpu("check an imported block", move || {
             block.check_roots()?;
             let block = Arc::new(block);
             Ok::<_, tandem_chain::BlockError>((block.clone(), Senders::recover(block)))
@@ -246,12 +246,15 @@ impl Handle {
     }
 }
 
-/// Runs CPU work on the rayon pool, in the caller's span.
-async fn on_cpu<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, Error> {
+/// Runs CPU work on the rayon pool, in the caller's span. Errors call it `task`.
+async fn on_cpu<R: Send + 'static>(
+    task: &'static str,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, Error> {
     let (reply, answer) = oneshot::channel();
     let span = Span::current();
     rayon::spawn(move || {
         let _ = reply.send(span.in_scope(work));
     });
-    answer.await.map_err(|_| Error::Execution("a worker thread failed".into()))
+    answer.await.map_err(|_| Error::WorkerDied { task, reason: "it panicked".to_owned() })
 }

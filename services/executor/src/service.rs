@@ -39,8 +39,8 @@ impl Executor {
         let storage = deps.storage.clone();
         let predictor = config.predict_reads.then(Arc::default);
         let (engine, chain) = Engine::open(config, deps, predictor.clone())?;
-        let thread = spawn("engine", fatal, move || engine.run(&inbox))
-            .map_err(|error| Error::Execution(format!("start engine thread: {error}")))?;
+        let thread = spawn("engine", fatal, move || engine.run(&inbox));
+        let thread = thread.map_err(Error::thread("engine"))?;
         let blobs = Arc::new(BlobPool::new(&pool_config, chain.clone(), blobs));
         let pools = Arc::new(CallPools::start(&pool_config)?);
         let recent = chain.recent.clone();

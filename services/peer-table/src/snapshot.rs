@@ -46,9 +46,9 @@ pub(crate) enum Error {
     Io(#[from] io::Error),
     #[error("it is larger than {FILE_BYTES_MAX} bytes")]
     TooLarge,
-    #[error("it is no snapshot of peers")]
+    #[error("it is not a snapshot of peers")]
     Magic,
-    #[error("it has format {0}, known is {VERSION}")]
+    #[error("it has format {0}, expected {VERSION}")]
     Version(u16),
     #[error("its checksum is wrong")]
     Checksum,

@@ -139,15 +139,15 @@ impl Tries {
         Ok(Self { parts: vec![Arc::new(diff)], root, root_node })
     }
 
-    /// Rejects a root other than the expected one.
+    /// Rejects a root other than `header`, the root in the block's header.
     ///
     /// # Errors
     /// [`Error::StateRoot`].
-    pub fn check(self, block: BlockId, want: B256) -> Result<Self, Error> {
-        if self.root == want {
+    pub fn check(self, block: BlockId, header: B256) -> Result<Self, Error> {
+        if self.root == header {
             return Ok(self);
         }
-        Err(Error::StateRoot { block, got: self.root, want })
+        Err(Error::StateRoot { block, header, computed: self.root })
     }
 
     /// Writes the changed nodes. `view` shows the tries before them.

@@ -22,14 +22,14 @@ pub enum Error {
     #[error("the database is damaged: {0}")]
     Damaged(String),
     /// The block leads to a state root other than the one in its header.
-    #[error("block {block} leaves the state root {got}, its header says {want}")]
+    #[error("state root after block {block} is {computed}, its header has {header}")]
     StateRoot {
         /// The block.
         block: BlockId,
-        /// The computed root.
-        got: B256,
         /// The root in the header.
-        want: B256,
+        header: B256,
+        /// The computed root.
+        computed: B256,
     },
     /// Acknowledged blocks are lost that must be present.
     #[error(

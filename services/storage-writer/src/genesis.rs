@@ -319,7 +319,7 @@ impl Visitor<'_> for Quantity {
             Some(digits) => U256::from_str_radix(digits, 16),
             None => U256::from_str_radix(text, 10),
         };
-        parsed.map_err(|_| E::custom(format_args!("{text:?} is no number of 256 bits")))
+        parsed.map_err(|_| E::custom(format_args!("{text:?} is not a number of at most 256 bits")))
     }
 }
 

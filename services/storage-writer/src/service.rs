@@ -255,6 +255,11 @@ fn check(held: Epoch, granted: &Grant) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a block whose header does not hash to its id.
+fn other_header(id: BlockId) -> storage::Error {
+    storage::Error::Refused(format!("the header of block {id} has another hash"))
+}
+
 fn stopped() -> storage::Error {
     storage::Error::Unavailable("the persist thread has stopped".to_owned())
 }
@@ -377,7 +382,7 @@ impl StorageApi for StorageWriter {
         let _granted = self.fence(epoch)?;
         let (shared, id) = (&self.shared, block.id);
         if keccak256(&block.header) != id.hash {
-            return Err(storage::Error::Store(format!("the header of block {id} is another's")));
+            return Err(other_header(id));
         }
         let view = shared.store.view();
         let kept = {
@@ -428,7 +433,7 @@ impl StorageApi for StorageWriter {
         }
         let Some(id) = state.chain.get(&block).map(|pending| pending.id) else { return Ok(()) };
         if state.chain.is_canonical(&id) {
-            return Err(storage::Error::Store(format!("block {id} is canonical")));
+            return Err(storage::Error::Refused(format!("block {id} is canonical")));
         }
         Ok(self.shared.forget(&mut state, &[block], &[])?)
     }
@@ -451,7 +456,7 @@ impl StorageApi for StorageWriter {
         let _granted = self.fence(epoch)?;
         let (shared, id) = (&self.shared, block.id);
         if keccak256(&block.header) != id.hash {
-            return Err(storage::Error::Store(format!("the header of block {id} is another's")));
+            return Err(other_header(id));
         }
         let bytes = encode_kept(&block);
         let mut state = shared.state.lock();

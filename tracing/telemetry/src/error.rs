@@ -13,7 +13,7 @@ pub enum Error {
         reason: String,
     },
     /// A resource attribute is not of the form `key=value`.
-    #[error("resource attribute {attribute:?}: want key=value, percent-encoded")]
+    #[error("resource attribute {attribute:?}: expected key=value, percent-encoded")]
     Resource {
         /// Invalid attribute.
         attribute: String,

@@ -36,8 +36,8 @@ impl Sampling {
 /// Error for a text that is not a valid [`Sampling`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no sampling of traces, want always, ratio{{SHARE}} with a share from 0 to 1, or \
-     slow{{MILLISECONDS}}"
+    "invalid sampling of traces `{0}`; expected `always`, `ratio{{SHARE}}` with a share \
+     from 0 to 1, or `slow{{MILLISECONDS}}`"
 )]
 pub struct NoSampling(String);
 
@@ -123,7 +123,10 @@ mod tests {
             "Always",
         ] {
             let error = wrong.parse::<Sampling>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("`{wrong}` is no sampling")), "{error}");
+            assert!(
+                error.starts_with(&format!("invalid sampling of traces `{wrong}`;")),
+                "{error}"
+            );
         }
     }
 

@@ -2,7 +2,7 @@
 
 use tandem_kzg::{Error, Item, content_key, versioned_hash};
 use tandem_primitives::B256;
-use tandem_proto::blob_validator::{BLOB_BYTES, Bundle, Part, PointFault, Proof, Reason, Refusal};
+use tandem_proto::blob_validator::{BLOB_BYTES, Bundle, Part, Proof, Reason, Refusal};
 
 /// Checks counts, form, lengths and versioned hashes. The cheap rules come first, and the rules of
 /// the whole sidecar before those of single blobs.
@@ -62,29 +62,4 @@ pub fn item(bundle: &Bundle, index: usize) -> Result<Item<'_>, Error> {
 /// blob.
 pub fn keys(bundle: &Bundle) -> Result<Vec<B256>, Error> {
     (0..bundle.blobs.len()).map(|index| Ok(content_key(&item(bundle, index)?))).collect()
-}
-
-/// Returns the verdict that an error of the KZG crate stands for; `Err` if it stands for none.
-pub fn reason(error: &Error) -> Result<Reason, String> {
-    Ok(match error {
-        &Error::BlobLength { got } => Reason::BlobLength { got: got as u64 },
-        &Error::ProofCount { expected, got } => {
-            Reason::Count { part: Part::Proofs, expected: narrow(expected), got: narrow(got) }
-        }
-        &Error::NotCanonical { element } => Reason::NotCanonical { element: narrow(element) },
-        &Error::Commitment(fault) => Reason::Commitment(point_fault(fault)),
-        &Error::Proof { proof, fault } => {
-            Reason::Proof { proof: narrow(proof), fault: point_fault(fault) }
-        }
-        Error::ProofInvalid => Reason::ProofInvalid,
-        Error::Library(text) => return Err(text.clone()),
-    })
-}
-
-fn point_fault(fault: tandem_kzg::PointFault) -> PointFault {
-    match fault {
-        tandem_kzg::PointFault::Encoding => PointFault::Encoding,
-        tandem_kzg::PointFault::NotOnCurve => PointFault::NotOnCurve,
-        tandem_kzg::PointFault::NotInSubgroup => PointFault::NotInSubgroup,
-    }
 }

@@ -61,7 +61,7 @@ impl Remote {
     /// Makes a call with `send`, at most twice.
     ///
     /// # Errors
-    /// [`Error::Store`] also when the request is larger than a message may be.
+    /// [`Error::Refused`] also when the request is larger than a message may be.
     pub async fn ask<R: Message + Clone, A, F>(
         &self,
         options: CallOptions,
@@ -74,7 +74,9 @@ impl Remote {
         let CallOptions { name, within, repeat, traced } = options;
         let bytes = request.encoded_len();
         if bytes > STORAGE_MESSAGE_BYTES_MAX {
-            return Err(Error::Store(format!("{name}: {bytes} bytes are too large for a message")));
+            return Err(Error::Refused(format!(
+                "{name}: {bytes} bytes, a message has at most {STORAGE_MESSAGE_BYTES_MAX}"
+            )));
         }
         let started = Instant::now();
         let reconnect_wait = Duration::from_millis(self.config.reconnect_wait_ms);

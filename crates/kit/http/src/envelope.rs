@@ -100,7 +100,7 @@ fn read_call(body: &Bytes, envelope: Envelope<'_>) -> ParsedCall {
         Some(id) if !id.get().starts_with(['{', '[', 't', 'f']) => {
             Some(body.slice(range_in(body, id)))
         }
-        Some(_) => return invalid(None, "invalid request: id is no number, string or null"),
+        Some(_) => return invalid(None, "invalid request: id is not a number, a string or null"),
         None => None,
     };
     let version = envelope.jsonrpc.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());

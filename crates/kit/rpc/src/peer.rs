@@ -16,7 +16,7 @@ use tracing::{info, warn};
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// The endpoint is invalid.
-    #[error("{endpoint} is no endpoint: {error}")]
+    #[error("invalid endpoint `{endpoint}`: {error}")]
     Malformed {
         /// Text given as the endpoint.
         endpoint: String,
@@ -24,11 +24,11 @@ pub enum EndpointError {
         error: tonic::transport::Error,
     },
     /// The endpoint has no encryption, but this process has a certificate.
-    #[error("{0} is not encrypted, but `tls` is set up here: an endpoint https://… is wanted")]
+    #[error("{0} is not encrypted, but `tls` is set up here; expected an endpoint https://…")]
     Plaintext(String),
     /// The endpoint has encryption, but this process has no certificate.
     #[error(
-        "{0} is encrypted, but `tls` is not set up here: its files ca, cert and key are wanted"
+        "{0} is encrypted, but `tls` is not set up here; set `tls.ca`, `tls.cert` and `tls.key`"
     )]
     NoTls(String),
 }

@@ -218,7 +218,7 @@ impl Tls {
                 }
                 Some(Err(error)) => {
                     counter!(names::RELOADS, "outcome" => "broken").increment(1);
-                    warn!(%error, "changed certificates cannot be used, those before stay");
+                    warn!(%error, "changed certificates cannot be used; the earlier ones stay");
                 }
                 None => {}
             }

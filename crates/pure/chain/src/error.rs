@@ -47,8 +47,8 @@ impl fmt::Display for HeaderField {
 
 /// Rule that a block breaks, with one variant per rule.
 ///
-/// `got` is the value in the block, `want` the value that the rules demand. Transactions are
-/// identified by their position in the block, from 0.
+/// `got` is the value in the block, `want` the value that the rules demand. The two state roots are
+/// named after their origin. Transactions are identified by their position in the block, from 0.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum BlockError {
     /// Header or body is invalid RLP, or further bytes follow it.
@@ -391,12 +391,12 @@ pub enum BlockError {
         want: B256,
     },
     /// Execution produced a different state.
-    #[error("state root is {want}, not {got}")]
+    #[error("state root after execution is {computed}, the header has {header}")]
     StateRoot {
         /// Root in the header.
-        got: B256,
+        header: B256,
         /// Root after execution.
-        want: B256,
+        computed: B256,
     },
     /// Execution refused a transaction (EIP-1559, 2681, 3607, 3860, 4844, 7623).
     #[error("transaction {index} of {sender} cannot be executed: {reason}")]

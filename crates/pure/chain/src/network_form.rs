@@ -85,7 +85,7 @@ impl fmt::Display for SidecarPart {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NetworkFormError {
     /// The first byte is not that of blob transactions.
-    #[error("no blob transaction")]
+    #[error("not a blob transaction")]
     OtherType,
     /// The bytes contain only the transaction, as blocks hold it.
     #[error("missing sidecar in blob transaction")]

@@ -27,10 +27,10 @@ const NAME_BYTES: std::ops::RangeInclusive<usize> = 12..=32;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ListError {
     /// The text is of an unknown kind or too long.
-    #[error("no entry of a node list")]
+    #[error("not an entry of a node list")]
     Unknown,
     /// The text is not `enrtree://<key>@<domain>`.
-    #[error("no URL of a node list")]
+    #[error("not the URL of a node list")]
     Url,
     /// The key in the URL is not a point of the curve.
     #[error("URL of a node list with a wrong key")]

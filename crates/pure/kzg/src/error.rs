@@ -3,7 +3,7 @@
 pub enum PointFault {
     /// The 48 bytes do not encode a coordinate: a flag is wrong, or the number is not below the
     /// modulus.
-    #[error("is no encoding of a point")]
+    #[error("is not the encoding of a point")]
     Encoding,
     /// No point of the curve has this coordinate.
     #[error("is not on the curve")]

@@ -47,7 +47,7 @@ type Answer = Option<Value>;
 /// the content of its `data.yaml`.
 pub fn run(setup: Setup, suite: &str, text: &str) -> Outcome {
     let Some(vector) = yaml::parse(text) else {
-        return Outcome::Failed("the vector is no such YAML".to_owned());
+        return Outcome::Failed("the vector is not YAML of the expected form".to_owned());
     };
     let (Some(input), Some(expected)) = (vector.get("input"), vector.get("output")) else {
         return Outcome::Failed("the vector has no input or output".to_owned());

@@ -66,8 +66,9 @@ pub enum Next {
 
 impl Batching {
     const KEY: &'static str = "batching";
-    const WANT: &'static str = "none, fixed{messages,targets}, pressure{threshold,max}, \
-                                window{microseconds} or drain (numbers from 1 to 1000000, the threshold from 0)";
+    const EXPECTED: &'static str = "`none`, `fixed{messages,targets}`, `pressure{threshold,max}`, \
+                                    `window{microseconds}` or `drain` \
+                                    (numbers from 1 to 1000000, the threshold from 0)";
     /// Largest number that the text may contain.
     const NUMBER_MAX: u32 = 1_000_000;
 
@@ -130,7 +131,7 @@ impl FromStr for Batching {
                 _ => return None,
             })
         };
-        parse().ok_or_else(|| Error::value(Self::KEY, value, Self::WANT))
+        parse().ok_or_else(|| Error::value(Self::KEY, value, Self::EXPECTED))
     }
 }
 
@@ -208,7 +209,7 @@ mod tests {
             let error = wrong.parse::<Batching>().unwrap_err().to_string();
             assert!(
                 error.starts_with(&format!(
-                    "`{wrong}` is no value of batching, want none, fixed{{m"
+                    "invalid value `{wrong}` for `batching`; expected `none`, `fixed{{m"
                 )),
                 "{error}"
             );

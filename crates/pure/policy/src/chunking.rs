@@ -40,7 +40,7 @@ impl ChunkPlan {
 
 impl Chunking {
     const KEY: &'static str = "chunking";
-    const WANT: &'static str = "always, while-idle or never";
+    const EXPECTED: &'static str = "`always`, `while-idle` or `never`";
 
     /// Plans how to split `targets` keys into chunks of `chunk_targets`, while `idle_workers` of
     /// the workers are idle. Chunks are larger where there would be more than four for each of the
@@ -89,7 +89,7 @@ impl FromStr for Chunking {
         [Self::Always, Self::WhileIdle, Self::Never]
             .into_iter()
             .find(|policy| policy.to_string() == value)
-            .ok_or_else(|| Error::value(Self::KEY, value, Self::WANT))
+            .ok_or_else(|| Error::value(Self::KEY, value, Self::EXPECTED))
     }
 }
 
@@ -139,7 +139,10 @@ mod tests {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
         let error = "idle".parse::<Chunking>().unwrap_err().to_string();
-        assert_eq!(error, "`idle` is no value of chunking, want always, while-idle or never");
+        assert_eq!(
+            error,
+            "invalid value `idle` for `chunking`; expected `always`, `while-idle` or `never`"
+        );
     }
 
     proptest! {

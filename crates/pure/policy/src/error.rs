@@ -2,20 +2,20 @@
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// No policy has this name.
-    #[error("unknown policy `{key}`, want one of {}", crate::Policies::KEYS.join(", "))]
+    #[error("unknown policy `{key}`; expected one of `{}`", crate::Policies::KEYS.join("`, `"))]
     Key {
         /// Name received.
         key: String,
     },
     /// The policy does not have such a value.
-    #[error("`{value}` is no value of {key}, want {want}")]
+    #[error("invalid value `{value}` for `{key}`; expected {expected}")]
     Value {
         /// Name of the policy.
         key: &'static str,
         /// Value received.
         value: String,
         /// Values allowed.
-        want: &'static str,
+        expected: &'static str,
     },
     /// The text is not of the form `KEY=VALUE`.
     #[error("`{text}` is not of the form KEY=VALUE")]
@@ -34,7 +34,7 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 impl Error {
-    pub(crate) fn value(key: &'static str, value: &str, want: &'static str) -> Self {
-        Self::Value { key, value: quoted(value), want }
+    pub(crate) fn value(key: &'static str, value: &str, expected: &'static str) -> Self {
+        Self::Value { key, value: quoted(value), expected }
     }
 }

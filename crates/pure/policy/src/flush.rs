@@ -32,8 +32,9 @@ pub enum TransitionFlush {
 
 impl TransitionFlush {
     const KEY: &'static str = "transition_flush";
-    const WANT: &'static str = "every-tx, fixed{transactions} or adaptive{gas,transactions,transactions above that gas} \
-                                (transactions from 1 to 100000, the second number not above the first)";
+    const EXPECTED: &'static str = "`every-tx`, `fixed{transactions}` or \
+                                    `adaptive{gas,transactions,transactions above that gas}` \
+                                    (transactions from 1 to 100000, the second number not above the first)";
     /// Largest number of transactions that the text may contain.
     const TRANSACTIONS_MAX: u32 = 100_000;
 
@@ -76,7 +77,7 @@ impl FromStr for TransitionFlush {
                 _ => return None,
             })
         };
-        parse().ok_or_else(|| Error::value(Self::KEY, value, Self::WANT))
+        parse().ok_or_else(|| Error::value(Self::KEY, value, Self::EXPECTED))
     }
 }
 
@@ -130,7 +131,8 @@ mod tests {
             "adaptive{1,5,0}",
         ] {
             let error = wrong.parse::<TransitionFlush>().unwrap_err().to_string();
-            let begin = format!("`{wrong}` is no value of transition_flush, want every-tx, ");
+            let begin =
+                format!("invalid value `{wrong}` for `transition_flush`; expected `every-tx`, ");
             assert!(error.starts_with(&begin), "{error}");
         }
     }

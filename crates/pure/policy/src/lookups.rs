@@ -34,7 +34,7 @@ const LEGACY_MS: (f64, f64) = (100.0, 600.0);
 
 impl Lookups {
     const KEY: &'static str = "lookups";
-    const WANT: &'static str = "kademlia, single or legacy";
+    const EXPECTED: &'static str = "`kademlia`, `single` or `legacy`";
 
     /// Returns whether nodes and records each have their own timer.
     #[must_use]
@@ -82,7 +82,7 @@ impl FromStr for Lookups {
         [Self::Kademlia, Self::Single, Self::Legacy]
             .into_iter()
             .find(|policy| policy.to_string() == value)
-            .ok_or_else(|| Error::value(Self::KEY, value, Self::WANT))
+            .ok_or_else(|| Error::value(Self::KEY, value, Self::EXPECTED))
     }
 }
 
@@ -106,7 +106,10 @@ mod tests {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
         let error = "none".parse::<Lookups>().unwrap_err().to_string();
-        assert_eq!(error, "`none` is no value of lookups, want kademlia, single or legacy");
+        assert_eq!(
+            error,
+            "invalid value `none` for `lookups`; expected `kademlia`, `single` or `legacy`"
+        );
     }
 
     #[test]

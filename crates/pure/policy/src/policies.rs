@@ -55,13 +55,13 @@ impl Policies {
             "batching" => self.batching = value.parse()?,
             "chunking" => self.chunking = value.parse()?,
             "chunk_targets" => {
-                let want = "a number from 1 to 4294967295";
-                let wrong = |_| Error::value("chunk_targets", value, want);
+                let expected = "a number from 1 to 4294967295";
+                let wrong = |_| Error::value("chunk_targets", value, expected);
                 self.chunk_targets = value.parse().map_err(wrong)?;
             }
             "force_chunk_targets" => {
-                let want = "a number from 0 (never) to 4294967295";
-                let wrong = |_| Error::value("force_chunk_targets", value, want);
+                let expected = "a number from 0 (never) to 4294967295";
+                let wrong = |_| Error::value("force_chunk_targets", value, expected);
                 self.force_chunk_targets = value.parse().map_err(wrong)?;
             }
             "transition_flush" => self.transition_flush = value.parse()?,
@@ -149,21 +149,24 @@ mod tests {
             ("batching", "`batching` is not of the form KEY=VALUE"),
             (
                 "batchin=none",
-                "unknown policy `batchin`, want one of batching, chunking, chunk_targets, force_chunk_targets, transition_flush, receipts_root",
+                "unknown policy `batchin`; expected one of `batching`, `chunking`, `chunk_targets`, `force_chunk_targets`, `transition_flush`, `receipts_root`",
             ),
             (
                 "chunk_targets=0",
-                "`0` is no value of chunk_targets, want a number from 1 to 4294967295",
+                "invalid value `0` for `chunk_targets`; expected a number from 1 to 4294967295",
             ),
             (
                 "chunk_targets=",
-                "`` is no value of chunk_targets, want a number from 1 to 4294967295",
+                "invalid value `` for `chunk_targets`; expected a number from 1 to 4294967295",
             ),
             (
                 "force_chunk_targets=-1",
-                "`-1` is no value of force_chunk_targets, want a number from 0 (never) to 4294967295",
+                "invalid value `-1` for `force_chunk_targets`; expected a number from 0 (never) to 4294967295",
             ),
-            ("chunking=some", "`some` is no value of chunking, want always, while-idle or never"),
+            (
+                "chunking=some",
+                "invalid value `some` for `chunking`; expected `always`, `while-idle` or `never`",
+            ),
         ] {
             assert_eq!(policies.assign(text).unwrap_err().to_string(), reason);
         }

@@ -15,7 +15,7 @@ pub enum ReceiptsRoot {
 
 impl ReceiptsRoot {
     const KEY: &'static str = "receipts_root";
-    const WANT: &'static str = "incremental, at-end or background";
+    const EXPECTED: &'static str = "`incremental`, `at-end` or `background`";
 }
 
 impl fmt::Display for ReceiptsRoot {
@@ -35,7 +35,7 @@ impl FromStr for ReceiptsRoot {
         [Self::Incremental, Self::AtEnd, Self::Background]
             .into_iter()
             .find(|policy| policy.to_string() == value)
-            .ok_or_else(|| Error::value(Self::KEY, value, Self::WANT))
+            .ok_or_else(|| Error::value(Self::KEY, value, Self::EXPECTED))
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
         let error = "now".parse::<ReceiptsRoot>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "`now` is no value of receipts_root, want incremental, at-end or background"
+            "invalid value `now` for `receipts_root`; expected `incremental`, `at-end` or `background`"
         );
     }
 }

@@ -28,7 +28,7 @@ pub enum Error {
     #[error("malformed {0} in the node at depth {depth} of {path}", depth = .2, path = .1)]
     Malformed(Malformed, B256, usize),
     /// Path with more than 64 nibbles, with a byte above 15, or outside the shard.
-    #[error("no path of this trie")]
+    #[error("not a path of this trie")]
     Path,
     /// Node whose hash differs from the hash in its parent.
     #[error("the node at depth {depth} of {path} hashes to {got}, its parent says {want}")]

@@ -32,7 +32,7 @@ pub fn say(line: &str) {
 pub fn number(name: &str) -> Option<u64> {
     let value = std::env::var_os(name)?;
     let number = value.to_str().and_then(|text| text.parse().ok());
-    Some(number.unwrap_or_else(|| panic!("{name} is no number: {value:?}")))
+    Some(number.unwrap_or_else(|| panic!("{name} is not a number: {value:?}")))
 }
 
 pub fn start(config: Config) -> Arc<BlobValidator> {

@@ -75,8 +75,11 @@ impl Driver {
         let (jobs, mut done) = self.state.take(self.now);
         let number = |job: &Job| U256::from_be_bytes(job.key.0).wrapping_to::<u64>();
         let numbers: Vec<_> = jobs.iter().map(number).collect();
-        let verdict = |job: &Job| if bad(number(job)) { Err(Reason::ProofInvalid) } else { Ok(()) };
-        let found = jobs.iter().map(|job| (job.key, Ok(verdict(job)))).collect();
+        let verify = |job: &Job| match bad(number(job)) {
+            true => Found::Invalid(Reason::ProofInvalid),
+            false => Found::Valid,
+        };
+        let found = jobs.iter().map(|job| (job.key, verify(job))).collect();
         done.extend(self.state.complete(self.now, found, 1, Duration::from_millis(1)));
         (numbers, done.into_iter().map(|done| (done.reply.number, done.result)).collect())
     }
@@ -213,7 +216,7 @@ fn a_failing_library_is_no_verdict() {
     let mut driver = Driver::new(config());
     driver.submit(1, &[1, 2]);
     let (jobs, _) = driver.state.take(driver.now);
-    let failed = vec![(jobs[0].key, Err("out of memory".to_owned()))];
+    let failed = vec![(jobs[0].key, Found::NoVerdict("out of memory".to_owned()))];
     let done = driver.state.complete(driver.now, failed, 1, Duration::ZERO);
     assert_eq!(done[0].result, Err(Error::Library("out of memory".to_owned())));
     assert_eq!(driver.verify(|_| false), (vec![], vec![]), "nobody waits for its other blob");
@@ -230,7 +233,7 @@ fn the_end_answers_everyone() {
     replies.sort_unstable();
     assert_eq!(replies, [1, 2]);
     assert!(driver.verify(|_| false).0.is_empty());
-    let found = vec![(jobs[0].key, Ok(Ok(())))];
+    let found = vec![(jobs[0].key, Found::Valid)];
     assert!(driver.state.complete(driver.now, found, 1, Duration::ZERO).is_empty());
     assert!(matches!(driver.submit(3, &[1]), Some(Err(Error::Unavailable(_)))));
 }

@@ -14,7 +14,7 @@ use std::{
 };
 use tandem_executor::{Deps, Executor};
 use tandem_http::{Gate, Target};
-use tandem_proto::storage::{self, ExecutorAddress, Holder};
+use tandem_proto::storage::{ExecutorAddress, Holder};
 use tandem_storage_writer_client::Client;
 use tokio::{
     net::lookup_host,
@@ -97,7 +97,8 @@ impl Standby {
             let (config, deps) = (config.clone(), deps.clone());
             match spawn_blocking(move || Executor::start(config, deps)).await {
                 Ok(Ok(executor)) => return Some(executor),
-                Ok(Err(tandem_executor::Error::Storage(storage::Error::Unavailable(reason)))) => {
+                Ok(Err(tandem_executor::Error::Storage(error))) if error.is_retryable() => {
+                    let reason = error.to_string();
                     if reason != told {
                         info!(reason, "standing by");
                         told = reason;

@@ -88,7 +88,7 @@ impl BlobPool {
         let span = Span::current();
         let check = move || span.in_scope(|| pool.check(&raw));
         let checked = tokio::task::spawn_blocking(check).await.map_err(|error| {
-            crate::Error::Execution(format!("the check of a transaction failed: {error}"))
+            crate::Error::WorkerDied { task: "check a transaction", reason: error.to_string() }
         })?;
         let Checked { candidate: Candidate { entry, account, market, bundle }, known } = checked?;
         if known && self.is_stored(&entry.versioned_hashes).await {

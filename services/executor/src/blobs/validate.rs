@@ -183,7 +183,7 @@ fn check_execution<R: StateReader>(
         Err(EVMError::Transaction(error)) => {
             Err(SendError::Execution { rule: broken_rule(&error), reason: error.to_string() })
         }
-        Err(error) => Err(Error::Execution(error.to_string()).into()),
+        Err(error) => Err(Error::Evm(error.to_string()).into()),
     }
 }
 

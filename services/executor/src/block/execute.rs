@@ -221,9 +221,7 @@ fn failure(
 ) -> Failure {
     match error {
         BlockExecutionError::Validation(error) => Failure::Invalid(rule(&error)),
-        BlockExecutionError::Internal(error) => {
-            Failure::Internal(Error::Execution(error.to_string()))
-        }
+        BlockExecutionError::Internal(error) => Failure::Internal(Error::Evm(error.to_string())),
     }
 }
 

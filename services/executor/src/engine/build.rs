@@ -78,9 +78,8 @@ impl Engine {
             Ok(built) => Arc::new(built),
             Err(Failure::Internal(Error::UnknownBlock)) => return Ok(None),
             Err(Failure::Internal(error)) => return Err(error),
-            // For example, a system contract is missing.
             Err(Failure::Invalid(error)) => {
-                return Err(Error::Execution(format!("no valid block can be built: {error}")));
+                return Err(Error::NothingToBuild { parent, reason: Box::new(error) });
             }
         };
         if let Some(build) = self.builds.get(id) {

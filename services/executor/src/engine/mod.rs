@@ -132,8 +132,8 @@ impl Engine {
         let persisted = bus.subscribe(CHAIN_PERSISTED);
         let epoch = storage.acquire_epoch(&config.name)?;
         let chain = Arc::new(Chain::open(&config, storage.clone())?);
-        let no_thread = |error| Error::Execution(format!("start a thread: {error}"));
-        let prewarmers = Prewarmers::start(config.prewarm_threads, &fatal).map_err(no_thread)?;
+        let prewarmers = Prewarmers::start(config.prewarm_threads, &fatal);
+        let prewarmers = prewarmers.map_err(Error::thread("prewarm"))?;
         let invalid = Invalid::new(config.invalid_blocks);
         let mut engine = Self {
             config,

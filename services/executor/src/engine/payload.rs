@@ -309,9 +309,9 @@ impl Engine {
     ) -> Result<(), Failure> {
         let span = info_span!("await_state_root", targets = Empty, walks = Empty, nodes = Empty);
         let _entered = span.enter();
-        let want = block.header.state_root;
+        let header = block.header.state_root;
         let first = root(session);
-        if matches!(first, Ok(got) if got == want) {
+        if matches!(first, Ok(computed) if computed == header) {
             return Ok(());
         }
         counter!(names::ROOT_RETRIES).increment(1);
@@ -321,15 +321,15 @@ impl Engine {
             .begin(Begin::new(block.id, parent.hash))
             .map_err(|error| Failure::Internal(error.into()))?;
         session.update(Arc::new(StateUpdate { accounts: diff.accounts.clone() }));
-        let second = root(session).map_err(|error| Failure::Internal(error.into()))?;
-        if !matches!(first, Ok(got) if got == second) {
-            warn!(number = block.id.number, ?first, %second, "first state root was wrong");
+        let computed = root(session).map_err(|error| Failure::Internal(error.into()))?;
+        if !matches!(first, Ok(first) if first == computed) {
+            let number = block.id.number;
+            warn!(number, ?first, second = %computed, "first state root was wrong");
         }
-        if second == want {
+        if computed == header {
             return Ok(());
         }
-        // From the header's side: the header has `got`, execution wants `want`.
-        Err(Failure::Invalid(BlockError::StateRoot { got: want, want: second }))
+        Err(Failure::Invalid(BlockError::StateRoot { header, computed }))
     }
 
     /// Accepts a valid and durable block: later blocks may build on it.

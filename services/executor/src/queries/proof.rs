@@ -72,10 +72,12 @@ impl Proofs {
         let keys: Vec<B256> =
             slots.iter().map(|slot| keccak256(slot.to_be_bytes::<32>())).collect();
         let nodes = self.nodes_towards(block, owner, &keys)?;
-        let (root, top) = nodes.account_root()?;
-        if root != header.state_root {
-            let want = header.state_root;
-            return Err(Error::Execution(format!("nodes make root {root}, block has {want}")));
+        let (number, header) = (block.number, header.state_root);
+        let (computed, top) = nodes
+            .account_root()
+            .map_err(|error| Error::ProofNodes { block: number, error: Box::new(error) })?;
+        if computed != header {
+            return Err(Error::ProofMismatch { block: number, header, computed });
         }
         let (_, view) = self.chain.view(crate::BlockTag::Hash(block.hash))?;
         let storage_top = nodes.get(Some(owner), &[]);
@@ -236,10 +238,10 @@ impl Nodes {
     }
 
     /// Returns the state root and the root node of the account trie.
-    fn account_root(&self) -> Result<(B256, Option<Bytes>), Error> {
+    fn account_root(&self) -> Result<(B256, Option<Bytes>), tandem_trie::Error> {
         let tops: [SubtrieRoot; Shard::COUNT] =
             std::array::from_fn(|nibble| self.get(None, &[nibble as u8]));
-        let (root, top) = combine(&tops).map_err(|error| Error::Execution(error.to_string()))?;
+        let (root, top) = combine(&tops)?;
         Ok((root, top.map(Bytes::from)))
     }
 

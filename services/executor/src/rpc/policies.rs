@@ -119,12 +119,24 @@ mod tests {
             ("[]", "missing value for required argument 0"),
             ("[null]", "missing value for required argument 0"),
             (r#"["drain"]"#, "invalid argument 0: invalid type: string"),
-            (r#"[{"batchin":"none"}]"#, "unknown policy `batchin`, want one of batching, chunking"),
-            (r#"[{"batching":"fixed{0,1}"}]"#, "`fixed{0,1}` is no value of batching, want none"),
-            (r#"[{"batching":null}]"#, "`null` is no value of batching, want none"),
-            (r#"[{"chunk_targets":0}]"#, "`0` is no value of chunk_targets, want a number from 1"),
-            (r#"[{"chunk_targets":-1.5}]"#, "`-1.5` is no value of chunk_targets"),
-            (r#"[{"batching":"drain","chunking":"often"}]"#, "`often` is no value of chunking"),
+            (
+                r#"[{"batchin":"none"}]"#,
+                "unknown policy `batchin`; expected one of `batching`, `chunking`",
+            ),
+            (
+                r#"[{"batching":"fixed{0,1}"}]"#,
+                "invalid value `fixed{0,1}` for `batching`; expected `none`",
+            ),
+            (r#"[{"batching":null}]"#, "invalid value `null` for `batching`; expected `none`"),
+            (
+                r#"[{"chunk_targets":0}]"#,
+                "invalid value `0` for `chunk_targets`; expected a number from 1",
+            ),
+            (r#"[{"chunk_targets":-1.5}]"#, "invalid value `-1.5` for `chunk_targets`"),
+            (
+                r#"[{"batching":"drain","chunking":"often"}]"#,
+                "invalid value `often` for `chunking`",
+            ),
             (r#"[{"batching":"drain"},1]"#, "too many arguments, want at most 1"),
         ] {
             let error = call(&methods, "tandem_setPolicies", params).await.unwrap_err();

@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::collections::VecDeque;
 use std::future::Future;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -84,7 +85,7 @@ impl CallPool {
     /// Starts the threads.
     ///
     /// # Errors
-    /// [`Error::Execution`] if the operating system cannot start a thread.
+    /// [`Error::Thread`] if the operating system cannot start a thread.
     pub(crate) fn start(
         name: &'static str,
         threads: usize,
@@ -118,7 +119,7 @@ impl CallPool {
             .thread_name(move |index| format!("{name}-{index}"))
             .start_handler(|_| tandem_actor::take_lowest_priority())
             .build()
-            .map_err(|error| Error::Execution(format!("start {name} threads: {error}")))?;
+            .map_err(|error| Error::thread(name)(io::Error::other(error)))?;
         let serving = shared.clone();
         pool.spawn_broadcast(move |_| serving.serve());
         Ok(Self { shared, _threads: pool })

@@ -236,9 +236,9 @@ fn judge(
     report.fault = validate_outcome(spec, block, &outcome).err();
     report.timings.root = rooted_at - executed_at;
     report.timings.execute = (executed_at - started) + rooted_at.elapsed();
-    let got = block.header.state_root;
-    if got != state_root {
-        report.fault.get_or_insert(BlockError::StateRoot { got, want: state_root });
+    let header = block.header.state_root;
+    if header != state_root {
+        report.fault.get_or_insert(BlockError::StateRoot { header, computed: state_root });
     }
     let requests_hash = block.header.requests_hash.map(|_| requests.requests_hash());
     report.computed = Some(Computed { state_root, receipts_root, gas_used, requests_hash });

@@ -218,8 +218,10 @@ fn a_header_that_says_something_else_is_told_so() {
         fixture.with_header(change).execute(Gaps::Refuse).unwrap().fault.unwrap()
     };
     let header = &fixture.block.header;
-    let (got, want) = (B256::ZERO, header.state_root);
-    assert_eq!(fault(|h| h.state_root = B256::ZERO), BlockError::StateRoot { got, want });
+    let computed = header.state_root;
+    let lie = fault(|h| h.state_root = B256::ZERO);
+    assert_eq!(lie, BlockError::StateRoot { header: B256::ZERO, computed });
+    let got = B256::ZERO;
     let want = header.receipts_root;
     assert_eq!(fault(|h| h.receipts_root = B256::ZERO), BlockError::ReceiptsRoot { got, want });
     let (got, want) = (header.gas_used + 1, header.gas_used);

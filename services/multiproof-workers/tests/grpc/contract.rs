@@ -70,6 +70,7 @@ fn errors_of_every_kind_keep_their_variant() {
         Error::Storage(storage::Error::RewindTooDeep { to: 1, oldest: 2 }),
         Error::Storage(storage::Error::Store("corrupt".into())),
         Error::Storage(storage::Error::Unavailable("away".into())),
+        Error::Storage(storage::Error::Refused("too large".into())),
         Error::Trie("node".into()),
         Error::Unavailable,
     ];

@@ -130,10 +130,11 @@ pub fn check_pending(view: &View<'_>, chain: &Chain, report: &mut Report) -> Res
     for block in chain.path().filter_map(|hash| chain.get(hash)) {
         let record = record(view, block)?;
         let tries = replay.run(view, block.id.hash, &record.diff.accounts)?;
-        let want = body::header(view, block.id.hash)?.state_root;
+        let (block, computed) = (block.id, tries.root);
+        let header = body::header(view, block.hash)?.state_root;
         report.pending += 1;
-        if tries.root != want {
-            report.differ(Difference::StateRoot { block: block.id, got: tries.root, want });
+        if computed != header {
+            report.differ(Difference::StateRoot { block, header, computed });
             break;
         }
     }

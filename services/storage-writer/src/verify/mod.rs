@@ -42,14 +42,15 @@ pub enum Difference {
         /// Fault of the node.
         fault: NodeFault,
     },
-    /// The state root recomputed from the flat state differs from the one in the base's header.
+    /// The state root recomputed from the flat state, or from the diff of a pending block, differs
+    /// from the one in the block's header.
     StateRoot {
-        /// The base.
+        /// The base or the pending block.
         block: BlockId,
-        /// Recomputed root.
-        got: B256,
         /// Root in the header.
-        want: B256,
+        header: B256,
+        /// Recomputed root.
+        computed: B256,
     },
     /// A slot whose account does not exist.
     OrphanSlot {
@@ -94,10 +95,9 @@ impl fmt::Display for Difference {
                 };
                 write!(f, ": the node at path [{path}] {what}")
             }
-            Self::StateRoot { block, got, want } => write!(
-                f,
-                "state root: the flat state has {got}, the header of block {block} says {want}"
-            ),
+            Self::StateRoot { block, header, computed } => {
+                write!(f, "state root after block {block} is {computed}, its header has {header}")
+            }
             Self::OrphanSlot { owner, slot } => {
                 write!(f, "flat state: slot {slot} of {owner}, which does not exist")
             }

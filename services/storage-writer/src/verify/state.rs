@@ -86,9 +86,9 @@ fn check_root(
         store.write(batch, Durability::Process)?;
     }
     let block = meta::base(view)?;
-    let want = body::header(view, block.hash)?.state_root;
-    if root != want {
-        report.differ(Difference::StateRoot { block, got: root, want });
+    let header = body::header(view, block.hash)?.state_root;
+    if root != header {
+        report.differ(Difference::StateRoot { block, header, computed: root });
     }
     Ok(())
 }

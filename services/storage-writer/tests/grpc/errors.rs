@@ -25,6 +25,7 @@ fn every_error_arrives_as_it_is_from_every_call() {
         (Error::RewindTooDeep { to: 1, oldest: 2 }, Code::OutOfRange),
         (Error::Store("corrupt".into()), Code::Internal),
         (Error::Unavailable("stopping".into()), Code::Unavailable),
+        (Error::Refused("block 1 is canonical".into()), Code::InvalidArgument),
     ];
     let storage = Arc::new(Scripted::default());
     let host = Host::start(storage.clone());

@@ -84,7 +84,7 @@ fn a_workers_certificate_cannot_commit_a_block() {
         let service = "tandem.storage_writer.v1.StorageWriter";
         let text =
             format!("PermissionDenied: multiproof-worker may not call {method} of {service}");
-        assert_eq!(answer, Err(Error::Store(text)), "{name}");
+        assert_eq!(answer, Err(Error::Refused(text)), "{name}");
         let asked = usize::from(name == "acquire_epoch");
         assert_eq!(storage.count(name), asked, "{name} has reached the service");
     }

@@ -65,7 +65,7 @@ fn a_block_of_the_largest_size_is_taken_and_listed_and_what_is_larger_is_refused
     assert_eq!(listed.iter().map(|block| block.id).collect::<Vec<_>>(), [large.id, block(10).id]);
     let error = client.commit(Epoch::numbered(1), block(STORAGE_MESSAGE_BYTES_MAX)).unwrap_err();
     assert!(
-        matches!(&error, Error::Store(text) if text.contains("too large for a message")),
+        matches!(&error, Error::Refused(text) if text.contains("a message has at most")),
         "{error}"
     );
     assert_eq!(storage.count("commit"), 2);

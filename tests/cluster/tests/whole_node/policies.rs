@@ -38,7 +38,7 @@ const LIES: [Lie; 4] = [
     ),
     (
         |payload| payload.state_root.0[0] ^= 1,
-        |valid| format!("state root is {}, not 0x", valid.header.state_root),
+        |valid| format!("state root after execution is {}, the", valid.header.state_root),
     ),
 ];
 

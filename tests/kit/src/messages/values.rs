@@ -185,6 +185,7 @@ pub fn storage_error() -> impl Strategy<Value = storage::Error> {
         any::<[u64; 2]>().prop_map(|[to, oldest]| Error::RewindTooDeep { to, oldest }),
         ".{0,200}".prop_map(Error::Store),
         ".{0,200}".prop_map(Error::Unavailable),
+        ".{0,200}".prop_map(Error::Refused),
     ]
 }
 

@@ -85,7 +85,7 @@ fn item(value: &Value) -> anyhow::Result<Item> {
 fn big_endian(digits: &str) -> anyhow::Result<Vec<u8>> {
     let mut number: Vec<u8> = Vec::new();
     for digit in digits.chars() {
-        let mut carry = digit.to_digit(10).with_context(|| format!("{digits} is no number"))?;
+        let mut carry = digit.to_digit(10).with_context(|| format!("{digits} is not a number"))?;
         for byte in number.iter_mut().rev() {
             carry += u32::from(*byte) * 10;
             *byte = carry as u8;

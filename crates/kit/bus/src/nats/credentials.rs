@@ -50,7 +50,7 @@ fn read(option: &'static str, path: &Path, bytes_max: u64) -> Result<String, Err
     if bytes.len() as u64 > bytes_max {
         return Err(wrong("a file that is too long"));
     }
-    String::from_utf8(bytes).map_err(|_| wrong("bytes that are no UTF-8"))
+    String::from_utf8(bytes).map_err(|_| wrong("bytes that are not UTF-8"))
 }
 
 fn secret(option: &'static str, path: &Path) -> Result<String, Error> {
@@ -136,7 +136,7 @@ mod tests {
         let cases = [
             (password(b" \n"), "password_file", "expected one line, found nothing"),
             (password(b"secret\nsecret"), "password_file", "expected one line, found several"),
-            (password(b"secret\xff"), "password_file", "bytes that are no UTF-8"),
+            (password(b"secret\xff"), "password_file", "bytes that are not UTF-8"),
             (password(&[b's'; 5000]), "password_file", "a file that is too long"),
             (seed("secret"), "nkey_seed_file", "the seed of a user's nkey (SU…), found something"),
             (seed(&account), "nkey_seed_file", "found the seed of another kind of nkey"),
@@ -169,7 +169,7 @@ mod tests {
             (Options { password_file: some(), ..none() }, "`password_file` needs `user` beside it"),
             (
                 Options { user: user(), nkey_seed_file: some(), ..none() },
-                "`nkey_seed_file` and `user` are two ways to log in, want one",
+                "`nkey_seed_file` and `user` exclude each other; set one of them",
             ),
             (
                 Options { tls_key_file: some(), ..none() },

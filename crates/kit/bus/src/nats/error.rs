@@ -4,10 +4,10 @@ use std::{io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The list of servers is empty.
-    #[error("no address of a NATS server")]
+    #[error("no address of a NATS server is given")]
     NoServer,
     /// An address is invalid.
-    #[error("`{server}` is no address of a NATS server: {reason}")]
+    #[error("invalid address `{server}` of a NATS server: {reason}")]
     Server {
         /// Text given as the address.
         server: String,
@@ -28,7 +28,7 @@ pub enum Error {
         missing: &'static str,
     },
     /// Two options exclude each other.
-    #[error("`nkey_seed_file` and `user` are two ways to log in, want one")]
+    #[error("`nkey_seed_file` and `user` exclude each other; set one of them")]
     TwoLogins,
     /// A file cannot be read.
     #[error("read {option} {path}: {error}")]

@@ -251,7 +251,7 @@ pub fn addresses(servers: &[String]) -> Result<Vec<ServerAddr>, Error> {
         match address.scheme() {
             "nats" | "tls" if address.host().is_empty() => Err(refuse("it names no host".into())),
             "nats" | "tls" => Ok(address),
-            scheme => Err(refuse(format!("`{scheme}` is no scheme, want nats or tls"))),
+            scheme => Err(refuse(format!("unknown scheme `{scheme}`; expected `nats` or `tls`"))),
         }
     };
     servers.iter().map(parse).collect()
@@ -271,13 +271,13 @@ mod tests {
         let good =
             ["nats://10.0.0.7:4222", "tls://nats.example", "127.0.0.1:4222", "nats://[::1]:1"];
         assert_eq!(addresses(&good.map(str::to_owned)).unwrap().len(), 4);
-        assert_eq!(error(&[]), "no address of a NATS server");
+        assert_eq!(error(&[]), "no address of a NATS server is given");
         let wrong = error(&["nats://a:1", "ws://a:1"]);
         assert_eq!(
             wrong,
-            "`ws://a:1` is no address of a NATS server: `ws` is no scheme, want nats or tls"
+            "invalid address `ws://a:1` of a NATS server: unknown scheme `ws`; expected `nats` or `tls`"
         );
-        assert!(error(&["nats://a:port"]).starts_with("`nats://a:port` is no address of a NATS"));
+        assert!(error(&["nats://a:port"]).starts_with("invalid address `nats://a:port` of"));
     }
 
     #[test]

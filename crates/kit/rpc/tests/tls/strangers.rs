@@ -188,10 +188,10 @@ fn endpoints_say_whether_they_are_encrypted_and_must_be_what_the_process_is() {
     assert_eq!(error("http://a:1", &plain), Ok(()));
     assert_eq!(error("https://a:1", &proven), Ok(()));
     let text =
-        "http://a:1 is not encrypted, but `tls` is set up here: an endpoint https://… is wanted";
+        "http://a:1 is not encrypted, but `tls` is set up here; expected an endpoint https://…";
     assert_eq!(error("http://a:1", &proven), Err(text.to_owned()));
     assert_eq!(error("a:1", &proven).unwrap_err(), text.replace("http://a:1", "a:1"));
     let text = error("https://a:1", &plain).unwrap_err();
     assert!(text.starts_with("https://a:1 is encrypted, but `tls` is not set up here"), "{text}");
-    assert!(error("no endpoint", &proven).unwrap_err().contains("is no endpoint"));
+    assert!(error("no endpoint", &proven).unwrap_err().contains("invalid endpoint"));
 }

@@ -60,7 +60,7 @@ pub enum PreMergeRule {
         index: usize,
     },
     /// The parent of an ommer is not an ancestor of the second to seventh generation.
-    #[error("the parent of ommer {index} is no ancestor of the second to seventh generation")]
+    #[error("the parent of ommer {index} is not an ancestor of the second to seventh generation")]
     OmmerParent {
         /// Position in the block.
         index: usize,

@@ -1,6 +1,6 @@
 //! Gas estimation of a message.
 
-use super::{CallOutcome, Message, invalid_call};
+use super::{Message, halt_text, invalid_call};
 use crate::{error::Error, state::StateReader};
 use alloy_eips::eip7825::MAX_TX_GAS_LIMIT_OSAKA;
 use revm::context::result::{ExecutionResult, HaltReason, InvalidTransaction};
@@ -34,7 +34,10 @@ enum Run {
     },
     /// More gas may help.
     TooLittle,
-    Failed(CallOutcome),
+    /// The message reverted with this data.
+    Reverted(Bytes),
+    /// The message ran into an exception that more gas does not prevent.
+    Halted(HaltReason),
 }
 
 /// Searches a gas limit with which the message succeeds. `limit` is the caller's.
@@ -54,11 +57,8 @@ pub fn estimate_gas(message: &Message<'_>, limit: Option<u64>) -> Result<GasEsti
             let reason = format!("gas required exceeds allowance ({highest})");
             return Err(Error::InvalidCall(reason));
         }
-        Run::Failed(CallOutcome::Revert(output)) => return Ok(GasEstimate::Revert(output)),
-        Run::Failed(CallOutcome::Halt(reason)) => return Ok(GasEstimate::Halt(reason)),
-        Run::Failed(CallOutcome::Return(_)) => {
-            return Err(Error::Execution("a message failed and returned".into()));
-        }
+        Run::Reverted(output) => return Ok(GasEstimate::Revert(output)),
+        Run::Halted(reason) => return Ok(GasEstimate::Halt(halt_text(&reason))),
     };
     search(message, used, used_max, highest).map(GasEstimate::Gas)
 }
@@ -113,7 +113,8 @@ fn run_with(message: &Message<'_>, gas_limit: u64) -> Result<Run, Error> {
             InvalidTransaction::CallGasCostMoreThanGasLimit { .. }
             | InvalidTransaction::GasFloorMoreThanGasLimit { .. },
         ) => Ok(Run::TooLittle),
-        Ok(failed) => Ok(Run::Failed(failed.into())),
+        Ok(ExecutionResult::Revert { output, .. }) => Ok(Run::Reverted(output)),
+        Ok(ExecutionResult::Halt { reason, .. }) => Ok(Run::Halted(reason)),
         Err(error) => Err(invalid_call(error)),
     }
 }

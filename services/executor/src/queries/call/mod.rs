@@ -250,7 +250,7 @@ impl<'a> Message<'a> {
             }
             Err(EVMError::Transaction(error)) => Ok(Err(error)),
             Err(EVMError::Database(error)) => Err(error),
-            Err(error) => Err(Error::Execution(error.to_string())),
+            Err(error) => Err(Error::Evm(error.to_string())),
         }
     }
 }

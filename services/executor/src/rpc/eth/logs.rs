@@ -128,7 +128,7 @@ impl Filter {
         let addresses = match address {
             None => Vec::new(),
             Some(Alternatives { null: true, .. }) => {
-                return Err(RpcError::invalid_params("invalid argument 0: null is no address"));
+                return Err(RpcError::invalid_params("invalid argument 0: null is not an address"));
             }
             Some(Alternatives { values, .. }) => {
                 values.into_iter().map(|Hex(address)| address).collect()

@@ -44,7 +44,7 @@ impl Chance {
         match (Random(self.seed.wrapping_mul(0x9e37_79b9) ^ read).below(96), self.trouble) {
             (0, Trouble::Hang) => sleep(8_000),
             (0, Trouble::Error) => {
-                return Err(Error::Execution("a read failed, as it was to".into()));
+                return Err(Error::Evm("a read failed, as it was to".into()));
             }
             (0, Trouble::Panic) => panic!("a read panicked, as it was to"),
             (1..5, _) => sleep(30),
