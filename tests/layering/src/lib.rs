@@ -34,7 +34,10 @@ fn may_import(from: &str, to: &str) -> bool {
             // The tools of the CLI receive the events and make the calls.
             to.starts_with("services/") || client || to == "proto" || tools || pure || kit
         }
-        "tools/conformance" => to.starts_with("services/") || to == "proto" || pure || kit,
+        "tools/conformance" => {
+            let called = to.starts_with("services/") || to == "proto";
+            called || to == "tracing/telemetry" || pure || kit
+        }
         _ if from.starts_with("crates/pure/") => pure,
         _ if from.starts_with("crates/kit/") => {
             // The server checks tokens, and its errors quote JSON in brief.
