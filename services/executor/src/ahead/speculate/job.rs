@@ -37,8 +37,8 @@ const SPINS: usize = 200;
 const WAIT_MAX: Duration = Duration::from_millis(4);
 /// Gas charged as waste for a transaction that the engine waited for in vain.
 const WAIT_MAX_GAS: u64 = 4_000_000;
-/// Wasted gas, beyond that of committed results, after which the engine neither waits nor executes
-/// ahead in this block.
+/// Wasted gas, beyond half of the gas of committed results, after which the engine neither waits
+/// nor executes ahead in this block.
 const WASTE_MAX: u64 = 2_000_000;
 /// Index for no transaction.
 const NONE: usize = usize::MAX;
