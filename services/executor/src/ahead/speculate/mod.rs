@@ -28,6 +28,8 @@
 mod advice;
 mod job;
 mod pool;
+mod status;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -45,9 +47,10 @@ use crate::{
     },
 };
 use alloy_evm::EvmEnv;
-use job::{Claim, Job, Runner, Speculation, Turn};
+use job::{Job, Runner, Speculation, Turn};
 use metrics::counter;
 use pool::Posted;
+use status::Claim;
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 use tandem_chain::Block;
 use tracing::Span;
