@@ -168,8 +168,10 @@ impl<R, O: Order> Statuses<R, O> {
                 Ok(previous) => previous,
                 Err(unknown) => return Claim::Recover(unknown),
             };
-            let is_next = previous
-                .is_none_or(|previous| previous < committed || self.slots[previous].is(DONE));
+            // Both are read after the link. A thread that changes either later sees the link and wakes.
+            let is_next = previous.is_none_or(|previous| {
+                previous < self.committed.load(SeqCst) || self.slots[previous].is(DONE)
+            });
             if is_next && !order.is_left(index) && self.slots[index].change(OPEN, RUNNING) {
                 return Claim::Run(index);
             }
