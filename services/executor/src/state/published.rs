@@ -1,8 +1,8 @@
 //! Writes of a block's transactions so far, by the position of the writer.
 //!
 //! A transaction executed ahead of its turn reads here the writes of earlier transactions,
-//! committed or not. They need not be right: before a commit, every input value of a result is
-//! compared with the block's own state.
+//! committed or not. They need not be right: before a result is committed, every value that it read
+//! here is compared with the block's own state.
 
 use crate::state::state_after;
 use alloy_primitives::map::{AddressMap, B256Map, HashMap};

@@ -11,11 +11,12 @@
 //!               └── writes of results┘
 //! ```
 //!
-//! A result is right exactly if every value it was made from is the one that the transaction would
-//! read at its turn. So it does not matter on what state it was executed: the engine compares all
-//! accounts and slots that were read with the block's state, by value, and executes the transaction
-//! itself where one differs. Verdicts, receipts and the order of updates to the workers are those
-//! of execution in order.
+//! A result is right if every value it was made from is the one that the transaction would read at
+//! its turn. So it does not matter on what state it was executed. The engine compares the accounts
+//! and slots that were read with the block's state, by value. It executes the transaction itself
+//! where one differs. A key that the block has not touched is not read again if its value came from
+//! the parent, because both sides read the parent through the same view. Verdicts, receipts and the
+//! order of updates to the workers are those of execution in order.
 //!
 //! * Results read what those before them in the block wrote, committed or not: a sender's second
 //!   transaction can follow its first one.
@@ -27,6 +28,8 @@
 mod advice;
 mod job;
 mod pool;
+mod status;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -44,9 +47,10 @@ use crate::{
     },
 };
 use alloy_evm::EvmEnv;
-use job::{Claim, Job, Runner, Speculation, Turn};
+use job::{Job, Runner, Speculation, Turn};
 use metrics::counter;
 use pool::Posted;
+use status::Claim;
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 use tandem_chain::Block;
 use tracing::Span;

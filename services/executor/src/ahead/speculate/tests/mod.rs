@@ -2,6 +2,7 @@
 //! results must be equal.
 
 mod blocks;
+mod schedules;
 mod state;
 
 use super::*;
