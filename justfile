@@ -62,11 +62,12 @@ discv5:
 
 # Measure a topic's figures against their limits (docs/figures.md), such as `./dev figures repairs --quick`.
 # TANDEM_CORPORA names a folder with more corpora, KUBECONFIG the cluster of `./dev figures operations`
+[positional-arguments]
 figures TOPIC *ARGS: build
     cargo build --release --locked -p tandem-figures
     [ "{{ TOPIC }}" = operations ] || {{ just_executable() }} before
-    ulimit -n 16384 && {{ target }}/release/figures {{ TOPIC }} --tandem {{ target }}/release/tandem \
-        --before {{ before }}/tandem {{ ARGS }}
+    ulimit -n 16384 && {{ target }}/release/figures "$@" --tandem {{ target }}/release/tandem \
+        --before {{ before }}/tandem
 
 # The version that figures are compared with, built once and kept outside of the checkout.
 [private]

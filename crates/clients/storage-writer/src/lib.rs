@@ -1,8 +1,8 @@
 //! Client of storage-writer: a [`StorageApi`](tandem_proto::storage::StorageApi) over one
 //! connection, which is made in the background and remade when it is lost.
 //!
-//! Reads of threads that wait at the same time are made together ([`read_coalescer`]). The right to
-//! write is renewed in the background ([`lease_keeper`]). Trie diffs, which are advice, never delay
+//! Reads of threads that wait at the same time are made together (`read_coalescer`). The right to
+//! write is renewed in the background (`lease_keeper`). Trie diffs, which are advice, never delay
 //! their sender: a diff that does not fit into the queue is dropped and counted. The other end is
 //! `tandem_storage_writer::grpc`, which says how calls are ordered and what a loss means.
 
