@@ -27,8 +27,8 @@ const MIB: f64 = (1 << 20) as f64;
 /// Most memory for a block without transactions while finality does not move. All branches stay, as each
 /// may win; bytes on disk and in memory bound their number.
 const BLOCK_BYTES_MAX: f64 = 1024.0;
-/// Growth that says nothing: buffers of a few MiB come and go.
-const NOISE_BYTES: f64 = 4.0 * MIB;
+/// Growth that says nothing: caches and buffers fill in the first blocks, or come and go.
+const NOISE_BYTES: f64 = 16.0 * MIB;
 /// Mean distances in slots: the head changes to another branch, the node is stopped, and the node
 /// is killed once in this many slots.
 const SWITCH_EVERY: usize = 8;
