@@ -57,8 +57,9 @@ pub const RULES: [Rule; 36] = [
     rule(STORAGE, "GetStateDiffs", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "Canonicalize", &[EXECUTOR]),
     rule(STORAGE, "Rewind", &[EXECUTOR]),
-    // Workers read tries and hand over computed nodes. Nodes that do not lead to the root in the
-    // block's header are refused, whoever sends them. An executor has workers of its own.
+    // Workers read tries and hand over computed nodes. storage-writer refuses nodes that do not
+    // lead to the root in the block's header, whatever the sender. An executor has workers of its
+    // own.
     rule(STORAGE, "GetCheckpoint", &[EXECUTOR, MULTIPROOF_WORKER, OPERATOR]),
     rule(STORAGE, "ListPending", &[EXECUTOR, MULTIPROOF_WORKER, OPERATOR]),
     rule(STORAGE, "GetTrieDiff", &[EXECUTOR, MULTIPROOF_WORKER]),

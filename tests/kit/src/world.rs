@@ -1,6 +1,7 @@
 //! A small world for tests: random states and blocks, with roots by alloy-trie, which shares no
 //! code with ours.
 
+use crate::trie::{Accounts, apply_update};
 use alloy_consensus::Header;
 use alloy_trie::{
     TrieAccount,
@@ -38,11 +39,9 @@ impl Random {
     }
 }
 
-pub type Storage = BTreeMap<B256, U256>;
-
 /// State by hashed keys.
 #[derive(Clone, Default, PartialEq, Debug)]
-pub struct World(pub BTreeMap<B256, (Account, Storage)>);
+pub struct World(pub Accounts);
 
 impl World {
     pub fn root(&self) -> B256 {
@@ -59,22 +58,7 @@ impl World {
 
     pub fn apply(&mut self, diff: &StateDiff) {
         for update in &diff.accounts {
-            let Some(account) = update.account else {
-                self.0.remove(&update.address_hash);
-                continue;
-            };
-            let entry = self.0.entry(update.address_hash).or_default();
-            entry.0 = account;
-            if update.wiped {
-                entry.1.clear();
-            }
-            for slot in &update.slots {
-                if slot.value.is_zero() {
-                    entry.1.remove(&slot.key);
-                } else {
-                    entry.1.insert(slot.key, slot.value);
-                }
-            }
+            apply_update(&mut self.0, update);
         }
     }
 

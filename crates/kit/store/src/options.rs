@@ -102,7 +102,7 @@ impl Tuning {
         table.set_block_size(self.block_bytes);
         table.set_bloom_filter(10.0, false);
         // Index and filter blocks are charged to the cache, so the cache size bounds them too.
-        // Those of level 0 are pinned, because every read passes them.
+        // The blocks of level 0 are pinned, because every read passes them.
         table.set_cache_index_and_filter_blocks(true);
         table.set_pin_l0_filter_and_index_blocks_in_cache(true);
         if self.points {

@@ -24,7 +24,7 @@ impl BlockHashes {
     /// `parent_of` gives a block's parent, `None` for blocks that are not known.
     ///
     /// # Errors
-    /// Those of `parent_of`.
+    /// Errors of `parent_of`.
     pub fn get(
         &self,
         parent: BlockId,

@@ -81,28 +81,36 @@ pub fn oracle_root<'a>(leaves: impl Iterator<Item = (&'a B256, Vec<u8>)>) -> B25
 /// Storage of one account.
 pub type Slots = BTreeMap<B256, U256>;
 
+/// Accounts with their storage, by hashed keys.
+pub type Accounts = BTreeMap<B256, (Account, Slots)>;
+
+/// Applies one account's changes to a state.
+pub fn apply_update(accounts: &mut Accounts, update: &AccountUpdate) {
+    let Some(account) = update.account else {
+        accounts.remove(&update.address_hash);
+        return;
+    };
+    let entry = accounts.entry(update.address_hash).or_default();
+    entry.0 = account;
+    if update.wiped {
+        entry.1.clear();
+    }
+    for slot in &update.slots {
+        if slot.value.is_zero() {
+            entry.1.remove(&slot.key);
+        } else {
+            entry.1.insert(slot.key, slot.value);
+        }
+    }
+}
+
 /// Whole state.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
-pub struct State(pub BTreeMap<B256, (Account, Slots)>);
+pub struct State(pub Accounts);
 
 impl State {
     pub fn apply(&mut self, update: &AccountUpdate) {
-        let Some(account) = update.account else {
-            self.0.remove(&update.address_hash);
-            return;
-        };
-        let entry = self.0.entry(update.address_hash).or_default();
-        entry.0 = account;
-        if update.wiped {
-            entry.1.clear();
-        }
-        for slot in &update.slots {
-            if slot.value.is_zero() {
-                entry.1.remove(&slot.key);
-            } else {
-                entry.1.insert(slot.key, slot.value);
-            }
-        }
+        apply_update(&mut self.0, update);
     }
 
     /// Computes the root by alloy-trie, from nothing.
