@@ -264,7 +264,7 @@ async fn refused_requests_are_counted_by_reason_and_each_reason_is_logged_once()
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     for (reason, count) in [("token", 3), ("host", 1)] {
-        let line = format!("tandem_executor_rpc_refused_total{{reason=\"{reason}\"}} {count}\n");
+        let line = format!("tandem_http_refused_total{{reason=\"{reason}\"}} {count}\n");
         assert!(text.contains(&line), "{line}{text}");
         let log = node.log();
         let said =

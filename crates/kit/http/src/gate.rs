@@ -18,7 +18,7 @@ use crate::connection::Connection;
 use crate::entry::{Admitted, Entry};
 use crate::forward::{Failure, Forwarded, Forwarder, Target, is_forwarded};
 use crate::limits::Limits;
-use crate::metrics::{FORWARD_SECONDS, FORWARDED_TOTAL, RIGHT_TO_WRITE, describe_metrics};
+use crate::metrics::{FORWARD_SECONDS, FORWARDED_TOTAL, RIGHT_TO_WRITE, describe_gate_metrics};
 use crate::places::Place;
 use crate::refusals::Reason;
 use axum::Router;
@@ -94,7 +94,7 @@ impl Gate {
     }
 
     fn new(port: &'static str, name: &str, secret: Option<Secret>, limits: Limits) -> Self {
-        describe_metrics();
+        describe_gate_metrics();
         let under_way = TaskTracker::new();
         under_way.close();
         let gate = Self(Arc::new(Shared {

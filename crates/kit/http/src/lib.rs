@@ -31,7 +31,7 @@ mod gate;
 mod limits;
 mod listener;
 mod methods;
-pub mod metrics;
+mod metrics;
 mod pieces;
 mod places;
 mod refusals;
@@ -50,6 +50,7 @@ pub use listener::{serve, serve_lingering, serve_within};
 pub use methods::{
     Answer, Methods, Output, Params, Positional, Streamed, off_reactor, required, to_result,
 };
+pub use metrics::{describe_gate_metrics, describe_metrics};
 pub use pieces::Pieces;
 pub use reports::{Text, Traces, reports_router};
 pub use server::{engine_router, public_router};

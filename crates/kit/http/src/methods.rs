@@ -1,7 +1,7 @@
 //! Table of methods, and the input of their handlers.
 
 use crate::error::{RpcError, code};
-use crate::metrics::RPC_SECONDS;
+use crate::metrics::CALL_SECONDS;
 use crate::pieces::Pieces;
 use crate::usage::Usage;
 use bytes::Bytes;
@@ -122,7 +122,7 @@ impl Methods {
             Ok(_) => "ok".to_owned(),
             Err(error) => error.code.to_string(),
         };
-        metrics::histogram!(RPC_SECONDS, "method" => name, "status" => status)
+        metrics::histogram!(CALL_SECONDS, "method" => name, "status" => status)
             .record(started.elapsed().as_secs_f64());
         answer
     }

@@ -1,13 +1,14 @@
-//! Names of the server's metrics. The executor's prefix is older than this crate.
+//! Names of the metrics, and their descriptions. Every process has those of its HTTP ports; only an
+//! executor has those of a gate.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
 /// Time from a parsed call to its result, in seconds; labels `method` and `status` (`ok` or the
 /// error code).
-pub const RPC_SECONDS: &str = "tandem_executor_rpc_seconds";
+pub const CALL_SECONDS: &str = "tandem_http_call_seconds";
 /// HTTP requests refused without an answer to their calls, and connections refused or cut off;
 /// label `reason`.
-pub const RPC_REFUSED_TOTAL: &str = "tandem_executor_rpc_refused_total";
+pub const REFUSED_TOTAL: &str = "tandem_http_refused_total";
 /// Whether the executor has the right to write: 1, or 0. Unused by `tandem node`.
 pub const RIGHT_TO_WRITE: &str = "tandem_executor_right_to_write";
 /// HTTP requests that arrived while another executor had the right to write; labels `port`
@@ -16,10 +17,15 @@ pub const RIGHT_TO_WRITE: &str = "tandem_executor_right_to_write";
 pub const FORWARDED_TOTAL: &str = "tandem_executor_forwarded_total";
 /// Time from such a request to its answer, in seconds; label `port`.
 pub const FORWARD_SECONDS: &str = "tandem_executor_forward_seconds";
-/// Describes the metrics to the recorder.
+
+/// Describes the metrics of HTTP ports to the recorder.
 pub fn describe_metrics() {
-    describe_histogram!(RPC_SECONDS, Unit::Seconds, "time of one JSON-RPC call");
-    describe_counter!(RPC_REFUSED_TOTAL, "requests and connections refused over HTTP, by reason");
+    describe_histogram!(CALL_SECONDS, Unit::Seconds, "time of one JSON-RPC call");
+    describe_counter!(REFUSED_TOTAL, "requests and connections refused over HTTP, by reason");
+}
+
+/// Describes the metrics of a [`Gate`](crate::Gate) to the recorder.
+pub fn describe_gate_metrics() {
     let text = "1 while the executor has the right to write, else 0";
     describe_gauge!(RIGHT_TO_WRITE, Unit::Count, text);
     let text =

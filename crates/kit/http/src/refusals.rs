@@ -1,7 +1,7 @@
 //! Reasons for refusing requests and connections. Each refusal is counted, and logged once a minute
 //! for each reason.
 
-use crate::metrics::RPC_REFUSED_TOTAL;
+use crate::metrics::REFUSED_TOTAL;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -94,7 +94,7 @@ impl Refusals {
 
     /// Counts a refusal, and logs a warning if one is due.
     pub(crate) fn count(&self, reason: Reason, text: impl Display) {
-        metrics::counter!(RPC_REFUSED_TOTAL, "reason" => reason.name()).increment(1);
+        metrics::counter!(REFUSED_TOTAL, "reason" => reason.name()).increment(1);
         match self.due(reason, self.started.elapsed()) {
             Some(refused) => {
                 let (port, reason) = (&*self.port, reason.name());

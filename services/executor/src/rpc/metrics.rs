@@ -12,7 +12,7 @@ pub const CALL_WAIT_SECONDS: &str = "tandem_executor_call_wait_seconds";
 
 /// Describes the metrics to the recorder.
 pub fn describe_metrics() {
-    tandem_http::metrics::describe_metrics();
+    tandem_http::describe_gate_metrics();
     let text = "Calls of users by pool of threads (call, read) and outcome: answered, cut, abandoned, \
                 refused, late, panicked";
     describe_counter!(CALLS_TOTAL, text);

@@ -63,7 +63,7 @@ impl Recorder for Listener {
 }
 
 /// Sections: title, prefix of the names in it, and the function that describes the metrics.
-const SECTIONS: [(&str, &str, fn()); 10] = [
+const SECTIONS: [(&str, &str, fn()); 11] = [
     ("executor", "tandem_executor_", tandem_executor::describe_metrics),
     ("multiproof-workers", "tandem_multiproof_workers_", || {
         tandem_multiproof_workers::describe_metrics();
@@ -84,6 +84,7 @@ const SECTIONS: [(&str, &str, fn()); 10] = [
     }),
     ("Queues between threads", "tandem_queue_", tandem_actor::describe_metrics),
     ("gRPC between services", "tandem_rpc_", tandem_rpc::describe_metrics),
+    ("HTTP ports", "tandem_http_", tandem_http::describe_metrics),
     ("The event bus", "tandem_bus_", tandem_bus::describe_metrics),
     ("Every process", "tandem_", tandem_telemetry::describe_metrics),
 ];
