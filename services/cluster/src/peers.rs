@@ -87,7 +87,7 @@ impl Peers {
         runtime: &Handle,
     ) -> Result<Self, Error> {
         let (identity, direct) = (within.identity.clone(), within.direct.clone());
-        let settings = ClientConfig { identity, ..ClientConfig::default() };
+        let settings = ClientConfig { connection: identity.into(), ..ClientConfig::default() };
         let table = Client::connect(endpoint, settings, direct, runtime)?;
         Self::over(table, config, fork_id, within)
     }

@@ -4,7 +4,6 @@ use super::gathered::{AnswerCodec, Gathering};
 use crate::{VALIDATE, bundle, metrics as names, verdicts::Verdicts};
 use metrics::counter;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use std::{
     future::ready,
     sync::Arc,
@@ -23,49 +22,46 @@ use tandem_proto::{
         self, blob_validator_client::BlobValidatorClient, blob_validator_server::SERVICE_NAME,
     },
 };
-use tandem_rpc::{EndpointError, Failure, Identity, Links, Peer, Server, Terms, set_traceparent};
+use tandem_rpc::{
+    CallError, CallPolicy, ClientConnection, ConnectionConfig, EndpointError, ServerDescription,
+    set_traceparent,
+};
 use tandem_telemetry::traceparent;
 use tokio::{runtime::Handle, sync::mpsc};
-use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Request, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
 use tracing::Span;
 
-const SERVER: Server = Server {
-    name: BLOB_VALIDATOR,
+const SERVER: ServerDescription = ServerDescription {
+    role: BLOB_VALIDATOR,
+    service: SERVICE_NAME,
+    error_metadata: ERROR_METADATA,
     connections: names::CONNECTIONS,
     lost: names::CONNECTIONS_LOST,
     stream_window: 4 << 20,
 };
 
 /// Settings of a [`Client`]. All times are in milliseconds.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Longest time that opening a connection may take.
-    pub connect_ms_max: u64,
+    /// Settings of the connection.
+    pub connection: ConnectionConfig,
     /// Longest wait of a call for a connection that is being made, if it has the time.
     pub reconnect_wait_ms: u64,
     /// Longest wait for an answer that needs no verification.
     pub answer_ms_max: u64,
-    /// Time between two HTTP/2 pings, and the longest wait for the answer to one.
-    pub keep_alive_ms: u64,
     /// Number of messages about unneeded blobs that may wait for the connection; further ones are
     /// dropped.
     pub advice_capacity: usize,
-    /// Identity that the client connects with.
-    #[serde(skip)]
-    pub identity: Identity,
 }
 
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
-            connect_ms_max: 1_000,
+            connection: ConnectionConfig::default(),
             reconnect_wait_ms: 2_000,
             answer_ms_max: 5_000,
-            keep_alive_ms: 2_000,
             advice_capacity: 64,
-            identity: Identity::default(),
         }
     }
 }
@@ -74,7 +70,7 @@ impl Default for ClientConfig {
 /// service knows.
 const VALID_MAX: usize = 8_192;
 
-/// Client of one [`Server`].
+/// Client of one blob-validator.
 ///
 /// If the client has seen all blobs of a sidecar to be valid, it first asks for the sidecar by
 /// content ([`Content`]). It sends the sidecar only if the service does not know it. Known names
@@ -86,13 +82,13 @@ const VALID_MAX: usize = 8_192;
 pub struct Client {
     shared: Arc<Shared>,
     advice: TaskSender<Vec<B256>>,
-    stop: CancellationToken,
+    _task: AbortOnDropHandle<()>,
 }
 
 struct Shared {
     config: ClientConfig,
     runtime: Handle,
-    links: Links,
+    connection: ClientConnection<Channel>,
     /// Verdicts by versioned hash.
     valid: Mutex<Verdicts>,
 }
@@ -109,33 +105,23 @@ impl Client {
         runtime: &Handle,
     ) -> std::result::Result<Arc<Self>, EndpointError> {
         names::describe_client();
-        let (connect, alive) = (config.connect_ms_max, config.keep_alive_ms);
-        let peer = Peer::new(endpoint, SERVER, &config.identity, connect, alive)?;
+        let connection = ClientConnection::new(endpoint, SERVER, &config.connection)?;
         let (advice, queue) = task_queue("blob-advice", config.advice_capacity);
-        let (links, runtime) = (Links::new(ERROR_METADATA), runtime.clone());
         let valid = Mutex::new(Verdicts::new(VALID_MAX, usize::MAX, 0, Duration::ZERO));
-        let shared = Arc::new(Shared { config, runtime, links, valid });
-        let stop = CancellationToken::new();
-        let (keeper, stopped) = (shared.clone(), stop.clone());
-        shared.runtime.spawn(async move {
+        let shared = Arc::new(Shared { config, runtime: runtime.clone(), connection, valid });
+        let kept = shared.clone();
+        let task = runtime.spawn(async move {
             tokio::select! {
-                () = stopped.cancelled() => {}
-                () = keeper.links.keep(&peer, SERVICE_NAME) => {}
-                () = keeper.advise(queue) => {}
+                () = kept.connection.keep_serving() => {}
+                () = kept.send_advice(queue) => {}
             }
         });
-        Ok(Arc::new(Self { shared, advice, stop }))
+        Ok(Arc::new(Self { shared, advice, _task: AbortOnDropHandle::new(task) }))
     }
 
     /// Returns whether there is a connection now.
     pub fn is_connected(&self) -> bool {
-        self.shared.links.is_connected()
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.stop.cancel();
+        self.shared.connection.is_connected()
     }
 }
 
@@ -147,11 +133,11 @@ impl Shared {
         F: Future<Output = std::result::Result<T, tonic::Status>>,
     {
         let reconnect_wait = Duration::from_millis(self.config.reconnect_wait_ms);
-        let terms = Terms { until, reconnect_wait, repeat: true };
-        self.links.call(terms, call).await.map_err(|failure| match failure {
-            Failure::NotConnected => Error::Unavailable("no connection".to_owned()),
-            Failure::DeadlineExceeded => Error::DeadlineExceeded,
-            Failure::Lost(status) | Failure::Status(status) => in_time(status, until),
+        let policy = CallPolicy { deadline: until, reconnect_wait, retry: true };
+        self.connection.call(policy, call).await.map_err(|error| match error {
+            CallError::NotConnected => Error::Unavailable("no connection".to_owned()),
+            CallError::DeadlineExceeded => Error::DeadlineExceeded,
+            CallError::Lost(status) | CallError::Status(status) => error_of(status, until),
         })
     }
 
@@ -211,7 +197,7 @@ impl Shared {
         Instant::now() + Duration::from_millis(self.config.answer_ms_max)
     }
 
-    async fn advise(&self, mut queue: mpsc::Receiver<Queued<Vec<B256>>>) {
+    async fn send_advice(&self, mut queue: mpsc::Receiver<Queued<Vec<B256>>>) {
         while let Some(hashes) = queue.recv().await.map(Queued::take) {
             let hashes = &hashes[..];
             let sent = self.call(self.answer_until(), |channel, _| async move {
@@ -226,7 +212,7 @@ impl Shared {
 
 /// Converts a status. If the time is up, a cancellation becomes a missed deadline: which side
 /// notices first decides what it is called.
-fn in_time(status: tonic::Status, until: Instant) -> Error {
+fn error_of(status: tonic::Status, until: Instant) -> Error {
     if status.code() == Code::Cancelled && Instant::now() + Duration::from_millis(1) >= until {
         return Error::DeadlineExceeded;
     }

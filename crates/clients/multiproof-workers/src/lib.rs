@@ -18,10 +18,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod client;
-mod connection;
 pub mod fleet;
 mod listener;
 mod metrics;
+mod proof_stream;
 mod refusals;
 mod session;
 

@@ -2,7 +2,7 @@
 
 use super::{
     client::Shared,
-    connection::{Answered, Connection},
+    proof_stream::{Answered, ProofStream},
 };
 use crate::metrics as names;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -19,7 +19,7 @@ use tracing::{Span, debug, warn};
 /// Block, or some of its shards, at the workers behind one connection.
 pub struct RemoteSession {
     shared: Arc<Shared>,
-    connection: Arc<Connection>,
+    stream: Arc<ProofStream>,
     id: u64,
     shards: ShardSet,
     answer: Receiver<Answered>,
@@ -36,16 +36,16 @@ impl RemoteSession {
     /// the queue fails when there is none.
     pub fn begin(
         shared: &Arc<Shared>,
-        connection: Arc<Connection>,
+        stream: Arc<ProofStream>,
         begin: Begin,
         waits: bool,
     ) -> Option<Self> {
         let id = shared.next_session();
-        let answer = connection.expect(id)?;
+        let answer = stream.expect(id)?;
         let (shared, shards) = (shared.clone(), begin.shards);
         let session = Self {
             shared,
-            connection,
+            stream,
             id,
             shards,
             answer,
@@ -95,10 +95,10 @@ impl RemoteSession {
     fn send(&self, command: Command) -> bool {
         let command = SessionCommand { session: self.id, command };
         if !self.waits {
-            return self.connection.try_send(command, 0).is_ok();
+            return self.stream.try_send(command, 0).is_ok();
         }
         let wait = self.shared.config.answer_wait();
-        self.connection.send(command, &self.shared.runtime, wait).is_ok()
+        self.stream.send(command, &self.shared.runtime, wait).is_ok()
     }
 }
 
@@ -141,10 +141,10 @@ impl Drop for RemoteSession {
         if self.answered {
             return;
         }
-        self.connection.forget(self.id);
+        self.stream.forget(self.id);
         let command = SessionCommand { session: self.id, command: Command::Cancel };
         // A lost cancel leaves the block open until the next one begins.
-        if self.connection.try_send(command, 0).is_err() {
+        if self.stream.try_send(command, 0).is_err() {
             debug!("no room for a cancel");
         }
     }

@@ -2,57 +2,50 @@
 
 use crate::metrics as names;
 use metrics::counter;
-use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use tandem_bus::{Bus, Subscription};
 use tandem_primitives::B256;
 use tandem_proto::{
     access::PEER_TABLE,
+    convert::ERROR_METADATA,
     event::{Contact, PEERS_DISCOVERED, PEERS_TARGET, PeersDiscovered, PeersTarget},
     limits::{DISCOVERED_CONTACTS_MAX, PEERS_MESSAGE_BYTES_MAX},
     peer_table::{Error, PeerTableApi, Result, Stats},
-    wire::peer_table::v1::{self, peer_table_client::PeerTableClient},
+    wire::peer_table::v1::{
+        self, peer_table_client::PeerTableClient, peer_table_server::SERVICE_NAME,
+    },
 };
-use tandem_rpc::{EndpointError, Identity, Peer, Server, traced};
-use tokio::{runtime::Handle, sync::watch, time::timeout};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tandem_rpc::{ClientConnection, ConnectionConfig, EndpointError, ServerDescription, traced};
+use tokio::{runtime::Handle, time::timeout};
+use tokio_util::task::AbortOnDropHandle;
 use tonic::{Status, Streaming, transport::Channel};
 use tracing::{debug, warn};
 
-const SERVER: Server = Server {
-    name: PEER_TABLE,
+const SERVER: ServerDescription = ServerDescription {
+    role: PEER_TABLE,
+    service: SERVICE_NAME,
+    error_metadata: ERROR_METADATA,
     connections: names::CONNECTIONS,
     lost: names::CONNECTIONS_LOST,
     stream_window: 1 << 20,
 };
 
 /// Settings of a [`Client`]. All times are in milliseconds.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Longest time that opening a connection may take.
-    pub connect_ms_max: u64,
+    /// Settings of the connection.
+    pub connection: ConnectionConfig,
     /// Longest wait for an answer.
     pub answer_ms_max: u64,
-    /// Time between two HTTP/2 pings, and the longest wait for the answer to one.
-    pub keep_alive_ms: u64,
-    /// Identity that the client connects with.
-    #[serde(skip)]
-    pub identity: Identity,
 }
 
 impl Default for ClientConfig {
     fn default() -> Self {
-        Self {
-            connect_ms_max: 1_000,
-            answer_ms_max: 1_000,
-            keep_alive_ms: 2_000,
-            identity: Identity::default(),
-        }
+        Self { connection: ConnectionConfig::default(), answer_ms_max: 1_000 }
     }
 }
 
-/// Client of one [`Server`], and bridge between its bus and that of this process.
+/// Client of one peer-table, and bridge between its bus and that of this process.
 /// Events on `peers.discovered` here are sent there. Changes of the target there are published on
 /// `peers.target` here.
 ///
@@ -60,17 +53,14 @@ impl Default for ClientConfig {
 /// code, where they panic.
 pub struct Client {
     shared: Arc<Shared>,
-    _stop: DropGuard,
+    _task: AbortOnDropHandle<()>,
 }
-
-/// Connection, `None` while there is none.
-type Link = Option<PeerTableClient<Channel>>;
 
 struct Shared {
     config: ClientConfig,
     runtime: Handle,
     bus: Bus,
-    link: watch::Sender<Link>,
+    connection: ClientConnection<PeerTableClient<Channel>>,
 }
 
 impl Client {
@@ -86,32 +76,27 @@ impl Client {
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
         names::describe_client();
-        let (connect, alive) = (config.connect_ms_max, config.keep_alive_ms);
-        let peer = Peer::new(endpoint, SERVER, &config.identity, connect, alive)?;
+        let connection = ClientConnection::new(endpoint, SERVER, &config.connection)?;
         let discovered = bus.subscribe(PEERS_DISCOVERED);
-        let (link, _) = watch::channel(None);
-        let shared = Arc::new(Shared { config, runtime: runtime.clone(), bus, link });
-        let stop = CancellationToken::new();
-        let (working, stopped) = (shared.clone(), stop.clone());
-        runtime.spawn(async move {
+        let shared = Arc::new(Shared { config, runtime: runtime.clone(), bus, connection });
+        let kept = shared.clone();
+        let task = runtime.spawn(async move {
             tokio::select! {
-                () = stopped.cancelled() => {}
-                () = peer.keep(open, |opened| live(&working, opened)) => {}
-                () = forward(&working, discovered) => {}
+                () = kept.connection.keep_connected(open, |opened| live(&kept, opened)) => {}
+                () = forward(&kept, discovered) => {}
             }
         });
-        Ok(Arc::new(Self { shared, _stop: stop.drop_guard() }))
+        Ok(Arc::new(Self { shared, _task: AbortOnDropHandle::new(task) }))
     }
 
     /// Returns whether there is a connection now.
     pub fn is_connected(&self) -> bool {
-        self.shared.link.borrow().is_some()
+        self.shared.connection.is_connected()
     }
 
     /// Makes one call and waits for its answer.
     fn call<R>(&self, call: impl AsyncFnOnce(PeerTableClient<Channel>) -> Result<R>) -> Result<R> {
-        let link = self.shared.link.borrow().clone();
-        let Some(calls) = link else {
+        let Some(calls) = self.shared.connection.client() else {
             return Err(Error::Unavailable("no connection to peer-table".to_owned()));
         };
         let answer = async { timeout(self.shared.answer_wait(), call(calls)).await };
@@ -129,15 +114,6 @@ impl Shared {
     }
 }
 
-/// Guard that removes the connection when it is lost, or when the client is dropped.
-struct Connected<'a>(&'a Shared);
-
-impl Drop for Connected<'_> {
-    fn drop(&mut self) {
-        self.0.link.send_replace(None);
-    }
-}
-
 /// Connection, with the stream that watches the target over it.
 type Opened = (PeerTableClient<Channel>, Streaming<v1::WatchTargetResponse>);
 
@@ -151,8 +127,7 @@ async fn open(channel: Channel) -> Result<Opened, Status> {
 
 /// Runs one connection until it ends, and returns the reason.
 async fn live(shared: &Shared, (calls, mut target): Opened) -> Status {
-    shared.link.send_replace(Some(calls));
-    let _connected = Connected(shared);
+    let _live = shared.connection.set_live(calls);
     loop {
         match target.message().await {
             Ok(Some(message)) => match PeersTarget::try_from(message) {
@@ -168,7 +143,6 @@ async fn live(shared: &Shared, (calls, mut target): Opened) -> Status {
 /// Forwards published events, one message after the other; waiting events share a message. A batch
 /// is lost if its connection is lost: sent again, its failures might count twice.
 async fn forward(shared: &Shared, mut discovered: Subscription) {
-    let mut link = shared.link.subscribe();
     let mut held = None;
     loop {
         let mut contacts = match held.take() {
@@ -178,10 +152,7 @@ async fn forward(shared: &Shared, mut discovered: Subscription) {
                 None => return,
             },
         };
-        let calls = match link.wait_for(Option::is_some).await {
-            Ok(link) => link.clone(),
-            Err(_) => return,
-        };
+        let mut calls = shared.connection.newer_than(0).await.client;
         while let Some(payload) = discovered.try_next() {
             let mut more = decode(&payload);
             if contacts.len() + more.len() > DISCOVERED_CONTACTS_MAX {
@@ -190,7 +161,6 @@ async fn forward(shared: &Shared, mut discovered: Subscription) {
             }
             contacts.append(&mut more);
         }
-        let Some(mut calls) = calls else { continue };
         if contacts.is_empty() {
             continue;
         }

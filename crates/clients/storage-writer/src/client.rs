@@ -10,7 +10,6 @@ use super::{
 use crate::metrics as names;
 use metrics::counter;
 use prost::Message;
-use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use tandem_actor::{TaskSender, task_queue};
 use tandem_primitives::{
@@ -26,24 +25,25 @@ use tandem_proto::{
     },
     wire::storage_writer::v1::{self, storage_writer_server::SERVICE_NAME},
 };
-use tandem_rpc::{EndpointError, Identity, Links, Peer, Server};
+use tandem_rpc::{ClientConnection, ConnectionConfig, EndpointError, ServerDescription};
 use tokio::runtime::Handle;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tonic::{Request, Status};
 
-const SERVER: Server = Server {
-    name: STORAGE_WRITER,
+const SERVER: ServerDescription = ServerDescription {
+    role: STORAGE_WRITER,
+    service: SERVICE_NAME,
+    error_metadata: ERROR_METADATA,
     connections: names::CLIENT_CONNECTIONS,
     lost: names::CLIENT_CONNECTIONS_LOST,
     stream_window: 8 << 20,
 };
 
 /// Settings of a [`Client`]. All times are in milliseconds.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Longest time that opening a connection may take.
-    pub connect_ms_max: u64,
+    /// Settings of the connection.
+    pub connection: ConnectionConfig,
     /// Time a call waits for a connection that is being made or remade, if its deadline permits.
     pub reconnect_wait_ms: u64,
     /// Longest wait for the answer to a read, a walk, or a look-up of a block.
@@ -51,33 +51,25 @@ pub struct ClientConfig {
     /// Longest wait for the answer to a write, a list of blocks or a trie diff. A write may have to
     /// wait for the base; the others may have to be computed.
     pub write_ms_max: u64,
-    /// Interval between two HTTP/2 pings, and the longest wait for the answer to one.
-    pub keep_alive_ms: u64,
     /// Number of trie diffs that may wait for the connection; further ones are dropped.
     pub diffs_capacity: usize,
     /// Time after this client's last sign of life during which no other executor can take over its
     /// right to write. The client renews its lease four times in that period. 0: no renewals, and
     /// others may take over at once.
     pub lease_ms: u64,
-    /// Identity with which to connect.
-    #[serde(skip)]
-    pub identity: Identity,
     /// Address at which the executor that asks for the right to write serves, for other executors.
-    #[serde(skip)]
     pub address: Option<ExecutorAddress>,
 }
 
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
-            connect_ms_max: 1_000,
+            connection: ConnectionConfig::default(),
             reconnect_wait_ms: 2_000,
             read_ms_max: 10_000,
             write_ms_max: 60_000,
-            keep_alive_ms: 2_000,
             diffs_capacity: 64,
             lease_ms: 0,
-            identity: Identity::default(),
             address: None,
         }
     }
@@ -92,7 +84,7 @@ macro_rules! unary {
     };
 }
 
-/// Client of one [`Server`].
+/// Client of one storage-writer.
 ///
 /// Calls wait for the answer (see [`ClientConfig`]), so they do not belong in async code, where
 /// they panic. Only [`StorageApi::put_trie_diff`] never waits and never fails.
@@ -100,11 +92,11 @@ pub struct Client {
     remote: Arc<Remote>,
     runtime: Handle,
     reads: ReadCoalescer,
-    tenure: Arc<LeaseKeeper>,
+    lease: Arc<LeaseKeeper>,
     diffs: TaskSender<QueuedTrieDiff>,
     /// Cancelled when calls must stop waiting.
     stopped: CancellationToken,
-    _stop: DropGuard,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl Client {
@@ -119,42 +111,44 @@ impl Client {
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
         names::describe_client();
-        let (connect, alive) = (config.connect_ms_max, config.keep_alive_ms);
-        let peer = Peer::new(endpoint, SERVER, &config.identity, connect, alive)?;
+        let connection = ClientConnection::new(endpoint, SERVER, &config.connection)?;
         let (diffs, queue) = task_queue("trie-diffs", config.diffs_capacity);
         let lease = Duration::from_millis(config.lease_ms);
-        let tenure = Arc::new(LeaseKeeper::new(lease, config.address.clone()));
-        let remote = Arc::new(Remote { config, links: Links::new(ERROR_METADATA) });
-        let held = tenure.clone();
-        let stop = CancellationToken::new();
-        let (keeper, stopped) = (remote.clone(), stop.clone());
-        runtime.spawn(async move {
+        let lease = Arc::new(LeaseKeeper::new(lease, config.address.clone()));
+        let remote = Arc::new(Remote { config, connection });
+        let (kept, renewed) = (remote.clone(), lease.clone());
+        let task = runtime.spawn(async move {
             tokio::select! {
-                () = stopped.cancelled() => {}
-                () = keeper.links.keep(&peer, SERVICE_NAME) => {}
-                () = send_all(&keeper, queue) => {}
-                () = held.keep(&keeper) => {}
+                () = kept.connection.keep_serving() => {}
+                () = send_all(&kept, queue) => {}
+                () = renewed.keep_renewing(&kept) => {}
             }
         });
-        let (runtime, stopped) = (runtime.clone(), CancellationToken::new());
-        let (reads, _stop) = (ReadCoalescer::default(), stop.drop_guard());
-        Ok(Arc::new(Self { remote, runtime, reads, tenure, diffs, stopped, _stop }))
+        Ok(Arc::new(Self {
+            remote,
+            runtime: runtime.clone(),
+            reads: ReadCoalescer::default(),
+            lease,
+            diffs,
+            stopped: CancellationToken::new(),
+            _task: AbortOnDropHandle::new(task),
+        }))
     }
 
     /// Returns whether there is a connection now.
     pub fn is_connected(&self) -> bool {
-        self.remote.links.is_connected()
+        self.remote.connection.is_connected()
     }
 
     /// Waits until another executor has taken over the right to write that this client held under a
     /// lease.
     pub async fn fenced(&self) {
-        self.tenure.fenced().await;
+        self.lease.fenced().await;
     }
 
     /// Waits until this client has the right to write.
     pub async fn granted(&self) {
-        self.tenure.granted().await;
+        self.lease.granted().await;
     }
 
     /// Returns the executor that has the right to write, `None` when no lease is running.
@@ -164,19 +158,19 @@ impl Client {
     pub async fn find_holder(&self) -> Result<Option<Holder>> {
         let send = unary!(get_holder, v1::GetHolderRequest);
         let request = v1::GetHolderRequest {};
-        let answer = self.remote.ask(self.read("holder"), request, send).await?;
+        let answer = self.remote.call(self.read("holder"), request, send).await?;
         Ok(Option::<Holder>::try_from(answer)?)
     }
 
     /// Releases the right to write at once, and stops asking for it: all later claims are
     /// [`Error::Unavailable`].
     pub async fn leave(&self) {
-        self.tenure.leave(&self.remote).await;
+        self.lease.leave(&self.remote).await;
     }
 
     /// Releases the right to write at once. Waits for the answer, like all calls.
     pub fn release_epoch(&self) {
-        self.runtime.block_on(self.tenure.release(&self.remote));
+        self.runtime.block_on(self.lease.release(&self.remote));
     }
 
     /// Ends the waiting calls, and refuses all later ones with [`Error::Unavailable`]. Releases the
@@ -196,7 +190,7 @@ impl Client {
     }
 
     /// Makes a call and waits for its answer.
-    fn ask<R: Message + Clone, A, F>(
+    fn call<R: Message + Clone, A, F>(
         &self,
         options: CallOptions,
         request: impl Into<R>,
@@ -205,7 +199,7 @@ impl Client {
     where
         F: Future<Output = Result<A, Status>>,
     {
-        let answer = self.remote.ask(options, request.into(), send);
+        let answer = self.remote.call(options, request.into(), send);
         self.runtime.block_on(async {
             tokio::select! {
                 // Checked first, so that no part of a call touches a runtime that is ending.
@@ -222,29 +216,29 @@ impl StorageApi for Client {
         // Not retried: a retry would fence a grant whose answer was lost, which is harmless. But it
         // would also fence an executor that took over meanwhile.
         let stopping = || Error::Unavailable("stopping".to_owned());
-        if self.tenure.has_left() {
+        if self.lease.has_left() {
             return Err(stopping());
         }
         let options = self.write("acquire_epoch").once();
-        let request = self.tenure.request(&claim.executor);
-        let answer = self.ask(options, request, unary!(acquire_epoch, v1::AcquireEpochRequest))?;
+        let request = self.lease.request(&claim.executor);
+        let answer = self.call(options, request, unary!(acquire_epoch, v1::AcquireEpochRequest))?;
         let epoch = Epoch::try_from(answer)?;
-        if !self.tenure.begin(epoch) {
-            self.runtime.block_on(self.tenure.give_back(&self.remote, epoch));
+        if !self.lease.set_granted(epoch) {
+            self.runtime.block_on(self.lease.release_epoch(&self.remote, epoch));
             return Err(stopping());
         }
         Ok(epoch)
     }
 
     fn keep_epoch(&self, epoch: Epoch) -> Result<()> {
-        let request = (epoch, self.tenure.lease());
+        let request = (epoch, self.lease.duration());
         let send = unary!(keep_epoch, v1::KeepEpochRequest);
-        self.ask(self.read("keep_epoch"), request, send).map(|_| ())
+        self.call(self.read("keep_epoch"), request, send).map(|_| ())
     }
 
     fn release_epoch(&self, epoch: Epoch) -> Result<()> {
         let send = unary!(keep_epoch, v1::KeepEpochRequest);
-        self.ask(self.read("keep_epoch"), (epoch, Duration::ZERO), send).map(|_| ())
+        self.call(self.read("keep_epoch"), (epoch, Duration::ZERO), send).map(|_| ())
     }
 
     fn holder(&self) -> Result<Option<Holder>> {
@@ -254,7 +248,7 @@ impl StorageApi for Client {
     fn checkpoint(&self) -> Result<Checkpoint> {
         let request = v1::GetCheckpointRequest {};
         let send = unary!(get_checkpoint, v1::GetCheckpointRequest);
-        Ok(self.ask(self.read("checkpoint"), request, send)?.try_into()?)
+        Ok(self.call(self.read("checkpoint"), request, send)?.try_into()?)
     }
 
     fn pending(&self) -> Result<Vec<PendingBlock>> {
@@ -267,7 +261,7 @@ impl StorageApi for Client {
             }
             Ok(blocks)
         };
-        let blocks = self.ask(self.write("pending"), request, send)?;
+        let blocks = self.call(self.write("pending"), request, send)?;
         blocks.into_iter().map(|wire| Ok(PendingBlock::try_from(wire)?)).collect()
     }
 
@@ -280,7 +274,7 @@ impl StorageApi for Client {
             }
             Ok(diffs)
         };
-        let diffs = self.ask(self.write("state_diffs"), blocks, send)?;
+        let diffs = self.call(self.write("state_diffs"), blocks, send)?;
         if diffs.len() != blocks.len() {
             let text = format!("{} state diffs for {} blocks", diffs.len(), blocks.len());
             return Err(Error::Store(text));
@@ -297,7 +291,7 @@ impl StorageApi for Client {
             }
             Ok(parts)
         };
-        let parts = self.ask(self.write("trie_diff"), block, send)?;
+        let parts = self.call(self.write("trie_diff"), block, send)?;
         let mut whole: Option<TrieDiff> = None;
         for part in parts {
             let part = TrieDiff::try_from(part)?;
@@ -312,7 +306,7 @@ impl StorageApi for Client {
     fn read_state(&self, request: &ReadState) -> Result<StateValues> {
         let read = |part: &ReadState| {
             let send = unary!(read_state, v1::ReadStateRequest);
-            let answer = self.ask(self.read("read_state"), part, send)?;
+            let answer = self.call(self.read("read_state"), part, send)?;
             Ok(answer.into_values(part)?)
         };
         self.reads.read(request, |all| parts::read_state(all, read))
@@ -321,33 +315,33 @@ impl StorageApi for Client {
     fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
         parts::walk_trie(targets, |part| {
             let send = unary!(walk_trie, v1::WalkTrieRequest);
-            Ok(self.ask(self.read("walk_trie"), part, send)?.try_into()?)
+            Ok(self.call(self.read("walk_trie"), part, send)?.try_into()?)
         })
     }
 
     fn commit(&self, epoch: Epoch, block: Block) -> Result<()> {
         let send = unary!(commit, v1::CommitRequest);
-        self.ask(self.write("commit"), (epoch, block), send).map(|_| ())
+        self.call(self.write("commit"), (epoch, block), send).map(|_| ())
     }
 
     fn discard(&self, epoch: Epoch, block: B256) -> Result<()> {
         let send = unary!(discard, v1::DiscardRequest);
-        self.ask(self.write("discard"), (epoch, block), send).map(|_| ())
+        self.call(self.write("discard"), (epoch, block), send).map(|_| ())
     }
 
     fn prove(&self, epoch: Epoch, block: B256) -> Result<()> {
         let send = unary!(prove, v1::ProveRequest);
-        self.ask(self.write("prove"), (epoch, block), send).map(|_| ())
+        self.call(self.write("prove"), (epoch, block), send).map(|_| ())
     }
 
     fn keep(&self, epoch: Epoch, block: KeptBlock) -> Result<()> {
         let send = unary!(keep, v1::KeepRequest);
-        self.ask(self.write("keep"), (epoch, block), send).map(|_| ())
+        self.call(self.write("keep"), (epoch, block), send).map(|_| ())
     }
 
     fn kept(&self, block: B256) -> Result<Option<KeptBlock>> {
         let send = unary!(get_kept, v1::GetKeptRequest);
-        Ok(self.ask(self.read("kept"), block, send)?.try_into()?)
+        Ok(self.call(self.read("kept"), block, send)?.try_into()?)
     }
 
     /// Queues the diff without waiting. Drops and counts it when too many wait for the connection,
@@ -362,27 +356,27 @@ impl StorageApi for Client {
 
     fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber> {
         let send = unary!(canonicalize, v1::CanonicalizeRequest);
-        let answer = self.ask(self.write("canonicalize"), (epoch, forkchoice), send)?;
+        let answer = self.call(self.write("canonicalize"), (epoch, forkchoice), send)?;
         Ok(answer.goal.unwrap_or(forkchoice.head.number))
     }
 
     fn rewind(&self, epoch: Epoch, to: BlockNumber) -> Result<()> {
         let send = unary!(rewind, v1::RewindRequest);
-        self.ask(self.write("rewind"), (epoch, to), send).map(|_| ())
+        self.call(self.write("rewind"), (epoch, to), send).map(|_| ())
     }
 
     fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
         let send = unary!(get_block, v1::GetBlockRequest);
-        Ok(self.ask(self.read("block"), block, send)?.try_into()?)
+        Ok(self.call(self.read("block"), block, send)?.try_into()?)
     }
 
     fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
         let send = unary!(get_header, v1::GetHeaderRequest);
-        Ok(self.ask(self.read("header"), block, send)?.try_into()?)
+        Ok(self.call(self.read("header"), block, send)?.try_into()?)
     }
 
     fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>> {
         let send = unary!(get_transaction, v1::GetTransactionRequest);
-        Ok(self.ask(self.read("transaction"), hash, send)?.try_into()?)
+        Ok(self.call(self.read("transaction"), hash, send)?.try_into()?)
     }
 }

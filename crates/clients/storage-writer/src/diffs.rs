@@ -41,7 +41,7 @@ async fn send(remote: &Remote, handed: QueuedTrieDiff) -> Result<()> {
     let request = spawn_blocking(message).await;
     let request = request.map_err(|_| Error::Store("the diff cannot be encoded".to_owned()))?;
     let options = remote.config.read("put_trie_diff");
-    let put = remote.ask(options, request, |mut calls, request| async move {
+    let put = remote.call(options, request, |mut calls, request| async move {
         calls.put_trie_diff(request).await
     });
     put.await?;

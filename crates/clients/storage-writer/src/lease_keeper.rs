@@ -1,4 +1,4 @@
-//! The right to write on the side of its client, which renews the lease.
+//! Client side of the write lease: it renews the granted epoch until it is released or fenced.
 
 use super::remote::Remote;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::{
 use tracing::debug;
 
 /// Renewals in the time of a lease.
-const SIGNS: u32 = 4;
+const RENEWALS: u32 = 4;
 
 /// Epoch under a lease.
 pub struct LeaseKeeper {
@@ -22,28 +22,28 @@ pub struct LeaseKeeper {
     address: Option<ExecutorAddress>,
     state: watch::Sender<State>,
     /// Held while a renewal is under way, so that none comes after the end of the lease.
-    saying: Mutex<()>,
+    renewing: Mutex<()>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// No epoch was granted, or it was given back.
+    /// No epoch was granted, or it was released.
     None,
     /// This client holds the epoch, as far as it knows.
     Held(Epoch),
     /// Another executor took over.
     Fenced,
-    /// The epoch was given back, and no further one is requested.
+    /// The epoch was released, and no further one is requested.
     Left,
 }
 
 impl LeaseKeeper {
     pub fn new(lease: Duration, address: Option<ExecutorAddress>) -> Self {
         let state = watch::Sender::new(State::None);
-        Self { lease, address, state, saying: Mutex::default() }
+        Self { lease, address, state, renewing: Mutex::default() }
     }
 
-    pub fn lease(&self) -> Duration {
+    pub fn duration(&self) -> Duration {
         self.lease
     }
 
@@ -64,8 +64,8 @@ impl LeaseKeeper {
         *self.state.borrow() == State::Left
     }
 
-    /// Notes that the epoch was granted. Returns false when this came too late.
-    pub fn begin(&self, epoch: Epoch) -> bool {
+    /// Records that the epoch was granted. Returns false when this came too late.
+    pub fn set_granted(&self, epoch: Epoch) -> bool {
         self.state.send_if_modified(|state| {
             let in_time = *state != State::Left;
             if in_time {
@@ -88,7 +88,7 @@ impl LeaseKeeper {
     }
 
     /// Renews the lease periodically. Never ends.
-    pub async fn keep(&self, remote: &Remote) {
+    pub async fn keep_renewing(&self, remote: &Remote) {
         let mut state = self.state.subscribe();
         loop {
             let held = state.wait_for(|state| matches!(state, State::Held(_))).await;
@@ -96,14 +96,14 @@ impl LeaseKeeper {
             if self.lease.is_zero() {
                 std::future::pending::<()>().await;
             }
-            let said = {
-                let _saying = self.saying.lock().await;
+            let renewed = {
+                let _renewing = self.renewing.lock().await;
                 if *self.state.borrow() != State::Held(epoch) {
                     continue;
                 }
-                self.say(remote, epoch, self.lease).await
+                self.renew(remote, epoch, self.lease).await
             };
-            match said {
+            match renewed {
                 Err(Error::Fenced { .. } | Error::Unproven { .. }) => {
                     // Not when a newer epoch was granted to this client meanwhile.
                     self.state.send_if_modified(|state| {
@@ -114,47 +114,48 @@ impl LeaseKeeper {
                         lost
                     });
                 }
-                Err(error) => debug!(%error, "no sign of life given"),
+                Err(error) => debug!(%error, "lease not renewed"),
                 Ok(()) => {}
             }
-            sleep(self.lease / SIGNS).await;
+            sleep(self.lease / RENEWALS).await;
         }
     }
 
-    /// Gives the epoch back, if there is one. After an error, the epoch stays held until the lease
+    /// Releases the epoch, if there is one. After an error, the epoch stays held until the lease
     /// ends.
     pub async fn release(&self, remote: &Remote) {
         self.end(remote, State::None).await;
     }
 
-    /// Gives the epoch back, and requests no further one.
+    /// Releases the epoch, and requests no further one.
     pub async fn leave(&self, remote: &Remote) {
         self.end(remote, State::Left).await;
     }
 
     async fn end(&self, remote: &Remote, state: State) {
         let before = self.state.send_replace(state);
-        let _saying = self.saying.lock().await;
+        let _renewing = self.renewing.lock().await;
         if let State::Held(epoch) = before {
-            self.give_back(remote, epoch).await;
+            self.release_epoch(remote, epoch).await;
         }
     }
 
-    /// Gives this epoch back.
-    pub async fn give_back(&self, remote: &Remote, epoch: Epoch) {
+    /// Releases this epoch.
+    pub async fn release_epoch(&self, remote: &Remote, epoch: Epoch) {
         if !self.lease.is_zero()
-            && let Err(error) = self.say(remote, epoch, Duration::ZERO).await
+            && let Err(error) = self.renew(remote, epoch, Duration::ZERO).await
         {
-            debug!(%error, "epoch not given back");
+            debug!(%error, "epoch not released");
         }
     }
 
-    async fn say(&self, remote: &Remote, epoch: Epoch, lease: Duration) -> Result<()> {
+    /// Renews the epoch for this time; none ends it.
+    async fn renew(&self, remote: &Remote, epoch: Epoch, lease: Duration) -> Result<()> {
         let request = v1::KeepEpochRequest::from((epoch, lease));
-        let options = remote.config.sign("keep_epoch", self.lease);
-        let said = remote.ask(options, request, |mut calls, request| async move {
+        let options = remote.config.renewal("keep_epoch", self.lease);
+        let renewed = remote.call(options, request, |mut calls, request| async move {
             calls.keep_epoch(request).await
         });
-        said.await.map(|_| ())
+        renewed.await.map(|_| ())
     }
 }

@@ -10,7 +10,7 @@ use tandem_proto::{
     storage::{Error, Result},
     wire::storage_writer::v1::storage_writer_client::StorageWriterClient,
 };
-use tandem_rpc::{Failure, Links, Terms, set_traceparent};
+use tandem_rpc::{CallError, CallPolicy, ClientConnection, set_traceparent};
 use tandem_telemetry::traceparent;
 use tonic::{Code, Request, Status, transport::Channel};
 use tracing::Span;
@@ -18,17 +18,18 @@ use tracing::Span;
 /// Generated client that makes the calls.
 pub type Calls = StorageWriterClient<Channel>;
 
+/// Connection of a client, with its settings.
 pub struct Remote {
     pub config: ClientConfig,
-    pub links: Links,
+    pub connection: ClientConnection<Channel>,
 }
 
 /// Settings of one call.
 #[derive(Clone, Copy)]
 pub struct CallOptions {
     name: &'static str,
-    within: Duration,
-    repeat: bool,
+    timeout: Duration,
+    retry: bool,
     /// Whether the caller's span continues at the server.
     traced: bool,
 }
@@ -36,24 +37,24 @@ pub struct CallOptions {
 impl CallOptions {
     /// Returns these settings without a retry after a loss.
     pub fn once(self) -> Self {
-        Self { repeat: false, ..self }
+        Self { retry: false, ..self }
     }
 }
 
 impl ClientConfig {
     pub(super) fn read(&self, name: &'static str) -> CallOptions {
-        let within = Duration::from_millis(self.read_ms_max);
-        CallOptions { name, within, repeat: true, traced: false }
+        let timeout = Duration::from_millis(self.read_ms_max);
+        CallOptions { name, timeout, retry: true, traced: false }
     }
 
     /// Returns the settings of a call that is useful only within a given time.
-    pub(super) fn sign(&self, name: &'static str, within: Duration) -> CallOptions {
-        CallOptions { name, within, repeat: false, traced: false }
+    pub(super) fn renewal(&self, name: &'static str, timeout: Duration) -> CallOptions {
+        CallOptions { name, timeout, retry: false, traced: false }
     }
 
     pub(super) fn write(&self, name: &'static str) -> CallOptions {
-        let within = Duration::from_millis(self.write_ms_max);
-        CallOptions { name, within, repeat: true, traced: true }
+        let timeout = Duration::from_millis(self.write_ms_max);
+        CallOptions { name, timeout, retry: true, traced: true }
     }
 }
 
@@ -62,7 +63,7 @@ impl Remote {
     ///
     /// # Errors
     /// [`Error::Refused`] also when the request is larger than a message may be.
-    pub async fn ask<R: Message + Clone, A, F>(
+    pub async fn call<R: Message + Clone, A, F>(
         &self,
         options: CallOptions,
         request: R,
@@ -71,7 +72,7 @@ impl Remote {
     where
         F: Future<Output = Result<A, Status>>,
     {
-        let CallOptions { name, within, repeat, traced } = options;
+        let CallOptions { name, timeout, retry, traced } = options;
         let bytes = request.encoded_len();
         if bytes > STORAGE_MESSAGE_BYTES_MAX {
             return Err(Error::Refused(format!(
@@ -80,9 +81,9 @@ impl Remote {
         }
         let started = Instant::now();
         let reconnect_wait = Duration::from_millis(self.config.reconnect_wait_ms);
-        let terms = Terms { until: started + within, reconnect_wait, repeat };
+        let policy = CallPolicy { deadline: started + timeout, reconnect_wait, retry };
         let context = if traced { traceparent(&Span::current()) } else { None };
-        let answer = self.links.call(terms, |channel, left| {
+        let answer = self.connection.call(policy, |channel, left| {
             let mut request = Request::new(request.clone());
             request.set_timeout(left);
             if let Some(context) = &context {
@@ -95,19 +96,19 @@ impl Remote {
         });
         let answer = answer.await;
         histogram!(names::CLIENT_SECONDS, "call" => name).record(started.elapsed());
-        answer.map_err(|failure| match failure {
-            Failure::NotConnected => Error::Unavailable("no connection".to_owned()),
-            Failure::Lost(status) => {
+        answer.map_err(|error| match error {
+            CallError::NotConnected => Error::Unavailable("no connection".to_owned()),
+            CallError::Lost(status) => {
                 Error::Unavailable(format!("the connection went: {}", status.message()))
             }
             // A cancelled call past its deadline is a timeout, whether the server, the connection
             // or the caller noticed it first.
-            Failure::Status(status)
-                if status.code() != Code::Cancelled || Instant::now() < terms.until =>
+            CallError::Status(status)
+                if status.code() != Code::Cancelled || Instant::now() < policy.deadline =>
             {
                 status.into()
             }
-            Failure::Status(_) | Failure::DeadlineExceeded => {
+            CallError::Status(_) | CallError::DeadlineExceeded => {
                 counter!(names::CLIENT_TIMEOUTS).increment(1);
                 Error::Unavailable("no answer in time".to_owned())
             }

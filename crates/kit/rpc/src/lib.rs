@@ -1,14 +1,18 @@
 //! Both sides of gRPC between services: offering a service ([`Host`]), and a client's one
-//! connection to it, which is made, watched and made again.
+//! connection to it ([`ClientConnection`]), which is made, watched and remade in the background.
 //!
 //! ```text
-//! Peer::keep:   connect ─► open (streams, …) ─► live until it ends ─► wait ─► connect …
-//! Links::keep:  like Peer::keep, with the server's health stream as its sign of life
-//! Links::call:  waits for a connection, calls, and retries over the next one if it was lost
+//! keep_connected: connect ─► open (streams, …) ─► live until it ends ─► wait ─► connect …
+//! keep_serving:   like keep_connected, with the server's health stream as its sign of life
+//! call:           waits for a connection, calls, and retries over the next one if it was lost
 //! ```
 //!
-//! A client that depends on a stream of its own takes [`Peer`] alone; a client that makes calls
-//! takes [`Links`] too. Nothing here waits without a limit except [`Peer::keep`], which never ends.
+//! A new client states its server ([`ServerDescription`]) and its settings ([`ConnectionConfig`]).
+//! If it only makes calls, a task of its own runs `keep_serving`, and `call` makes the calls. If it
+//! depends on a stream, the task runs `keep_connected`: `open` opens the stream, and `live` reads it
+//! until it ends. A client has its task in an `AbortOnDropHandle`, so the connection ends with it.
+//! Nothing here waits without a limit except the two that keep a connection, which never end, and
+//! [`ClientConnection::newer_than`].
 //!
 //! **Identity.** Both sides have an [`Identity`]. If a certificate proves it, connections are
 //! encrypted, and both ends show theirs. A call then passes only if the caller's role may make it
@@ -16,8 +20,8 @@
 //! nothing is checked.
 //!
 //! ```text
-//! Peer: Dial ─ TCP, counted ─ TLS: is it of that role? ──────► Incoming ─ TLS: of our authority?
-//!                                                              └► Guarded: may that role call this?
+//! Connector ─ TCP, counted ─ TLS: is it of that role? ──────► Incoming ─ TLS: of our authority?
+//!                                                            └► Guarded: may that role call this?
 //! ```
 //!
 //! **Bounds of a server.** A listener has at most 512 connections, 128 from one address. The HTTP/2
@@ -28,32 +32,36 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod backoff;
+mod call;
 pub mod certificates;
+mod client;
 mod connections;
+mod connector;
 mod context;
-mod dial;
+mod endpoint;
 mod guard;
 mod handshake;
 mod host;
 mod identity;
 mod incoming;
-mod links;
 mod log_once;
 mod log_rate_limit;
 mod metrics;
-mod peer;
 mod roles;
 mod socket;
 mod tls;
 mod unread;
 
+pub use call::{CallError, CallPolicy};
+pub use client::{
+    ClientConnection, ConnectionConfig, LiveConnection, LiveGuard, ServerDescription,
+};
 pub use context::{continued, remote_span, set_traceparent, traced};
+pub use endpoint::{EndpointError, check_endpoint};
 pub use guard::Access;
 pub use host::{DRAIN_MAX, Host, Limits};
 pub use identity::Identity;
-pub use links::{Failure, Links, Terms};
 pub use log_rate_limit::LogRateLimit;
 pub use metrics::describe_all as describe_metrics;
-pub use peer::{EndpointError, Peer, Server, check_endpoint};
 pub use socket::{Caller, EVENT_INTERVAL};
 pub use tls::{TlsConfig, TlsError};

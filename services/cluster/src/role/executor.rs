@@ -176,13 +176,14 @@ impl Services {
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
         let settings = storage_writer::ClientConfig {
+            connection: identity.clone().into(),
             lease_ms: LEASE.as_millis() as u64,
-            identity: identity.clone(),
             address: Some(address),
             ..Default::default()
         };
         let storage = storage_writer::Client::connect(&links.storage_writer, settings, &runtime)?;
-        let settings = blobs::ClientConfig { identity: identity.clone(), ..Default::default() };
+        let connection = identity.clone().into();
+        let settings = blobs::ClientConfig { connection, ..Default::default() };
         let blobs = blobs::ValidatorPool::connect(&links.blob_validators, settings, &runtime)?;
         let policies = LivePolicies::new(config.policies);
         let (proof, local) = fleet(process, config, links, identity, &storage, &policies)?;

@@ -70,7 +70,7 @@ pub async fn multiproof_worker(
     let address = listener.local_addr().map_err(|error| Error::Listen { address: grpc, error })?;
     let identity = identity.at(address, if proof.is_proven() { "https" } else { "http" })?;
     info!(id = identity.id.as_str(), endpoint = identity.endpoint, "worker");
-    let settings = ClientConfig { identity: proof.clone(), ..ClientConfig::default() };
+    let settings = ClientConfig { connection: proof.clone().into(), ..ClientConfig::default() };
     let storage = Client::connect(storage_writer, settings, &runtime)?;
     let policies = LivePolicies::new(config.policies);
     let bus = process.bus().clone();

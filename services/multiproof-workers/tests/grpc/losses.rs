@@ -61,7 +61,8 @@ fn a_host_that_vanished_is_noticed_by_its_silence() {
     let workers = Arc::new(Scripted::default());
     let host = Host::start(workers.clone());
     let network = Proxy::start(host.address, host.runtime.handle());
-    let config = ClientConfig { keep_alive_ms: 100, ..ClientConfig::default() };
+    let mut config = ClientConfig::default();
+    config.connection.keep_alive_ms = 100;
     let client = host.client_at(network.address, config);
     let session = client.begin(begin(1)).unwrap();
     workers.wait_for(|events| events.len() == 1);

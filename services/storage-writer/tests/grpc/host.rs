@@ -9,7 +9,7 @@ use tandem_proto::{
     limits::STORAGE_MESSAGE_BYTES_MAX, storage::StorageApi,
     wire::storage_writer::v1::storage_writer_client::StorageWriterClient,
 };
-use tandem_rpc::Identity;
+use tandem_rpc::{ConnectionConfig, Identity};
 use tandem_storage_writer::grpc::Server;
 use tandem_storage_writer_client::{Client, ClientConfig};
 use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
@@ -67,7 +67,7 @@ impl Host {
     }
 
     pub fn client_at(&self, address: SocketAddr, config: ClientConfig) -> Arc<Client> {
-        let scheme = if config.identity.is_proven() { "https" } else { "http" };
+        let scheme = if config.connection.identity.is_proven() { "https" } else { "http" };
         let endpoint = format!("{scheme}://{address}");
         Client::connect(&endpoint, config, self.runtime.handle()).unwrap()
     }
@@ -87,10 +87,13 @@ impl Host {
 /// Returns settings under which a busy machine causes no failure.
 pub fn patient() -> ClientConfig {
     ClientConfig {
-        connect_ms_max: 10_000,
+        connection: ConnectionConfig {
+            connect_ms_max: 10_000,
+            keep_alive_ms: 20_000,
+            ..ConnectionConfig::default()
+        },
         reconnect_wait_ms: 60_000,
         read_ms_max: 60_000,
-        keep_alive_ms: 20_000,
         ..ClientConfig::default()
     }
 }

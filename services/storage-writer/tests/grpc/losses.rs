@@ -139,7 +139,8 @@ fn a_host_that_vanished_is_noticed_by_its_silence() {
     let storage = Arc::new(Scripted::default());
     let host = Host::start(storage.clone());
     let network = Proxy::start(host.address, host.runtime.handle());
-    let config = ClientConfig { keep_alive_ms: 200, reconnect_wait_ms: 300, ..patient() };
+    let mut config = ClientConfig { reconnect_wait_ms: 300, ..patient() };
+    config.connection.keep_alive_ms = 200;
     let client = host.client_at(network.address, config);
     wait_until(|| client.is_connected());
     network.set(Network::Silent);

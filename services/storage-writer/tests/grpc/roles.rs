@@ -47,7 +47,9 @@ impl House {
 }
 
 fn client(host: &Host, identity: Identity) -> Arc<Client> {
-    host.client_at(host.address, ClientConfig { identity, ..patient() })
+    let mut config = patient();
+    config.connection.identity = identity;
+    host.client_at(host.address, config)
 }
 
 #[test]
@@ -97,8 +99,8 @@ fn an_executor_of_another_authority_has_no_connection() {
     let (house, other) = (House::new(), House::new());
     let storage = Arc::new(Scripted::default());
     let host = Host::start_as(storage.clone(), house.identity(STORAGE_WRITER));
-    let identity = other.identity(EXECUTOR);
-    let config = ClientConfig { identity, reconnect_wait_ms: 300, ..patient() };
+    let mut config = ClientConfig { reconnect_wait_ms: 300, ..patient() };
+    config.connection.identity = other.identity(EXECUTOR);
     let stranger = host.client_at(host.address, config);
     let refused = Err(Error::Unavailable("no connection".to_owned()));
     assert_eq!(stranger.checkpoint().map(|_| ()), refused);

@@ -142,7 +142,9 @@ fn others_that_keep_storage_busy_cannot_keep_an_executor_waiting() {
         };
         let client = |role| {
             let identity = if is_proven { house.identity(role) } else { Default::default() };
-            host.client_at(host.address, ClientConfig { identity, ..hurried() })
+            let mut config = hurried();
+            config.connection.identity = identity;
+            host.client_at(host.address, config)
         };
         let (executor, worker) = (client(EXECUTOR), client(MULTIPROOF_WORKER));
         if !is_proven {

@@ -26,7 +26,7 @@ async fn ask(tls: TlsConfig, identity: Identity) {
     node.extend(&block).await;
     let scheme = if identity.is_proven() { "https" } else { "http" };
     let endpoint = format!("{scheme}://{}", node.proof_address().unwrap());
-    let config = ClientConfig { identity, ..ClientConfig::default() };
+    let config = ClientConfig { connection: identity.into(), ..ClientConfig::default() };
     let client = Client::connect(&endpoint, config, &Handle::current()).unwrap();
     let asked = spawn_blocking(move || {
         let started = Instant::now();

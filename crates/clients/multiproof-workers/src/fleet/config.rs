@@ -3,7 +3,7 @@ use crate::ClientConfig;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tandem_membership::{EndpointRules, NamePattern, Network};
-use tandem_rpc::Identity;
+use tandem_rpc::{ConnectionConfig, Identity};
 
 /// Workers of the fleet, and the time that a worker may take.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -88,12 +88,14 @@ impl Config {
     /// Returns the settings for a client of a worker. It does not wait for a missing connection.
     pub(super) fn client(&self, identity: Identity) -> ClientConfig {
         ClientConfig {
+            connection: ConnectionConfig {
+                connect_ms_max: self.connect_ms_max,
+                keep_alive_ms: self.keep_alive_ms,
+                identity,
+            },
             queue_capacity: self.queue_capacity,
-            connect_ms_max: self.connect_ms_max,
             reconnect_wait_ms: 0,
             answer_ms_max: self.late_ms_max,
-            keep_alive_ms: self.keep_alive_ms,
-            identity,
         }
     }
 }

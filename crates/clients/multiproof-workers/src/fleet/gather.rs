@@ -1,7 +1,7 @@
 //! Collection of the answers of several workers.
 
 use super::{patience::Patience, roster::Worker};
-use crate::{connection::Answered, metrics as names, session::RemoteSession};
+use crate::{metrics as names, proof_stream::Answered, session::RemoteSession};
 use crossbeam_channel::{Select, TryRecvError};
 use metrics::counter;
 use std::{

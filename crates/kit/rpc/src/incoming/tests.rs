@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
-    certificates::Authority, dial::Dial, identity::Identity, tls::TlsConfig, unread::Watched,
+    certificates::Authority, connector::Connector, identity::Identity, tls::TlsConfig,
+    unread::Watched,
 };
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::{io::AsyncReadExt, task::JoinHandle};
@@ -132,7 +133,7 @@ async fn a_connection_that_says_nothing_after_its_handshake_is_ended() {
     let terms = Terms { silent_max: Duration::from_millis(1), ..wide() };
     let serving = serve_with(terms, identity.tls().cloned()).await;
     let target = format!("https://{}", serving.address).parse().unwrap();
-    let connection = Dial::new(target, "test", identity, LONGEST).connect().await.unwrap();
+    let connection = Connector::new(target, "test", identity, LONGEST).connect().await.unwrap();
     let mut connection = connection.into_inner();
     let end = async { while connection.read(&mut [0; 1024]).await.is_ok_and(|bytes| bytes > 0) {} };
     timeout(LONGEST, end).await.expect("the server ends it");

@@ -52,7 +52,7 @@ async fn exchange(server: Identity, client: Identity, from: &str, bytes: usize) 
     let counters = Counters::default();
     let _recorded = metrics::set_default_local_recorder(&counters);
     let served = Served::start(server).await;
-    let mut caller = Caller::start(served.address, &client);
+    let caller = Caller::start(served.address, &client);
     let channel = caller.connected().await;
     let count = || [counters.bytes(from, "storage-writer"), counters.bytes("storage-writer", from)];
     let before = count();

@@ -5,13 +5,17 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use std::{
     convert::Infallible,
-    future::{Ready, pending, ready},
+    future::{Ready, ready},
     net::SocketAddr,
+    sync::Arc,
     task::{Context, Poll},
 };
-use tandem_rpc::{Host, Identity, Limits, Peer, Server};
-use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle, time::timeout};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tandem_rpc::{ClientConnection, ConnectionConfig, Host, Identity, Limits, ServerDescription};
+use tokio::{net::TcpListener, time::timeout};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::AbortOnDropHandle,
+};
 use tonic::{
     Status,
     body::Body,
@@ -19,7 +23,6 @@ use tonic::{
     server::NamedService,
     transport::Channel,
 };
-use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower::ServiceExt;
 
 #[derive(Clone)]
@@ -81,8 +84,10 @@ impl Served {
     }
 }
 
-const SERVER: Server = Server {
-    name: "storage-writer",
+pub const SERVER: ServerDescription = ServerDescription {
+    role: "storage-writer",
+    service: Echo::NAME,
+    error_metadata: "test-error-bin",
     connections: "tandem_test_connections_total",
     lost: "tandem_test_connections_lost_total",
     stream_window: 1 << 20,
@@ -90,8 +95,8 @@ const SERVER: Server = Server {
 
 /// Client that keeps a connection to the service until it is dropped.
 pub struct Caller {
-    channels: mpsc::Receiver<Channel>,
-    task: JoinHandle<()>,
+    connection: Arc<ClientConnection<Channel>>,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl Caller {
@@ -99,36 +104,16 @@ impl Caller {
         let scheme = if identity.is_proven() { "https" } else { "http" };
         let url = format!("{scheme}://{address}");
         let wait = PATIENCE.as_millis() as u64;
-        let peer = Peer::new(&url, SERVER, identity, wait, wait).unwrap();
-        let (sender, channels) = mpsc::channel(1);
-        let task = tokio::spawn(async move {
-            let open = |channel: Channel| async move {
-                // Every caller may check the health, so this fails only if the server refuses the
-                // connection.
-                let mut health = HealthClient::new(channel.clone());
-                health.check(HealthCheckRequest::default()).await?;
-                Ok(channel)
-            };
-            let live = |channel| {
-                let sender = sender.clone();
-                async move {
-                    let _ = sender.send(channel).await;
-                    pending::<Status>().await
-                }
-            };
-            peer.keep(open, live).await;
-        });
-        Self { channels, task }
+        let identity = identity.clone();
+        let config = ConnectionConfig { connect_ms_max: wait, keep_alive_ms: wait, identity };
+        let connection = Arc::new(ClientConnection::new(&url, SERVER, &config).unwrap());
+        let kept = connection.clone();
+        let task = tokio::spawn(async move { kept.keep_serving().await });
+        Self { connection, _task: AbortOnDropHandle::new(task) }
     }
 
-    pub async fn connected(&mut self) -> Channel {
-        timeout(PATIENCE, self.channels.recv()).await.expect("a connection").unwrap()
-    }
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        self.task.abort();
+    pub async fn connected(&self) -> Channel {
+        timeout(PATIENCE, self.connection.newer_than(0)).await.expect("a connection").client
     }
 }
 

@@ -12,7 +12,7 @@ use tandem_rpc::Identity;
 const BYTES: Bytes = Bytes::from_static(b"bytes");
 
 async fn connects(served: &Served, identity: &Identity) {
-    let mut caller = Caller::start(served.address, identity);
+    let caller = Caller::start(served.address, identity);
     let channel = caller.connected().await;
     assert_eq!(call(&channel, "Write", BYTES).await, Ok(BYTES));
 }
@@ -28,7 +28,7 @@ async fn renewed_certificates_are_used_by_new_connections_on_both_sides() {
     let executor = client.identity("executor");
     let followed = executor.clone();
     let following = tokio::spawn(async move { followed.follow().await });
-    let mut caller = Caller::start(served.address, &executor);
+    let caller = Caller::start(served.address, &executor);
     let early = caller.connected().await;
 
     // With a new authority, a client that knows only the old one is no longer let in.

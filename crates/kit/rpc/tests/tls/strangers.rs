@@ -1,7 +1,7 @@
 //! Clients that are refused, and clients that may not make every call.
 
 use super::{
-    echo::{Caller, Served, call},
+    echo::{Caller, SERVER, Served, call},
     house::{Files, House},
     logs::{Logs, PATIENCE},
 };
@@ -13,13 +13,13 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 use std::sync::Arc;
-use tandem_rpc::{Identity, Peer, Server};
+use tandem_rpc::{ClientConnection, ConnectionConfig, Identity};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     time::timeout,
 };
-use tonic::Code;
+use tonic::{Code, transport::Channel};
 
 const BYTES: Bytes = Bytes::from_static(b"bytes");
 
@@ -28,8 +28,8 @@ async fn a_role_may_call_what_it_may_and_is_told_what_not() {
     let (logs, _guard) = Logs::start();
     let house = House::new();
     let served = Served::start(house.identity("storage-writer")).await;
-    let mut executor = Caller::start(served.address, &house.identity("executor"));
-    let mut worker = Caller::start(served.address, &house.identity("multiproof-worker"));
+    let executor = Caller::start(served.address, &house.identity("executor"));
+    let worker = Caller::start(served.address, &house.identity("multiproof-worker"));
     let (executor, worker) = (executor.connected().await, worker.connected().await);
     assert_eq!(call(&executor, "Write", BYTES).await, Ok(BYTES));
     assert_eq!(call(&worker, "Read", BYTES).await, Ok(BYTES));
@@ -42,7 +42,7 @@ async fn a_role_may_call_what_it_may_and_is_told_what_not() {
     // A client that may call nothing here is still let in: health is open to all.
     let files = Files::new();
     files.write(&house.certificate, &house.issue(&["operator"]));
-    let mut other = Caller::start(served.address, &files.identity("operator"));
+    let other = Caller::start(served.address, &files.identity("operator"));
     let other = other.connected().await;
     let (code, _) = call(&other, "Read", BYTES).await.unwrap_err();
     assert_eq!(code, Code::PermissionDenied as u8);
@@ -169,7 +169,7 @@ async fn those_who_begin_and_do_not_go_on_keep_nobody_out() {
     for _ in 0..150 {
         silent.push(TcpStream::connect(served.address).await.unwrap());
     }
-    let mut caller = Caller::start(served.address, &house.identity("executor"));
+    let caller = Caller::start(served.address, &house.identity("executor"));
     let channel = caller.connected().await;
     assert_eq!(call(&channel, "Write", BYTES).await, Ok(BYTES));
     // The oldest gave way to later ones, within the time a handshake may take at the latest.
@@ -179,10 +179,10 @@ async fn those_who_begin_and_do_not_go_on_keep_nobody_out() {
 
 #[test]
 fn endpoints_say_whether_they_are_encrypted_and_must_be_what_the_process_is() {
-    let server = Server { name: "storage-writer", connections: "", lost: "", stream_window: 1 };
     let error = |endpoint: &str, identity: &Identity| {
-        let peer = Peer::new(endpoint, server, identity, 1, 1);
-        peer.map(|_| ()).map_err(|error| error.to_string())
+        let config = ConnectionConfig::from(identity.clone());
+        let connection = ClientConnection::<Channel>::new(endpoint, SERVER, &config);
+        connection.map(drop).map_err(|error| error.to_string())
     };
     let (plain, proven) = (Identity::plain("executor"), House::new().identity("executor"));
     assert_eq!(error("http://a:1", &plain), Ok(()));

@@ -1,4 +1,4 @@
-//! One connection of a client, from the opening of its stream to its loss.
+//! Stream of one connection to the workers, from its opening to its loss.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::{
@@ -39,7 +39,8 @@ impl Answered {
 /// Sessions that wait for their answers; `None` after the loss of the connection.
 type Waiting = Option<HashMap<u64, Sender<Answered>>>;
 
-pub struct Connection {
+/// Stream of commands to the workers, and the sessions that wait for an answer over it.
+pub struct ProofStream {
     /// The sender itself is with the reader of the answers, so the stream ends with that reader.
     commands: WeakTaskSender<SessionCommand>,
     waiting: Mutex<Waiting>,
@@ -50,7 +51,7 @@ pub struct Connection {
 #[derive(Debug)]
 pub struct NotSent;
 
-impl Connection {
+impl ProofStream {
     pub fn new(
         commands: &TaskSender<SessionCommand>,
         calls: MultiproofWorkersClient<Channel>,
@@ -183,24 +184,24 @@ mod tests {
     use super::*;
     use tandem_actor::task_queue;
 
-    type Ends = (Connection, TaskSender<SessionCommand>, mpsc::Receiver<Queued<SessionCommand>>);
+    type Ends = (ProofStream, TaskSender<SessionCommand>, mpsc::Receiver<Queued<SessionCommand>>);
 
-    fn connection(capacity: usize) -> Ends {
+    fn stream(capacity: usize) -> Ends {
         let (sender, receiver) = task_queue("proof-commands", capacity);
         let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
-        (Connection::new(&sender, MultiproofWorkersClient::new(channel)), sender, receiver)
+        (ProofStream::new(&sender, MultiproofWorkersClient::new(channel)), sender, receiver)
     }
 
     #[test]
     fn a_full_queue_is_waited_for_only_so_long() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let _entered = runtime.enter();
-        let (connection, sender, mut receiver) = connection(2);
+        let (stream, sender, mut receiver) = stream(2);
         let wait = Duration::from_millis(20);
-        let send = || connection.send(discard(B256::ZERO), runtime.handle(), wait);
+        let send = || stream.send(discard(B256::ZERO), runtime.handle(), wait);
         assert!(send().is_ok());
-        assert!(connection.try_send(discard(B256::ZERO), 1).is_err(), "one place is kept free");
-        assert!(connection.try_send(discard(B256::ZERO), 0).is_ok());
+        assert!(stream.try_send(discard(B256::ZERO), 1).is_err(), "one place is kept free");
+        assert!(stream.try_send(discard(B256::ZERO), 0).is_ok());
         assert!(send().is_err());
         receiver.try_recv().unwrap();
         assert!(send().is_ok());
@@ -213,12 +214,12 @@ mod tests {
     fn a_lost_connection_fails_all_that_wait_and_takes_nobody_in() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let _entered = runtime.enter();
-        let (connection, _sender, _receiver) = connection(2);
-        let (one, two) = (connection.expect(1).unwrap(), connection.expect(2).unwrap());
-        connection.forget(2);
-        connection.close(&Error::Trie("lost".into()));
+        let (stream, _sender, _receiver) = stream(2);
+        let (one, two) = (stream.expect(1).unwrap(), stream.expect(2).unwrap());
+        stream.forget(2);
+        stream.close(&Error::Trie("lost".into()));
         assert_eq!(one.recv().unwrap().result.unwrap_err(), Error::Trie("lost".into()));
         assert!(two.recv().is_err());
-        assert!(connection.expect(3).is_none());
+        assert!(stream.expect(3).is_none());
     }
 }

@@ -17,12 +17,12 @@ use tower::ServiceExt;
 /// Any error of the connection.
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Connection in the form that tonic takes.
-type Connection = TokioIo<Wire<Socket<TcpStream>>>;
+/// Byte stream in the form that tonic takes.
+type Stream = TokioIo<Wire<Socket<TcpStream>>>;
 
 /// Connector to one server.
 #[derive(Clone, Debug)]
-pub struct Dial {
+pub struct Connector {
     target: Uri,
     /// Role that the server must have.
     role: &'static str,
@@ -31,7 +31,7 @@ pub struct Dial {
     tcp: HttpConnector,
 }
 
-impl Dial {
+impl Connector {
     /// Makes a connector to a server of this role. A connection may take `connect_max` in all.
     pub fn new(target: Uri, role: &'static str, identity: Identity, connect_max: Duration) -> Self {
         names::describe_client();
@@ -48,11 +48,11 @@ impl Dial {
     ///
     /// # Errors
     /// No server answers, or it does not have the expected role.
-    pub async fn connect(self) -> Result<Connection, BoxError> {
-        timeout(self.connect_max, self.dial()).await?
+    pub async fn connect(self) -> Result<Stream, BoxError> {
+        timeout(self.connect_max, self.connect_in_time()).await?
     }
 
-    async fn dial(self) -> Result<Connection, BoxError> {
+    async fn connect_in_time(self) -> Result<Stream, BoxError> {
         let (here, there) = (self.identity.name(), self.role);
         let stream = self.tcp.oneshot(self.target.clone()).await?.into_inner();
         let sent = counter!(names::BYTES, "from" => here, "to" => there);
