@@ -16,7 +16,7 @@ pub fn check(bundle: &Bundle) -> Result<(), Refusal> {
         return whole(Reason::WrongForm { expected: rule.form, got: bundle.form });
     }
     if blobs > rule.blobs_max as usize {
-        return whole(Reason::TooManyBlobs { max: rule.blobs_max, got: narrow(blobs) });
+        return whole(Reason::TooManyBlobs { max: rule.blobs_max, got: saturating_u32(blobs) });
     }
     let counts = [
         (Part::Commitments, blobs, bundle.commitments.len()),
@@ -25,12 +25,12 @@ pub fn check(bundle: &Bundle) -> Result<(), Refusal> {
     ];
     for (part, expected, got) in counts {
         if got != expected {
-            let (expected, got) = (narrow(expected), narrow(got));
+            let (expected, got) = (saturating_u32(expected), saturating_u32(got));
             return whole(Reason::Count { part, expected, got });
         }
     }
     for (index, blob) in bundle.blobs.iter().enumerate() {
-        let refused = |reason| Err(Refusal { blob: Some(narrow(index)), reason });
+        let refused = |reason| Err(Refusal { blob: Some(saturating_u32(index)), reason });
         if blob.len() != BLOB_BYTES {
             return refused(Reason::BlobLength { got: blob.len() as u64 });
         }
@@ -41,7 +41,7 @@ pub fn check(bundle: &Bundle) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn narrow(count: usize) -> u32 {
+fn saturating_u32(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 

@@ -1,6 +1,6 @@
 //! blob-validator on another machine, as its callers see it.
 
-use super::gathered::{AnswerCodec, Gathering};
+use super::zero_copy::{AnswerCodec, ZeroCopyChannel};
 use crate::{VALIDATE, bundle, metrics as names, verdicts::Verdicts};
 use metrics::counter;
 use parking_lot::Mutex;
@@ -104,7 +104,7 @@ impl Client {
         config: ClientConfig,
         runtime: &Handle,
     ) -> std::result::Result<Arc<Self>, EndpointError> {
-        names::describe_client();
+        names::describe_metrics();
         let connection = ClientConnection::new(endpoint, SERVER, &config.connection)?;
         let (advice, queue) = task_queue("blob-advice", config.advice_capacity);
         let valid = Mutex::new(Verdicts::new(VALID_MAX, usize::MAX, 0, Duration::ZERO));
@@ -238,7 +238,7 @@ async fn validate(
         let text = format!("{len} bytes are too large for a message");
         return Err(tonic::Status::out_of_range(text));
     };
-    let mut grpc = Grpc::new(Gathering::new(channel, outgoing, fitting));
+    let mut grpc = Grpc::new(ZeroCopyChannel::new(channel, outgoing, fitting));
     grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
     let mut request = Request::new(());
     request.set_timeout(timeout);

@@ -14,10 +14,10 @@
 
 pub mod bundle;
 mod client;
-mod gathered;
 mod metrics;
 mod validator_pool;
 pub mod verdicts;
+mod zero_copy;
 
 /// Longest time that a caller may wait for a verdict.
 pub const TIMEOUT_MAX: std::time::Duration = std::time::Duration::from_secs(600);
@@ -26,6 +26,6 @@ pub const TIMEOUT_MAX: std::time::Duration = std::time::Duration::from_secs(600)
 pub const VALIDATE: &str = "/tandem.blob_validator.v1.BlobValidator/Validate";
 
 pub use client::{Client, ClientConfig};
-pub use metrics::describe_all as describe_metrics;
+pub use metrics::describe_metrics;
 pub use tandem_rpc::EndpointError;
 pub use validator_pool::ValidatorPool;

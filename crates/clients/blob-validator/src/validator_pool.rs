@@ -1,4 +1,4 @@
-//! ValidatorPool blob-validators that their callers see as one.
+//! Several blob-validators that their callers see as one.
 
 use super::client::{Client, ClientConfig};
 use futures_util::future::join_all;
@@ -22,12 +22,12 @@ use tokio::{
     runtime::Handle,
     time::{MissedTickBehavior, interval},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::codegen::http::Uri;
 use tracing::{debug, info};
 
 /// Time between two lookups of the names.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// [`BlobApi`] over all pods that some names lead to, each with a connection of its own.
 ///
@@ -42,7 +42,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 pub struct ValidatorPool {
     members: Arc<RwLock<Members>>,
     runtime: Handle,
-    stop: CancellationToken,
+    _follower: Option<AbortOnDropHandle<()>>,
 }
 
 /// Clients by their endpoints.
@@ -66,13 +66,13 @@ impl ValidatorPool {
             members.insert(endpoint.clone(), connect(endpoint)?);
         }
         let members = Arc::new(RwLock::new(members));
-        let stop = CancellationToken::new();
-        let names = endpoints.iter().map(|endpoint| Name::new(endpoint)).collect::<Vec<_>>();
-        if names.iter().any(|name| name.lookup.is_some()) {
-            let following = follow(names, members.clone(), connect);
-            runtime.spawn(stop.clone().run_until_cancelled_owned(following));
-        }
-        Ok(Arc::new(Self { members, runtime: runtime.clone(), stop }))
+        let names =
+            endpoints.iter().map(|endpoint| EndpointName::new(endpoint)).collect::<Vec<_>>();
+        let follower = names.iter().any(|name| name.lookup.is_some()).then(|| {
+            let task = runtime.spawn(follow_names(names, members.clone(), connect));
+            AbortOnDropHandle::new(task)
+        });
+        Ok(Arc::new(Self { members, runtime: runtime.clone(), _follower: follower }))
     }
 
     /// Returns the number of connected servers.
@@ -99,12 +99,6 @@ impl ValidatorPool {
     }
 }
 
-impl Drop for ValidatorPool {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
-}
-
 /// Returns the rank of a member for a key; the lowest comes first. It is equal for all executors of
 /// one build.
 fn score(endpoint: &str, key: B256) -> u64 {
@@ -114,15 +108,15 @@ fn score(endpoint: &str, key: B256) -> u64 {
 }
 
 /// Endpoint with the name behind it.
-struct Name {
+struct EndpointName {
     endpoint: String,
     /// Scheme, host and port; `None` for an address, which leads to itself.
     lookup: Option<(String, String, u16)>,
     /// Endpoints of the last successful lookup.
-    leads_to: BTreeSet<String>,
+    resolved: BTreeSet<String>,
 }
 
-impl Name {
+impl EndpointName {
     fn new(endpoint: &str) -> Self {
         let lookup = endpoint.parse::<Uri>().ok().and_then(|uri| {
             let (scheme, host) = (uri.scheme_str()?, uri.host()?);
@@ -130,37 +124,37 @@ impl Name {
             let port = uri.port_u16()?;
             (!is_address).then(|| (scheme.to_owned(), host.to_owned(), port))
         });
-        Self { endpoint: endpoint.to_owned(), lookup, leads_to: [endpoint.to_owned()].into() }
+        Self { endpoint: endpoint.to_owned(), lookup, resolved: [endpoint.to_owned()].into() }
     }
 
     /// Looks the name up. After a failure the last result stays.
-    async fn look(&mut self) {
+    async fn resolve(&mut self) {
         let Some((scheme, host, port)) = &self.lookup else { return };
         let found: io::Result<BTreeSet<String>> = lookup_host((host.as_str(), *port))
             .await
             .map(|addresses| addresses.map(|address| format!("{scheme}://{address}")).collect());
         match found {
-            Ok(addresses) if addresses.len() > 1 => self.leads_to = addresses,
-            Ok(_) => self.leads_to = [self.endpoint.clone()].into(),
+            Ok(addresses) if addresses.len() > 1 => self.resolved = addresses,
+            Ok(_) => self.resolved = [self.endpoint.clone()].into(),
             Err(error) => debug!(%error, host, "the name leads nowhere now"),
         }
     }
 }
 
 /// Keeps the members in line with the names; never ends.
-async fn follow(
-    mut names: Vec<Name>,
+async fn follow_names(
+    mut names: Vec<EndpointName>,
     members: Arc<RwLock<Members>>,
     connect: impl Fn(&str) -> std::result::Result<Arc<Client>, EndpointError>,
 ) {
-    let mut ticks = interval(LOOK_EVERY);
+    let mut ticks = interval(RESOLVE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         for name in &mut names {
-            name.look().await;
+            name.resolve().await;
         }
-        let wanted: BTreeSet<_> = names.iter().flat_map(|name| &name.leads_to).collect();
+        let wanted: BTreeSet<_> = names.iter().flat_map(|name| &name.resolved).collect();
         let mut members = members.write();
         let before = members.len();
         // Pending calls over a removed client are still answered.
@@ -201,7 +195,7 @@ async fn validate(
 }
 
 /// Combines the answers of all clients. An answer counts more than another client's failure.
-async fn together<T>(asked: Vec<Pending<T>>, add: impl Fn(T, T) -> T) -> Result<T> {
+async fn merge_answers<T>(asked: Vec<Pending<T>>, add: impl Fn(T, T) -> T) -> Result<T> {
     let mut all = Err(Error::Unavailable("there is none".to_owned()));
     for answer in join_all(asked).await {
         all = match (all, answer) {
@@ -240,7 +234,7 @@ impl BlobApi for ValidatorPool {
     fn get_blobs(&self, versioned_hashes: &[B256]) -> Pending<Vec<Option<Arc<StoredBlob>>>> {
         let asked: Vec<_> =
             self.reachable().iter().map(|client| client.get_blobs(versioned_hashes)).collect();
-        Box::pin(together(asked, |mut found, more| {
+        Box::pin(merge_answers(asked, |mut found, more| {
             for (place, blob) in found.iter_mut().zip(more) {
                 *place = place.take().or(blob);
             }
@@ -255,11 +249,11 @@ impl BlobApi for ValidatorPool {
     /// Returns the sums over the clients that answer; ready if one of them is.
     fn status(&self) -> Pending<Status> {
         let asked: Vec<_> = self.reachable().iter().map(|client| client.status()).collect();
-        Box::pin(together(asked, add))
+        Box::pin(merge_answers(asked, sum))
     }
 }
 
-fn add(a: Status, b: Status) -> Status {
+fn sum(a: Status, b: Status) -> Status {
     Status {
         ready: a.ready || b.ready,
         verified: a.verified + b.verified,
@@ -304,15 +298,15 @@ mod tests {
 
     #[test]
     fn names_are_looked_up_and_addresses_are_not() {
-        let lookup = |endpoint: &str| Name::new(endpoint).lookup.is_some();
+        let lookup = |endpoint: &str| EndpointName::new(endpoint).lookup.is_some();
         assert!(lookup("http://blob-validator:9603") && lookup("https://a.b.svc:9603"));
         assert!(!lookup("http://10.0.0.7:9603") && !lookup("http://[::1]:9603"));
     }
 
     #[tokio::test]
     async fn a_name_that_leads_nowhere_is_left_to_its_connection() {
-        let mut name = Name::new("http://no-such-host.invalid:9603");
-        name.look().await;
-        assert_eq!(name.leads_to, BTreeSet::from([name.endpoint]));
+        let mut name = EndpointName::new("http://no-such-host.invalid:9603");
+        name.resolve().await;
+        assert_eq!(name.resolved, BTreeSet::from([name.endpoint]));
     }
 }

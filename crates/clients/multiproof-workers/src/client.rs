@@ -1,7 +1,7 @@
 //! Client of workers on another machine, for the executor.
 
 use super::{
-    proof_stream::{Outgoing, ProofStream, discard, without_session},
+    proof_stream::{CommandStream, ProofStream, discard, without_session},
     session::RemoteSession,
 };
 use crate::metrics as names;
@@ -129,9 +129,9 @@ impl Client {
 
     /// Opens a block over the current connection, `None` without one. `waits` tells whether the
     /// session waits for room in the queue.
-    pub(crate) fn open(&self, begin: Begin, waits: bool) -> Option<RemoteSession> {
-        let stream = self.shared.connection.client()?;
-        RemoteSession::begin(&self.shared, stream, begin, waits)
+    pub(crate) fn open(&self, begin: Begin, waits_for_room: bool) -> Option<RemoteSession> {
+        let live = self.shared.connection.live()?;
+        RemoteSession::begin(&self.shared, live.client, begin, waits_for_room)
     }
 }
 
@@ -143,9 +143,9 @@ impl Shared {
 
     /// Sends advice if there is room for it.
     fn advise(&self, command: Command) {
-        let sent = self.connection.client().map(|stream| {
+        let sent = self.connection.live().map(|live| {
             // Half of the queue is kept free: advice must not make an update wait.
-            stream.try_send(without_session(command), self.config.queue_capacity / 2)
+            live.client.try_send(without_session(command), self.config.queue_capacity / 2)
         });
         if !matches!(sent, Some(Ok(()))) {
             counter!(names::ADVICE_DROPPED).increment(1);
@@ -190,7 +190,7 @@ async fn open(shared: &Shared, channel: Channel) -> Result<Opened, tonic::Status
     let mut calls = MultiproofWorkersClient::new(channel)
         .max_decoding_message_size(PROOF_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(PROOF_MESSAGE_BYTES_MAX);
-    let answers = calls.process_block(Outgoing::new(queue)).await?.into_inner();
+    let answers = calls.process_block(CommandStream::new(queue)).await?.into_inner();
     Ok(Opened { commands, answers, calls })
 }
 
@@ -240,16 +240,16 @@ impl ProofApi for Client {
     fn discard(&self, block: B256) {
         // Without a connection, there is nothing to discard: a worker drops tries that do not fit
         // the parent of the next block.
-        if let Some(stream) = self.shared.connection.client() {
+        if let Some(live) = self.shared.connection.live() {
             let config = &self.shared.config;
-            let _ = stream.send(discard(block), &self.shared.runtime, config.answer_wait());
+            let _ = live.client.send(discard(block), &self.shared.runtime, config.answer_wait());
         }
     }
 
     fn status(&self) -> Result<Status, Error> {
         let config = &self.shared.config;
-        let stream = self.shared.connection.client().ok_or(Error::Unavailable)?;
-        let asked = async { timeout(config.answer_wait(), stream.status()).await };
+        let live = self.shared.connection.live().ok_or(Error::Unavailable)?;
+        let asked = async { timeout(config.answer_wait(), live.client.status()).await };
         self.shared.runtime.block_on(asked).unwrap_or(Err(Error::Unavailable))
     }
 

@@ -19,10 +19,10 @@
 
 mod client;
 pub mod fleet;
+mod ignored_heartbeats;
 mod listener;
 mod metrics;
 mod proof_stream;
-mod refusals;
 mod session;
 
 pub use client::{Client, ClientConfig};

@@ -1,5 +1,5 @@
+use crate::ignored_heartbeats::IgnoredHeartbeats;
 use crate::metrics;
-use crate::refusals::Refusals;
 use ::metrics::gauge;
 use parking_lot::Mutex;
 use std::{
@@ -14,17 +14,17 @@ use tokio::{
     sync::watch,
     time::{MissedTickBehavior, interval},
 };
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
 
 /// Interval between two checks for workers that have fallen silent.
-const CHECK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Listener for live workers. It listens until it is dropped.
 pub struct Listener {
     alive: watch::Receiver<Arc<[Heartbeat]>>,
     proven: Arc<Mutex<Vec<WorkerId>>>,
-    _stop: DropGuard,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl Listener {
@@ -35,18 +35,17 @@ impl Listener {
         let heartbeats = bus.subscribe(WORKERS_ALIVE);
         let (sender, alive) = watch::channel(Arc::default());
         let proven = Arc::<Mutex<_>>::default();
-        let stop = CancellationToken::new();
-        let (stopped, hearing) = (stop.clone(), proven.clone());
-        let start = Instant::now();
-        runtime.spawn(async move {
-            let ear =
-                Ear { rules, members: Members::default(), refusals: Refusals::default(), start };
-            tokio::select! {
-                () = stopped.cancelled() => {}
-                () = hear(&bus, ear, heartbeats, &hearing, &sender) => {}
-            }
+        let filter = HeartbeatFilter {
+            rules,
+            members: Members::default(),
+            ignored: IgnoredHeartbeats::default(),
+            start: Instant::now(),
+        };
+        let newly_proven = proven.clone();
+        let task = runtime.spawn(async move {
+            receive_heartbeats(&bus, filter, heartbeats, &newly_proven, &sender).await;
         });
-        Self { alive, proven, _stop: stop.drop_guard() }
+        Self { alive, proven, _task: AbortOnDropHandle::new(task) }
     }
 
     /// Returns the last heartbeats of the live workers, ordered by name. Takes a lock for a moment.
@@ -67,17 +66,17 @@ impl Listener {
     }
 }
 
-async fn hear(
+async fn receive_heartbeats(
     bus: &Bus,
-    mut ear: Ear,
+    mut filter: HeartbeatFilter,
     mut heartbeats: Subscription,
     proven: &Mutex<Vec<WorkerId>>,
     alive: &watch::Sender<Arc<[Heartbeat]>>,
 ) {
-    let mut ticks = interval(CHECK);
+    let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let heard = tokio::select! {
+        let message = tokio::select! {
             // Waiting messages are heard before any worker is given up.
             biased;
             message = heartbeats.next_message() => match message {
@@ -87,18 +86,18 @@ async fn hear(
             _ = ticks.tick() => None,
         };
         for worker in std::mem::take(&mut *proven.lock()) {
-            ear.members.prove(&worker);
+            filter.members.prove(&worker);
         }
-        let changed = match heard {
-            Some(message) => ear.hear(&message, unix_ms()),
-            None if bus.is_connected() => ear.members.advance(ear.start.elapsed()),
+        let changed = match message {
+            Some(message) => filter.receive(&message, unix_ms()),
+            None if bus.is_connected() => filter.members.advance(filter.start.elapsed()),
             None => {
-                ear.members.hold(ear.start.elapsed());
+                filter.members.hold(filter.start.elapsed());
                 false
             }
         };
         if changed {
-            let now: Arc<[Heartbeat]> = ear.members.alive().cloned().collect();
+            let now: Arc<[Heartbeat]> = filter.members.alive().cloned().collect();
             let names: Vec<_> = now.iter().map(|heartbeat| heartbeat.id.as_str()).collect();
             info!(workers = ?names, "workers alive");
             gauge!(metrics::ALIVE).set(names.len() as f64);
@@ -113,35 +112,35 @@ fn unix_ms() -> u64 {
 }
 
 /// Known workers, and the rules for the heartbeats that count.
-struct Ear {
+struct HeartbeatFilter {
     rules: EndpointRules,
     members: Members,
-    refusals: Refusals,
+    ignored: IgnoredHeartbeats,
     start: Instant,
 }
 
-impl Ear {
+impl HeartbeatFilter {
     /// Takes in a heartbeat. Returns whether the live workers or their endpoints have changed.
-    fn hear(&mut self, message: &Message, unix_ms: u64) -> bool {
+    fn receive(&mut self, message: &Message, unix_ms: u64) -> bool {
         let now = Now { elapsed: self.start.elapsed(), unix_ms };
         let Some(WorkerAlive(heartbeat)) = WorkerAlive::decode(&message.payload) else {
-            self.refusals.malformed(message.payload.len());
+            self.ignored.malformed(message.payload.len());
             return self.members.advance(now.elapsed);
         };
         let worker = heartbeat.id.clone();
         // NATS binds users to subjects, so the subject names the sender, and the payload must
         // agree.
         if message.member.as_deref() != Some(&*subject_token(worker.as_str())) {
-            self.refusals.name(&worker, message.member.as_deref());
+            self.ignored.name(&worker, message.member.as_deref());
             return self.members.advance(now.elapsed);
         }
         if let Err(refusal) = self.rules.check(&heartbeat.endpoint) {
-            self.refusals.endpoint(&worker, &heartbeat.endpoint, &refusal);
+            self.ignored.endpoint(&worker, &heartbeat.endpoint, &refusal);
             return self.members.advance(now.elapsed);
         }
         let heard = self.members.hear(now, heartbeat);
         if let Some(ignored) = heard.ignored {
-            self.refusals.ignored(&worker, &ignored);
+            self.ignored.ignored(&worker, &ignored);
         }
         heard.changed
     }

@@ -1,10 +1,10 @@
 //! Stream of one connection to the workers, from its opening to its loss.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     pin::Pin,
-    sync::{Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
@@ -24,26 +24,26 @@ use tonic::transport::Channel;
 
 /// Outcome of one session.
 #[derive(Debug)]
-pub struct Answered {
+pub struct SessionOutcome {
     pub result: Result<ShardRoots, Error>,
     /// Time of its arrival.
     pub at: Instant,
 }
 
-impl Answered {
+impl SessionOutcome {
     fn now(result: Result<ShardRoots, Error>) -> Self {
         Self { result, at: Instant::now() }
     }
 }
 
 /// Sessions that wait for their answers; `None` after the loss of the connection.
-type Waiting = Option<HashMap<u64, Sender<Answered>>>;
+type PendingSessions = Option<HashMap<u64, Sender<SessionOutcome>>>;
 
 /// Stream of commands to the workers, and the sessions that wait for an answer over it.
 pub struct ProofStream {
     /// The sender itself is with the reader of the answers, so the stream ends with that reader.
     commands: WeakTaskSender<SessionCommand>,
-    waiting: Mutex<Waiting>,
+    pending: Mutex<PendingSessions>,
     calls: MultiproofWorkersClient<Channel>,
 }
 
@@ -56,40 +56,36 @@ impl ProofStream {
         commands: &TaskSender<SessionCommand>,
         calls: MultiproofWorkersClient<Channel>,
     ) -> Self {
-        let waiting = Mutex::new(Some(HashMap::new()));
-        Self { commands: commands.downgrade(), waiting, calls }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        let pending = Mutex::new(Some(HashMap::new()));
+        Self { commands: commands.downgrade(), pending, calls }
     }
 
     /// Returns the receiver of a session's answer, `None` after the loss of the connection.
-    pub fn expect(&self, session: u64) -> Option<Receiver<Answered>> {
+    pub fn register(&self, session: u64) -> Option<Receiver<SessionOutcome>> {
         let (sender, receiver) = bounded(1);
-        self.waiting().as_mut()?.insert(session, sender);
+        self.pending.lock().as_mut()?.insert(session, sender);
         Some(receiver)
     }
 
     /// Forgets a session that does not wait for its answer any more.
     pub fn forget(&self, session: u64) {
-        if let Some(waiting) = self.waiting().as_mut() {
-            waiting.remove(&session);
+        if let Some(pending) = self.pending.lock().as_mut() {
+            pending.remove(&session);
         }
     }
 
     /// Delivers an answer to the session that waits for it, if it still does.
     pub fn deliver(&self, SessionAnswer { session, result }: SessionAnswer) {
-        let sender = self.waiting().as_mut().and_then(|waiting| waiting.remove(&session));
+        let sender = self.pending.lock().as_mut().and_then(|pending| pending.remove(&session));
         if let Some(sender) = sender {
-            let _ = sender.try_send(Answered::now(result));
+            let _ = sender.try_send(SessionOutcome::now(result));
         }
     }
 
     /// Fails all sessions, because the connection is lost.
     pub fn close(&self, error: &Error) {
-        for (_, sender) in self.waiting().take().into_iter().flatten() {
-            let _ = sender.try_send(Answered::now(Err(error.clone())));
+        for (_, sender) in self.pending.lock().take().into_iter().flatten() {
+            let _ = sender.try_send(SessionOutcome::now(Err(error.clone())));
         }
     }
 
@@ -127,17 +123,17 @@ pub fn discard(block: B256) -> SessionCommand {
     without_session(Command::Discard(block))
 }
 
-/// Outgoing stream: the queue as messages. Each update is reduced to the shards of its block, and a
+/// Outgoing stream of commands: the queue as messages. Each update is reduced to the shards of its block, and a
 /// large one is sent in parts. All messages that wait when the connection can take more go out in
 /// one frame, so several updates cost one system call.
-pub struct Outgoing {
+pub struct CommandStream {
     queue: mpsc::Receiver<Queued<SessionCommand>>,
     /// Shards that the open block asks for.
     shards: ShardSet,
     parts: Option<(u64, UpdateParts)>,
 }
 
-impl Outgoing {
+impl CommandStream {
     pub fn new(queue: mpsc::Receiver<Queued<SessionCommand>>) -> Self {
         Self { queue, shards: ShardSet::ALL, parts: None }
     }
@@ -154,7 +150,7 @@ impl Outgoing {
     }
 }
 
-impl Stream for Outgoing {
+impl Stream for CommandStream {
     type Item = v1::ProcessBlockRequest;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -215,11 +211,11 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let _entered = runtime.enter();
         let (stream, _sender, _receiver) = stream(2);
-        let (one, two) = (stream.expect(1).unwrap(), stream.expect(2).unwrap());
+        let (one, two) = (stream.register(1).unwrap(), stream.register(2).unwrap());
         stream.forget(2);
         stream.close(&Error::Trie("lost".into()));
         assert_eq!(one.recv().unwrap().result.unwrap_err(), Error::Trie("lost".into()));
         assert!(two.recv().is_err());
-        assert!(stream.expect(3).is_none());
+        assert!(stream.register(3).is_none());
     }
 }

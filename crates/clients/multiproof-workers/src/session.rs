@@ -2,7 +2,7 @@
 
 use super::{
     client::Shared,
-    proof_stream::{Answered, ProofStream},
+    proof_stream::{ProofStream, SessionOutcome},
 };
 use crate::metrics as names;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -22,13 +22,13 @@ pub struct RemoteSession {
     stream: Arc<ProofStream>,
     id: u64,
     shards: ShardSet,
-    answer: Receiver<Answered>,
+    answer: Receiver<SessionOutcome>,
     finished: bool,
     answered: bool,
     /// Whether the connection takes no more.
     failed: bool,
     /// Whether to wait for room in the queue.
-    waits: bool,
+    waits_for_room: bool,
 }
 
 impl RemoteSession {
@@ -38,10 +38,10 @@ impl RemoteSession {
         shared: &Arc<Shared>,
         stream: Arc<ProofStream>,
         begin: Begin,
-        waits: bool,
+        waits_for_room: bool,
     ) -> Option<Self> {
         let id = shared.next_session();
-        let answer = stream.expect(id)?;
+        let answer = stream.register(id)?;
         let (shared, shards) = (shared.clone(), begin.shards);
         let session = Self {
             shared,
@@ -52,7 +52,7 @@ impl RemoteSession {
             finished: false,
             answered: false,
             failed: false,
-            waits,
+            waits_for_room,
         };
         let traceparent = traceparent(&Span::current()).unwrap_or_default();
         session.send(Command::Begin { begin, traceparent }).then_some(session)
@@ -65,7 +65,7 @@ impl RemoteSession {
 
     /// Returns the receiver of the answer, at most one. The caller passes the answer to
     /// [`Self::take`].
-    pub fn answer(&self) -> &Receiver<Answered> {
+    pub fn answer(&self) -> &Receiver<SessionOutcome> {
         &self.answer
     }
 
@@ -75,7 +75,7 @@ impl RemoteSession {
     }
 
     /// Returns the roots of an answer.
-    pub fn take(&mut self, answer: Answered) -> Result<ShardRoots, Error> {
+    pub fn take(&mut self, answer: SessionOutcome) -> Result<ShardRoots, Error> {
         self.answered = true;
         let roots = answer.result?;
         if roots.shards.contains_all(self.shards) {
@@ -86,7 +86,7 @@ impl RemoteSession {
     }
 
     /// Returns whether to send this update. An answer before the end is an error.
-    fn takes(&self, update: &StateUpdate) -> bool {
+    fn wants(&self, update: &StateUpdate) -> bool {
         let wanted = self.shards == ShardSet::ALL
             || update.accounts.iter().any(|account| self.shards.contains(account.shard()));
         wanted && !self.failed && self.answer.is_empty()
@@ -94,7 +94,7 @@ impl RemoteSession {
 
     fn send(&self, command: Command) -> bool {
         let command = SessionCommand { session: self.id, command };
-        if !self.waits {
+        if !self.waits_for_room {
             return self.stream.try_send(command, 0).is_ok();
         }
         let wait = self.shared.config.answer_wait();
@@ -104,7 +104,7 @@ impl RemoteSession {
 
 impl ProofSession for RemoteSession {
     fn update(&mut self, update: Arc<StateUpdate>) {
-        if self.takes(&update) {
+        if self.wants(&update) {
             self.failed = !self.send(Command::Update(update));
         }
     }

@@ -75,7 +75,7 @@ impl Client {
         bus: Bus,
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
-        names::describe_client();
+        names::describe_metrics();
         let connection = ClientConnection::new(endpoint, SERVER, &config.connection)?;
         let discovered = bus.subscribe(PEERS_DISCOVERED);
         let shared = Arc::new(Shared { config, runtime: runtime.clone(), bus, connection });
@@ -96,10 +96,10 @@ impl Client {
 
     /// Makes one call and waits for its answer.
     fn call<R>(&self, call: impl AsyncFnOnce(PeerTableClient<Channel>) -> Result<R>) -> Result<R> {
-        let Some(calls) = self.shared.connection.client() else {
+        let Some(live) = self.shared.connection.live() else {
             return Err(Error::Unavailable("no connection to peer-table".to_owned()));
         };
-        let answer = async { timeout(self.shared.answer_wait(), call(calls)).await };
+        let answer = async { timeout(self.shared.answer_wait(), call(live.client)).await };
         self.shared.runtime.block_on(answer).unwrap_or_else(|_| Err(late()))
     }
 }
@@ -143,9 +143,9 @@ async fn live(shared: &Shared, (calls, mut target): Opened) -> Status {
 /// Forwards published events, one message after the other; waiting events share a message. A batch
 /// is lost if its connection is lost: sent again, its failures might count twice.
 async fn forward(shared: &Shared, mut discovered: Subscription) {
-    let mut held = None;
+    let mut next_batch = None;
     loop {
-        let mut contacts = match held.take() {
+        let mut contacts = match next_batch.take() {
             Some(contacts) => contacts,
             None => match discovered.next().await {
                 Some(payload) => decode(&payload),
@@ -156,7 +156,7 @@ async fn forward(shared: &Shared, mut discovered: Subscription) {
         while let Some(payload) = discovered.try_next() {
             let mut more = decode(&payload);
             if contacts.len() + more.len() > DISCOVERED_CONTACTS_MAX {
-                held = Some(more);
+                next_batch = Some(more);
                 break;
             }
             contacts.append(&mut more);

@@ -11,5 +11,5 @@ mod client;
 mod metrics;
 
 pub use client::{Client, ClientConfig};
-pub use metrics::describe_all as describe_metrics;
+pub use metrics::describe_metrics;
 pub use tandem_rpc::EndpointError;

@@ -5,7 +5,7 @@ use super::{
     lease_keeper::LeaseKeeper,
     parts,
     read_coalescer::ReadCoalescer,
-    remote::{CallOptions, Calls, Remote},
+    remote_storage::{CallOptions, Calls, RemoteStorage},
 };
 use crate::metrics as names;
 use metrics::counter;
@@ -28,7 +28,7 @@ use tandem_proto::{
 use tandem_rpc::{ClientConnection, ConnectionConfig, EndpointError, ServerDescription};
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 const SERVER: ServerDescription = ServerDescription {
     role: STORAGE_WRITER,
@@ -89,7 +89,7 @@ macro_rules! unary {
 /// Calls wait for the answer (see [`ClientConfig`]), so they do not belong in async code, where
 /// they panic. Only [`StorageApi::put_trie_diff`] never waits and never fails.
 pub struct Client {
-    remote: Arc<Remote>,
+    remote: Arc<RemoteStorage>,
     runtime: Handle,
     reads: ReadCoalescer,
     lease: Arc<LeaseKeeper>,
@@ -110,12 +110,12 @@ impl Client {
         config: ClientConfig,
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
-        names::describe_client();
+        names::describe_metrics();
         let connection = ClientConnection::new(endpoint, SERVER, &config.connection)?;
         let (diffs, queue) = task_queue("trie-diffs", config.diffs_capacity);
         let lease = Duration::from_millis(config.lease_ms);
         let lease = Arc::new(LeaseKeeper::new(lease, config.address.clone()));
-        let remote = Arc::new(Remote { config, connection });
+        let remote = Arc::new(RemoteStorage { config, connection });
         let (kept, renewed) = (remote.clone(), lease.clone());
         let task = runtime.spawn(async move {
             tokio::select! {
@@ -211,6 +211,16 @@ impl Client {
     }
 }
 
+/// Returns all messages of an answer.
+async fn collect<M>(answer: Response<Streaming<M>>) -> Result<Vec<M>, Status> {
+    let mut stream = answer.into_inner();
+    let mut messages = Vec::new();
+    while let Some(message) = stream.message().await? {
+        messages.push(message);
+    }
+    Ok(messages)
+}
+
 impl StorageApi for Client {
     fn claim_epoch(&self, claim: &Claim) -> Result<Epoch> {
         // Not retried: a retry would fence a grant whose answer was lost, which is harmless. But it
@@ -254,12 +264,7 @@ impl StorageApi for Client {
     fn pending(&self) -> Result<Vec<PendingBlock>> {
         let request = v1::ListPendingRequest { headers_only: true };
         let send = |mut calls: Calls, request: Request<v1::ListPendingRequest>| async move {
-            let mut stream = calls.list_pending(request).await?.into_inner();
-            let mut blocks = Vec::new();
-            while let Some(message) = stream.message().await? {
-                blocks.push(message);
-            }
-            Ok(blocks)
+            collect(calls.list_pending(request).await?).await
         };
         let blocks = self.call(self.write("pending"), request, send)?;
         blocks.into_iter().map(|wire| Ok(PendingBlock::try_from(wire)?)).collect()
@@ -267,12 +272,7 @@ impl StorageApi for Client {
 
     fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
         let send = |mut calls: Calls, request: Request<v1::GetStateDiffsRequest>| async move {
-            let mut stream = calls.get_state_diffs(request).await?.into_inner();
-            let mut diffs = Vec::new();
-            while let Some(message) = stream.message().await? {
-                diffs.push(message);
-            }
-            Ok(diffs)
+            collect(calls.get_state_diffs(request).await?).await
         };
         let diffs = self.call(self.write("state_diffs"), blocks, send)?;
         if diffs.len() != blocks.len() {
@@ -284,12 +284,7 @@ impl StorageApi for Client {
 
     fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>> {
         let send = |mut calls: Calls, request: Request<v1::GetTrieDiffRequest>| async move {
-            let mut stream = calls.get_trie_diff(request).await?.into_inner();
-            let mut parts = Vec::new();
-            while let Some(part) = stream.message().await? {
-                parts.push(part);
-            }
-            Ok(parts)
+            collect(calls.get_trie_diff(request).await?).await
         };
         let parts = self.call(self.write("trie_diff"), block, send)?;
         let mut whole: Option<TrieDiff> = None;
@@ -347,8 +342,8 @@ impl StorageApi for Client {
     /// Queues the diff without waiting. Drops and counts it when too many wait for the connection,
     /// or when it cannot be sent.
     fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
-        let handed = QueuedTrieDiff { block, shards: shards.to_vec(), diff };
-        if self.diffs.try_send(handed).is_err() {
+        let queued = QueuedTrieDiff { block, shards: shards.to_vec(), diff };
+        if self.diffs.try_send(queued).is_err() {
             counter!(names::CLIENT_DIFFS_DROPPED).increment(1);
         }
         Ok(())

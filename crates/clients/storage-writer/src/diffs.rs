@@ -1,6 +1,6 @@
 //! Queue of trie diffs on their way to storage-writer.
 
-use super::remote::Remote;
+use super::remote_storage::RemoteStorage;
 use crate::metrics as names;
 use metrics::counter;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ pub struct QueuedTrieDiff {
 
 /// Sends the queued diffs one after the other. A diff that storage-writer does not accept is
 /// dropped, because storage-writer recomputes it.
-pub async fn send_all(remote: &Remote, mut queue: mpsc::Receiver<Queued<QueuedTrieDiff>>) {
-    while let Some(handed) = queue.recv().await.map(Queued::take) {
-        let block = handed.block;
-        if let Err(error) = send(remote, handed).await {
+pub async fn send_all(remote: &RemoteStorage, mut queue: mpsc::Receiver<Queued<QueuedTrieDiff>>) {
+    while let Some(queued) = queue.recv().await.map(Queued::take) {
+        let block = queued.block;
+        if let Err(error) = send(remote, queued).await {
             counter!(names::CLIENT_DIFFS_DROPPED).increment(1);
             debug!(%block, %error, "trie diff not handed over");
         }
     }
 }
 
-async fn send(remote: &Remote, handed: QueuedTrieDiff) -> Result<()> {
+async fn send(remote: &RemoteStorage, queued: QueuedTrieDiff) -> Result<()> {
     let message = move || {
-        let QueuedTrieDiff { block, shards, diff } = handed;
+        let QueuedTrieDiff { block, shards, diff } = queued;
         v1::PutTrieDiffRequest::from((block, &shards[..], &*diff))
     };
     // A diff may have megabytes, which are copied.

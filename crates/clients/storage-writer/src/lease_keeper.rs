@@ -1,6 +1,6 @@
 //! Client side of the write lease: it renews the granted epoch until it is released or fenced.
 
-use super::remote::Remote;
+use super::remote_storage::RemoteStorage;
 use std::time::Duration;
 use tandem_proto::{
     convert::EpochRequest,
@@ -88,7 +88,7 @@ impl LeaseKeeper {
     }
 
     /// Renews the lease periodically. Never ends.
-    pub async fn keep_renewing(&self, remote: &Remote) {
+    pub async fn keep_renewing(&self, remote: &RemoteStorage) {
         let mut state = self.state.subscribe();
         loop {
             let held = state.wait_for(|state| matches!(state, State::Held(_))).await;
@@ -123,16 +123,16 @@ impl LeaseKeeper {
 
     /// Releases the epoch, if there is one. After an error, the epoch stays held until the lease
     /// ends.
-    pub async fn release(&self, remote: &Remote) {
+    pub async fn release(&self, remote: &RemoteStorage) {
         self.end(remote, State::None).await;
     }
 
     /// Releases the epoch, and requests no further one.
-    pub async fn leave(&self, remote: &Remote) {
+    pub async fn leave(&self, remote: &RemoteStorage) {
         self.end(remote, State::Left).await;
     }
 
-    async fn end(&self, remote: &Remote, state: State) {
+    async fn end(&self, remote: &RemoteStorage, state: State) {
         let before = self.state.send_replace(state);
         let _renewing = self.renewing.lock().await;
         if let State::Held(epoch) = before {
@@ -141,7 +141,7 @@ impl LeaseKeeper {
     }
 
     /// Releases this epoch.
-    pub async fn release_epoch(&self, remote: &Remote, epoch: Epoch) {
+    pub async fn release_epoch(&self, remote: &RemoteStorage, epoch: Epoch) {
         if !self.lease.is_zero()
             && let Err(error) = self.renew(remote, epoch, Duration::ZERO).await
         {
@@ -150,7 +150,7 @@ impl LeaseKeeper {
     }
 
     /// Renews the epoch for this time; none ends it.
-    async fn renew(&self, remote: &Remote, epoch: Epoch, lease: Duration) -> Result<()> {
+    async fn renew(&self, remote: &RemoteStorage, epoch: Epoch, lease: Duration) -> Result<()> {
         let request = v1::KeepEpochRequest::from((epoch, lease));
         let options = remote.config.renewal("keep_epoch", self.lease);
         let renewed = remote.call(options, request, |mut calls, request| async move {

@@ -15,8 +15,8 @@ mod lease_keeper;
 mod metrics;
 mod parts;
 mod read_coalescer;
-mod remote;
+mod remote_storage;
 
 pub use client::{Client, ClientConfig};
-pub use metrics::describe_all as describe_metrics;
+pub use metrics::describe_metrics;
 pub use tandem_rpc::EndpointError;

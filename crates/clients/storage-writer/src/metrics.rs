@@ -13,16 +13,11 @@ pub const CLIENT_TIMEOUTS: &str = "tandem_storage_writer_client_timeouts_total";
 /// Counter: trie diffs that a client could not hand over.
 pub const CLIENT_DIFFS_DROPPED: &str = "tandem_storage_writer_client_trie_diffs_dropped_total";
 
-/// Describes the metrics of a client.
-pub fn describe_client() {
+/// Describes the metrics to the recorder.
+pub fn describe_metrics() {
     describe_counter!(CLIENT_CONNECTIONS, Unit::Count, "connections made to storage-writer");
     describe_counter!(CLIENT_CONNECTIONS_LOST, Unit::Count, "connections to storage-writer lost");
     describe_histogram!(CLIENT_SECONDS, Unit::Seconds, "one call to storage-writer, by call");
     describe_counter!(CLIENT_TIMEOUTS, Unit::Count, "calls without an answer in time");
     describe_counter!(CLIENT_DIFFS_DROPPED, Unit::Count, "trie diffs not handed over");
-}
-
-/// Describes all metrics to the recorder, for a catalogue.
-pub fn describe_all() {
-    describe_client();
 }

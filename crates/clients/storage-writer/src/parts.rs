@@ -33,12 +33,12 @@ pub fn read_state(
         slots: chunk(&request.slots, READ_SLOTS_MAX, at).to_vec(),
         codes: chunk(&request.codes, READ_CODES_MAX, at).to_vec(),
     };
-    'again: for _ in 0..ATTEMPTS {
+    'attempts: for _ in 0..ATTEMPTS {
         let mut values = read(&part(0))?;
         for at in 1..count {
             let more = read(&part(at))?;
             if more.base != values.base {
-                continue 'again;
+                continue 'attempts;
             }
             values.accounts.extend(more.accounts);
             values.slots.extend(more.slots);
@@ -46,7 +46,7 @@ pub fn read_state(
         }
         return Ok(values);
     }
-    Err(moved())
+    Err(base_moved())
 }
 
 /// Walks to all targets, in one part where they fit. All parts are of the same base. A node on the
@@ -62,13 +62,13 @@ pub fn walk_trie(
     if targets.len() <= WALK_TARGETS_MAX {
         return walk(targets);
     }
-    'again: for _ in 0..ATTEMPTS {
+    'attempts: for _ in 0..ATTEMPTS {
         let mut base = None;
         let (mut nodes, mut seen) = (Vec::new(), HashSet::new());
         for part in targets.chunks(WALK_TARGETS_MAX) {
             let more = walk(part)?;
             if *base.get_or_insert(more.base) != more.base {
-                continue 'again;
+                continue 'attempts;
             }
             nodes.extend(
                 more.nodes.into_iter().filter(|node| seen.insert((node.owner, node.path.clone()))),
@@ -78,7 +78,7 @@ pub fn walk_trie(
             return Ok(TrieNodes { base, nodes });
         }
     }
-    Err(moved())
+    Err(base_moved())
 }
 
 /// Returns the items of a part, none where there are no more.
@@ -86,7 +86,7 @@ fn chunk<T>(items: &[T], size: usize, at: usize) -> &[T] {
     items.chunks(size).nth(at).unwrap_or_default()
 }
 
-fn moved() -> Error {
+fn base_moved() -> Error {
     Error::Unavailable("the base moved during a read in parts".to_owned())
 }
 

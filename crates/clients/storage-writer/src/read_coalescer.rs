@@ -22,14 +22,14 @@ pub struct ReadCoalescer {
 
 #[derive(Default)]
 struct State {
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingRead>,
     calls: usize,
     /// Whether a waiting reader has been told to make the next call, and has not begun yet.
-    told: bool,
+    caller_chosen: bool,
 }
 
 /// Read that waits for its answer. Dropped without one, it tells its reader so.
-struct Waiting {
+struct WaitingRead {
     request: ReadState,
     /// `None` once it has its answer.
     reader: Option<Arc<Reader>>,
@@ -39,51 +39,51 @@ struct Waiting {
 /// reader cannot get an answer before a call under way has ended.
 #[derive(Default)]
 struct Reader {
-    news: Mutex<News>,
-    told: Condvar,
+    state: Mutex<ReaderState>,
+    changed: Condvar,
 }
 
 #[derive(Default)]
-struct News {
+struct ReaderState {
     answer: Option<Result<StateValues>>,
     /// Whether this reader must make the next call, for all waiting readers.
-    turn: bool,
+    must_call: bool,
 }
 
 enum Next {
     Answer(Result<StateValues>),
-    Turn,
+    MakeCall,
 }
 
 impl Reader {
-    fn tell(&self, change: impl FnOnce(&mut News)) {
-        change(&mut self.news.lock());
-        self.told.notify_one();
+    fn update(&self, change: impl FnOnce(&mut ReaderState)) {
+        change(&mut self.state.lock());
+        self.changed.notify_one();
     }
 
     fn next(&self) -> Next {
-        let mut news = self.news.lock();
+        let mut state = self.state.lock();
         loop {
-            if let Some(answer) = news.answer.take() {
+            if let Some(answer) = state.answer.take() {
                 return Next::Answer(answer);
             }
-            if mem::take(&mut news.turn) {
-                return Next::Turn;
+            if mem::take(&mut state.must_call) {
+                return Next::MakeCall;
             }
-            self.told.wait(&mut news);
+            self.changed.wait(&mut state);
         }
     }
 }
 
-impl Waiting {
+impl WaitingRead {
     fn answer(&mut self, answer: Result<StateValues>) {
         if let Some(reader) = self.reader.take() {
-            reader.tell(|news| news.answer = Some(answer));
+            reader.update(|state| state.answer = Some(answer));
         }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingRead {
     fn drop(&mut self) {
         self.answer(Err(Error::Unavailable("the read was given up".to_owned())));
     }
@@ -103,18 +103,18 @@ impl ReadCoalescer {
         if accounts.len() + slots.len() + codes.len() > SHARED_KEYS_MAX {
             return call(request);
         }
-        let Some(reader) = self.wait(request) else {
-            let _ends = Ends(self);
+        let Some(reader) = self.join(request) else {
+            let _guard = CallGuard(self);
             return call(request);
         };
         loop {
             match reader.next() {
                 Next::Answer(answer) => return answer,
-                Next::Turn => {
-                    let _ends = Ends(self);
+                Next::MakeCall => {
+                    let _guard = CallGuard(self);
                     let waiting = {
                         let mut state = self.state.lock();
-                        state.told = false;
+                        state.caller_chosen = false;
                         mem::take(&mut state.waiting)
                     };
                     answer_all(waiting, &call);
@@ -125,28 +125,28 @@ impl ReadCoalescer {
 
     /// Joins the waiting readers. Returns `None` where there are none and a call may be made at
     /// once.
-    fn wait(&self, request: &ReadState) -> Option<Arc<Reader>> {
+    fn join(&self, request: &ReadState) -> Option<Arc<Reader>> {
         let mut state = self.state.lock();
         if state.calls < CALLS_MAX && state.waiting.is_empty() {
             state.calls += 1;
             return None;
         }
         let reader = Arc::<Reader>::default();
-        state.waiting.push(Waiting { request: request.clone(), reader: Some(reader.clone()) });
+        state.waiting.push(WaitingRead { request: request.clone(), reader: Some(reader.clone()) });
         Some(reader)
     }
 }
 
 /// Guard that passes on the right to make a call when it ends.
-struct Ends<'a>(&'a ReadCoalescer);
+struct CallGuard<'a>(&'a ReadCoalescer);
 
-impl Drop for Ends<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         match state.waiting.first() {
-            Some(Waiting { reader: Some(reader), .. }) if !state.told => {
-                reader.tell(|news| news.turn = true);
-                state.told = true;
+            Some(WaitingRead { reader: Some(reader), .. }) if !state.caller_chosen => {
+                reader.update(|state| state.must_call = true);
+                state.caller_chosen = true;
             }
             _ => state.calls -= 1,
         }
@@ -154,9 +154,9 @@ impl Drop for Ends<'_> {
 }
 
 /// Makes one call for all these reads.
-fn answer_all(waiting: Vec<Waiting>, call: impl Fn(&ReadState) -> Result<StateValues>) {
+fn answer_all(waiting: Vec<WaitingRead>, call: impl Fn(&ReadState) -> Result<StateValues>) {
     let mut all = ReadState::default();
-    for Waiting { request, .. } in &waiting {
+    for WaitingRead { request, .. } in &waiting {
         all.accounts.extend(&request.accounts);
         all.slots.extend(&request.slots);
         all.codes.extend(&request.codes);

@@ -8,7 +8,6 @@ use crate::{
 use metrics::counter;
 use std::{
     error::Error,
-    future::pending,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -131,11 +130,6 @@ impl<C: Clone> ClientConnection<C> {
         self.current.borrow().clone()
     }
 
-    /// Returns the handle of the connection, `None` while there is none.
-    pub fn client(&self) -> Option<C> {
-        self.live().map(|live| live.client)
-    }
-
     /// Returns the number of connections made so far. A new connection may lead to another process.
     pub fn generation(&self) -> u64 {
         self.made.load(Relaxed)
@@ -143,15 +137,14 @@ impl<C: Clone> ClientConnection<C> {
 
     /// Waits for a connection after that generation; 0 stands for any connection.
     pub async fn newer_than(&self, generation: u64) -> LiveConnection<C> {
-        let is_newer = |live: &Option<LiveConnection<C>>| {
-            live.as_ref().is_some_and(|live| live.generation > generation)
-        };
-        let found =
-            self.current.subscribe().wait_for(is_newer).await.ok().and_then(|it| it.clone());
-        match found {
-            Some(live) => live,
-            // Never happens: the sender lives in `self`.
-            None => pending().await,
+        let mut current = self.current.subscribe();
+        loop {
+            let live = current.borrow_and_update().clone();
+            if let Some(live) = live.filter(|live| live.generation > generation) {
+                return live;
+            }
+            // Never fails: the sender lives in `self`.
+            let _ = current.changed().await;
         }
     }
 

@@ -4,12 +4,13 @@
 use crate::{log_rate_limit::LogRateLimit, metrics as names};
 use futures_util::task::AtomicWaker;
 use metrics::{counter, gauge};
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     fmt, io,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll},
@@ -23,7 +24,7 @@ const PREFACE_BYTES: u64 = 24;
 
 /// Limits of a listener.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct ListenerLimits {
     /// Connections at a time.
     pub connections_max: usize,
     /// Connections at a time from one address.
@@ -34,7 +35,7 @@ pub struct Terms {
     pub unread_max: Duration,
 }
 
-impl Default for Terms {
+impl Default for ListenerLimits {
     fn default() -> Self {
         Self {
             connections_max: 512,
@@ -49,31 +50,31 @@ impl Default for Terms {
 #[derive(Debug)]
 pub struct Connections {
     service: &'static str,
-    terms: Terms,
+    limits: ListenerLimits,
     start: Instant,
     next: AtomicU64,
     /// Open connections by age, oldest first.
     open: Mutex<BTreeMap<u64, Arc<Connection>>>,
-    spoken: LogRateLimit<&'static str>,
+    log_limit: LogRateLimit<&'static str>,
 }
 
 /// Reason why a connection is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-enum End {
+enum CloseReason {
     /// No preface arrived in time.
     Silent = 1,
-    /// It had sent nothing, or made no call, and a new connection needed its place.
-    GaveWay = 2,
+    /// It had sent nothing, or made no call, and a new connection needed its slot.
+    Evicted = 2,
     /// The client read nothing of an answer for too long.
     Unread = 3,
 }
 
-impl End {
+impl CloseReason {
     fn name(self) -> &'static str {
         match self {
             Self::Silent => "silent",
-            Self::GaveWay => "gave_way",
+            Self::Evicted => "gave_way",
             Self::Unread => "unread",
         }
     }
@@ -87,16 +88,16 @@ pub struct Connection {
     start: Instant,
     opened: Duration,
     /// Bytes received, counted up to the length of the preface.
-    heard: AtomicU64,
+    received: AtomicU64,
     has_called: AtomicBool,
     /// Time since which the socket accepts no bytes, in milliseconds plus 1; 0 while it accepts
     /// them.
-    blocked: AtomicU64,
+    blocked_since: AtomicU64,
     /// Pieces of answers that the client has taken.
     taken: AtomicU64,
     /// Unfinished answers, each in a slot of its own.
     answers: Mutex<Vec<Option<Answer>>>,
-    /// Reason to close the connection: an [`End`], or 0 if it stays open.
+    /// Reason to close the connection: a [`CloseReason`], or 0 if it stays open.
     end: AtomicU8,
     waker: AtomicWaker,
 }
@@ -104,52 +105,52 @@ pub struct Connection {
 struct Answer {
     uri: Uri,
     /// Time since which the client takes nothing of what is ready for it.
-    waits: Option<Duration>,
+    unread_since: Option<Duration>,
 }
 
-/// Place of a connection among the others; it is freed on drop.
+/// Slot of a connection among the others; it is freed on drop.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionSlot {
     connections: Arc<Connections>,
     connection: Arc<Connection>,
 }
 
 impl Connections {
     /// Makes an empty set of connections for the listener of this service.
-    pub fn new(service: &'static str, terms: Terms) -> Arc<Self> {
+    pub fn new(service: &'static str, limits: ListenerLimits) -> Arc<Self> {
         Arc::new(Self {
             service,
-            terms,
+            limits,
             start: Instant::now(),
             next: AtomicU64::new(0),
             open: Mutex::default(),
-            spoken: LogRateLimit::minutely(),
+            log_limit: LogRateLimit::minutely(),
         })
     }
 
     /// Admits a connection. If there is no room, the oldest connection that has sent nothing is
     /// evicted, otherwise the oldest one that has made no call. If there is neither, the new
     /// connection is refused.
-    pub fn admit(self: &Arc<Self>, address: SocketAddr) -> Option<Place> {
+    pub fn admit(self: &Arc<Self>, address: SocketAddr) -> Option<ConnectionSlot> {
         let now = self.start.elapsed();
-        let mut open = self.open();
+        let mut open = self.open.lock();
         let here = |it: &&Arc<Connection>| it.address.ip() == address.ip();
         let of_address = open.values().filter(|it| it.is_open()).filter(here).count();
-        let gives_way = if of_address >= self.terms.address_connections_max {
-            Some(self.idlest(&open, here))
-        } else if open.values().filter(|it| it.is_open()).count() >= self.terms.connections_max {
-            Some(self.idlest(&open, |_| true))
+        let evicted = if of_address >= self.limits.address_connections_max {
+            Some(self.find_idle(&open, here))
+        } else if open.values().filter(|it| it.is_open()).count() >= self.limits.connections_max {
+            Some(self.find_idle(&open, |_| true))
         } else {
             None
         };
-        match gives_way {
-            Some(Some(idle)) => self.end(&idle, End::GaveWay),
+        match evicted {
+            Some(Some(idle)) => self.close(&idle, CloseReason::Evicted),
             Some(None) => {
                 drop(open);
                 counter!(names::REFUSED_CONNECTIONS, "reason" => "full").increment(1);
-                if let Some(kept_back) = self.spoken.speaks(Instant::now(), "full") {
-                    let (service, all) = (self.service, self.terms.connections_max);
-                    let of_address_max = self.terms.address_connections_max;
+                if let Some(kept_back) = self.log_limit.allow(Instant::now(), "full") {
+                    let (service, all) = (self.service, self.limits.connections_max);
+                    let of_address_max = self.limits.address_connections_max;
                     warn!(peer = %address, service, of_address, of_address_max, all, kept_back,
                         "connection refused: too many are open");
                 }
@@ -163,9 +164,9 @@ impl Connections {
             address,
             start: self.start,
             opened: now,
-            heard: AtomicU64::new(0),
+            received: AtomicU64::new(0),
             has_called: AtomicBool::new(false),
-            blocked: AtomicU64::new(0),
+            blocked_since: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             answers: Mutex::default(),
             end: AtomicU8::new(0),
@@ -173,30 +174,31 @@ impl Connections {
         });
         open.insert(id, connection.clone());
         self.publish(open.len());
-        Some(Place { connections: self.clone(), connection })
+        Some(ConnectionSlot { connections: self.clone(), connection })
     }
 
     /// Closes the oldest connection that has sent nothing, to free its descriptor.
-    pub fn end_silent(&self) {
-        let silent = self.open().values().find(|it| it.is_open() && !it.has_spoken()).cloned();
+    pub fn close_one_silent(&self) {
+        let silent =
+            self.open.lock().values().find(|it| it.is_open() && !it.has_sent_preface()).cloned();
         if let Some(silent) = silent {
-            self.end(&silent, End::GaveWay);
+            self.close(&silent, CloseReason::Evicted);
         }
     }
 
     /// Closes connections that have sent or taken nothing for too long.
     pub fn sweep(&self, now: Instant) {
         let now = now.saturating_duration_since(self.start);
-        let late: Vec<_> = self.open().values().filter(|it| it.is_open()).cloned().collect();
+        let late: Vec<_> = self.open.lock().values().filter(|it| it.is_open()).cloned().collect();
         for connection in late {
-            if !connection.has_spoken() {
-                if now.saturating_sub(connection.opened) >= self.terms.silent_max {
-                    self.end(&connection, End::Silent);
+            if !connection.has_sent_preface() {
+                if now.saturating_sub(connection.opened) >= self.limits.silent_max {
+                    self.close(&connection, CloseReason::Silent);
                 }
-            } else if let Some(unread) = connection.unread(now, self.terms.unread_max) {
-                self.end(&connection, End::Unread);
-                if let Some(kept_back) = self.spoken.speaks(self.start + now, "unread") {
-                    let seconds = self.terms.unread_max.as_secs();
+            } else if let Some(unread) = connection.unread(now, self.limits.unread_max) {
+                self.close(&connection, CloseReason::Unread);
+                if let Some(kept_back) = self.log_limit.allow(self.start + now, "unread") {
+                    let seconds = self.limits.unread_max.as_secs();
                     warn!(peer = %connection.address, service = self.service, unread, seconds,
                         kept_back, "connection ended: the client takes nothing of an answer");
                 }
@@ -204,26 +206,22 @@ impl Connections {
         }
     }
 
-    fn idlest(
+    fn find_idle(
         &self,
         open: &BTreeMap<u64, Arc<Connection>>,
         of: impl Fn(&&Arc<Connection>) -> bool,
     ) -> Option<Arc<Connection>> {
         let mut open: Vec<_> = open.values().filter(|it| it.is_open()).filter(of).collect();
-        let silent = open.iter().position(|it| !it.has_spoken());
+        let silent = open.iter().position(|it| !it.has_sent_preface());
         let idle = silent.or_else(|| open.iter().position(|it| !it.has_called.load(Relaxed)))?;
         Some(open.swap_remove(idle).clone())
     }
 
-    fn end(&self, connection: &Connection, why: End) {
-        counter!(names::REFUSED_CONNECTIONS, "reason" => why.name()).increment(1);
-        debug!(peer = %connection.address, service = self.service, ?why, "connection ended");
-        connection.end.store(why as u8, Relaxed);
+    fn close(&self, connection: &Connection, reason: CloseReason) {
+        counter!(names::REFUSED_CONNECTIONS, "reason" => reason.name()).increment(1);
+        debug!(peer = %connection.address, service = self.service, ?reason, "connection ended");
+        connection.end.store(reason as u8, Relaxed);
         connection.waker.wake();
-    }
-
-    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Connection>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn publish(&self, open: usize) {
@@ -231,16 +229,16 @@ impl Connections {
     }
 }
 
-impl Place {
-    /// Returns the connection that has this place.
+impl ConnectionSlot {
+    /// Returns the connection that has this slot.
     pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut open = self.connections.open();
+        let mut open = self.connections.open.lock();
         open.remove(&self.connection.id);
         self.connections.publish(open.len());
     }
@@ -261,27 +259,27 @@ impl Connection {
         self.end.load(Relaxed) == 0
     }
 
-    fn has_spoken(&self) -> bool {
-        self.heard.load(Relaxed) >= PREFACE_BYTES
+    fn has_sent_preface(&self) -> bool {
+        self.received.load(Relaxed) >= PREFACE_BYTES
     }
 
     /// Records that bytes arrived.
-    pub fn hear(&self, bytes: usize) {
-        let heard = self.heard.load(Relaxed);
-        if heard < PREFACE_BYTES {
+    pub fn record_received(&self, bytes: usize) {
+        let received = self.received.load(Relaxed);
+        if received < PREFACE_BYTES {
             // Only the connection's own task writes this.
-            self.heard.store(heard.saturating_add(bytes as u64), Relaxed);
+            self.received.store(received.saturating_add(bytes as u64), Relaxed);
         }
     }
 
     /// Records whether the socket accepts bytes now.
-    pub fn wrote(&self, is_blocked: bool) {
-        let since = self.blocked.load(Relaxed);
+    pub fn record_write(&self, is_blocked: bool) {
+        let since = self.blocked_since.load(Relaxed);
         if is_blocked && since == 0 {
             let now = self.start.elapsed().as_millis() as u64;
-            self.blocked.store(now + 1, Relaxed);
+            self.blocked_since.store(now + 1, Relaxed);
         } else if !is_blocked && since > 0 {
-            self.blocked.store(0, Relaxed);
+            self.blocked_since.store(0, Relaxed);
         }
     }
 
@@ -293,10 +291,10 @@ impl Connection {
     }
 
     /// Begins an answer of which nothing is taken yet. Returns its slot among the answers.
-    pub fn begin(&self, uri: Uri) -> usize {
+    pub fn begin_answer(&self, uri: Uri) -> usize {
         self.has_called.store(true, Relaxed);
-        let answer = Some(Answer { uri, waits: Some(self.start.elapsed()) });
-        let mut answers = self.answers();
+        let answer = Some(Answer { uri, unread_since: Some(self.start.elapsed()) });
+        let mut answers = self.answers.lock();
         if let Some(free) = answers.iter().position(Option::is_none) {
             answers[free] = answer;
             return free;
@@ -306,20 +304,20 @@ impl Connection {
     }
 
     /// Records whether an answer has something that the client has not taken.
-    pub fn waits(&self, answer: usize, waits: bool) {
-        let waits = waits.then(|| self.start.elapsed());
-        if waits.is_some() {
+    pub fn set_unread(&self, answer: usize, is_unread: bool) {
+        let unread_since = is_unread.then(|| self.start.elapsed());
+        if is_unread {
             // A next piece exists only because the one before was taken.
             self.taken.fetch_add(1, Relaxed);
         }
-        if let Some(Some(answer)) = self.answers().get_mut(answer) {
-            answer.waits = waits;
+        if let Some(Some(answer)) = self.answers.lock().get_mut(answer) {
+            answer.unread_since = unread_since;
         }
     }
 
     /// Ends an answer and frees its slot.
-    pub fn finish(&self, answer: usize) {
-        if let Some(answer) = self.answers().get_mut(answer) {
+    pub fn finish_answer(&self, answer: usize) {
+        if let Some(answer) = self.answers.lock().get_mut(answer) {
             *answer = None;
         }
     }
@@ -327,17 +325,13 @@ impl Connection {
     /// Returns the path of a call whose answer the client does not read, if there is one.
     fn unread(&self, now: Duration, longest: Duration) -> Option<String> {
         let is_late = |since: Duration| now.saturating_sub(since) >= longest;
-        let since = self.blocked.load(Relaxed).checked_sub(1).map(Duration::from_millis);
+        let since = self.blocked_since.load(Relaxed).checked_sub(1).map(Duration::from_millis);
         if since.is_some_and(is_late) {
             return Some("all".to_owned());
         }
-        let answers = self.answers();
-        let late = answers.iter().flatten().find(|it| it.waits.is_some_and(is_late));
+        let answers = self.answers.lock();
+        let late = answers.iter().flatten().find(|it| it.unread_since.is_some_and(is_late));
         late.map(|answer| answer.uri.path().to_owned())
-    }
-
-    fn answers(&self) -> MutexGuard<'_, Vec<Option<Answer>>> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -49,10 +49,10 @@ impl Connector {
     /// # Errors
     /// No server answers, or it does not have the expected role.
     pub async fn connect(self) -> Result<Stream, BoxError> {
-        timeout(self.connect_max, self.connect_in_time()).await?
+        timeout(self.connect_max, self.dial()).await?
     }
 
-    async fn connect_in_time(self) -> Result<Stream, BoxError> {
+    async fn dial(self) -> Result<Stream, BoxError> {
         let (here, there) = (self.identity.name(), self.role);
         let stream = self.tcp.oneshot(self.target.clone()).await?.into_inner();
         let sent = counter!(names::BYTES, "from" => here, "to" => there);
@@ -66,13 +66,13 @@ impl Connector {
         let name = ServerName::try_from(host.to_owned());
         let name = name.or_else(|_| ServerName::try_from(there))?;
         let connector = TlsConnector::from(Arc::new(tls.client(there)?));
-        let stream = connector.connect(name, stream).await.map_err(no_tls)?;
+        let stream = connector.connect(name, stream).await.map_err(explain_plaintext)?;
         Ok(TokioIo::new(Wire::Right(Box::new(stream.into()))))
     }
 }
 
 /// Explains the most likely meaning of an answer that is not TLS.
-fn no_tls(error: io::Error) -> io::Error {
+fn explain_plaintext(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
         Some(rustls::Error::InvalidMessage(_)) => {

@@ -1,6 +1,6 @@
 //! Refusal of calls that the caller's certificate does not allow, before the service sees them.
 
-use crate::{log_once::LogOnce, metrics as names, roles::list, socket::Caller};
+use crate::{log_once::LogOnce, metrics as names, roles::format_roles, socket::Caller};
 use futures_util::future::Either;
 use metrics::counter;
 use std::{
@@ -31,14 +31,14 @@ pub struct Guarded<S> {
 impl<S> Guarded<S> {
     /// Lets only callers pass that `access` allows; lets all pass without it.
     pub fn new(service: S, access: Option<Access>) -> Self {
-        let guard = access.map(|access| Arc::new(Guard { access, told: LogOnce::default() }));
+        let guard = access.map(|access| Arc::new(Guard { access, logged: LogOnce::default() }));
         Self { service, guard }
     }
 }
 
 struct Guard {
     access: Access,
-    told: LogOnce<(Option<IpAddr>, Arc<[String]>)>,
+    logged: LogOnce<(Option<IpAddr>, Arc<[String]>)>,
 }
 
 impl Guard {
@@ -51,8 +51,8 @@ impl Guard {
         let role = caller.roles.first().map_or("none", String::as_str).to_owned();
         let labels = [("role", role), ("service", service.to_owned())];
         counter!(names::REFUSED_CALLS, &labels).increment(1);
-        let text = format!("{} may not call {method} of {service}", list(&caller.roles));
-        if self.told.is_new((caller.address, caller.roles)) {
+        let text = format!("{} may not call {method} of {service}", format_roles(&caller.roles));
+        if self.logged.is_new((caller.address, caller.roles)) {
             warn!(peer = ?caller.address, reason = text, "call refused");
         }
         Err(Status::permission_denied(text))
@@ -99,7 +99,7 @@ mod tests {
             ("chain.Writer", "Read") => ["executor", "worker"].contains(&role),
             _ => false,
         };
-        Guard { access, told: LogOnce::default() }
+        Guard { access, logged: LogOnce::default() }
     }
 
     fn caller(roles: &[&str]) -> Caller {

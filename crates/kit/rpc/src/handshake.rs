@@ -3,7 +3,7 @@
 use crate::{
     connections::Connections,
     incoming::Accepted,
-    roles::{list, roles_of},
+    roles::{format_roles, roles_of},
     socket::{Caller, Socket, Wire},
 };
 use rustls::ServerConfig;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
 /// Longest time for telling a client without TLS that TLS is needed.
-const FAREWELL_MAX: Duration = Duration::from_secs(1);
+const REJECTION_MAX: Duration = Duration::from_secs(1);
 /// First byte of TLS: a record of a handshake (RFC 8446, 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
 
@@ -60,7 +60,7 @@ impl From<io::Error> for Refusal {
 
 /// Returns the connection once it is encrypted. Returns `None` for a client that only checked
 /// whether the port is open, and if there is no room.
-pub async fn shake(
+pub async fn accept_tls(
     stream: TcpStream,
     address: SocketAddr,
     config: Arc<ServerConfig>,
@@ -72,21 +72,21 @@ pub async fn shake(
     }
     if first != [HANDSHAKE_RECORD] {
         // A client that does not read the answer only misses it.
-        let _ = timeout(FAREWELL_MAX, say_what_is_needed(stream)).await;
+        let _ = timeout(REJECTION_MAX, reject_plaintext(stream)).await;
         return Err(Refusal::Plaintext);
     }
     let stream = TlsAcceptor::from(config).accept(stream).await?;
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let roles = certificates.first().map(roles_of).unwrap_or_default();
-    debug!(peer = %address, roles = list(&roles), "caller known by its certificate");
-    let Some(place) = connections.admit(address) else { return Ok(None) };
-    let caller = Caller::at(&place, roles.into());
-    Ok(Some(Socket::served(Wire::Right(Box::new(stream.into())), caller, Some(place))))
+    debug!(peer = %address, roles = format_roles(&roles), "caller known by its certificate");
+    let Some(slot) = connections.admit(address) else { return Ok(None) };
+    let caller = Caller::at(&slot, roles.into());
+    Ok(Some(Socket::served(Wire::Right(Box::new(stream.into())), caller, Some(slot))))
 }
 
 /// Tells a client that speaks HTTP/2 without TLS why it is rejected, in HTTP/2 itself (RFC 9113):
 /// empty settings, then GOAWAY with "inadequate security".
-async fn say_what_is_needed(mut stream: TcpStream) -> io::Result<()> {
+async fn reject_plaintext(mut stream: TcpStream) -> io::Result<()> {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const TEXT: &[u8] = b"TLS with a certificate is needed here";
     const GOAWAY: [u8; 17] =

@@ -1,9 +1,9 @@
 use crate::{
-    connections::Terms,
+    connections::ListenerLimits,
     guard::{Access, Guarded},
     identity::Identity,
     incoming::Incoming,
-    unread::Watched,
+    unread::UnreadWatch,
 };
 use std::{convert::Infallible, io, time::Duration};
 use tokio::{net::TcpListener, time::sleep};
@@ -80,7 +80,7 @@ where
         let tls = identity.tls().cloned();
         // Health and reflection are open to every caller with a certificate.
         let service = Guarded::new(service, tls.is_some().then_some(access));
-        let incoming = Incoming::new(listener, S::NAME, Terms::default(), tls);
+        let incoming = Incoming::new(listener, S::NAME, ListenerLimits::default(), tls);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status(S::NAME, ServingStatus::NotServing).await;
         let reflection_service = tonic_reflection::server::Builder::configure()
@@ -106,9 +106,9 @@ where
             .http2_keepalive_timeout(Some(KEEP_ALIVE))
             .http2_max_header_list_size(HEADER_BYTES_MAX)
             .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
-            .add_service(Watched(health_service))
-            .add_service(Watched(reflection_service))
-            .add_service(Watched(service))
+            .add_service(UnreadWatch(health_service))
+            .add_service(UnreadWatch(reflection_service))
+            .add_service(UnreadWatch(service))
             .serve_with_incoming_shutdown(incoming, stopping);
         let overdue = async {
             stop.cancelled().await;

@@ -6,8 +6,8 @@
 //! that has sent nothing. Otherwise the server's loop would retry at once, for ever.
 
 use crate::{
-    connections::{Connections, Terms},
-    handshake::{Refusal, shake},
+    connections::{Connections, ListenerLimits},
+    handshake::{Refusal, accept_tls},
     log_once::LogOnce,
     log_rate_limit::LogRateLimit,
     metrics as names,
@@ -40,10 +40,10 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 const HANDSHAKES_MAX: usize = 128;
 /// Interval at which connections are checked.
 const SWEEP: Duration = Duration::from_millis(500);
-/// First pause after the operating system could not give a connection, doubled each time.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// Longest pause.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// First backoff after the operating system could not give a connection, doubled each time.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+/// Longest backoff.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// Accepted connection.
 pub type Accepted = Socket<Wire<TcpStream>>;
@@ -66,51 +66,56 @@ pub struct Incoming<A = TcpListener> {
     tls: Option<Arc<Tls>>,
     connections: Arc<Connections>,
     sweeps: Interval,
-    pause: Pause,
+    backoff: AcceptBackoff,
     handshakes: JoinSet<Option<Accepted>>,
     /// Handshakes that may not be over, in the order in which they began.
     under_way: VecDeque<AbortHandle>,
-    told: Arc<LogOnce<IpAddr>>,
+    logged: Arc<LogOnce<IpAddr>>,
 }
 
 impl<A: Accept> Incoming<A> {
     /// Makes the stream of this listener's connections to this service; plain without TLS. Must be
     /// called within a runtime.
-    pub fn new(listener: A, service: &'static str, terms: Terms, tls: Option<Arc<Tls>>) -> Self {
+    pub fn new(
+        listener: A,
+        service: &'static str,
+        limits: ListenerLimits,
+        tls: Option<Arc<Tls>>,
+    ) -> Self {
         names::describe_server();
         let mut sweeps = interval(SWEEP);
         sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             listener,
             tls,
-            connections: Connections::new(service, terms),
+            connections: Connections::new(service, limits),
             sweeps,
-            pause: Pause::default(),
+            backoff: AcceptBackoff::default(),
             handshakes: JoinSet::new(),
             under_way: VecDeque::new(),
-            told: Arc::default(),
+            logged: Arc::default(),
         }
     }
 
-    /// Returns the next connection of the listener, after a pause if none could be accepted.
+    /// Returns the next connection of the listener, after a wait if none could be accepted.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<(TcpStream, SocketAddr)> {
         loop {
-            ready!(self.pause.poll(cx));
+            ready!(self.backoff.poll(cx));
             match ready!(self.listener.poll_accept(cx)) {
                 Ok(accepted) => {
-                    self.pause.reset();
+                    self.backoff.reset();
                     return Poll::Ready(accepted);
                 }
-                Err(error) if is_of_the_client(&error) => {
+                Err(error) if is_client_error(&error) => {
                     debug!(%error, "a client went before its connection was taken");
                 }
                 Err(error) => {
                     counter!(names::ACCEPT_ERRORS).increment(1);
-                    if let Some(kept_back) = self.pause.spoken.speaks(Instant::now(), ()) {
+                    if let Some(kept_back) = self.backoff.log_limit.allow(Instant::now(), ()) {
                         warn!(%error, kept_back, "no connection can be taken; trying again");
                     }
-                    self.connections.end_silent();
-                    self.pause.begin();
+                    self.connections.close_one_silent();
+                    self.backoff.begin();
                 }
             }
         }
@@ -124,16 +129,17 @@ impl<A: Accept> Incoming<A> {
             oldest.abort();
             counter!(names::REFUSED_CONNECTIONS, "reason" => "crowded").increment(1);
         }
-        let (told, connections) = (self.told.clone(), self.connections.clone());
+        let (logged, connections) = (self.logged.clone(), self.connections.clone());
         let handshake = self.handshakes.spawn(async move {
-            let shaken = timeout(HANDSHAKE_MAX, shake(stream, address, config, &connections)).await;
-            let refusal = match shaken.unwrap_or(Err(Refusal::Late)) {
+            let accepted =
+                timeout(HANDSHAKE_MAX, accept_tls(stream, address, config, &connections)).await;
+            let refusal = match accepted.unwrap_or(Err(Refusal::Late)) {
                 Ok(socket) => return socket,
                 Err(refusal) => refusal,
             };
             counter!(names::REFUSED_CONNECTIONS, "reason" => refusal.name()).increment(1);
             // Keyed by host: each attempt has a port of its own.
-            if told.is_new(address.ip()) {
+            if logged.is_new(address.ip()) {
                 warn!(peer = %address, reason = %refusal, "connection refused");
             } else {
                 debug!(peer = %address, reason = %refusal, "connection refused");
@@ -163,9 +169,9 @@ impl<A: Accept> Stream for Incoming<A> {
             let _ = stream.set_nodelay(true);
             match &this.tls {
                 None => {
-                    let Some(place) = this.connections.admit(address) else { continue };
-                    let caller = Caller::at(&place, Arc::default());
-                    let socket = Socket::served(Wire::Left(stream), caller, Some(place));
+                    let Some(slot) = this.connections.admit(address) else { continue };
+                    let caller = Caller::at(&slot, Arc::default());
+                    let socket = Socket::served(Wire::Left(stream), caller, Some(slot));
                     return Poll::Ready(Some(Ok(socket)));
                 }
                 Some(tls) => {
@@ -178,32 +184,32 @@ impl<A: Accept> Stream for Incoming<A> {
 }
 
 /// Returns whether the client caused the error, so that the next connection may well be there.
-fn is_of_the_client(error: &io::Error) -> bool {
+fn is_client_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
 /// Time in which no connection is accepted.
-struct Pause {
+struct AcceptBackoff {
     until: Option<Pin<Box<Sleep>>>,
     next: Duration,
-    spoken: LogRateLimit<()>,
+    log_limit: LogRateLimit<()>,
 }
 
-impl Default for Pause {
+impl Default for AcceptBackoff {
     fn default() -> Self {
-        Self { until: None, next: PAUSE_MIN, spoken: LogRateLimit::minutely() }
+        Self { until: None, next: BACKOFF_MIN, log_limit: LogRateLimit::minutely() }
     }
 }
 
-impl Pause {
+impl AcceptBackoff {
     fn begin(&mut self) {
         self.until = Some(Box::pin(sleep(self.next)));
-        self.next = (self.next * 2).min(PAUSE_MAX);
+        self.next = (self.next * 2).min(BACKOFF_MAX);
     }
 
     fn reset(&mut self) {
-        self.next = PAUSE_MIN;
+        self.next = BACKOFF_MIN;
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {

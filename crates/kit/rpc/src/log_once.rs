@@ -1,10 +1,8 @@
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
 
 /// Number of entries remembered.
-const KEPT: usize = 64;
+const SUBJECTS_MAX: usize = 64;
 
 /// Record of subjects already logged, so that a message is not repeated with each attempt. When it
 /// is full, the oldest entry is forgotten.
@@ -18,16 +16,16 @@ impl<T> Default for LogOnce<T> {
 }
 
 impl<T: PartialEq> LogOnce<T> {
-    /// Records `who` and returns whether this is the first time.
-    pub fn is_new(&self, who: T) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.contains(&who) {
+    /// Records `subject` and returns whether this is the first time.
+    pub fn is_new(&self, subject: T) -> bool {
+        let mut logged = self.0.lock();
+        if logged.contains(&subject) {
             return false;
         }
-        if told.len() >= KEPT {
-            told.pop_front();
+        if logged.len() >= SUBJECTS_MAX {
+            logged.pop_front();
         }
-        told.push_back(who);
+        logged.push_back(subject);
         true
     }
 }
@@ -38,11 +36,11 @@ mod tests {
 
     #[test]
     fn each_is_named_once_until_too_many_came_since() {
-        let told = LogOnce::default();
-        assert!(told.is_new(0) && !told.is_new(0));
-        assert!((1..KEPT).all(|who| told.is_new(who)));
-        assert!(!told.is_new(0));
-        assert!(told.is_new(KEPT) && told.is_new(0), "the oldest gave way");
-        assert!(!told.is_new(KEPT));
+        let logged = LogOnce::default();
+        assert!(logged.is_new(0) && !logged.is_new(0));
+        assert!((1..SUBJECTS_MAX).all(|subject| logged.is_new(subject)));
+        assert!(!logged.is_new(0));
+        assert!(logged.is_new(SUBJECTS_MAX) && logged.is_new(0), "the oldest gave way");
+        assert!(!logged.is_new(SUBJECTS_MAX));
     }
 }

@@ -1,11 +1,11 @@
+use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 /// Largest number of subjects remembered.
-const KEPT: usize = 64;
+const SUBJECTS_MAX: usize = 64;
 
 /// Limit on how often the log mentions a subject.
 ///
@@ -14,20 +14,20 @@ const KEPT: usize = 64;
 #[derive(Debug)]
 pub struct LogRateLimit<T> {
     every: Duration,
-    spoken: Mutex<VecDeque<Spoken<T>>>,
+    entries: Mutex<VecDeque<Entry<T>>>,
 }
 
 #[derive(Debug)]
-struct Spoken<T> {
+struct Entry<T> {
     subject: T,
     at: Instant,
-    kept_back: u64,
+    suppressed: u64,
 }
 
 impl<T: PartialEq> LogRateLimit<T> {
     /// Makes a limit of one line per subject in this time.
     pub fn new(every: Duration) -> Self {
-        Self { every, spoken: Mutex::default() }
+        Self { every, entries: Mutex::default() }
     }
 
     /// Makes a limit of one line per subject in a minute.
@@ -37,26 +37,26 @@ impl<T: PartialEq> LogRateLimit<T> {
 
     /// Returns `None` if this line must be suppressed. Otherwise returns how many lines about the
     /// subject were suppressed since the last one.
-    pub fn speaks(&self, now: Instant, subject: T) -> Option<u64> {
-        let is_over = |spoken: &Spoken<T>| now.duration_since(spoken.at) >= self.every;
-        let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = spoken.iter().position(|spoken| spoken.subject == subject);
-        let kept_back = match known {
-            Some(at) if is_over(&spoken[at]) => spoken.remove(at).map_or(0, |it| it.kept_back),
+    pub fn allow(&self, now: Instant, subject: T) -> Option<u64> {
+        let is_over = |entry: &Entry<T>| now.duration_since(entry.at) >= self.every;
+        let mut entries = self.entries.lock();
+        let known = entries.iter().position(|entry| entry.subject == subject);
+        let suppressed = match known {
+            Some(at) if is_over(&entries[at]) => entries.remove(at).map_or(0, |it| it.suppressed),
             Some(at) => {
-                spoken[at].kept_back += 1;
+                entries[at].suppressed += 1;
                 return None;
             }
-            None if spoken.len() < KEPT => 0,
-            None if spoken.front().is_some_and(is_over) => {
-                spoken.pop_front();
+            None if entries.len() < SUBJECTS_MAX => 0,
+            None if entries.front().is_some_and(is_over) => {
+                entries.pop_front();
                 0
             }
             None => return None,
         };
         // The order is by time, as each new entry goes to the back.
-        spoken.push_back(Spoken { subject, at: now, kept_back: 0 });
-        Some(kept_back)
+        entries.push_back(Entry { subject, at: now, suppressed: 0 });
+        Some(suppressed)
     }
 }
 
@@ -68,24 +68,24 @@ mod tests {
 
     #[test]
     fn a_subject_speaks_once_a_minute_and_says_how_much_was_kept_back() {
-        let (seldom, start) = (LogRateLimit::minutely(), Instant::now());
-        assert_eq!(seldom.speaks(start, "a"), Some(0));
-        assert_eq!(seldom.speaks(start, "b"), Some(0), "another subject");
+        let (limit, start) = (LogRateLimit::minutely(), Instant::now());
+        assert_eq!(limit.allow(start, "a"), Some(0));
+        assert_eq!(limit.allow(start, "b"), Some(0), "another subject");
         for _ in 0..5 {
-            assert_eq!(seldom.speaks(start + SECOND, "a"), None);
+            assert_eq!(limit.allow(start + SECOND, "a"), None);
         }
-        assert_eq!(seldom.speaks(start + 59 * SECOND, "a"), None);
-        assert_eq!(seldom.speaks(start + 60 * SECOND, "a"), Some(6));
-        assert_eq!(seldom.speaks(start + 61 * SECOND, "a"), None);
+        assert_eq!(limit.allow(start + 59 * SECOND, "a"), None);
+        assert_eq!(limit.allow(start + 60 * SECOND, "a"), Some(6));
+        assert_eq!(limit.allow(start + 61 * SECOND, "a"), None);
     }
 
     #[test]
     fn invented_subjects_cannot_flood_the_log() {
-        let (seldom, start) = (LogRateLimit::minutely(), Instant::now());
+        let (limit, start) = (LogRateLimit::minutely(), Instant::now());
         let lines = |range: std::ops::Range<u64>, now: Instant| {
-            range.filter(|&n| seldom.speaks(now, n).is_some()).count()
+            range.filter(|&n| limit.allow(now, n).is_some()).count()
         };
-        assert_eq!(lines(0..10_000, start), KEPT);
-        assert_eq!(lines(10_000..20_000, start + 60 * SECOND), KEPT);
+        assert_eq!(lines(0..10_000, start), SUBJECTS_MAX);
+        assert_eq!(lines(10_000..20_000, start + 60 * SECOND), SUBJECTS_MAX);
     }
 }

@@ -48,7 +48,7 @@ fn is_plain(role: &str) -> bool {
 }
 
 /// Formats roles for a log line or an error.
-pub fn list(roles: &[String]) -> String {
+pub fn format_roles(roles: &[String]) -> String {
     if roles.is_empty() { "no role".to_owned() } else { roles.join(" and ") }
 }
 
@@ -93,7 +93,7 @@ impl ServerCertVerifier for ServerOfRole {
         verify_server_cert_signed_by_trust_anchor(&leaf, roots, more, now, algorithms)?;
         let roles = roles_of(end_entity);
         if !roles.iter().any(|role| role == self.role) {
-            let (found, want) = (list(&roles), self.role);
+            let (found, want) = (format_roles(&roles), self.role);
             return Err(Error::General(format!(
                 "the server has the certificate of {found}, not of {want}"
             )));
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn what_is_no_certificate_has_no_role() {
         assert!(roles_of(&CertificateDer::from(b"no certificate".to_vec())).is_empty());
-        assert_eq!(list(&[]), "no role");
-        assert_eq!(list(&["a".to_owned(), "b".to_owned()]), "a and b");
+        assert_eq!(format_roles(&[]), "no role");
+        assert_eq!(format_roles(&["a".to_owned(), "b".to_owned()]), "a and b");
     }
 }

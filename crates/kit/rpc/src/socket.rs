@@ -2,8 +2,8 @@
 //! in portions.
 
 use crate::{
-    connections::{Connection, Place},
-    roles::list,
+    connections::{Connection, ConnectionSlot},
+    roles::format_roles,
 };
 use metrics::Counter;
 use std::{
@@ -42,8 +42,8 @@ pub struct Caller {
 
 impl Caller {
     /// Makes the caller at the other end of a connection, with the roles of its certificate.
-    pub(crate) fn at(place: &Place, roles: Arc<[String]>) -> Self {
-        let connection = place.connection().clone();
+    pub(crate) fn at(slot: &ConnectionSlot, roles: Arc<[String]>) -> Self {
+        let connection = slot.connection().clone();
         Self { roles, address: Some(connection.address.ip()), connection: Some(connection) }
     }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Caller {
             (None, Some(address)) => address.fmt(f)?,
             (None, None) => f.write_str("an unknown address")?,
         }
-        if self.roles.is_empty() { Ok(()) } else { write!(f, " ({})", list(&self.roles)) }
+        if self.roles.is_empty() { Ok(()) } else { write!(f, " ({})", format_roles(&self.roles)) }
     }
 }
 
@@ -85,35 +85,35 @@ pub struct Socket<S> {
     /// Bytes read since it last had nothing to give.
     read: usize,
     caller: Caller,
-    /// Place of a server's connection among its others.
-    place: Option<Place>,
+    /// Slot of a server's connection among its others.
+    slot: Option<ConnectionSlot>,
 }
 
 impl<S> Socket<S> {
     /// Makes a client's socket, whose bytes are counted.
     pub fn counted(stream: S, sent: Counter, received: Counter) -> Self {
         let (read_max, caller) = (usize::MAX, Caller::default());
-        Self { stream, sent, received, read_max, read: 0, caller, place: None }
+        Self { stream, sent, received, read_max, read: 0, caller, slot: None }
     }
 
     /// Makes a server's socket of this caller. It yields its thread now and then.
-    pub fn served(stream: S, caller: Caller, place: Option<Place>) -> Self {
+    pub fn served(stream: S, caller: Caller, slot: Option<ConnectionSlot>) -> Self {
         let (sent, received) = (Counter::noop(), Counter::noop());
-        Self { stream, sent, received, read_max: READ_MAX, read: 0, caller, place }
+        Self { stream, sent, received, read_max: READ_MAX, read: 0, caller, slot }
     }
 
     fn written(&self, result: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(bytes)) = result {
             self.sent.increment(*bytes as u64);
         }
-        if let Some(place) = &self.place {
-            place.connection().wrote(result.is_pending());
+        if let Some(slot) = &self.slot {
+            slot.connection().record_write(result.is_pending());
         }
     }
 
     /// Ready once the server has given the connection up.
     fn poll_end(&self, cx: &Context<'_>) -> Poll<io::Error> {
-        self.place.as_ref().map_or(Poll::Pending, |place| place.connection().poll_end(cx))
+        self.slot.as_ref().map_or(Poll::Pending, |slot| slot.connection().poll_end(cx))
     }
 }
 
@@ -145,8 +145,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
         let bytes = buffer.filled().len() - before;
         if bytes > 0 {
             this.received.increment(bytes as u64);
-            if let Some(place) = &this.place {
-                place.connection().hear(bytes);
+            if let Some(slot) = &this.slot {
+                slot.connection().record_received(bytes);
             }
         }
         this.read = if polled.is_pending() { 0 } else { this.read.saturating_add(bytes) };

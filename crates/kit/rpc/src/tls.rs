@@ -2,10 +2,11 @@
 
 use crate::{
     metrics as names,
-    roles::{ServerOfRole, list, roles_of, verify_chain},
+    roles::{ServerOfRole, format_roles, roles_of, verify_chain},
 };
 use arc_swap::ArcSwap;
 use metrics::{counter, gauge};
+use parking_lot::Mutex;
 use rustls::{
     ClientConfig, Error, RootCertStore, ServerConfig,
     client::Resumption,
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 use tokio::{task::spawn_blocking, time::sleep};
@@ -148,7 +149,7 @@ struct Contents {
 }
 
 /// Parsed certificates and keys from which connections are made.
-struct Material {
+struct TlsMaterial {
     provider: Arc<CryptoProvider>,
     roots: Arc<RootCertStore>,
     chain: Vec<CertificateDer<'static>>,
@@ -160,10 +161,10 @@ struct Material {
 
 /// Result of the last check of the files.
 #[derive(Default)]
-struct Seen {
+struct LastCheck {
     contents: Option<Contents>,
     /// Reason why they could not be used.
-    trouble: Option<String>,
+    fault: Option<String>,
 }
 
 /// Certificates of a process.
@@ -171,8 +172,8 @@ pub struct Tls {
     role: &'static str,
     files: Files,
     every: Duration,
-    current: ArcSwap<Material>,
-    seen: Mutex<Seen>,
+    current: ArcSwap<TlsMaterial>,
+    last_check: Mutex<LastCheck>,
 }
 
 impl fmt::Debug for Tls {
@@ -190,15 +191,15 @@ impl Tls {
         let Some(files) = config.files()? else { return Ok(None) };
         names::describe_tls();
         let contents = files.read()?;
-        let material = Material::new(role, &files, &contents)?;
-        material.announce();
-        let seen = Seen { contents: Some(contents), trouble: None };
+        let material = TlsMaterial::new(role, &files, &contents)?;
+        material.publish_expiry();
+        let last_check = LastCheck { contents: Some(contents), fault: None };
         Ok(Some(Self {
             role,
             files,
             every: Duration::from_secs(config.reload_seconds),
             current: ArcSwap::from_pointee(material),
-            seen: Mutex::new(seen),
+            last_check: Mutex::new(last_check),
         }))
     }
 
@@ -211,7 +212,7 @@ impl Tls {
             sleep(self.every).await;
             let tls = self.clone();
             // A panic in a thread of the pool leaves everything as it was.
-            match spawn_blocking(move || tls.look()).await.unwrap_or_default() {
+            match spawn_blocking(move || tls.check_files()).await.unwrap_or_default() {
                 Some(Ok(())) => {
                     counter!(names::RELOADS, "outcome" => "renewed").increment(1);
                     info!(cert = %self.files.cert.display(), "certificates renewed");
@@ -227,31 +228,31 @@ impl Tls {
 
     /// Reads the files once, and uses their content if it is new and valid. Returns `None` if it is
     /// not new, or if the same fault was found before. Blocks.
-    fn look(&self) -> Option<Result<(), TlsError>> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    fn check_files(&self) -> Option<Result<(), TlsError>> {
+        let mut last_check = self.last_check.lock();
         let read = self.files.read();
-        if let (Ok(contents), Some(before)) = (&read, &seen.contents)
+        if let (Ok(contents), Some(before)) = (&read, &last_check.contents)
             && contents == before
         {
             return None;
         }
         let renewed = read.and_then(|contents| {
-            let material = Material::new(self.role, &self.files, &contents);
+            let material = TlsMaterial::new(self.role, &self.files, &contents);
             // New content is examined only once, valid or not.
-            seen.contents = Some(contents);
+            last_check.contents = Some(contents);
             material
         });
         match renewed {
             Ok(material) => {
-                material.announce();
+                material.publish_expiry();
                 self.current.store(Arc::new(material));
-                seen.trouble = None;
+                last_check.fault = None;
                 Some(Ok(()))
             }
             Err(error) => {
-                let trouble = error.to_string();
-                let again = seen.trouble.as_ref() == Some(&trouble);
-                seen.trouble = Some(trouble);
+                let fault = error.to_string();
+                let again = last_check.fault.as_ref() == Some(&fault);
+                last_check.fault = Some(fault);
                 (!again).then_some(Err(error))
             }
         }
@@ -318,12 +319,12 @@ fn private_key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, TlsE
 }
 
 /// Returns when a certificate expires, in seconds since 1970; `None` if it is malformed.
-fn end_of(certificate: &CertificateDer<'_>) -> Option<i64> {
+fn expiry_of(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     Some(parsed.validity().not_after.timestamp())
 }
 
-impl Material {
+impl TlsMaterial {
     fn new(role: &'static str, files: &Files, contents: &Contents) -> Result<Self, TlsError> {
         let invalid = |path: &Path| {
             let path = path.to_owned();
@@ -340,7 +341,7 @@ impl Material {
         verify_chain(&chain, &roots, &provider, UnixTime::now()).map_err(invalid(&files.cert))?;
         let found = chain.first().map(roles_of).unwrap_or_default();
         if !found.iter().any(|found| found == role) {
-            let (path, found) = (files.cert.clone(), list(&found));
+            let (path, found) = (files.cert.clone(), format_roles(&found));
             return Err(TlsError::Role { path, want: role, found });
         }
         let callers = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
@@ -358,12 +359,12 @@ impl Material {
         // be asked for its certificate again.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
-        let expires = chain.iter().filter_map(end_of).min().unwrap_or(i64::MAX);
+        let expires = chain.iter().filter_map(expiry_of).min().unwrap_or(i64::MAX);
         Ok(Self { provider, roots, chain, key, server: Arc::new(server), expires })
     }
 
     /// Reports in the metrics when the certificate expires.
-    fn announce(&self) {
+    fn publish_expiry(&self) {
         gauge!(names::EXPIRES).set(self.expires as f64);
     }
 }
@@ -380,7 +381,7 @@ mod tests {
         let Pem { key, .. } = Authority::make(now, 2).unwrap();
         let issued = Authority::of_key(&key).unwrap().issue(&["executor"], now, 1).unwrap();
         let der = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
-        assert_eq!(end_of(&der), Some(1_700_086_400));
-        assert_eq!(end_of(&CertificateDer::from(b"no certificate".to_vec())), None);
+        assert_eq!(expiry_of(&der), Some(1_700_086_400));
+        assert_eq!(expiry_of(&CertificateDer::from(b"no certificate".to_vec())), None);
     }
 }

@@ -29,20 +29,20 @@ const TAIL_BYTES: usize = 16 << 10;
 
 /// Service whose answers are watched.
 #[derive(Clone)]
-pub struct Watched<S>(pub S);
+pub struct UnreadWatch<S>(pub S);
 
-impl<S: NamedService> NamedService for Watched<S> {
+impl<S: NamedService> NamedService for UnreadWatch<S> {
     const NAME: &'static str = S::NAME;
 }
 
-impl<S> Service<http::Request<Body>> for Watched<S>
+impl<S> Service<http::Request<Body>> for UnreadWatch<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
     S::Future: Unpin,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Answering<S::Future>;
+    type Future = AnswerFuture<S::Future>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.0.poll_ready(context)
@@ -52,47 +52,48 @@ where
         let caller = request.extensions().get::<Caller>();
         let connection = caller.and_then(|caller| caller.connection.clone());
         let connection = connection.map(|connection| (connection, request.uri().clone()));
-        Answering { call: self.0.call(request), connection }
+        AnswerFuture { call: self.0.call(request), connection }
     }
 }
 
 /// Pending call.
-pub struct Answering<F> {
+pub struct AnswerFuture<F> {
     call: F,
     connection: Option<(Arc<Connection>, Uri)>,
 }
 
-impl<F> Future for Answering<F>
+impl<F> Future for AnswerFuture<F>
 where
     F: Future<Output = Result<http::Response<Body>, Infallible>> + Unpin,
 {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Ok(answer) = ready!(Pin::new(&mut self.call).poll(context));
+        let Ok(response) = ready!(Pin::new(&mut self.call).poll(context));
         let Some((connection, uri)) = self.connection.take() else {
-            return Poll::Ready(Ok(answer));
+            return Poll::Ready(Ok(response));
         };
         // A refusal has no body.
-        if answer.body().is_end_stream() {
-            return Poll::Ready(Ok(answer));
+        if response.body().is_end_stream() {
+            return Poll::Ready(Ok(response));
         }
-        let at = connection.begin(uri);
-        let watched = |body| Body::new(Unread { body, rest: Bytes::new(), connection, at });
-        Poll::Ready(Ok(answer.map(watched)))
+        let answer = connection.begin_answer(uri);
+        let watched =
+            |body| Body::new(WatchedBody { body, rest: Bytes::new(), connection, answer });
+        Poll::Ready(Ok(response.map(watched)))
     }
 }
 
 /// Body that tells its connection when it waits for the client.
-struct Unread {
+struct WatchedBody {
     body: Body,
     /// Rest of a frame.
     rest: Bytes,
     connection: Arc<Connection>,
-    at: usize,
+    answer: usize,
 }
 
-impl Unread {
+impl WatchedBody {
     /// Returns the next piece of the rest.
     fn piece(&mut self) -> Bytes {
         let bytes = match self.rest.len() {
@@ -104,7 +105,7 @@ impl Unread {
     }
 }
 
-impl HttpBody for Unread {
+impl HttpBody for WatchedBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -121,12 +122,12 @@ impl HttpBody for Unread {
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
                 other => {
-                    self.connection.waits(self.at, false);
+                    self.connection.set_unread(self.answer, false);
                     return other;
                 }
             }
         }
-        self.connection.waits(self.at, true);
+        self.connection.set_unread(self.answer, true);
         let piece = self.piece();
         Poll::Ready(Some(Ok(http_body::Frame::data(piece))))
     }
@@ -136,22 +137,22 @@ impl HttpBody for Unread {
     }
 }
 
-impl Drop for Unread {
+impl Drop for WatchedBody {
     fn drop(&mut self) {
-        self.connection.finish(self.at);
+        self.connection.finish_answer(self.answer);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connections::{Connections, Terms};
+    use crate::connections::{Connections, ListenerLimits};
     use http_body_util::{BodyExt, Full};
 
     #[tokio::test]
     async fn a_large_answer_comes_in_pieces_the_last_byte_by_itself() {
-        let connections = Connections::new("test", Terms::default());
-        let place = connections.admit("127.0.0.1:1".parse().unwrap()).unwrap();
+        let connections = Connections::new("test", ListenerLimits::default());
+        let slot = connections.admit("127.0.0.1:1".parse().unwrap()).unwrap();
         let sizes = [
             (100, vec![100]),
             (TAIL_BYTES, vec![TAIL_BYTES]),
@@ -160,10 +161,10 @@ mod tests {
         ];
         for (size, want) in sizes {
             let bytes: Bytes = (0..size).map(|at| at as u8).collect();
-            let connection = place.connection().clone();
-            let at = connection.begin(Uri::from_static("/a/b"));
+            let connection = slot.connection().clone();
+            let answer = connection.begin_answer(Uri::from_static("/a/b"));
             let body = Body::new(Full::new(bytes.clone()));
-            let mut body = Unread { body, rest: Bytes::new(), connection, at };
+            let mut body = WatchedBody { body, rest: Bytes::new(), connection, answer };
             let mut pieces = Vec::new();
             while let Some(frame) = body.frame().await {
                 pieces.push(frame.unwrap().into_data().unwrap());

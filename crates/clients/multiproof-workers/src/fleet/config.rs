@@ -1,4 +1,4 @@
-use super::{health::Backoff, patience::Patience};
+use super::{health::Backoff, lateness::LatenessPolicy};
 use crate::ClientConfig;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -70,8 +70,8 @@ impl Config {
         }
     }
 
-    pub(super) fn patience(&self) -> Patience {
-        Patience {
+    pub(super) fn lateness(&self) -> LatenessPolicy {
+        LatenessPolicy {
             min: Duration::from_millis(self.late_ms_min),
             factor: self.late_factor,
             max: Duration::from_millis(self.late_ms_max),

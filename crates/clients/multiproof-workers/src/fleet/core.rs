@@ -1,13 +1,13 @@
 //! Work between blocks: the assignment of the next block, and the outcome of the last one.
 
 use super::{
-    block::FleetSession,
+    assignment::{Owners, assign_shards, moved_shards, owners},
+    collect::WorkerShare,
     config::Config,
-    deal::{Owners, deal, moved, owners},
-    gather::WorkerShare,
-    patience::Patience,
-    roster::{Roster, Team, Worker},
-    trial::{Trial, Verdict},
+    lateness::LatenessPolicy,
+    roster::{AvailableWorkers, Roster, Worker},
+    session::FleetSession,
+    trial_block::{TrialBlock, TrialOutcome},
 };
 use crate::{EndpointError, Listener, metrics as names};
 use metrics::counter;
@@ -25,7 +25,7 @@ use tandem_proto::multiproof::{
 };
 use tandem_rpc::Identity;
 use tokio::{runtime::Handle, time::timeout};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 
 /// Dependencies of a fleet.
@@ -46,19 +46,19 @@ pub struct Deps {
 /// Calls may wait, so they do not belong in async code. One thread at a time may begin, finish and
 /// discard blocks.
 pub struct Fleet {
-    core: Arc<Core>,
-    _stop: DropGuard,
+    core: Arc<FleetCore>,
+    _follower: Option<AbortOnDropHandle<()>>,
 }
 
 /// State shared by the fleet and its open block.
-pub struct Core {
-    pub patience: Patience,
+pub struct FleetCore {
+    pub lateness: LatenessPolicy,
     quarantine: Duration,
     pub local: Arc<dyn ProofApi>,
     roster: Mutex<Roster>,
     history: Mutex<FleetHistory>,
     /// Workers that get advice about the open block.
-    advised: RwLock<Option<Arc<Advised>>>,
+    advised: RwLock<Option<Arc<AdviceTargets>>>,
 }
 
 /// State kept from block to block.
@@ -67,7 +67,7 @@ struct FleetHistory {
     owners: Owners,
     last: Option<FinishedBlock>,
     /// Trials that have time left.
-    trials: Vec<Trial>,
+    trials: Vec<TrialBlock>,
     /// Discarded block, until it is known whether it is retried.
     discarded: Option<B256>,
 }
@@ -77,14 +77,14 @@ pub struct FinishedBlock {
     pub block: BlockId,
     pub shards: ShardSet,
     pub roots: [SubtrieRoot; Shard::COUNT],
-    pub by: [Option<Arc<Worker>>; Shard::COUNT],
+    pub computed_by: [Option<Arc<Worker>>; Shard::COUNT],
     /// Parts at workers on trial; these had time until `trials_end`.
     pub trials: Vec<WorkerShare>,
     pub trials_end: Instant,
 }
 
 /// Workers of the open block.
-struct Advised {
+struct AdviceTargets {
     block: B256,
     workers: Vec<(Arc<Worker>, ShardSet)>,
     local: bool,
@@ -99,25 +99,20 @@ impl Fleet {
     pub fn start(config: &Config, deps: Deps) -> Result<Arc<Self>, EndpointError> {
         names::describe_fleet();
         let Deps { runtime, listener, local, identity } = deps;
-        let core = Arc::new(Core {
-            patience: config.patience(),
+        let core = Arc::new(FleetCore {
+            lateness: config.lateness(),
             quarantine: Duration::from_secs(config.quarantine_seconds),
             local,
             roster: Mutex::new(Roster::new(config, identity, &runtime)?),
             history: Mutex::default(),
             advised: RwLock::new(None),
         });
-        let stop = CancellationToken::new();
-        if let Some(listener) = listener {
-            let (core, stopped) = (core.clone(), stop.clone());
-            runtime.spawn(async move {
-                tokio::select! {
-                    () = stopped.cancelled() => {}
-                    () = follow(&core, listener) => {}
-                }
-            });
-        }
-        Ok(Arc::new(Self { core, _stop: stop.drop_guard() }))
+        let follower = listener.map(|listener| {
+            let core = core.clone();
+            let task = runtime.spawn(async move { follow(&core, listener).await });
+            AbortOnDropHandle::new(task)
+        });
+        Ok(Arc::new(Self { core, _follower: follower }))
     }
 
     /// Returns the number of connected workers.
@@ -132,7 +127,7 @@ const PROVEN_SOME: Duration = Duration::from_millis(200);
 const PROVEN_ALL: Duration = Duration::from_secs(10);
 
 /// Keeps the roster equal to the live workers.
-async fn follow(core: &Core, listener: Listener) {
+async fn follow(core: &FleetCore, listener: Listener) {
     let mut alive = listener.watch();
     loop {
         let heard = alive.borrow_and_update().clone();
@@ -152,41 +147,41 @@ async fn follow(core: &Core, listener: Listener) {
     }
 }
 
-impl Core {
+impl FleetCore {
     /// Judges the workers on trial, and settles a discarded block. If that block is `next`, returns
     /// the answer that was given for it.
-    fn settle(&self, next: B256) -> Option<Retry> {
+    fn settle_last_block(&self, next: B256) -> Option<Retry> {
         let (mut last, discarded, mut trials) = {
             let mut history = self.history.lock();
             (history.last.take(), history.discarded.take(), mem::take(&mut history.trials))
         };
         if let Some(done) = &mut last {
-            trials.extend(Trial::of(done, discarded == Some(done.block.hash)));
+            trials.extend(TrialBlock::of_block(done, discarded == Some(done.block.hash)));
         }
-        self.history.lock().trials = self.judge(trials);
+        self.history.lock().trials = self.evaluate_trials(trials);
         let discarded = discarded?;
         if discarded == next {
             return Some(Retry(last.filter(|done| done.block.hash == next)));
         }
-        self.forget(discarded);
+        self.discard_everywhere(discarded);
         None
     }
 
     /// Judges these trials, and returns those that have time left. A worker that was in time, or
     /// wrong, has nothing more to show.
-    fn judge(&self, mut trials: Vec<Trial>) -> Vec<Trial> {
+    fn evaluate_trials(&self, mut trials: Vec<TrialBlock>) -> Vec<TrialBlock> {
         let now = Instant::now();
         let mut judged = BTreeSet::new();
         trials.retain_mut(|trial| {
             let worker = trial.part.worker.clone();
-            match trial.verdict(now) {
+            match trial.outcome(now) {
                 None => return true,
-                Some(Verdict::Late) => {
-                    worker.fail();
+                Some(TrialOutcome::Late) => {
+                    worker.record_failure();
                     return false;
                 }
-                Some(Verdict::InTime) => worker.trust(),
-                Some(Verdict::Wrong(shards)) => self.quarantine(&worker, trial.block, shards),
+                Some(TrialOutcome::InTime) => worker.record_in_time(),
+                Some(TrialOutcome::Wrong(shards)) => self.quarantine(&worker, trial.block, shards),
             }
             judged.insert(worker.id.clone());
             false
@@ -196,7 +191,7 @@ impl Core {
     }
 
     /// Discards a block that was refused for good.
-    fn forget(&self, block: B256) {
+    fn discard_everywhere(&self, block: B256) {
         for worker in self.connected() {
             worker.client.discard(block);
         }
@@ -209,17 +204,17 @@ impl Core {
 
     /// Compares a block's earlier roots with those computed with fresh tries in this process. A
     /// worker whose roots differ was wrong.
-    pub fn compare(&self, first: &FinishedBlock, right: &ShardRoots) {
+    pub fn quarantine_wrong_workers(&self, earlier: &FinishedBlock, right: &ShardRoots) {
         let mut wrong: BTreeMap<&WorkerId, (&Arc<Worker>, ShardSet)> = BTreeMap::new();
-        for shard in first.shards.iter() {
+        for shard in earlier.shards.iter() {
             let index = shard.index();
-            let Some(worker) = first.by[index].as_ref() else { continue };
-            if first.roots[index] != right.roots[index] {
+            let Some(worker) = earlier.computed_by[index].as_ref() else { continue };
+            if earlier.roots[index] != right.roots[index] {
                 wrong.entry(&worker.id).or_insert((worker, ShardSet::EMPTY)).1.insert(shard);
             }
         }
         for (worker, shards) in wrong.into_values() {
-            self.quarantine(worker, first.block, shards);
+            self.quarantine(worker, earlier.block, shards);
         }
     }
 
@@ -236,18 +231,18 @@ impl Core {
     }
 
     /// Notes that the roots of a block were given.
-    pub fn done(&self, done: FinishedBlock) {
+    pub fn set_last_block(&self, done: FinishedBlock) {
         self.history.lock().last = Some(done);
     }
 
     /// Deals the shards of a block out among the active workers.
-    fn open(&self, begin: Begin, team: &Team) -> Vec<WorkerShare> {
-        let ids: Vec<WorkerId> = team.active.iter().map(|worker| worker.id.clone()).collect();
-        let sets = deal(&ids);
+    fn open(&self, begin: Begin, available: &AvailableWorkers) -> Vec<WorkerShare> {
+        let ids: Vec<WorkerId> = available.active.iter().map(|worker| worker.id.clone()).collect();
+        let sets = assign_shards(&ids);
         let owners = owners(ids.iter().zip(sets.iter().copied()));
         let moved = {
             let mut history = self.history.lock();
-            let moved = moved(&history.owners, &owners);
+            let moved = moved_shards(&history.owners, &owners);
             history.owners = owners;
             moved
         };
@@ -257,7 +252,7 @@ impl Core {
             info!(shards = %moved, workers = ?names, "shards move");
         }
         let mut parts = Vec::with_capacity(ids.len());
-        for (worker, shards) in team.active.iter().zip(sets) {
+        for (worker, shards) in available.active.iter().zip(sets) {
             let shards = shards.intersection(begin.shards);
             if shards.is_empty() {
                 continue;
@@ -268,19 +263,19 @@ impl Core {
                     parts.push(WorkerShare { worker: worker.clone(), session, cold });
                 }
                 // Other workers are asked for the missing shards in the end.
-                None => worker.fail(),
+                None => worker.record_failure(),
             }
         }
         parts
     }
 
     /// Opens a block at workers on trial, with the shards that they would have if they answered.
-    fn open_trials(&self, begin: Begin, team: &Team) -> Vec<WorkerShare> {
-        let all = || team.active.iter().chain(&team.trial);
+    fn open_trials(&self, begin: Begin, available: &AvailableWorkers) -> Vec<WorkerShare> {
+        let all = || available.active.iter().chain(&available.trial);
         let ids: Vec<WorkerId> = all().map(|worker| worker.id.clone()).collect();
-        let sets = deal(&ids);
-        let mut parts = Vec::with_capacity(team.trial.len());
-        for (worker, shards) in team.trial.iter().zip(&sets[team.active.len()..]) {
+        let sets = assign_shards(&ids);
+        let mut parts = Vec::with_capacity(available.trial.len());
+        for (worker, shards) in available.trial.iter().zip(&sets[available.active.len()..]) {
             let shards = shards.intersection(begin.shards);
             if !shards.is_empty()
                 && let Some(session) = worker.client.open(begin.of_shards(shards), false)
@@ -300,18 +295,21 @@ impl ProofApi for Fleet {
     /// when the block was discarded before.
     fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
         let core = &self.core;
-        if let Some(Retry(first)) = core.settle(begin.block.hash) {
+        if let Some(Retry(earlier)) = core.settle_last_block(begin.block.hash) {
             counter!(names::COMPUTED_LOCALLY, "reason" => "again").increment(1);
             core.local.discard(begin.block.hash);
             let local = core.local.begin(begin)?;
             core.advise(begin.block.hash, &[], true);
             let session = FleetSession::new(core.clone(), begin, Vec::new(), Vec::new());
-            return Ok(Box::new(session.computed_by(local).compared_with(first)));
+            return Ok(Box::new(session.computed_by(local).compared_with(earlier)));
         }
-        let team = core.roster.lock().team(Instant::now());
-        let parts = core.open(begin, &team);
-        let trials =
-            if team.trial.is_empty() { Vec::new() } else { core.open_trials(begin, &team) };
+        let available = core.roster.lock().available(Instant::now());
+        let parts = core.open(begin, &available);
+        let trials = if available.trial.is_empty() {
+            Vec::new()
+        } else {
+            core.open_trials(begin, &available)
+        };
         let local = if parts.is_empty() {
             counter!(names::COMPUTED_LOCALLY, "reason" => "nobody").increment(1);
             Some(core.local.begin(begin)?)
@@ -332,7 +330,7 @@ impl ProofApi for Fleet {
     fn discard(&self, block: B256) {
         let before = self.core.history.lock().discarded.replace(block);
         if let Some(before) = before.filter(|before| *before != block) {
-            self.core.forget(before);
+            self.core.discard_everywhere(before);
         }
     }
 
@@ -383,14 +381,14 @@ impl ProofApi for Fleet {
     }
 }
 
-impl Core {
+impl FleetCore {
     fn advise(&self, block: B256, parts: &[&WorkerShare], local: bool) {
         let workers =
             parts.iter().map(|part| (part.worker.clone(), part.session.shards())).collect();
-        *self.advised.write() = Some(Arc::new(Advised { block, workers, local }));
+        *self.advised.write() = Some(Arc::new(AdviceTargets { block, workers, local }));
     }
 
-    fn advised_of(&self, block: B256) -> Option<Arc<Advised>> {
+    fn advised_of(&self, block: B256) -> Option<Arc<AdviceTargets>> {
         self.advised.read().clone().filter(|advised| advised.block == block)
     }
 }

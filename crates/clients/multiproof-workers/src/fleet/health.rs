@@ -18,7 +18,7 @@ pub struct Backoff {
 
 /// Use of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
+pub enum WorkerRole {
     /// The worker answers for its shards.
     Active,
     /// The worker gets blocks beside those that answer.
@@ -43,31 +43,31 @@ pub struct Health {
 
 impl Health {
     /// Returns the role of the worker over this connection.
-    pub fn role(&self, now: Instant, connection: u64) -> Role {
+    pub fn role(&self, now: Instant, connection: u64) -> WorkerRole {
         let holds = |until: Option<Instant>| until.is_some_and(|until| now < until);
         if holds(self.quarantined_until) {
-            Role::Quarantined
+            WorkerRole::Quarantined
         } else if holds(self.suspended_until) {
-            Role::Suspended
+            WorkerRole::Suspended
         } else if self.proven == Some(connection) {
-            Role::Active
+            WorkerRole::Active
         } else {
-            Role::Trial
+            WorkerRole::Trial
         }
     }
 
     /// Returns whether the worker has no remembered failure.
-    pub fn is_blameless(&self) -> bool {
+    pub fn has_no_failures(&self) -> bool {
         self.failures == 0
     }
 
     /// Returns whether the worker must be remembered.
-    pub fn is_marked(&self, now: Instant) -> bool {
-        matches!(self.role(now, 0), Role::Suspended | Role::Quarantined)
+    pub fn must_be_remembered(&self, now: Instant) -> bool {
+        matches!(self.role(now, 0), WorkerRole::Suspended | WorkerRole::Quarantined)
     }
 
     /// Notes that the worker was in time with a block, or that no other worker can answer.
-    pub fn trust(&mut self, connection: u64) {
+    pub fn record_in_time(&mut self, connection: u64) {
         self.proven = Some(connection);
         self.in_time += 1;
         if self.in_time >= FORGIVEN {
@@ -76,7 +76,7 @@ impl Health {
     }
 
     /// Notes that the worker was late or lost, or had no roots.
-    pub fn fail(&mut self, now: Instant, backoff: &Backoff) {
+    pub fn record_failure(&mut self, now: Instant, backoff: &Backoff) {
         self.in_time = 0;
         self.failures = self.failures.saturating_add(1);
         if self.proven.take().is_some() {
@@ -105,45 +105,45 @@ mod tests {
     #[test]
     fn a_newcomer_is_on_trial_until_it_was_in_time() {
         let (mut health, now) = (Health::default(), Instant::now());
-        assert_eq!(health.role(now, 1), Role::Trial);
+        assert_eq!(health.role(now, 1), WorkerRole::Trial);
         for _ in 0..TRIALS {
-            health.fail(now, &BACKOFF);
-            assert_eq!(health.role(now, 1), Role::Trial, "its tries may have been cold");
+            health.record_failure(now, &BACKOFF);
+            assert_eq!(health.role(now, 1), WorkerRole::Trial, "its tries may have been cold");
         }
-        health.trust(1);
-        assert_eq!(health.role(now, 1), Role::Active);
-        assert_eq!(health.role(now, 2), Role::Trial, "another process, perhaps");
+        health.record_in_time(1);
+        assert_eq!(health.role(now, 1), WorkerRole::Active);
+        assert_eq!(health.role(now, 2), WorkerRole::Trial, "another process, perhaps");
     }
 
     #[test]
     fn one_that_fails_is_left_alone_for_longer_each_time() {
         let (mut health, mut now) = (Health::default(), Instant::now());
-        health.trust(1);
+        health.record_in_time(1);
         for wait in [1, 2, 4, 8, 10, 10] {
-            health.fail(now, &BACKOFF);
-            assert_eq!(health.role(now, 1), Role::Suspended);
+            health.record_failure(now, &BACKOFF);
+            assert_eq!(health.role(now, 1), WorkerRole::Suspended);
             let before = now + Duration::from_secs(wait) - Duration::from_millis(1);
-            assert_eq!(health.role(before, 1), Role::Suspended);
+            assert_eq!(health.role(before, 1), WorkerRole::Suspended);
             now += Duration::from_secs(wait);
-            assert_eq!(health.role(now, 1), Role::Trial);
-            health.trust(1);
-            assert_eq!(health.role(now, 1), Role::Active);
+            assert_eq!(health.role(now, 1), WorkerRole::Trial);
+            health.record_in_time(1);
+            assert_eq!(health.role(now, 1), WorkerRole::Active);
         }
-        (0..FORGIVEN).for_each(|_| health.trust(1));
-        assert!(health.is_blameless());
-        health.fail(now, &BACKOFF);
-        assert_eq!(health.role(now + BACKOFF.min, 1), Role::Trial, "as the first time");
+        (0..FORGIVEN).for_each(|_| health.record_in_time(1));
+        assert!(health.has_no_failures());
+        health.record_failure(now, &BACKOFF);
+        assert_eq!(health.role(now + BACKOFF.min, 1), WorkerRole::Trial, "as the first time");
     }
 
     #[test]
     fn a_quarantine_ends_in_a_trial() {
         let (mut health, now) = (Health::default(), Instant::now());
-        health.trust(1);
+        health.record_in_time(1);
         let until = now + Duration::from_secs(600);
         health.quarantine(until);
-        assert!(health.is_marked(now) && !health.is_marked(until));
-        assert_eq!(health.role(now, 1), Role::Quarantined);
-        assert_eq!(health.role(until, 1), Role::Trial);
-        assert!(!health.is_blameless());
+        assert!(health.must_be_remembered(now) && !health.must_be_remembered(until));
+        assert_eq!(health.role(now, 1), WorkerRole::Quarantined);
+        assert_eq!(health.role(until, 1), WorkerRole::Trial);
+        assert!(!health.has_no_failures());
     }
 }

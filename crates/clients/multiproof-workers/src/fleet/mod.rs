@@ -1,8 +1,8 @@
 //! Several workers behind one [`ProofApi`](tandem_proto::multiproof::ProofApi).
 //!
 //! ```text
-//!                    ┌─ shards 0 3 7 … ─► grpc::Client ─► worker a ─┐
-//! executor ─► Fleet ─┼─ shards 1 2 4 … ─► grpc::Client ─► worker b ─┼─► 16 roots
+//!                    ┌─ shards 0 3 7 … ─► Client ──────► worker a ─┐
+//! executor ─► Fleet ─┼─ shards 1 2 4 … ─► Client ──────► worker b ─┼─► 16 roots
 //!                    └─ shards without a worker ──────► local ──────┘
 //! ```
 //!
@@ -17,7 +17,7 @@
 //! for one that is slow by nature. While no worker answers yet, newcomers answer at once.
 //!
 //! **Late or lost.** The updates of a block are kept until its roots are in. A worker may lose its
-//! stream, or may still be at work long after the others ([`Patience`]). Its shards then go to
+//! stream, or may still be at work long after the others ([`LatenessPolicy`]). Its shards then go to
 //! workers that have answered already. Shards without an answer from them are computed in this
 //! process, by `local`. The worker is suspended for a while, then on trial again.
 //!
@@ -29,16 +29,16 @@
 //! executor wait, for [`Config::late_ms_max`] at most. The executor never waits for a worker on
 //! trial.
 
-mod block;
+mod assignment;
+mod collect;
 mod config;
 mod core;
-mod deal;
-mod gather;
 mod health;
-mod patience;
+mod lateness;
 mod roster;
-mod trial;
+mod session;
+mod trial_block;
 
 pub use self::core::{Deps, Fleet};
 pub use config::Config;
-pub use patience::Patience;
+pub use lateness::LatenessPolicy;

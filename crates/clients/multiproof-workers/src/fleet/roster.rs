@@ -2,7 +2,7 @@
 
 use super::{
     config::Config,
-    health::{Backoff, Health, Role},
+    health::{Backoff, Health, WorkerRole},
 };
 use crate::{Client, ClientConfig, EndpointError, metrics as names};
 use metrics::gauge;
@@ -29,13 +29,13 @@ pub struct Worker {
 
 impl Worker {
     /// Notes that the worker was in time, or must answer because no other worker can.
-    pub fn trust(&self) {
-        self.health.lock().trust(self.client.connections());
+    pub fn record_in_time(&self) {
+        self.health.lock().record_in_time(self.client.connections());
     }
 
     /// Notes that the worker was late or lost, or had no roots.
-    pub fn fail(&self) {
-        self.health.lock().fail(Instant::now(), &self.backoff);
+    pub fn record_failure(&self) {
+        self.health.lock().record_failure(Instant::now(), &self.backoff);
     }
 
     /// Notes that the worker gave wrong roots.
@@ -46,7 +46,7 @@ impl Worker {
 
 /// Workers that can be used now. Workers without a connection are in neither list.
 #[derive(Default)]
-pub struct Team {
+pub struct AvailableWorkers {
     /// Workers that answer.
     pub active: Vec<Arc<Worker>>,
     /// Workers that get blocks beside those that answer.
@@ -111,7 +111,7 @@ impl Roster {
                 members.entry(id.clone()).or_insert_with(|| endpoint.clone());
             }
         }
-        self.gone.retain(|_, health| health.is_marked(now));
+        self.gone.retain(|_, health| health.must_be_remembered(now));
         let mut before = std::mem::take(&mut self.workers);
         for (id, endpoint) in members {
             let known = before.remove(&id);
@@ -131,7 +131,7 @@ impl Roster {
         for (id, worker) in before {
             info!(worker = %id, "worker is gone");
             let health = worker.health.lock().clone();
-            if health.is_marked(now) && self.gone.len() < MEMBERS_MAX {
+            if health.must_be_remembered(now) && self.gone.len() < MEMBERS_MAX {
                 self.gone.insert(id, health);
             }
         }
@@ -162,35 +162,35 @@ impl Roster {
 
     /// Returns the workers that can be used now, ordered by name. While no worker has shown that it
     /// is in time, workers that have never failed are trusted.
-    pub fn team(&self, now: Instant) -> Team {
-        let mut team = Team::default();
+    pub fn available(&self, now: Instant) -> AvailableWorkers {
+        let mut available = AvailableWorkers::default();
         let (mut suspended, mut quarantined) = (0, 0);
         for worker in self.workers.values() {
             let role = worker.health.lock().role(now, worker.client.connections());
             match role {
-                Role::Suspended => suspended += 1,
-                Role::Quarantined => quarantined += 1,
+                WorkerRole::Suspended => suspended += 1,
+                WorkerRole::Quarantined => quarantined += 1,
                 _ if !worker.client.is_connected() => {}
-                Role::Active => team.active.push(worker.clone()),
-                Role::Trial => team.trial.push(worker.clone()),
+                WorkerRole::Active => available.active.push(worker.clone()),
+                WorkerRole::Trial => available.trial.push(worker.clone()),
             }
         }
-        if team.active.is_empty() {
-            let trial = std::mem::take(&mut team.trial);
-            let blameless = |worker: &Arc<Worker>| worker.health.lock().is_blameless();
-            (team.active, team.trial) = trial.into_iter().partition(blameless);
-            team.active.iter().for_each(|worker| worker.trust());
+        if available.active.is_empty() {
+            let trial = std::mem::take(&mut available.trial);
+            let has_no_failures = |worker: &Arc<Worker>| worker.health.lock().has_no_failures();
+            (available.active, available.trial) = trial.into_iter().partition(has_no_failures);
+            available.active.iter().for_each(|worker| worker.record_in_time());
         }
         let counts = [
-            ("active", team.active.len()),
-            ("trial", team.trial.len()),
+            ("active", available.active.len()),
+            ("trial", available.trial.len()),
             ("suspended", suspended),
             ("quarantined", quarantined),
         ];
         for (state, count) in counts {
             gauge!(names::FLEET_WORKERS, "state" => state).set(count as f64);
         }
-        team
+        available
     }
 }
 
@@ -240,8 +240,8 @@ mod tests {
         assert_eq!(names(&roster), ["127.0.0.1:1", "127.0.0.1:2"]);
         roster.set_heard(&[heard("b", "http://127.0.0.1:4")], now);
         let role = roster.workers[&b.id].health.lock().role(now, 0);
-        assert_eq!(role, Role::Quarantined, "going away does not help");
-        assert!(roster.team(now).active.is_empty(), "nobody is connected");
+        assert_eq!(role, WorkerRole::Quarantined, "going away does not help");
+        assert!(roster.available(now).active.is_empty(), "nobody is connected");
         // Another name for the endpoint of a known worker does not displace it.
         let client = roster.workers[&b.id].client.clone();
         let claims = heard("a", "http://127.0.0.1:4");

@@ -66,7 +66,7 @@ fn parts_of_different_bases_are_never_mixed() {
     let values = read_state(&request, |part| Ok(answer(&calls, 5, part))).unwrap();
     assert_eq!((values.base, values.slots.len()), (base(5), READ_SLOTS_MAX * 2));
     let always = read_state(&request, |part| Ok(answer(&calls, u64::MAX, part)));
-    assert_eq!(always, Err(moved()));
+    assert_eq!(always, Err(base_moved()));
 }
 
 /// Returns one node for each target, and one that all targets have in common.

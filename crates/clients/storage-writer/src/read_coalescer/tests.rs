@@ -54,7 +54,7 @@ fn everybody_gets_the_answer_to_what_they_asked() {
         }
     });
     let state = together.state.lock();
-    assert_eq!((state.calls, state.waiting.len(), state.told), (0, 0, false));
+    assert_eq!((state.calls, state.waiting.len(), state.caller_chosen), (0, 0, false));
     assert!(calls.load(Relaxed) < 1_600, "some reads share a call");
 }
 
@@ -118,5 +118,5 @@ fn a_reader_that_panics_leaves_nobody_waiting() {
         }
     });
     let state = together.state.lock();
-    assert_eq!((state.calls, state.waiting.len(), state.told), (0, 0, false));
+    assert_eq!((state.calls, state.waiting.len(), state.caller_chosen), (0, 0, false));
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     certificates::Authority, connector::Connector, identity::Identity, tls::TlsConfig,
-    unread::Watched,
+    unread::UnreadWatch,
 };
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::{io::AsyncReadExt, task::JoinHandle};
@@ -21,8 +21,8 @@ use tonic_health::{
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Returns limits that no test reaches by chance.
-fn wide() -> Terms {
-    Terms {
+fn wide() -> ListenerLimits {
+    ListenerLimits {
         connections_max: 1000,
         address_connections_max: 1000,
         silent_max: LONGEST,
@@ -43,17 +43,17 @@ impl Drop for Serving {
     }
 }
 
-async fn serve(terms: Terms) -> Serving {
-    serve_with(terms, None).await
+async fn serve(limits: ListenerLimits) -> Serving {
+    serve_with(limits, None).await
 }
 
-async fn serve_with(terms: Terms, tls: Option<Arc<Tls>>) -> Serving {
+async fn serve_with(limits: ListenerLimits, tls: Option<Arc<Tls>>) -> Serving {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let incoming = Incoming::new(listener, "test", terms, tls);
+    let incoming = Incoming::new(listener, "test", limits, tls);
     let (health, service) = tonic_health::server::health_reporter();
     let task = tokio::spawn(async move {
-        let server = tonic::transport::Server::builder().add_service(Watched(service));
+        let server = tonic::transport::Server::builder().add_service(UnreadWatch(service));
         server.serve_with_incoming(incoming).await.unwrap();
     });
     Serving { address, health, task }
@@ -87,7 +87,7 @@ async fn ended(stream: &mut TcpStream) {
 
 #[tokio::test]
 async fn silent_connections_give_way_to_those_that_speak() {
-    let serving = serve(Terms { connections_max: 8, ..wide() }).await;
+    let serving = serve(ListenerLimits { connections_max: 8, ..wide() }).await;
     let mut silent = Vec::new();
     for _ in 0..3 {
         for _ in 0..100 {
@@ -95,7 +95,7 @@ async fn silent_connections_give_way_to_those_that_speak() {
         }
         assert!(serving.answers().await);
     }
-    // At most eight have a place, and the oldest have lost theirs.
+    // At most eight have a slot, and the oldest have lost theirs.
     for stream in &mut silent[..250] {
         ended(stream).await;
     }
@@ -103,7 +103,7 @@ async fn silent_connections_give_way_to_those_that_speak() {
 
 #[tokio::test]
 async fn a_connection_without_a_preface_is_ended() {
-    let serving = serve(Terms { silent_max: Duration::from_millis(1), ..wide() }).await;
+    let serving = serve(ListenerLimits { silent_max: Duration::from_millis(1), ..wide() }).await;
     for _ in 0..3 {
         ended(&mut serving.silent().await).await;
     }
@@ -130,8 +130,8 @@ async fn a_connection_that_says_nothing_after_its_handshake_is_ended() {
         reload_seconds: 0,
     };
     let identity = Identity::load("test", &config).unwrap();
-    let terms = Terms { silent_max: Duration::from_millis(1), ..wide() };
-    let serving = serve_with(terms, identity.tls().cloned()).await;
+    let limits = ListenerLimits { silent_max: Duration::from_millis(1), ..wide() };
+    let serving = serve_with(limits, identity.tls().cloned()).await;
     let target = format!("https://{}", serving.address).parse().unwrap();
     let connection = Connector::new(target, "test", identity, LONGEST).connect().await.unwrap();
     let mut connection = connection.into_inner();
@@ -141,10 +141,11 @@ async fn a_connection_that_says_nothing_after_its_handshake_is_ended() {
 
 #[tokio::test]
 async fn a_full_listener_keeps_the_connections_that_are_used() {
-    for terms in
-        [Terms { connections_max: 4, ..wide() }, Terms { address_connections_max: 4, ..wide() }]
-    {
-        let serving = serve(terms).await;
+    for limits in [
+        ListenerLimits { connections_max: 4, ..wide() },
+        ListenerLimits { address_connections_max: 4, ..wide() },
+    ] {
+        let serving = serve(limits).await;
         let mut clients = Vec::new();
         for _ in 0..4 {
             let mut client = serving.client().await;
@@ -158,11 +159,11 @@ async fn a_full_listener_keeps_the_connections_that_are_used() {
             assert!(check(client).await, "it is still connected");
         }
         drop(clients.pop());
-        // Its place is free as soon as the server has noticed.
+        // Its slot is free as soon as the server has noticed.
         let end = Instant::now() + LONGEST;
         let mut stream = serving.silent().await;
         while timeout(Duration::from_millis(50), ended(&mut stream)).await.is_ok() {
-            assert!(Instant::now() < end, "the place is never free");
+            assert!(Instant::now() < end, "the slot is never free");
             stream = serving.silent().await;
         }
     }
@@ -206,7 +207,7 @@ async fn without_descriptors_the_listener_pauses_and_then_goes_on() {
 
 #[tokio::test]
 async fn a_client_that_takes_nothing_loses_its_connection_and_others_stay() {
-    let serving = serve(Terms { unread_max: Duration::from_millis(300), ..wide() }).await;
+    let serving = serve(ListenerLimits { unread_max: Duration::from_millis(300), ..wide() }).await;
     // This client takes all there is, which is nothing for a while.
     let request = HealthCheckRequest::default();
     let watching = serving.client().await.watch(request).await.unwrap();
@@ -238,21 +239,21 @@ async fn seen(watching: &mut tonic::Streaming<HealthCheckResponse>) -> Seen {
 
 #[tokio::test]
 async fn a_socket_that_takes_nothing_ends_its_connection() {
-    let terms = Terms::default();
-    let connections = Connections::new("test", terms);
+    let limits = ListenerLimits::default();
+    let connections = Connections::new("test", limits);
     let address = "127.0.0.1:1".parse().unwrap();
     let [blocked, moving] = [(); 2].map(|()| connections.admit(address).unwrap());
-    for place in [&blocked, &moving] {
-        place.connection().hear(24);
-        place.connection().wrote(true);
+    for slot in [&blocked, &moving] {
+        slot.connection().record_received(24);
+        slot.connection().record_write(true);
     }
-    moving.connection().wrote(false);
-    let is_ended = |place: &crate::connections::Place| {
-        place.connection().poll_end(&Context::from_waker(std::task::Waker::noop())).is_ready()
+    moving.connection().record_write(false);
+    let is_ended = |slot: &crate::connections::ConnectionSlot| {
+        slot.connection().poll_end(&Context::from_waker(std::task::Waker::noop())).is_ready()
     };
     let start = Instant::now();
-    connections.sweep(start + terms.unread_max / 2);
+    connections.sweep(start + limits.unread_max / 2);
     assert!(!is_ended(&blocked) && !is_ended(&moving));
-    connections.sweep(start + terms.unread_max + Duration::from_secs(1));
+    connections.sweep(start + limits.unread_max + Duration::from_secs(1));
     assert!(is_ended(&blocked) && !is_ended(&moving));
 }

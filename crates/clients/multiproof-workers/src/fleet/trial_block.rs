@@ -1,12 +1,12 @@
 //! Trials of workers.
 
-use super::{core::FinishedBlock, gather::WorkerShare};
+use super::{collect::WorkerShare, core::FinishedBlock};
 use crossbeam_channel::TryRecvError;
 use std::time::Instant;
 use tandem_primitives::{BlockId, Shard, ShardSet, SubtrieRoot};
 
 /// Block at a worker on trial. The worker may still be at work on it when the next block begins.
-pub struct Trial {
+pub struct TrialBlock {
     pub part: WorkerShare,
     pub block: BlockId,
     /// Roots of the others; `None` when the block was refused, because the right roots are then
@@ -17,7 +17,7 @@ pub struct Trial {
 }
 
 /// Outcome of a trial.
-pub enum Verdict {
+pub enum TrialOutcome {
     InTime,
     /// The worker was late, or has no roots.
     Late,
@@ -25,9 +25,9 @@ pub enum Verdict {
     Wrong(ShardSet),
 }
 
-impl Trial {
+impl TrialBlock {
     /// Returns the block's trials, once its roots are in and it is known whether it was refused.
-    pub fn of(done: &mut FinishedBlock, refused: bool) -> Vec<Self> {
+    pub fn of_block(done: &mut FinishedBlock, refused: bool) -> Vec<Self> {
         let (block, until) = (done.block, done.trials_end);
         let roots = (!refused).then_some(&done.roots);
         let parts = std::mem::take(&mut done.trials).into_iter();
@@ -35,22 +35,22 @@ impl Trial {
     }
 
     /// Returns the outcome, `None` while the worker has time left.
-    pub fn verdict(&mut self, now: Instant) -> Option<Verdict> {
+    pub fn outcome(&mut self, now: Instant) -> Option<TrialOutcome> {
         let session = &mut self.part.session;
         let answer = match session.answer().try_recv() {
             Ok(answer) => answer,
             Err(TryRecvError::Empty) if now < self.until && !session.has_failed() => return None,
-            Err(_) => return Some(Verdict::Late),
+            Err(_) => return Some(TrialOutcome::Late),
         };
         let in_time = answer.at <= self.until;
-        let Ok(answer) = session.take(answer) else { return Some(Verdict::Late) };
+        let Ok(answer) = session.take(answer) else { return Some(TrialOutcome::Late) };
         let right = self.roots.as_ref().unwrap_or(&answer.roots);
         let differs = |shard: &Shard| answer.roots[shard.index()] != right[shard.index()];
         let wrong: ShardSet = session.shards().iter().filter(differs).collect();
         Some(match in_time {
-            _ if !wrong.is_empty() => Verdict::Wrong(wrong),
-            true => Verdict::InTime,
-            false => Verdict::Late,
+            _ if !wrong.is_empty() => TrialOutcome::Wrong(wrong),
+            true => TrialOutcome::InTime,
+            false => TrialOutcome::Late,
         })
     }
 }

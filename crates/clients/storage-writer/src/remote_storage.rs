@@ -19,7 +19,7 @@ use tracing::Span;
 pub type Calls = StorageWriterClient<Channel>;
 
 /// Connection of a client, with its settings.
-pub struct Remote {
+pub struct RemoteStorage {
     pub config: ClientConfig,
     pub connection: ClientConnection<Channel>,
 }
@@ -58,7 +58,7 @@ impl ClientConfig {
     }
 }
 
-impl Remote {
+impl RemoteStorage {
     /// Makes a call with `send`, at most twice.
     ///
     /// # Errors

@@ -23,18 +23,18 @@ use tonic_prost::{ProstCodec, ProstDecoder};
 const PREFIX_LEN: usize = 5;
 
 /// Channel that sends one request with its own body, in place of the body it is given.
-pub struct Gathering {
+pub struct ZeroCopyChannel {
     channel: Channel,
-    body: Gathered,
+    body: ZeroCopyBody,
 }
 
-impl Gathering {
+impl ZeroCopyChannel {
     /// Makes a channel over `channel` for a message of `len` bytes.
     pub fn new(channel: Channel, request: OutgoingBlobRequest, len: u32) -> Self {
         let mut head = BytesMut::with_capacity(PREFIX_LEN);
         head.put_u8(0);
         head.put_u32(len);
-        let body = Gathered {
+        let body = ZeroCopyBody {
             left: PREFIX_LEN as u64 + u64::from(len),
             parts: request.into_parts(head).into_iter(),
         };
@@ -42,7 +42,7 @@ impl Gathering {
     }
 }
 
-impl Service<http::Request<Body>> for Gathering {
+impl Service<http::Request<Body>> for ZeroCopyChannel {
     type Response = <Channel as Service<http::Request<Body>>>::Response;
     type Error = <Channel as Service<http::Request<Body>>>::Error;
     type Future = <Channel as Service<http::Request<Body>>>::Future;
@@ -59,13 +59,13 @@ impl Service<http::Request<Body>> for Gathering {
 
 /// Message in parts.
 #[derive(Default)]
-struct Gathered {
+struct ZeroCopyBody {
     parts: vec::IntoIter<Bytes>,
     /// Bytes of the parts still to come.
     left: u64,
 }
 
-impl HttpBody for Gathered {
+impl HttpBody for ZeroCopyBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -87,20 +87,20 @@ impl HttpBody for Gathered {
     }
 }
 
-/// Codec that writes nothing, because [`Gathering`] has the message, and reads the answer.
+/// Codec that writes nothing, because [`ZeroCopyChannel`] has the message, and reads the answer.
 #[derive(Default)]
 pub struct AnswerCodec;
 
-pub struct Nothing;
+pub struct NoEncoder;
 
 impl Codec for AnswerCodec {
     type Encode = ();
     type Decode = v1::ValidateResponse;
-    type Encoder = Nothing;
+    type Encoder = NoEncoder;
     type Decoder = ProstDecoder<v1::ValidateResponse>;
 
-    fn encoder(&mut self) -> Nothing {
-        Nothing
+    fn encoder(&mut self) -> NoEncoder {
+        NoEncoder
     }
 
     fn decoder(&mut self) -> Self::Decoder {
@@ -108,7 +108,7 @@ impl Codec for AnswerCodec {
     }
 }
 
-impl Encoder for Nothing {
+impl Encoder for NoEncoder {
     type Item = ();
     type Error = Status;
 

@@ -1,9 +1,9 @@
 //! One block at several workers.
 
 use super::{
-    core::{Core, FinishedBlock},
-    deal::deal,
-    gather::{Gathered, WorkerShare},
+    assignment::assign_shards,
+    collect::{CollectedRoots, WorkerShare},
+    core::{FinishedBlock, FleetCore},
 };
 use crate::metrics as names;
 use metrics::counter;
@@ -16,33 +16,33 @@ use tandem_proto::multiproof::{Begin, Error, ProofSession, ShardRoots, StateUpda
 
 /// Block at several workers, or in this process.
 pub struct FleetSession {
-    core: Arc<Core>,
+    core: Arc<FleetCore>,
     begin: Begin,
     began: Instant,
     /// Time at which the last update was in.
     finished: Option<Instant>,
     /// Updates so far, for workers that take over.
-    kept: Vec<Arc<StateUpdate>>,
+    updates: Vec<Arc<StateUpdate>>,
     parts: Vec<WorkerShare>,
     /// Parts at workers on trial, beside those that answer.
     trials: Vec<WorkerShare>,
     /// Session in this process, if it computes from the beginning.
     local: Option<Box<dyn ProofSession>>,
     /// Earlier answer for the same block, to be compared.
-    first: Option<FinishedBlock>,
+    earlier: Option<FinishedBlock>,
 }
 
 impl FleetSession {
     /// Creates a block at these workers.
     pub fn new(
-        core: Arc<Core>,
+        core: Arc<FleetCore>,
         begin: Begin,
         parts: Vec<WorkerShare>,
         trials: Vec<WorkerShare>,
     ) -> Self {
-        let (began, finished, kept) = (Instant::now(), None, Vec::new());
-        let (local, first) = (None, None);
-        Self { core, begin, began, finished, kept, parts, trials, local, first }
+        let (began, finished, updates) = (Instant::now(), None, Vec::new());
+        let (local, earlier) = (None, None);
+        Self { core, begin, began, finished, updates, parts, trials, local, earlier }
     }
 
     /// Returns this block, computed in this process.
@@ -51,37 +51,37 @@ impl FleetSession {
     }
 
     /// Returns this block, whose roots are compared with those given before.
-    pub fn compared_with(self, first: Option<FinishedBlock>) -> Self {
-        Self { first, ..self }
+    pub fn compared_with(self, earlier: Option<FinishedBlock>) -> Self {
+        Self { earlier, ..self }
     }
 
-    /// Asks free workers for the missing shards.
-    fn redispatch(&mut self, got: &mut Gathered) {
-        let missing = self.begin.shards.difference(got.shards);
-        let free = std::mem::take(&mut got.free);
-        if missing.is_empty() || free.is_empty() {
+    /// Asks idle workers for the missing shards.
+    fn redispatch(&mut self, collected: &mut CollectedRoots) {
+        let missing = self.begin.shards.difference(collected.shards);
+        let idle = std::mem::take(&mut collected.idle_workers);
+        if missing.is_empty() || idle.is_empty() {
             return;
         }
-        let ids: Vec<WorkerId> = free.iter().map(|worker| worker.id.clone()).collect();
+        let ids: Vec<WorkerId> = idle.iter().map(|worker| worker.id.clone()).collect();
         let mut parts = Vec::new();
-        for (worker, shards) in free.into_iter().zip(deal(&ids)) {
+        for (worker, shards) in idle.into_iter().zip(assign_shards(&ids)) {
             let shards = shards.intersection(missing);
             if shards.is_empty() {
                 continue;
             }
             if let Some(mut session) = worker.client.open(self.begin.of_shards(shards), true) {
-                self.kept.iter().for_each(|update| session.update(update.clone()));
+                self.updates.iter().for_each(|update| session.update(update.clone()));
                 session.finish();
                 counter!(names::REDISPATCHED).increment(shards.len() as u64);
                 parts.push(WorkerShare { worker, session, cold: true });
             }
         }
-        got.wait_for(parts, Instant::now(), Duration::ZERO, &self.core.patience);
+        collected.collect(parts, Instant::now(), Duration::ZERO, &self.core.lateness);
     }
 
     /// Computes the missing shards in this process.
-    fn compute(&mut self, got: &mut Gathered) -> Result<(), Error> {
-        let missing = self.begin.shards.difference(got.shards);
+    fn compute(&mut self, collected: &mut CollectedRoots) -> Result<(), Error> {
+        let missing = self.begin.shards.difference(collected.shards);
         if missing.is_empty() {
             return Ok(());
         }
@@ -90,13 +90,13 @@ impl FleetSession {
             None => {
                 counter!(names::COMPUTED_LOCALLY, "reason" => "missing").increment(1);
                 let mut session = self.core.local.begin(self.begin.of_shards(missing))?;
-                self.kept.iter().for_each(|update| session.update(update.clone()));
+                self.updates.iter().for_each(|update| session.update(update.clone()));
                 session.finish();
                 session
             }
         };
         let roots = session.roots()?;
-        got.add(missing, &roots, None);
+        collected.add(missing, &roots, None);
         Ok(())
     }
 }
@@ -109,7 +109,7 @@ impl ProofSession for FleetSession {
         if let Some(local) = &mut self.local {
             local.update(update.clone());
         }
-        self.kept.push(update);
+        self.updates.push(update);
     }
 
     fn finish(&mut self) {
@@ -128,31 +128,34 @@ impl ProofSession for FleetSession {
         }
         let finished = self.finished.unwrap_or_else(Instant::now);
         let executed = finished - self.began;
-        let patience = self.core.patience;
-        let (parts, mut got) = (std::mem::take(&mut self.parts), Gathered::default());
+        let lateness = self.core.lateness;
+        let (parts, mut collected) = (std::mem::take(&mut self.parts), CollectedRoots::default());
         let asked = parts.len();
-        got.wait_for(parts, finished, executed, &patience);
-        let mut took = std::mem::take(&mut got.took);
-        self.redispatch(&mut got);
-        self.compute(&mut got)?;
+        collected.collect(parts, finished, executed, &lateness);
+        let mut answer_times = std::mem::take(&mut collected.answer_times);
+        self.redispatch(&mut collected);
+        self.compute(&mut collected)?;
         if asked == 0 {
             // Workers on trial are then measured against this process.
-            took.push(finished.elapsed());
+            answer_times.push(finished.elapsed());
         }
-        got.stats.updates = self.kept.len() as u64;
-        let answer =
-            ShardRoots { shards: self.begin.shards, roots: got.roots.clone(), stats: got.stats };
-        if let Some(first) = self.first.take() {
-            self.core.compare(&first, &answer);
+        collected.stats.updates = self.updates.len() as u64;
+        let answer = ShardRoots {
+            shards: self.begin.shards,
+            roots: collected.roots.clone(),
+            stats: collected.stats,
+        };
+        if let Some(earlier) = self.earlier.take() {
+            self.core.quarantine_wrong_workers(&earlier, &answer);
         }
         let trials = std::mem::take(&mut self.trials);
-        self.core.done(FinishedBlock {
+        self.core.set_last_block(FinishedBlock {
             block: self.begin.block,
             shards: self.begin.shards,
-            roots: got.roots,
-            by: got.by,
+            roots: collected.roots,
+            computed_by: collected.computed_by,
             trials,
-            trials_end: finished + patience.wait(executed, &took, asked.max(1)),
+            trials_end: finished + lateness.time_limit(executed, &answer_times, asked.max(1)),
         });
         Ok(answer)
     }

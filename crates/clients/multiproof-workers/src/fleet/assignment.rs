@@ -8,7 +8,7 @@ pub type Owners = [Option<WorkerId>; Shard::COUNT];
 
 /// Deals the shards out. Returns the set of each worker, in the given order. Each shard is in one
 /// set, or in none when there is no worker.
-pub fn deal(workers: &[WorkerId]) -> Vec<ShardSet> {
+pub fn assign_shards(workers: &[WorkerId]) -> Vec<ShardSet> {
     let mut sets = vec![ShardSet::EMPTY; workers.len()];
     for (shard, owner) in Shard::all().zip(assign(workers).into_iter().flatten()) {
         sets[owner].insert(shard);
@@ -26,7 +26,7 @@ pub fn owners<'a>(sets: impl IntoIterator<Item = (&'a WorkerId, ShardSet)>) -> O
 }
 
 /// Returns the shards whose owner has changed.
-pub fn moved(before: &Owners, after: &Owners) -> ShardSet {
+pub fn moved_shards(before: &Owners, after: &Owners) -> ShardSet {
     Shard::all().filter(|shard| before[shard.index()] != after[shard.index()]).collect()
 }
 
@@ -40,13 +40,13 @@ mod tests {
     }
 
     fn dealt(workers: &[WorkerId]) -> Owners {
-        owners(workers.iter().zip(deal(workers)))
+        owners(workers.iter().zip(assign_shards(workers)))
     }
 
     proptest! {
         #[test]
         fn every_shard_has_exactly_one_owner(count in 1..=20usize, salt: u64) {
-            let sets = deal(&names(count, salt));
+            let sets = assign_shards(&names(count, salt));
             prop_assert_eq!(sets.iter().map(|set| set.len()).sum::<usize>(), Shard::COUNT);
             let all = sets.iter().fold(ShardSet::EMPTY, |all, set| all.union(*set));
             prop_assert_eq!(all, ShardSet::ALL);
@@ -57,16 +57,16 @@ mod tests {
         fn one_that_joins_takes_its_own_and_leaves_all_as_it_was(count in 1..16usize, salt: u64) {
             let workers = names(count + 1, salt);
             let (before, with) = (dealt(&workers[..count]), dealt(&workers));
-            let own = deal(&workers)[count];
-            prop_assert!(moved(&before, &with).contains_all(own), "they were others' before");
-            prop_assert!(moved(&with, &with).is_empty());
+            let own = assign_shards(&workers)[count];
+            prop_assert!(moved_shards(&before, &with).contains_all(own), "they were others' before");
+            prop_assert!(moved_shards(&with, &with).is_empty());
             prop_assert_eq!(dealt(&workers[..count]), before);
         }
     }
 
     #[test]
     fn without_workers_nobody_answers() {
-        assert_eq!(deal(&[]), []);
-        assert_eq!(moved(&Owners::default(), &dealt(&names(3, 0))), ShardSet::ALL);
+        assert_eq!(assign_shards(&[]), []);
+        assert_eq!(moved_shards(&Owners::default(), &dealt(&names(3, 0))), ShardSet::ALL);
     }
 }

@@ -1,7 +1,7 @@
 //! Collection of the answers of several workers.
 
-use super::{patience::Patience, roster::Worker};
-use crate::{metrics as names, proof_stream::Answered, session::RemoteSession};
+use super::{lateness::LatenessPolicy, roster::Worker};
+use crate::{metrics as names, proof_stream::SessionOutcome, session::RemoteSession};
 use crossbeam_channel::{Select, TryRecvError};
 use metrics::counter;
 use std::{
@@ -22,24 +22,24 @@ pub struct WorkerShare {
 
 /// Roots that are in, and the workers that gave them.
 #[derive(Default)]
-pub struct Gathered {
+pub struct CollectedRoots {
     pub shards: ShardSet,
     pub roots: [SubtrieRoot; Shard::COUNT],
-    pub by: [Option<Arc<Worker>>; Shard::COUNT],
+    pub computed_by: [Option<Arc<Worker>>; Shard::COUNT],
     pub stats: ProofStats,
     /// Workers that have answered.
-    pub free: Vec<Arc<Worker>>,
+    pub idle_workers: Vec<Arc<Worker>>,
     /// Time from the last update to each answer.
-    pub took: Vec<Duration>,
+    pub answer_times: Vec<Duration>,
 }
 
-impl Gathered {
+impl CollectedRoots {
     /// Adds the roots of these shards.
     pub fn add(&mut self, shards: ShardSet, answer: &ShardRoots, by: Option<&Arc<Worker>>) {
         self.shards = self.shards.union(shards);
         for index in shards.iter().map(Shard::index) {
             self.roots[index].clone_from(&answer.roots[index]);
-            self.by[index] = by.cloned();
+            self.computed_by[index] = by.cloned();
         }
         self.stats.targets += answer.stats.targets;
         self.stats.walks += answer.stats.walks;
@@ -50,19 +50,19 @@ impl Gathered {
     /// Waits until each part has answered, has failed or is late. A part without roots is over
     /// then. `finished` is the time when all its updates were sent, `executed` the time that this
     /// had taken.
-    pub fn wait_for(
+    pub fn collect(
         &mut self,
         mut parts: Vec<WorkerShare>,
         finished: Instant,
         executed: Duration,
-        patience: &Patience,
+        lateness: &LatenessPolicy,
     ) {
         let asked = parts.len();
         let mut took = Vec::with_capacity(asked);
         while !parts.is_empty() {
-            let usual = patience.wait(executed, &took, asked);
+            let usual = lateness.time_limit(executed, &took, asked);
             let until =
-                |part: &WorkerShare| finished + if part.cold { patience.max } else { usual };
+                |part: &WorkerShare| finished + if part.cold { lateness.max } else { usual };
             let Some(ready) = wait_until(&parts, parts.iter().map(until).min()) else {
                 let now = Instant::now();
                 parts.retain(|part| {
@@ -87,22 +87,22 @@ impl Gathered {
             took.extend(self.take(part, answer, finished));
             parts.swap_remove(ready);
         }
-        self.took.append(&mut took);
+        self.answer_times.append(&mut took);
     }
 
     /// Takes an answer. Returns the time that it took if it has roots.
     fn take(
         &mut self,
         part: &mut WorkerShare,
-        answer: Answered,
+        answer: SessionOutcome,
         finished: Instant,
     ) -> Option<Duration> {
         let took = answer.at.saturating_duration_since(finished);
         match part.session.take(answer) {
             Ok(roots) => {
                 self.add(part.session.shards(), &roots, Some(&part.worker));
-                self.free.push(part.worker.clone());
-                part.worker.trust();
+                self.idle_workers.push(part.worker.clone());
+                part.worker.record_in_time();
                 Some(took)
             }
             // The base moved meanwhile: this happens to good workers too, and to all at once.
@@ -138,5 +138,5 @@ fn wait_until(parts: &[WorkerShare], until: Option<Instant>) -> Option<usize> {
 fn give_up(part: &WorkerShare, reason: &'static str, error: &str) {
     counter!(names::FAILURES, "reason" => reason).increment(1);
     warn!(worker = %part.worker.id, shards = %part.session.shards(), error, "worker gave no roots");
-    part.worker.fail();
+    part.worker.record_failure();
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// one shard, so half of that time is always given. Before half of the workers have answered, only
 /// the longest time counts.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct LatenessPolicy {
     /// Time before which no worker is late.
     pub min: Duration,
     /// Multiple of the time of half of the workers that a worker may take.
@@ -16,11 +16,11 @@ pub struct Patience {
     pub max: Duration,
 }
 
-impl Patience {
+impl LatenessPolicy {
     /// Returns the time that a worker may take. `answered` has the times after which others have
     /// answered, in any order, and `asked` is the number of workers that were asked. `executed` is
     /// the time from the block's beginning to its last update.
-    pub fn wait(&self, executed: Duration, answered: &[Duration], asked: usize) -> Duration {
+    pub fn time_limit(&self, executed: Duration, answered: &[Duration], asked: usize) -> Duration {
         let half = asked.div_ceil(2);
         let Some(last) = half.checked_sub(1).filter(|_| answered.len() >= half) else {
             return self.max;
@@ -42,10 +42,10 @@ mod tests {
 
     #[test]
     fn nobody_is_late_before_half_have_answered() {
-        let patience = Patience { min: ms(50), factor: 3, max: ms(2_000) };
+        let lateness = LatenessPolicy { min: ms(50), factor: 3, max: ms(2_000) };
         let wait = |answered: &[u64], asked| {
             let answered: Vec<_> = answered.iter().map(|&took| ms(took)).collect();
-            patience.wait(ms(10), &answered, asked)
+            lateness.time_limit(ms(10), &answered, asked)
         };
         assert_eq!(wait(&[], 1), ms(2_000));
         assert_eq!(wait(&[5], 3), ms(2_000));
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn a_block_that_took_long_to_execute_may_leave_much_to_do() {
-        let patience = Patience { min: ms(50), factor: 3, max: ms(2_000) };
-        assert_eq!(patience.wait(ms(400), &[ms(1), ms(1)], 3), ms(200));
-        assert_eq!(patience.wait(ms(9_000), &[ms(1), ms(1)], 3), ms(2_000));
+        let lateness = LatenessPolicy { min: ms(50), factor: 3, max: ms(2_000) };
+        assert_eq!(lateness.time_limit(ms(400), &[ms(1), ms(1)], 3), ms(200));
+        assert_eq!(lateness.time_limit(ms(9_000), &[ms(1), ms(1)], 3), ms(2_000));
     }
 }
