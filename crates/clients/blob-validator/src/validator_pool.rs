@@ -41,7 +41,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 ///   it connects.
 pub struct ValidatorPool {
     members: Arc<RwLock<Members>>,
-    runtime: Handle,
     stop: CancellationToken,
 }
 
@@ -72,7 +71,7 @@ impl ValidatorPool {
             let following = follow(names, members.clone(), connect);
             runtime.spawn(stop.clone().run_until_cancelled_owned(following));
         }
-        Ok(Arc::new(Self { members, runtime: runtime.clone(), stop }))
+        Ok(Arc::new(Self { members, stop }))
     }
 
     /// Returns the number of connected servers.
@@ -217,10 +216,6 @@ impl BlobApi for ValidatorPool {
     fn validate(&self, bundle: Arc<Bundle>, timeout: Duration) -> Pending<Verdict> {
         let key = bundle.versioned_hashes.first().copied().unwrap_or_default();
         Box::pin(validate(self.ranked(key), bundle, timeout))
-    }
-
-    fn validate_blocking(&self, bundle: Arc<Bundle>, timeout: Duration) -> Result<Verdict> {
-        self.runtime.block_on(self.validate(bundle, timeout))
     }
 
     /// Never refuses: only the pod that is asked knows its load.
