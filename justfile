@@ -164,7 +164,8 @@ faults *ARGS:
     cargo test --release --locked --workspace --test faults -- --ignored --nocapture {{ ARGS }}
 
 # Two hundred nodes and some of geth's on loopback: how soon they know each other, and what they cost
-# once they do, beside the legacy policy (about ten minutes)
+# once they do, beside the legacy policy (about ten minutes). Fails as long as the last node needs more
+# than the goal of 20 s to know 50 others: it needed 40.8 s (docs/performance.md)
 net:
     cargo bench --locked --workspace --bench net
 

@@ -20,10 +20,11 @@ use std::{
 use tandem_bus::Bus;
 use tandem_cluster::{DiscoveryConfig, Network};
 use tandem_discovery::{Deps, Discovery};
-use tandem_peer_table::{Connected, PeerTable};
+use tandem_peer_table::PeerTable;
 use tandem_proto::{
     discovery::DiscoveryApi,
     event::{PEERS_DISCOVERED, PeersDiscovered},
+    peer_table::PeerTableApi,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -116,12 +117,12 @@ impl Crawler {
             contacts_max: 1 << 20,
             subnet_contacts_max: u32::MAX,
             subnet_answer_max: usize::MAX,
-            // The search goes on, however many nodes answer.
-            connected: Connected::Fixed(0),
             ..tandem_peer_table::Config::default()
         };
         let deps = tandem_peer_table::Deps { bus: bus.clone(), fatal: fatal.clone() };
         let table = PeerTable::start(settings, deps).context("start the table")?;
+        // The search goes on, however many nodes answer: none of them counts as a peer.
+        table.set_connected(0).context("report that there are no peers")?;
         let defaults = DiscoveryConfig::default();
         let config = DiscoveryConfig {
             datadir: datadir.path().to_owned(),

@@ -119,7 +119,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.service.settings(&args.datadir)?;
     ensure!(
         args.peer_table.is_none() || !args.table.is_given(),
-        "--peers.target and --peers.connected are for the process of the table",
+        "--peers.target is for the process of the table",
     );
     args.table.apply(&mut config.peer_table);
     args.discovery.apply(&mut config.discovery);

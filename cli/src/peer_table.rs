@@ -3,7 +3,6 @@
 use crate::service::{GrpcArgs, ServiceArgs};
 use std::{path::PathBuf, process::ExitCode};
 use tandem_cluster::role;
-use tandem_peer_table::Connected;
 
 /// Options of `tandem peer-table`.
 #[derive(clap::Args)]
@@ -25,23 +24,17 @@ pub struct TableArgs {
     /// Number of peers wanted [default: 50]
     #[arg(long = "peers.target", value_name = "N")]
     target_peers: Option<u32>,
-    /// Meaning of a connected peer: reported, a session that is reported (until the first report,
-    /// nodes that answer stand in for them); proven, a node with a proven endpoint; or a number,
-    /// that many [default: reported]
-    #[arg(long = "peers.connected", value_name = "WHO")]
-    connected: Option<Connected>,
 }
 
 impl TableArgs {
-    /// Returns whether any flag was given.
+    /// Returns whether a flag was given.
     pub fn is_given(&self) -> bool {
-        self.target_peers.is_some() || self.connected.is_some()
+        self.target_peers.is_some()
     }
 
-    /// Overrides the configuration by the flags that were given.
+    /// Overrides the configuration by the flag, if it was given.
     pub fn apply(&self, config: &mut tandem_peer_table::Config) {
         config.target_peers = self.target_peers.unwrap_or(config.target_peers);
-        config.connected = self.connected.unwrap_or(config.connected);
     }
 }
 

@@ -192,7 +192,7 @@ async fn policies_set_at_the_executor_hold_in_the_workers_processes() {
     let (corpus, folder, url) = (Corpus::demo(), TempDir::new().unwrap(), nats.url());
     let file = folder.path().join("tandem.toml");
     // So that chunks of a few keys are made here too.
-    fs::write(&file, "[multiproof_workers]\nremote_chunk_targets_min = 1\n").unwrap();
+    fs::write(&file, "[multiproof_workers]\nchunk_targets_min = 1\n").unwrap();
     let more = ["--nats", &url, "--workers", "2", "--config", file.to_str().unwrap()];
     let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &more);
     let mut engine = six.endpoints.engine();

@@ -16,7 +16,7 @@ pub const BLOB_VALIDATOR: &str = "blob-validator";
 pub const PEER_TABLE: &str = "peer-table";
 /// Role of the service with the UDP socket.
 pub const DISCOVERY: &str = "discovery";
-/// Role of people with a gRPC tool. They may look, but not change the chain.
+/// Role of people with a gRPC tool. They may look, and report the number of connected peers.
 pub const OPERATOR: &str = "operator";
 
 /// Every role that a certificate may name.
@@ -85,6 +85,7 @@ pub const RULES: [Rule; 36] = [
     rule(PEERS, "SampleForEnr", &[DISCOVERY]),
     rule(PEERS, "Closest", &[DISCOVERY, OPERATOR]),
     rule(PEERS, "GetStats", &[DISCOVERY, OPERATOR]),
+    // No service has sessions with peers yet, so people may report their number.
     rule(PEERS, "SetConnected", &[OPERATOR]),
     rule(PEERS, "WatchTarget", &[DISCOVERY, OPERATOR]),
 ];

@@ -266,13 +266,6 @@ pub trait BlobApi: Send + Sync + 'static {
     /// [`Error`], from the future.
     fn validate(&self, bundle: Arc<Bundle>, timeout: Duration) -> Pending<Verdict>;
 
-    /// Verifies a sidecar like [`Self::validate`], for threads that may block. Must not be called
-    /// in async code.
-    ///
-    /// # Errors
-    /// [`Error`].
-    fn validate_blocking(&self, bundle: Arc<Bundle>, timeout: Duration) -> Result<Verdict>;
-
     /// Refuses a sidecar of `blobs` blobs before it is read, if the queue has no room for them.
     /// Returns `None` when the sidecar may be sent. Never blocks, so any thread may call it.
     fn refuse(&self, blobs: usize) -> Option<Error>;

@@ -152,7 +152,7 @@ impl Planner<'_> {
             if !args.node.asks_for_discovery_port() && UdpSocket::bind((ip, port)).is_err() {
                 own.extend(["--discovery.port".into(), "0".into()]);
             }
-            self.add("discovery", None, 3, own, &["peers.target", "peers.connected"], Vec::new())?;
+            self.add("discovery", None, 3, own, &["peers.target"], Vec::new())?;
         }
         Ok(summary)
     }

@@ -28,39 +28,26 @@ use tandem_telemetry::{add_link, traceparent};
 use tokio::sync::oneshot;
 use tracing::{Span, field::Empty, info, info_span, warn};
 
-/// Destination of an answer.
-pub enum To {
-    /// Future, which its owner may have dropped.
-    Future(oneshot::Sender<Result<Verdict>>),
-    /// Thread that waits until its deadline.
-    Thread(crossbeam_channel::Sender<Result<Verdict>>),
-}
-
 /// Destination of one answer, with the admission that its sidecar holds until then.
 pub struct Reply {
-    pub to: To,
+    /// Sender to a future, which its owner may have dropped.
+    pub sender: oneshot::Sender<Result<Verdict>>,
     pub admission: Admission,
 }
 
 impl Reply {
     /// Sends the answer. Never blocks.
     fn send(self, result: Result<Verdict>) {
-        let Self { to, admission } = self;
+        let Self { sender, admission } = self;
         drop(admission);
         // An error means that the caller has given up.
-        match to {
-            To::Future(sender) => drop(sender.send(result)),
-            To::Thread(sender) => drop(sender.send(result)),
-        }
+        drop(sender.send(result));
     }
 }
 
 impl Caller for Reply {
     fn waits(&self) -> bool {
-        match &self.to {
-            To::Future(sender) => !sender.is_closed(),
-            To::Thread(_) => true,
-        }
+        !self.sender.is_closed()
     }
 }
 

@@ -1,13 +1,12 @@
 //! Wiring: the verifiers, the intake, and the contract.
 
 use crate::{
-    admission::{Admission, Gate},
+    admission::Gate,
     config::Config,
     intake::{self, Message},
     metrics,
-    pool::{self, Reply, Shared, To},
+    pool::{self, Reply, Shared},
 };
-use crossbeam_channel::RecvTimeoutError;
 use parking_lot::Mutex;
 use std::{
     future::ready,
@@ -26,7 +25,6 @@ use tandem_proto::blob_validator::{
 };
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tracing::Span;
 
 /// Dependencies of the service on the rest of the cluster.
 pub struct Deps {
@@ -100,20 +98,8 @@ impl Drop for BlobValidator {
     }
 }
 
-fn deadline(timeout: Duration) -> Instant {
-    Instant::now() + timeout.min(tandem_blob_validator_client::TIMEOUT_MAX)
-}
-
 fn stopped() -> Error {
     Error::Unavailable("stopped".to_owned())
-}
-
-/// Outcome of the checks of a sidecar that need no KZG.
-enum Checked {
-    /// The sidecar may be verified.
-    Admitted(Admission),
-    /// The sidecar is answered without being verified.
-    Answered(Result<Verdict>),
 }
 
 /// Outcome of passing a sidecar to the intake.
@@ -125,25 +111,16 @@ enum Sent {
 }
 
 impl BlobValidator {
-    /// Checks a sidecar without KZG. Takes microseconds.
-    fn admit(&self, bundle: &Bundle) -> Checked {
-        if let Err(refusal) = bundle::check(bundle) {
-            return Checked::Answered(Ok(Verdict::Invalid(refusal)));
-        }
-        match self.gate.admit(bundle) {
-            Some(admission) => Checked::Admitted(admission),
-            None => Checked::Answered(Err(self.shared.refuse_for_overload())),
-        }
-    }
-
-    /// Passes a sidecar to the intake.
+    /// Checks a sidecar without KZG and passes it to the intake. Takes microseconds.
     fn send(&self, bundle: Arc<Bundle>, deadline: Instant) -> Sent {
-        let admission = match self.admit(&bundle) {
-            Checked::Admitted(admission) => admission,
-            Checked::Answered(result) => return Sent::Answered(result),
+        if let Err(refusal) = bundle::check(&bundle) {
+            return Sent::Answered(Ok(Verdict::Invalid(refusal)));
+        }
+        let Some(admission) = self.gate.admit(&bundle) else {
+            return Sent::Answered(Err(self.shared.refuse_for_overload()));
         };
         let (sender, answer) = oneshot::channel();
-        let reply = Reply { to: To::Future(sender), admission };
+        let reply = Reply { sender, admission };
         match self.intake.try_send(Message::Validate { bundle, deadline, reply }) {
             Ok(()) => Sent::Waiting(answer),
             Err(tandem_actor::Error::Overloaded(_)) => {
@@ -156,7 +133,7 @@ impl BlobValidator {
 
 impl BlobApi for BlobValidator {
     fn validate(&self, bundle: Arc<Bundle>, timeout: Duration) -> Pending<Verdict> {
-        let deadline = deadline(timeout);
+        let deadline = Instant::now() + timeout.min(tandem_blob_validator_client::TIMEOUT_MAX);
         let sent = self.send(bundle, deadline);
         Box::pin(async move {
             let answer = match sent {
@@ -168,21 +145,6 @@ impl BlobApi for BlobValidator {
                 Ok(Err(_)) => Err(stopped()),
                 Err(_) => Err(Error::DeadlineExceeded),
             }
-        })
-    }
-
-    fn validate_blocking(&self, bundle: Arc<Bundle>, timeout: Duration) -> Result<Verdict> {
-        let deadline = deadline(timeout);
-        let admission = match self.admit(&bundle) {
-            Checked::Admitted(admission) => admission,
-            Checked::Answered(result) => return result,
-        };
-        let (sender, answer) = crossbeam_channel::bounded(1);
-        let reply = Reply { to: To::Thread(sender), admission };
-        self.shared.submit(bundle, deadline, Span::current(), reply);
-        answer.recv_deadline(deadline).unwrap_or_else(|error| match error {
-            RecvTimeoutError::Timeout => Err(Error::DeadlineExceeded),
-            RecvTimeoutError::Disconnected => Err(stopped()),
         })
     }
 

@@ -1,7 +1,8 @@
 //! Validated blobs by versioned hash, bounded by bytes and age.
 
+use lru::LruCache;
 use std::{
-    collections::{BTreeMap, HashMap},
+    hash::RandomState,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,10 +15,8 @@ const ENTRY_BYTES: usize = 512;
 
 /// Store of blobs. The one validated longest ago is evicted first.
 pub struct Store {
-    blobs: HashMap<B256, Entry>,
-    /// Hashes in the order of their last validation.
-    order: BTreeMap<u64, B256>,
-    next: u64,
+    /// Entries in the order of their last validation; reading one does not move it.
+    blobs: LruCache<B256, Entry, RandomState>,
     bytes: usize,
     bytes_max: usize,
     age_max: Duration,
@@ -25,7 +24,6 @@ pub struct Store {
 
 struct Entry {
     stored: Arc<StoredBlob>,
-    place: u64,
     validated: Instant,
 }
 
@@ -60,14 +58,8 @@ fn bytes(stored: &StoredBlob) -> usize {
 impl Store {
     /// Makes a store for blobs of at most `bytes_max` together, each for `age_max`.
     pub fn new(bytes_max: usize, age_max: Duration) -> Self {
-        Self {
-            blobs: HashMap::new(),
-            order: BTreeMap::new(),
-            next: 0,
-            bytes: 0,
-            bytes_max,
-            age_max,
-        }
+        let blobs = LruCache::unbounded_with_hasher(RandomState::new());
+        Self { blobs, bytes: 0, bytes_max, age_max }
     }
 
     /// Records that blobs were found valid. Returns the positions of those that are missing, or
@@ -76,12 +68,10 @@ impl Store {
         self.expire(now);
         let mut missing = Vec::new();
         for (index, hash) in versioned_hashes.iter().enumerate() {
-            match self.blobs.get_mut(hash) {
+            match self.blobs.peek_mut(hash) {
                 Some(entry) if has_form(&entry.stored, form) => {
-                    self.order.remove(&entry.place);
-                    (entry.place, entry.validated) = (self.next, now);
-                    self.order.insert(self.next, *hash);
-                    self.next += 1;
+                    entry.validated = now;
+                    self.blobs.promote(hash);
                 }
                 _ => missing.push(index),
             }
@@ -99,24 +89,18 @@ impl Store {
                 stored.cell_proofs = stored.cell_proofs.or_else(|| known.clone());
             }
             self.bytes += bytes(&stored);
-            self.order.insert(self.next, hash);
-            let entry = Entry { stored: Arc::new(stored), place: self.next, validated: now };
-            self.blobs.insert(hash, entry);
-            self.next += 1;
+            self.blobs.put(hash, Entry { stored: Arc::new(stored), validated: now });
         }
         self.expire(now);
-        while self.bytes > self.bytes_max
-            && let Some((_, oldest)) =
-                self.order.first_key_value().map(|(&place, &hash)| (place, hash))
-        {
-            self.remove(&oldest);
+        while self.bytes > self.bytes_max {
+            self.evict();
         }
     }
 
     /// Returns the blobs in the order of the hashes, `None` for missing ones.
     pub fn get(&mut self, now: Instant, hashes: &[B256]) -> Vec<Option<Arc<StoredBlob>>> {
         self.expire(now);
-        hashes.iter().map(|hash| self.blobs.get(hash).map(|entry| entry.stored.clone())).collect()
+        hashes.iter().map(|hash| self.blobs.peek(hash).map(|entry| entry.stored.clone())).collect()
     }
 
     /// Drops blobs that will not be requested again.
@@ -137,19 +121,23 @@ impl Store {
     }
 
     fn remove(&mut self, hash: &B256) -> Option<Entry> {
-        let entry = self.blobs.remove(hash)?;
-        self.order.remove(&entry.place);
+        let entry = self.blobs.pop(hash)?;
         self.bytes -= bytes(&entry.stored);
         Some(entry)
     }
 
+    /// Removes the blob that was validated longest ago.
+    fn evict(&mut self) {
+        if let Some((_, entry)) = self.blobs.pop_lru() {
+            self.bytes -= bytes(&entry.stored);
+        }
+    }
+
     fn expire(&mut self, now: Instant) {
-        while let Some((_, &oldest)) = self.order.first_key_value() {
-            let validated = self.blobs.get(&oldest).map(|entry| entry.validated);
-            if validated.is_some_and(|then| now.saturating_duration_since(then) < self.age_max) {
-                return;
-            }
-            self.remove(&oldest);
+        while let Some((_, oldest)) = self.blobs.peek_lru()
+            && now.saturating_duration_since(oldest.validated) >= self.age_max
+        {
+            self.evict();
         }
     }
 }
@@ -202,7 +190,7 @@ mod tests {
         assert!(found[1].is_none());
         assert_eq!((store.len(), store.bytes()), (1, ENTRY_BYTES + 1000 + CELLS * 48));
         store.forget(&[hash(1), hash(1), hash(3)]);
-        assert_eq!((store.len(), store.bytes(), store.order.len()), (0, 0, 0));
+        assert_eq!((store.len(), store.bytes()), (0, 0));
     }
 
     #[test]
@@ -212,7 +200,7 @@ mod tests {
         for byte in 0..100 {
             keep(&mut store, now, &bundle(byte, Form::BlobProofs));
             keep(&mut store, now, &bundle(0, Form::BlobProofs));
-            assert!(store.bytes() <= max && store.order.len() == store.len());
+            assert!(store.bytes() <= max);
         }
         let found = store.get(now, &[hash(0), hash(99), hash(98), hash(97)]);
         let there: Vec<_> = found.iter().map(Option::is_some).collect();

@@ -36,20 +36,6 @@ async fn a_hundred_peers_with_the_same_sidecar_cost_six_verifications() {
     assert_eq!((status.stored_blobs, status.queued), (6, 0));
 }
 
-#[test]
-fn threads_may_ask_too() {
-    let service = ready(Config::default());
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let verdict = service.validate_blocking(Arc::new(bundle(3)), TIMEOUT);
-                assert_eq!(verdict, Ok(Verdict::Valid));
-            });
-        }
-    });
-    assert_eq!(status(&service).verified, 3);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_much_is_refused_with_a_hint_and_the_rest_is_answered() {
     // The queue is never smaller than the largest sidecar: 64 blobs.
@@ -122,7 +108,7 @@ async fn nobody_waits_longer_than_he_said() {
     // The blobs queued before it take longer than this, and never end before it is answered.
     let late = service.validate(garbage(100, 6), Duration::from_millis(5)).await;
     assert_eq!(late, Err(Error::DeadlineExceeded));
-    let impatient = service.validate_blocking(garbage(101, 6), Duration::ZERO);
+    let impatient = service.validate(garbage(101, 6), Duration::ZERO).await;
     assert_eq!(impatient, Err(Error::DeadlineExceeded));
     // The late one may still be queued until the thread finds that no caller waits.
     until(|| status(&service).expired == 2).await;
@@ -142,8 +128,6 @@ async fn the_end_answers_those_who_wait() {
     }
     assert!(unavailable > 0);
     let later = service.validate(Arc::new(bundle(1)), TIMEOUT).await;
-    assert!(matches!(later, Err(Error::Unavailable(_))));
-    let later = service.validate_blocking(Arc::new(bundle(1)), TIMEOUT);
     assert!(matches!(later, Err(Error::Unavailable(_))));
     service.stop();
 }

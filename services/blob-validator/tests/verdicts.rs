@@ -18,6 +18,7 @@ use tandem_proto::{
     },
     event::{BLOBS_VALIDATED, BlobsValidated},
 };
+use tokio::runtime::Builder;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -28,7 +29,8 @@ fn service() -> &'static BlobValidator {
 }
 
 fn refusal_of(service: &BlobValidator, bundle: Bundle) -> Option<(Option<u32>, Reason)> {
-    match service.validate_blocking(Arc::new(bundle), TIMEOUT).unwrap() {
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    match runtime.block_on(service.validate(Arc::new(bundle), TIMEOUT)).unwrap() {
         Verdict::Valid => None,
         Verdict::Invalid(Refusal { blob, reason }) => Some((blob, reason)),
     }

@@ -250,7 +250,6 @@ mod tests {
                 ("TANDEM__POLICIES__BATCHING", "fixed{16,500}"),
                 ("TANDEM__DISCOVERY__ADDR", "127.0.0.9"),
                 ("TANDEM__DISCOVERY__BOOTNODES", "[\"enode://a\", \"enode://b\"]"),
-                ("TANDEM__PEER_TABLE__CONNECTED", "proven"),
                 ("TANDEM__MULTIPROOF_WORKERS__VERIFY_NODES", "false"),
                 ("TANDEM__TRACES__SAMPLING", "slow{150}"),
                 ("TANDEM__TLS__CA", "/etc/tandem/tls/ca.crt"),
@@ -298,7 +297,6 @@ mod tests {
     fn settings_are_printed_as_a_file_that_can_be_read() {
         let mut config = Config::default();
         config.executor.prewarm_threads = 11;
-        config.peer_table.connected = tandem_peer_table::Connected::Fixed(12);
         config.discovery.network = Some(tandem_discovery::Network::Hoodi);
         config.blob_validator.grpc_addr = Some("127.0.0.1:9603".parse().unwrap());
         config.tls.cert = Some("/etc/tandem/tls/tls.crt".into());
@@ -307,7 +305,6 @@ mod tests {
         let read = load(&text).unwrap();
         assert_eq!(read.to_toml().unwrap(), text);
         assert_eq!(read.executor.prewarm_threads, 11);
-        assert_eq!(read.peer_table.connected, config.peer_table.connected);
         assert_eq!((read.discovery, read.tls), (config.discovery, config.tls));
         assert_eq!(read.traces, config.traces);
     }

@@ -20,11 +20,10 @@ pub struct Config {
     /// Number of threads that execute transactions ahead of their turn, besides the engine's
     /// thread. 0 disables this. A quarter to half of the cores is sensible.
     pub prewarm_threads: usize,
-    /// Whether slots that calls are likely to read are read together before they execute. Reads
-    /// within the storage-writer process are too cheap for this to pay off.
-    pub predict_reads: bool,
-    /// Value of `predict_reads` when storage-writer is another process.
-    pub remote_predict_reads: bool,
+    /// Whether slots that calls are likely to read are read together before they execute. By
+    /// default only if storage-writer is another process: reads within a process are too cheap for
+    /// this to pay off.
+    pub predict_reads: Option<bool>,
     /// Number of accounts kept in the cache of base values.
     pub cache_accounts: usize,
     /// Number of slots kept in the cache of base values.
@@ -75,8 +74,7 @@ impl Default for Config {
             persist_depth: 16,
             unfinalized_blocks_max: 128,
             prewarm_threads: prewarm_threads(),
-            predict_reads: false,
-            remote_predict_reads: true,
+            predict_reads: None,
             cache_accounts: 500_000,
             cache_slots: 2_000_000,
             cache_codes: 20_000,
@@ -115,9 +113,9 @@ fn call_threads() -> usize {
 }
 
 impl Config {
-    /// Returns the settings for a storage-writer in another process.
+    /// Returns the settings with the defaults for a storage-writer in another process.
     #[must_use]
     pub fn remote(&self) -> Self {
-        Self { predict_reads: self.remote_predict_reads, ..self.clone() }
+        Self { predict_reads: self.predict_reads.or(Some(true)), ..self.clone() }
     }
 }

@@ -37,7 +37,7 @@ impl Executor {
         let (pool_config, blobs, bus) = (config.clone(), deps.blobs.clone(), deps.bus.clone());
         let (mailbox, inbox) = mailbox("engine", config.mailbox_capacity);
         let storage = deps.storage.clone();
-        let predictor = config.predict_reads.then(Arc::default);
+        let predictor = config.predict_reads.unwrap_or(false).then(Arc::default);
         let (engine, chain) = Engine::open(config, deps, predictor.clone())?;
         let thread = spawn("engine", fatal, move || engine.run(&inbox));
         let thread = thread.map_err(Error::thread("engine"))?;

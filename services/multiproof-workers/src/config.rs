@@ -10,10 +10,9 @@ pub struct Config {
     /// Number of threads that read trie paths from storage for the workers, 1 to 256.
     pub proof_threads: usize,
     /// Minimum number of keys in a chunk, whatever the policy says. A smaller chunk takes in the
-    /// chunks that wait behind it. Each chunk is a call of storage-writer.
-    pub chunk_targets_min: usize,
-    /// Value of `chunk_targets_min` when storage-writer is another process.
-    pub remote_chunk_targets_min: usize,
+    /// chunks that wait behind it. Each chunk is a call of storage-writer. By default 1, or 1024 if
+    /// storage-writer is another process.
+    pub chunk_targets_min: Option<usize>,
     /// Whether workers leave the engine's thread the processor that it runs on, when they may run
     /// on others. Linux would wake them on that processor, where they would wait for the engine.
     pub keep_off_engine: bool,
@@ -36,8 +35,7 @@ impl Default for Config {
             // Measured on two cores: a second worker takes more from the engine than it gives.
             threads: (cores / 2).clamp(1, 16),
             proof_threads: (cores / 2).clamp(1, 32),
-            chunk_targets_min: 1,
-            remote_chunk_targets_min: 1024,
+            chunk_targets_min: None,
             keep_off_engine: true,
             mailbox_capacity: 1024,
             trie_bytes_max: 1 << 30,
@@ -48,13 +46,19 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns the settings for a storage-writer and an engine in other processes.
+    /// Returns the settings with the defaults for a storage-writer and an engine in other
+    /// processes.
     #[must_use]
     pub fn remote(&self) -> Self {
         Self {
-            chunk_targets_min: self.remote_chunk_targets_min,
+            chunk_targets_min: self.chunk_targets_min.or(Some(1024)),
             keep_off_engine: false,
             ..self.clone()
         }
+    }
+
+    /// Returns the minimum number of keys in a chunk.
+    pub(crate) fn targets_min(&self) -> usize {
+        self.chunk_targets_min.unwrap_or(1)
     }
 }

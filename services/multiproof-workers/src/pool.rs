@@ -132,7 +132,7 @@ impl Pool {
                 index,
                 storage: storage.clone(),
                 verify_nodes: config.verify_nodes,
-                targets_min: config.chunk_targets_min,
+                targets_min: config.targets_min(),
                 answers: answers.clone(),
                 load: load.clone(),
                 seconds: histogram!(names::PROOF_SECONDS),

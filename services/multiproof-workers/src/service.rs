@@ -68,7 +68,7 @@ impl MultiproofWorkers {
             let (sender, inbox) = mailbox("multiproof-workers", config.mailbox_capacity);
             let persisted = deps.bus.subscribe(CHAIN_PERSISTED);
             let (storage, boards) = (deps.storage.clone(), boards.clone());
-            let dispatch = Dispatch::new(index, pool.clone(), config.chunk_targets_min, answers);
+            let dispatch = Dispatch::new(index, pool.clone(), config.targets_min(), answers);
             let owner =
                 Owner::new(&config, Parts { index, owned, storage, persisted, boards, dispatch });
             let name = format!("proof-worker-{index}");

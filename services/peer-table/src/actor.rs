@@ -22,7 +22,7 @@ use tandem_proto::{
     peer_table::Stats,
 };
 use tokio::sync::oneshot::Sender;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 /// Request to the table. An asker that does not wait for the answer gets none.
 pub(crate) enum Message {
@@ -143,11 +143,8 @@ impl Actor {
                 let _ = reply.send(PeersTarget { completion });
             }
             Message::SetConnected(count) => {
-                if self.target.report(count) {
-                    self.publish_target(&self.table.counts());
-                } else {
-                    debug!("peers are simulated, a report of them is ignored");
-                }
+                self.target.report(count);
+                self.publish_target(&self.table.counts());
             }
             Message::Stop => {}
         }
@@ -174,7 +171,7 @@ impl Actor {
 
     /// Publishes the completion of the target if it has changed.
     fn publish_target(&mut self, counts: &Counts) {
-        gauge!(metrics::CONNECTED).set(f64::from(self.target.connected(counts)));
+        gauge!(metrics::CONNECTED).set(f64::from(self.target.connected()));
         if let Some(completion) = self.target.changed(counts) {
             self.bus.publish(PEERS_TARGET, PeersTarget { completion }.encode());
         }
@@ -182,7 +179,7 @@ impl Actor {
 
     fn stats(&self) -> Stats {
         let counts = self.table.counts();
-        let connected = self.target.connected(&counts);
+        let connected = self.target.connected();
         let Counts {
             unproven,
             proven,

@@ -1,5 +1,5 @@
 use serde::{Deserialize, Serialize};
-use std::{path::PathBuf, str::FromStr};
+use std::path::PathBuf;
 
 /// Limits on contacts, and the rules for when each is contacted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -10,8 +10,6 @@ pub struct Config {
     pub datadir: PathBuf,
     /// Number of peers wanted.
     pub target_peers: u32,
-    /// Source of the number of connected peers.
-    pub connected: Connected,
     /// Number of messages that may wait for the table before callers are refused.
     pub mailbox_capacity: usize,
     /// Number of contacts held, including those given up.
@@ -51,7 +49,6 @@ impl Default for Config {
         Self {
             datadir: PathBuf::new(),
             target_peers: 50,
-            connected: Connected::Reported,
             mailbox_capacity: 64,
             contacts_max: 100_000,
             subnet_contacts_max: 256,
@@ -67,53 +64,6 @@ impl Default for Config {
             disposed_secs: 3600,
             snapshot_contacts_max: 2048,
             snapshot_interval_secs: 300,
-        }
-    }
-}
-
-/// Source of the number of connected peers. All except the first simulate them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Connected {
-    /// The number is reported by a call. Before the first report, contacts that have a proven
-    /// endpoint and still answer stand in for it.
-    #[default]
-    Reported,
-    /// Simulated: every contact with a proven endpoint counts as a connected peer.
-    Proven,
-    /// Simulated: this number of peers is always connected.
-    Fixed(u32),
-}
-
-/// Error for a text that is not a valid [`Connected`].
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0:?} is neither `reported`, `proven` nor a number of peers")]
-pub struct ConnectedError(String);
-
-impl FromStr for Connected {
-    type Err = ConnectedError;
-
-    /// Parses `reported`, `proven`, or a number.
-    fn from_str(text: &str) -> Result<Self, ConnectedError> {
-        match text {
-            "reported" => Ok(Self::Reported),
-            "proven" => Ok(Self::Proven),
-            number => number.parse().map(Self::Fixed).map_err(|_| ConnectedError(text.to_owned())),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn connected_is_a_word_or_a_number() {
-        assert_eq!("reported".parse(), Ok(Connected::Reported));
-        assert_eq!("proven".parse(), Ok(Connected::Proven));
-        assert_eq!("12".parse(), Ok(Connected::Fixed(12)));
-        for wrong in ["", "-1", "all", "4294967296"] {
-            assert_eq!(wrong.parse::<Connected>(), Err(ConnectedError(wrong.to_owned())));
         }
     }
 }

@@ -35,7 +35,7 @@ mod snapshot;
 pub mod table;
 mod target;
 
-pub use config::{Config, Connected, ConnectedError};
+pub use config::Config;
 pub use metrics::describe_all as describe_metrics;
 pub use service::{Deps, PeerTable};
 pub use target::Target;

@@ -11,6 +11,8 @@ use tandem_proto::storage::{Forkchoice, KeptBlock};
 const VERSION: u8 = 1;
 const EXISTS: u8 = 1;
 const WIPED: u8 = 2;
+/// Bytes of the two counters of an [`Arc`].
+const ARC_BYTES: usize = 2 * size_of::<usize>();
 
 /// Pending block without header, body and receipts, which have tables of their own.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,9 +28,10 @@ pub struct PendingRecord {
 }
 
 impl PendingRecord {
-    /// Returns the bytes that it takes in memory.
+    /// Returns the bytes that the record takes in memory, behind an [`Arc`] of its own.
     pub fn memory_bytes(&self) -> u64 {
-        (self.diff.bytes() + self.transaction_hashes.len() * 32) as u64
+        let structs = 3 * ARC_BYTES + size_of::<Self>() + size_of::<StateDiff>();
+        (structs + self.diff.bytes() + self.transaction_hashes.len() * 32) as u64
     }
 
     /// Encodes the record.
@@ -277,6 +280,11 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::alloc::System;
+    use tandem_heap::{Counting, thread::peak};
+
+    #[global_allocator]
+    static ALLOCATOR: Counting<System> = Counting(System);
 
     fn record() -> PendingRecord {
         let slots = vec![
@@ -302,6 +310,21 @@ mod tests {
                 ],
                 codes: vec![(B256::repeat_byte(6), Bytes::from_static(&[1, 2, 3]))],
             }),
+        }
+    }
+
+    #[test]
+    fn a_record_counts_all_that_it_holds_even_if_its_block_is_empty() {
+        for hashes in [0, 3] {
+            let (held, record) = peak(|| {
+                Arc::new(PendingRecord {
+                    id: BlockId::default(),
+                    parent: B256::ZERO,
+                    transaction_hashes: std::iter::repeat_n(B256::ZERO, hashes).collect(),
+                    diff: Arc::default(),
+                })
+            });
+            assert_eq!(record.memory_bytes(), held as u64, "{hashes} hashes");
         }
     }
 

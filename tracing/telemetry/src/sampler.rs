@@ -4,11 +4,11 @@
 //! which `on_new_payload` ends knows it then. Other processes are told ([`Sampler::keep`]) of slow
 //! traces only. Traces without a verdict are evicted for new ones, the oldest first.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use lru::LruCache;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -40,17 +40,22 @@ pub(crate) struct Sampler {
 }
 
 /// Spans that wait for a verdict, and the verdicts so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Held {
-    traces: HashMap<u128, Trace>,
-    /// Traces by their first span. Some have received their verdict meanwhile.
-    order: VecDeque<u128>,
+    /// Traces without a verdict, in the order of their first spans.
+    traces: LruCache<u128, Trace>,
     bytes: usize,
-    verdicts: HashMap<u128, bool>,
-    verdict_order: VecDeque<u128>,
+    /// Whether each trace was slow, in the order of the first verdicts.
+    verdicts: LruCache<u128, bool>,
 }
 
-#[derive(Debug, Default)]
+impl Default for Held {
+    fn default() -> Self {
+        Self { traces: LruCache::unbounded(), bytes: 0, verdicts: LruCache::unbounded() }
+    }
+}
+
+#[derive(Debug)]
 struct Trace {
     spans: Vec<Arc<SpanRecord>>,
     bytes: usize,
@@ -115,7 +120,7 @@ impl Sampler {
         let slow = ends && took(&record) >= threshold;
         let mut held = self.held.lock();
         // One slow payload of several in a trace suffices from then on.
-        if ends && (slow || !held.verdicts.contains_key(&trace_id)) {
+        if ends && (slow || !held.verdicts.contains(&trace_id)) {
             self.decide(&mut held, trace_id, slow);
             if slow {
                 // The channel is full when no receiver takes them, or when there is no other
@@ -123,7 +128,7 @@ impl Sampler {
                 let _ = self.slow.try_send(trace_id);
             }
         }
-        match held.verdicts.get(&trace_id) {
+        match held.verdicts.peek(&trace_id) {
             Some(true) => self.queue.offer(record),
             Some(false) => self.leave_out(1),
             None => {
@@ -138,7 +143,7 @@ impl Sampler {
 
     fn decide(&self, held: &mut Held, trace_id: u128, slow: bool) {
         held.remember(trace_id, slow);
-        let Some(trace) = held.traces.remove(&trace_id) else { return };
+        let Some(trace) = held.traces.pop(&trace_id) else { return };
         held.bytes -= trace.bytes;
         if !slow {
             return self.leave_out(trace.spans.len());
@@ -153,38 +158,29 @@ impl Held {
     fn add(&mut self, record: Arc<SpanRecord>) {
         let size = record.size_bytes() + size_of::<Arc<SpanRecord>>();
         let trace_id = record.trace_id;
-        if !self.traces.contains_key(&trace_id) {
-            // Decided traces are skipped when they are the oldest. They must not pile up if no
-            // trace is ever evicted.
-            if self.order.len() >= 2 * TRACES_MAX {
-                self.order.retain(|id| self.traces.contains_key(id));
-            }
-            self.order.push_back(trace_id);
-        }
-        let trace = self.traces.entry(trace_id).or_default();
-        trace.bytes += size;
-        trace.spans.push(record);
         self.bytes += size;
+        if let Some(trace) = self.traces.peek_mut(&trace_id) {
+            trace.bytes += size;
+            trace.spans.push(record);
+        } else {
+            self.traces.put(trace_id, Trace { spans: vec![record], bytes: size });
+        }
     }
 
     fn evict_oldest(&mut self) -> Option<Trace> {
-        loop {
-            let oldest = self.order.pop_front()?;
-            if let Some(trace) = self.traces.remove(&oldest) {
-                self.bytes -= trace.bytes;
-                return Some(trace);
-            }
-        }
+        let (_, trace) = self.traces.pop_lru()?;
+        self.bytes -= trace.bytes;
+        Some(trace)
     }
 
     fn remember(&mut self, trace_id: u128, slow: bool) {
-        if self.verdicts.insert(trace_id, slow).is_none() {
-            self.verdict_order.push_back(trace_id);
+        if let Some(verdict) = self.verdicts.peek_mut(&trace_id) {
+            *verdict = slow;
+            return;
         }
-        if self.verdict_order.len() > VERDICTS_MAX
-            && let Some(oldest) = self.verdict_order.pop_front()
-        {
-            self.verdicts.remove(&oldest);
+        self.verdicts.put(trace_id, slow);
+        if self.verdicts.len() > VERDICTS_MAX {
+            self.verdicts.pop_lru();
         }
     }
 }
@@ -324,10 +320,9 @@ mod tests {
             }
         }
         let held = fixture.sampler.held.lock();
-        assert!(held.traces.len() <= TRACES_MAX && held.order.len() <= 2 * TRACES_MAX + 1);
+        assert!(held.traces.len() <= TRACES_MAX);
         assert!(held.verdicts.len() <= VERDICTS_MAX);
-        assert_eq!(held.verdicts.len(), held.verdict_order.len());
-        let bytes: usize = held.traces.values().map(|trace| trace.bytes).sum();
+        let bytes: usize = held.traces.iter().map(|(_, trace)| trace.bytes).sum();
         assert_eq!(held.bytes, bytes);
     }
 }

@@ -281,10 +281,6 @@ impl BlobApi for Client {
         Box::pin(async move { shared.validate(bundle, until, context.as_deref()).await })
     }
 
-    fn validate_blocking(&self, bundle: Arc<Bundle>, timeout: Duration) -> Result<Verdict> {
-        self.shared.runtime.block_on(self.validate(bundle, timeout))
-    }
-
     /// Never refuses: only the service knows its load.
     fn refuse(&self, _blobs: usize) -> Option<Error> {
         None

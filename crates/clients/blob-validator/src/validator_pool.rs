@@ -41,7 +41,6 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(2);
 ///   it connects.
 pub struct ValidatorPool {
     members: Arc<RwLock<Members>>,
-    runtime: Handle,
     _follower: Option<AbortOnDropHandle<()>>,
 }
 
@@ -72,7 +71,7 @@ impl ValidatorPool {
             let task = runtime.spawn(follow_names(names, members.clone(), connect));
             AbortOnDropHandle::new(task)
         });
-        Ok(Arc::new(Self { members, runtime: runtime.clone(), _follower: follower }))
+        Ok(Arc::new(Self { members, _follower: follower }))
     }
 
     /// Returns the number of connected servers.
@@ -211,10 +210,6 @@ impl BlobApi for ValidatorPool {
     fn validate(&self, bundle: Arc<Bundle>, timeout: Duration) -> Pending<Verdict> {
         let key = bundle.versioned_hashes.first().copied().unwrap_or_default();
         Box::pin(validate(self.ranked(key), bundle, timeout))
-    }
-
-    fn validate_blocking(&self, bundle: Arc<Bundle>, timeout: Duration) -> Result<Verdict> {
-        self.runtime.block_on(self.validate(bundle, timeout))
     }
 
     /// Never refuses: only the pod that is asked knows its load.

@@ -1,8 +1,10 @@
 //! Verdicts by content, bounded. Valid and invalid ones are kept separately, so that a flood of
 //! garbage evicts no valuable verdict.
 
+use lru::LruCache;
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::HashSet,
+    hash::RandomState,
     mem,
     time::{Duration, Instant},
 };
@@ -21,9 +23,8 @@ pub struct Verdicts {
     /// ones.
     old: HashSet<B256>,
     generation_max: usize,
-    refused: HashMap<B256, Refused>,
     /// Refusals in the order in which they expire, which is that of their insertion.
-    refused_order: VecDeque<(Instant, B256)>,
+    refused: LruCache<B256, Refused, RandomState>,
     refusals_max: usize,
     refusal_time: Duration,
 }
@@ -47,8 +48,7 @@ impl Verdicts {
             young: HashSet::new(),
             old: HashSet::new(),
             generation_max: valid_max / 2,
-            refused: HashMap::new(),
-            refused_order: VecDeque::new(),
+            refused: LruCache::unbounded_with_hasher(RandomState::new()),
             refusals_max,
             refusal_time,
         }
@@ -64,7 +64,7 @@ impl Verdicts {
             return Some(Ok(()));
         }
         self.expire(now);
-        self.refused.get(key).map(|refused| Err(refused.reason))
+        self.refused.peek(key).map(|refused| Err(refused.reason))
     }
 
     /// Remembers a verdict.
@@ -87,27 +87,20 @@ impl Verdicts {
 
     fn insert_refused(&mut self, now: Instant, key: B256, reason: Reason) {
         self.expire(now);
-        if self.refusals_max == 0 || self.refused.contains_key(&key) {
+        if self.refusals_max == 0 || self.refused.contains(&key) {
             return;
         }
-        if self.refused.len() >= self.refusals_max
-            && let Some((_, oldest)) = self.refused_order.pop_front()
-        {
-            self.refused.remove(&oldest);
+        if self.refused.len() >= self.refusals_max {
+            self.refused.pop_lru();
         }
-        let until = now + self.refusal_time;
-        self.refused.insert(key, Refused { reason, until });
-        self.refused_order.push_back((until, key));
+        self.refused.put(key, Refused { reason, until: now + self.refusal_time });
     }
 
     fn expire(&mut self, now: Instant) {
-        while let Some(&(until, key)) = self.refused_order.front()
-            && until <= now
+        while let Some((_, oldest)) = self.refused.peek_lru()
+            && oldest.until <= now
         {
-            self.refused_order.pop_front();
-            if self.refused.get(&key).is_some_and(|refused| refused.until <= now) {
-                self.refused.remove(&key);
-            }
+            self.refused.pop_lru();
         }
     }
 

@@ -146,7 +146,7 @@ fn roots_are_right_under_any_schedule() {
         let config = Config {
             threads: rng.random_range(1..4),
             proof_threads: rng.random_range(1..5),
-            chunk_targets_min: *[1, 1, 4, 1024].choose(rng).unwrap(),
+            chunk_targets_min: *[None, Some(1), Some(4), Some(1024)].choose(rng).unwrap(),
             mailbox_capacity: *[1, 4, 64].choose(rng).unwrap(),
             trie_bytes_max: *[0, 20_000, 1 << 30].choose(rng).unwrap(),
             verify_nodes: rng.random_ratio(3, 4),
@@ -284,7 +284,7 @@ fn jobs_that_wait_become_one_walk_where_chunks_are_to_be_large() {
     let walks = |chunk_targets_min: usize| {
         let fake = Fake::new(id(0, 0), &state);
         let live = LivePolicies::new(policies("none", "never", 5));
-        let config = Config { chunk_targets_min, ..small(1) };
+        let config = Config { chunk_targets_min: Some(chunk_targets_min), ..small(1) };
         let workers = start(&fake, &config, &live);
         fake.close_gate();
         let begin = Begin::new(id(1, 1), id(0, 0).hash);

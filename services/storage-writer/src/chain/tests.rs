@@ -93,8 +93,9 @@ fn the_base_follows_finality_and_memory() {
     assert_eq!(goal(Some(id(14, 0)), &limits()), 12, "no closer than the persist depth");
     assert_eq!(goal(None, &Limits { unfinalized_blocks_max: 3, ..limits() }), 11);
     let held = |bytes| Limits { memory_bytes_max: bytes, ..limits() };
-    assert_eq!(goal(None, &held(2 * 128)), 12, "two blocks fit");
-    assert_eq!(goal(None, &held(3 * 128)), 11);
+    let one = block(id(14, 0), id(13, 0)).memory_bytes();
+    assert_eq!(goal(None, &held(2 * one)), 12, "two blocks fit");
+    assert_eq!(goal(None, &held(3 * one)), 11);
 }
 
 #[test]

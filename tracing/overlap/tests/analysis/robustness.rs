@@ -1,18 +1,15 @@
 //! Damaged, strange and large inputs. They must give a clear message and a partial answer, never a
 //! panic.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{input, span};
+use crate::common::{input, span};
 use proptest::prelude::*;
 use tandem_overlap::{
     Attribute, Busy, Input, Link, Pattern, Preset, Selection, Side, Span, SpanId, TraceId, Verdict,
     analyze, html, json, read, text,
 };
 
-const OTLP: &str = include_str!("fixtures/hand_counted.otlp.json");
-const JAEGER: &str = include_str!("fixtures/hand_counted.jaeger.json");
+const OTLP: &str = include_str!("../fixtures/hand_counted.otlp.json");
+const JAEGER: &str = include_str!("../fixtures/hand_counted.jaeger.json");
 
 /// Runs all renderers, which must accept every report.
 fn render_all(input: &Input, selection: &Selection) {

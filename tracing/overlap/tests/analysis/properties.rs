@@ -1,10 +1,7 @@
 //! Properties of any input, compared with nanosecond-by-nanosecond counting and with the true
 //! values.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{input, span};
+use crate::common::{input, span};
 use proptest::prelude::*;
 use tandem_overlap::{Attribute, Clock, Kind, Options, Report, Selection, analyze, analyze_with};
 

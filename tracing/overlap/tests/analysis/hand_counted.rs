@@ -30,7 +30,6 @@
 //!    payload processor 5–10 · validate 2–5 · on_new_payload 0–2
 //!    payload processor 40, storage worker 30, account worker 10, validate 9, await 7, root 4
 //! ```
-#![allow(clippy::unwrap_used)]
 
 use std::io::Write;
 
@@ -38,8 +37,8 @@ use tandem_overlap::{
     PayloadReport, Report, Selection, TailUntil, Verdict, analyze, html, json, read, text,
 };
 
-const OTLP: &str = include_str!("fixtures/hand_counted.otlp.json");
-const JAEGER: &str = include_str!("fixtures/hand_counted.jaeger.json");
+const OTLP: &str = include_str!("../fixtures/hand_counted.otlp.json");
+const JAEGER: &str = include_str!("../fixtures/hand_counted.jaeger.json");
 
 fn report(bytes: &[u8]) -> Report {
     let input = read("trace", bytes);

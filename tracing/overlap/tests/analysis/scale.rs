@@ -1,6 +1,5 @@
 //! Large inputs, some larger than memory should hold, measured in bytes of heap. Times are printed
 //! only.
-#![allow(clippy::unwrap_used)]
 
 use std::alloc::System;
 use std::fmt::Write;

@@ -1,5 +1,4 @@
 //! Comparison of two sets of traces, block by block.
-#![allow(clippy::unwrap_used)]
 
 use tandem_overlap::{
     Attribute, Change, Comparison, Input, Kind, Report, Selection, Span, SpanId, TraceId, analyze,

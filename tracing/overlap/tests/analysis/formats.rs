@@ -1,5 +1,4 @@
 //! Equal traces in every readable encoding give equal spans, complete and truncated.
-#![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
 
@@ -11,10 +10,10 @@ use opentelemetry_proto::tonic::trace::v1::{self as otlp, ResourceSpans, ScopeSp
 use prost::Message;
 use tandem_overlap::{Attribute, Input, Kind, Span, analyze, read, read_from};
 
-const OTLP: &str = include_str!("fixtures/hand_counted.otlp.json");
-const JAEGER: &str = include_str!("fixtures/hand_counted.jaeger.json");
-const SKEWED: &str = include_str!("fixtures/skewed_clocks.otlp.json");
-const ASYNC: &str = include_str!("fixtures/async_siblings.otlp.json");
+const OTLP: &str = include_str!("../fixtures/hand_counted.otlp.json");
+const JAEGER: &str = include_str!("../fixtures/hand_counted.jaeger.json");
+const SKEWED: &str = include_str!("../fixtures/skewed_clocks.otlp.json");
+const ASYNC: &str = include_str!("../fixtures/async_siblings.otlp.json");
 
 fn pair(key: &str, value: Value) -> KeyValue {
     KeyValue {

@@ -1,5 +1,4 @@
 //! Traces of typical shapes, made by hand, with the numbers counted by hand.
-#![allow(clippy::unwrap_used)]
 
 use tandem_overlap::{
     Options, PayloadReport, Report, Selection, TailUntil, Verdict, analyze, analyze_with, read,
@@ -48,7 +47,7 @@ fn assert_path(one: &PayloadReport, expected: &[(&str, u64)]) {
 /// ```
 #[test]
 fn parallel_trace_gives_the_hand_count() {
-    let report = report("parallel", include_str!("fixtures/parallel.otlp.json"));
+    let report = report("parallel", include_str!("../fixtures/parallel.otlp.json"));
     let one = &report.payloads[0];
     assert_eq!((one.a_ns, one.b_ns, one.both_ns), (112_000, 112_000, 106_000));
     assert_eq!((one.wall_ns, one.neither_ns, one.payload_ns), (118_000, 0, 122_000));
@@ -85,7 +84,7 @@ fn parallel_trace_gives_the_hand_count() {
 /// ```
 #[test]
 fn sequential_trace_gives_the_hand_count() {
-    let report = report("sequential", include_str!("fixtures/sequential.otlp.json"));
+    let report = report("sequential", include_str!("../fixtures/sequential.otlp.json"));
     let one = &report.payloads[0];
     assert_eq!((one.a_ns, one.b_ns, one.both_ns), (307_000, 252_000, 9_000));
     assert_eq!((one.wall_ns, one.neither_ns), (550_000, 0));
@@ -117,7 +116,7 @@ fn sequential_trace_gives_the_hand_count() {
 /// ```
 #[test]
 fn skewed_clocks_are_estimated_and_corrected_only_where_asked() {
-    let bytes = include_str!("fixtures/skewed_clocks.otlp.json");
+    let bytes = include_str!("../fixtures/skewed_clocks.otlp.json");
     let as_it_came = report("skewed", bytes);
     let one = &as_it_came.payloads[0];
     // The result is 1600–1900 on the wrong clock: 2000–2300 would be after the answer.
@@ -152,7 +151,7 @@ fn skewed_clocks_are_estimated_and_corrected_only_where_asked() {
 /// parent, and the tail ends with side B.
 #[test]
 fn dropped_spans_give_a_partial_answer() {
-    let report = report("dropped", include_str!("fixtures/dropped_spans.otlp.json"));
+    let report = report("dropped", include_str!("../fixtures/dropped_spans.otlp.json"));
     let one = &report.payloads[0];
     assert!(report.partial);
     assert_eq!(one.orphans, 2);
@@ -178,7 +177,7 @@ fn dropped_spans_give_a_partial_answer() {
 /// ```
 #[test]
 fn async_siblings_do_not_mislead_the_critical_path() {
-    let report = report("async", include_str!("fixtures/async_siblings.otlp.json"));
+    let report = report("async", include_str!("../fixtures/async_siblings.otlp.json"));
     let [links, outlives, queue] = report.payloads.as_slice() else { panic!("three payloads") };
     assert_path(links, &[("fetch three", 300), ("fetch one", 100), ("on_new_payload", 100)]);
     assert_path(
@@ -201,8 +200,8 @@ fn async_siblings_do_not_mislead_the_critical_path() {
 #[test]
 fn worst_payloads_are_named_with_their_pages() {
     let lines = [
-        include_str!("fixtures/parallel.otlp.json"),
-        include_str!("fixtures/sequential.otlp.json"),
+        include_str!("../fixtures/parallel.otlp.json"),
+        include_str!("../fixtures/sequential.otlp.json"),
     ];
     let mut options = Options::new(Selection::default(), 100);
     options.jaeger_ui = Some("http://jaeger:16686/".to_owned());
@@ -216,9 +215,9 @@ fn worst_payloads_are_named_with_their_pages() {
 #[test]
 fn filters_leave_out_payloads_and_say_how_many() {
     let bytes = [
-        include_str!("fixtures/parallel.otlp.json"),
-        include_str!("fixtures/sequential.otlp.json"),
-        include_str!("fixtures/dropped_spans.otlp.json"),
+        include_str!("../fixtures/parallel.otlp.json"),
+        include_str!("../fixtures/sequential.otlp.json"),
+        include_str!("../fixtures/dropped_spans.otlp.json"),
     ]
     .concat();
     let start = 1_700_000_000_000_000_000;

@@ -1,0 +1,11 @@
+//! Readers, figures, comparison and renderers, through the crate's public functions.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod comparison;
+mod formats;
+mod hand_counted;
+mod properties;
+mod robustness;
+mod scale;
+mod shapes;
