@@ -7,7 +7,7 @@
 use crate::limits::HOST_BYTES_MAX;
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tandem_primitives::{
-    Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
+    Account, B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, U256, WalkTarget,
 };
 
 /// Error of a call to storage-writer.
@@ -375,7 +375,7 @@ pub trait StorageApi: Send + Sync + 'static {
 
     /// Hands over the changed trie nodes of a pending block for some shards. The call is advisory:
     /// nodes that never arrive are recomputed.
-    fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()>;
+    fn put_trie_diff(&self, block: B256, shards: ShardSet, diff: Arc<TrieDiff>) -> Result<()>;
 
     /// Makes this forkchoice durable, then moves the base towards the head in the background.
     /// Returns the height to which the base moves until the next forkchoice.

@@ -125,8 +125,7 @@ impl Owner {
         self.layers.write().insert(block, parent, shards, diff.clone());
         // Drops as many layers as it adds, even when each block follows the last one at once.
         self.drop_layer();
-        let answered: Vec<Shard> = shards.iter().collect();
-        if let Err(error) = self.storage.put_trie_diff(block.hash, &answered, diff) {
+        if let Err(error) = self.storage.put_trie_diff(block.hash, shards, diff) {
             warn!(block.number = block.number, %error, "trie diff not handed over");
         }
         self.forget_others(block.hash, parent);

@@ -20,7 +20,7 @@ use support::{Chain, Made, Random, state_root};
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_policy::{LivePolicies, Policies};
 use tandem_primitives::{
-    B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, WalkTarget,
+    B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget,
 };
 use tandem_proto::{
     multiproof::{Error, Foresight, Prefetch, ProofApi, ShardRoots},
@@ -108,7 +108,7 @@ impl StorageApi for Moody {
     fn put_trie_diff(
         &self,
         block: B256,
-        shards: &[Shard],
+        shards: ShardSet,
         diff: Arc<TrieDiff>,
     ) -> storage::Result<()> {
         self.pause();

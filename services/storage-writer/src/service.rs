@@ -1,7 +1,7 @@
 use crate::{
     Config, Error,
     acknowledged::Acknowledged,
-    chain::{Pending, shard_bits},
+    chain::Pending,
     codec::{PendingRecord, decode_kept, encode_kept},
     config::database_path,
     grant::Grant,
@@ -20,7 +20,7 @@ use std::{
 };
 use tandem_actor::Mailbox;
 use tandem_primitives::{
-    B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, WalkTarget, keccak256,
+    B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget, keccak256,
 };
 use tandem_proto::storage::{
     self, Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Forkchoice, Holder, KeptBlock,
@@ -480,8 +480,8 @@ impl StorageApi for StorageWriter {
         Ok(bytes.map(|bytes| decode_kept(&bytes)).transpose()?)
     }
 
-    fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
-        self.shared.state.lock().chain.add_trie(block, shard_bits(shards), diff);
+    fn put_trie_diff(&self, block: B256, shards: ShardSet, diff: Arc<TrieDiff>) -> Result<()> {
+        self.shared.state.lock().chain.add_trie(block, shards, diff);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_primitives::{
-    AccountUpdate, B256, BlockId, Shard, SlotUpdate, StateDiff, TrieDiff, U256,
+    AccountUpdate, B256, BlockId, ShardSet, SlotUpdate, StateDiff, TrieDiff, U256,
 };
 use tandem_proto::storage::{Block, Epoch, Forkchoice, StorageApi};
 use tandem_storage_writer::{Config, Deps, Difference, NodeFault, StorageWriter, repair, verify};
@@ -101,7 +101,6 @@ fn a_wrong_node_below_the_tops_never_enters_the_base() {
     let mut chain = new_chain_at(a.path());
     new_chain(b.path());
     let (honest, victim) = (Node::open(a.path()), Node::open(b.path()));
-    let shards: Vec<Shard> = Shard::all().collect();
     let (mut wrong, mut random) = (0, Random(99));
     for number in 1..=30 {
         let block = if number % 10 == 0 { chain.everything() } else { chain.random_block() };
@@ -128,7 +127,7 @@ fn a_wrong_node_below_the_tops_never_enters_the_base() {
             }
             handed.push(change);
         }
-        victim.writer.put_trie_diff(block.id.hash, &shards, Arc::new(handed)).unwrap();
+        victim.writer.put_trie_diff(block.id.hash, ShardSet::ALL, Arc::new(handed)).unwrap();
         honest.head(&block);
         victim.head(&block);
     }

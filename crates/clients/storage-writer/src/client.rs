@@ -14,7 +14,7 @@ use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use tandem_actor::{TaskSender, task_queue};
 use tandem_primitives::{
-    B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, WalkTarget,
+    B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget,
 };
 use tandem_proto::{
     access::STORAGE_WRITER,
@@ -352,8 +352,8 @@ impl StorageApi for Client {
 
     /// Queues the diff without waiting. Drops and counts it when too many wait for the connection,
     /// or when it cannot be sent.
-    fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
-        let handed = QueuedTrieDiff { block, shards: shards.to_vec(), diff };
+    fn put_trie_diff(&self, block: B256, shards: ShardSet, diff: Arc<TrieDiff>) -> Result<()> {
+        let handed = QueuedTrieDiff { block, shards, diff };
         if self.diffs.try_send(handed).is_err() {
             counter!(names::CLIENT_DIFFS_DROPPED).increment(1);
         }

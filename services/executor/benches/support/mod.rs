@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use tandem_primitives::BlockId;
-use tandem_primitives::{B256, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, WalkTarget};
+use tandem_primitives::{B256, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget};
 use tandem_proto::storage::*;
 
 /// Storage without data. The benches read only from memory, so every call fails.
@@ -52,7 +52,7 @@ impl StorageApi for Nothing {
     fn discard(&self, _: Epoch, _: B256) -> Result<()> {
         asked()
     }
-    fn put_trie_diff(&self, _: B256, _: &[Shard], _: Arc<TrieDiff>) -> Result<()> {
+    fn put_trie_diff(&self, _: B256, _: ShardSet, _: Arc<TrieDiff>) -> Result<()> {
         asked()
     }
     fn canonicalize(&self, _: Epoch, _: Forkchoice) -> Result<BlockNumber> {

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 use tandem_bus::Bus;
-use tandem_primitives::{B256, BlockId, Bytes, Shard, StateDiff, TrieDiff, WalkTarget};
+use tandem_primitives::{B256, BlockId, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget};
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     storage::{
@@ -50,8 +50,8 @@ pub struct Fake {
 struct Inner {
     base: BlockId,
     store: Store,
-    /// Trie diffs that arrived for a block, and the number of their shards.
-    diffs: HashMap<B256, (usize, Vec<Arc<TrieDiff>>)>,
+    /// Trie diffs that arrived for a block, and their shards.
+    diffs: HashMap<B256, (ShardSet, Vec<Arc<TrieDiff>>)>,
 }
 
 impl Fake {
@@ -63,7 +63,9 @@ impl Fake {
     /// Waits until the diffs of all shards of this block are here.
     pub fn await_diffs(&self, block: B256) {
         let mut inner = self.inner.lock();
-        let missing = |inner: &mut Inner| inner.diffs.get(&block).is_none_or(|diffs| diffs.0 < 16);
+        let missing = |inner: &mut Inner| {
+            inner.diffs.get(&block).is_none_or(|diffs| diffs.0 != ShardSet::ALL)
+        };
         let wait = self.changed.wait_while_for(&mut inner, missing, WAIT_MAX);
         assert!(!wait.timed_out(), "the trie diffs of {block} did not come");
     }
@@ -170,10 +172,10 @@ impl StorageApi for Fake {
         Ok(TrieNodes { base: inner.base, nodes })
     }
 
-    fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
+    fn put_trie_diff(&self, block: B256, shards: ShardSet, diff: Arc<TrieDiff>) -> Result<()> {
         let mut inner = self.inner.lock();
         let entry = inner.diffs.entry(block).or_default();
-        entry.0 += shards.len();
+        entry.0 = entry.0.union(shards);
         entry.1.push(diff);
         self.changed.notify_all();
         Ok(())

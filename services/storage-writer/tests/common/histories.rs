@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_primitives::{B256, BlockId, NodeChange, Shard, TrieDiff, U256, WalkTarget};
+use tandem_primitives::{B256, BlockId, NodeChange, ShardSet, TrieDiff, U256, WalkTarget};
 use tandem_proto::storage::{
     Block, BlockRef, Epoch, Error, Forkchoice, ReadState, StorageApi, TransactionPlace,
 };
@@ -167,8 +167,7 @@ impl<F: Front> Model<F> {
     fn put_wrong_trie_diff(&self, hash: B256) {
         let mut diff = TrieDiff::default();
         diff.push(NodeChange { owner: None, path: &[3], rlp: Some(&[1; 40]) });
-        let shards: Vec<Shard> = Shard::all().collect();
-        self.api().put_trie_diff(hash, &shards, Arc::new(diff)).unwrap();
+        self.api().put_trie_diff(hash, ShardSet::ALL, Arc::new(diff)).unwrap();
     }
 
     /// Returns the height at which a block's branch meets the canonical chain, and the blocks

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_primitives::keccak256;
+use tandem_primitives::{ShardSet, keccak256};
 use tandem_proto::{
     convert::EpochRequest,
     storage::{Block, Claim, Epoch, EpochToken, Error, Forkchoice, Result, StorageApi},
@@ -210,8 +210,7 @@ fn what_an_executor_left_unproven_is_not_known_to_the_next_one() {
     let wrong = with_wrong_root(&good[2]);
     writer.commit(first, wrong.clone()).unwrap();
     let diff = writer.trie_diff(good[2].id.hash).unwrap().unwrap();
-    let shards: Vec<_> = tandem_primitives::Shard::all().collect();
-    writer.put_trie_diff(wrong.id.hash, &shards, diff).unwrap();
+    writer.put_trie_diff(wrong.id.hash, ShardSet::ALL, diff).unwrap();
 
     let second = writer.acquire_epoch("second").unwrap();
     let pending = || writer.pending().unwrap().iter().map(|block| block.id).collect::<Vec<_>>();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 use tandem_primitives::{
-    Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
+    Account, B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, U256, WalkTarget,
 };
 use tandem_proto::storage::{
     Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Error, Forkchoice, KeptBlock,
@@ -185,7 +185,7 @@ impl StorageApi for Scripted {
         Ok(None)
     }
 
-    fn put_trie_diff(&self, _: B256, _: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
+    fn put_trie_diff(&self, _: B256, _: ShardSet, diff: Arc<TrieDiff>) -> Result<()> {
         self.enter("put_trie_diff")?;
         *self.diff.lock().unwrap() = Some(diff);
         Ok(())

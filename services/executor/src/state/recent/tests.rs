@@ -17,7 +17,7 @@ use std::{
     thread,
 };
 use tandem_primitives::{
-    Account, AccountUpdate, BlockNumber, Bytes, Shard, SlotUpdate, TrieDiff, U256, WalkTarget,
+    Account, AccountUpdate, BlockNumber, Bytes, ShardSet, SlotUpdate, TrieDiff, U256, WalkTarget,
     keccak256,
 };
 use tandem_proto::storage::{self, *};
@@ -182,7 +182,7 @@ impl StorageApi for Database {
     fn discard(&self, _: Epoch, _: B256) -> storage::Result<()> {
         unavailable()
     }
-    fn put_trie_diff(&self, _: B256, _: &[Shard], _: Arc<TrieDiff>) -> storage::Result<()> {
+    fn put_trie_diff(&self, _: B256, _: ShardSet, _: Arc<TrieDiff>) -> storage::Result<()> {
         unavailable()
     }
     fn canonicalize(&self, _: Epoch, _: Forkchoice) -> storage::Result<BlockNumber> {
