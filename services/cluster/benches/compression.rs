@@ -20,7 +20,7 @@ use std::{
 };
 use tandem_primitives::{AccountUpdate, B256, ShardSet, WalkTarget};
 use tandem_proto::{
-    storage::{Block, BlockRef, Epoch, ReadState, StorageApi},
+    storage::{BaseReads, Block, BlockReads, BlockRef, Epoch, ReadState, TrieStorage},
     wire::{multiproof_workers, storage_writer},
 };
 use tokio::runtime::Runtime;

@@ -24,7 +24,7 @@ use tandem_primitives::{B256, BlockId, Shard, ShardSet, WalkTarget};
 use tandem_proto::{
     event::ChainEvent,
     multiproof::{Error, Foresight, Prefetch, ProofStats, StateUpdate},
-    storage::StorageApi,
+    storage::TrieStorage,
 };
 use tandem_trie::ShardTrie;
 use tracing::Span;
@@ -55,7 +55,7 @@ pub struct Owner {
     /// Block that was discarded last.
     pub(crate) discarded: Option<B256>,
     pub(crate) open: Option<OpenBlock>,
-    pub(crate) storage: Arc<dyn StorageApi>,
+    pub(crate) storage: Arc<dyn TrieStorage>,
     persisted: Subscription,
     /// Block that is known to be in the base, until all layers below it are dropped.
     base: Option<BlockId>,
@@ -78,7 +78,7 @@ pub struct Owner {
 pub struct Parts {
     pub index: usize,
     pub owned: Vec<Shard>,
-    pub storage: Arc<dyn StorageApi>,
+    pub storage: Arc<dyn TrieStorage>,
     pub persisted: Subscription,
     pub boards: Arc<[Board]>,
     pub dispatch: Dispatch,

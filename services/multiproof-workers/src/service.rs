@@ -22,14 +22,14 @@ use tandem_primitives::{B256, Shard};
 use tandem_proto::{
     event::CHAIN_PERSISTED,
     multiproof::{Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, Status},
-    storage::StorageApi,
+    storage::{BaseReads, TrieStorage},
 };
 use tokio_util::sync::CancellationToken;
 
 /// Dependencies of the workers.
 pub struct Deps {
     /// storage-writer, or a client of it.
-    pub storage: Arc<dyn StorageApi>,
+    pub storage: Arc<dyn TrieStorage>,
     /// Bus that carries `chain.persisted`.
     pub bus: Bus,
     /// Policies for gathering and dispatching keys; loaded when a block begins.
@@ -61,7 +61,8 @@ impl MultiproofWorkers {
         let mut mailboxes = Vec::with_capacity(count);
         let (mut threads, mut affinities) = (Vec::with_capacity(count), Vec::with_capacity(count));
         let boards: Arc<[Board]> = (0..count).map(|_| Board::default()).collect();
-        let (pool, answers, mut readers) = Pool::start(&config, count, &deps.storage, &deps.fatal)?;
+        let reads: Arc<dyn BaseReads> = deps.storage.clone();
+        let (pool, answers, mut readers) = Pool::start(&config, count, &reads, &deps.fatal)?;
         let proof_threads = pool.threads();
         for (index, answers) in answers.into_iter().enumerate() {
             let owned = Shard::all().filter(|shard| shard.index() % count == index).collect();

@@ -19,14 +19,11 @@ use std::{
 use support::{Chain, Made, Random, state_root};
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_policy::{LivePolicies, Policies};
-use tandem_primitives::{
-    B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget,
-};
+use tandem_primitives::{B256, BlockId, ShardSet, TrieDiff, WalkTarget};
 use tandem_proto::{
     multiproof::{Error, Foresight, Prefetch, ProofApi, ShardRoots},
     storage::{
-        self, Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Forkchoice, KeptBlock,
-        PendingBlock, ReadState, StateValues, StorageApi, TransactionPlace, TrieNodes,
+        self, BaseReads, Checkpoint, PendingBlock, ReadState, StateValues, TrieNodes, TrieStorage,
     },
 };
 
@@ -34,13 +31,13 @@ const BLOCKS: u64 = 10_000;
 
 /// Storage-writer that answers after random times, and sometimes fails.
 struct Moody {
-    inner: Arc<dyn StorageApi>,
+    inner: Arc<dyn TrieStorage>,
     random: Mutex<Random>,
     failures: AtomicU64,
 }
 
 impl Moody {
-    fn new(inner: Arc<dyn StorageApi>, seed: u64) -> Self {
+    fn new(inner: Arc<dyn TrieStorage>, seed: u64) -> Self {
         Self { inner, random: Mutex::new(Random(seed)), failures: AtomicU64::new(0) }
     }
 
@@ -62,7 +59,16 @@ fn pause(kind: u64, length: u64) {
     }
 }
 
-impl StorageApi for Moody {
+impl BaseReads for Moody {
+    fn checkpoint(&self) -> storage::Result<Checkpoint> {
+        self.pause();
+        self.inner.checkpoint()
+    }
+
+    fn read_state(&self, request: &ReadState) -> storage::Result<StateValues> {
+        self.inner.read_state(request)
+    }
+
     fn walk_trie(&self, targets: &[WalkTarget]) -> storage::Result<TrieNodes> {
         self.pause();
         if self.random.lock().unwrap().one_in(300) {
@@ -73,31 +79,12 @@ impl StorageApi for Moody {
         self.pause();
         answer
     }
+}
 
-    fn checkpoint(&self) -> storage::Result<Checkpoint> {
-        self.pause();
-        self.inner.checkpoint()
-    }
-
+impl TrieStorage for Moody {
     fn pending(&self) -> storage::Result<Vec<PendingBlock>> {
         self.pause();
         self.inner.pending()
-    }
-
-    fn state_diffs(&self, blocks: &[B256]) -> storage::Result<Vec<Option<Arc<StateDiff>>>> {
-        self.inner.state_diffs(blocks)
-    }
-
-    fn prove(&self, epoch: Epoch, block: B256) -> storage::Result<()> {
-        self.inner.prove(epoch, block)
-    }
-
-    fn keep(&self, epoch: Epoch, block: KeptBlock) -> storage::Result<()> {
-        self.inner.keep(epoch, block)
-    }
-
-    fn kept(&self, block: B256) -> storage::Result<Option<KeptBlock>> {
-        self.inner.kept(block)
     }
 
     fn trie_diff(&self, block: B256) -> storage::Result<Option<Arc<TrieDiff>>> {
@@ -113,46 +100,6 @@ impl StorageApi for Moody {
     ) -> storage::Result<()> {
         self.pause();
         self.inner.put_trie_diff(block, shards, diff)
-    }
-
-    fn claim_epoch(&self, claim: &Claim) -> storage::Result<Epoch> {
-        self.inner.claim_epoch(claim)
-    }
-
-    fn keep_epoch(&self, epoch: Epoch) -> storage::Result<()> {
-        self.inner.keep_epoch(epoch)
-    }
-
-    fn read_state(&self, request: &ReadState) -> storage::Result<StateValues> {
-        self.inner.read_state(request)
-    }
-
-    fn commit(&self, epoch: Epoch, block: Block) -> storage::Result<()> {
-        self.inner.commit(epoch, block)
-    }
-
-    fn discard(&self, epoch: Epoch, block: B256) -> storage::Result<()> {
-        self.inner.discard(epoch, block)
-    }
-
-    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> storage::Result<BlockNumber> {
-        self.inner.canonicalize(epoch, forkchoice)
-    }
-
-    fn rewind(&self, epoch: Epoch, to: BlockNumber) -> storage::Result<()> {
-        self.inner.rewind(epoch, to)
-    }
-
-    fn block(&self, block: BlockRef) -> storage::Result<Option<BlockRecord>> {
-        self.inner.block(block)
-    }
-
-    fn header(&self, block: BlockRef) -> storage::Result<Option<(BlockId, Bytes)>> {
-        self.inner.header(block)
-    }
-
-    fn transaction(&self, hash: B256) -> storage::Result<Option<TransactionPlace>> {
-        self.inner.transaction(hash)
     }
 }
 

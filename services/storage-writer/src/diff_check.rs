@@ -1,5 +1,5 @@
-//! Check of trie diffs that were handed over: of their tops before readers get them, and node by node
-//! before they enter the base.
+//! Check of trie diffs that were handed over: of their tops before readers get them, and node by
+//! node before they enter the base.
 //!
 //! The roots in the headers determine the tops of the subtries. Below them, every new node must
 //! hash to the value in its parent. Each storage trie's top must hash to the value in its account's

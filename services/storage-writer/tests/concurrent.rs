@@ -7,7 +7,7 @@ mod readers;
 
 use common::{Random, block, new_chain, new_chain_in_memory, small_config};
 use readers::{Events, deps, move_and_read};
-use tandem_proto::storage::{Forkchoice, StorageApi};
+use tandem_proto::storage::{BaseReads, BlockWrites, Forkchoice, TrieStorage, WriteLease};
 use tandem_storage_writer::{Deps, StorageWriter, verify};
 
 #[test]

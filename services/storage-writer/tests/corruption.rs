@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_primitives::BlockId;
-use tandem_proto::storage::{BlockRef, Forkchoice, StorageApi};
+use tandem_proto::storage::{BaseReads, BlockReads, BlockRef, BlockWrites, Forkchoice, WriteLease};
 use tandem_storage_writer::{Config, Deps, Error, LossCause, StorageWriter, verify};
 use tandem_store::{FoundMark, MARK_FILE, MarkFile};
 use tempfile::TempDir;

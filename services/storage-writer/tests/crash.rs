@@ -12,7 +12,9 @@ use std::{
     time::Duration,
 };
 use tandem_primitives::{B256, BlockId};
-use tandem_proto::storage::{BlockRef, Forkchoice, StorageApi};
+use tandem_proto::storage::{
+    BaseReads, BlockReads, BlockRef, BlockWrites, Forkchoice, TrieStorage, WriteLease,
+};
 use tandem_storage_writer::{Deps, StorageWriter, verify};
 
 const DATADIR: &str = "TANDEM_TEST_CRASH_DATADIR";

@@ -12,7 +12,9 @@ use std::{
 use tandem_primitives::{
     AccountUpdate, B256, BlockId, ShardSet, SlotUpdate, StateDiff, TrieDiff, U256,
 };
-use tandem_proto::storage::{Block, Epoch, Forkchoice, StorageApi};
+use tandem_proto::storage::{
+    BaseReads, Block, BlockWrites, Epoch, Forkchoice, TrieStorage, WriteLease,
+};
 use tandem_storage_writer::{Config, Deps, Difference, NodeFault, StorageWriter, repair, verify};
 use tandem_store::{
     Durability, Options, Store,

@@ -7,7 +7,7 @@ use common::{CONFIG, World, account_key, new_chain, slot_key};
 use flate2::{Compression, write::GzEncoder};
 use std::{fs, io::Write, path::Path};
 use tandem_primitives::{Account, Bytes, EMPTY_CODE_HASH, U256, keccak256};
-use tandem_proto::storage::{ReadState, StorageApi};
+use tandem_proto::storage::{BaseReads, BlockReads, ReadState};
 use tandem_storage_writer::{
     Config, Deps, Error, Initialized, Progress, StorageWriter, init, verify,
     verify::{Difference, NodeFault},

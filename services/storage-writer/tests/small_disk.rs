@@ -6,7 +6,7 @@ mod common;
 
 use common::{Random, block, new_chain, small_config};
 use std::time::{Duration, Instant};
-use tandem_proto::storage::{Forkchoice, StorageApi};
+use tandem_proto::storage::{BaseReads, BlockWrites, Forkchoice, WriteLease};
 use tandem_small_disk::SmallDisk;
 use tandem_storage_writer::{Deps, StorageWriter, verify};
 

@@ -116,7 +116,7 @@ fn a_block_that_is_wrong_itself_stays_wrong_and_nobody_is_blamed() {
 fn nobody_builds_on_a_trie_diff_that_does_not_fit_its_block() {
     use std::sync::Arc;
     use tandem_primitives::{NodeChange, Shard, TrieDiff};
-    use tandem_proto::storage::StorageApi;
+    use tandem_proto::storage::TrieStorage;
     let mut chain = Chain::new();
     let mut random = Random(10);
     let first = chain.make(chain.genesis, 8, &mut random);

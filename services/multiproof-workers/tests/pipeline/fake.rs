@@ -12,13 +12,12 @@ use std::{
     time::Duration,
 };
 use tandem_bus::Bus;
-use tandem_primitives::{B256, BlockId, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget};
+use tandem_primitives::{B256, BlockId, Bytes, ShardSet, TrieDiff, WalkTarget};
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     storage::{
-        Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Error, Forkchoice, KeptBlock,
-        PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode,
-        TrieNodes,
+        BaseReads, Checkpoint, Error, Forkchoice, PendingBlock, ReadState, Result, StateValues,
+        TrieNode, TrieNodes, TrieStorage,
     },
 };
 use tandem_testkit::trie::{State, Store};
@@ -122,30 +121,14 @@ fn unused<T>() -> Result<T> {
     Err(Error::Unavailable("not in this test".into()))
 }
 
-impl StorageApi for Fake {
+impl BaseReads for Fake {
     fn checkpoint(&self) -> Result<Checkpoint> {
         let (genesis, base) = (BlockId::default(), self.base());
         let forkchoice = Forkchoice::default();
         Ok(Checkpoint { genesis, genesis_json: "{}".into(), base, forkchoice, writes_fail: false })
     }
 
-    fn pending(&self) -> Result<Vec<PendingBlock>> {
-        Ok(Vec::new())
-    }
-
-    fn state_diffs(&self, _: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
-        unused()
-    }
-
-    fn prove(&self, _: Epoch, _: B256) -> Result<()> {
-        unused()
-    }
-
-    fn keep(&self, _: Epoch, _: KeptBlock) -> Result<()> {
-        unused()
-    }
-
-    fn kept(&self, _: B256) -> Result<Option<KeptBlock>> {
+    fn read_state(&self, _: &ReadState) -> Result<StateValues> {
         unused()
     }
 
@@ -171,6 +154,16 @@ impl StorageApi for Fake {
         }
         Ok(TrieNodes { base: inner.base, nodes })
     }
+}
+
+impl TrieStorage for Fake {
+    fn pending(&self) -> Result<Vec<PendingBlock>> {
+        Ok(Vec::new())
+    }
+
+    fn trie_diff(&self, _: B256) -> Result<Option<Arc<TrieDiff>>> {
+        unused()
+    }
 
     fn put_trie_diff(&self, block: B256, shards: ShardSet, diff: Arc<TrieDiff>) -> Result<()> {
         let mut inner = self.inner.lock();
@@ -179,49 +172,5 @@ impl StorageApi for Fake {
         entry.1.push(diff);
         self.changed.notify_all();
         Ok(())
-    }
-
-    fn claim_epoch(&self, _: &Claim) -> Result<Epoch> {
-        unused()
-    }
-
-    fn keep_epoch(&self, _: Epoch) -> Result<()> {
-        unused()
-    }
-
-    fn trie_diff(&self, _: B256) -> Result<Option<Arc<TrieDiff>>> {
-        unused()
-    }
-
-    fn read_state(&self, _: &ReadState) -> Result<StateValues> {
-        unused()
-    }
-
-    fn commit(&self, _: Epoch, _: Block) -> Result<()> {
-        unused()
-    }
-
-    fn discard(&self, _: Epoch, _: B256) -> Result<()> {
-        unused()
-    }
-
-    fn canonicalize(&self, _: Epoch, _: Forkchoice) -> Result<u64> {
-        unused()
-    }
-
-    fn rewind(&self, _: Epoch, _: u64) -> Result<()> {
-        unused()
-    }
-
-    fn block(&self, _: BlockRef) -> Result<Option<BlockRecord>> {
-        unused()
-    }
-
-    fn header(&self, _: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
-        unused()
-    }
-
-    fn transaction(&self, _: B256) -> Result<Option<TransactionPlace>> {
-        unused()
     }
 }

@@ -15,7 +15,7 @@ use tandem_primitives::{Account, AccountUpdate, B256, BlockId, SlotUpdate, State
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     multiproof::{Begin, Error, Foresight, ProofApi, ProofSession, ShardRoots, StateUpdate},
-    storage::{Block, Epoch, Forkchoice, StorageApi},
+    storage::{BaseReads, Block, BlockWrites, Epoch, Forkchoice, TrieStorage, WriteLease},
 };
 use tandem_storage_writer::StorageWriter;
 use tandem_testkit::world;
@@ -77,7 +77,7 @@ impl Chain {
     }
 
     /// Starts workers over this storage, or over a storage in front of it.
-    pub fn workers(&self, threads: usize, storage: Arc<dyn StorageApi>) -> Arc<MultiproofWorkers> {
+    pub fn workers(&self, threads: usize, storage: Arc<dyn TrieStorage>) -> Arc<MultiproofWorkers> {
         self.workers_with(threads, storage, LivePolicies::default())
     }
 
@@ -85,7 +85,7 @@ impl Chain {
     pub fn workers_with(
         &self,
         threads: usize,
-        storage: Arc<dyn StorageApi>,
+        storage: Arc<dyn TrieStorage>,
         policies: LivePolicies,
     ) -> Arc<MultiproofWorkers> {
         let config = Config { threads, ..Config::default() };

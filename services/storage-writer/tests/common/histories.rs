@@ -13,7 +13,7 @@ use std::{
 };
 use tandem_primitives::{B256, BlockId, NodeChange, ShardSet, TrieDiff, U256, WalkTarget};
 use tandem_proto::storage::{
-    Block, BlockRef, Epoch, Error, Forkchoice, ReadState, StorageApi, TransactionPlace,
+    BaseReads, Block, BlockRef, Epoch, Error, Forkchoice, ReadState, StorageApi, TransactionPlace,
 };
 use tandem_storage_writer::{Deps, StorageWriter, verify};
 

@@ -9,7 +9,9 @@ use crate::{
 };
 use std::sync::Arc;
 use tandem_primitives::StateDiff;
-use tandem_proto::storage::{BlockRef, StorageApi};
+use tandem_proto::storage::{
+    BaseReads, BlockReads, BlockRef, BlockWrites, StorageApi, TrieStorage, WriteLease,
+};
 use tandem_storage_writer::{StorageWriter, verify};
 use tandem_storage_writer_client::Client;
 use tandem_telemetry::{Recorder, Ring, SpanContext, TraceLevel};

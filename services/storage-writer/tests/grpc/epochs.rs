@@ -13,7 +13,10 @@ use std::{
 use tandem_primitives::{ShardSet, keccak256};
 use tandem_proto::{
     convert::EpochRequest,
-    storage::{Block, Claim, Epoch, EpochToken, Error, Forkchoice, Result, StorageApi},
+    storage::{
+        BaseReads, Block, BlockWrites, Claim, Epoch, EpochToken, Error, Forkchoice, Result,
+        StorageApi, TrieStorage, WriteLease,
+    },
     wire::storage_writer::v1,
 };
 use tandem_storage_writer::{Deps, StorageWriter};

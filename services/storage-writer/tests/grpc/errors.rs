@@ -10,7 +10,10 @@ use tandem_primitives::{B256, Bytes, ShardSet, StateDiff, WalkTarget};
 use tandem_proto::{
     convert::ERROR_METADATA,
     limits::{CALLER_NAME_BYTES_MAX, WALK_TARGETS_MAX},
-    storage::{BlockRef, Epoch, Error, Forkchoice, ReadState, StorageApi},
+    storage::{
+        BaseReads, BlockReads, BlockRef, BlockWrites, Epoch, Error, Forkchoice, ReadState,
+        StorageApi, TrieStorage, WriteLease,
+    },
     wire::storage_writer::v1,
 };
 use tonic::Code;

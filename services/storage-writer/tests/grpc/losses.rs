@@ -6,7 +6,10 @@ use crate::{
 };
 use std::{sync::Arc, thread, time::Duration};
 use tandem_primitives::{B256, ShardSet};
-use tandem_proto::storage::{BlockRef, Epoch, Error, Forkchoice, ReadState, Result, StorageApi};
+use tandem_proto::storage::{
+    BaseReads, BlockRef, Epoch, Error, Forkchoice, ReadState, Result, StorageApi, TrieStorage,
+    WriteLease,
+};
 use tandem_storage_writer_client::{Client, ClientConfig};
 use tandem_testkit::network::{Network, Proxy};
 use tokio::{net::TcpListener, runtime::Runtime};

@@ -8,7 +8,7 @@ use std::{fs, sync::Arc, time::SystemTime};
 use tandem_primitives::{B256, ShardSet};
 use tandem_proto::{
     access::{EXECUTOR, MULTIPROOF_WORKER, STORAGE_WRITER},
-    storage::{Epoch, Error, Forkchoice, Result, StorageApi},
+    storage::{BaseReads, BlockWrites, Epoch, Error, Forkchoice, Result, TrieStorage, WriteLease},
 };
 use tandem_rpc::{
     Identity, TlsConfig,

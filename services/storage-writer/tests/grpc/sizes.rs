@@ -11,7 +11,7 @@ use tandem_proto::{
         READ_ACCOUNTS_MAX, READ_CODES_MAX, READ_SLOTS_MAX, STORAGE_MESSAGE_BYTES_MAX,
         TRIE_DIFF_PART_BYTES, WALK_TARGETS_MAX,
     },
-    storage::{Epoch, Error, ReadState, StorageApi},
+    storage::{BaseReads, BlockWrites, Epoch, Error, ReadState, TrieStorage},
 };
 
 fn key(n: usize) -> B256 {
