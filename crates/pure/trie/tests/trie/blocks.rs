@@ -1,6 +1,5 @@
 //! Blocks over shards that survive, against a state kept in maps. After each block, the store that
 //! took the diffs must equal a store built from nothing, and the root must be alloy-trie's.
-#![allow(clippy::unwrap_used)]
 
 use rand::{Rng, rngs::StdRng, seq::SliceRandom};
 use tandem_primitives::{AccountUpdate, Shard, SlotUpdate, U256, WalkTarget};

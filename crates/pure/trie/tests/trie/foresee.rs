@@ -1,6 +1,5 @@
 //! Foresight, right or wrong, at any moment of a block. The top node and the changes must be those
 //! of the updates alone.
-#![allow(clippy::unwrap_used)]
 
 use rand::{
     Rng,

@@ -1,5 +1,4 @@
 //! Updates of many leaves at once, against one-by-one updates and alloy-trie.
-#![allow(clippy::unwrap_used)]
 
 use rand::{
     Rng,

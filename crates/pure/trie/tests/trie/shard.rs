@@ -1,5 +1,4 @@
 //! Requests of one shard, and the input that it refuses.
-#![allow(clippy::unwrap_used)]
 
 use tandem_primitives::{
     Account, AccountUpdate, B256, EMPTY_TRIE_ROOT, Shard, SlotUpdate, TrieDiff, U256, WalkTarget,

@@ -1,5 +1,4 @@
 //! Blocks that are canceled, or reverted after they ended, leave no trace.
-#![allow(clippy::unwrap_used)]
 
 use rand::{Rng, rngs::StdRng};
 use tandem_primitives::{Shard, TrieDiff};

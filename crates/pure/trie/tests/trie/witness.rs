@@ -1,7 +1,6 @@
 //! States of which a witness holds some nodes, against whole states. The witness consists of
 //! alloy-trie's proofs of the touched keys in the state before. It also proves the neighbours of
 //! deleted keys, since a branch that loses all children but one merges with the last.
-#![allow(clippy::unwrap_used)]
 
 use alloy_primitives::{Bytes, keccak256};
 use alloy_trie::{EMPTY_ROOT_HASH, HashBuilder, Nibbles, proof::ProofRetainer};

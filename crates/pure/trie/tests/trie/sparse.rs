@@ -1,5 +1,4 @@
 //! Comparison with alloy-trie: single tries, the builder, and `combine`.
-#![allow(clippy::unwrap_used)]
 
 use rand::{
     Rng,

@@ -1,6 +1,5 @@
 //! Hashing ahead changes no result: with and without it, the updates leave equal top nodes and
 //! equal changes.
-#![allow(clippy::unwrap_used)]
 
 use rand::Rng;
 use tandem_primitives::{Account, AccountUpdate, B256, Shard, SlotUpdate, TrieDiff, U256};
