@@ -5,7 +5,6 @@ use alloy_consensus::Header;
 use alloy_rlp::Decodable;
 use std::{
     collections::{BTreeMap, HashMap},
-    path::Path,
     sync::Arc,
 };
 use tandem_bus::Bus;
@@ -37,18 +36,6 @@ impl Made {
     }
 }
 
-/// Returns limits of storage-writer so low that few blocks meet them.
-fn small_config() -> tandem_storage_writer::Config {
-    tandem_storage_writer::Config {
-        persist_depth: 3,
-        unfinalized_blocks_max: 8,
-        backlog_blocks_max: 4,
-        reverse_diff_blocks: 12,
-        pending_memory_bytes_max: 20_000,
-        ..tandem_storage_writer::Config::new(Path::new(""))
-    }
-}
-
 /// storage-writer and the blocks made so far.
 pub struct Chain {
     pub storage: Arc<StorageWriter>,
@@ -68,7 +55,7 @@ impl Chain {
         };
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: CancellationToken::new() };
         let (json, world) = world::genesis();
-        let config = small_config();
+        let config = tandem_storage_writer::Config::with_small_limits("");
         let storage = StorageWriter::create_in_memory(json.as_bytes(), config, deps).unwrap();
         let genesis = storage.checkpoint().unwrap().genesis;
         let epoch = storage.acquire_epoch("test").unwrap();

@@ -2,9 +2,7 @@
 //! diffs, restarts. The database is in a directory or in memory, in one process or over the wire.
 //! Every restart verifies the whole database.
 
-use crate::common::{
-    Random, World, account_key, block, new_chain, new_chain_in_memory, slot_key, small_config,
-};
+use crate::common::{Random, World, account_key, block, new_chain, new_chain_in_memory, slot_key};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -15,7 +13,7 @@ use tandem_primitives::{B256, BlockId, NodeChange, ShardSet, TrieDiff, U256, Wal
 use tandem_proto::storage::{
     BaseReads, Block, BlockRef, Epoch, Error, Forkchoice, ReadState, StorageApi, TransactionPlace,
 };
-use tandem_storage_writer::{Deps, StorageWriter, verify};
+use tandem_storage_writer::{Config, Deps, StorageWriter, verify};
 
 /// Route by which calls reach a storage-writer.
 pub trait Front {
@@ -115,7 +113,7 @@ impl<F: Front> Model<F> {
         let world = self.world(report.base);
         assert_eq!((report.accounts, report.slots), (world.0.len() as u64, slots(world) as u64));
         if let Some(datadir) = &self.datadir {
-            let writer = StorageWriter::start(small_config(datadir), Deps::default());
+            let writer = StorageWriter::start(Config::with_small_limits(datadir), Deps::default());
             self.writer = Some(writer.unwrap());
         }
         self.api = Some(self.front.open(self.writer.as_ref().unwrap()));

@@ -1,7 +1,7 @@
 //! The right to write: one executor at a time, the next when the one before is gone.
 
 use crate::{
-    common::{Random, block, new_chain, new_chain_in_memory, small_config},
+    common::{Random, block, new_chain, new_chain_in_memory},
     host::{Host, patient, wait_until},
     scripted::{Scripted, unexecuted},
 };
@@ -19,7 +19,7 @@ use tandem_proto::{
     },
     wire::storage_writer::v1,
 };
-use tandem_storage_writer::{Deps, StorageWriter};
+use tandem_storage_writer::{Config, Deps, StorageWriter};
 use tandem_storage_writer_client::ClientConfig;
 
 fn leased(ms: u64) -> ClientConfig {
@@ -79,7 +79,8 @@ fn an_executor_that_is_silent_for_longer_than_its_lease_is_taken_over_and_learns
 fn after_a_restart_the_executor_of_the_newest_epoch_is_admitted_first() {
     let folder = tempfile::tempdir().unwrap();
     new_chain(folder.path());
-    let open = || StorageWriter::start(small_config(folder.path()), Deps::default()).unwrap();
+    let open =
+        || StorageWriter::start(Config::with_small_limits(folder.path()), Deps::default()).unwrap();
     let mut host = Host::start(open());
     let first = host.client_at(host.address, leased(LONG));
     let epoch = first.acquire_epoch("first").unwrap();

@@ -1,11 +1,6 @@
 //! Random histories in one process.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
-#[path = "common/histories.rs"]
-mod histories;
-
-use histories::{Front, Model, run, seeds};
+use crate::histories::{Front, Model, run, seeds};
 use std::sync::Arc;
 use tandem_proto::storage::StorageApi;
 use tandem_storage_writer::StorageWriter;

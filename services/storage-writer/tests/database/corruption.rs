@@ -1,10 +1,7 @@
 //! Damage to any file of a database is never silent: the start names it, a loss is reported, or
 //! `verify` finds it. Otherwise nothing is lost.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Random, block, new_chain, small_config};
+use crate::common::{Random, block, new_chain, new_chain_in_memory};
 use std::{
     collections::BTreeMap,
     fs,
@@ -24,7 +21,7 @@ const SMALL: &str = "TANDEM_TEST_CORRUPTION_SMALL";
 const BLOCKS: u64 = 40;
 
 fn config(datadir: &Path) -> Config {
-    Config { reverse_diff_blocks: 1000, ..small_config(datadir) }
+    Config { reverse_diff_blocks: 1000, ..Config::with_small_limits(datadir) }
 }
 
 /// Extends the chain by `blocks` blocks. Returns the canonical blocks from genesis.
@@ -92,7 +89,7 @@ fn make(end: End) -> (TempDir, Vec<BlockId>) {
         return (folder, chain);
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["child", "--exact", "--nocapture"]).env(DATADIR, folder.path());
+    command.args(["corruption::child", "--exact", "--nocapture"]).env(DATADIR, folder.path());
     if end == End::KilledWithLogs {
         command.env(SMALL, "1");
     }
@@ -101,7 +98,7 @@ fn make(end: End) -> (TempDir, Vec<BlockId>) {
     assert!(lines.any(|line| line.unwrap().ends_with("ready")));
     child.kill().unwrap();
     child.wait().unwrap();
-    let in_memory = common::new_chain_in_memory(Deps::default()).0;
+    let in_memory = new_chain_in_memory(Deps::default()).0;
     let chain = grow(&in_memory, 2 * BLOCKS);
     (folder, chain)
 }

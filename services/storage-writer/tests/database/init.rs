@@ -1,9 +1,6 @@
 //! Databases that `init` creates, refuses and starts over.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{CONFIG, World, account_key, new_chain, slot_key};
+use crate::common::{CONFIG, World, account_key, new_chain, slot_key};
 use flate2::{Compression, write::GzEncoder};
 use std::{fs, io::Write, path::Path};
 use tandem_primitives::{Account, Bytes, EMPTY_CODE_HASH, U256, keccak256};

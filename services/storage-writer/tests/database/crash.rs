@@ -1,9 +1,6 @@
 //! SIGKILL at random moments: no acknowledged block is lost, and the base stays whole.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
-
-use common::{Random, World, block, new_chain, small_config};
+use crate::common::{Random, World, block, new_chain};
 use std::{
     collections::HashMap,
     io::{BufRead, BufReader, Write},
@@ -15,7 +12,7 @@ use tandem_primitives::{B256, BlockId};
 use tandem_proto::storage::{
     BaseReads, BlockReads, BlockRef, BlockWrites, Forkchoice, TrieStorage, WriteLease,
 };
-use tandem_storage_writer::{Deps, StorageWriter, verify};
+use tandem_storage_writer::{Config, Deps, StorageWriter, verify};
 
 const DATADIR: &str = "TANDEM_TEST_CRASH_DATADIR";
 
@@ -24,7 +21,9 @@ const DATADIR: &str = "TANDEM_TEST_CRASH_DATADIR";
 #[test]
 fn child() {
     let Ok(datadir) = std::env::var(DATADIR) else { return };
-    let writer = StorageWriter::start(small_config(Path::new(&datadir)), Deps::default()).unwrap();
+    let writer =
+        StorageWriter::start(Config::with_small_limits(Path::new(&datadir)), Deps::default())
+            .unwrap();
     let epoch = writer.acquire_epoch("child").unwrap();
     let (_, genesis_world) = genesis_world();
     let checkpoint = writer.checkpoint().unwrap();
@@ -83,7 +82,7 @@ fn a_killed_process_loses_no_acknowledged_block() {
     let mut parents = HashMap::new();
     for round in 0..10 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["child", "--exact", "--nocapture"])
+            .args(["crash::child", "--exact", "--nocapture"])
             .env(DATADIR, directory.path())
             .stdout(Stdio::piped())
             .spawn()
@@ -96,7 +95,7 @@ fn a_killed_process_loses_no_acknowledged_block() {
         let lines: Vec<String> = reader.join().unwrap().into_iter().map_while(Result::ok).collect();
         let report = verify(directory.path()).unwrap();
         assert_eq!(report.first_difference, None, "round {round}");
-        let config = small_config(directory.path());
+        let config = Config::with_small_limits(directory.path());
         let writer = StorageWriter::start(config.clone(), Deps::default()).unwrap();
         let mut last_head = None;
         let mut blocks = Vec::new();
@@ -151,7 +150,9 @@ fn a_block_that_was_never_proven_does_not_come_back() {
     let (genesis, world) = new_chain(directory.path());
     let mut random = Random(7);
     let (good, bad, child) = {
-        let writer = StorageWriter::start(small_config(directory.path()), Deps::default()).unwrap();
+        let writer =
+            StorageWriter::start(Config::with_small_limits(directory.path()), Deps::default())
+                .unwrap();
         let epoch = writer.acquire_epoch("test").unwrap();
         let (diff, after) = next(&world, 11);
         let good = block(genesis, &after, diff.clone(), &mut random);
@@ -164,7 +165,8 @@ fn a_block_that_was_never_proven_does_not_come_back() {
         }
         (good.id, bad.id, child.id)
     };
-    let writer = StorageWriter::start(small_config(directory.path()), Deps::default()).unwrap();
+    let writer =
+        StorageWriter::start(Config::with_small_limits(directory.path()), Deps::default()).unwrap();
     let known = |id: BlockId| writer.header(BlockRef::Hash(id.hash)).unwrap().is_some();
     assert!(known(good));
     assert!(!known(bad) && !known(child));

@@ -1,20 +1,16 @@
 //! Readers beside a base that moves, in one process.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/readers.rs"]
-mod readers;
-
-use common::{Random, block, new_chain, new_chain_in_memory, small_config};
-use readers::{Events, deps, move_and_read};
+use crate::common::{Random, block, new_chain, new_chain_in_memory};
+use crate::readers::{Events, deps, move_and_read};
 use tandem_proto::storage::{BaseReads, BlockWrites, Forkchoice, TrieStorage, WriteLease};
-use tandem_storage_writer::{Deps, StorageWriter, verify};
+use tandem_storage_writer::{Config, Deps, StorageWriter, verify};
 
 #[test]
 fn an_answer_is_of_one_block_while_the_base_moves_forward_and_back() {
     let (directory, events) = (tempfile::tempdir().unwrap(), Events::default());
     let (_, world) = new_chain(directory.path());
-    let writer = StorageWriter::start(small_config(directory.path()), deps(&events)).unwrap();
+    let writer =
+        StorageWriter::start(Config::with_small_limits(directory.path()), deps(&events)).unwrap();
     move_and_read(writer.clone(), writer, world, &events);
     assert_eq!(verify(directory.path()).unwrap().first_difference, None);
 }
@@ -32,7 +28,7 @@ fn an_answer_from_memory_is_of_one_block_while_the_base_moves_forward_and_back()
 fn a_block_without_a_trie_diff_is_in_the_base_that_is_asked_for_next() {
     let directory = tempfile::tempdir().unwrap();
     let (mut parent, mut world) = new_chain(directory.path());
-    let config = small_config(directory.path());
+    let config = Config::with_small_limits(directory.path());
     let depth = config.unfinalized_blocks_max as usize;
     let writer = StorageWriter::start(config, Deps::default()).unwrap();
     let epoch = writer.acquire_epoch("test").unwrap();

@@ -1,9 +1,6 @@
 //! Wrong trie diffs and damaged tries: neither stays in the base.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Random, World, block, new_chain, slot_key, small_config};
+use crate::common::{Random, World, block, new_chain, slot_key};
 use std::{
     path::Path,
     sync::Arc,
@@ -22,7 +19,7 @@ use tandem_store::{
 };
 
 fn config(datadir: &Path) -> Config {
-    Config { persist_depth: 1, ..small_config(datadir) }
+    Config { persist_depth: 1, ..Config::with_small_limits(datadir) }
 }
 
 struct Node {

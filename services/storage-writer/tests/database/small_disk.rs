@@ -1,14 +1,11 @@
 //! A full disk is reported: failed writes are counted, and storage-writer is not ready. It becomes
 //! ready again by itself once there is room.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Random, block, new_chain, small_config};
+use crate::common::{Random, block, new_chain};
 use std::time::{Duration, Instant};
 use tandem_proto::storage::{BaseReads, BlockWrites, Forkchoice, WriteLease};
 use tandem_small_disk::SmallDisk;
-use tandem_storage_writer::{Deps, StorageWriter, verify};
+use tandem_storage_writer::{Config, Deps, StorageWriter, verify};
 
 #[test]
 fn a_full_disk_shows_until_there_is_room_again() {
@@ -16,7 +13,8 @@ fn a_full_disk_shows_until_there_is_room_again() {
     let datadir = folder.path().join("data");
     let Some(disk) = SmallDisk::mount(&datadir) else { return };
     let (mut parent, mut world) = new_chain(&datadir);
-    let writer = StorageWriter::start(small_config(&datadir), Deps::default()).unwrap();
+    let writer =
+        StorageWriter::start(Config::with_small_limits(&datadir), Deps::default()).unwrap();
     let epoch = writer.acquire_epoch("test").unwrap();
     let mut random = Random(3);
     let mut next = |parent| {
