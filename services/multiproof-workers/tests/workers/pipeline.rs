@@ -1,11 +1,10 @@
 //! The pipeline of updates, proof jobs and roots. Under any schedule the roots are those of
 //! alloy-trie, a failure or a block given up leaves nothing behind, and no queue grows without end.
-#![allow(clippy::unwrap_used)]
 
-mod fake;
-mod token;
-
-use fake::Fake;
+use crate::{
+    fake::Fake,
+    token::{after, id, policies, small, start, token, token_state, write},
+};
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -20,7 +19,6 @@ use tandem_proto::{
     storage,
 };
 use tandem_testkit::trie::{KeySpace, State, rng, update};
-use token::{after, id, policies, small, start, token, token_state, write};
 
 const BATCHINGS: [&str; 8] = [
     "none",

@@ -1,5 +1,4 @@
 //! Heartbeats over a bus: workers that are heard, leave, or fall silent.
-#![allow(clippy::unwrap_used)]
 
 use std::{sync::Arc, time::Duration};
 use tandem_bus::Bus;

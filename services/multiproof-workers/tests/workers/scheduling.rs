@@ -2,10 +2,8 @@
 //! comes from another thread. Blocks are given up or refused, the chain forks, workers restart, and
 //! policies change from block to block. Each root equals the root that alloy-trie computes from the
 //! whole state.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod support;
-
+use crate::support::{Chain, Made, Random, state_root};
 use std::{
     num::NonZeroU32,
     sync::{
@@ -16,7 +14,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{Chain, Made, Random, state_root};
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_policy::{LivePolicies, Policies};
 use tandem_primitives::{B256, BlockId, ShardSet, TrieDiff, WalkTarget};

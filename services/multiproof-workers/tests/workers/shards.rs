@@ -1,11 +1,7 @@
 //! Workers that are asked for some shards of a block only.
-#![allow(clippy::unwrap_used)]
 
-#[path = "support/mod.rs"]
-mod support;
-
+use crate::support::{self, Chain, Made, Random, prove, state_root};
 use std::{sync::Arc, thread::sleep, time::Duration};
-use support::{Chain, Made, Random, prove, state_root};
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_primitives::{Shard, ShardSet, SubtrieRoot};
 use tandem_proto::multiproof::{Error, ProofApi, ShardRoots};

@@ -1,9 +1,9 @@
 //! Traces and metrics of a block. The recorders belong to the whole process, so this is one test.
 #![allow(dead_code, clippy::unwrap_used)]
 
-#[path = "../pipeline/fake.rs"]
+#[path = "support/fake.rs"]
 mod fake;
-#[path = "../pipeline/token.rs"]
+#[path = "support/token.rs"]
 mod token;
 
 use fake::Fake;
