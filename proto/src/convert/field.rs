@@ -3,7 +3,7 @@
 use super::error::{At, ConvertError, Reason};
 use crate::wire::types::v1;
 use bytes::Bytes;
-use tandem_primitives::{B256, BlockId, Shard, ShardSet};
+use tandem_primitives::{B256, BlockId, ShardSet};
 
 /// Returns the value of a required field.
 pub fn required<T>(field: Option<T>) -> Result<T, Reason> {
@@ -78,8 +78,8 @@ pub fn shards(bits: u32) -> Result<ShardSet, Reason> {
 }
 
 /// Encodes a set of shards as a field.
-pub fn shard_bits(shards: &[Shard]) -> u32 {
-    shards.iter().copied().collect::<ShardSet>().bits().into()
+pub fn shard_bits(shards: ShardSet) -> u32 {
+    shards.bits().into()
 }
 
 impl From<BlockId> for v1::BlockId {

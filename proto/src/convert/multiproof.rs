@@ -2,7 +2,7 @@
 
 use super::{
     error::{At, ConvertError, Reason},
-    field::{at_most, hash, hash_bytes, nested, range, required, shards},
+    field::{at_most, hash, hash_bytes, nested, range, required, shard_bits, shards},
     trie::NODE_BYTES_MAX,
 };
 use crate::{
@@ -72,7 +72,7 @@ impl From<(Begin, String)> for v1::Begin {
     fn from((begin, traceparent): (Begin, String)) -> Self {
         let parent = hash_bytes(begin.parent);
         let all = begin.shards == ShardSet::ALL;
-        let shards = (!all).then(|| begin.shards.bits().into());
+        let shards = (!all).then(|| shard_bits(begin.shards));
         Self { block: Some(begin.block.into()), parent, traceparent, shards }
     }
 }

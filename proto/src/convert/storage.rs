@@ -19,7 +19,7 @@ use crate::{
 };
 use bytes::Bytes;
 use std::{sync::Arc, time::Duration};
-use tandem_primitives::{B256, BlockId, BlockNumber, Shard, TrieDiff, WalkTarget};
+use tandem_primitives::{B256, BlockId, BlockNumber, ShardSet, TrieDiff, WalkTarget};
 
 impl From<Forkchoice> for v1::Forkchoice {
     fn from(forkchoice: Forkchoice) -> Self {
@@ -381,19 +381,18 @@ impl TryFrom<v1::GetKeptRequest> for B256 {
     }
 }
 
-impl From<(B256, &[Shard], &TrieDiff)> for v1::PutTrieDiffRequest {
-    fn from((block, shards, diff): (B256, &[Shard], &TrieDiff)) -> Self {
+impl From<(B256, ShardSet, &TrieDiff)> for v1::PutTrieDiffRequest {
+    fn from((block, shards, diff): (B256, ShardSet, &TrieDiff)) -> Self {
         Self { block: hash_bytes(block), shards: shard_bits(shards), diff: Some(diff.into()) }
     }
 }
 
-impl TryFrom<v1::PutTrieDiffRequest> for (B256, Vec<Shard>, TrieDiff) {
+impl TryFrom<v1::PutTrieDiffRequest> for (B256, ShardSet, TrieDiff) {
     type Error = ConvertError;
 
-    /// Returns the shards in ascending order.
     fn try_from(wire: v1::PutTrieDiffRequest) -> Result<Self, ConvertError> {
         let block = hash(&wire.block).at("put_trie_diff.block")?;
-        let shards = shards(wire.shards).at("put_trie_diff.shards")?.iter().collect();
+        let shards = shards(wire.shards).at("put_trie_diff.shards")?;
         let diff = wire.diff.unwrap_or_default().try_into().at("put_trie_diff.diff")?;
         Ok((block, shards, diff))
     }

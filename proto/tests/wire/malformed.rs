@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use std::sync::Arc;
 use tandem_primitives::{
-    Account, AccountUpdate, B256, BlockId, NodeChange, Shard, SlotUpdate, StateDiff, TrieDiff,
+    Account, AccountUpdate, B256, BlockId, NodeChange, ShardSet, SlotUpdate, StateDiff, TrieDiff,
     U256, WalkTarget,
 };
 use tandem_proto::{
@@ -191,9 +191,9 @@ fn bad_trie_diff(spoil: impl FnOnce(&mut types::TrieNodes)) -> String {
     let mut diff = TrieDiff::default();
     diff.push(NodeChange { owner: None, path: &[3], rlp: Some(&[1, 2]) });
     diff.push(NodeChange { owner: Some(key(1)), path: &[4, 5], rlp: None });
-    let valid = (key(1), &[][..], &diff).into();
+    let valid = (key(1), ShardSet::EMPTY, &diff).into();
     let error =
-        refusal::<writer::PutTrieDiffRequest, (B256, Vec<Shard>, TrieDiff)>(&valid, |message| {
+        refusal::<writer::PutTrieDiffRequest, (B256, ShardSet, TrieDiff)>(&valid, |message| {
             spoil(message.diff.as_mut().unwrap().changes.as_mut().unwrap());
         });
     error.strip_prefix("put_trie_diff.diff.changes.").map(str::to_owned).unwrap_or(error)
@@ -239,9 +239,9 @@ fn malformed_trie_nodes_name_the_field() {
     ];
     expect.iter().for_each(|(got, want)| assert_eq!(got, want));
 
-    let put: writer::PutTrieDiffRequest = (key(1), &[][..], &TrieDiff::default()).into();
+    let put: writer::PutTrieDiffRequest = (key(1), ShardSet::EMPTY, &TrieDiff::default()).into();
     let bad_put = |spoil: fn(&mut writer::PutTrieDiffRequest)| {
-        refusal::<_, (B256, Vec<Shard>, TrieDiff)>(&put, spoil)
+        refusal::<_, (B256, ShardSet, TrieDiff)>(&put, spoil)
     };
     let shards = "put_trie_diff.shards: 65536 is not in 0..=65535";
     assert_eq!(bad_put(|m| m.shards = 1 << 16), shards);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proptest::{collection::vec, prelude::*, sample::Index};
 use prost::Message;
-use tandem_primitives::Shard;
+use tandem_primitives::ShardSet;
 use tandem_proto::{
     storage::Epoch,
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
@@ -17,8 +17,7 @@ fn messages() -> impl Strategy<Value = Vec<Bytes>> {
     (calls, answers, values::checkpoint()).prop_map(|(calls, answers, checkpoint)| {
         let (block, diff, targets, forkchoice) = calls;
         let ((request, values), nodes, command, answer) = answers;
-        let put: writer::PutTrieDiffRequest =
-            (block.parent, &Shard::all().collect::<Vec<_>>()[..], &diff).into();
+        let put: writer::PutTrieDiffRequest = (block.parent, ShardSet::ALL, &diff).into();
         vec![
             writer::CommitRequest::from((Epoch::numbered(1), block)).encode_to_vec().into(),
             put.encode_to_vec().into(),

@@ -2,7 +2,7 @@ use bytes::Bytes;
 use proptest::{option, prelude::*};
 use prost::Message;
 use std::{fmt::Debug, sync::Arc, time::Duration};
-use tandem_primitives::{AccountUpdate, B256, NodeChange, Shard, ShardSet, TrieDiff, WalkTarget};
+use tandem_primitives::{AccountUpdate, B256, NodeChange, ShardSet, TrieDiff, WalkTarget};
 use tandem_proto::{
     convert::{EpochRequest, TrieDiffParts, UpdateParts},
     event::ChainEvent,
@@ -107,9 +107,9 @@ proptest! {
 
     #[test]
     fn trie_diffs_survive(diff in values::trie_diff(), block in values::hash(), bits: u16) {
-        let shards: Vec<_> = Shard::all().filter(|shard| bits >> shard.nibble() & 1 == 1).collect();
-        let message: writer::PutTrieDiffRequest = (block, &shards[..], &diff).into();
-        let arrived: (B256, Vec<Shard>, TrieDiff) = sent(message);
+        let shards = ShardSet::from_bits(bits);
+        let message: writer::PutTrieDiffRequest = (block, shards, &diff).into();
+        let arrived: (B256, ShardSet, TrieDiff) = sent(message);
         prop_assert_eq!(arrived, (block, shards, diff));
     }
 
@@ -219,8 +219,8 @@ fn changes_keep_their_order_within_each_trie() {
     for (index, owner) in order.into_iter().enumerate() {
         diff.push(NodeChange { owner, path: &[1], rlp: Some(&[index as u8]) });
     }
-    let message: writer::PutTrieDiffRequest = (B256::ZERO, &[][..], &diff).into();
-    let (_, _, arrived): (B256, Vec<Shard>, TrieDiff) = sent(message);
+    let message: writer::PutTrieDiffRequest = (B256::ZERO, ShardSet::EMPTY, &diff).into();
+    let (_, _, arrived): (B256, ShardSet, TrieDiff) = sent(message);
     for trie in [None, owner(1), owner(2)] {
         let of = |change: &NodeChange<'_>| change.owner == trie;
         assert!(arrived.iter().filter(of).eq(diff.iter().filter(of)));

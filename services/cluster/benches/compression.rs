@@ -18,9 +18,9 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_primitives::{AccountUpdate, B256, Shard, WalkTarget};
+use tandem_primitives::{AccountUpdate, B256, ShardSet, WalkTarget};
 use tandem_proto::{
-    storage::{Block, BlockRef, Epoch, ReadState, StorageApi},
+    storage::{BaseReads, Block, BlockReads, BlockRef, Epoch, ReadState, TrieStorage},
     wire::{multiproof_workers, storage_writer},
 };
 use tokio::runtime::Runtime;
@@ -78,7 +78,6 @@ fn main() {
     let (storage, seen) = capture(&Runtime::new().unwrap());
     let blocks = storage.pending().unwrap();
     assert_eq!(blocks.len(), seen.len());
-    let shards: Vec<Shard> = Shard::all().collect();
     let names = ["state updates", "reads", "walks", "commits", "trie diffs"];
     let mut kinds = names.map(|name| Kind { name, messages: Vec::new() });
     for (block, seen) in blocks.into_iter().zip(&seen) {
@@ -104,7 +103,7 @@ fn main() {
         walks.messages.push(storage_writer::v1::WalkTrieResponse::from(nodes).encode_to_vec());
         let hash: B256 = block.id.hash;
         let diff = storage.trie_diff(hash).unwrap().unwrap();
-        let diff = storage_writer::v1::PutTrieDiffRequest::from((hash, &shards[..], &*diff));
+        let diff = storage_writer::v1::PutTrieDiffRequest::from((hash, ShardSet::ALL, &*diff));
         diffs.messages.push(diff.encode_to_vec());
         let commit = storage_writer::v1::CommitRequest::from((Epoch::numbered(1), block));
         commits.messages.push(commit.encode_to_vec());

@@ -1,83 +1,59 @@
 //! Open block of one owner.
 
 use crate::{
+    dispatch::Dispatch,
     message::{Opening, OwnerRoots},
-    pool::Context,
+    pool::{Context, Proof},
     stats::Gaps,
+    tries::OwnedTries,
 };
 use crossbeam_channel::Sender;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_policy::{Batch, Batching, Next, Policies};
-use tandem_primitives::{Shard, ShardSet, SubtrieRoot, TrieDiff};
+use tandem_policy::Policies;
+use tandem_primitives::{Shard, ShardSet, SubtrieRoot, TrieDiff, WalkTarget};
 use tandem_proto::multiproof::{Begin, Error, ProofStats};
 use tandem_telemetry::BusyIntervals;
 use tracing::{Span, field::Empty, info_span};
-
-/// Updates whose keys are requested together.
-#[derive(Default)]
-pub struct Gathering {
-    /// Number of updates so far; 0 when there is no batch.
-    pub updates: usize,
-    /// Time of the first update, if the policy depends on time.
-    since: Option<Instant>,
-}
-
-impl Gathering {
-    /// Counts one more update.
-    pub fn add(&mut self, batching: Batching) {
-        self.updates += 1;
-        if self.updates == 1 && matches!(batching, Batching::Window { .. }) {
-            self.since = Some(Instant::now());
-        }
-    }
-
-    /// Returns the policy's decision when `targets` keys are gathered and `queued` messages wait.
-    pub fn next(&self, batching: Batching, targets: usize, queued: usize) -> Next {
-        let elapsed = self.since.map_or(Duration::ZERO, |since| since.elapsed());
-        batching.next(Batch { messages: self.updates, targets, queued, elapsed })
-    }
-}
-
-/// Position of each shard among the shards of its owner, by [`Shard::index`].
-pub type Places = [Option<u8>; Shard::COUNT];
 
 /// Block that an owner is working on.
 pub struct OpenBlock {
     pub session: u64,
     pub begin: Begin,
-    /// Positions of the shards that are asked for.
-    pub place: Places,
+    /// Shards of the owner that are asked for.
+    pub shards: ShardSet,
     pub policies: Policies,
     pub context: Arc<Context>,
     pub reply: Sender<Result<OwnerRoots, Error>>,
     pub failed: Option<Error>,
-    pub gathering: Gathering,
+    /// Whether foreseen values are not yet hashed to the tops of their tries.
+    pub foreseen: bool,
     /// Time at which the last update was in.
     pub finishing: Option<Instant>,
     /// Whether something arrived since the last attempt to close the shards.
     pub retry: bool,
     /// Results of the closed shards.
-    pub closed: [Option<(SubtrieRoot, TrieDiff)>; Shard::COUNT],
+    closed: [Option<(SubtrieRoot, TrieDiff)>; Shard::COUNT],
     pub began: Instant,
     pub stats: ProofStats,
-    pub jobs: u64,
+    jobs: u64,
     pub batches: u64,
     pub queue_wait_max: Duration,
+    /// Number of the owner.
+    owner: usize,
     /// Busy time of the work on accounts, from the first such work on.
     pub account: Option<BusyIntervals>,
     pub busy: BusyIntervals,
-    pub span: Span,
+    span: Span,
 }
 
 impl OpenBlock {
-    /// Creates a block that asks for the shards with a place. The owner is busy with it from now
-    /// on.
+    /// Creates a block that asks for these shards. The owner is busy with it from now on.
     pub fn new(
         opening: Opening,
-        place: Places,
+        shards: ShardSet,
         context: Arc<Context>,
         failed: Option<Error>,
         owner: usize,
@@ -97,12 +73,12 @@ impl OpenBlock {
         Self {
             session,
             begin,
-            place,
+            shards,
             policies,
             context,
             reply,
             failed,
-            gathering: Gathering::default(),
+            foreseen: false,
             finishing: None,
             retry: false,
             closed: Default::default(),
@@ -111,20 +87,37 @@ impl OpenBlock {
             jobs: 0,
             batches: 0,
             queue_wait_max: Duration::ZERO,
+            owner,
             account: None,
             busy,
             span,
         }
     }
 
-    /// Returns the owner's shards that are asked for.
-    pub fn shards(&self) -> ShardSet {
-        Shard::all().filter(|shard| self.place[shard.index()].is_some()).collect()
+    /// Counts an answer of a proof thread, and notes its error.
+    pub fn count_answer(&mut self, proof: &Proof) {
+        self.jobs += 1;
+        self.retry = true;
+        match &proof.result {
+            Ok(calls) => self.stats.walks += calls,
+            Err(error) => self.fail(error.clone()),
+        }
+    }
+
+    /// Notes the reason why the block gets no roots. The first one counts.
+    pub fn fail(&mut self, error: Error) {
+        self.failed.get_or_insert(error);
+    }
+
+    /// Notes the first work on accounts, which has been done just now.
+    pub fn note_accounts(&mut self) {
+        self.start_accounts();
+        self.stop_accounts();
     }
 
     /// Notes that work on accounts begins: leaves are written, or the subtrie is hashed.
-    pub fn start_accounts(&mut self, owner: usize) {
-        let span = &self.span;
+    fn start_accounts(&mut self) {
+        let (span, owner) = (&self.span, self.owner);
         let busy = self.account.get_or_insert_with(|| {
             BusyIntervals::new(&info_span!(parent: span, "account worker", worker = owner))
         });
@@ -132,10 +125,76 @@ impl OpenBlock {
     }
 
     /// Notes that work on accounts pauses.
-    pub fn stop_accounts(&mut self) {
+    fn stop_accounts(&mut self) {
         if let Some(busy) = &mut self.account {
             busy.stop();
         }
+    }
+
+    /// Closes the shards that wait for no keys. Returns whether all are closed now. Appends the
+    /// keys that the others turn out to lack.
+    ///
+    /// # Errors
+    /// [`Error::Trie`] when a shard's tries are inconsistent.
+    pub fn close_shards(
+        &mut self,
+        tries: &mut OwnedTries,
+        dispatch: &Dispatch,
+        more: &mut Vec<WalkTarget>,
+    ) -> Result<bool, Error> {
+        let mut all = true;
+        for shard in self.shards.iter() {
+            let Some(trie) = tries.get_mut(shard) else { continue };
+            if self.closed[shard.index()].is_some() {
+                continue;
+            }
+            if dispatch.waits(shard) {
+                all = false;
+                continue;
+            }
+            self.start_accounts();
+            let closed = trie.finish();
+            self.stop_accounts();
+            match closed.map_err(|error| Error::Trie(error.to_string()))? {
+                Some(closed) => self.closed[shard.index()] = Some(closed),
+                None => {
+                    all = false;
+                    trie.take_targets(more);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Takes the results of the shards, in ascending order.
+    pub fn take_results(&mut self) -> (Vec<(Shard, SubtrieRoot)>, Vec<TrieDiff>) {
+        let mut roots = Vec::with_capacity(self.shards.len());
+        let mut diffs = Vec::with_capacity(self.shards.len());
+        for shard in self.shards.iter() {
+            let Some((root, diff)) = self.closed[shard.index()].take() else { continue };
+            roots.push((shard, root));
+            diffs.push(diff);
+        }
+        (roots, diffs)
+    }
+
+    /// Makes the tries step back to the parent's state.
+    pub fn revert(&self, tries: &mut OwnedTries) {
+        for shard in self.shards.iter() {
+            let Some(trie) = tries.get_mut(shard) else { continue };
+            if self.closed[shard.index()].is_some() {
+                trie.revert();
+            } else {
+                trie.cancel();
+            }
+        }
+    }
+
+    /// Ends the busy time.
+    pub fn stop(&mut self) {
+        self.busy.stop();
+        self.account = None;
+        self.stats.busy = Duration::from_nanos(self.busy.total_ns());
     }
 
     /// Records the counts on the span.

@@ -139,7 +139,7 @@ impl Dispatch {
     }
 
     /// Notes an answer. Returns whether it belongs to the open block, whose session is given.
-    pub fn note(&mut self, proof: &Proof, session: Option<u64>) -> bool {
+    pub fn record_answer(&mut self, proof: &Proof, session: Option<u64>) -> bool {
         self.in_flight -= proof.jobs;
         self.keys_in_flight -= proof.targets.len();
         if session != Some(proof.session) {

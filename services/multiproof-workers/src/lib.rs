@@ -47,11 +47,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod block;
-mod board;
 mod config;
 mod dispatch;
-mod finish;
 pub mod grpc;
+mod key_batch;
 mod layers;
 pub mod membership;
 mod message;
@@ -63,6 +62,9 @@ mod service;
 mod session;
 mod spans;
 mod stats;
+mod status;
+mod tracked_layers;
+mod tries;
 mod walk;
 
 pub use config::Config;

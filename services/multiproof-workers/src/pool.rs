@@ -22,7 +22,7 @@ use std::{
 };
 use tandem_actor::{Queued, ThreadSender, spawn, thread_queue};
 use tandem_primitives::{B256, WalkTarget};
-use tandem_proto::{multiproof::Error, storage::StorageApi};
+use tandem_proto::{multiproof::Error, storage::BaseReads};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug_span, field::Empty};
 
@@ -118,7 +118,7 @@ impl Pool {
     pub fn start(
         config: &Config,
         owners: usize,
-        storage: &Arc<dyn StorageApi>,
+        storage: &Arc<dyn BaseReads>,
         fatal: &CancellationToken,
     ) -> io::Result<Started> {
         let threads = config.proof_threads.clamp(1, THREADS_MAX);
@@ -175,7 +175,7 @@ impl Pool {
 
 struct ProofThread {
     index: usize,
-    storage: Arc<dyn StorageApi>,
+    storage: Arc<dyn BaseReads>,
     verify_nodes: bool,
     /// See [`Config::chunk_targets_min`].
     targets_min: usize,

@@ -1,7 +1,6 @@
 //! Wiring: one thread per worker, and the proof threads, started once.
 
 use crate::{
-    board::{Board, held_by_all},
     config::Config,
     dispatch::Dispatch,
     message::Message,
@@ -9,6 +8,7 @@ use crate::{
     owner::{Owner, Parts},
     pool::Pool,
     session::LocalSession,
+    status::{WorkerStatus, held_by_all},
 };
 use std::{
     io,
@@ -22,14 +22,14 @@ use tandem_primitives::{B256, Shard};
 use tandem_proto::{
     event::CHAIN_PERSISTED,
     multiproof::{Begin, Error, Foresight, Prefetch, ProofApi, ProofSession, Status},
-    storage::StorageApi,
+    storage::{BaseReads, TrieStorage},
 };
 use tokio_util::sync::CancellationToken;
 
 /// Dependencies of the workers.
 pub struct Deps {
     /// storage-writer, or a client of it.
-    pub storage: Arc<dyn StorageApi>,
+    pub storage: Arc<dyn TrieStorage>,
     /// Bus that carries `chain.persisted`.
     pub bus: Bus,
     /// Policies for gathering and dispatching keys; loaded when a block begins.
@@ -42,10 +42,10 @@ pub struct Deps {
 pub struct MultiproofWorkers {
     workers: Arc<[Mailbox<Message>]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    boards: Arc<[Board]>,
+    statuses: Arc<[WorkerStatus]>,
     mailbox_capacity: usize,
     proof_threads: usize,
-    /// Seats of all workers when they keep off the engine's processor; otherwise empty.
+    /// Affinities of all workers when they keep off the engine's processor; otherwise empty.
     affinities: Arc<[CpuAffinity]>,
     policies: LivePolicies,
 }
@@ -60,17 +60,18 @@ impl MultiproofWorkers {
         let count = config.threads.clamp(1, Shard::COUNT);
         let mut mailboxes = Vec::with_capacity(count);
         let (mut threads, mut affinities) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        let boards: Arc<[Board]> = (0..count).map(|_| Board::default()).collect();
-        let (pool, answers, mut readers) = Pool::start(&config, count, &deps.storage, &deps.fatal)?;
+        let statuses: Arc<[WorkerStatus]> = (0..count).map(|_| WorkerStatus::default()).collect();
+        let reads: Arc<dyn BaseReads> = deps.storage.clone();
+        let (pool, answers, mut readers) = Pool::start(&config, count, &reads, &deps.fatal)?;
         let proof_threads = pool.threads();
         for (index, answers) in answers.into_iter().enumerate() {
             let owned = Shard::all().filter(|shard| shard.index() % count == index).collect();
             let (sender, inbox) = mailbox("multiproof-workers", config.mailbox_capacity);
             let persisted = deps.bus.subscribe(CHAIN_PERSISTED);
-            let (storage, boards) = (deps.storage.clone(), boards.clone());
+            let (storage, statuses) = (deps.storage.clone(), statuses.clone());
             let dispatch = Dispatch::new(index, pool.clone(), config.targets_min(), answers);
             let owner =
-                Owner::new(&config, Parts { index, owned, storage, persisted, boards, dispatch });
+                Owner::new(&config, Parts { index, owned, storage, persisted, statuses, dispatch });
             let name = format!("proof-worker-{index}");
             let affinity = CpuAffinity::default();
             if config.keep_off_engine {
@@ -90,7 +91,7 @@ impl MultiproofWorkers {
         Ok(Arc::new(Self {
             workers: mailboxes.into(),
             threads: Mutex::new(threads),
-            boards,
+            statuses,
             mailbox_capacity,
             proof_threads,
             affinities: affinities.into(),
@@ -139,11 +140,11 @@ impl ProofApi for MultiproofWorkers {
         if self.threads.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return Err(Error::Unavailable);
         }
-        let held = held_by_all(self.boards.iter());
+        let held = held_by_all(self.statuses.iter());
         Ok(Status {
             threads: self.workers.len() as u32,
             shards: held.shards,
-            trie_bytes: self.boards.iter().map(Board::trie_bytes).sum(),
+            trie_bytes: self.statuses.iter().map(WorkerStatus::trie_bytes).sum(),
             tip: held.tip,
         })
     }

@@ -28,7 +28,7 @@ pub struct LocalSession {
     /// Shards that are asked for.
     shards: ShardSet,
     workers: Arc<[Mailbox<Message>]>,
-    /// Seats of all workers when they leave the caller its processor; otherwise empty.
+    /// Affinities of all workers when they leave the caller its processor; otherwise empty.
     affinities: Arc<[CpuAffinity]>,
     /// Processor that they leave to the caller.
     left: Option<usize>,

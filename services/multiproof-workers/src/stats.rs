@@ -44,14 +44,14 @@ pub struct Instruments {
     pub active_storage: Tally,
     pub active_account: Tally,
     pub chunking_skipped: Counter,
-    pub root_seconds: Histogram,
-    pub queue_wait_seconds: Histogram,
+    root_seconds: Histogram,
+    queue_wait_seconds: Histogram,
     pub proof_gap_seconds: Histogram,
     pub stale_proofs: Counter,
-    pub targets: Counter,
-    pub duplicates: Counter,
+    targets: Counter,
+    duplicates: Counter,
     pub prefetch_dropped: Counter,
-    pub nodes: Counter,
+    nodes: Counter,
     hashed_ahead: Counter,
     hashed_at_end: Counter,
     hashed_again: Counter,
@@ -93,17 +93,38 @@ impl Instruments {
         }
     }
 
-    /// Counts the work of a shard in a block that is over.
-    pub fn count(&self, counts: Counts) {
-        self.hashed_ahead.increment(counts.ahead);
-        self.hashed_at_end.increment(counts.at_end);
-        self.hashed_again.increment(counts.again);
-        self.foreseen.increment(counts.foreseen - counts.withdrawn);
-        self.withdrawn.increment(counts.withdrawn);
+    /// Counts a block that is over: the time since its last update, if all were in, the longest
+    /// wait of an update, the keys requested, and the keys that were under way already.
+    pub fn count_block(
+        &mut self,
+        root_time: Option<Duration>,
+        queue_wait: Duration,
+        targets: u64,
+        duplicates: u64,
+    ) {
+        if let Some(root_time) = root_time {
+            self.root_seconds.record(root_time);
+        }
+        self.queue_wait_seconds.record(queue_wait);
+        self.targets.increment(targets);
+        self.duplicates.increment(duplicates);
+        self.flush();
+    }
+
+    /// Counts the changed nodes of a block, and each shard's work on them.
+    pub fn count_nodes(&self, nodes: u64, shards: impl Iterator<Item = Counts>) {
+        self.nodes.increment(nodes);
+        for counts in shards {
+            self.hashed_ahead.increment(counts.ahead);
+            self.hashed_at_end.increment(counts.at_end);
+            self.hashed_again.increment(counts.again);
+            self.foreseen.increment(counts.foreseen - counts.withdrawn);
+            self.withdrawn.increment(counts.withdrawn);
+        }
     }
 
     /// Passes the counts on to the histograms.
-    pub fn flush(&mut self) {
+    fn flush(&mut self) {
         let tallies = [
             &mut self.batch_updates,
             &mut self.dispatch_targets,

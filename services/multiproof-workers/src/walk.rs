@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use tandem_primitives::{B256, WalkTarget};
 use tandem_proto::{
     multiproof::Error,
-    storage::{StorageApi, TrieNode},
+    storage::{BaseReads, TrieNode},
 };
 
 /// Source of the nodes.
@@ -18,7 +18,7 @@ pub struct Source<'a> {
     pub branch: &'a Branch,
     /// Block whose state is read.
     pub parent: B256,
-    pub storage: &'a dyn StorageApi,
+    pub storage: &'a dyn BaseReads,
 }
 
 /// Walks to all targets and collects the nodes on their paths, parents before children. Returns the

@@ -3,9 +3,9 @@
 #![cfg(target_os = "linux")]
 #![allow(dead_code, clippy::unwrap_used)]
 
-#[path = "pipeline/fake.rs"]
+#[path = "support/fake.rs"]
 mod fake;
-#[path = "pipeline/token.rs"]
+#[path = "support/token.rs"]
 mod token;
 
 use fake::Fake;

@@ -2,9 +2,9 @@
 //! process, so this is a test of its own.
 #![allow(dead_code, clippy::unwrap_used)]
 
-#[path = "pipeline/fake.rs"]
+#[path = "support/fake.rs"]
 mod fake;
-#[path = "pipeline/token.rs"]
+#[path = "support/token.rs"]
 mod token;
 
 use fake::Fake;

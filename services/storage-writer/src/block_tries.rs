@@ -7,13 +7,11 @@ use crate::{
     body,
     chain::{Pending, TrieParts},
     codec::PendingRecord,
-    diff_check, metrics,
+    diff_check::{Extent, verify_handed_over},
+    metrics,
     shared::Shared,
 };
-use std::time::Instant;
-use tandem_primitives::{B256, BlockId};
 use tandem_store::View;
-use tracing::error;
 
 /// Returns the block's trie diff. Uses the one that was handed over if it leads to the root in the
 /// header and every node of it fits. Computes it otherwise.
@@ -31,38 +29,11 @@ pub fn of_block(
     // Parts may have arrived since the block was taken.
     let parts = shared.state.lock().chain.get(&block.id.hash).map(|b| b.trie.clone());
     if let Some(parts) = parts.as_ref().and_then(TrieParts::complete) {
-        let tries = Tries::from_parts(view, parts.to_vec()).and_then(|t| t.check(block.id, root));
-        if let Some(tries) = accept(view, block.id, root, tries)? {
+        let (parts, extent) = (parts.to_vec(), Extent::AllNodes);
+        if let Some(tries) = verify_handed_over(view, block.id, root, parts, extent)? {
             return Ok(tries);
         }
-        ::metrics::counter!(metrics::TRIE_DIFFS_REFUSED).increment(1);
     }
     ::metrics::counter!(metrics::TRIE_DIFFS_RECOMPUTED).increment(1);
     Tries::compute(view, &record.diff.accounts)?.check(block.id, root)
-}
-
-/// Returns a diff that was handed over, `None` when it cannot be used.
-fn accept(
-    view: &View<'_>,
-    block: BlockId,
-    root: B256,
-    tries: Result<Tries, Error>,
-) -> Result<Option<Tries>, Error> {
-    let tries = match tries {
-        Ok(tries) => tries,
-        Err(error @ (Error::StateRoot { .. } | Error::Trie(_))) => {
-            error!(%block, %root, %error, "trie diff does not fit its block");
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
-    };
-    let started = Instant::now();
-    let checked = diff_check::check(view, &tries.parts)?;
-    ::metrics::histogram!(metrics::TRIE_DIFF_CHECK_SECONDS).record(started.elapsed());
-    let Err(fault) = checked else { return Ok(Some(tries)) };
-    error!(
-        %block, owner = ?fault.owner, path = fault.path_text(), error = %fault.fault,
-        "trie diff refused for one of its nodes"
-    );
-    Ok(None)
 }

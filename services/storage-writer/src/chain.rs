@@ -16,38 +16,37 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
 };
-use tandem_primitives::{B256, BlockId, BlockNumber, Shard, TrieDiff};
+use tandem_primitives::{B256, BlockId, BlockNumber, ShardSet, TrieDiff};
 use tandem_proto::storage::Forkchoice;
 
 /// Maximum number of trie diffs kept for blocks whose commit is still on its way.
 const EARLY_MAX: usize = 64;
-const ALL_SHARDS: u16 = u16::MAX;
 
 /// Parts of one block's trie diff that were handed over or computed.
 #[derive(Clone, Default, Debug)]
 pub struct TrieParts {
-    shards: u16,
+    shards: ShardSet,
     parts: Vec<Arc<TrieDiff>>,
 }
 
 impl TrieParts {
     /// Creates parts from a single diff of all shards.
     pub fn whole(diff: Arc<TrieDiff>) -> Self {
-        Self { shards: ALL_SHARDS, parts: vec![diff] }
+        Self { shards: ShardSet::ALL, parts: vec![diff] }
     }
 
     /// Adds the diff of some shards. A diff without a new shard is ignored, because all diffs of a
     /// block's shard are equal.
-    pub fn add(&mut self, shards: u16, diff: Arc<TrieDiff>) {
-        if shards & !self.shards != 0 {
-            self.shards |= shards;
+    pub fn add(&mut self, shards: ShardSet, diff: Arc<TrieDiff>) {
+        if !self.shards.contains_all(shards) {
+            self.shards = self.shards.union(shards);
             self.parts.push(diff);
         }
     }
 
     /// Returns the parts when they cover every shard.
     pub fn complete(&self) -> Option<&[Arc<TrieDiff>]> {
-        (self.shards == ALL_SHARDS).then_some(&self.parts)
+        (self.shards == ShardSet::ALL).then_some(&self.parts)
     }
 
     /// Returns the bytes that the parts take in memory.
@@ -64,11 +63,6 @@ impl TrieParts {
         }
         self.parts.first().cloned()
     }
-}
-
-/// Returns a set of shards as bits.
-pub fn shard_bits(shards: &[Shard]) -> u16 {
-    shards.iter().fold(0, |bits, shard| bits | 1 << shard.nibble())
 }
 
 /// Pending block, as far as it is in memory.
@@ -147,7 +141,7 @@ pub struct Chain {
     path: VecDeque<B256>,
     /// Height up to which the base moves.
     goal: BlockNumber,
-    early: VecDeque<(B256, u16, Arc<TrieDiff>)>,
+    early: VecDeque<(B256, ShardSet, Arc<TrieDiff>)>,
     added: u64,
     memory_bytes: u64,
     disk_bytes: u64,
@@ -262,7 +256,7 @@ impl Chain {
     /// Adds a part of a block's trie diff. A part for an unknown block is kept for a while, because
     /// the commit may arrive later by another way. The oldest of these parts give way to newer
     /// ones.
-    pub fn add_trie(&mut self, hash: B256, shards: u16, diff: Arc<TrieDiff>) {
+    pub fn add_trie(&mut self, hash: B256, shards: ShardSet, diff: Arc<TrieDiff>) {
         if self.change(&hash, |block| block.trie.add(shards, diff.clone())).is_some() {
             return;
         }

@@ -59,9 +59,21 @@ impl Config {
             store: tandem_store::Options::default(),
         }
     }
-}
 
-impl Config {
+    /// Returns limits so low that a few small blocks meet all of them. Not part of the interface:
+    /// only for tests.
+    #[doc(hidden)]
+    pub fn with_small_limits(datadir: impl Into<PathBuf>) -> Self {
+        Self {
+            persist_depth: 3,
+            unfinalized_blocks_max: 8,
+            backlog_blocks_max: 4,
+            reverse_diff_blocks: 12,
+            pending_memory_bytes_max: 20_000,
+            ..Self::new(datadir)
+        }
+    }
+
     /// Returns the limits on the pending blocks.
     pub(crate) fn limits(&self) -> Limits {
         Limits {

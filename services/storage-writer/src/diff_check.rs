@@ -1,13 +1,14 @@
-//! Check of a trie diff that was handed over, node by node, before it enters the base.
+//! Check of trie diffs that were handed over: of their tops before readers get them, and node by
+//! node before they enter the base.
 //!
 //! The roots in the headers determine the tops of the subtries. Below them, every new node must
 //! hash to the value in its parent. Each storage trie's top must hash to the value in its account's
 //! leaf. Nodes that the diff leaves out must be unchanged in the base.
 
-use crate::{Error, walk};
+use crate::{Error, apply::Tries, metrics, walk};
 use alloy_primitives::map::B256Map;
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
-use tandem_primitives::{B256, Bytes, EMPTY_TRIE_ROOT, NodeChange, TrieDiff, WalkTarget};
+use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Instant};
+use tandem_primitives::{B256, BlockId, Bytes, EMPTY_TRIE_ROOT, NodeChange, TrieDiff, WalkTarget};
 use tandem_store::{
     View,
     tables::{AccountTrie, StorageTrie},
@@ -16,21 +17,69 @@ use tandem_trie::{
     ChangeFault, ChangedNode, LeafSide, TopHashes, check_changes, hash_batch, leaf_value,
     storage_root,
 };
+use tracing::error;
+
+/// Part of a trie diff that is checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// Tops of the shards' tries. A reader of the nodes below finds their hashes in the tops.
+    Tops,
+    /// All nodes. The diff must be of one block, a child of the base.
+    AllNodes,
+}
+
+/// Returns the tries that a block leads to by trie diffs that were handed over, its own and those
+/// of the blocks between the base and it. Returns `None` when the diffs cannot be used: they do not
+/// lead to `root`, which is the state root in the block's header, or one of the checked nodes is
+/// wrong. Log and metrics say so.
+///
+/// # Errors
+/// When the database fails.
+pub fn verify_handed_over(
+    view: &View<'_>,
+    block: BlockId,
+    root: B256,
+    diffs: Vec<Arc<TrieDiff>>,
+    extent: Extent,
+) -> Result<Option<Tries>, Error> {
+    let tries = match Tries::from_parts(view, diffs).and_then(|tries| tries.check(block, root)) {
+        Ok(tries) => tries,
+        Err(error @ (Error::StateRoot { .. } | Error::Trie(_))) => {
+            error!(%block, %root, %error, "trie diff does not fit its block");
+            ::metrics::counter!(metrics::TRIE_DIFFS_REFUSED).increment(1);
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    if extent == Extent::Tops {
+        return Ok(Some(tries));
+    }
+    let started = Instant::now();
+    let checked = check(view, &tries.parts)?;
+    ::metrics::histogram!(metrics::TRIE_DIFF_CHECK_SECONDS).record(started.elapsed());
+    let Err(fault) = checked else { return Ok(Some(tries)) };
+    error!(
+        %block, owner = ?fault.owner, path = fault.path_text(), error = %fault.fault,
+        "trie diff refused for one of its nodes"
+    );
+    ::metrics::counter!(metrics::TRIE_DIFFS_REFUSED).increment(1);
+    Ok(None)
+}
 
 /// Node that makes a trie diff unusable.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DiffFault {
+struct DiffFault {
     /// Hashed address of the account whose storage trie has the node, `None` for the account trie.
-    pub owner: Option<B256>,
+    owner: Option<B256>,
     /// Path of the node, one nibble per byte.
-    pub path: Vec<u8>,
+    path: Vec<u8>,
     /// Fault of the node.
-    pub fault: ChangeFault,
+    fault: ChangeFault,
 }
 
 impl DiffFault {
     /// Returns the path as text, one digit per nibble.
-    pub fn path_text(&self) -> String {
+    fn path_text(&self) -> String {
         self.path.iter().map(|nibble| format!("{nibble:x}")).collect()
     }
 }
@@ -47,7 +96,7 @@ struct Roots {
 ///
 /// # Errors
 /// When the database fails. The first fault found is in the returned value.
-pub fn check(view: &View<'_>, parts: &[Arc<TrieDiff>]) -> Result<Result<(), DiffFault>, Error> {
+fn check(view: &View<'_>, parts: &[Arc<TrieDiff>]) -> Result<Result<(), DiffFault>, Error> {
     let changes = in_order(parts);
     let mut wiped: Vec<B256> = parts.iter().flat_map(|part| part.wiped.iter().copied()).collect();
     wiped.sort_unstable();

@@ -1,7 +1,7 @@
 use crate::{
     Config, Error,
     acknowledged::Acknowledged,
-    chain::{Pending, shard_bits},
+    chain::Pending,
     codec::{PendingRecord, decode_kept, encode_kept},
     config::database_path,
     grant::Grant,
@@ -20,12 +20,12 @@ use std::{
 };
 use tandem_actor::Mailbox;
 use tandem_primitives::{
-    B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, WalkTarget, keccak256,
+    B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget, keccak256,
 };
 use tandem_proto::storage::{
-    self, Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Forkchoice, Holder, KeptBlock,
-    PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode,
-    TrieNodes,
+    self, BaseReads, Block, BlockReads, BlockRecord, BlockRef, BlockWrites, Checkpoint, Claim,
+    Epoch, Forkchoice, Holder, KeptBlock, PendingBlock, ReadState, Result, StateValues,
+    TransactionPlace, TrieNode, TrieNodes, TrieStorage, WriteLease,
 };
 use tandem_store::{
     Durability, Store,
@@ -264,45 +264,7 @@ fn stopped() -> storage::Error {
     storage::Error::Unavailable("the persist thread has stopped".to_owned())
 }
 
-impl StorageApi for StorageWriter {
-    fn claim_epoch(&self, claim: &Claim) -> Result<Epoch> {
-        let mut granted = self.granted.write();
-        let (next, epoch) = granted.next(claim);
-        let mut batch = self.shared.store.batch();
-        meta::put_grant(&mut batch, &next)?;
-        self.shared.store.write(batch, self.shared.durability()).map_err(store_error)?;
-        *granted = next;
-        // From here on no other executor can commit.
-        drop(granted);
-        let suspects = self.shared.state.lock().chain.unproven();
-        drop_unproven(&self.shared, suspects)?;
-        ::metrics::counter!(metrics::EPOCHS_GRANTED).increment(1);
-        info!(epoch = epoch.number, executor = claim.executor, "epoch granted");
-        Ok(epoch)
-    }
-
-    fn keep_epoch(&self, epoch: Epoch) -> Result<()> {
-        self.fence(epoch).map(|_| ())
-    }
-
-    fn release_epoch(&self, epoch: Epoch) -> Result<()> {
-        let mut granted = self.granted.write();
-        check(epoch, &granted)?;
-        let released = granted.released();
-        let mut batch = self.shared.store.batch();
-        meta::put_grant(&mut batch, &released)?;
-        // When this write is lost, the next start waits one lease for the executor.
-        if let Err(error) = self.shared.store.write(batch, Durability::Process) {
-            debug!(%error, "the end of a lease was not written");
-        }
-        *granted = released;
-        Ok(())
-    }
-
-    fn holder(&self) -> Result<Option<Holder>> {
-        Ok(self.granted.read().holder())
-    }
-
+impl BaseReads for StorageWriter {
     fn checkpoint(&self) -> Result<Checkpoint> {
         let state = self.shared.state.lock();
         Ok(Checkpoint {
@@ -312,35 +274,6 @@ impl StorageApi for StorageWriter {
             forkchoice: state.chain.forkchoice(),
             writes_fail: self.shared.store.is_failing(),
         })
-    }
-
-    fn pending(&self) -> Result<Vec<PendingBlock>> {
-        let (pending, kept) = {
-            let state = self.shared.state.lock();
-            (state.chain.ordered(), state.kept.ordered())
-        };
-        let view = self.shared.store.snapshot();
-        let mut blocks = Vec::with_capacity(pending.len() + kept.len());
-        for Pending { id, parent, .. } in pending {
-            // A block that was discarded meanwhile is skipped.
-            if let Some((_, header)) = view.get::<Headers>(id.hash).map_err(store_error)? {
-                blocks.push(PendingBlock { id, parent, header, kept: false });
-            }
-        }
-        for entry in kept {
-            if let Some(KeptBlock { id, parent, header, .. }) = self.kept(entry.id.hash)? {
-                blocks.push(PendingBlock { id, parent, header, kept: true });
-            }
-        }
-        Ok(blocks)
-    }
-
-    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
-        Ok(self.shared.state_diffs(blocks)?)
-    }
-
-    fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>> {
-        Ok(self.shared.trie_diff(block)?)
     }
 
     fn read_state(&self, request: &ReadState) -> Result<StateValues> {
@@ -375,7 +308,88 @@ impl StorageApi for StorageWriter {
         ::metrics::histogram!(metrics::WALK_TRIE_SECONDS).record(started.elapsed());
         Ok(TrieNodes { base, nodes })
     }
+}
 
+impl TrieStorage for StorageWriter {
+    fn pending(&self) -> Result<Vec<PendingBlock>> {
+        let (pending, kept) = {
+            let state = self.shared.state.lock();
+            (state.chain.ordered(), state.kept.ordered())
+        };
+        let view = self.shared.store.snapshot();
+        let mut blocks = Vec::with_capacity(pending.len() + kept.len());
+        for Pending { id, parent, .. } in pending {
+            // A block that was discarded meanwhile is skipped.
+            if let Some((_, header)) = view.get::<Headers>(id.hash).map_err(store_error)? {
+                blocks.push(PendingBlock { id, parent, header, kept: false });
+            }
+        }
+        for entry in kept {
+            if let Some(KeptBlock { id, parent, header, .. }) = self.kept(entry.id.hash)? {
+                blocks.push(PendingBlock { id, parent, header, kept: true });
+            }
+        }
+        Ok(blocks)
+    }
+
+    fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>> {
+        Ok(self.shared.trie_diff(block)?)
+    }
+
+    fn put_trie_diff(&self, block: B256, shards: ShardSet, diff: Arc<TrieDiff>) -> Result<()> {
+        self.shared.state.lock().chain.add_trie(block, shards, diff);
+        Ok(())
+    }
+}
+
+impl BlockReads for StorageWriter {
+    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
+        let Some(hash) = self.resolve(block)? else { return Ok(None) };
+        let view = self.shared.store.view();
+        let Some((number, header)) = view.get::<Headers>(hash).map_err(store_error)? else {
+            return Ok(None);
+        };
+        let body = view.get::<Bodies>(hash).map_err(store_error)?;
+        let receipts = view.get::<Receipts>(hash).map_err(store_error)?;
+        let id = BlockId::new(number, hash);
+        Ok(body.zip(receipts).map(|(body, receipts)| BlockRecord { id, header, body, receipts }))
+    }
+
+    fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
+        let Some(hash) = self.resolve(block)? else { return Ok(None) };
+        let found = self.shared.store.view().get::<Headers>(hash).map_err(store_error)?;
+        Ok(found.map(|(number, rlp)| (BlockId::new(number, hash), rlp)))
+    }
+
+    fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>> {
+        let path: Vec<Pending> = {
+            let state = self.shared.state.lock();
+            state.chain.path().filter_map(|hash| state.chain.get(hash)).cloned().collect()
+        };
+        let view = self.shared.store.view();
+        for block in path.iter().rev() {
+            // A block without a record has entered the base meanwhile.
+            let Ok(record) = record(&view, block) else { continue };
+            let index = record.transaction_hashes.iter().position(|found| *found == hash);
+            if let Some(index) = index {
+                return Ok(Some(TransactionPlace { block: block.id, index: index as u32 }));
+            }
+        }
+        let found = self.shared.store.view().get::<Transactions>(hash).map_err(store_error)?;
+        Ok(found.map(|(block, index)| TransactionPlace { block, index }))
+    }
+
+    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
+        Ok(self.shared.state_diffs(blocks)?)
+    }
+
+    fn kept(&self, block: B256) -> Result<Option<KeptBlock>> {
+        let bytes = self.shared.store.view().get::<KeptTable>(block).map_err(store_error)?;
+        Ok(bytes.map(|bytes| decode_kept(&bytes)).transpose()?)
+    }
+}
+
+impl BlockWrites for StorageWriter {
     fn commit(&self, epoch: Epoch, block: Block) -> Result<()> {
         let _span = info_span!("commit_block", block.number = block.id.number).entered();
         let started = Instant::now();
@@ -425,19 +439,6 @@ impl StorageApi for StorageWriter {
         Ok(())
     }
 
-    fn discard(&self, epoch: Epoch, block: B256) -> Result<()> {
-        let _granted = self.fence(epoch)?;
-        let mut state = self.shared.state.lock();
-        if state.kept.contains(&block) {
-            self.shared.forget(&mut state, &[], &[block])?;
-        }
-        let Some(id) = state.chain.get(&block).map(|pending| pending.id) else { return Ok(()) };
-        if state.chain.is_canonical(&id) {
-            return Err(storage::Error::Refused(format!("block {id} is canonical")));
-        }
-        Ok(self.shared.forget(&mut state, &[block], &[])?)
-    }
-
     fn prove(&self, epoch: Epoch, block: B256) -> Result<()> {
         let _granted = self.fence(epoch)?;
         let mut state = self.shared.state.lock();
@@ -450,6 +451,19 @@ impl StorageApi for StorageWriter {
         self.shared.store.write(batch, Durability::Process).map_err(store_error)?;
         state.chain.set_proven(&block);
         Ok(())
+    }
+
+    fn discard(&self, epoch: Epoch, block: B256) -> Result<()> {
+        let _granted = self.fence(epoch)?;
+        let mut state = self.shared.state.lock();
+        if state.kept.contains(&block) {
+            self.shared.forget(&mut state, &[], &[block])?;
+        }
+        let Some(id) = state.chain.get(&block).map(|pending| pending.id) else { return Ok(()) };
+        if state.chain.is_canonical(&id) {
+            return Err(storage::Error::Refused(format!("block {id} is canonical")));
+        }
+        Ok(self.shared.forget(&mut state, &[block], &[])?)
     }
 
     fn keep(&self, epoch: Epoch, block: KeptBlock) -> Result<()> {
@@ -475,16 +489,6 @@ impl StorageApi for StorageWriter {
         Ok(())
     }
 
-    fn kept(&self, block: B256) -> Result<Option<KeptBlock>> {
-        let bytes = self.shared.store.view().get::<KeptTable>(block).map_err(store_error)?;
-        Ok(bytes.map(|bytes| decode_kept(&bytes)).transpose()?)
-    }
-
-    fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
-        self.shared.state.lock().chain.add_trie(block, shard_bits(shards), diff);
-        Ok(())
-    }
-
     fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber> {
         let head = forkchoice.head;
         let _span = info_span!("canonicalize", block.number = head.number).entered();
@@ -506,40 +510,44 @@ impl StorageApi for StorageWriter {
         let _granted = self.fence(epoch)?;
         self.rewind_base(to)
     }
+}
 
-    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
-        let Some(hash) = self.resolve(block)? else { return Ok(None) };
-        let view = self.shared.store.view();
-        let Some((number, header)) = view.get::<Headers>(hash).map_err(store_error)? else {
-            return Ok(None);
-        };
-        let body = view.get::<Bodies>(hash).map_err(store_error)?;
-        let receipts = view.get::<Receipts>(hash).map_err(store_error)?;
-        let id = BlockId::new(number, hash);
-        Ok(body.zip(receipts).map(|(body, receipts)| BlockRecord { id, header, body, receipts }))
+impl WriteLease for StorageWriter {
+    fn claim_epoch(&self, claim: &Claim) -> Result<Epoch> {
+        let mut granted = self.granted.write();
+        let (next, epoch) = granted.next(claim);
+        let mut batch = self.shared.store.batch();
+        meta::put_grant(&mut batch, &next)?;
+        self.shared.store.write(batch, self.shared.durability()).map_err(store_error)?;
+        *granted = next;
+        // From here on no other executor can commit.
+        drop(granted);
+        let suspects = self.shared.state.lock().chain.unproven();
+        drop_unproven(&self.shared, suspects)?;
+        ::metrics::counter!(metrics::EPOCHS_GRANTED).increment(1);
+        info!(epoch = epoch.number, executor = claim.executor, "epoch granted");
+        Ok(epoch)
     }
 
-    fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
-        let Some(hash) = self.resolve(block)? else { return Ok(None) };
-        let found = self.shared.store.view().get::<Headers>(hash).map_err(store_error)?;
-        Ok(found.map(|(number, rlp)| (BlockId::new(number, hash), rlp)))
+    fn keep_epoch(&self, epoch: Epoch) -> Result<()> {
+        self.fence(epoch).map(|_| ())
     }
 
-    fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>> {
-        let path: Vec<Pending> = {
-            let state = self.shared.state.lock();
-            state.chain.path().filter_map(|hash| state.chain.get(hash)).cloned().collect()
-        };
-        let view = self.shared.store.view();
-        for block in path.iter().rev() {
-            // A block without a record has entered the base meanwhile.
-            let Ok(record) = record(&view, block) else { continue };
-            let index = record.transaction_hashes.iter().position(|found| *found == hash);
-            if let Some(index) = index {
-                return Ok(Some(TransactionPlace { block: block.id, index: index as u32 }));
-            }
+    fn release_epoch(&self, epoch: Epoch) -> Result<()> {
+        let mut granted = self.granted.write();
+        check(epoch, &granted)?;
+        let released = granted.released();
+        let mut batch = self.shared.store.batch();
+        meta::put_grant(&mut batch, &released)?;
+        // When this write is lost, the next start waits one lease for the executor.
+        if let Err(error) = self.shared.store.write(batch, Durability::Process) {
+            debug!(%error, "the end of a lease was not written");
         }
-        let found = self.shared.store.view().get::<Transactions>(hash).map_err(store_error)?;
-        Ok(found.map(|(block, index)| TransactionPlace { block, index }))
+        *granted = released;
+        Ok(())
+    }
+
+    fn holder(&self) -> Result<Option<Holder>> {
+        Ok(self.granted.read().holder())
     }
 }

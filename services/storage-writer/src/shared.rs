@@ -9,9 +9,9 @@
 use crate::{
     Config, Deps, Error,
     acknowledged::Acknowledged,
-    apply::Tries,
     chain::{Ancestor, Chain, Pending, TrieParts},
     codec::PendingRecord,
+    diff_check::{Extent, verify_handed_over},
     heal,
     kept::Kept,
     metrics,
@@ -27,7 +27,6 @@ use tandem_store::{
         Bodies, Canonical, Headers, Kept as KeptTable, Pending as PendingTable, Proven, Receipts,
     },
 };
-use tracing::error;
 
 /// Part of the chain that is in memory, and the current work of the persist thread.
 pub struct State {
@@ -191,15 +190,7 @@ impl Shared {
         };
         let Some(diff) = diffs.last().cloned() else { return Ok(None) };
         let root = crate::body::header(&view, hash)?.state_root;
-        match Tries::from_parts(&view, diffs).and_then(|tries| tries.check(id, root)) {
-            Ok(_) => Ok(Some(diff)),
-            Err(error @ (Error::StateRoot { .. } | Error::Trie(_))) => {
-                error!(block = %id, %error, "trie diff does not fit its block");
-                ::metrics::counter!(metrics::TRIE_DIFFS_REFUSED).increment(1);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        Ok(verify_handed_over(&view, id, root, diffs, Extent::Tops)?.map(|_| diff))
     }
 
     fn replay_block(

@@ -18,7 +18,7 @@ use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
-    storage::{BlockRef, StorageApi},
+    storage::{BlockReads, BlockRef},
 };
 use tandem_storage_writer::StorageWriter;
 use tandem_testkit::hooked::{Hooked, Hooks};

@@ -13,15 +13,15 @@ use prost::Message;
 use std::{sync::Arc, time::Duration};
 use tandem_actor::{TaskSender, task_queue};
 use tandem_primitives::{
-    B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, WalkTarget,
+    B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget,
 };
 use tandem_proto::{
     access::STORAGE_WRITER,
     convert::ERROR_METADATA,
     storage::{
-        Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Error, ExecutorAddress, Forkchoice,
-        Holder, KeptBlock, PendingBlock, ReadState, Result, StateValues, StorageApi,
-        TransactionPlace, TrieNodes,
+        BaseReads, Block, BlockReads, BlockRecord, BlockRef, BlockWrites, Checkpoint, Claim, Epoch,
+        Error, ExecutorAddress, Forkchoice, Holder, KeptBlock, PendingBlock, ReadState, Result,
+        StateValues, TransactionPlace, TrieNodes, TrieStorage, WriteLease,
     },
     wire::storage_writer::v1::{self, storage_writer_server::SERVICE_NAME},
 };
@@ -87,7 +87,7 @@ macro_rules! unary {
 /// Client of one storage-writer.
 ///
 /// Calls wait for the answer (see [`ClientConfig`]), so they do not belong in async code, where
-/// they panic. Only [`StorageApi::put_trie_diff`] never waits and never fails.
+/// they panic. Only [`TrieStorage::put_trie_diff`] never waits and never fails.
 pub struct Client {
     remote: Arc<RemoteStorage>,
     runtime: Handle,
@@ -221,7 +221,135 @@ async fn collect<M>(answer: Response<Streaming<M>>) -> Result<Vec<M>, Status> {
     Ok(messages)
 }
 
-impl StorageApi for Client {
+impl BaseReads for Client {
+    fn checkpoint(&self) -> Result<Checkpoint> {
+        let request = v1::GetCheckpointRequest {};
+        let send = unary!(get_checkpoint, v1::GetCheckpointRequest);
+        Ok(self.call(self.read("checkpoint"), request, send)?.try_into()?)
+    }
+
+    fn read_state(&self, request: &ReadState) -> Result<StateValues> {
+        let read = |part: &ReadState| {
+            let send = unary!(read_state, v1::ReadStateRequest);
+            let answer = self.call(self.read("read_state"), part, send)?;
+            Ok(answer.into_values(part)?)
+        };
+        self.reads.read(request, |all| parts::read_state(all, read))
+    }
+
+    fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
+        parts::walk_trie(targets, |part| {
+            let send = unary!(walk_trie, v1::WalkTrieRequest);
+            Ok(self.call(self.read("walk_trie"), part, send)?.try_into()?)
+        })
+    }
+}
+
+impl TrieStorage for Client {
+    fn pending(&self) -> Result<Vec<PendingBlock>> {
+        let request = v1::ListPendingRequest { headers_only: true };
+        let send = |mut calls: Calls, request: Request<v1::ListPendingRequest>| async move {
+            collect(calls.list_pending(request).await?).await
+        };
+        let blocks = self.call(self.write("pending"), request, send)?;
+        blocks.into_iter().map(|wire| Ok(PendingBlock::try_from(wire)?)).collect()
+    }
+
+    fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>> {
+        let send = |mut calls: Calls, request: Request<v1::GetTrieDiffRequest>| async move {
+            collect(calls.get_trie_diff(request).await?).await
+        };
+        let parts = self.call(self.write("trie_diff"), block, send)?;
+        let mut whole: Option<TrieDiff> = None;
+        for part in parts {
+            let part = TrieDiff::try_from(part)?;
+            match &mut whole {
+                None => whole = Some(part),
+                Some(whole) => whole.append(&part),
+            }
+        }
+        Ok(whole.map(Arc::new))
+    }
+
+    /// Queues the diff without waiting. Drops and counts it when too many wait for the connection,
+    /// or when it cannot be sent.
+    fn put_trie_diff(&self, block: B256, shards: ShardSet, diff: Arc<TrieDiff>) -> Result<()> {
+        let handed = QueuedTrieDiff { block, shards, diff };
+        if self.diffs.try_send(handed).is_err() {
+            counter!(names::CLIENT_DIFFS_DROPPED).increment(1);
+        }
+        Ok(())
+    }
+}
+
+impl BlockReads for Client {
+    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
+        let send = unary!(get_block, v1::GetBlockRequest);
+        Ok(self.call(self.read("block"), block, send)?.try_into()?)
+    }
+
+    fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
+        let send = unary!(get_header, v1::GetHeaderRequest);
+        Ok(self.call(self.read("header"), block, send)?.try_into()?)
+    }
+
+    fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>> {
+        let send = unary!(get_transaction, v1::GetTransactionRequest);
+        Ok(self.call(self.read("transaction"), hash, send)?.try_into()?)
+    }
+
+    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
+        let send = |mut calls: Calls, request: Request<v1::GetStateDiffsRequest>| async move {
+            collect(calls.get_state_diffs(request).await?).await
+        };
+        let diffs = self.call(self.write("state_diffs"), blocks, send)?;
+        if diffs.len() != blocks.len() {
+            let text = format!("{} state diffs for {} blocks", diffs.len(), blocks.len());
+            return Err(Error::Store(text));
+        }
+        diffs.into_iter().map(|wire| Ok(wire.try_into()?)).collect()
+    }
+
+    fn kept(&self, block: B256) -> Result<Option<KeptBlock>> {
+        let send = unary!(get_kept, v1::GetKeptRequest);
+        Ok(self.call(self.read("kept"), block, send)?.try_into()?)
+    }
+}
+
+impl BlockWrites for Client {
+    fn commit(&self, epoch: Epoch, block: Block) -> Result<()> {
+        let send = unary!(commit, v1::CommitRequest);
+        self.call(self.write("commit"), (epoch, block), send).map(|_| ())
+    }
+
+    fn prove(&self, epoch: Epoch, block: B256) -> Result<()> {
+        let send = unary!(prove, v1::ProveRequest);
+        self.call(self.write("prove"), (epoch, block), send).map(|_| ())
+    }
+
+    fn discard(&self, epoch: Epoch, block: B256) -> Result<()> {
+        let send = unary!(discard, v1::DiscardRequest);
+        self.call(self.write("discard"), (epoch, block), send).map(|_| ())
+    }
+
+    fn keep(&self, epoch: Epoch, block: KeptBlock) -> Result<()> {
+        let send = unary!(keep, v1::KeepRequest);
+        self.call(self.write("keep"), (epoch, block), send).map(|_| ())
+    }
+
+    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber> {
+        let send = unary!(canonicalize, v1::CanonicalizeRequest);
+        let answer = self.call(self.write("canonicalize"), (epoch, forkchoice), send)?;
+        Ok(answer.goal.unwrap_or(forkchoice.head.number))
+    }
+
+    fn rewind(&self, epoch: Epoch, to: BlockNumber) -> Result<()> {
+        let send = unary!(rewind, v1::RewindRequest);
+        self.call(self.write("rewind"), (epoch, to), send).map(|_| ())
+    }
+}
+
+impl WriteLease for Client {
     fn claim_epoch(&self, claim: &Claim) -> Result<Epoch> {
         // Not retried: a retry would fence a grant whose answer was lost, which is harmless. But it
         // would also fence an executor that took over meanwhile.
@@ -253,125 +381,5 @@ impl StorageApi for Client {
 
     fn holder(&self) -> Result<Option<Holder>> {
         self.runtime.block_on(self.find_holder())
-    }
-
-    fn checkpoint(&self) -> Result<Checkpoint> {
-        let request = v1::GetCheckpointRequest {};
-        let send = unary!(get_checkpoint, v1::GetCheckpointRequest);
-        Ok(self.call(self.read("checkpoint"), request, send)?.try_into()?)
-    }
-
-    fn pending(&self) -> Result<Vec<PendingBlock>> {
-        let request = v1::ListPendingRequest { headers_only: true };
-        let send = |mut calls: Calls, request: Request<v1::ListPendingRequest>| async move {
-            collect(calls.list_pending(request).await?).await
-        };
-        let blocks = self.call(self.write("pending"), request, send)?;
-        blocks.into_iter().map(|wire| Ok(PendingBlock::try_from(wire)?)).collect()
-    }
-
-    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
-        let send = |mut calls: Calls, request: Request<v1::GetStateDiffsRequest>| async move {
-            collect(calls.get_state_diffs(request).await?).await
-        };
-        let diffs = self.call(self.write("state_diffs"), blocks, send)?;
-        if diffs.len() != blocks.len() {
-            let text = format!("{} state diffs for {} blocks", diffs.len(), blocks.len());
-            return Err(Error::Store(text));
-        }
-        diffs.into_iter().map(|wire| Ok(wire.try_into()?)).collect()
-    }
-
-    fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>> {
-        let send = |mut calls: Calls, request: Request<v1::GetTrieDiffRequest>| async move {
-            collect(calls.get_trie_diff(request).await?).await
-        };
-        let parts = self.call(self.write("trie_diff"), block, send)?;
-        let mut whole: Option<TrieDiff> = None;
-        for part in parts {
-            let part = TrieDiff::try_from(part)?;
-            match &mut whole {
-                None => whole = Some(part),
-                Some(whole) => whole.append(&part),
-            }
-        }
-        Ok(whole.map(Arc::new))
-    }
-
-    fn read_state(&self, request: &ReadState) -> Result<StateValues> {
-        let read = |part: &ReadState| {
-            let send = unary!(read_state, v1::ReadStateRequest);
-            let answer = self.call(self.read("read_state"), part, send)?;
-            Ok(answer.into_values(part)?)
-        };
-        self.reads.read(request, |all| parts::read_state(all, read))
-    }
-
-    fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
-        parts::walk_trie(targets, |part| {
-            let send = unary!(walk_trie, v1::WalkTrieRequest);
-            Ok(self.call(self.read("walk_trie"), part, send)?.try_into()?)
-        })
-    }
-
-    fn commit(&self, epoch: Epoch, block: Block) -> Result<()> {
-        let send = unary!(commit, v1::CommitRequest);
-        self.call(self.write("commit"), (epoch, block), send).map(|_| ())
-    }
-
-    fn discard(&self, epoch: Epoch, block: B256) -> Result<()> {
-        let send = unary!(discard, v1::DiscardRequest);
-        self.call(self.write("discard"), (epoch, block), send).map(|_| ())
-    }
-
-    fn prove(&self, epoch: Epoch, block: B256) -> Result<()> {
-        let send = unary!(prove, v1::ProveRequest);
-        self.call(self.write("prove"), (epoch, block), send).map(|_| ())
-    }
-
-    fn keep(&self, epoch: Epoch, block: KeptBlock) -> Result<()> {
-        let send = unary!(keep, v1::KeepRequest);
-        self.call(self.write("keep"), (epoch, block), send).map(|_| ())
-    }
-
-    fn kept(&self, block: B256) -> Result<Option<KeptBlock>> {
-        let send = unary!(get_kept, v1::GetKeptRequest);
-        Ok(self.call(self.read("kept"), block, send)?.try_into()?)
-    }
-
-    /// Queues the diff without waiting. Drops and counts it when too many wait for the connection,
-    /// or when it cannot be sent.
-    fn put_trie_diff(&self, block: B256, shards: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
-        let queued = QueuedTrieDiff { block, shards: shards.to_vec(), diff };
-        if self.diffs.try_send(queued).is_err() {
-            counter!(names::CLIENT_DIFFS_DROPPED).increment(1);
-        }
-        Ok(())
-    }
-
-    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber> {
-        let send = unary!(canonicalize, v1::CanonicalizeRequest);
-        let answer = self.call(self.write("canonicalize"), (epoch, forkchoice), send)?;
-        Ok(answer.goal.unwrap_or(forkchoice.head.number))
-    }
-
-    fn rewind(&self, epoch: Epoch, to: BlockNumber) -> Result<()> {
-        let send = unary!(rewind, v1::RewindRequest);
-        self.call(self.write("rewind"), (epoch, to), send).map(|_| ())
-    }
-
-    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
-        let send = unary!(get_block, v1::GetBlockRequest);
-        Ok(self.call(self.read("block"), block, send)?.try_into()?)
-    }
-
-    fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
-        let send = unary!(get_header, v1::GetHeaderRequest);
-        Ok(self.call(self.read("header"), block, send)?.try_into()?)
-    }
-
-    fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>> {
-        let send = unary!(get_transaction, v1::GetTransactionRequest);
-        Ok(self.call(self.read("transaction"), hash, send)?.try_into()?)
     }
 }

@@ -5,7 +5,7 @@ use crate::metrics as names;
 use metrics::counter;
 use std::sync::Arc;
 use tandem_actor::Queued;
-use tandem_primitives::{B256, Shard, TrieDiff};
+use tandem_primitives::{B256, ShardSet, TrieDiff};
 use tandem_proto::{
     storage::{Error, Result},
     wire::storage_writer::v1,
@@ -16,7 +16,7 @@ use tracing::debug;
 /// Changed trie nodes of a block, for some shards.
 pub struct QueuedTrieDiff {
     pub block: B256,
-    pub shards: Vec<Shard>,
+    pub shards: ShardSet,
     pub diff: Arc<TrieDiff>,
 }
 
@@ -35,7 +35,7 @@ pub async fn send_all(remote: &RemoteStorage, mut queue: mpsc::Receiver<Queued<Q
 async fn send(remote: &RemoteStorage, queued: QueuedTrieDiff) -> Result<()> {
     let message = move || {
         let QueuedTrieDiff { block, shards, diff } = queued;
-        v1::PutTrieDiffRequest::from((block, &shards[..], &*diff))
+        v1::PutTrieDiffRequest::from((block, shards, &*diff))
     };
     // A diff may have megabytes, which are copied.
     let request = spawn_blocking(message).await;

@@ -10,7 +10,7 @@ use std::{
 use tandem_bus::Bus;
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
-    storage::StorageApi,
+    storage::BaseReads,
 };
 use tokio::{
     task::spawn_blocking,
@@ -25,7 +25,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// this process. Never ends. `writes_fail` is set while writes to the database fail.
 /// `chain.persisted` comes over NATS sooner, but may be lost. Without this poll, layers would then
 /// stay and memory would grow.
-pub async fn follow_base(storage: Arc<dyn StorageApi>, bus: Bus, writes_fail: Arc<AtomicBool>) {
+pub async fn follow_base(storage: Arc<dyn BaseReads>, bus: Bus, writes_fail: Arc<AtomicBool>) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

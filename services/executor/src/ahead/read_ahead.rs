@@ -27,7 +27,7 @@ use metrics::counter;
 use std::{ops::Range, sync::Arc};
 use tandem_chain::Block;
 use tandem_primitives::{Address, B256, keccak256};
-use tandem_proto::storage::StorageApi;
+use tandem_proto::storage::BaseReads;
 use tracing::{Span, debug, field::Empty, info_span};
 
 /// Maximum number of keys read ahead for one block. Applies to accounts and to slots separately.
@@ -137,7 +137,7 @@ pub struct Prefetcher {
     /// The newest states, with the cache that is filled.
     pub recent: Arc<Recent>,
     /// Source of what the cache lacks.
-    pub storage: Arc<dyn StorageApi>,
+    pub storage: Arc<dyn BaseReads>,
     /// Expectations of what calls read; `None` reads what the block names alone.
     pub predictor: Option<Arc<Predictor>>,
 }

@@ -19,7 +19,7 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256, WalkTarget};
-use tandem_proto::storage::{ReadState, StateValues, StorageApi};
+use tandem_proto::storage::{BaseReads, ReadState, StateValues};
 
 /// Place that answers a read.
 #[derive(Clone, Copy, Debug)]
@@ -99,14 +99,14 @@ pub struct StateView {
     pinned: Option<(Arc<Layers>, bool)>,
     /// [`Layers::resets`] at the creation of the branch.
     resets: u64,
-    storage: Arc<dyn StorageApi>,
+    storage: Arc<dyn BaseReads>,
     counters: Counters,
 }
 
 impl StateView {
     /// Creates a view for executing a block on top of `block`. It holds the layers, so it must not
     /// outlive the execution. It adds its reads to the cache.
-    pub fn pinned(block: B256, recent: Arc<Recent>, storage: Arc<dyn StorageApi>) -> Self {
+    pub fn pinned(block: B256, recent: Arc<Recent>, storage: Arc<dyn BaseReads>) -> Self {
         let layers = recent.pin();
         let branch = layers.branch(block);
         let reaches = branch.reaches(&layers.base().hash);
@@ -116,7 +116,7 @@ impl StateView {
 
     /// Creates a view that may live long. Its reads are not added to the cache, which is reserved
     /// for the needs of blocks.
-    pub fn passing(block: B256, recent: Arc<Recent>, storage: Arc<dyn StorageApi>) -> Self {
+    pub fn passing(block: B256, recent: Arc<Recent>, storage: Arc<dyn BaseReads>) -> Self {
         let (branch, resets) = recent.read(|layers| (layers.branch(block), layers.resets()));
         Self { branch, recent, pinned: None, resets, storage, counters: Counters::default() }
     }

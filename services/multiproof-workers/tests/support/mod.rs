@@ -5,7 +5,6 @@ use alloy_consensus::Header;
 use alloy_rlp::Decodable;
 use std::{
     collections::{BTreeMap, HashMap},
-    path::Path,
     sync::Arc,
 };
 use tandem_bus::Bus;
@@ -15,7 +14,7 @@ use tandem_primitives::{Account, AccountUpdate, B256, BlockId, SlotUpdate, State
 use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     multiproof::{Begin, Error, Foresight, ProofApi, ProofSession, ShardRoots, StateUpdate},
-    storage::{Block, Epoch, Forkchoice, StorageApi},
+    storage::{BaseReads, Block, BlockWrites, Epoch, Forkchoice, TrieStorage, WriteLease},
 };
 use tandem_storage_writer::StorageWriter;
 use tandem_testkit::world;
@@ -34,18 +33,6 @@ pub struct Made {
 impl Made {
     pub fn begin(&self) -> Begin {
         Begin::new(self.block.id, self.block.parent)
-    }
-}
-
-/// Returns limits of storage-writer so low that few blocks meet them.
-fn small_config() -> tandem_storage_writer::Config {
-    tandem_storage_writer::Config {
-        persist_depth: 3,
-        unfinalized_blocks_max: 8,
-        backlog_blocks_max: 4,
-        reverse_diff_blocks: 12,
-        pending_memory_bytes_max: 20_000,
-        ..tandem_storage_writer::Config::new(Path::new(""))
     }
 }
 
@@ -68,7 +55,7 @@ impl Chain {
         };
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: CancellationToken::new() };
         let (json, world) = world::genesis();
-        let config = small_config();
+        let config = tandem_storage_writer::Config::with_small_limits("");
         let storage = StorageWriter::create_in_memory(json.as_bytes(), config, deps).unwrap();
         let genesis = storage.checkpoint().unwrap().genesis;
         let epoch = storage.acquire_epoch("test").unwrap();
@@ -77,7 +64,7 @@ impl Chain {
     }
 
     /// Starts workers over this storage, or over a storage in front of it.
-    pub fn workers(&self, threads: usize, storage: Arc<dyn StorageApi>) -> Arc<MultiproofWorkers> {
+    pub fn workers(&self, threads: usize, storage: Arc<dyn TrieStorage>) -> Arc<MultiproofWorkers> {
         self.workers_with(threads, storage, LivePolicies::default())
     }
 
@@ -85,7 +72,7 @@ impl Chain {
     pub fn workers_with(
         &self,
         threads: usize,
-        storage: Arc<dyn StorageApi>,
+        storage: Arc<dyn TrieStorage>,
         policies: LivePolicies,
     ) -> Arc<MultiproofWorkers> {
         let config = Config { threads, ..Config::default() };

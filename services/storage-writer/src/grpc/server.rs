@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_primitives::{B256, BlockNumber, Shard, TrieDiff, WalkTarget};
+use tandem_primitives::{B256, BlockNumber, ShardSet, TrieDiff, WalkTarget};
 use tandem_proto::{
     access::permits,
     convert::{EpochRequest, TrieDiffParts},
@@ -323,8 +323,8 @@ impl generated::StorageWriter for Service {
         request: Request<v1::PutTrieDiffRequest>,
     ) -> Answer<v1::PutTrieDiffResponse> {
         let call = |api: &dyn StorageApi, wire| {
-            let (block, shards, diff) = <(B256, Vec<Shard>, TrieDiff)>::try_from(wire)?;
-            api.put_trie_diff(block, &shards, Arc::new(diff))?;
+            let (block, shards, diff) = <(B256, ShardSet, TrieDiff)>::try_from(wire)?;
+            api.put_trie_diff(block, shards, Arc::new(diff))?;
             Ok(v1::PutTrieDiffResponse {})
         };
         self.answer(Lane::Short, request, call).await

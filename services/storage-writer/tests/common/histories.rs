@@ -2,20 +2,18 @@
 //! diffs, restarts. The database is in a directory or in memory, in one process or over the wire.
 //! Every restart verifies the whole database.
 
-use crate::common::{
-    Random, World, account_key, block, new_chain, new_chain_in_memory, slot_key, small_config,
-};
+use crate::common::{Random, World, account_key, block, new_chain, new_chain_in_memory, slot_key};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_primitives::{B256, BlockId, NodeChange, Shard, TrieDiff, U256, WalkTarget};
+use tandem_primitives::{B256, BlockId, NodeChange, ShardSet, TrieDiff, U256, WalkTarget};
 use tandem_proto::storage::{
-    Block, BlockRef, Epoch, Error, Forkchoice, ReadState, StorageApi, TransactionPlace,
+    BaseReads, Block, BlockRef, Epoch, Error, Forkchoice, ReadState, StorageApi, TransactionPlace,
 };
-use tandem_storage_writer::{Deps, StorageWriter, verify};
+use tandem_storage_writer::{Config, Deps, StorageWriter, verify};
 
 /// Route by which calls reach a storage-writer.
 pub trait Front {
@@ -115,7 +113,7 @@ impl<F: Front> Model<F> {
         let world = self.world(report.base);
         assert_eq!((report.accounts, report.slots), (world.0.len() as u64, slots(world) as u64));
         if let Some(datadir) = &self.datadir {
-            let writer = StorageWriter::start(small_config(datadir), Deps::default());
+            let writer = StorageWriter::start(Config::with_small_limits(datadir), Deps::default());
             self.writer = Some(writer.unwrap());
         }
         self.api = Some(self.front.open(self.writer.as_ref().unwrap()));
@@ -167,8 +165,7 @@ impl<F: Front> Model<F> {
     fn put_wrong_trie_diff(&self, hash: B256) {
         let mut diff = TrieDiff::default();
         diff.push(NodeChange { owner: None, path: &[3], rlp: Some(&[1; 40]) });
-        let shards: Vec<Shard> = Shard::all().collect();
-        self.api().put_trie_diff(hash, &shards, Arc::new(diff)).unwrap();
+        self.api().put_trie_diff(hash, ShardSet::ALL, Arc::new(diff)).unwrap();
     }
 
     /// Returns the height at which a block's branch meets the canonical chain, and the blocks

@@ -20,18 +20,6 @@ pub fn new_chain(datadir: &Path) -> (BlockId, World) {
 /// Creates a database in memory over [`genesis`]. Returns it and its state.
 pub fn new_chain_in_memory(deps: Deps) -> (Arc<StorageWriter>, World) {
     let (json, world) = genesis();
-    let config = small_config(Path::new(""));
+    let config = Config::with_small_limits("");
     (StorageWriter::create_in_memory(json.as_bytes(), config, deps).unwrap(), world)
-}
-
-/// Returns limits so low that random tests meet all of them.
-pub fn small_config(datadir: &Path) -> Config {
-    Config {
-        persist_depth: 3,
-        unfinalized_blocks_max: 8,
-        backlog_blocks_max: 4,
-        reverse_diff_blocks: 12,
-        pending_memory_bytes_max: 20_000,
-        ..Config::new(datadir)
-    }
 }

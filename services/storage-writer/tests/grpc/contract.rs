@@ -1,7 +1,7 @@
 //! Answers over gRPC equal those in one process.
 
 use crate::{
-    common::{Random, block, new_chain, new_chain_in_memory, small_config},
+    common::{Random, block, new_chain, new_chain_in_memory},
     histories::{Front, Model, run, seeds},
     host::{Host, wait_until},
     readers::{Events, deps, move_and_read},
@@ -9,8 +9,10 @@ use crate::{
 };
 use std::sync::Arc;
 use tandem_primitives::StateDiff;
-use tandem_proto::storage::{BlockRef, StorageApi};
-use tandem_storage_writer::{StorageWriter, verify};
+use tandem_proto::storage::{
+    BaseReads, BlockReads, BlockRef, BlockWrites, StorageApi, TrieStorage, WriteLease,
+};
+use tandem_storage_writer::{Config, StorageWriter, verify};
 use tandem_storage_writer_client::Client;
 use tandem_telemetry::{Recorder, Ring, SpanContext, TraceLevel};
 use tonic_health::pb::{
@@ -63,7 +65,8 @@ fn random_histories_in_memory_over_the_wire_agree_with_the_model() {
 fn an_answer_over_the_wire_is_of_one_block_while_the_base_moves_forward_and_back() {
     let (directory, events) = (tempfile::tempdir().unwrap(), Events::default());
     let (_, world) = new_chain(directory.path());
-    let writer = StorageWriter::start(small_config(directory.path()), deps(&events)).unwrap();
+    let writer =
+        StorageWriter::start(Config::with_small_limits(directory.path()), deps(&events)).unwrap();
     let mut host = Host::start(writer.clone());
     let client = host.client();
     // The server has the last handle: the database is closed when the server has ended.

@@ -1,7 +1,7 @@
 //! The right to write: one executor at a time, the next when the one before is gone.
 
 use crate::{
-    common::{Random, block, new_chain, new_chain_in_memory, small_config},
+    common::{Random, block, new_chain, new_chain_in_memory},
     host::{Host, patient, wait_until},
     scripted::{Scripted, unexecuted},
 };
@@ -10,13 +10,16 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_primitives::keccak256;
+use tandem_primitives::{ShardSet, keccak256};
 use tandem_proto::{
     convert::EpochRequest,
-    storage::{Block, Claim, Epoch, EpochToken, Error, Forkchoice, Result, StorageApi},
+    storage::{
+        BaseReads, Block, BlockWrites, Claim, Epoch, EpochToken, Error, Forkchoice, Result,
+        StorageApi, TrieStorage, WriteLease,
+    },
     wire::storage_writer::v1,
 };
-use tandem_storage_writer::{Deps, StorageWriter};
+use tandem_storage_writer::{Config, Deps, StorageWriter};
 use tandem_storage_writer_client::ClientConfig;
 
 fn leased(ms: u64) -> ClientConfig {
@@ -76,7 +79,8 @@ fn an_executor_that_is_silent_for_longer_than_its_lease_is_taken_over_and_learns
 fn after_a_restart_the_executor_of_the_newest_epoch_is_admitted_first() {
     let folder = tempfile::tempdir().unwrap();
     new_chain(folder.path());
-    let open = || StorageWriter::start(small_config(folder.path()), Deps::default()).unwrap();
+    let open =
+        || StorageWriter::start(Config::with_small_limits(folder.path()), Deps::default()).unwrap();
     let mut host = Host::start(open());
     let first = host.client_at(host.address, leased(LONG));
     let epoch = first.acquire_epoch("first").unwrap();
@@ -210,8 +214,7 @@ fn what_an_executor_left_unproven_is_not_known_to_the_next_one() {
     let wrong = with_wrong_root(&good[2]);
     writer.commit(first, wrong.clone()).unwrap();
     let diff = writer.trie_diff(good[2].id.hash).unwrap().unwrap();
-    let shards: Vec<_> = tandem_primitives::Shard::all().collect();
-    writer.put_trie_diff(wrong.id.hash, &shards, diff).unwrap();
+    writer.put_trie_diff(wrong.id.hash, ShardSet::ALL, diff).unwrap();
 
     let second = writer.acquire_epoch("second").unwrap();
     let pending = || writer.pending().unwrap().iter().map(|block| block.id).collect::<Vec<_>>();

@@ -6,11 +6,14 @@ use crate::{
     scripted::{Scripted, base},
 };
 use std::{collections::BTreeSet, sync::Arc};
-use tandem_primitives::{B256, Bytes, StateDiff, WalkTarget};
+use tandem_primitives::{B256, Bytes, ShardSet, StateDiff, WalkTarget};
 use tandem_proto::{
     convert::ERROR_METADATA,
     limits::{CALLER_NAME_BYTES_MAX, WALK_TARGETS_MAX},
-    storage::{BlockRef, Epoch, Error, Forkchoice, ReadState, StorageApi},
+    storage::{
+        BaseReads, BlockReads, BlockRef, BlockWrites, Epoch, Error, Forkchoice, ReadState,
+        StorageApi, TrieStorage, WriteLease,
+    },
     wire::storage_writer::v1,
 };
 use tonic::Code;
@@ -62,7 +65,7 @@ fn every_error_arrives_as_it_is_from_every_call() {
         assert!(status.metadata().get_bin(ERROR_METADATA).is_some());
     }
     // Advice has no answer.
-    assert_eq!(client.put_trie_diff(hash, &[], Arc::default()), Ok(()));
+    assert_eq!(client.put_trie_diff(hash, ShardSet::EMPTY, Arc::default()), Ok(()));
 }
 
 /// Owner, path and node of a change.

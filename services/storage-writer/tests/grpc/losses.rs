@@ -5,8 +5,11 @@ use crate::{
     scripted::{Scripted, base, block, unexecuted},
 };
 use std::{sync::Arc, thread, time::Duration};
-use tandem_primitives::B256;
-use tandem_proto::storage::{BlockRef, Epoch, Error, Forkchoice, ReadState, Result, StorageApi};
+use tandem_primitives::{B256, ShardSet};
+use tandem_proto::storage::{
+    BaseReads, BlockRef, Epoch, Error, Forkchoice, ReadState, Result, StorageApi, TrieStorage,
+    WriteLease,
+};
 use tandem_storage_writer_client::{Client, ClientConfig};
 use tandem_testkit::network::{Network, Proxy};
 use tokio::{net::TcpListener, runtime::Runtime};
@@ -129,7 +132,7 @@ fn nobody_there_is_said() {
         let nobody = Error::Unavailable("no connection".to_owned());
         assert_eq!(call(&*client, name), Err(nobody), "{name}");
     }
-    assert_eq!(client.put_trie_diff(B256::ZERO, &[], Arc::default()), Ok(()));
+    assert_eq!(client.put_trie_diff(B256::ZERO, ShardSet::EMPTY, Arc::default()), Ok(()));
     let error = Client::connect("no endpoint", ClientConfig::default(), runtime.handle());
     assert!(error.err().unwrap().to_string().contains("no endpoint"));
 }
@@ -178,7 +181,8 @@ fn trie_diffs_keep_nobody_waiting_whatever_becomes_of_them() {
     let host = Host::start(storage.clone());
     let client = host.client_at(host.address, ClientConfig { diffs_capacity: 4, ..patient() });
     storage.hold(Some("put_trie_diff"));
-    let put = || assert_eq!(client.put_trie_diff(B256::ZERO, &[], Arc::default()), Ok(()));
+    let put =
+        || assert_eq!(client.put_trie_diff(B256::ZERO, ShardSet::EMPTY, Arc::default()), Ok(()));
     put();
     wait_until(|| storage.count("put_trie_diff") == 1);
     (0..1000).for_each(|_| put());

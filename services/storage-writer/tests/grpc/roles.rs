@@ -5,10 +5,10 @@ use crate::{
     scripted::{Scripted, block},
 };
 use std::{fs, sync::Arc, time::SystemTime};
-use tandem_primitives::B256;
+use tandem_primitives::{B256, ShardSet};
 use tandem_proto::{
     access::{EXECUTOR, MULTIPROOF_WORKER, STORAGE_WRITER},
-    storage::{Epoch, Error, Forkchoice, Result, StorageApi},
+    storage::{BaseReads, BlockWrites, Epoch, Error, Forkchoice, Result, TrieStorage, WriteLease},
 };
 use tandem_rpc::{
     Identity, TlsConfig,
@@ -66,7 +66,7 @@ fn a_workers_certificate_cannot_commit_a_block() {
     assert!(worker.pending().is_ok());
     assert!(worker.walk_trie(&[]).is_ok());
     assert!(worker.trie_diff(B256::ZERO).is_ok());
-    worker.put_trie_diff(B256::ZERO, &[], Arc::default()).unwrap();
+    worker.put_trie_diff(B256::ZERO, ShardSet::EMPTY, Arc::default()).unwrap();
     wait_until(|| storage.count("put_trie_diff") == 1);
 
     // The worker knows even the epoch.

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 use tandem_primitives::{
-    Account, B256, BlockId, BlockNumber, Bytes, Shard, StateDiff, TrieDiff, U256, WalkTarget,
+    Account, B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, U256, WalkTarget,
 };
 use tandem_proto::storage::{
-    Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Error, Forkchoice, KeptBlock,
-    PendingBlock, ReadState, Result, StateValues, StorageApi, TransactionPlace, TrieNode,
-    TrieNodes,
+    BaseReads, Block, BlockReads, BlockRecord, BlockRef, BlockWrites, Checkpoint, Claim, Epoch,
+    Error, Forkchoice, KeptBlock, PendingBlock, ReadState, Result, StateValues, TransactionPlace,
+    TrieNode, TrieNodes, TrieStorage, WriteLease,
 };
 
 /// Nodes on the path to each target of a walk.
@@ -89,16 +89,7 @@ pub fn unexecuted() -> KeptBlock {
     KeptBlock { id, parent, header, body }
 }
 
-impl StorageApi for Scripted {
-    fn claim_epoch(&self, _: &Claim) -> Result<Epoch> {
-        self.enter("acquire_epoch")?;
-        Ok(Epoch::numbered(self.count("acquire_epoch") as u64))
-    }
-
-    fn keep_epoch(&self, _: Epoch) -> Result<()> {
-        self.enter("keep_epoch")
-    }
-
+impl BaseReads for Scripted {
     fn checkpoint(&self) -> Result<Checkpoint> {
         self.enter("checkpoint")?;
         let forkchoice = Forkchoice { head: base(), safe: None, finalized: Some(base()) };
@@ -109,30 +100,6 @@ impl StorageApi for Scripted {
             forkchoice,
             writes_fail: false,
         })
-    }
-
-    fn pending(&self) -> Result<Vec<PendingBlock>> {
-        self.enter("pending")?;
-        let blocks = self.pending.lock().unwrap();
-        let listed = |block: &Block| PendingBlock {
-            id: block.id,
-            parent: block.parent,
-            header: block.header.clone(),
-            kept: false,
-        };
-        Ok(blocks.iter().map(listed).collect())
-    }
-
-    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
-        self.enter("state_diffs")?;
-        let pending = self.pending.lock().unwrap();
-        let found = |hash: &B256| pending.iter().find(|block| block.id.hash == *hash);
-        Ok(blocks.iter().map(|hash| found(hash).map(|block| block.diff.clone())).collect())
-    }
-
-    fn trie_diff(&self, _: B256) -> Result<Option<Arc<TrieDiff>>> {
-        self.enter("trie_diff")?;
-        Ok(self.diff.lock().unwrap().clone())
     }
 
     fn read_state(&self, request: &ReadState) -> Result<StateValues> {
@@ -161,45 +128,34 @@ impl StorageApi for Scripted {
         let nodes = targets.iter().flat_map(|target| (1..=NODES).map(move |at| node(target, at)));
         Ok(TrieNodes { base: base(), nodes: nodes.collect() })
     }
+}
 
-    fn commit(&self, _: Epoch, block: Block) -> Result<()> {
-        self.enter("commit")?;
-        self.pending.lock().unwrap().push(block);
-        Ok(())
+impl TrieStorage for Scripted {
+    fn pending(&self) -> Result<Vec<PendingBlock>> {
+        self.enter("pending")?;
+        let blocks = self.pending.lock().unwrap();
+        let listed = |block: &Block| PendingBlock {
+            id: block.id,
+            parent: block.parent,
+            header: block.header.clone(),
+            kept: false,
+        };
+        Ok(blocks.iter().map(listed).collect())
     }
 
-    fn discard(&self, _: Epoch, _: B256) -> Result<()> {
-        self.enter("discard")
+    fn trie_diff(&self, _: B256) -> Result<Option<Arc<TrieDiff>>> {
+        self.enter("trie_diff")?;
+        Ok(self.diff.lock().unwrap().clone())
     }
 
-    fn prove(&self, _: Epoch, _: B256) -> Result<()> {
-        self.enter("prove")
-    }
-
-    fn keep(&self, _: Epoch, _: KeptBlock) -> Result<()> {
-        self.enter("keep")
-    }
-
-    fn kept(&self, _: B256) -> Result<Option<KeptBlock>> {
-        self.enter("kept")?;
-        Ok(None)
-    }
-
-    fn put_trie_diff(&self, _: B256, _: &[Shard], diff: Arc<TrieDiff>) -> Result<()> {
+    fn put_trie_diff(&self, _: B256, _: ShardSet, diff: Arc<TrieDiff>) -> Result<()> {
         self.enter("put_trie_diff")?;
         *self.diff.lock().unwrap() = Some(diff);
         Ok(())
     }
+}
 
-    fn canonicalize(&self, _: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber> {
-        self.enter("canonicalize")?;
-        Ok(forkchoice.head.number / 2)
-    }
-
-    fn rewind(&self, _: Epoch, _: BlockNumber) -> Result<()> {
-        self.enter("rewind")
-    }
-
+impl BlockReads for Scripted {
     fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
         self.enter("block")?;
         let pending = self.pending.lock().unwrap();
@@ -220,5 +176,57 @@ impl StorageApi for Scripted {
     fn transaction(&self, _: B256) -> Result<Option<TransactionPlace>> {
         self.enter("transaction")?;
         Ok(None)
+    }
+
+    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
+        self.enter("state_diffs")?;
+        let pending = self.pending.lock().unwrap();
+        let found = |hash: &B256| pending.iter().find(|block| block.id.hash == *hash);
+        Ok(blocks.iter().map(|hash| found(hash).map(|block| block.diff.clone())).collect())
+    }
+
+    fn kept(&self, _: B256) -> Result<Option<KeptBlock>> {
+        self.enter("kept")?;
+        Ok(None)
+    }
+}
+
+impl BlockWrites for Scripted {
+    fn commit(&self, _: Epoch, block: Block) -> Result<()> {
+        self.enter("commit")?;
+        self.pending.lock().unwrap().push(block);
+        Ok(())
+    }
+
+    fn prove(&self, _: Epoch, _: B256) -> Result<()> {
+        self.enter("prove")
+    }
+
+    fn discard(&self, _: Epoch, _: B256) -> Result<()> {
+        self.enter("discard")
+    }
+
+    fn keep(&self, _: Epoch, _: KeptBlock) -> Result<()> {
+        self.enter("keep")
+    }
+
+    fn canonicalize(&self, _: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber> {
+        self.enter("canonicalize")?;
+        Ok(forkchoice.head.number / 2)
+    }
+
+    fn rewind(&self, _: Epoch, _: BlockNumber) -> Result<()> {
+        self.enter("rewind")
+    }
+}
+
+impl WriteLease for Scripted {
+    fn claim_epoch(&self, _: &Claim) -> Result<Epoch> {
+        self.enter("acquire_epoch")?;
+        Ok(Epoch::numbered(self.count("acquire_epoch") as u64))
+    }
+
+    fn keep_epoch(&self, _: Epoch) -> Result<()> {
+        self.enter("keep_epoch")
     }
 }

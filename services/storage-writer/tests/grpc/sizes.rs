@@ -5,13 +5,13 @@ use crate::{
     scripted::{Scripted, block},
 };
 use std::sync::Arc;
-use tandem_primitives::{B256, NodeChange, Shard, TrieDiff, U256, WalkTarget};
+use tandem_primitives::{B256, NodeChange, ShardSet, TrieDiff, U256, WalkTarget};
 use tandem_proto::{
     limits::{
         READ_ACCOUNTS_MAX, READ_CODES_MAX, READ_SLOTS_MAX, STORAGE_MESSAGE_BYTES_MAX,
         TRIE_DIFF_PART_BYTES, WALK_TARGETS_MAX,
     },
-    storage::{Epoch, Error, ReadState, StorageApi},
+    storage::{BaseReads, BlockWrites, Epoch, Error, ReadState, TrieStorage},
 };
 
 fn key(n: usize) -> B256 {
@@ -98,10 +98,9 @@ fn trie_diffs_come_in_parts_and_one_that_is_too_large_to_hand_over_is_left_out()
         *storage.diff.lock().unwrap() = Some(whole.clone());
         assert!(client.trie_diff(hash).unwrap().unwrap() == whole);
     }
-    let shards: Vec<_> = Shard::all().collect();
     let (small, too_large) = (diff(1), diff(STORAGE_MESSAGE_BYTES_MAX));
-    client.put_trie_diff(hash, &shards, too_large).unwrap();
-    client.put_trie_diff(hash, &shards, small.clone()).unwrap();
+    client.put_trie_diff(hash, ShardSet::ALL, too_large).unwrap();
+    client.put_trie_diff(hash, ShardSet::ALL, small.clone()).unwrap();
     crate::host::wait_until(|| storage.count("put_trie_diff") == 1);
     crate::host::wait_until(|| storage.diff.lock().unwrap().as_ref() == Some(&small));
 }

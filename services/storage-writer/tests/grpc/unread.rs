@@ -11,7 +11,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tandem_primitives::{B256, NodeChange, TrieDiff};
 use tandem_proto::{
     access::{EXECUTOR, MULTIPROOF_WORKER, STORAGE_WRITER},
-    storage::{BlockRef, StorageApi},
+    storage::{BaseReads, BlockReads, BlockRef, TrieStorage, WriteLease},
     wire::storage_writer::v1,
 };
 use tandem_storage_writer_client::ClientConfig;

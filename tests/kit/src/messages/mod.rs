@@ -5,7 +5,7 @@ pub mod values;
 use bytes::Bytes;
 use prost::Message;
 use std::{sync::Arc, time::Duration};
-use tandem_primitives::{B256, BlockId, Bytes as Rlp, Shard, StateDiff, TrieDiff, WalkTarget};
+use tandem_primitives::{B256, BlockId, Bytes as Rlp, ShardSet, StateDiff, TrieDiff, WalkTarget};
 use tandem_proto::{
     blob_validator::{Content, StoredBlob, Verdict},
     convert::{
@@ -74,7 +74,7 @@ pub const RECEIVERS: [(&str, Receiver); 55] = [
     ("WalkTrieResponse", receive::<writer::WalkTrieResponse, TrieNodes>),
     ("CommitRequest", receive::<writer::CommitRequest, (Epoch, Block)>),
     ("DiscardRequest", receive::<writer::DiscardRequest, (Epoch, B256)>),
-    ("PutTrieDiffRequest", receive::<writer::PutTrieDiffRequest, (B256, Vec<Shard>, TrieDiff)>),
+    ("PutTrieDiffRequest", receive::<writer::PutTrieDiffRequest, (B256, ShardSet, TrieDiff)>),
     ("CanonicalizeRequest", receive::<writer::CanonicalizeRequest, (Epoch, Forkchoice)>),
     ("RewindRequest", receive::<writer::RewindRequest, (Epoch, u64)>),
     ("GetBlockRequest", receive::<writer::GetBlockRequest, BlockRef>),

@@ -16,10 +16,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     thread,
 };
-use tandem_primitives::{
-    Account, AccountUpdate, BlockNumber, Bytes, Shard, SlotUpdate, TrieDiff, U256, WalkTarget,
-    keccak256,
-};
+use tandem_primitives::{Account, AccountUpdate, SlotUpdate, U256, WalkTarget, keccak256};
 use tandem_proto::storage::{self, *};
 
 const ACCOUNTS: u64 = 6;
@@ -118,7 +115,11 @@ fn unavailable<T>() -> storage::Result<T> {
     Err(storage::Error::Unavailable("not in this test".into()))
 }
 
-impl StorageApi for Database {
+impl BaseReads for Database {
+    fn checkpoint(&self) -> storage::Result<Checkpoint> {
+        unavailable()
+    }
+
     fn read_state(&self, request: &ReadState) -> storage::Result<StateValues> {
         // Lets other threads run between the request and the answer.
         thread::yield_now();
@@ -146,58 +147,8 @@ impl StorageApi for Database {
         thread::yield_now();
         Ok(values)
     }
-    fn claim_epoch(&self, _: &Claim) -> storage::Result<Epoch> {
-        unavailable()
-    }
-    fn keep_epoch(&self, _: Epoch) -> storage::Result<()> {
-        unavailable()
-    }
-    fn checkpoint(&self) -> storage::Result<Checkpoint> {
-        unavailable()
-    }
-    fn pending(&self) -> storage::Result<Vec<PendingBlock>> {
-        unavailable()
-    }
-    fn state_diffs(&self, _: &[B256]) -> storage::Result<Vec<Option<Arc<StateDiff>>>> {
-        unavailable()
-    }
-    fn prove(&self, _: Epoch, _: B256) -> storage::Result<()> {
-        unavailable()
-    }
-    fn keep(&self, _: Epoch, _: KeptBlock) -> storage::Result<()> {
-        unavailable()
-    }
-    fn kept(&self, _: B256) -> storage::Result<Option<KeptBlock>> {
-        unavailable()
-    }
-    fn trie_diff(&self, _: B256) -> storage::Result<Option<Arc<TrieDiff>>> {
-        unavailable()
-    }
+
     fn walk_trie(&self, _: &[WalkTarget]) -> storage::Result<TrieNodes> {
-        unavailable()
-    }
-    fn commit(&self, _: Epoch, _: Block) -> storage::Result<()> {
-        unavailable()
-    }
-    fn discard(&self, _: Epoch, _: B256) -> storage::Result<()> {
-        unavailable()
-    }
-    fn put_trie_diff(&self, _: B256, _: &[Shard], _: Arc<TrieDiff>) -> storage::Result<()> {
-        unavailable()
-    }
-    fn canonicalize(&self, _: Epoch, _: Forkchoice) -> storage::Result<BlockNumber> {
-        unavailable()
-    }
-    fn rewind(&self, _: Epoch, _: BlockNumber) -> storage::Result<()> {
-        unavailable()
-    }
-    fn block(&self, _: BlockRef) -> storage::Result<Option<BlockRecord>> {
-        unavailable()
-    }
-    fn header(&self, _: BlockRef) -> storage::Result<Option<(BlockId, Bytes)>> {
-        unavailable()
-    }
-    fn transaction(&self, _: B256) -> storage::Result<Option<TransactionPlace>> {
         unavailable()
     }
 }

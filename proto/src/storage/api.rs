@@ -1,0 +1,126 @@
+//! Calls of storage-writer, by the callers that need them.
+//!
+//! All calls block on the database (or the network), so they belong on threads that may block, never
+//! on the async reactor.
+
+#[cfg(doc)]
+use super::Error;
+use super::{
+    Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Forkchoice, Holder, KeptBlock,
+    PendingBlock, ReadState, Result, StateValues, TransactionPlace, TrieNodes,
+};
+use std::sync::Arc;
+use tandem_primitives::{
+    B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget,
+};
+
+/// Reads of the base. Each answer names the block at which the base stood.
+pub trait BaseReads: Send + Sync + 'static {
+    /// Returns the position of the durable state.
+    fn checkpoint(&self) -> Result<Checkpoint>;
+
+    /// Reads accounts, slots and code of the base.
+    fn read_state(&self, request: &ReadState) -> Result<StateValues>;
+
+    /// Reads the nodes of the base on the path to each target.
+    fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes>;
+}
+
+/// Calls of the workers, which hold the tries: nodes of the base and of the pending blocks.
+pub trait TrieStorage: BaseReads {
+    /// Returns every pending block, parents before children, followed by every kept block.
+    fn pending(&self) -> Result<Vec<PendingBlock>>;
+
+    /// Returns the trie diff of one pending block, for all shards, or `None` when the block is not
+    /// pending. If it has entered the base, a later [`checkpoint`](BaseReads::checkpoint) shows
+    /// that. A diff that was never sent is recomputed from the state diff.
+    fn trie_diff(&self, block: B256) -> Result<Option<Arc<TrieDiff>>>;
+
+    /// Hands over the changed trie nodes of a pending block for some shards. The call is advisory:
+    /// nodes that never arrive are recomputed.
+    fn put_trie_diff(&self, block: B256, shards: ShardSet, diff: Arc<TrieDiff>) -> Result<()>;
+}
+
+/// Look-ups of blocks: canonical, pending and kept ones.
+pub trait BlockReads: Send + Sync + 'static {
+    /// Returns the record of a block, `None` when it is unknown.
+    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>>;
+
+    /// Returns the RLP of a header with its block's number and hash, `None` when it is unknown.
+    fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>>;
+
+    /// Returns the position of a transaction in the canonical chain.
+    fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>>;
+
+    /// Returns the state diffs of these blocks, in the order of the request, with `None` for a
+    /// block that is not pending. At most [`STATE_DIFFS_MAX`](crate::limits::STATE_DIFFS_MAX)
+    /// blocks.
+    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>>;
+
+    /// Returns a kept block, `None` when there is none with this hash.
+    fn kept(&self, block: B256) -> Result<Option<KeptBlock>>;
+}
+
+/// Writes of the executor that holds the newest epoch.
+pub trait BlockWrites: Send + Sync + 'static {
+    /// Makes a block durable as pending; it is in the write-ahead log when the call returns.
+    /// Repeating the call changes nothing.
+    fn commit(&self, epoch: Epoch, block: Block) -> Result<()>;
+
+    /// Records that the state root of a pending block was checked, so that a restart need not
+    /// compute it again. A block that becomes canonical needs no such record.
+    fn prove(&self, epoch: Epoch, block: B256) -> Result<()>;
+
+    /// Forgets a pending or kept block that turned out invalid.
+    fn discard(&self, epoch: Epoch, block: B256) -> Result<()>;
+
+    /// Makes a block durable that cannot be executed yet. Newer ones evict the oldest when there
+    /// are too many. Repeating the call changes nothing.
+    fn keep(&self, epoch: Epoch, block: KeptBlock) -> Result<()>;
+
+    /// Makes this forkchoice durable, then moves the base towards the head in the background.
+    /// Returns the height to which the base moves until the next forkchoice.
+    fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber>;
+
+    /// Rewinds the base to the canonical block at height `to`; the blocks above become pending
+    /// again. Does nothing when the base is at that height or below.
+    fn rewind(&self, epoch: Epoch, to: BlockNumber) -> Result<()>;
+}
+
+/// Right to write, which one executor has at a time.
+pub trait WriteLease: Send + Sync + 'static {
+    /// Grants the caller a new epoch and fences off all older ones. Checks blocks whose state root
+    /// the previous executor may still have been waiting for, and drops those with a wrong root.
+    fn claim_epoch(&self, claim: &Claim) -> Result<Epoch>;
+
+    /// Grants a new epoch without a lease, like [`claim_epoch`](Self::claim_epoch). `executor`
+    /// names the caller in logs.
+    fn acquire_epoch(&self, executor: &str) -> Result<Epoch> {
+        self.claim_epoch(&Claim::of(executor))
+    }
+
+    /// Renews the lease of the executor of this epoch.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] when another executor took over, [`Error::Unproven`] as from every call
+    /// that needs an epoch.
+    fn keep_epoch(&self, epoch: Epoch) -> Result<()>;
+
+    /// Gives up the lease, so that other executors may acquire the right to write at once.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] when another executor took over.
+    fn release_epoch(&self, epoch: Epoch) -> Result<()> {
+        self.keep_epoch(epoch)
+    }
+
+    /// Returns the executor of the newest epoch, `None` when it has no lease or has given it up.
+    fn holder(&self) -> Result<Option<Holder>> {
+        Ok(None)
+    }
+}
+
+/// All calls of storage-writer, for the executor and for the server of other processes.
+pub trait StorageApi: TrieStorage + BlockReads + BlockWrites + WriteLease {}
+
+impl<T: TrieStorage + BlockReads + BlockWrites + WriteLease> StorageApi for T {}

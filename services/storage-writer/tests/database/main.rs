@@ -1,0 +1,16 @@
+//! storage-writer in one process: its database, and what may happen to it.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod concurrent;
+mod corruption;
+mod crash;
+mod damage;
+#[path = "../common/histories.rs"]
+mod histories;
+mod init;
+mod random;
+#[path = "../common/readers.rs"]
+mod readers;
+mod small_disk;
