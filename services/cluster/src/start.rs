@@ -2,7 +2,7 @@ use crate::{
     config::{Config, Ports},
     forks::Forks,
     public::PublicReactor,
-    role::{Access, Process, engine_router, http_router},
+    role::{Access, Process, engine_router, http_router, require_storage},
     secret,
 };
 use std::{io, net::SocketAddr, sync::Arc};
@@ -134,13 +134,7 @@ impl Cluster {
         let policies = LivePolicies::new(config.policies);
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
         let storage = open(config.storage_writer, deps)?;
-        let (writing, room) = (Arc::downgrade(&storage), Arc::downgrade(&storage));
-        process.readiness().require("the database to be writable", move || {
-            writing.upgrade().is_none_or(|storage| storage.can_write())
-        });
-        process.readiness().require("room on the volume", move || {
-            room.upgrade().is_none_or(|storage| storage.has_room())
-        });
+        require_storage(&process, &storage);
         let api: Arc<dyn StorageApi> = storage.clone();
         // First of the services that need the KZG setup: the setup it loads serves the EVM's
         // precompile too.
@@ -184,7 +178,7 @@ impl Cluster {
                 let (table, bus, fatal) = (peers.clone(), bus.clone(), fatal.clone());
                 tandem_discovery::Deps { table, bus, fork_id, fatal }
             })?;
-            let forks = Forks::start(&bus, chain, discovery.clone(), &fatal)?;
+            let forks = Forks::start(&bus, chain, discovery.clone(), fatal)?;
             Some((discovery, forks))
         } else {
             None
@@ -329,25 +323,26 @@ impl Cluster {
         self.process.failed().await;
     }
 
+    /// Returns the process of these services, which stops them in the order of their dependencies.
+    pub fn into_process(self) -> Process {
+        let Self { storage, workers, executor, blobs, peers, discovery, mut process, .. } = self;
+        if let Some((discovery, forks)) = discovery {
+            process.at_end(move || forks.stop());
+            process.at_end(move || discovery.stop());
+        }
+        process.at_end(move || peers.stop());
+        process.at_end(move || blobs.stop());
+        process.at_end(move || executor.stop());
+        process.at_end(move || workers.stop());
+        // Last handle: the database is flushed and marked as closed.
+        process.at_end(move || storage.stop());
+        process
+    }
+
     /// Stops the cluster. New requests are refused, requests in progress are answered, the services
     /// end in the order of their dependencies, and the database is flushed.
     pub async fn stop(self) {
-        let Self { storage, workers, executor, blobs, peers, discovery, mut process, .. } = self;
-        process.at_end(move || {
-            if let Some((discovery, forks)) = discovery {
-                forks.stop();
-                discovery.stop();
-            }
-            peers.stop();
-            blobs.stop();
-            executor.stop();
-            drop(executor);
-            workers.stop();
-            drop(workers);
-            // Last handle: the persist thread ends, the database is flushed and marked as closed.
-            drop(storage);
-        });
-        process.stop().await;
+        self.into_process().stop().await;
     }
 }
 

@@ -226,7 +226,8 @@ impl Process {
         self.farewells.get_mut().push((Box::pin(task), max));
     }
 
-    /// Returns the longest time that [`Self::stop`] takes, unless a service does not end.
+    /// Returns the bound of [`Self::stop`] for all services together. A service that has not ended
+    /// by then ends with the process.
     pub fn stop_time_max(&mut self) -> Duration {
         let longest = self.farewells.get_mut().iter().map(|(_, max)| *max).max();
         GIVE_UP_MAX.max(longest.unwrap_or_default() + DRAIN_MIN) + Duration::from_secs(1)

@@ -23,21 +23,26 @@ pub async fn storage_writer(
     let on_persisted = persisted(process.bus().clone());
     let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
     let storage = blocking(|| Ok(StorageWriter::start(config.storage_writer, deps)?)).await?;
-    // The health service of gRPC stays unchanged: executor and workers take it as the sign of life
-    // of their connection, and reads go on while writes fail.
-    let (writing, room) = (Arc::downgrade(&storage), Arc::downgrade(&storage));
+    require_storage(process, &storage);
+    let server = tandem_storage_writer::grpc::Server::new(storage.clone()).offered_as(identity);
+    process.serve(server.serve(listener, process.stopping().clone()));
+    // Last handle: the database is flushed and marked as closed.
+    process.at_end(move || storage.stop());
+    process.started();
+    Ok(())
+}
+
+/// Makes the process ready only while storage-writer can write. The health service of gRPC stays
+/// unchanged: executor and workers take it as the sign of life of their connection, and reads go on
+/// while writes fail.
+pub(crate) fn require_storage(process: &Process, storage: &Arc<StorageWriter>) {
+    let (writing, room) = (Arc::downgrade(storage), Arc::downgrade(storage));
     process.readiness().require("the database to be writable", move || {
         writing.upgrade().is_none_or(|storage| storage.can_write())
     });
     process.readiness().require("room on the volume", move || {
         room.upgrade().is_none_or(|storage| storage.has_room())
     });
-    let server = tandem_storage_writer::grpc::Server::new(storage.clone()).offered_as(identity);
-    process.serve(server.serve(listener, process.stopping().clone()));
-    // Last handle: the persist thread ends, the database is flushed and marked as closed.
-    process.at_end(move || drop(storage));
-    process.started();
-    Ok(())
 }
 
 /// Starts blob-validator, with its calls at `grpc`.
