@@ -4,7 +4,7 @@
 mod census;
 mod networks;
 
-use crate::node::reactor;
+use crate::serve::{Signals, reactor};
 use anyhow::{Context, ensure};
 use census::Census;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -25,7 +25,6 @@ use tandem_proto::{
     discovery::DiscoveryApi,
     event::{PEERS_DISCOVERED, PeersDiscovered},
 };
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Options of `tandem discover`.
@@ -163,8 +162,7 @@ async fn crawl(args: Args) -> anyhow::Result<Census> {
         move || Crawler::start(args, &bus, &fatal)
     };
     let crawler = tokio::task::spawn_blocking(start).await??;
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let mut signals = Signals::listen()?;
     let mut census = Census::default();
     let progress = Progress::new();
     let (begin, mut news) = (Instant::now(), Instant::now());
@@ -180,8 +178,7 @@ async fn crawl(args: Args) -> anyhow::Result<Census> {
             _ = ticks.tick() => {
                 progress.show(&census, crawler.discovery.status().packets_sent, begin.elapsed());
             }
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            () = signals.any() => break,
             () = fatal.cancelled() => anyhow::bail!("discovery has failed"),
         }
     }

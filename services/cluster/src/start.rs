@@ -318,11 +318,6 @@ impl Cluster {
         self.blob_address
     }
 
-    /// Waits until a service fails. Never returns while the cluster is healthy.
-    pub async fn failed(&mut self) {
-        self.process.failed().await;
-    }
-
     /// Returns the process of these services, which stops them in the order of their dependencies.
     pub fn into_process(self) -> Process {
         let Self { storage, workers, executor, blobs, peers, discovery, mut process, .. } = self;
