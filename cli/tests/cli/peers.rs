@@ -12,7 +12,7 @@ use std::{
 };
 use tandem_bus::Bus;
 use tandem_bus_tests::eventually;
-use tandem_cluster::{Config, Peers};
+use tandem_cluster::{Config, Peers, Surroundings};
 use tandem_cluster_tests::{Geth, Running};
 use tandem_discv4::node_id;
 use tandem_peer_table_client::{Client, ClientConfig};
@@ -37,7 +37,7 @@ fn settings(folder: &Path, address: u8, bootnodes: &[String]) -> Config {
 }
 
 fn node(folder: &Path, address: u8, bootnodes: &[String]) -> Peers {
-    Peers::start(settings(folder, address, bootnodes), None).unwrap()
+    Peers::start(settings(folder, address, bootnodes), None, Surroundings::default()).unwrap()
 }
 
 fn table_process(folder: &Path, name: &str, port: &str) -> (Running, String) {
@@ -85,7 +85,9 @@ fn a_killed_peer_table_comes_back_with_its_snapshot_while_discovery_goes_on() {
     let boot = vec![others[0].status().enode];
     let url = format!("http://{address}");
     let config = settings(folder, 2, &boot).discovery;
-    let subject = Peers::start_over(&url, &config, None, runtime.handle()).unwrap();
+    let bus = Bus::default();
+    let within = Surroundings { direct: bus.clone(), bus, ..Surroundings::default() };
+    let subject = Peers::start_over(&url, &config, None, within, runtime.handle()).unwrap();
     let watcher = client(&runtime, &address);
     let second = node(folder, 3, &boot);
     let proven = || watcher.stats().ok().filter(|stats| stats.proven >= 2);
