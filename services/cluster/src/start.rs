@@ -1,11 +1,12 @@
 use crate::{
     config::{Config, Ports},
-    forks::Forks,
+    forks::follow_forks,
     public::PublicReactor,
     role::{Access, Process, engine_router, http_router, require_storage},
     secret,
 };
 use std::{io, net::SocketAddr, sync::Arc};
+use tandem_actor::Running;
 use tandem_blob_validator::BlobValidator;
 use tandem_bus::Bus;
 use tandem_discovery::{Discovery, Network};
@@ -76,7 +77,8 @@ pub struct Cluster {
     executor: Arc<Executor>,
     blobs: Arc<BlobValidator>,
     peers: Arc<PeerTable>,
-    discovery: Option<(Arc<Discovery>, Forks)>,
+    /// Discovery, and the thread that tells it the fork.
+    discovery: Option<(Arc<Discovery>, Running)>,
     process: Process,
     engine_address: Option<SocketAddr>,
     http_address: Option<SocketAddr>,
@@ -178,7 +180,7 @@ impl Cluster {
                 let (table, bus, fatal) = (peers.clone(), bus.clone(), fatal.clone());
                 tandem_discovery::Deps { table, bus, fork_id, fatal }
             })?;
-            let forks = Forks::start(&bus, chain, discovery.clone(), fatal)?;
+            let forks = follow_forks(&bus, chain, discovery.clone(), fatal)?;
             Some((discovery, forks))
         } else {
             None
@@ -255,15 +257,15 @@ impl Cluster {
         let http = process.listen("http", ports.http).await?;
         let proof = match self.proof_address {
             Some(address) => {
-                let identity = process.identify(access::MULTIPROOF_WORKER, &self.tls)?;
-                Some((process.listen_grpc("proof", address, &identity).await?, identity))
+                let role = access::MULTIPROOF_WORKER;
+                Some(process.listen_grpc("proof", address, role, &self.tls).await?)
             }
             None => None,
         };
         let blobs = match self.blob_address {
             Some(address) => {
-                let identity = process.identify(access::BLOB_VALIDATOR, &self.tls)?;
-                Some((process.listen_grpc("blobs", address, &identity).await?, identity))
+                let role = access::BLOB_VALIDATOR;
+                Some(process.listen_grpc("blobs", address, role, &self.tls).await?)
             }
             None => None,
         };
@@ -322,7 +324,7 @@ impl Cluster {
     pub fn into_process(self) -> Process {
         let Self { storage, workers, executor, blobs, peers, discovery, mut process, .. } = self;
         if let Some((discovery, forks)) = discovery {
-            process.at_end(move || forks.stop());
+            process.at_end(move || forks.stop(|| {}));
             process.at_end(move || discovery.stop());
         }
         process.at_end(move || peers.stop());

@@ -180,18 +180,21 @@ impl Process {
         Ok(listener)
     }
 
-    /// Binds a gRPC port. Logs a warning if the port asks callers for no certificate.
+    /// Binds a gRPC port, and returns it with the identity that its server has in this role. Logs a
+    /// warning if the port asks callers for no certificate.
     pub(crate) async fn listen_grpc(
-        &self,
+        &mut self,
         port: &'static str,
         address: SocketAddr,
-        identity: &Identity,
-    ) -> Result<TcpListener, Error> {
+        role: &'static str,
+        tls: &TlsConfig,
+    ) -> Result<(TcpListener, Identity), Error> {
+        let identity = self.identify(role, tls)?;
         let listener = self.listen(port, address).await?;
         if !identity.is_proven() {
             warn!(port, "no certificates (`tls.ca`, `tls.cert`, `tls.key`): every caller may call");
         }
-        Ok(listener)
+        Ok((listener, identity))
     }
 
     /// Runs a server until [`Self::stopping`]. The process ends if the server ends earlier.

@@ -18,8 +18,8 @@ pub async fn storage_writer(
     config: Config,
     grpc: SocketAddr,
 ) -> Result<(), Error> {
-    let identity = process.identify(access::STORAGE_WRITER, &config.tls)?;
-    let listener = process.listen_grpc("grpc", grpc, &identity).await?;
+    let (listener, identity) =
+        process.listen_grpc("grpc", grpc, access::STORAGE_WRITER, &config.tls).await?;
     let on_persisted = persisted(process.bus().clone());
     let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
     let storage = blocking(|| Ok(StorageWriter::start(config.storage_writer, deps)?)).await?;
@@ -54,8 +54,8 @@ pub async fn blob_validator(
     config: Config,
     grpc: SocketAddr,
 ) -> Result<(), Error> {
-    let identity = process.identify(access::BLOB_VALIDATOR, &config.tls)?;
-    let listener = process.listen_grpc("grpc", grpc, &identity).await?;
+    let (listener, identity) =
+        process.listen_grpc("grpc", grpc, access::BLOB_VALIDATOR, &config.tls).await?;
     let deps =
         tandem_blob_validator::Deps { bus: process.bus().clone(), fatal: process.fatal().clone() };
     let bytes_max = config.blob_validator.waiting_bytes_max;
@@ -79,8 +79,8 @@ pub async fn peer_table(
     config: Config,
     grpc: SocketAddr,
 ) -> Result<(), Error> {
-    let identity = process.identify(access::PEER_TABLE, &config.tls)?;
-    let listener = process.listen_grpc("grpc", grpc, &identity).await?;
+    let (listener, identity) =
+        process.listen_grpc("grpc", grpc, access::PEER_TABLE, &config.tls).await?;
     let bus = process.bus().clone();
     let deps = tandem_peer_table::Deps { bus: bus.clone(), fatal: process.fatal().clone() };
     let start = move || {
