@@ -1,6 +1,6 @@
 //! Tests of the `tandem` binary, a module for each subject: `cargo test --test cli standby::` runs
-//! one. They share one test binary, because each links all services. Tests that need the machine for
-//! themselves, `faults` and `scaling`, have their own.
+//! one. They share one test binary, because every binary links all services. `faults` and `scaling`
+//! need the machine for themselves, so they have their own.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
