@@ -98,12 +98,12 @@ images-offline: build
 
 # Look into those images, start the stack of docker-compose.yml from them, replay the demo corpus, take it down
 compose-test: images-offline
-    cargo test --release --locked --workspace --test deploy -- --ignored --nocapture --test-threads 1 stack::
+    cargo test --release --locked --workspace --test cli -- --ignored --nocapture --test-threads 1 deploy::stack::
 
 # Check the chart: lint, render, Kubernetes' schemas, and start what it starts (helm/tandem/README.md).
 # A part of `test`; `./dev helm-check` installs more tools to check with
 helm-check *ARGS:
-    cargo test --release --locked --workspace --test deploy -- --nocapture helm:: {{ ARGS }}
+    cargo test --release --locked --workspace --test cli -- --nocapture deploy::helm:: {{ ARGS }}
 
 # Check formatting
 fmt:

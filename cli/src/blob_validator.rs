@@ -18,5 +18,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.service.load()?;
     let grpc = args.grpc.address(9603);
     args.service
-        .run(config, async |process, config, _| role::blob_validator(process, config, grpc).await)
+        .run(config, async |process, config| role::blob_validator(process, config, grpc).await)
 }

@@ -9,7 +9,7 @@ mod ready;
 mod traffic;
 mod usage;
 
-use crate::{certificates, init, node};
+use crate::{certificates, init, node, serve::Signals};
 use anyhow::{Context, ensure};
 use child::{Child, stop_all};
 use clap::ArgMatches;
@@ -19,11 +19,7 @@ use std::{
     process::ExitCode,
     time::Duration,
 };
-use tokio::{
-    runtime,
-    signal::unix::{SignalKind, signal},
-    time::interval,
-};
+use tokio::{runtime, time::interval};
 use traffic::Traffic;
 use usage::Usage;
 
@@ -84,8 +80,7 @@ pub fn run(args: &Args, program: &clap::Command, matches: &ArgMatches) -> anyhow
 
 #[allow(clippy::print_stdout, reason = "the answer of the command")]
 async fn supervise(plan: Plan) -> anyhow::Result<ExitCode> {
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let mut signals = Signals::listen()?;
     let Plan { roles, summary } = plan;
     let mut children = Vec::with_capacity(roles.len());
     for role in roles {
@@ -97,8 +92,7 @@ async fn supervise(plan: Plan) -> anyhow::Result<ExitCode> {
     let mut used = Usage::default();
     let code = loop {
         tokio::select! {
-            _ = terminate.recv() => break ExitCode::SUCCESS,
-            _ = interrupt.recv() => break ExitCode::SUCCESS,
+            () = signals.any() => break ExitCode::SUCCESS,
             _ = ticks.tick() => {}
         }
         let mut failed = false;

@@ -3,8 +3,9 @@
 
 use crate::{
     init,
-    node::{PolicyArgs, client_info, reactor},
+    node::{PolicyArgs, client_info},
     replay::{self, Corpus, Finality, ReplayArgs},
+    serve::reactor,
     telemetry::TelemetryArgs,
     verify,
 };

@@ -4,7 +4,7 @@
 mod census;
 mod networks;
 
-use crate::node::reactor;
+use crate::serve::{Signals, reactor};
 use anyhow::{Context, ensure};
 use census::Census;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,20 +14,11 @@ use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_bus::Bus;
-use tandem_cluster::{DiscoveryConfig, Network};
-use tandem_discovery::{Deps, Discovery};
-use tandem_peer_table::PeerTable;
-use tandem_proto::{
-    discovery::DiscoveryApi,
-    event::{PEERS_DISCOVERED, PeersDiscovered},
-    peer_table::PeerTableApi,
-};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
+use tandem_cluster::{Config, DiscoveryConfig, Network, Peers, Surroundings};
+use tandem_proto::event::{PEERS_DISCOVERED, PeersDiscovered};
+use tokio::task::spawn_blocking;
 
 /// Options of `tandem discover`.
 #[derive(clap::Args)]
@@ -101,71 +92,46 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn Write>> {
     Ok(Box::new(BufWriter::new(file)))
 }
 
-/// Services that run during the crawl.
-struct Crawler {
-    discovery: Arc<Discovery>,
-    table: Arc<PeerTable>,
-    /// Holds the node key during the crawl, so that no other node recognises it later.
-    _datadir: tempfile::TempDir,
-}
-
-impl Crawler {
-    fn start(args: Args, bus: &Bus, fatal: &CancellationToken) -> anyhow::Result<Self> {
-        let datadir = tempfile::tempdir().context("make a folder for the node key")?;
-        let settings = tandem_peer_table::Config {
-            // Every node is counted, whatever its address.
-            contacts_max: 1 << 20,
-            subnet_contacts_max: u32::MAX,
-            subnet_answer_max: usize::MAX,
-            ..tandem_peer_table::Config::default()
-        };
-        let deps = tandem_peer_table::Deps { bus: bus.clone(), fatal: fatal.clone() };
-        let table = PeerTable::start(settings, deps).context("start the table")?;
-        // The search goes on, however many nodes answer: none of them counts as a peer.
-        table.set_connected(0).context("report that there are no peers")?;
-        let defaults = DiscoveryConfig::default();
-        let config = DiscoveryConfig {
-            datadir: datadir.path().to_owned(),
-            addr: args.addr.unwrap_or(defaults.addr),
-            port: args.port,
-            tcp_port: 0,
-            network: args.network,
-            bootnodes: args.bootnodes,
-            lookup_fast_ms: LOOKUP_MS,
-            lookup_base_ms: LOOKUP_MS,
-            lookup_maintenance_ms: LOOKUP_MS,
-            maintenance_asked_max: defaults.lookup_asked_max,
-            ..defaults
-        };
-        let (bus, fatal) = (bus.clone(), fatal.clone());
-        let deps = Deps { table: table.clone(), bus, fork_id: None, fatal };
-        match Discovery::start(config, deps) {
-            Ok(discovery) => Ok(Self { discovery, table, _datadir: datadir }),
-            Err(error) => {
-                table.stop();
-                Err(error).context("start discovery")
-            }
-        }
-    }
-
-    fn stop(&self) {
-        self.discovery.stop();
-        self.table.stop();
-    }
+/// Starts the services of the crawl over this folder.
+fn start(args: Args, datadir: &Path, within: Surroundings) -> anyhow::Result<Peers> {
+    let peer_table = tandem_peer_table::Config {
+        // Every node is counted, whatever its address.
+        contacts_max: 1 << 20,
+        subnet_contacts_max: u32::MAX,
+        subnet_answer_max: usize::MAX,
+        ..tandem_peer_table::Config::default()
+    };
+    let defaults = DiscoveryConfig::default();
+    let discovery = DiscoveryConfig {
+        datadir: datadir.to_owned(),
+        addr: args.addr.unwrap_or(defaults.addr),
+        port: args.port,
+        tcp_port: 0,
+        network: args.network,
+        bootnodes: args.bootnodes,
+        lookup_fast_ms: LOOKUP_MS,
+        lookup_base_ms: LOOKUP_MS,
+        lookup_maintenance_ms: LOOKUP_MS,
+        maintenance_asked_max: defaults.lookup_asked_max,
+        ..defaults
+    };
+    let config = Config { peer_table, discovery, ..Config::default() };
+    let peers = Peers::start(config, None, within).context("start discovery")?;
+    // The search goes on, however many nodes answer: none of them counts as a peer.
+    peers.table().set_connected(0).context("report that there are no peers")?;
+    Ok(peers)
 }
 
 async fn crawl(args: Args) -> anyhow::Result<Census> {
     let limit = Duration::from_secs(args.time_limit);
     let idle = Duration::from_secs(args.idle);
-    let (bus, fatal) = (Bus::default(), CancellationToken::new());
-    let mut discovered = bus.subscribe(PEERS_DISCOVERED);
-    let start = {
-        let (bus, fatal) = (bus.clone(), fatal.clone());
-        move || Crawler::start(args, &bus, &fatal)
-    };
-    let crawler = tokio::task::spawn_blocking(start).await??;
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let within = Surroundings::default();
+    let (mut discovered, fatal) = (within.bus.subscribe(PEERS_DISCOVERED), within.fatal.clone());
+    // Holds the node key during the crawl, so that no other node recognises it later.
+    let datadir = tempfile::tempdir().context("make a folder for the node key")?;
+    let folder = datadir.path().to_owned();
+    let peers = spawn_blocking(move || start(args, &folder, within)).await??;
+    let mut signals = Signals::listen()?;
     let mut census = Census::default();
     let progress = Progress::new();
     let (begin, mut news) = (Instant::now(), Instant::now());
@@ -179,15 +145,14 @@ async fn crawl(args: Args) -> anyhow::Result<Census> {
                 }
             }
             _ = ticks.tick() => {
-                progress.show(&census, crawler.discovery.status().packets_sent, begin.elapsed());
+                progress.show(&census, peers.status().packets_sent, begin.elapsed());
             }
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            () = signals.any() => break,
             () = fatal.cancelled() => anyhow::bail!("discovery has failed"),
         }
     }
     progress.finish();
-    tokio::task::spawn_blocking(move || crawler.stop()).await?;
+    spawn_blocking(move || peers.stop()).await?;
     Ok(census)
 }
 

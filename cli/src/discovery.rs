@@ -126,7 +126,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let fork_id = config.discovery.network.and_then(current_fork_id);
     let elsewhere = args.peer_table;
     let service = args.service.calling(elsewhere.clone());
-    service.run(config, async move |process, config, _| {
+    service.run(config, async move |process, config| {
         role::discovery(process, config, elsewhere, fork_id).await
     })
 }

@@ -63,7 +63,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let calls = [&links.storage_writer].into_iter().chain(&links.workers);
     let calls: Vec<_> = calls.chain(&links.blob_validators).cloned().collect();
-    args.service.calling(calls).run(config, async move |process, config, _| {
+    args.service.calling(calls).run(config, async move |process, config| {
         role::executor(process, config, &ports, &links, identity, client_info()).await
     })
 }

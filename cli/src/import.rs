@@ -1,6 +1,6 @@
 //! `tandem import`: imports blocks from files.
 
-use crate::{init, node::reactor};
+use crate::{init, serve::reactor};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{

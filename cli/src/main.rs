@@ -27,6 +27,7 @@ mod peer_table;
 mod replay;
 mod scrape;
 mod secrets;
+mod serve;
 mod service;
 mod storage_writer;
 mod telemetry;

@@ -40,7 +40,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let identity =
         WorkerIdentity { id: args.worker_id, advertise: args.advertise, host: reachable_name() };
     let service = args.service.calling([storage_writer.clone()]);
-    service.run(config, async move |process, config, _| {
+    service.run(config, async move |process, config| {
         role::multiproof_worker(process, config, grpc, &storage_writer, identity).await
     })
 }

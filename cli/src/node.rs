@@ -1,24 +1,18 @@
 //! `tandem node`: runs all services in this process.
 
 use crate::{
-    certificates,
-    discovery::DiscoveryArgs,
-    init,
-    operations::OperationsArgs,
-    peer_table::TableArgs,
-    service::{STOP_MAX, Signals, THREADS_END_MAX, end_telemetry},
-    telemetry::TelemetryArgs,
+    certificates, discovery::DiscoveryArgs, init, operations::OperationsArgs,
+    peer_table::TableArgs, serve::serve, telemetry::TelemetryArgs,
 };
 use anyhow::{Context, ensure};
 use std::{
     net::{IpAddr, SocketAddr},
-    num::NonZero,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 use tandem_cluster::{ClientInfo, Cluster, Config, Ports, TlsConfig};
 use tandem_proto::access::{BLOB_VALIDATOR, MULTIPROOF_WORKER};
-use tokio::time::timeout;
+use tokio::task::spawn_blocking;
 
 /// Options of `tandem node`.
 #[derive(clap::Args)]
@@ -232,72 +226,25 @@ pub fn client_info() -> ClientInfo {
     ClientInfo { version: env!("CARGO_PKG_VERSION").to_owned(), commit }
 }
 
-/// Returns a reactor for the listeners; the work itself runs on other threads.
-pub fn reactor() -> anyhow::Result<tokio::runtime::Runtime> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    // Two threads on two cores would wake each other more than they help.
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    builder
-        .worker_threads((cores / 2).clamp(1, 2))
-        .event_interval(tandem_cluster::EVENT_INTERVAL)
-        .enable_all()
-        .build()
-        .context("start the reactor")
-}
-
 /// Runs until SIGINT or SIGTERM.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.prints()? {
         return Ok(ExitCode::SUCCESS);
     }
-    let runtime = reactor()?;
-    let code = runtime.block_on(serve(args));
-    // A thread that is still busy after this time is not awaited.
-    runtime.shutdown_timeout(THREADS_END_MAX);
-    code
-}
-
-async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let (mut config, ports) = (args.settings()?, args.ports());
     let certificates = args.certificates(&config.tls)?;
-    let telemetry = args.telemetry.start("info", &config.traces)?;
-    let mut signals = Signals::listen()?;
-    let (genesis, datadir) = (args.genesis, args.datadir);
-    let start = move || {
-        if let Some(genesis) = genesis {
-            init::write(&genesis, &datadir)?;
-        }
-        certify(&mut config, certificates)?;
-        Cluster::start(config).context("start the services")
-    };
-    let mut start = tokio::task::spawn_blocking(start);
-    let started = tokio::select! {
-        started = &mut start => started,
-        () = signals.any() => {
-            // A database that is being opened is closed again, unless that takes too long.
-            match timeout(STOP_MAX / 2, start).await {
-                Ok(Ok(Ok(cluster))) => return Ok(stop(cluster, ExitCode::SUCCESS).await),
-                _ => return Ok(ExitCode::SUCCESS),
+    let traces = config.traces.clone();
+    let Args { genesis, datadir, telemetry, .. } = args;
+    serve(telemetry, &traces, async move |telemetry| {
+        let start = move || {
+            if let Some(genesis) = genesis {
+                init::write(&genesis, &datadir)?;
             }
-        }
-    };
-    let mut cluster = started??;
-    cluster.serve(&ports, client_info(), &telemetry).await?;
-    let code = tokio::select! {
-        () = signals.any() => ExitCode::SUCCESS,
-        () = cluster.failed() => ExitCode::FAILURE,
-    };
-    let code = stop(cluster, code).await;
-    end_telemetry(telemetry).await;
-    Ok(code)
-}
-
-/// Stops the services. A service that does not stop in time ends with the process.
-async fn stop(cluster: Cluster, code: ExitCode) -> ExitCode {
-    tracing::info!("stopping");
-    if timeout(STOP_MAX, cluster.stop()).await.is_err() {
-        tracing::error!("the services do not end");
-        return ExitCode::FAILURE;
-    }
-    code
+            certify(&mut config, certificates)?;
+            Cluster::start(config).context("start the services")
+        };
+        let mut cluster = spawn_blocking(start).await??;
+        cluster.serve(&ports, client_info(), telemetry).await?;
+        Ok(cluster.into_process())
+    })
 }

@@ -43,6 +43,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.service.settings(&args.datadir)?;
     args.table.apply(&mut config.peer_table);
     let grpc = args.grpc.address(9602);
-    args.service
-        .run(config, async |process, config, _| role::peer_table(process, config, grpc).await)
+    args.service.run(config, async |process, config| role::peer_table(process, config, grpc).await)
 }

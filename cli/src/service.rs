@@ -1,61 +1,20 @@
 //! Code that the commands for a single service share.
 
-use crate::{node::reactor, operations::OperationsArgs, telemetry::TelemetryArgs};
+use crate::{
+    operations::OperationsArgs,
+    serve::{block_on, serve},
+    telemetry::TelemetryArgs,
+};
 use anyhow::Context;
 use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 use tandem_bus::{Bus, Options};
 use tandem_cluster::{Config, TlsConfig, role::Process};
-use tandem_telemetry::Telemetry;
-use tokio::{
-    runtime::Handle,
-    signal::unix::{Signal, SignalKind, signal},
-    time::timeout,
-};
-use tracing::{error, info};
-
-/// Longest time for the services to stop after the signal. The process ends at most a second later.
-pub const STOP_MAX: Duration = Duration::from_secs(9);
-
-/// Longest wait for reactor threads that still wait for a service that is gone.
-pub const THREADS_END_MAX: Duration = Duration::from_millis(100);
-
-/// Longest time for the export of traces at the end.
-const TELEMETRY_END_MAX: Duration = Duration::from_millis(500);
-
-/// Signals that end a process.
-pub struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    /// Starts to listen. From now on the signals do not kill the process.
-    pub fn listen() -> anyhow::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
-            interrupt: signal(SignalKind::interrupt()).context("listen for SIGINT")?,
-        })
-    }
-
-    /// Waits for either signal.
-    pub async fn any(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
-/// Exports the last traces. Traces that are not accepted in time are dropped.
-pub async fn end_telemetry(telemetry: Telemetry) {
-    let end = tokio::task::spawn_blocking(move || telemetry.shutdown());
-    let _ = timeout(TELEMETRY_END_MAX, end).await;
-}
+use tokio::runtime::Handle;
+use tracing::info;
 
 /// Options of every command that runs one service.
 #[derive(clap::Args)]
@@ -218,45 +177,20 @@ impl ServiceArgs {
     pub fn run(
         self,
         config: Config,
-        start: impl AsyncFnOnce(&mut Process, Config, &Telemetry) -> Result<(), tandem_cluster::Error>,
+        start: impl AsyncFnOnce(&mut Process, Config) -> Result<(), tandem_cluster::Error>,
     ) -> anyhow::Result<ExitCode> {
         if self.operations.prints(&config)? {
             return Ok(ExitCode::SUCCESS);
         }
-        let runtime = reactor()?;
-        let code = match self.operations.checks() {
-            true => runtime.block_on(self.check(&config)),
-            false => runtime.block_on(self.serve(config, start)),
-        };
-        runtime.shutdown_timeout(THREADS_END_MAX);
-        code
-    }
-
-    async fn serve(
-        self,
-        config: Config,
-        start: impl AsyncFnOnce(&mut Process, Config, &Telemetry) -> Result<(), tandem_cluster::Error>,
-    ) -> anyhow::Result<ExitCode> {
-        let telemetry = self.telemetry.start("info", &config.traces)?;
-        let mut signals = Signals::listen()?;
-        let bus = self.bus.connect()?;
-        let mut process = Process::new(bus, self.operations.metrics(), &telemetry).await?;
-        tokio::select! {
-            started = start(&mut process, config, &telemetry) => started?,
-            // Nothing runs yet that has to be stopped.
-            () = signals.any() => return Ok(ExitCode::SUCCESS),
+        if self.operations.checks() {
+            return block_on(self.check(&config));
         }
-        let mut code = tokio::select! {
-            () = signals.any() => ExitCode::SUCCESS,
-            () = process.failed() => ExitCode::FAILURE,
-        };
-        info!("stopping");
-        let stop_max = process.stop_time_max();
-        if timeout(stop_max, process.stop()).await.is_err() {
-            error!("the service does not end");
-            code = ExitCode::FAILURE;
-        }
-        end_telemetry(telemetry).await;
-        Ok(code)
+        let Self { bus, operations, telemetry, .. } = self;
+        let traces = config.traces.clone();
+        serve(telemetry, &traces, async move |telemetry| {
+            let mut process = Process::new(bus.connect()?, operations.metrics(), telemetry).await?;
+            start(&mut process, config).await?;
+            Ok(process)
+        })
     }
 }

@@ -25,5 +25,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     config.storage_writer.accept_lost_blocks = args.accept_lost_blocks;
     let grpc = args.grpc.address(9600);
     args.service
-        .run(config, async |process, config, _| role::storage_writer(process, config, grpc).await)
+        .run(config, async |process, config| role::storage_writer(process, config, grpc).await)
 }

@@ -7,15 +7,13 @@ use crate::{
     metrics,
     pool::{self, Reply, Shared},
 };
-use parking_lot::Mutex;
 use std::{
     future::ready,
-    io, mem,
+    io,
     sync::Arc,
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
-use tandem_actor::{Mailbox, mailbox, spawn};
+use tandem_actor::{Mailbox, Running, mailbox};
 use tandem_blob_validator_client::bundle;
 use tandem_bus::Bus;
 use tandem_kzg::Setup;
@@ -40,7 +38,7 @@ pub struct BlobValidator {
     shared: Arc<Shared>,
     gate: Gate,
     intake: Mailbox<Message>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    running: Running,
 }
 
 impl BlobValidator {
@@ -54,17 +52,14 @@ impl BlobValidator {
         let (gate, count) = (Gate::new(config.waiting_bytes_max), config.threads);
         let (intake, inbox) = mailbox("blob-validator", config.requests_max);
         let shared = Arc::new(Shared::new(config, deps.bus));
-        let threads = Mutex::new(Vec::with_capacity(count + 1));
-        let service = Self { shared: shared.clone(), gate, intake, threads };
+        let running = Running::new(deps.fatal);
+        let service = Self { shared: shared.clone(), gate, intake, running };
         for index in 0..count {
             let shared = shared.clone();
             let name = format!("blob-verifier-{index}");
-            let thread = spawn(&name, deps.fatal.clone(), move || pool::run(&shared))?;
-            service.threads.lock().push(thread);
+            service.running.spawn(&name, move || pool::run(&shared))?;
         }
-        let thread =
-            spawn("blob-intake", deps.fatal.clone(), move || intake::run(&shared, &inbox))?;
-        service.threads.lock().push(thread);
+        service.running.spawn("blob-intake", move || intake::run(&shared, &inbox))?;
         Ok(Arc::new(service))
     }
 
@@ -82,10 +77,9 @@ impl BlobValidator {
     pub fn stop(&self) {
         self.shared.stop();
         let loading = !self.ready();
-        let threads = mem::take(&mut *self.threads.lock());
-        if !threads.is_empty() {
+        let threads = self.running.end(|| {
             let _ = self.intake.send(Message::Stop);
-        }
+        });
         for thread in threads.into_iter().filter(|_| !loading) {
             let _ = thread.join();
         }

@@ -1,11 +1,7 @@
 //! Tells discovery which fork the chain is on.
 
-use std::{
-    io,
-    sync::{Arc, Mutex, PoisonError},
-    thread::JoinHandle,
-};
-use tandem_actor::spawn;
+use std::{io, sync::Arc};
+use tandem_actor::Running;
 use tandem_bus::{Bus, Subscription};
 use tandem_discovery::Discovery;
 use tandem_discv4::ForkId;
@@ -14,56 +10,33 @@ use tandem_proto::event::CHAIN_HEAD;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// Thread that looks at each new head. It runs beside the engine, whose answers do not wait for it.
-/// The fork id changes once in months.
-pub struct Forks {
-    stop: CancellationToken,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Forks {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// Returns the error of the operating system if the thread cannot be started.
-    pub fn start(
-        bus: &Bus,
-        chain: Arc<Chain>,
-        discovery: Arc<Discovery>,
-        fatal: &CancellationToken,
-    ) -> io::Result<Self> {
-        let heads = bus.subscribe(CHAIN_HEAD);
-        let stop = fatal.child_token();
-        let stopped = stop.clone();
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        let thread = spawn("fork-id", fatal.clone(), move || {
-            let fork_id = || match chain.fork_id() {
-                Ok(fork_id) => Some(fork_id),
-                Err(error) => {
-                    warn!(%error, "fork id not known, the last one stays announced");
-                    None
-                }
-            };
-            let tell = |fork_id| discovery.set_fork_id(fork_id);
-            runtime.block_on(follow(heads, &stopped, fork_id, tell));
-        })?;
-        Ok(Self { stop, thread: Mutex::new(Some(thread)) })
-    }
-
-    /// Stops the thread and waits for its end. May block.
-    pub fn stop(&self) {
-        self.stop.cancel();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Forks {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
+/// Starts the thread that looks at each new head. It runs beside the engine, whose answers do not
+/// wait for it. The fork id changes once in months.
+///
+/// # Errors
+/// Returns the error of the operating system if the thread cannot be started.
+pub fn follow_forks(
+    bus: &Bus,
+    chain: Arc<Chain>,
+    discovery: Arc<Discovery>,
+    fatal: CancellationToken,
+) -> io::Result<Running> {
+    let heads = bus.subscribe(CHAIN_HEAD);
+    let running = Running::new(fatal);
+    let stopping = running.stopping().clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    running.spawn("fork-id", move || {
+        let fork_id = || match chain.fork_id() {
+            Ok(fork_id) => Some(fork_id),
+            Err(error) => {
+                warn!(%error, "fork id not known, the last one stays announced");
+                None
+            }
+        };
+        let tell = |fork_id| discovery.set_fork_id(fork_id);
+        runtime.block_on(follow(heads, &stopping, fork_id, tell));
+    })?;
+    Ok(running)
 }
 
 /// Looks at each head, and once at the start, because a head may have come before the subscription.

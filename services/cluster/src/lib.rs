@@ -36,7 +36,7 @@ mod traces;
 pub use check::check;
 pub use config::{Config, ConfigError, Ports};
 pub use import::{BlockFile, ImportError, Imported, import};
-pub use peers::Peers;
+pub use peers::{Peers, Surroundings};
 pub use policies::follow_policies;
 pub use start::{Cluster, Error};
 pub use tandem_discovery::{Config as DiscoveryConfig, Network};

@@ -25,7 +25,7 @@ pub struct Peers {
 
 /// Resources that the services that find peers share with their process.
 #[derive(Clone, Default)]
-pub(crate) struct Surroundings {
+pub struct Surroundings {
     /// Identity with which a peer-table in another process is called.
     pub identity: Identity,
     /// Bus on which discovery publishes the nodes it found, and hears how many peers are wanted.
@@ -42,11 +42,7 @@ impl Peers {
     ///
     /// # Errors
     /// [`Error::Discovery`], [`Error::Threads`].
-    pub fn start(config: Config, fork_id: Option<ForkId>) -> Result<Self, Error> {
-        Self::start_within(config, fork_id, Surroundings::default())
-    }
-
-    pub(crate) fn start_within(
+    pub fn start(
         config: Config,
         fork_id: Option<ForkId>,
         within: Surroundings,
@@ -69,17 +65,6 @@ impl Peers {
     /// # Errors
     /// [`Error::Endpoint`], [`Error::Discovery`], [`Error::Threads`].
     pub fn start_over(
-        endpoint: &str,
-        config: &tandem_discovery::Config,
-        fork_id: Option<ForkId>,
-        runtime: &Handle,
-    ) -> Result<Self, Error> {
-        let bus = Bus::default();
-        let within = Surroundings { direct: bus.clone(), bus, ..Surroundings::default() };
-        Self::start_over_within(endpoint, config, fork_id, within, runtime)
-    }
-
-    pub(crate) fn start_over_within(
         endpoint: &str,
         config: &tandem_discovery::Config,
         fork_id: Option<ForkId>,

@@ -1,11 +1,12 @@
 use crate::{
     config::{Config, Ports},
-    forks::Forks,
+    forks::follow_forks,
     public::PublicReactor,
-    role::{Access, Process, engine_router, http_router},
+    role::{Access, Process, engine_router, http_router, require_storage},
     secret,
 };
 use std::{io, net::SocketAddr, sync::Arc};
+use tandem_actor::Running;
 use tandem_blob_validator::BlobValidator;
 use tandem_bus::Bus;
 use tandem_discovery::{Discovery, Network};
@@ -76,7 +77,8 @@ pub struct Cluster {
     executor: Arc<Executor>,
     blobs: Arc<BlobValidator>,
     peers: Arc<PeerTable>,
-    discovery: Option<(Arc<Discovery>, Forks)>,
+    /// Discovery, and the thread that tells it the fork.
+    discovery: Option<(Arc<Discovery>, Running)>,
     process: Process,
     engine_address: Option<SocketAddr>,
     http_address: Option<SocketAddr>,
@@ -134,13 +136,7 @@ impl Cluster {
         let policies = LivePolicies::new(config.policies);
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
         let storage = open(config.storage_writer, deps)?;
-        let (writing, room) = (Arc::downgrade(&storage), Arc::downgrade(&storage));
-        process.readiness().require("the database to be writable", move || {
-            writing.upgrade().is_none_or(|storage| storage.can_write())
-        });
-        process.readiness().require("room on the volume", move || {
-            room.upgrade().is_none_or(|storage| storage.has_room())
-        });
+        require_storage(&process, &storage);
         let api: Arc<dyn StorageApi> = storage.clone();
         // First of the services that need the KZG setup: the setup it loads serves the EVM's
         // precompile too.
@@ -184,7 +180,7 @@ impl Cluster {
                 let (table, bus, fatal) = (peers.clone(), bus.clone(), fatal.clone());
                 tandem_discovery::Deps { table, bus, fork_id, fatal }
             })?;
-            let forks = Forks::start(&bus, chain, discovery.clone(), &fatal)?;
+            let forks = follow_forks(&bus, chain, discovery.clone(), fatal)?;
             Some((discovery, forks))
         } else {
             None
@@ -261,15 +257,15 @@ impl Cluster {
         let http = process.listen("http", ports.http).await?;
         let proof = match self.proof_address {
             Some(address) => {
-                let identity = process.identify(access::MULTIPROOF_WORKER, &self.tls)?;
-                Some((process.listen_grpc("proof", address, &identity).await?, identity))
+                let role = access::MULTIPROOF_WORKER;
+                Some(process.listen_grpc("proof", address, role, &self.tls).await?)
             }
             None => None,
         };
         let blobs = match self.blob_address {
             Some(address) => {
-                let identity = process.identify(access::BLOB_VALIDATOR, &self.tls)?;
-                Some((process.listen_grpc("blobs", address, &identity).await?, identity))
+                let role = access::BLOB_VALIDATOR;
+                Some(process.listen_grpc("blobs", address, role, &self.tls).await?)
             }
             None => None,
         };
@@ -324,30 +320,26 @@ impl Cluster {
         self.blob_address
     }
 
-    /// Waits until a service fails. Never returns while the cluster is healthy.
-    pub async fn failed(&mut self) {
-        self.process.failed().await;
+    /// Returns the process of these services, which stops them in the order of their dependencies.
+    pub fn into_process(self) -> Process {
+        let Self { storage, workers, executor, blobs, peers, discovery, mut process, .. } = self;
+        if let Some((discovery, forks)) = discovery {
+            process.at_end(move || forks.stop(|| {}));
+            process.at_end(move || discovery.stop());
+        }
+        process.at_end(move || peers.stop());
+        process.at_end(move || blobs.stop());
+        process.at_end(move || executor.stop());
+        process.at_end(move || workers.stop());
+        // Last handle: the database is flushed and marked as closed.
+        process.at_end(move || storage.stop());
+        process
     }
 
     /// Stops the cluster. New requests are refused, requests in progress are answered, the services
     /// end in the order of their dependencies, and the database is flushed.
     pub async fn stop(self) {
-        let Self { storage, workers, executor, blobs, peers, discovery, mut process, .. } = self;
-        process.at_end(move || {
-            if let Some((discovery, forks)) = discovery {
-                forks.stop();
-                discovery.stop();
-            }
-            peers.stop();
-            blobs.stop();
-            executor.stop();
-            drop(executor);
-            workers.stop();
-            drop(workers);
-            // Last handle: the persist thread ends, the database is flushed and marked as closed.
-            drop(storage);
-        });
-        process.stop().await;
+        self.into_process().stop().await;
     }
 }
 

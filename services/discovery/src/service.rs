@@ -16,10 +16,9 @@ use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    thread::JoinHandle,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
-use tandem_actor::{mailbox, spawn};
+use tandem_actor::{Running, mailbox};
 use tandem_bus::Bus;
 use tandem_discv4::{Endpoint, Enr, ForkId, ListWalk, Node, NodeKey, NodeUrl};
 use tandem_proto::{
@@ -53,8 +52,7 @@ pub struct Deps {
 pub struct Discovery {
     status: Arc<Mutex<Status>>,
     fork_id: watch::Sender<Option<ForkId>>,
-    stop: CancellationToken,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    running: Running,
 }
 
 /// Checks that discovery could start with these settings, without binding or reading anything.
@@ -95,7 +93,7 @@ impl Discovery {
 
         let reporter = Reporter::new(&state, bound);
         let status = reporter.status();
-        let stop = CancellationToken::new();
+        let running = Running::new(deps.fatal);
         let (questions, inbox) = mailbox("discovery-table", QUESTIONS);
         let (answer_sender, answers) = mpsc::channel(QUESTIONS);
         let (fork_id, fork_ids) = watch::channel(deps.fork_id);
@@ -127,31 +125,25 @@ impl Discovery {
             fork_id: fork_ids,
             publisher: Publisher::new(deps.bus),
             reporter,
-            stop: stop.clone(),
+            stop: running.stopping().clone(),
             started: Instant::now(),
         };
-        let (lists, listing) =
-            start_lists(&config, lists, stop.clone(), deps.fatal.clone())?.unzip();
-        actor.lists = lists;
-        let table = deps.table;
-        let failed = || Error::io("start a thread");
-        let asking = spawn("discovery-table", deps.fatal.clone(), move || {
-            table::run(&inbox, &table, &answer_sender);
-        });
-        let stopped = stop.clone();
-        let deciding = spawn("discovery", deps.fatal, move || {
+        actor.lists = start_lists(&config, lists, &running)?;
+        let (table, stopping) = (deps.table, running.stopping().clone());
+        let asking = move || table::run(&inbox, &table, &answer_sender);
+        let deciding = move || {
             runtime.block_on(async {
                 match beside {
                     Some(beside) => {
-                        tokio::join!(actor.run(), beside(stopped));
+                        tokio::join!(actor.run(), beside(stopping));
                     }
                     None => actor.run().await,
                 }
             });
-        });
-        let mut threads = vec![deciding.map_err(failed())?, asking.map_err(failed())?];
-        threads.extend(listing);
-        Ok(Arc::new(Self { status, fork_id, stop, threads: Mutex::new(threads) }))
+        };
+        let spawned = running.spawn("discovery-table", asking);
+        spawned.and_then(|()| running.spawn("discovery", deciding)).map_err(no_thread())?;
+        Ok(Arc::new(Self { status, fork_id, running }))
     }
 
     /// Announces another fork id from now on.
@@ -161,18 +153,7 @@ impl Discovery {
 
     /// Stops and waits for the threads. peer-table keeps what was learned.
     pub fn stop(&self) {
-        self.stop.cancel();
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Discovery {
-    fn drop(&mut self) {
-        self.stop.cancel();
+        self.running.stop(|| {});
     }
 }
 
@@ -218,9 +199,8 @@ fn start_v5(
 fn start_lists(
     config: &Config,
     lists: Option<ListWalk>,
-    stop: CancellationToken,
-    fatal: CancellationToken,
-) -> Result<Option<(Source, JoinHandle<()>)>, Error> {
+    running: &Running,
+) -> Result<Option<Source>, Error> {
     let Some(walk) = lists else { return Ok(None) };
     let (requests, requested) = mpsc::channel(1);
     let (answered, answers) = mpsc::channel(1);
@@ -228,16 +208,17 @@ fn start_lists(
         dns::Lists { walk, server: config.dns_server, requests: requested, answers: answered };
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().build().map_err(Error::io("start a runtime"))?;
+    let stopping = running.stopping().clone();
     let run = move || {
-        runtime.block_on(async {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = lists.run() => {}
-            }
-        });
+        runtime.block_on(stopping.run_until_cancelled(lists.run()));
     };
-    let thread = spawn("discovery-dns", fatal, run).map_err(Error::io("start a thread"))?;
-    Ok(Some(((requests, answers), thread)))
+    running.spawn("discovery-dns", run).map_err(no_thread())?;
+    Ok(Some((requests, answers)))
+}
+
+/// Returns the error of a thread that the operating system cannot create.
+fn no_thread() -> impl FnOnce(std::io::Error) -> Error {
+    Error::io("start a thread")
 }
 
 fn bootnodes(config: &Config) -> Result<Vec<Node>, Error> {

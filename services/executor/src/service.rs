@@ -11,16 +11,13 @@ use crate::{
     queries::Queries,
     rpc::CallPools,
 };
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    thread::JoinHandle,
-};
-use tandem_actor::{Mailbox, mailbox, spawn};
+use std::sync::Arc;
+use tandem_actor::{Mailbox, Running, mailbox};
 
 /// The running executor.
 pub struct Executor {
     mailbox: Mailbox<Message>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    running: Running,
     handle: Handle,
 }
 
@@ -33,14 +30,14 @@ impl Executor {
     pub fn start(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         metrics::describe();
         crate::rpc::metrics::describe_metrics();
-        let (fatal, policies) = (deps.fatal.clone(), deps.policies.clone());
+        let (running, policies) = (Running::new(deps.fatal.clone()), deps.policies.clone());
         let (pool_config, blobs, bus) = (config.clone(), deps.blobs.clone(), deps.bus.clone());
         let (mailbox, inbox) = mailbox("engine", config.mailbox_capacity);
         let storage = deps.storage.clone();
         let predictor = config.predict_reads.unwrap_or(false).then(Arc::default);
         let (engine, chain) = Engine::open(config, deps, predictor.clone())?;
-        let thread = spawn("engine", fatal, move || engine.run(&inbox));
-        let thread = thread.map_err(Error::thread("engine"))?;
+        let spawned = running.spawn("engine", move || engine.run(&inbox));
+        spawned.map_err(Error::thread("engine"))?;
         let blobs = Arc::new(BlobPool::new(&pool_config, chain.clone(), blobs));
         let pools = Arc::new(CallPools::start(&pool_config)?);
         let recent = chain.recent.clone();
@@ -54,7 +51,7 @@ impl Executor {
             blobs,
             pools,
         });
-        Ok(Arc::new(Self { mailbox, thread: Mutex::new(Some(thread)), handle }))
+        Ok(Arc::new(Self { mailbox, running, handle }))
     }
 
     /// Returns a handle for calls to the executor.
@@ -65,10 +62,8 @@ impl Executor {
     /// Cuts the calls of users, lets the engine finish its queue, and waits for it. May block.
     pub fn stop(&self) {
         self.handle.pools().stop();
-        let _ = self.mailbox.send(Message::Stop);
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
+        self.running.stop(|| {
+            let _ = self.mailbox.send(Message::Stop);
+        });
     }
 }

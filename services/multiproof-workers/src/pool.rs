@@ -17,13 +17,11 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    thread::JoinHandle,
     time::Instant,
 };
-use tandem_actor::{Queued, ThreadSender, spawn, thread_queue};
+use tandem_actor::{Queued, Running, ThreadSender, thread_queue};
 use tandem_primitives::{B256, WalkTarget};
 use tandem_proto::{multiproof::Error, storage::BaseReads};
-use tokio_util::sync::CancellationToken;
 use tracing::{debug_span, field::Empty};
 
 /// Jobs that one owner may have in flight. The queues have room for all of them, so neither an
@@ -98,9 +96,6 @@ pub struct Load {
     account: AtomicUsize,
 }
 
-/// Pool, the receiver of each owner's answers, and the threads.
-pub type Started = (Pool, Vec<Receiver<Proof>>, Vec<JoinHandle<()>>);
-
 /// Owners' end of the pool.
 #[derive(Clone)]
 pub struct Pool {
@@ -119,14 +114,13 @@ impl Pool {
         config: &Config,
         owners: usize,
         storage: &Arc<dyn BaseReads>,
-        fatal: &CancellationToken,
-    ) -> io::Result<Started> {
+        running: &Running,
+    ) -> io::Result<(Self, Vec<Receiver<Proof>>)> {
         let threads = config.proof_threads.clamp(1, THREADS_MAX);
         let (jobs, queue) = thread_queue("proof-jobs", owners * IN_FLIGHT_MAX);
         let (answers, receivers): (Vec<_>, Vec<_>) =
             (0..owners).map(|_| bounded(IN_FLIGHT_MAX)).unzip();
         let load = Arc::new(Load::default());
-        let mut handles = Vec::with_capacity(threads);
         for index in 0..threads {
             let thread = ProofThread {
                 index,
@@ -139,9 +133,9 @@ impl Pool {
             };
             let queue = queue.clone();
             let run = move || thread.run(&queue);
-            handles.push(spawn(&format!("proof-reader-{index}"), fatal.clone(), run)?);
+            running.spawn(&format!("proof-reader-{index}"), run)?;
         }
-        Ok((Self { jobs, load, threads }, receivers, handles))
+        Ok((Self { jobs, load, threads }, receivers))
     }
 
     /// Hands a job over. An owner has at most [`IN_FLIGHT_MAX`] of them.

@@ -10,12 +10,8 @@ use crate::{
     session::LocalSession,
     status::{WorkerStatus, held_by_all},
 };
-use std::{
-    io,
-    sync::{Arc, Mutex, PoisonError},
-    thread::JoinHandle,
-};
-use tandem_actor::{CpuAffinity, Mailbox, mailbox, spawn};
+use std::{io, sync::Arc};
+use tandem_actor::{CpuAffinity, Mailbox, Running, mailbox};
 use tandem_bus::Bus;
 use tandem_policy::LivePolicies;
 use tandem_primitives::{B256, Shard};
@@ -41,7 +37,7 @@ pub struct Deps {
 /// Workers of one pod.
 pub struct MultiproofWorkers {
     workers: Arc<[Mailbox<Message>]>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    running: Running,
     statuses: Arc<[WorkerStatus]>,
     mailbox_capacity: usize,
     proof_threads: usize,
@@ -59,10 +55,12 @@ impl MultiproofWorkers {
         metrics::describe();
         let count = config.threads.clamp(1, Shard::COUNT);
         let mut mailboxes = Vec::with_capacity(count);
-        let (mut threads, mut affinities) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut affinities = Vec::with_capacity(count);
         let statuses: Arc<[WorkerStatus]> = (0..count).map(|_| WorkerStatus::default()).collect();
+        let running = Running::new(deps.fatal);
         let reads: Arc<dyn BaseReads> = deps.storage.clone();
-        let (pool, answers, mut readers) = Pool::start(&config, count, &reads, &deps.fatal)?;
+        // These threads end after the workers, which hold the pool.
+        let (pool, answers) = Pool::start(&config, count, &reads, &running)?;
         let proof_threads = pool.threads();
         for (index, answers) in answers.into_iter().enumerate() {
             let owned = Shard::all().filter(|shard| shard.index() % count == index).collect();
@@ -81,16 +79,14 @@ impl MultiproofWorkers {
                 let _taken = affinity.take();
                 owner.run(&inbox);
             };
-            threads.push(spawn(&name, deps.fatal.clone(), run)?);
+            running.spawn(&name, run)?;
             mailboxes.push(sender);
         }
-        // These threads end after the workers, which hold the pool.
-        threads.append(&mut readers);
         let mailbox_capacity = config.mailbox_capacity;
         let policies = deps.policies.clone();
         Ok(Arc::new(Self {
             workers: mailboxes.into(),
-            threads: Mutex::new(threads),
+            running,
             statuses,
             mailbox_capacity,
             proof_threads,
@@ -111,14 +107,11 @@ impl MultiproofWorkers {
 
     /// Stops the workers and waits for them. Their state can be rebuilt.
     pub fn stop(&self) {
-        for worker in self.workers.iter() {
-            let _ = worker.send(Message::Stop);
-        }
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            let _ = thread.join();
-        }
+        self.running.stop(|| {
+            for worker in self.workers.iter() {
+                let _ = worker.send(Message::Stop);
+            }
+        });
     }
 }
 
@@ -137,7 +130,7 @@ impl ProofApi for MultiproofWorkers {
     }
 
     fn status(&self) -> Result<Status, Error> {
-        if self.threads.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        if self.running.stopping().is_cancelled() {
             return Err(Error::Unavailable);
         }
         let held = held_by_all(self.statuses.iter());

@@ -7,12 +7,8 @@ use crate::{
 };
 use ::metrics::counter;
 use rand::{SeedableRng, rngs::StdRng};
-use std::{
-    io,
-    sync::{Arc, Mutex, PoisonError},
-    thread::JoinHandle,
-};
-use tandem_actor::{Mailbox, mailbox, spawn};
+use std::{io, sync::Arc};
+use tandem_actor::{Mailbox, Running, mailbox};
 use tandem_bus::{Bus, Subscription};
 use tandem_primitives::B256;
 use tandem_proto::{
@@ -34,8 +30,7 @@ pub struct Deps {
 /// Running service.
 pub struct PeerTable {
     mailbox: Mailbox<Message>,
-    stop: CancellationToken,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    running: Running,
 }
 
 impl PeerTable {
@@ -49,25 +44,22 @@ impl PeerTable {
         let discovered = deps.bus.subscribe(PEERS_DISCOVERED);
         let (sender, inbox) = mailbox("peer-table", config.mailbox_capacity);
         let actor = Actor::new(&config, deps.bus, StdRng::from_os_rng());
-        let stop = deps.fatal.child_token();
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        let table = spawn("peer-table", deps.fatal.clone(), move || actor.run(&inbox))?;
-        let (forward, stopped) = (sender.clone(), stop.clone());
-        let bus = spawn("peer-table-bus", deps.fatal, move || {
-            runtime.block_on(hear(discovered, &forward, &stopped));
+        let running = Running::new(deps.fatal);
+        running.spawn("peer-table", move || actor.run(&inbox))?;
+        let (forward, stopping) = (sender.clone(), running.stopping().clone());
+        running.spawn("peer-table-bus", move || {
+            runtime.block_on(hear(discovered, &forward, &stopping));
         })?;
-        Ok(Arc::new(Self { mailbox: sender, stop, threads: Mutex::new(vec![bus, table]) }))
+        Ok(Arc::new(Self { mailbox: sender, running }))
     }
 
-    /// Stops the threads and waits for them; as their last action they write the snapshot.
+    /// Stops the threads and waits for them; as their last action they write the snapshot. Without
+    /// a stop, the snapshot is written when the table is dropped.
     pub fn stop(&self) {
-        self.stop.cancel();
-        let _ = self.mailbox.send(Message::Stop);
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            let _ = thread.join();
-        }
+        self.running.stop(|| {
+            let _ = self.mailbox.send(Message::Stop);
+        });
     }
 
     fn tell(&self, message: Message) -> Result<()> {
@@ -95,13 +87,6 @@ fn refusal(error: tandem_actor::Error) -> Error {
     match error {
         tandem_actor::Error::Overloaded(_) => Error::Overloaded,
         tandem_actor::Error::Stopped(_) => Error::Unavailable(error.to_string()),
-    }
-}
-
-impl Drop for PeerTable {
-    /// Without [`Self::stop`], the threads end by themselves, and the snapshot is still written.
-    fn drop(&mut self) {
-        self.stop.cancel();
     }
 }
 

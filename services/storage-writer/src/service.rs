@@ -15,10 +15,9 @@ use crate::{
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::{
     sync::{Arc, atomic::AtomicU64},
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
-use tandem_actor::Mailbox;
+use tandem_actor::{Mailbox, Running, mailbox};
 use tandem_primitives::{
     B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget, keccak256,
 };
@@ -55,9 +54,9 @@ impl Default for Deps {
     }
 }
 
-/// storage-writer, for callers in the same process. Dropping the last handle ends the persist
-/// thread after its current block, writes everything to the disk and marks the database as closed.
-/// Without that nothing is lost, but the next start reads the log.
+/// storage-writer, for callers in the same process. Dropping the last handle stops it, writes
+/// everything to the disk and marks the database as closed. Without that nothing is lost, but the
+/// next start reads the log.
 pub struct StorageWriter {
     pub(crate) shared: Arc<Shared>,
     genesis: BlockId,
@@ -65,7 +64,7 @@ pub struct StorageWriter {
     /// Held for reading during each fenced write, so that a grant comes after all older writes.
     granted: RwLock<Grant>,
     mailbox: Mailbox<Message>,
-    thread: Option<JoinHandle<()>>,
+    running: Running,
 }
 
 impl StorageWriter {
@@ -90,7 +89,7 @@ impl StorageWriter {
             base = %chain.base(), head = %chain.forkchoice().head, pending = chain.len(),
             "database opened"
         );
-        let fatal = deps.fatal.clone();
+        let running = Running::new(deps.fatal.clone());
         let state =
             State { chain, kept, advancing: false, in_flight: None, failure: None, stopped: false };
         let shared = Arc::new(Shared {
@@ -108,18 +107,29 @@ impl StorageWriter {
         drop_unproven(&shared, suspects)?;
         shared.gauge(&shared.state.lock());
         let persister = Persister::new(shared.clone())?;
-        let (mailbox, inbox) = tandem_actor::mailbox("persist", MAILBOX);
-        let thread = tandem_actor::spawn("persist", fatal, move || persister.run(&inbox)).map_err(
-            |source| Error::Io { context: "start", path: "persist thread".into(), source },
-        )?;
+        let (mailbox, inbox) = mailbox("persist", MAILBOX);
+        let spawned = running.spawn("persist", move || persister.run(&inbox));
+        spawned.map_err(|source| Error::Io {
+            context: "start",
+            path: "persist thread".into(),
+            source,
+        })?;
         Ok(Arc::new(Self {
             shared,
             genesis: genesis.id,
             genesis_json: genesis.json.into(),
             granted: RwLock::new(grant),
             mailbox,
-            thread: Some(thread),
+            running,
         }))
+    }
+
+    /// Ends the persist thread after its current block. Blocks until it has ended, so never call it
+    /// in async code. Calls that are still under way are answered.
+    pub fn stop(&self) {
+        self.running.stop(|| {
+            let _ = self.mailbox.send(Message::Stop);
+        });
     }
 
     /// Forgets pending blocks, as a power cut does. Not part of the interface: only for tests.
@@ -224,11 +234,7 @@ impl StorageWriter {
 
 impl Drop for StorageWriter {
     fn drop(&mut self) {
-        // An error means that the thread has already ended.
-        let _ = self.mailbox.send(Message::Stop);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.stop();
         self.shared.acknowledged.close(&self.shared.store);
     }
 }

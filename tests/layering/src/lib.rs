@@ -239,6 +239,26 @@ fn no_crate_takes_a_file_of_another() {
 }
 
 #[test]
+fn all_services_live_in_the_same_way() {
+    let recipe = [
+        "    running: Running,\n",
+        "    pub fn start(config: Config, deps: Deps) -> ",
+        "    pub fn stop(&self) {\n",
+    ];
+    let services = sources()
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("services") && path.ends_with("src/service.rs"));
+    let mut seen = 0;
+    for (path, text) in services {
+        for part in recipe {
+            assert!(text.contains(part), "{} lacks `{}`", path.display(), part.trim());
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 6, "docs/CONTRIBUTING.md, the life of a service");
+}
+
+#[test]
 fn comments_begin_with_their_subject() {
     const FORBIDDEN: [&str; 9] =
         ["Of", "Those", "What", "Whose", "Where", "As whom", "Who", "Nobody", "The same"];

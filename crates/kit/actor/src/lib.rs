@@ -6,11 +6,13 @@
 mod metrics;
 mod processor;
 mod queue;
+mod running;
 mod sender;
 
 pub use metrics::describe as describe_metrics;
 pub use processor::{AffinityGuard, CpuAffinity, processor};
 pub use queue::Queued;
+pub use running::Running;
 pub use sender::{
     SendError, Sender, TaskSender, ThreadSender, WeakTaskSender, task_queue, thread_queue,
 };

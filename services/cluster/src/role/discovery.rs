@@ -43,8 +43,8 @@ pub async fn discovery(
     }
     let runtime = Handle::current();
     let start = move || match peer_table {
-        Some(url) => Peers::start_over_within(&url, &config.discovery, fork_id, within, &runtime),
-        None => Peers::start_within(config, fork_id, within),
+        Some(url) => Peers::start_over(&url, &config.discovery, fork_id, within, &runtime),
+        None => Peers::start(config, fork_id, within),
     };
     let peers = Arc::new(blocking(start).await?);
     let reported = peers.clone();

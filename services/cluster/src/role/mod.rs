@@ -23,5 +23,6 @@ pub use discovery::discovery;
 pub(crate) use executor::{Access, engine_router, http_router};
 pub use executor::{ExecutorIdentity, ExecutorLinks, executor};
 pub use process::Process;
+pub(crate) use services::require_storage;
 pub use services::{blob_validator, peer_table, storage_writer};
 pub use worker::{WorkerIdentity, multiproof_worker};

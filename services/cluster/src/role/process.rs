@@ -180,18 +180,21 @@ impl Process {
         Ok(listener)
     }
 
-    /// Binds a gRPC port. Logs a warning if the port asks callers for no certificate.
+    /// Binds a gRPC port, and returns it with the identity that its server has in this role. Logs a
+    /// warning if the port asks callers for no certificate.
     pub(crate) async fn listen_grpc(
-        &self,
+        &mut self,
         port: &'static str,
         address: SocketAddr,
-        identity: &Identity,
-    ) -> Result<TcpListener, Error> {
+        role: &'static str,
+        tls: &TlsConfig,
+    ) -> Result<(TcpListener, Identity), Error> {
+        let identity = self.identify(role, tls)?;
         let listener = self.listen(port, address).await?;
         if !identity.is_proven() {
             warn!(port, "no certificates (`tls.ca`, `tls.cert`, `tls.key`): every caller may call");
         }
-        Ok(listener)
+        Ok((listener, identity))
     }
 
     /// Runs a server until [`Self::stopping`]. The process ends if the server ends earlier.
@@ -226,7 +229,8 @@ impl Process {
         self.farewells.get_mut().push((Box::pin(task), max));
     }
 
-    /// Returns the longest time that [`Self::stop`] takes, unless a service does not end.
+    /// Returns the bound of [`Self::stop`] for all services together. A service that has not ended
+    /// by then ends with the process.
     pub fn stop_time_max(&mut self) -> Duration {
         let longest = self.farewells.get_mut().iter().map(|(_, max)| *max).max();
         GIVE_UP_MAX.max(longest.unwrap_or_default() + DRAIN_MIN) + Duration::from_secs(1)

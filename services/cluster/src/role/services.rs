@@ -18,26 +18,31 @@ pub async fn storage_writer(
     config: Config,
     grpc: SocketAddr,
 ) -> Result<(), Error> {
-    let identity = process.identify(access::STORAGE_WRITER, &config.tls)?;
-    let listener = process.listen_grpc("grpc", grpc, &identity).await?;
+    let (listener, identity) =
+        process.listen_grpc("grpc", grpc, access::STORAGE_WRITER, &config.tls).await?;
     let on_persisted = persisted(process.bus().clone());
     let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
     let storage = blocking(|| Ok(StorageWriter::start(config.storage_writer, deps)?)).await?;
-    // The health service of gRPC stays unchanged: executor and workers take it as the sign of life
-    // of their connection, and reads go on while writes fail.
-    let (writing, room) = (Arc::downgrade(&storage), Arc::downgrade(&storage));
+    require_storage(process, &storage);
+    let server = tandem_storage_writer::grpc::Server::new(storage.clone()).offered_as(identity);
+    process.serve(server.serve(listener, process.stopping().clone()));
+    // Last handle: the database is flushed and marked as closed.
+    process.at_end(move || storage.stop());
+    process.started();
+    Ok(())
+}
+
+/// Makes the process ready only while storage-writer can write. The health service of gRPC stays
+/// unchanged: executor and workers take it as the sign of life of their connection, and reads go on
+/// while writes fail.
+pub(crate) fn require_storage(process: &Process, storage: &Arc<StorageWriter>) {
+    let (writing, room) = (Arc::downgrade(storage), Arc::downgrade(storage));
     process.readiness().require("the database to be writable", move || {
         writing.upgrade().is_none_or(|storage| storage.can_write())
     });
     process.readiness().require("room on the volume", move || {
         room.upgrade().is_none_or(|storage| storage.has_room())
     });
-    let server = tandem_storage_writer::grpc::Server::new(storage.clone()).offered_as(identity);
-    process.serve(server.serve(listener, process.stopping().clone()));
-    // Last handle: the persist thread ends, the database is flushed and marked as closed.
-    process.at_end(move || drop(storage));
-    process.started();
-    Ok(())
 }
 
 /// Starts blob-validator, with its calls at `grpc`.
@@ -49,8 +54,8 @@ pub async fn blob_validator(
     config: Config,
     grpc: SocketAddr,
 ) -> Result<(), Error> {
-    let identity = process.identify(access::BLOB_VALIDATOR, &config.tls)?;
-    let listener = process.listen_grpc("grpc", grpc, &identity).await?;
+    let (listener, identity) =
+        process.listen_grpc("grpc", grpc, access::BLOB_VALIDATOR, &config.tls).await?;
     let deps =
         tandem_blob_validator::Deps { bus: process.bus().clone(), fatal: process.fatal().clone() };
     let bytes_max = config.blob_validator.waiting_bytes_max;
@@ -74,8 +79,8 @@ pub async fn peer_table(
     config: Config,
     grpc: SocketAddr,
 ) -> Result<(), Error> {
-    let identity = process.identify(access::PEER_TABLE, &config.tls)?;
-    let listener = process.listen_grpc("grpc", grpc, &identity).await?;
+    let (listener, identity) =
+        process.listen_grpc("grpc", grpc, access::PEER_TABLE, &config.tls).await?;
     let bus = process.bus().clone();
     let deps = tandem_peer_table::Deps { bus: bus.clone(), fatal: process.fatal().clone() };
     let start = move || {

@@ -65,8 +65,8 @@ pub async fn multiproof_worker(
 ) -> Result<(), Error> {
     let config = config.agreed();
     let runtime = Handle::current();
-    let proof = process.identify(access::MULTIPROOF_WORKER, &config.tls)?;
-    let listener = process.listen_grpc("grpc", grpc, &proof).await?;
+    let role = access::MULTIPROOF_WORKER;
+    let (listener, proof) = process.listen_grpc("grpc", grpc, role, &config.tls).await?;
     let address = listener.local_addr().map_err(|error| Error::Listen { address: grpc, error })?;
     let identity = identity.at(address, if proof.is_proven() { "https" } else { "http" })?;
     info!(id = identity.id.as_str(), endpoint = identity.endpoint, "worker");

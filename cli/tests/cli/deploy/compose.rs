@@ -1,0 +1,322 @@
+//! Tests of `docker-compose.yml` as a text: everything it names exists, and no service gets more
+//! than it needs.
+
+use crate::deploy::{program, skipped, succeeds, tandem, text, yaml};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
+use tandem_cluster_tests::repository;
+use tandem_proto::access::ROLES;
+
+/// The six services, whose names are also those of containers.
+pub const SERVICES: [&str; 6] = [
+    "storage-writer",
+    "multiproof-workers",
+    "blob-validator",
+    "executor",
+    "peer-table",
+    "discovery",
+];
+
+fn compose() -> Value {
+    yaml("docker-compose.yml")
+}
+
+fn services(compose: &Value) -> BTreeMap<&str, &Value> {
+    let services = compose["services"].as_object().expect("services");
+    services.iter().map(|(name, service)| (name.as_str(), service)).collect()
+}
+
+fn strings(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Returns whether a service runs the image of Tandem.
+fn is_ours(service: &Value) -> bool {
+    service["image"].as_str().is_some_and(|image| image.starts_with("${TANDEM_IMAGE"))
+}
+
+/// Replaces `${NAME:-default}` at the beginning of a text by the default.
+fn with_default(text: &str) -> String {
+    let Some((variable, rest)) = text.strip_prefix("${").and_then(|text| text.split_once('}'))
+    else {
+        return text.to_owned();
+    };
+    let (_, default) = variable.split_once(":-").expect("every variable has a default");
+    [default, rest].concat()
+}
+
+/// Returns the output of `tandem help COMMAND`.
+fn help(command: &str) -> String {
+    succeeds(tandem().args(["help", command]))
+}
+
+#[test]
+fn every_command_line_and_variable_is_one_of_the_binary() {
+    let compose = compose();
+    let mut checked = BTreeSet::new();
+    for (name, service) in services(&compose).into_iter().filter(|(_, service)| is_ours(service)) {
+        let command = strings(&service["command"]);
+        let help = help(command[0]);
+        let words: BTreeSet<_> =
+            help.split(|c: char| c.is_whitespace() || "[]<>=,".contains(c)).collect();
+        let flags = command.iter().filter_map(|word| word.split('=').next());
+        for flag in flags.filter(|word| word.starts_with("--")) {
+            assert!(words.contains(flag), "{name}: {flag} is none of {}\n{help}", command[0]);
+        }
+        let image = [("TANDEM_METRICS_ADDR", &Value::Null), ("TANDEM_METRICS_PORT", &Value::Null)];
+        let environment = service["environment"].as_object().into_iter().flatten();
+        let environment = environment.map(|(key, value)| (key.as_str(), value));
+        // Variables of the image are for services; other commands have no such port.
+        let image = image.into_iter().filter(|_| SERVICES.contains(&name));
+        for (variable, _) in environment.chain(image) {
+            assert!(words.contains(variable), "{name}: {variable} is not read by {}", command[0]);
+        }
+        checked.insert(name);
+    }
+    for name in SERVICES.into_iter().chain(["init", "secrets", "certificates", "replay"]) {
+        assert!(checked.contains(name), "{name} is not in the file");
+    }
+}
+
+#[test]
+fn what_is_mounted_and_waited_for_is_there() {
+    let compose = compose();
+    let all = services(&compose);
+    let declared: BTreeSet<_> = compose["volumes"].as_object().unwrap().keys().collect();
+    let mut used = BTreeSet::new();
+    for (name, service) in &all {
+        for volume in strings(&service["volumes"]) {
+            let volume = with_default(volume);
+            let (source, target) = volume.split_once(':').unwrap();
+            if source.starts_with('.') {
+                assert!(repository().join(source).exists(), "{name}: no {source}");
+                assert!(target.ends_with(":ro"), "{name} may write to {source}");
+            } else {
+                assert!(declared.contains(&source.to_owned()), "{name}: volume {source}");
+                used.insert(source.to_owned());
+            }
+        }
+        for other in service["depends_on"].as_object().into_iter().flatten() {
+            assert!(all.contains_key(other.0.as_str()), "{name} waits for {}", other.0);
+        }
+    }
+    assert_eq!(used.iter().collect::<BTreeSet<_>>(), declared, "volumes declared and used");
+    assert!(repository().join("corpora/demo/genesis.json.gz").exists());
+}
+
+#[test]
+fn nobody_has_more_rights_than_he_needs() {
+    let compose = compose();
+    for (name, service) in services(&compose) {
+        assert_eq!(strings(&service["cap_drop"]), ["ALL"], "{name}");
+        assert_eq!(strings(&service["security_opt"]), ["no-new-privileges:true"], "{name}");
+        assert!(service["privileged"].is_null() && service["cap_add"].is_null(), "{name}");
+        assert!(service["logging"]["options"]["max-size"].is_string(), "{name}: endless logs");
+        if is_ours(service) || name == "nats" {
+            assert_eq!(service["user"], "65532:65532", "{name}");
+            assert_eq!(service["read_only"], true, "{name}");
+        }
+        for port in strings(&service["ports"]) {
+            // Only the network of peers is open to the world.
+            let local = with_default(port).starts_with("127.0.0.1:");
+            assert!(local || (name == "discovery" && port.ends_with("/udp")), "{name}: {port}");
+        }
+    }
+}
+
+#[test]
+fn each_service_has_the_certificate_of_its_role_and_calls_the_others_over_tls() {
+    let compose = compose();
+    let all = services(&compose);
+    let maker = all["certificates"];
+    assert_eq!(strings(&maker["command"]), ["certificates", "/data"]);
+    let mounted: BTreeMap<_, _> = strings(&maker["volumes"])
+        .into_iter()
+        .filter_map(|volume| volume.split_once(":/data/"))
+        .map(|(volume, role)| (role, volume))
+        .collect();
+    assert_eq!(mounted.keys().copied().collect::<BTreeSet<_>>(), BTreeSet::from(ROLES));
+    for name in SERVICES {
+        let role = strings(&all[name]["command"])[0];
+        let own = format!("{}:/secrets:ro", mounted[role]);
+        assert!(strings(&all[name]["volumes"]).contains(&&*own), "{name}: {own}");
+        let environment = all[name]["environment"].as_object().unwrap();
+        for (key, file) in [("CA", "ca.crt"), ("CERT", "tls.crt"), ("KEY", "tls.key")] {
+            assert_eq!(environment[&format!("TANDEM_TLS_{key}")], format!("/secrets/{file}"));
+        }
+        for (key, url) in environment.iter().filter(|(key, _)| key.starts_with("TANDEM_")) {
+            assert!(!url.as_str().unwrap().starts_with("http://"), "{name}: {key} in plain text");
+        }
+    }
+}
+
+/// Returns the networks of a service.
+fn networks(service: &Value) -> BTreeSet<&str> {
+    strings(&service["networks"]).into_iter().collect()
+}
+
+#[test]
+fn a_container_reaches_only_those_that_it_has_business_with() {
+    let compose = compose();
+    let all = services(&compose);
+    let is_internal = |name: &str| compose["networks"][name]["internal"] == true;
+    for name in ["storage-writer", "multiproof-workers", "blob-validator", "peer-table", "nats"] {
+        assert!(networks(all[name]).into_iter().all(is_internal), "{name} reaches the world");
+    }
+    // The services that read datagrams of strangers are on no network with the chain.
+    let meets = |a: &str, b: &str| !networks(all[a]).is_disjoint(&networks(all[b]));
+    for (name, service) in &all {
+        let ends = ["init", "secrets", "certificates"].contains(name);
+        assert_eq!(service["network_mode"] == "none", ends, "{name}");
+        let others = ["discovery", "peer-table", "nats", "prometheus", "jaeger"];
+        if !ends {
+            assert_eq!(meets("discovery", name), others.contains(name), "discovery and {name}");
+            assert!(!networks(service).is_empty(), "{name} is on the default network");
+        }
+    }
+    for (a, b) in [
+        ("executor", "storage-writer"),
+        ("executor", "multiproof-workers"),
+        ("executor", "blob-validator"),
+        ("multiproof-workers", "storage-writer"),
+        ("replay", "executor"),
+        ("grafana", "prometheus"),
+    ] {
+        assert!(meets(a, b), "{a} cannot reach {b}");
+    }
+    for name in SERVICES {
+        for other in ["nats", "prometheus", "jaeger"] {
+            assert!(meets(name, other), "{name} cannot reach {other}");
+        }
+        assert!(!meets(name, "grafana") && (name == "executor" || !meets(name, "replay")));
+    }
+}
+
+#[test]
+fn the_monitor_of_nats_is_closed_and_grafana_has_no_default_password() {
+    let compose = compose();
+    let all = services(&compose);
+    let file = "./deploy/compose.nats.conf:/etc/nats/compose.nats.conf:ro";
+    assert!(strings(&all["nats"]["volumes"]).contains(&file));
+    assert_eq!(strings(&all["nats"]["command"]), ["--config", "/etc/nats/compose.nats.conf"]);
+    let conf = text("deploy/compose.nats.conf");
+    let (_, monitor) = conf.split_once("include ./nats.conf\n").expect("the rest is nats.conf");
+    assert_eq!(monitor, "http: \"127.0.0.1:8222\"\n");
+
+    let grafana = all["grafana"];
+    let password = &grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"];
+    assert_eq!(password, "/secrets/admin-password");
+    assert!(strings(&grafana["volumes"]).contains(&"grafana-secret:/secrets:ro"));
+    let maker = strings(&all["secrets"]["volumes"]);
+    assert!(maker.contains(&"grafana-secret:/secrets/grafana"));
+    let group = all["secrets"]["user"].as_str().unwrap().split(':').nth(1).unwrap();
+    assert_eq!(strings(&grafana["group_add"]), [group]);
+}
+
+#[test]
+fn services_are_watched_restarted_and_bounded_and_workers_can_be_many() {
+    let compose = compose();
+    let all = services(&compose);
+    for name in SERVICES {
+        let service = all[name];
+        let probe = strings(&service["healthcheck"]["test"]);
+        assert_eq!(probe, ["CMD", "/usr/local/bin/tandem", "health"], "{name}");
+        assert_eq!(service["restart"], "unless-stopped", "{name}");
+        assert!(!service["mem_limit"].is_null() && !service["pids_limit"].is_null(), "{name}");
+        assert!(service["profiles"].is_null(), "{name} belongs to every start");
+    }
+    let workers = all["multiproof-workers"];
+    assert!(workers["ports"].is_null() && workers["container_name"].is_null());
+    let writers: Vec<_> = strings(&workers["volumes"]);
+    assert!(writers.iter().all(|volume| volume.ends_with(":ro")), "{writers:?}");
+}
+
+/// Each service logs in as itself, with the password that `tandem secrets` made for it.
+#[test]
+fn every_service_has_a_user_and_a_password_of_its_own_at_nats() {
+    let folder = tempfile::tempdir().unwrap();
+    succeeds(tandem().arg("secrets").arg(folder.path()));
+    let passwords = std::fs::read_to_string(folder.path().join("nats/passwords.conf")).unwrap();
+    let known: BTreeSet<_> =
+        passwords.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
+    let conf = text("deploy/nats.conf");
+    let pairs: BTreeMap<_, _> = conf
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .filter_map(|line| line.split_once("user: ")?.1.split_once(", password: $"))
+        .map(|(user, rest)| (user, rest.trim_end_matches(" }")))
+        .collect();
+    let variables: BTreeSet<_> = pairs.values().copied().collect();
+    assert_eq!(variables, known, "variables of nats.conf, and those that are made");
+    let compose = compose();
+    let all = services(&compose);
+    let maker = strings(&all["secrets"]["volumes"]);
+    // The root of its file system is read-only, so all folders are volumes.
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let made = entry.unwrap().file_name().into_string().unwrap();
+        let mount = format!("{made}-secret:/secrets/{made}");
+        assert!(maker.contains(&mount.as_str()), "{made} is no volume of {maker:?}");
+    }
+    for name in SERVICES {
+        let service = all[name];
+        assert_eq!(service["environment"]["TANDEM_NATS_USER"], name);
+        assert!(pairs.contains_key(name), "{name} is no user of nats.conf");
+        let secret = format!("{name}-secret");
+        let mounts = strings(&service["volumes"]);
+        assert!(mounts.contains(&format!("{secret}:/secrets:ro").as_str()), "{mounts:?}");
+        assert!(maker.contains(&format!("{secret}:/secrets/{name}").as_str()), "{maker:?}");
+        assert!(folder.path().join(name).join("nats-password").exists());
+        let others = mounts.iter().filter(|mount| mount.contains("-secret:"));
+        let others: Vec<_> = others.filter(|mount| !mount.starts_with(&secret)).collect();
+        let engine = name == "executor" && others == [&"engine-secret:/engine:ro"];
+        assert!(others.is_empty() || engine, "{name} sees {others:?}");
+    }
+}
+
+/// The image has a folder for each volume that must belong to the services' user from the start.
+#[test]
+fn the_image_has_the_folders_that_volumes_are_mounted_on() {
+    let dockerfile = text("deploy/Dockerfile");
+    let compose = compose();
+    let all = services(&compose);
+    let source = |volume: &str| volume.split(':').next().unwrap_or_default().to_owned();
+    let made: BTreeSet<_> = strings(&all["secrets"]["volumes"]).into_iter().map(source).collect();
+    for (name, service) in all.into_iter().filter(|(_, service)| is_ours(service)) {
+        for volume in strings(&service["volumes"]) {
+            let Some((_, target)) = volume
+                .split_once(':')
+                .filter(|(source, target)| !source.starts_with("${") && !target.ends_with(":ro"))
+            else {
+                continue;
+            };
+            // The folder belongs to the user already, because `secrets` runs first.
+            if name == "certificates" && made.contains(&source(volume)) {
+                continue;
+            }
+            let made = format!("WORKDIR /layout{target}\n");
+            assert!(dockerfile.contains(&made), "{name}: {target} would belong to root");
+        }
+    }
+}
+
+#[test]
+fn compose_itself_takes_the_file() {
+    let file = repository().join("docker-compose.yml");
+    let plugin = || {
+        let docker = program("docker")?;
+        let found = Command::new(&docker).args(["compose", "version"]).output().ok()?;
+        found.status.success().then(|| {
+            let mut command = Command::new(docker);
+            command.arg("compose");
+            command
+        })
+    };
+    let Some(mut command) = plugin().or_else(|| program("docker-compose").map(Command::new)) else {
+        return skipped("docker compose is not installed");
+    };
+    command.arg("--file").arg(&file).args(["config", "--quiet"]);
+    succeeds(&mut command);
+}

@@ -1,0 +1,25 @@
+//! Tests of the `tandem` binary, a module for each subject: `cargo test --test cli standby::` runs
+//! one. They share one test binary, because every binary links all services. `faults` and `scaling`
+//! need the machine for themselves, so they have their own.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod before_start;
+mod crash;
+mod deploy;
+mod discovery;
+mod full_disk;
+mod lab;
+mod neighbour;
+mod peers;
+mod six_processes;
+mod standby;
+mod stop;
+mod top;
+mod traces;
+
+use std::path::Path;
+
+fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_tandem"))
+}
