@@ -127,7 +127,7 @@ impl Model {
         let chain = Chain { plan, linked: 0, left: None };
         Self {
             plan,
-            statuses: Statuses::new(plan.previous.len(), chain, engine.clone()),
+            statuses: Statuses::new(plan.previous.len(), 1, chain, engine.clone()),
             engine,
             ledger: std::sync::Mutex::new(vec![Entry::default(); plan.previous.len()]),
             is_met: Mutex::new(plan.expected.is_none()),
