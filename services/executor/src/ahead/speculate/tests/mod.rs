@@ -2,6 +2,7 @@
 //! results must be equal.
 
 mod blocks;
+mod far;
 mod schedules;
 mod state;
 

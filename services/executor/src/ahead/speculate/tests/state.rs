@@ -25,6 +25,8 @@ pub struct Memory {
     chance: Option<Chance>,
     /// Keys that are in memory, if others are far away.
     near: Option<Mutex<HashSet<StateKey>>>,
+    /// Number of calls for several keys.
+    pub calls: AtomicU64,
 }
 
 /// Occasional trouble of a read.
@@ -69,7 +71,14 @@ impl Memory {
     pub fn with(&self, trouble: Trouble, seed: u64) -> Self {
         let (accounts, codes) = (self.accounts.clone(), self.codes.clone());
         let chance = Some(Chance { trouble, seed, reads: AtomicU64::new(0) });
-        Self { accounts, codes, chance, near: None }
+        Self { accounts, codes, chance, ..Self::default() }
+    }
+
+    /// Adds the values of another state.
+    pub fn and(mut self, other: Self) -> Self {
+        self.accounts.extend(other.accounts);
+        self.codes.extend(other.codes);
+        self
     }
 
     /// Moves all values out of memory, or none.
@@ -115,6 +124,7 @@ impl ParentState for Memory {
     }
 
     fn read_together(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, Error> {
+        self.calls.fetch_add(1, Relaxed);
         let values = keys.iter().map(|key| self.value(key)).collect::<Result<_, _>>()?;
         if let Some(near) = &self.near {
             near.lock().extend(keys);
