@@ -53,6 +53,9 @@ pub enum Error {
     /// The engine's mailbox is full, or the engine has stopped.
     #[error(transparent)]
     Engine(#[from] tandem_actor::Error),
+    /// A value is not in memory, and the execution was not to wait for it.
+    #[error("a value of the state is not in memory")]
+    NotInMemory,
     /// An account's code hash has no known code.
     #[error("code {0} is missing")]
     MissingCode(B256),

@@ -17,7 +17,7 @@ use std::{sync::Arc, time::Instant};
 use tandem_actor::Mailbox;
 use tandem_bus::Bus;
 use tandem_chain::{Block, BlockError, ChainSpec, Payload, PayloadSidecar};
-use tandem_policy::LivePolicies;
+use tandem_policy::{LivePolicies, StateReads};
 use tandem_primitives::B256;
 use tokio::sync::oneshot;
 use tracing::{Instrument, Span, field::Empty, info_span};
@@ -140,6 +140,7 @@ impl Handle {
         sidecar: PayloadSidecar,
     ) -> Result<PayloadStatus, Error> {
         let (prefetcher, engine) = (self.prefetcher.clone(), self.engine.clone());
+        let reads = self.policies.load().reads;
         let given = on_cpu("decode a payload", move || {
             let block =
                 info_span!("decode_payload").in_scope(|| Block::from_payload(payload, &sidecar))?;
@@ -152,7 +153,9 @@ impl Handle {
             let ask = |reply| Message::NewPayload { block: given, senders, reply };
             let status = engine.ask(ask);
             shared.recover();
-            prefetcher.start(&block, shared);
+            if reads != StateReads::OneByOne {
+                prefetcher.start(&block, shared);
+            }
             Ok::<_, BlockError>((id, parent, contents, status))
         });
         match given.await? {

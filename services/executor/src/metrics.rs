@@ -13,6 +13,9 @@ pub const INVALID: &str = "tandem_executor_invalid_blocks_total";
 pub const READS: &str = "tandem_executor_state_reads_total";
 pub const SPECULATED: &str = "tandem_executor_speculated_transactions_total";
 pub const READ_AHEAD: &str = "tandem_executor_read_ahead_total";
+pub const ROUNDS: &str = "tandem_executor_read_rounds";
+pub const ROUND_KEYS: &str = "tandem_executor_read_round_keys";
+pub const ROUND_SECONDS: &str = "tandem_executor_read_round_seconds";
 pub const ROOT_RETRIES: &str = "tandem_executor_root_retries_total";
 pub const LAYERS: &str = "tandem_executor_layers";
 pub const POLICIES: &str = "tandem_executor_policies_info";
@@ -38,6 +41,11 @@ pub fn describe() {
     let text = "From the end of execution to the state root, the commit included";
     describe_histogram!(ROOT_WAIT_SECONDS, seconds, text);
     describe_histogram!(COMMIT_SECONDS, seconds, "Commit of a block, while its root is computed");
+    let text =
+        "Calls for the parked reads of a block's transactions, one after the other, by block";
+    describe_histogram!(ROUNDS, Unit::Count, text);
+    describe_histogram!(ROUND_KEYS, Unit::Count, "Keys of one call for parked reads");
+    describe_histogram!(ROUND_SECONDS, seconds, "One call for parked reads");
     describe_counter!(
         RECOMMITTED,
         Unit::Count,

@@ -33,6 +33,9 @@ pub struct Config {
     /// Whether commits and forkchoices wait for the disk. Otherwise a block answered VALID survives
     /// the death of the process, but not a power cut.
     pub sync: bool,
+    /// For experiments: microseconds that a read of accounts, slots or code takes longer, as if they
+    /// were on a disk. It reads up to 32 keys of a call at once. 0 for none.
+    pub read_delay_micros: u64,
     /// Whether to start although acknowledged blocks are lost. Given on the command line only,
     /// because it applies to one start.
     #[serde(skip)]
@@ -55,6 +58,7 @@ impl Config {
             kept_bytes_max: 1 << 30,
             free_bytes_min: 32 << 20,
             sync: true,
+            read_delay_micros: 0,
             accept_lost_blocks: false,
             store: tandem_store::Options::default(),
         }

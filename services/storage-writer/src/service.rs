@@ -15,6 +15,7 @@ use crate::{
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::{
     sync::{Arc, atomic::AtomicU64},
+    thread,
     time::{Duration, Instant},
 };
 use tandem_actor::{Mailbox, Running, mailbox};
@@ -35,6 +36,9 @@ use tandem_store::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, info_span, warn};
+
+/// Keys of a call that a disk reads at once, see `read_delay_micros`.
+const DELAYED_TOGETHER: usize = 32;
 
 /// Longest wait of a forkchoice for the base. A consensus client gives up after eight seconds.
 const BASE_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -68,6 +72,15 @@ pub struct StorageWriter {
 }
 
 impl StorageWriter {
+    /// Waits for as long as a disk would take to read this many keys of one call.
+    fn delay(&self, keys: usize) {
+        let micros = self.shared.config.read_delay_micros;
+        let reads = keys.div_ceil(DELAYED_TOGETHER) as u64;
+        if micros > 0 && reads > 0 {
+            thread::sleep(Duration::from_micros(micros.saturating_mul(reads)));
+        }
+    }
+
     /// Opens the database of a data directory and starts the persist thread.
     ///
     /// When there is no database, or it is of another kind, has a newer schema or is open in
@@ -284,6 +297,7 @@ impl BaseReads for StorageWriter {
 
     fn read_state(&self, request: &ReadState) -> Result<StateValues> {
         let started = Instant::now();
+        self.delay(request.accounts.len() + request.slots.len() + request.codes.len());
         let view = self.shared.store.snapshot();
         let read = || -> Result<StateValues, Error> {
             let slots = view.multi_get::<Slots>(request.slots.iter().copied())?;

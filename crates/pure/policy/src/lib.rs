@@ -11,6 +11,7 @@
 //! | [`Chunking`] | whether a dispatch is cut into portions for several workers | `always`, `while-idle`, `never` |
 //! | [`TransitionFlush`] | transactions whose changes travel as one update | `every-tx`, `fixed{8}`, `adaptive{500000,5,2}` |
 //! | [`ReceiptsRoot`] | when and where the receipts root is computed | `incremental`, `at-end`, `background` |
+//! | [`StateReads`] | how values that are not in memory are read | `one-by-one`, `foretold`, `rounds` |
 //!
 //! [`Policies`] holds all of them, [`LivePolicies`] those of a running node. In addition,
 //! [`Lookups`] is the way discovery looks for nodes. It is part of discovery's configuration and
@@ -26,6 +27,7 @@ mod flush;
 mod live;
 mod lookups;
 mod policies;
+mod reads;
 mod receipts;
 mod text;
 
@@ -36,4 +38,5 @@ pub use flush::TransitionFlush;
 pub use live::LivePolicies;
 pub use lookups::{LookupPauses, Lookups};
 pub use policies::Policies;
+pub use reads::StateReads;
 pub use receipts::ReceiptsRoot;

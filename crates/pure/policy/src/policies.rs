@@ -1,4 +1,6 @@
-use crate::{Batching, ChunkPlan, Chunking, Error, ReceiptsRoot, TransitionFlush, error::quoted};
+use crate::{
+    Batching, ChunkPlan, Chunking, Error, ReceiptsRoot, StateReads, TransitionFlush, error::quoted,
+};
 use serde::{Deserialize, Serialize};
 use std::{fmt::Display, num::NonZeroU32};
 
@@ -19,6 +21,8 @@ pub struct Policies {
     pub transition_flush: TransitionFlush,
     /// Time and place of computing the receipts root.
     pub receipts_root: ReceiptsRoot,
+    /// Way in which values that are not in memory are read.
+    pub reads: StateReads,
 }
 
 impl Default for Policies {
@@ -31,19 +35,21 @@ impl Default for Policies {
             force_chunk_targets: 300,
             transition_flush: TransitionFlush::default(),
             receipts_root: ReceiptsRoot::default(),
+            reads: StateReads::default(),
         }
     }
 }
 
 impl Policies {
     /// Names of the policies in configuration, command line and calls.
-    pub const KEYS: [&'static str; 6] = [
+    pub const KEYS: [&'static str; 7] = [
         "batching",
         "chunking",
         "chunk_targets",
         "force_chunk_targets",
         "transition_flush",
         "receipts_root",
+        "reads",
     ];
 
     /// Sets the policy of this name to the value in the text.
@@ -66,6 +72,7 @@ impl Policies {
             }
             "transition_flush" => self.transition_flush = value.parse()?,
             "receipts_root" => self.receipts_root = value.parse()?,
+            "reads" => self.reads = value.parse()?,
             _ => return Err(Error::Key { key: quoted(key) }),
         }
         Ok(())
@@ -99,14 +106,15 @@ impl Policies {
 
     /// Returns name and value of each policy.
     #[must_use]
-    pub fn entries(&self) -> [(&'static str, &dyn Display); 6] {
-        let values: [&dyn Display; 6] = [
+    pub fn entries(&self) -> [(&'static str, &dyn Display); 7] {
+        let values: [&dyn Display; 7] = [
             &self.batching,
             &self.chunking,
             &self.chunk_targets,
             &self.force_chunk_targets,
             &self.transition_flush,
             &self.receipts_root,
+            &self.reads,
         ];
         std::array::from_fn(|at| (Self::KEYS[at], values[at]))
     }
@@ -127,8 +135,15 @@ mod tests {
     #[test]
     fn every_policy_is_set_by_its_name() {
         let mut policies = Policies::default();
-        let wanted =
-            ["fixed{16,500}", "while-idle", "60", "0", "adaptive{500000,5,2}", "background"];
+        let wanted = [
+            "fixed{16,500}",
+            "while-idle",
+            "60",
+            "0",
+            "adaptive{500000,5,2}",
+            "background",
+            "one-by-one",
+        ];
         for (key, value) in Policies::KEYS.into_iter().zip(wanted) {
             policies.assign(&format!("{key}={value}")).unwrap();
         }
@@ -149,7 +164,7 @@ mod tests {
             ("batching", "`batching` is not of the form KEY=VALUE"),
             (
                 "batchin=none",
-                "unknown policy `batchin`; expected one of `batching`, `chunking`, `chunk_targets`, `force_chunk_targets`, `transition_flush`, `receipts_root`",
+                "unknown policy `batchin`; expected one of `batching`, `chunking`, `chunk_targets`, `force_chunk_targets`, `transition_flush`, `receipts_root`, `reads`",
             ),
             (
                 "chunk_targets=0",

@@ -73,6 +73,11 @@ impl<DB: Database + StorageOccupancy> BlockEvm<DB> {
         &mut self.0.ctx.journaled_state.database
     }
 
+    /// Sets whether transactions must have their sender's next nonce.
+    pub fn check_nonces(&mut self, check: bool) {
+        self.0.ctx.cfg.disable_nonce_check = !check;
+    }
+
     /// Executes a transaction without paying the fee to its beneficiary. All transactions of a
     /// block pay the same account, so the payment alone would make each transaction depend on all
     /// before it. If the transaction itself loaded the beneficiary's account, the fee is paid as

@@ -24,7 +24,7 @@ use tandem_discv4::{ForkId, fork_id};
 use tandem_primitives::{
     Account, Address, B256, BlockId, BlockNumber, Bytes, EMPTY_CODE_HASH, U256, keccak256,
 };
-use tandem_proto::storage::{BlockRef, Forkchoice, StorageApi, TransactionPlace};
+use tandem_proto::storage::{BlockRef, Forkchoice, ReadState, StorageApi, TransactionPlace};
 
 /// Number of refused blocks that stay hidden if storage-writer fails to drop them.
 const WITHHELD_MAX: usize = 64;
@@ -96,6 +96,8 @@ impl Chain {
             })?;
         chain.tree.write().insert(base, Arc::new(header));
         chain.recent.rebase(base);
+        let one = ReadState { accounts: vec![B256::ZERO], ..ReadState::default() };
+        chain.recent.read_times().measure(|| chain.storage.read_state(&one).map(drop))?;
         Ok(chain)
     }
 

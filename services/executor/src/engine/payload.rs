@@ -25,7 +25,7 @@ use tandem_chain::{
     Block, BlockError, Outcome, Receipt, encode_receipts, is_merged, validate_body,
     validate_header, validate_outcome,
 };
-use tandem_policy::Policies;
+use tandem_policy::{Policies, StateReads};
 use tandem_primitives::{B256, BlockId, StateDiff};
 use tandem_proto::{
     event::CHAIN_EXECUTED,
@@ -65,7 +65,7 @@ impl Engine {
             policy.chunk_targets = policies.chunk_targets,
             policy.force_chunk_targets = policies.force_chunk_targets,
             policy.transition_flush = %policies.transition_flush,
-            policy.receipts_root = %policies.receipts_root,
+            policy.receipts_root = %policies.receipts_root, policy.reads = %policies.reads,
         );
         let _entered = span.entered();
         let (id, parent) = (block.id, block.header.parent_hash);
@@ -233,7 +233,7 @@ impl Engine {
         let mut state = BlockState::new(&*view, hashes, Some(&mut *session))
             .flushed_by(policies.transition_flush);
         let mut rooter = self.receipts_rooter(&block.header, policies.receipts_root);
-        let ahead = self.ahead(parent, view.clone(), advice);
+        let ahead = self.ahead(parent, view.clone(), advice, policies.reads);
         let mut executed =
             execute(&chain.spec, block, senders, &mut state, &mut rooter, Some(&ahead))?;
         let diff = Arc::new(state.into_diff());
@@ -254,7 +254,13 @@ impl Engine {
     }
 
     /// Returns the inputs of execution ahead of turns.
-    fn ahead(&self, parent: BlockId, view: Arc<StateView>, advice: Advice) -> Ahead<'_> {
+    fn ahead(
+        &self,
+        parent: BlockId,
+        view: Arc<StateView>,
+        advice: Advice,
+        reads: StateReads,
+    ) -> Ahead<'_> {
         let chain = self.chain.clone();
         let block_hashes = Arc::new(move |number| chain.block_hash(parent, number));
         Ahead {
@@ -263,6 +269,7 @@ impl Engine {
             block_hashes,
             advice: Some(advice),
             predictor: self.predictor.clone(),
+            in_rounds: reads == StateReads::Rounds,
         }
     }
 

@@ -4,7 +4,10 @@
 //! committed or not. They need not be right: before a result is committed, every value that it read
 //! here is compared with the block's own state.
 
-use crate::state::state_after;
+use crate::state::{
+    reads::{AccountRead, Reads, SlotRead},
+    state_after,
+};
 use alloy_primitives::map::{AddressMap, B256Map, HashMap};
 use parking_lot::RwLock;
 use revm::state::{Account as EvmAccount, Bytecode, EvmState};
@@ -89,6 +92,17 @@ impl Published {
             (None, Some(_)) => Some(U256::ZERO),
             (None, None) => None,
         }
+    }
+
+    /// Returns whether a transaction at this position would still read the same values here.
+    pub fn holds(&self, reads: &Reads, position: Position) -> bool {
+        let account = |read: &AccountRead| {
+            self.account(&read.address, position).is_none_or(|account| account == read.account)
+        };
+        let slot = |read: &SlotRead| {
+            self.slot(&read.address, &read.key, position).is_none_or(|value| value == read.value)
+        };
+        reads.accounts.iter().all(account) && reads.slots.iter().all(slot)
     }
 
     /// Returns code that a transaction of the block deployed.

@@ -1,7 +1,11 @@
 //! EVM database for transactions that are executed ahead of their turn. It records their reads.
 
 use super::published::{Position, Published};
-use crate::{block::collision::StorageOccupancy, error::Error, state::StateReader};
+use crate::{
+    block::collision::StorageOccupancy,
+    error::Error,
+    state::{StateReader, parent::ParentState},
+};
 use alloy_primitives::map::{AddressMap, HashMap};
 use revm::{
     Database,
@@ -18,7 +22,7 @@ pub struct Sources {
     /// Writes of the block so far.
     pub published: Published,
     /// State of the parent.
-    pub parent: Arc<dyn StateReader + Send + Sync>,
+    pub parent: Arc<dyn ParentState>,
     /// Block hashes for the BLOCKHASH instruction.
     pub block_hashes: SharedBlockHashes,
 }
@@ -63,12 +67,13 @@ pub struct Reads {
     pub met_storage: bool,
 }
 
-/// Database of one thread.
-pub struct Recorder {
+/// Database of one execution environment. `R` reads the parent's state.
+pub struct Recorder<R> {
     sources: Arc<Sources>,
+    reader: R,
     position: Position,
     reads: Reads,
-    /// Values that this thread read of the parent's state.
+    /// Values read of the parent's state so far.
     parent: AddressMap<Known>,
 }
 
@@ -78,9 +83,10 @@ struct Known {
     slots: HashMap<U256, (B256, U256)>,
 }
 
-impl Recorder {
-    pub fn new(sources: Arc<Sources>) -> Self {
-        Self { sources, position: 0, reads: Reads::default(), parent: AddressMap::default() }
+impl<R: StateReader> Recorder<R> {
+    pub fn new(sources: Arc<Sources>, reader: R) -> Self {
+        let (reads, parent) = (Reads::default(), AddressMap::default());
+        Self { sources, reader, position: 0, reads, parent }
     }
 
     /// Begins the reads of a transaction at this position.
@@ -94,16 +100,16 @@ impl Recorder {
         std::mem::take(&mut self.reads)
     }
 
-    /// Returns `keccak256(address)` of an account that was read from the parent's state.
-    pub fn hash_of(&self, address: &Address) -> Option<B256> {
-        self.parent.get(address).map(|known| known.hash)
+    /// Forgets the values of the parent's state.
+    pub fn forget(&mut self) {
+        self.parent.clear();
     }
 
     fn account(&mut self, address: Address) -> Result<(Option<Account>, Source), Error> {
         if let Some(account) = self.sources.published.account(&address, self.position) {
             return Ok((account, Source::Block));
         }
-        let known = known(&mut self.parent, &self.sources, address)?;
+        let known = known(&mut self.parent, &self.reader, address)?;
         Ok((known.account, Source::Parent(known.hash)))
     }
 
@@ -111,7 +117,7 @@ impl Recorder {
         if let Some(value) = self.sources.published.slot(&address, &key, self.position) {
             return Ok((value, Source::Block));
         }
-        let known = known(&mut self.parent, &self.sources, address)?;
+        let known = known(&mut self.parent, &self.reader, address)?;
         if known.account.is_none() {
             return Ok((U256::ZERO, Source::Block));
         }
@@ -119,7 +125,7 @@ impl Recorder {
             MapEntry::Occupied(slot) => *slot.get(),
             MapEntry::Vacant(vacant) => {
                 let hash = keccak256(key.to_be_bytes::<32>());
-                *vacant.insert((hash, self.sources.parent.slot(&known.hash, &hash)?))
+                *vacant.insert((hash, self.reader.slot(&known.hash, &hash)?))
             }
         };
         Ok((value, Source::Parent(hash)))
@@ -128,38 +134,37 @@ impl Recorder {
 
 fn known<'a>(
     parent: &'a mut AddressMap<Known>,
-    sources: &Sources,
+    reader: &impl StateReader,
     address: Address,
 ) -> Result<&'a mut Known, Error> {
     match parent.entry(address) {
         MapEntry::Occupied(known) => Ok(known.into_mut()),
         MapEntry::Vacant(vacant) => {
             let hash = keccak256(address);
-            let account = sources.parent.account(&hash)?;
+            let account = reader.account(&hash)?;
             Ok(vacant.insert(Known { hash, account, slots: HashMap::default() }))
         }
     }
 }
 
-impl StorageOccupancy for Recorder {
+impl<R: StateReader> StorageOccupancy for Recorder<R> {
     /// The block cannot add storage to an account without it in the parent's state, because the
     /// account has no nonce.
     fn has_storage(&mut self, address: Address) -> Result<bool, Error> {
-        let known = known(&mut self.parent, &self.sources, address)?;
-        let has_storage =
-            known.account.is_some() && self.sources.parent.has_storage(&known.hash)?;
+        let known = known(&mut self.parent, &self.reader, address)?;
+        let has_storage = known.account.is_some() && self.reader.has_storage(&known.hash)?;
         self.reads.met_storage |= has_storage;
         Ok(has_storage)
     }
 }
 
-impl fmt::Debug for Recorder {
+impl<R> fmt::Debug for Recorder<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorder").field("position", &self.position).finish_non_exhaustive()
     }
 }
 
-impl Database for Recorder {
+impl<R: StateReader> Database for Recorder<R> {
     type Error = Error;
 
     fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, Error> {
@@ -174,7 +179,7 @@ impl Database for Recorder {
         }
         match self.sources.published.code(&code_hash) {
             Some(code) => Ok(code),
-            None => self.sources.parent.code(&code_hash),
+            None => self.reader.code(&code_hash),
         }
     }
 

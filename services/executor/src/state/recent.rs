@@ -25,7 +25,7 @@
 
 use crate::{
     metrics as names,
-    state::{cache::BaseCache, layers::Layers},
+    state::{cache::BaseCache, layers::Layers, read_times::ReadTimes},
 };
 use alloy_primitives::map::B256Set;
 use metrics::{counter, gauge};
@@ -37,17 +37,23 @@ use tandem_primitives::{B256, BlockId, StateDiff};
 pub struct Recent {
     layers: RwLock<Arc<Layers>>,
     cache: BaseCache,
+    read_times: ReadTimes,
 }
 
 impl Recent {
     /// Creates an instance without layers, with a cache of an unknown base.
     pub fn new(cache: BaseCache) -> Self {
-        Self { layers: RwLock::default(), cache }
+        Self { layers: RwLock::default(), cache, read_times: ReadTimes::default() }
     }
 
     /// Returns the cache of base values.
     pub fn cache(&self) -> &BaseCache {
         &self.cache
+    }
+
+    /// Returns the times of the calls for what is not in memory.
+    pub fn read_times(&self) -> &ReadTimes {
+        &self.read_times
     }
 
     /// Returns the current layers for one block's execution. The caller must drop them soon after

@@ -8,17 +8,22 @@ use crate::{
         cache::{CacheEpoch, Generation},
         code,
         layers::{Branch, Layers},
+        parent::{ParentState, StateKey, StateValue},
         recent::Recent,
     },
 };
 use alloy_primitives::map::{B256Set, HashSet};
 use crossbeam_utils::CachePadded;
 use revm::state::Bytecode;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
 };
-use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256, WalkTarget};
+use tandem_primitives::{Account, B256, Bytes, EMPTY_CODE_HASH, U256, WalkTarget};
 use tandem_proto::storage::{BaseReads, ReadState, StateValues};
 
 /// Place that answers a read.
@@ -78,6 +83,15 @@ enum Found<T> {
     Here(T),
     /// The value is unchanged above this base, and may be added to the cache in this epoch.
     Below(B256, CacheEpoch),
+}
+
+impl<T> Found<T> {
+    fn here(self) -> Option<T> {
+        match self {
+            Self::Here(value) => Some(value),
+            Self::Below(..) => None,
+        }
+    }
 }
 
 /// Keys that have to be read.
@@ -169,6 +183,44 @@ impl StateView {
         }
     }
 
+    fn find_account(&self, hash: &B256) -> Result<Found<Option<Account>>, Error> {
+        let cache = self.recent.cache();
+        self.find(|layers| layers.account(&self.branch, hash), |epoch| cache.account(epoch, hash))
+    }
+
+    fn find_slot(&self, hash: &B256, slot: &B256) -> Result<Found<U256>, Error> {
+        let cache = self.recent.cache();
+        self.find(
+            |layers| layers.slot(&self.branch, hash, slot),
+            |epoch| cache.slot(epoch, hash, slot),
+        )
+    }
+
+    fn find_code(&self, hash: &B256) -> Result<Found<Bytecode>, Error> {
+        if let Some(code) = self.recent.cache().code(hash) {
+            return Ok(Found::Here(code));
+        }
+        Ok(match self.find(|layers| layers.code(&self.branch, hash), |_| None)? {
+            Found::Here(code) => Found::Here(self.keep_code(*hash, code)),
+            Found::Below(base, epoch) => Found::Below(base, epoch),
+        })
+    }
+
+    /// Analyzes code, and adds it to the cache.
+    fn keep_code(&self, hash: B256, code: Bytes) -> Bytecode {
+        let code = code::analyze(code);
+        self.recent.cache().add_code(hash, code.clone());
+        code
+    }
+
+    /// Returns the base below the layers, and the epoch of values that are read there.
+    fn base(&self) -> Result<(B256, CacheEpoch), Error> {
+        match self.find::<Infallible>(|_| None, |_| None)? {
+            Found::Below(base, epoch) => Ok((base, epoch)),
+            Found::Here(never) => match never {},
+        }
+    }
+
     /// Reads the keys that are in neither layers nor cache, and adds them to the cache.
     ///
     /// One call reads accounts and slots, another reads the code of the `called` accounts. Nothing
@@ -257,7 +309,10 @@ impl StateView {
     /// Reads keys from storage-writer that the layers above the base `from` lack.
     fn read(&self, from: &B256, request: &ReadState) -> Result<StateValues, Error> {
         self.counters.count(Place::Storage);
+        let started = Instant::now();
         let values = self.storage.read_state(request)?;
+        let keys = request.accounts.len() + request.slots.len() + request.codes.len();
+        self.recent.read_times().note(keys, started.elapsed());
         if !self.branch.reaches_from(from, &values.base.hash) {
             return Err(Error::BaseMoved { block: self.branch.block(), base: values.base });
         }
@@ -270,11 +325,7 @@ impl StateView {
 impl StateReader for StateView {
     fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error> {
         let cache = self.recent.cache();
-        let found = self.find(
-            |layers| layers.account(&self.branch, address_hash),
-            |epoch| cache.account(epoch, address_hash),
-        )?;
-        let (base, epoch) = match found {
+        let (base, epoch) = match self.find_account(address_hash)? {
             Found::Here(account) => return Ok(account),
             Found::Below(base, epoch) => (base, epoch),
         };
@@ -288,11 +339,7 @@ impl StateReader for StateView {
 
     fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error> {
         let cache = self.recent.cache();
-        let found = self.find(
-            |layers| layers.slot(&self.branch, address_hash, slot),
-            |epoch| cache.slot(epoch, address_hash, slot),
-        )?;
-        let (base, epoch) = match found {
+        let (base, epoch) = match self.find_slot(address_hash, slot)? {
             Found::Here(value) => return Ok(value),
             Found::Below(base, epoch) => (base, epoch),
         };
@@ -325,21 +372,65 @@ impl StateReader for StateView {
     }
 
     fn code(&self, code_hash: &B256) -> Result<Bytecode, Error> {
-        let cache = self.recent.cache();
-        if let Some(code) = cache.code(code_hash) {
-            return Ok(code);
-        }
-        let deployed = self.find(|layers| layers.code(&self.branch, code_hash), |_| None)?;
-        let code = match deployed {
-            Found::Here(code) => code,
-            Found::Below(base, _) => {
-                let request = ReadState { codes: vec![*code_hash], ..ReadState::default() };
-                let found = self.read(&base, &request)?.codes.into_iter().next().flatten();
-                found.ok_or(Error::MissingCode(*code_hash))?
-            }
+        let base = match self.find_code(code_hash)? {
+            Found::Here(code) => return Ok(code),
+            Found::Below(base, _) => base,
         };
-        let code = code::analyze(code);
-        cache.add_code(*code_hash, code.clone());
-        Ok(code)
+        let request = ReadState { codes: vec![*code_hash], ..ReadState::default() };
+        let code = self.read(&base, &request)?.codes.into_iter().next().flatten();
+        Ok(self.keep_code(*code_hash, code.ok_or(Error::MissingCode(*code_hash))?))
+    }
+}
+
+impl ParentState for StateView {
+    fn in_memory(&self, key: &StateKey) -> Result<Option<StateValue>, Error> {
+        Ok(match key {
+            StateKey::Account(hash) => self.find_account(hash)?.here().map(StateValue::Account),
+            StateKey::Slot(hash, slot) => self.find_slot(hash, slot)?.here().map(StateValue::Slot),
+            StateKey::Code(hash) => self.find_code(hash)?.here().map(StateValue::Code),
+        })
+    }
+
+    fn read_together(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, Error> {
+        let cache = self.recent.cache();
+        let mut request = ReadState::default();
+        let mut generations = Vec::new();
+        for key in keys {
+            match *key {
+                StateKey::Account(hash) => request.accounts.push(hash),
+                StateKey::Slot(hash, slot) => {
+                    generations.push(cache.generation(&hash));
+                    request.slots.push((hash, slot));
+                }
+                StateKey::Code(hash) => request.codes.push(hash),
+            }
+        }
+        // None of the keys is in memory, so all of them are read at the same base.
+        let (base, epoch) = self.base()?;
+        let StateValues { accounts, slots, codes, .. } = self.read(&base, &request)?;
+        let mut accounts = accounts.into_iter();
+        let mut slots = slots.into_iter().zip(generations);
+        let mut codes = codes.into_iter();
+        let values = keys.iter().map(|key| match *key {
+            StateKey::Account(hash) => {
+                let account = accounts.next().flatten();
+                cache.add_account(epoch, hash, account);
+                Some(StateValue::Account(account))
+            }
+            StateKey::Slot(hash, slot) => {
+                let (value, generation) = slots.next()?;
+                cache.add_slot(epoch, (hash, slot), generation, value);
+                Some(StateValue::Slot(value))
+            }
+            StateKey::Code(hash) => {
+                let code = codes.next().flatten()?;
+                Some(StateValue::Code(self.keep_code(hash, code)))
+            }
+        });
+        Ok(values.collect())
+    }
+
+    fn is_far(&self) -> bool {
+        self.recent.read_times().are_long()
     }
 }

@@ -10,9 +10,9 @@ use tandem_cluster_tests::{
 
 /// Each value of each policy at least once.
 const POLICIES: [&str; 8] = [
-    r#"{"transition_flush": "fixed{3}", "receipts_root": "incremental"}"#,
-    r#"{"transition_flush": "adaptive{100000,6,2}", "receipts_root": "background"}"#,
-    r#"{"transition_flush": "every-tx", "receipts_root": "at-end", "batching": "fixed{16,500}", "chunking": "while-idle"}"#,
+    r#"{"transition_flush": "fixed{3}", "receipts_root": "incremental", "reads": "one-by-one"}"#,
+    r#"{"transition_flush": "adaptive{100000,6,2}", "receipts_root": "background", "reads": "foretold"}"#,
+    r#"{"transition_flush": "every-tx", "receipts_root": "at-end", "reads": "rounds", "batching": "fixed{16,500}", "chunking": "while-idle"}"#,
     r#"{"batching": "pressure{4,10}", "chunking": "never", "receipts_root": "background"}"#,
     r#"{"batching": "window{100}", "chunking": "always", "chunk_targets": 1}"#,
     r#"{"batching": "drain", "chunking": "while-idle", "force_chunk_targets": 2}"#,

@@ -6,10 +6,12 @@
 
 use super::{
     advice::{Advice, Gathered},
+    reader::{Miss, Missed, Reader},
     status::{self, Claim, Statuses},
     sync::Sleeper,
 };
 use crate::state::{
+    parent::{StateKey, StateValue},
     published::Position,
     reads::{Reads, Recorder, Sources},
 };
@@ -20,20 +22,30 @@ use crate::{
 use alloy_consensus::Transaction as _;
 use alloy_evm::EvmEnv;
 use alloy_primitives::map::AddressMap;
+use parking_lot::Mutex;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
 use tandem_chain::Block;
-use tracing::warn;
+use tandem_primitives::keccak256;
+use tracing::{debug, warn};
 
 /// Maximum time the engine waits for a transaction running elsewhere. Execution on outdated values
 /// can run to the gas limit, although the real transaction is short.
 const WAIT_MAX: Duration = Duration::from_millis(4);
+/// The same in rounds, where a transaction waits for reads that the engine would wait for as well.
+const ROUNDS_WAIT_MAX: Duration = Duration::from_millis(20);
+/// Maximum number of times that the engine reads for an open transaction at its turn.
+const READS_AT_TURN_MAX: usize = 3;
+/// Number of keys noted for the next round beyond which no more are.
+const WANTED_MAX: usize = 4_096;
+/// Maximum gas of an execution that takes guesses.
+const GUESS_GAS_MAX: u64 = 4_000_000;
 /// Gas charged as waste for a transaction that the engine waited for in vain.
 const WAIT_MAX_GAS: u64 = 4_000_000;
 /// Wasted gas, beyond half of the gas of committed results, after which the engine neither waits
@@ -71,6 +83,12 @@ pub struct Job {
     predictor: Option<Arc<Predictor>>,
     pub counts: Counts,
     statuses: Statuses<Speculation, Order>,
+    in_rounds: bool,
+    /// First transaction that [`Job::next_to_read`] has not looked at.
+    next_to_read: AtomicUsize,
+    /// Transactions whose reads a thread has looked for.
+    looked: Box<[AtomicBool]>,
+    wanted: Mutex<Vec<StateKey>>,
     /// Gas of committed results, and of results that did not hold.
     useful: AtomicU64,
     wasted: AtomicU64,
@@ -104,10 +122,42 @@ impl Score {
 /// Execution environment of a thread.
 #[derive(Default)]
 pub struct Runner {
-    evm: Option<BlockEvm<Recorder>>,
+    evm: Option<AheadEvm<'static>>,
+    guesser: Guesser,
     gathered: Gathered,
     /// Predictor; none for the engine, which has no time to learn.
     predictor: Option<Arc<Predictor>>,
+}
+
+/// EVM for transactions ahead of their turn.
+pub type AheadEvm<'y> = BlockEvm<Recorder<Reader<'y>>>;
+
+/// Execution that takes guesses for what is not in memory.
+#[derive(Default)]
+struct Guesser {
+    evm: Option<AheadEvm<'static>>,
+    missed: Missed,
+}
+
+impl Guesser {
+    /// Executes a transaction. Returns its result, which is worthless unless the list of missed keys
+    /// is empty.
+    fn execute(
+        &mut self,
+        job: &Job,
+        index: usize,
+        execute: impl FnOnce(&Job, &mut AheadEvm<'_>, usize) -> Option<Speculation>,
+    ) -> (Option<Speculation>, Vec<StateKey>) {
+        let missed = self.missed.clone();
+        let done = job.catch(&mut self.evm, || job.evm(Miss::Guess(missed)), index, execute);
+        let missed = self.missed.take();
+        if !missed.is_empty()
+            && let Some(evm) = &mut self.evm
+        {
+            evm.database().forget();
+        }
+        (done, missed)
+    }
 }
 
 /// State of a transaction at its turn.
@@ -149,6 +199,7 @@ impl Job {
         env: EvmEnv,
         sources: Arc<Sources>,
         (advice, predictor): (Option<Advice>, Option<Arc<Predictor>>),
+        in_rounds: bool,
     ) -> Self {
         let order = Order {
             block: block.clone(),
@@ -157,8 +208,14 @@ impl Job {
             last_of: AddressMap::default(),
             callees: AddressMap::default(),
         };
+        // In order, the engine executes the next transaction itself.
+        let lead = usize::from(!in_rounds);
         Self {
-            statuses: Statuses::new(block.transactions.len(), order, Sleeper::current()),
+            statuses: Statuses::new(block.transactions.len(), lead, order, Sleeper::current()),
+            in_rounds,
+            next_to_read: AtomicUsize::new(0),
+            looked: block.transactions.iter().map(|_| AtomicBool::new(false)).collect(),
+            wanted: Mutex::default(),
             block,
             senders,
             env,
@@ -178,10 +235,12 @@ impl Job {
 
     /// Works until nothing is left. For threads other than the engine's.
     pub fn work(&self) {
-        let mut runner = Runner { predictor: self.predictor.clone(), ..Runner::default() };
+        let mut runner = self.runner();
         loop {
             match self.claim_or_wait(&mut runner) {
-                Claim::Run(index) => self.run(&mut runner, index),
+                Claim::Run(index) => {
+                    self.run(&mut runner, index);
+                }
                 Claim::Recover(index) => {
                     self.senders.get(index);
                 }
@@ -193,8 +252,42 @@ impl Job {
         }
     }
 
-    fn claim_or_wait(&self, runner: &mut Runner) -> Claim {
-        let claim = match self.wasted.load(SeqCst) > self.block.header.gas_limit {
+    /// Returns the runner of a thread other than the engine's.
+    pub fn runner(&self) -> Runner {
+        Runner { predictor: self.predictor.clone(), ..Runner::default() }
+    }
+
+    /// Returns whether the state is far away, so that reads should leave together.
+    pub fn is_in_rounds(&self) -> bool {
+        self.in_rounds
+    }
+
+    /// Returns whether the block's execution has ended.
+    pub fn is_closed(&self) -> bool {
+        self.statuses.is_closed()
+    }
+
+    /// Returns the next transaction that cannot be executed yet, or is left to the engine, and
+    /// whose reads no thread has looked for.
+    pub fn next_to_read(&self) -> Option<usize> {
+        if self.is_closed() {
+            return None;
+        }
+        let count = self.block.transactions.len();
+        loop {
+            let index = self.next_to_read.fetch_add(1, SeqCst);
+            if index >= count {
+                return None;
+            }
+            if self.statuses.is_open(index) && self.senders.peek(index).is_some() {
+                return Some(index);
+            }
+        }
+    }
+
+    /// Returns the next work of a thread other than the engine's, which may wait for it.
+    pub fn claim_or_wait(&self, runner: &mut Runner) -> Claim {
+        let claim = match self.has_wasted_all() {
             true => Claim::Nothing,
             false => self.statuses.seek(runner.gathered.is_empty()),
         };
@@ -202,6 +295,18 @@ impl Job {
             runner.gathered.tell(self.advice.as_ref(), self.behind());
         }
         claim
+    }
+
+    /// Returns the next work of a thread other than the engine's, which does not wait for it.
+    pub fn claim_ahead(&self) -> Claim {
+        match self.has_wasted_all() {
+            true => Claim::Nothing,
+            false => self.statuses.claim(),
+        }
+    }
+
+    fn has_wasted_all(&self) -> bool {
+        self.wasted.load(SeqCst) > self.block.header.gas_limit
     }
 
     /// Returns the number of results that the engine has not reached.
@@ -223,18 +328,39 @@ impl Job {
         self.wasted.load(SeqCst) > WASTE_MAX + self.useful.load(SeqCst) / 2
     }
 
-    /// Executes a transaction ahead of its turn. The caller must have claimed it.
-    pub fn run(&self, runner: &mut Runner, index: usize) {
-        // Catches panics, because the engine may wait for the result.
-        let done = catch_unwind(AssertUnwindSafe(|| {
-            let fresh = || BlockEvm::new(Recorder::new(self.sources.clone()), self.env.clone());
-            self.execute(runner.evm.get_or_insert_with(fresh), index)
-        }));
-        let done = done.unwrap_or_else(|_| {
-            warn!(number = self.block.id.number, index, "execution ahead of its turn panicked");
-            runner.evm = None;
-            None
-        });
+    /// Executes a transaction ahead of its turn. The caller must have claimed it. In rounds, gives
+    /// the transaction back and returns the keys of its reads if they are not in memory.
+    pub fn run(&self, runner: &mut Runner, index: usize) -> Vec<StateKey> {
+        if !self.in_rounds {
+            let done = self.try_execute(&mut runner.evm, || self.evm(Miss::Read), index);
+            self.deliver(runner, index, done.map(Box::new));
+            return Vec::new();
+        }
+        let (done, missed) = runner.guesser.execute(self, index, Self::execute);
+        match missed.is_empty() {
+            true => self.deliver(runner, index, done.map(Box::new)),
+            false => self.statuses.reopen(index),
+        }
+        missed
+    }
+
+    /// Creates an EVM on the parent's state and the block's published writes.
+    pub fn evm<'y>(&self, miss: Miss<'y>) -> AheadEvm<'y> {
+        let reader = Reader::new(self.sources.parent.clone(), miss);
+        BlockEvm::new(Recorder::new(self.sources.clone(), reader), self.env.clone())
+    }
+
+    /// Returns the keys of a transaction's reads that are not in memory, as far as they follow from
+    /// guesses. Returns nothing if a thread has looked for them already.
+    pub fn look_for_reads(&self, runner: &mut Runner, index: usize) -> Vec<StateKey> {
+        if self.looked[index].swap(true, SeqCst) {
+            return Vec::new();
+        }
+        runner.guesser.execute(self, index, Self::execute_for_reads).1
+    }
+
+    /// Hands over what became of a claimed transaction.
+    pub fn deliver(&self, runner: &mut Runner, index: usize, done: Option<Box<Speculation>>) {
         let position = position(index);
         let mut lesson = None;
         match done {
@@ -243,17 +369,14 @@ impl Job {
                 self.counts.speculated.fetch_add(1, SeqCst);
                 let state = &done.outcome.result.state;
                 self.sources.published.write_result(position, state);
-                if self.advice.is_some()
-                    && let Some(evm) = &mut runner.evm
-                {
-                    let recorder = evm.database();
-                    runner.gathered.add(&done.reads, state, |address| recorder.hash_of(address));
+                if self.advice.is_some() {
+                    runner.gathered.add(&done.reads, state, |address| Some(keccak256(address)));
                 }
                 lesson = runner.predictor.as_ref().and_then(|predictor| {
                     let sender = self.senders.get(index)?;
                     predictor.note(&self.block.transactions[index], sender, &done.reads)
                 });
-                if let Some(done) = self.statuses.finish(index, Box::new(done)) {
+                if let Some(done) = self.statuses.finish(index, done) {
                     self.sources.published.retract(position, &done.outcome.result.state);
                 }
                 self.statuses.announce(index);
@@ -267,13 +390,109 @@ impl Job {
         }
     }
 
-    fn execute(&self, evm: &mut BlockEvm<Recorder>, index: usize) -> Option<Speculation> {
+    /// Sends the runner's advice.
+    pub fn tell(&self, runner: &mut Runner) {
+        runner.gathered.tell(self.advice.as_ref(), self.behind());
+    }
+
+    /// Executes a transaction, with a fresh EVM if there is none.
+    pub fn try_execute<'y>(
+        &self,
+        evm: &mut Option<AheadEvm<'y>>,
+        fresh: impl FnOnce() -> AheadEvm<'y>,
+        index: usize,
+    ) -> Option<Speculation> {
+        self.catch(evm, fresh, index, Self::execute)
+    }
+
+    /// Calls `execute`, with a fresh EVM if there is none. Catches panics, because the engine may
+    /// wait for the result.
+    fn catch<'y>(
+        &self,
+        evm: &mut Option<AheadEvm<'y>>,
+        fresh: impl FnOnce() -> AheadEvm<'y>,
+        index: usize,
+        execute: impl FnOnce(&Self, &mut AheadEvm<'_>, usize) -> Option<Speculation>,
+    ) -> Option<Speculation> {
+        let evm_or_fresh = AssertUnwindSafe(|| execute(self, evm.get_or_insert_with(fresh), index));
+        catch_unwind(evm_or_fresh).unwrap_or_else(|_| {
+            let number = self.block.id.number;
+            warn!(number, index, "execution ahead of its turn panicked");
+            *evm = None;
+            None
+        })
+    }
+
+    fn execute(&self, evm: &mut AheadEvm<'_>, index: usize) -> Option<Speculation> {
         let sender = self.senders.get(index)?;
         evm.database().begin(position(index));
         let environment = self.senders.environment(index, sender);
         let outcome = evm.transact_unrewarded(environment).ok()?;
         let reads = evm.database().take_reads();
         (!reads.met_storage).then_some(Speculation { outcome, reads })
+    }
+
+    /// Executes a transaction for its reads alone, on whatever state there is. Earlier transactions
+    /// of its sender may be missing.
+    fn execute_for_reads(&self, evm: &mut AheadEvm<'_>, index: usize) -> Option<Speculation> {
+        let sender = self.senders.get(index)?;
+        evm.database().begin(position(index));
+        let mut environment = self.senders.environment(index, sender);
+        environment.gas_limit = environment.gas_limit.min(GUESS_GAS_MAX);
+        evm.check_nonces(false);
+        let _ = evm.transact_unrewarded(environment);
+        evm.check_nonces(true);
+        None
+    }
+
+    /// Returns whether a transaction would still read the same published writes.
+    pub fn is_current(&self, index: usize, reads: &Reads) -> bool {
+        self.sources.published.holds(reads, position(index))
+    }
+
+    /// In rounds, executes an open transaction from memory at its turn, and reads what is missing,
+    /// a few times at most.
+    pub fn prepare_turn(&self, runner: &mut Runner, index: usize) {
+        for _ in 0..READS_AT_TURN_MAX {
+            if !self.in_rounds || self.is_wasteful() || !self.statuses.claim_this(index) {
+                return;
+            }
+            let missed = self.run(runner, index);
+            if missed.is_empty() {
+                return;
+            }
+            self.read_together(&missed);
+        }
+    }
+
+    /// Reads keys in one call. Returns no value if that fails: the error comes up again when a
+    /// transaction needs the value.
+    pub fn read_together(&self, keys: &[StateKey]) -> Vec<Option<StateValue>> {
+        let read = || self.sources.parent.read_together(keys);
+        match catch_unwind(AssertUnwindSafe(read)) {
+            Ok(Ok(values)) => values,
+            Ok(Err(error)) => {
+                debug!(%error, keys = keys.len(), "the executor cannot read keys together");
+                Vec::new()
+            }
+            Err(_) => {
+                warn!(number = self.block.id.number, "reading keys together panicked");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Notes keys for the next round.
+    pub fn want(&self, keys: Vec<StateKey>) {
+        let mut wanted = self.wanted.lock();
+        if wanted.len() < WANTED_MAX {
+            wanted.extend(keys);
+        }
+    }
+
+    /// Returns the keys that were noted for the next round.
+    pub fn take_wanted(&self) -> Vec<StateKey> {
+        std::mem::take(&mut *self.wanted.lock())
     }
 
     /// Returns the state of a transaction at its turn.
@@ -285,6 +504,9 @@ impl Job {
     pub fn wait(&self, index: usize) {
         if self.is_wasteful() {
             self.statuses.take_over(index);
+        } else if self.in_rounds {
+            // The engine would have had to wait for the same reads: nothing is wasted.
+            self.statuses.wait(index, ROUNDS_WAIT_MAX);
         } else if self.statuses.wait(index, WAIT_MAX) {
             self.wasted.fetch_add(WAIT_MAX_GAS, SeqCst);
         }

@@ -26,8 +26,11 @@
 //! * Errors are never taken from a result: the engine executes the transaction and finds its own.
 
 mod advice;
+mod fiber;
 mod job;
 mod pool;
+mod reader;
+mod rounds;
 mod status;
 mod sync;
 #[cfg(test)]
@@ -41,7 +44,7 @@ use crate::{
     ahead::{predict::Predictor, senders::Senders},
     metrics as names,
     state::{
-        StateReader,
+        parent::ParentState,
         published::Published,
         reads::{SharedBlockHashes, Sources},
     },
@@ -63,13 +66,15 @@ pub struct Ahead<'a> {
     /// The prewarm threads.
     pub threads: &'a Prewarmers,
     /// State of the parent.
-    pub parent: Arc<dyn StateReader + Send + Sync>,
+    pub parent: Arc<dyn ParentState>,
     /// Block hashes for the BLOCKHASH instruction.
     pub block_hashes: SharedBlockHashes,
     /// Receiver of the keys that results change.
     pub advice: Option<Advice>,
     /// Predictor that learns from the reads.
     pub predictor: Option<Arc<Predictor>>,
+    /// Whether reads of far state are made in rounds.
+    pub in_rounds: bool,
 }
 
 impl<'a> Ahead<'a> {
@@ -81,8 +86,11 @@ impl<'a> Ahead<'a> {
         }
         let (parent, block_hashes) = (self.parent.clone(), self.block_hashes.clone());
         let sources = Sources { published: Published::new(), parent, block_hashes };
-        let told = (self.advice.clone(), self.predictor.clone());
-        let job = Job::new(block.clone(), senders.share(), env, Arc::new(sources), told);
+        let in_rounds = self.in_rounds && self.parent.is_far();
+        let (advice, predictor) = (self.advice.clone(), self.predictor.clone());
+        let told = (advice, predictor);
+        let sources = Arc::new(sources);
+        let job = Job::new(block.clone(), senders.share(), env, sources, told, in_rounds);
         let posted = self.threads.post(Arc::new(job));
         Some(Turns { posted, runner: Runner::default() })
     }
@@ -132,12 +140,19 @@ impl Turns<'_> {
     /// While another thread executes it, the engine executes a later one.
     pub fn take(&mut self, index: usize) -> Option<Box<Speculation>> {
         let job = &self.posted.job;
+        job.prepare_turn(&mut self.runner, index);
+        let mut may_help = true;
         loop {
             match job.turn(index) {
                 Turn::Ahead(result) => return Some(result),
                 Turn::Execute => return None,
+                Turn::Running if !may_help => job.wait(index),
                 Turn::Running => match job.claim() {
-                    Claim::Run(later) => job.run(&mut self.runner, later),
+                    Claim::Run(later) => {
+                        let missed = job.run(&mut self.runner, later);
+                        may_help = missed.is_empty();
+                        job.want(missed);
+                    }
                     Claim::Recover(later) => {
                         job.senders.get(later);
                     }

@@ -1,6 +1,6 @@
 //! Prewarm threads: started once, asleep between blocks.
 
-use super::job::Job;
+use super::{job::Job, rounds};
 use parking_lot::{Condvar, Mutex};
 use std::{io, sync::Arc, thread::JoinHandle};
 use tandem_actor::spawn_in_background;
@@ -87,11 +87,15 @@ impl Drop for Prewarmers {
 impl Shared {
     fn run(&self) {
         let mut seen = 0;
+        let mut stacks = rounds::Stacks::new();
         while let Some((job, parent)) = self.next(&mut seen) {
             let span = info_span!(parent: &parent, "prewarm");
             // The block's span must not stay open as long as this one.
             drop(parent);
-            span.in_scope(|| job.work());
+            span.in_scope(|| match job.is_in_rounds() {
+                true => rounds::work(&job, &mut stacks),
+                false => job.work(),
+            });
         }
     }
 

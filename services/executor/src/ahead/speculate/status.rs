@@ -42,6 +42,8 @@ pub struct Statuses<R, O> {
     /// Number of transactions that the engine has committed.
     committed: AtomicUsize,
     closed: AtomicBool,
+    /// Number of transactions after the committed ones that are left to the engine.
+    lead: usize,
     /// Transaction that the engine waits for.
     awaited: AtomicUsize,
     engine: Sleeper,
@@ -100,8 +102,9 @@ pub enum Turn<R> {
 }
 
 impl<R, O: Order> Statuses<R, O> {
-    /// Creates the words of `count` open transactions.
-    pub fn new(count: usize, order: O, engine: Sleeper) -> Self {
+    /// Creates the words of `count` open transactions. The first `lead` of those that are not
+    /// committed are left to the engine.
+    pub fn new(count: usize, lead: usize, order: O, engine: Sleeper) -> Self {
         let slot = |_| Slot {
             status: AtomicU8::new(OPEN),
             successor: AtomicU32::new(0),
@@ -114,6 +117,7 @@ impl<R, O: Order> Statuses<R, O> {
             seekers: AtomicUsize::new(0),
             committed: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
+            lead,
             awaited: AtomicUsize::new(NONE),
             engine,
         }
@@ -124,6 +128,29 @@ impl<R, O: Order> Statuses<R, O> {
         self.closed.store(true, SeqCst);
         let _claims = self.claims.lock();
         self.progress.notify_all();
+    }
+
+    /// Returns whether [`Statuses::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(SeqCst)
+    }
+
+    /// Returns whether no thread has taken the transaction.
+    pub fn is_open(&self, index: usize) -> bool {
+        self.slots[index].is(OPEN)
+    }
+
+    /// Claims an open transaction for the thread. Returns false if another thread has taken it.
+    pub fn claim_this(&self, index: usize) -> bool {
+        self.slots[index].change(OPEN, RUNNING)
+    }
+
+    /// Gives a claimed transaction back, so that another thread may claim it.
+    pub fn reopen(&self, index: usize) {
+        let mut claims = self.claims.lock();
+        claims.from = claims.from.min(index);
+        self.slots[index].change(RUNNING, OPEN);
+        self.progress.notify_one();
     }
 
     /// Returns the next work of a thread other than the engine's. If there is none yet, a thread
@@ -150,9 +177,8 @@ impl<R, O: Order> Statuses<R, O> {
             return Claim::Nothing;
         }
         let is_open = |index: usize| self.slots[index].is(OPEN);
-        // The next transaction is left to the engine.
         let committed = self.committed.load(SeqCst);
-        *from = (*from).max(committed + 1);
+        *from = (*from).max(committed + self.lead);
         while *from < self.slots.len() && !is_open(*from) {
             *from += 1;
         }

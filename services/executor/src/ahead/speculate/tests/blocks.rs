@@ -198,6 +198,34 @@ impl Case {
     }
 }
 
+impl Case {
+    /// Returns a block of calls, each by a sender of its own, that have this much gas each.
+    pub fn calls(fork: Fork, mut state: Memory, calls: &[(Address, Bytes)], gas: u64) -> Self {
+        let mut random = Random(1);
+        let (mut raw, mut signers) = (Vec::new(), Vec::new());
+        for (index, (to, input)) in calls.iter().enumerate() {
+            let sender = Address::left_padding_from(&(index + 0x5e4d_0000).to_be_bytes());
+            state.insert(sender, 0, u64::MAX, &[]);
+            let (to, input) = (TxKind::Call(*to), input.clone());
+            let transaction =
+                TxLegacy { chain_id: Some(1), gas_limit: gas, to, input, ..TxLegacy::default() };
+            let signature = Signature::new(U256::ONE, U256::ONE, false);
+            raw.push(Transaction::from(transaction.into_signed(signature)).encoded_2718().into());
+            signers.push(Some(sender));
+        }
+        let Self { spec, block, state: system, .. } = Self::random(&mut random, fork);
+        let header = Header {
+            beneficiary: COINBASE,
+            base_fee_per_gas: Some(0),
+            gas_limit: gas.saturating_mul(calls.len() as u64),
+            ..block.header.clone()
+        };
+        let withdrawals = block.withdrawals.as_deref();
+        let block = Arc::new(Block::seal(header, &raw, withdrawals).unwrap());
+        Self { spec, block, signers, state: system.and(state) }
+    }
+}
+
 impl Writer<'_> {
     fn target(&mut self) -> Address {
         let first_created = SENDERS[0].create(0);

@@ -2,6 +2,7 @@
 //! results must be equal.
 
 mod blocks;
+mod far;
 mod schedules;
 mod state;
 
@@ -13,7 +14,7 @@ use crate::{
         execute::{Executed, Failure, execute},
         receipts::ReceiptsRooter,
     },
-    state::BlockState,
+    state::{BlockState, StateReader},
 };
 use alloy_primitives::map::B256Map;
 use blocks::{Case, FORKS};
@@ -102,9 +103,16 @@ fn pool(threads: usize) -> &'static Prewarmers {
     &POOLS.get_or_init(|| [1, 2, 4].map(start).into())[threads.min(4) / 2]
 }
 
-/// Executes a case with this many threads, whose reads have trouble. Returns results and counts.
-fn run_ahead(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> (Seen, [u64; 3]) {
-    let parent = Arc::new(case.state.with(trouble, seed));
+/// Executes a case with this many threads, whose reads have trouble, in rounds or not. Returns
+/// results and counts.
+fn run_ahead(
+    case: &Case,
+    threads: usize,
+    trouble: Trouble,
+    seed: u64,
+    in_rounds: bool,
+) -> (Seen, [u64; 3]) {
+    let parent = Arc::new(case.state.with(trouble, seed).far(in_rounds));
     let engine = case.state.with(Trouble::Delay, seed + 1);
     let ahead = Ahead {
         threads: pool(threads),
@@ -112,6 +120,7 @@ fn run_ahead(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> (Seen,
         block_hashes: Arc::new(block_hash),
         advice: None,
         predictor: Some(Arc::default()),
+        in_rounds,
     };
     COUNTS.set([0; 3]);
     let seen = run(case, &engine, Some(&ahead));
@@ -158,7 +167,14 @@ fn the_workers_are_told_of_no_other_keys_than_results_change() {
         let credited = proof.keys.lock().remove(0).1.accounts.len();
         assert_eq!(credited, withdrawals + 1, "and the beneficiary");
         let (threads, block_hashes) = (pool(1), Arc::new(block_hash));
-        let ahead = Ahead { threads, parent, block_hashes, advice: Some(advice), predictor: None };
+        let ahead = Ahead {
+            threads,
+            parent,
+            block_hashes,
+            advice: Some(advice),
+            predictor: None,
+            in_rounds: false,
+        };
         let (executed, diff, _) = run(&case, &case.state, Some(&ahead));
         let [speculated, committed, _] = COUNTS.get();
         // Results that do not hold may change other keys.
@@ -205,27 +221,26 @@ fn the_workers_are_told_of_no_other_keys_than_results_change() {
     assert!(told <= updated, "{told} keys told, {foreseen} times with values, {updated} updated");
 }
 
-fn same(case: &Case, threads: usize, trouble: Trouble, seed: u64) -> [u64; 3] {
+fn same(case: &Case, threads: usize, trouble: Trouble, seed: u64, in_rounds: bool) -> [u64; 3] {
     let want = run(case, &case.state, None);
-    let (got, counts) = run_ahead(case, threads, trouble, seed);
+    let (got, counts) = run_ahead(case, threads, trouble, seed, in_rounds);
     let [want, got] = [want, got].map(|seen| {
         // After an error, only the error is compared.
         let rest = seen.0.is_ok().then_some((seen.1, seen.2));
         (format!("{:?}", seen.0), rest)
     });
-    assert_eq!(want, got, "seed {seed}, {threads} threads");
+    assert_eq!(want, got, "seed {seed}, {threads} threads, in rounds: {in_rounds}");
     counts
 }
 
-#[test]
-fn what_comes_out_does_not_depend_on_threads_ahead() {
+fn check_results_do_not_depend_on_threads_ahead(in_rounds: bool) {
     let mut totals = [0; 3];
     let (mut valid, mut invalid) = (0, 0);
     let cases = std::env::var("TANDEM_SPECULATION_CASES").ok().and_then(|n| n.parse().ok());
     for seed in 0..cases.unwrap_or(400_u64) {
         let mut random = Random(seed);
         let case = Case::random(&mut random, FORKS[seed as usize % FORKS.len()]);
-        let counts = same(&case, random.pick(&[1, 2, 4]), Trouble::Delay, seed);
+        let counts = same(&case, random.pick(&[1, 2, 4]), Trouble::Delay, seed, in_rounds);
         for (total, count) in totals.iter_mut().zip(counts) {
             *total += count;
         }
@@ -238,12 +253,22 @@ fn what_comes_out_does_not_depend_on_threads_ahead() {
 }
 
 #[test]
+fn results_do_not_depend_on_threads_ahead() {
+    check_results_do_not_depend_on_threads_ahead(false);
+}
+
+#[test]
+fn results_do_not_depend_on_rounds() {
+    check_results_do_not_depend_on_threads_ahead(true);
+}
+
+#[test]
 fn trouble_ahead_is_none_of_the_blocks() {
     for trouble in [Trouble::Hang, Trouble::Error, Trouble::Panic] {
-        for seed in 0..20 {
+        for seed in 0..40 {
             let mut random = Random(seed);
             let case = Case::random(&mut random, Fork::Osaka);
-            same(&case, random.pick(&[1, 2, 4]), trouble, seed);
+            same(&case, random.pick(&[1, 2, 4]), trouble, seed, random.one_in(2));
         }
     }
 }
@@ -257,7 +282,14 @@ fn few_transactions_or_no_threads_are_executed_in_order() {
     for (threads, block) in [(&none, case.block.clone()), (pool(1), Arc::new(few))] {
         let parent = Arc::new(case.state.with(Trouble::Panic, 0));
         let block_hashes = Arc::new(block_hash);
-        let ahead = Ahead { threads, parent, block_hashes, advice: None, predictor: None };
+        let ahead = Ahead {
+            threads,
+            parent,
+            block_hashes,
+            advice: None,
+            predictor: None,
+            in_rounds: false,
+        };
         let senders = Senders::known(block.clone(), &case.signers);
         let env = crate::block::evm::evm_env(&case.spec, &block.header);
         assert!(ahead.start(&block, &senders, env).is_none());

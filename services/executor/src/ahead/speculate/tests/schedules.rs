@@ -30,6 +30,9 @@ struct Plan {
     patience: Patience,
     /// Whether the engine executes one transaction ahead before its first turn.
     helps: bool,
+    /// Whether the engine claims each open transaction at its turn, and gives it back the first
+    /// time, as in rounds.
+    in_rounds: bool,
     /// Number of turns before the engine closes the block.
     turns: usize,
     /// Transaction that another thread must execute before the engine's second turn.
@@ -59,6 +62,7 @@ impl Plan {
             left: None,
             patience: Patience::Endless,
             helps: false,
+            in_rounds: false,
             turns: previous.len(),
             expected: None,
             interruptions_max: if threads == 1 { 5 } else { 3 },
@@ -125,9 +129,10 @@ impl Model {
     fn new(plan: Plan) -> Self {
         let engine = Sleeper::new();
         let chain = Chain { plan, linked: 0, left: None };
+        let lead = usize::from(!plan.in_rounds);
         Self {
             plan,
-            statuses: Statuses::new(plan.previous.len(), chain, engine.clone()),
+            statuses: Statuses::new(plan.previous.len(), lead, chain, engine.clone()),
             engine,
             ledger: std::sync::Mutex::new(vec![Entry::default(); plan.previous.len()]),
             is_met: Mutex::new(plan.expected.is_none()),
@@ -214,9 +219,16 @@ impl Model {
             }
         }
         self.statuses.close();
+        assert!(self.statuses.is_closed());
     }
 
     fn take(&self, index: usize) -> Option<usize> {
+        if self.plan.in_rounds && self.statuses.is_open(index) && self.statuses.claim_this(index) {
+            self.statuses.reopen(index);
+            if self.statuses.claim_this(index) {
+                self.run(index);
+            }
+        }
         loop {
             match self.statuses.turn(index) {
                 Turn::Ahead(result) => return Some(*result),
@@ -331,6 +343,14 @@ fn a_thread_that_waits_for_another_execution_is_woken() {
 #[test]
 fn a_transaction_left_to_the_engine_is_executed_at_its_turn() {
     check(Plan { left: Some(1), ..Plan::new(APART, 1) });
+}
+
+#[test]
+fn a_transaction_that_the_engine_gives_back_is_executed_once() {
+    let plan = Plan { in_rounds: true, ..Plan::new(&[None, None, Some(1)], 1) };
+    check(plan);
+    check(Plan { threads: 2, interruptions_max: 2, ..plan });
+    check(Plan { previous: &[None, Some(0)], turns: 2, failing: Some(0), ..plan });
 }
 
 #[test]

@@ -1,8 +1,15 @@
 //! State in memory with random trouble in reads.
 
 use super::Random;
-use crate::{Error, state::StateReader};
-use alloy_primitives::map::B256Map;
+use crate::{
+    Error,
+    state::{
+        StateReader,
+        parent::{ParentState, StateKey, StateValue},
+    },
+};
+use alloy_primitives::map::{B256Map, HashSet};
+use parking_lot::Mutex;
 use revm::state::Bytecode;
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -16,6 +23,10 @@ pub struct Memory {
     accounts: B256Map<(Account, B256Map<U256>)>,
     codes: B256Map<Bytecode>,
     chance: Option<Chance>,
+    /// Keys that are in memory, if others are far away.
+    near: Option<Mutex<HashSet<StateKey>>>,
+    /// Number of calls for several keys.
+    pub calls: AtomicU64,
 }
 
 /// Occasional trouble of a read.
@@ -60,7 +71,27 @@ impl Memory {
     pub fn with(&self, trouble: Trouble, seed: u64) -> Self {
         let (accounts, codes) = (self.accounts.clone(), self.codes.clone());
         let chance = Some(Chance { trouble, seed, reads: AtomicU64::new(0) });
-        Self { accounts, codes, chance }
+        Self { accounts, codes, chance, ..Self::default() }
+    }
+
+    /// Adds the values of another state.
+    pub fn and(mut self, other: Self) -> Self {
+        self.accounts.extend(other.accounts);
+        self.codes.extend(other.codes);
+        self
+    }
+
+    /// Moves all values out of memory, or none.
+    pub fn far(self, is_far: bool) -> Self {
+        Self { near: is_far.then(Mutex::default), ..self }
+    }
+
+    fn value(&self, key: &StateKey) -> Result<Option<StateValue>, Error> {
+        Ok(match key {
+            StateKey::Account(hash) => Some(StateValue::Account(self.account(hash)?)),
+            StateKey::Slot(hash, slot) => Some(StateValue::Slot(self.slot(hash, slot)?)),
+            StateKey::Code(hash) => self.code(hash).ok().map(StateValue::Code),
+        })
     }
 
     pub fn insert(&mut self, address: Address, nonce: u64, balance: u64, code: &[u8]) {
@@ -81,6 +112,28 @@ impl Memory {
         let key = keccak256(U256::from(key).to_be_bytes::<32>());
         let slots = &mut self.accounts.entry(keccak256(address)).or_default().1;
         slots.insert(key, U256::from(value));
+    }
+}
+
+impl ParentState for Memory {
+    fn in_memory(&self, key: &StateKey) -> Result<Option<StateValue>, Error> {
+        match &self.near {
+            Some(near) if !near.lock().contains(key) => Ok(None),
+            _ => self.value(key),
+        }
+    }
+
+    fn read_together(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, Error> {
+        self.calls.fetch_add(1, Relaxed);
+        let values = keys.iter().map(|key| self.value(key)).collect::<Result<_, _>>()?;
+        if let Some(near) = &self.near {
+            near.lock().extend(keys);
+        }
+        Ok(values)
+    }
+
+    fn is_far(&self) -> bool {
+        self.near.is_some()
     }
 }
 

@@ -1,0 +1,116 @@
+//! Blocks that are as slow as possible to read from far away.
+
+use super::{blocks::Case, state::Memory, *};
+use alloy_primitives::hex;
+use std::sync::atomic::Ordering::Relaxed;
+use tandem_primitives::{Address, Bytes, U256};
+
+const CONTRACT: Address = Address::repeat_byte(0x77);
+const OTHER: Address = Address::repeat_byte(0x78);
+
+/// Executes a block in rounds and compares it with its execution in order. Returns the number of
+/// calls for several keys, and of results that were committed.
+fn check(case: &Case) -> (u64, u64) {
+    let want = run(case, &case.state, None);
+    assert!(want.0.is_ok(), "{:?}", want.0);
+    let parent = Arc::new(case.state.with(Trouble::Delay, 1).far(true));
+    // Of its own: other tests share the pool's thread.
+    let threads = Prewarmers::start(1, &CancellationToken::new()).unwrap();
+    let ahead = Ahead {
+        threads: &threads,
+        parent: parent.clone(),
+        block_hashes: Arc::new(block_hash),
+        advice: None,
+        predictor: None,
+        in_rounds: true,
+    };
+    let got = run(case, &case.state, Some(&ahead));
+    assert_eq!(format!("{:?}", want.0), format!("{:?}", got.0));
+    assert_eq!((want.1, want.2), (got.1, got.2));
+    let [_, committed, _] = COUNTS.get();
+    (parent.calls.load(Relaxed), committed)
+}
+
+fn word(n: usize) -> Bytes {
+    U256::from(n).to_be_bytes::<32>().into()
+}
+
+#[test]
+fn a_chain_of_pointers_does_not_add_calls_for_other_transactions() {
+    let mut state = Memory::default();
+    // slot = 1, then slot = storage[slot] until it is zero.
+    state.insert(CONTRACT, 1, 0, &hex!("60015b548060025700"));
+    for slot in 1..500 {
+        state.set_slot(CONTRACT, slot, slot + 1);
+    }
+    // storage[a] = storage[storage[a]] + 1
+    state.insert(OTHER, 1, 0, &hex!("600035545460010160003555"));
+    let mut calls = vec![(CONTRACT, Bytes::new())];
+    for n in 0..60 {
+        state.set_slot(OTHER, n, 1_000 + n);
+        calls.push((OTHER, word(n as usize)));
+    }
+    let (calls, _) = check(&Case::calls(Fork::Osaka, state, &calls, 2_000_000));
+    assert!(calls <= 510, "{calls} calls");
+}
+
+#[test]
+fn many_dependent_reads_take_few_calls() {
+    let mut state = Memory::default();
+    // storage[a] = storage[storage[a]] + 1
+    state.insert(CONTRACT, 1, 0, &hex!("600035545460010160003555"));
+    let mut calls = Vec::new();
+    for n in 0..1_400 {
+        state.set_slot(CONTRACT, n, 1_000_000 + n);
+        calls.push((CONTRACT, word(n as usize)));
+    }
+    let (calls, committed) = check(&Case::calls(Fork::Osaka, state, &calls, 60_000));
+    assert!(committed > 1_000, "{committed} committed");
+    assert!(calls <= 200, "{calls} calls");
+}
+
+#[test]
+fn calls_a_thousand_deep_fit_on_the_stack_of_a_fiber() {
+    let mut state = Memory::default();
+    // Calls itself with all gas, then reads slot `gas`, which is not in memory.
+    state.insert(CONTRACT, 1, 0, &hex!("5f5f5f5f5f305af1505a5450"));
+    let calls = vec![(CONTRACT, Bytes::new()); 6];
+    let (calls, _) = check(&Case::calls(Fork::Prague, state, &calls, 1 << 42));
+    assert!(calls > 0);
+}
+
+#[test]
+fn precompiles_fit_on_the_stack_of_a_fiber() {
+    let mut state = Memory::default();
+    // Reads slot 0, which is not in memory, then calls the address in the first word with the rest.
+    let code = hex!("5f54506020360360205f375f5f602036035f5f5f355af15f55");
+    state.insert(CONTRACT, 1, 0, &code);
+    let modexp = [U256::from(64), U256::from(64), U256::from(64)];
+    let modexp = modexp.iter().flat_map(U256::to_be_bytes::<32>).chain([0xfe; 192]);
+    let blake = [&hex!("0000ffff")[..], &[3; 208], &[1]].concat();
+    let inputs: Vec<(u8, Vec<u8>)> = vec![
+        (1, vec![1; 128]),
+        (2, vec![1; 4_096]),
+        (3, vec![1; 4_096]),
+        (5, modexp.collect()),
+        (6, vec![0; 128]),
+        (7, vec![0; 96]),
+        (8, vec![0; 192 * 8]),
+        (9, blake),
+        (10, vec![1; 192]),
+        (0x0b, vec![0; 256]),
+        (0x0c, vec![0; 160 * 64]),
+        (0x0d, vec![0; 512]),
+        (0x0e, vec![0; 288 * 64]),
+        (0x0f, vec![0; 384 * 16]),
+        (0x10, vec![0; 64]),
+        (0x11, vec![0; 128]),
+    ];
+    let calls = inputs.into_iter().map(|(address, input)| {
+        let target = Address::with_last_byte(address);
+        (CONTRACT, [&target.into_word()[..], &input].concat().into())
+    });
+    let calls: Vec<_> = calls.collect();
+    let (_, committed) = check(&Case::calls(Fork::Prague, state, &calls, 10_000_000));
+    assert!(committed >= 1);
+}

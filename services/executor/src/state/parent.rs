@@ -1,0 +1,47 @@
+//! State of a block's parent, as transactions that run ahead of their turn read it.
+
+use super::StateReader;
+use crate::error::Error;
+use revm::state::Bytecode;
+use tandem_primitives::{Account, B256, U256};
+
+/// Key of the parent's state. All parts are hashes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StateKey {
+    /// An account, by `keccak256(address)`.
+    Account(B256),
+    /// A storage slot, by `keccak256(address)` and `keccak256(slot)`.
+    Slot(B256, B256),
+    /// Code, by its hash.
+    Code(B256),
+}
+
+/// Value of a [`StateKey`].
+#[derive(Clone, Debug)]
+pub enum StateValue {
+    /// The account, or `None` if there is none.
+    Account(Option<Account>),
+    /// The slot's value, zero if it is not set.
+    Slot(U256),
+    /// The code, analyzed.
+    Code(Bytecode),
+}
+
+/// State that tells what it has in memory, and reads many keys in one call.
+pub trait ParentState: StateReader + Send + Sync {
+    /// Returns a value that is in memory, or `None` if storage-writer must be called.
+    ///
+    /// # Errors
+    /// Same as [`StateReader::account`].
+    fn in_memory(&self, key: &StateKey) -> Result<Option<StateValue>, Error>;
+
+    /// Reads keys in one call of storage-writer, and returns their values in the same order. The
+    /// value of missing code is `None`.
+    ///
+    /// # Errors
+    /// Same as [`StateReader::account`].
+    fn read_together(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, Error>;
+
+    /// Returns whether a call of storage-writer takes long enough to do other work meanwhile.
+    fn is_far(&self) -> bool;
+}
