@@ -116,6 +116,12 @@ pub fn get(address: SocketAddr, path: &str, time_max: Duration) -> anyhow::Resul
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
+/// Returns the value of one series, such as `name{label="value"}`, 0 if there is none yet.
+pub fn series(text: &str, series: &str) -> f64 {
+    let values = text.lines().filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    values.filter_map(|value| value.parse::<f64>().ok()).sum()
+}
+
 /// Returns the sum of a metric over its labels in Prometheus' text format, `None` if it has no
 /// sample.
 pub fn sum_of(text: &str, name: &str) -> Option<f64> {

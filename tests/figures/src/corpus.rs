@@ -41,7 +41,9 @@ impl Corpus {
         let file = File::open(&file).with_context(|| format!("open {}", file.display()))?;
         let lines = BufReader::new(GzDecoder::new(file)).lines().take(blocks_max);
         let entries = lines.map(|line| entry(&line?)).collect::<anyhow::Result<_>>()?;
-        Ok(Self { name, genesis: folder.join("genesis.json.gz"), entries })
+        let genesis = ["genesis.json.gz", "genesis.json"].map(|name| folder.join(name));
+        let genesis = genesis.into_iter().find(|file| file.is_file()).context("no genesis")?;
+        Ok(Self { name, genesis, entries })
     }
 
     /// Sends all blocks to a node, each as the head, and returns the milliseconds of each
@@ -50,6 +52,19 @@ impl Corpus {
     /// # Errors
     /// If a block is not VALID, or a call gets no answer.
     pub fn replay(&self, node: &Node, gap: Duration) -> anyhow::Result<Vec<f64>> {
+        self.replay_with(node, gap, |_| Ok(()))
+    }
+
+    /// As [`Corpus::replay`], and calls `after` with the number of each block that became the head.
+    ///
+    /// # Errors
+    /// As for [`Corpus::replay`], and the errors of `after`.
+    pub fn replay_with(
+        &self,
+        node: &Node,
+        gap: Duration,
+        mut after: impl FnMut(usize) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Vec<f64>> {
         let mut engine = node.engine()?;
         let mut recent: VecDeque<&str> = VecDeque::new();
         let mut times = Vec::with_capacity(self.entries.len());
@@ -68,6 +83,7 @@ impl Corpus {
             let method = format!("engine_forkchoiceUpdatedV{}", entry.forkchoice_version);
             let answer = engine.call(&method, &json!([state, null]))?;
             ensure!(answer["payloadStatus"]["status"] == "VALID", "forkchoice {index}: {answer}");
+            after(index)?;
         }
         Ok(times)
     }

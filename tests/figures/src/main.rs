@@ -12,6 +12,7 @@ mod figure;
 mod node;
 mod operations;
 mod repairs;
+mod rounds;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
@@ -36,6 +37,9 @@ struct Arguments {
     /// The demo corpus
     #[arg(long, value_name = "DIR", default_value = "corpora/demo")]
     demo: PathBuf,
+    /// geth, to compare six processes with
+    #[arg(long, value_name = "FILE", env = "TANDEM_FIGURES_GETH")]
+    geth: Option<PathBuf>,
     /// Seed of the random cases
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -55,6 +59,8 @@ enum Topic {
     Repairs,
     /// Installation, upgrade, drain, rollback and security as documented
     Operations,
+    /// Six processes, far state and the number of calls for it
+    Rounds,
     /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
     NeighbourCalls,
@@ -84,7 +90,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { topic, tandem, before, corpora, demo, seed, quick, only, operations } =
+    let Arguments { topic, tandem, before, corpora, demo, geth, seed, quick, only, operations } =
         arguments;
     let tandem = tandem.canonicalize().with_context(|| format!("find {}", tandem.display()))?;
     let setting = Setting { tandem, before, corpora, demo, seed, quick };
@@ -97,6 +103,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Topic::Repairs => {
             report.head(seed, quick);
             repairs::measure(&setting, &mut report);
+        }
+        Topic::Rounds => {
+            report.head(seed, quick);
+            rounds::measure(&setting, geth.as_deref(), &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);

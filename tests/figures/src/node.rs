@@ -1,10 +1,13 @@
-//! A `tandem node` in a process and a folder of its own, on free loopback ports.
+//! A client under test in a folder of its own, on free loopback ports: `tandem node`, `tandem cluster`
+//! or geth.
 
 use crate::client::{self, Client};
 use anyhow::{Context as _, bail, ensure};
+use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use std::{
     fs::{self, File},
+    io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -17,8 +20,23 @@ const START_TIME_MAX: Duration = Duration::from_secs(120);
 /// Longest wait for an answer of the Engine API.
 pub const CALL_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// Longest wait for the processes of a cluster to end.
+const STOP_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Kind of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `tandem node`: one process.
+    One,
+    /// `tandem cluster`: six processes.
+    Six,
+    /// geth.
+    Geth,
+}
+
 /// A node that runs or ran.
 pub struct Node {
+    kind: Kind,
     binary: PathBuf,
     genesis: PathBuf,
     /// TOML of the node's own configuration.
@@ -35,7 +53,21 @@ impl Node {
     /// # Errors
     /// If the node ends or does not answer; the error has the end of its log.
     pub fn start(binary: &Path, genesis: &Path, config: &str) -> anyhow::Result<Self> {
+        Self::start_kind(Kind::One, binary, genesis, config)
+    }
+
+    /// Starts a node of any kind. geth has no settings.
+    ///
+    /// # Errors
+    /// As for [`Node::start`].
+    pub fn start_kind(
+        kind: Kind,
+        binary: &Path,
+        genesis: &Path,
+        config: &str,
+    ) -> anyhow::Result<Self> {
         let mut node = Self::new(binary, genesis, config)?;
+        node.kind = kind;
         node.restart()?;
         Ok(node)
     }
@@ -47,6 +79,7 @@ impl Node {
     pub fn new(binary: &Path, genesis: &Path, config: &str) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
         Ok(Self {
+            kind: Kind::One,
             binary: binary.to_owned(),
             genesis: genesis.to_owned(),
             config: config.to_owned(),
@@ -71,16 +104,11 @@ impl Node {
         self.ports = free_ports()?;
         self.starts += 1;
         let log = File::create(self.log_path())?;
-        let mut command = Command::new(&self.binary);
-        let [engine, http, metrics] = self.ports.map(|port| port.port().to_string());
-        command.args(["node", "--disable-discovery", "--authrpc.port", &engine]);
-        command.args(["--http.port", &http, "--metrics.port", &metrics]);
-        command.arg("--datadir").arg(self.data()).arg("--genesis").arg(&self.genesis);
-        if !self.config.is_empty() {
-            let file = self.folder.path().join("config.toml");
-            fs::write(&file, &self.config)?;
-            command.arg("--config").arg(file);
-        }
+        let mut command = match self.kind {
+            Kind::One => self.tandem("node")?,
+            Kind::Six => self.tandem("cluster")?,
+            Kind::Geth => self.geth()?,
+        };
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.child = Some(command.spawn().context("start the node")?);
         let started = Instant::now();
@@ -95,6 +123,38 @@ impl Node {
             std::thread::sleep(Duration::from_millis(50));
         }
         bail!("the node does not answer: {}", self.last_lines())
+    }
+
+    fn tandem(&self, subcommand: &str) -> anyhow::Result<Command> {
+        let mut command = Command::new(&self.binary);
+        let [engine, http, metrics] = self.ports.map(|port| port.port().to_string());
+        command.args([subcommand, "--disable-discovery", "--authrpc.port", &engine]);
+        command.args(["--http.port", &http, "--metrics.port", &metrics]);
+        command.arg("--datadir").arg(self.data()).arg("--genesis").arg(&self.genesis);
+        if !self.config.is_empty() {
+            let file = self.folder.path().join("config.toml");
+            fs::write(&file, &self.config)?;
+            command.arg("--config").arg(file);
+        }
+        Ok(command)
+    }
+
+    fn geth(&self) -> anyhow::Result<Command> {
+        let (data, secret) = (self.data(), self.data().join("jwt.hex"));
+        let genesis = unpacked(&self.genesis, self.folder.path())?;
+        let mut init = Command::new(&self.binary);
+        init.arg("init").arg("--datadir").arg(&data).arg(genesis);
+        let output = init.output().context("start geth init")?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // The secret only keeps others on this machine from calling by mistake.
+        fs::write(&secret, "7365637265742d6f662d66696775726573".repeat(2)[..64].as_bytes())?;
+        let mut command = Command::new(&self.binary);
+        let [engine, ..] = self.ports.map(|port| port.port().to_string());
+        command.arg("--datadir").arg(data).arg("--authrpc.jwtsecret").arg(secret);
+        command.args(["--syncmode", "full", "--authrpc.addr", "127.0.0.1"]);
+        command.args(["--authrpc.port", &engine, "--port", "0", "--nodiscover", "--maxpeers", "0"]);
+        command.args(["--nat", "none", "--ipcdisable"]);
+        Ok(command)
     }
 
     /// Returns a client of the Engine API.
@@ -132,9 +192,17 @@ impl Node {
     /// # Errors
     /// If the node does not answer, or has no such metric.
     pub fn metric(&self, name: &str) -> anyhow::Result<f64> {
+        client::sum_of(&self.metrics()?, name).with_context(|| format!("no metric {name}"))
+    }
+
+    /// Returns the metrics' text.
+    ///
+    /// # Errors
+    /// If the node does not answer.
+    pub fn metrics(&self) -> anyhow::Result<String> {
         let (status, text) = client::get(self.ports[2], "/metrics", CALL_TIME_MAX)?;
         ensure!(status == 200, "/metrics: HTTP {status}");
-        client::sum_of(&text, name).with_context(|| format!("no metric {name}"))
+        Ok(text)
     }
 
     /// Kills the node with SIGKILL.
@@ -195,8 +263,23 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.kill();
+        // A killed cluster would leave its processes.
+        match self.kind {
+            Kind::Six if self.child.is_some() => drop(self.stop(STOP_TIME_MAX)),
+            _ => self.kill(),
+        }
     }
+}
+
+/// Returns a genesis file that is not compressed, in this folder if it has to be written.
+fn unpacked(genesis: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
+    if genesis.extension().is_none_or(|extension| extension != "gz") {
+        return Ok(genesis.to_owned());
+    }
+    let plain = folder.join("genesis.json");
+    let mut packed = GzDecoder::new(File::open(genesis)?);
+    io::copy(&mut packed, &mut File::create(&plain)?)?;
+    Ok(plain)
 }
 
 /// Returns three ports that no process listens on now.
