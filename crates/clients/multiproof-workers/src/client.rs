@@ -1,7 +1,7 @@
 //! Client of workers on another machine, for the executor.
 
 use super::{
-    proof_stream::{CommandStream, ProofStream, discard, without_session},
+    proof_stream::{CommandStream, ProofStream, Urgency, discard, without_session},
     session::RemoteSession,
 };
 use crate::metrics as names;
@@ -183,21 +183,24 @@ struct Opened {
     commands: TaskSender<SessionCommand>,
     answers: Streaming<v1::ProcessBlockResponse>,
     calls: MultiproofWorkersClient<Channel>,
+    urgency: Arc<Urgency>,
 }
 
 async fn open(shared: &Shared, channel: Channel) -> Result<Opened, tonic::Status> {
+    let urgency = Arc::<Urgency>::default();
     let (commands, queue) = task_queue("proof-commands", shared.config.queue_capacity.max(2));
     let mut calls = MultiproofWorkersClient::new(channel)
         .max_decoding_message_size(PROOF_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(PROOF_MESSAGE_BYTES_MAX);
-    let answers = calls.process_block(CommandStream::new(queue)).await?.into_inner();
-    Ok(Opened { commands, answers, calls })
+    let answers =
+        calls.process_block(CommandStream::new(queue, urgency.clone())).await?.into_inner();
+    Ok(Opened { commands, answers, calls, urgency })
 }
 
 /// Keeps one connection until it ends. Returns the reason.
 async fn live(shared: &Shared, opened: Opened) -> tonic::Status {
-    let Opened { commands, mut answers, calls } = opened;
-    let stream = Arc::new(ProofStream::new(&commands, calls));
+    let Opened { commands, mut answers, calls, urgency } = opened;
+    let stream = Arc::new(ProofStream::new(&commands, calls, urgency));
     let mut close = CloseOnDrop { stream: stream.clone(), error: Error::Unavailable };
     // Drops first: once the sessions fail, their stream is no longer the current one.
     let _live = shared.connection.set_live(stream.clone());

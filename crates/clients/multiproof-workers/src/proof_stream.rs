@@ -1,10 +1,15 @@
 //! Stream of one connection to the workers, from its opening to its loss.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
@@ -18,9 +23,17 @@ use tandem_proto::{
         process_block_request::Command as WireCommand,
     },
 };
-use tokio::{runtime::Handle, sync::mpsc};
+use tokio::{
+    runtime::Handle,
+    sync::mpsc,
+    time::{Sleep, sleep},
+};
 use tokio_stream::Stream;
 use tonic::transport::Channel;
+
+/// Rest after updates, in which the next ones come together. The clock of the runtime counts in
+/// milliseconds.
+const REST: Duration = Duration::from_millis(1);
 
 /// Outcome of one session.
 #[derive(Debug)]
@@ -45,6 +58,7 @@ pub struct ProofStream {
     commands: WeakTaskSender<SessionCommand>,
     pending: Mutex<PendingSessions>,
     calls: MultiproofWorkersClient<Channel>,
+    urgency: Arc<Urgency>,
 }
 
 /// Error of a command that was not taken: the connection is lost, or did not take it in time.
@@ -55,9 +69,10 @@ impl ProofStream {
     pub fn new(
         commands: &TaskSender<SessionCommand>,
         calls: MultiproofWorkersClient<Channel>,
+        urgency: Arc<Urgency>,
     ) -> Self {
         let pending = Mutex::new(Some(HashMap::new()));
-        Self { commands: commands.downgrade(), pending, calls }
+        Self { commands: commands.downgrade(), pending, calls, urgency }
     }
 
     /// Returns the receiver of a session's answer, `None` after the loss of the connection.
@@ -97,13 +112,23 @@ impl ProofStream {
         wait_max: Duration,
     ) -> Result<(), NotSent> {
         let commands = self.commands.upgrade().ok_or(NotSent)?;
-        commands.send_within(wait_max, runtime, command).map_err(|_| NotSent)
+        let may_rest = may_rest(&command.command);
+        commands.send_within(wait_max, runtime, command).map_err(|_| NotSent)?;
+        if !may_rest {
+            self.urgency.raise();
+        }
+        Ok(())
     }
 
     /// Puts a command into the queue if there is room at once, and `keep_free` more places.
     pub fn try_send(&self, command: SessionCommand, keep_free: usize) -> Result<(), NotSent> {
         let commands = self.commands.upgrade().ok_or(NotSent)?;
-        commands.try_send_leaving(keep_free, command).map_err(|_| NotSent)
+        let may_rest = may_rest(&command.command);
+        commands.try_send_leaving(keep_free, command).map_err(|_| NotSent)?;
+        if !may_rest {
+            self.urgency.raise();
+        }
+        Ok(())
     }
 
     /// Asks for the status of the workers.
@@ -123,19 +148,80 @@ pub fn discard(block: B256) -> SessionCommand {
     without_session(Command::Discard(block))
 }
 
-/// Outgoing stream of commands: the queue as messages. Each update is reduced to the shards of its block, and a
-/// large one is sent in parts. All messages that wait when the connection can take more go out in
-/// one frame, so several updates cost one system call.
+/// Returns whether a command may wait a little for the next ones.
+fn may_rest(command: &Command) -> bool {
+    matches!(command, Command::Update(_) | Command::Prefetch { .. } | Command::Foresee { .. })
+}
+
+/// Signal that a command must not wait for others.
+#[derive(Default, Debug)]
+pub struct Urgency {
+    is_raised: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Urgency {
+    fn raise(&self) {
+        self.is_raised.store(true, SeqCst);
+        self.waker.wake();
+    }
+
+    /// Returns whether the signal was raised since the last call. Otherwise wakes the task at the
+    /// next one.
+    fn poll(&self, cx: &Context<'_>) -> bool {
+        self.waker.register(cx.waker());
+        self.is_raised.swap(false, SeqCst)
+    }
+}
+
+/// Outgoing stream of commands: the queue as messages. Each update is reduced to the shards of its
+/// block, and a large one is sent in parts. All messages that wait when the connection can take more
+/// go out in one frame, so several updates cost one system call.
+///
+/// After updates, the stream rests until more have come together or an urgent command comes. Without
+/// that, each transaction of a block would wake a thread here and one at the workers.
 pub struct CommandStream {
     queue: mpsc::Receiver<Queued<SessionCommand>>,
+    urgency: Arc<Urgency>,
+    /// End of the current rest.
+    rest: Pin<Box<Sleep>>,
+    is_resting: bool,
+    /// Whether an update was sent since the last rest.
+    has_sent: bool,
     /// Shards that the open block asks for.
     shards: ShardSet,
     parts: Option<(u64, UpdateParts)>,
 }
 
 impl CommandStream {
-    pub fn new(queue: mpsc::Receiver<Queued<SessionCommand>>) -> Self {
-        Self { queue, shards: ShardSet::ALL, parts: None }
+    /// Creates the stream. Must be called in a runtime.
+    pub fn new(queue: mpsc::Receiver<Queued<SessionCommand>>, urgency: Arc<Urgency>) -> Self {
+        Self {
+            queue,
+            urgency,
+            rest: Box::pin(sleep(Duration::ZERO)),
+            is_resting: false,
+            has_sent: false,
+            shards: ShardSet::ALL,
+            parts: None,
+        }
+    }
+
+    /// Rests if there is nothing to send after an update, until the rest ends or is cut short.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_resting {
+            if !self.has_sent || !self.queue.is_empty() {
+                return Poll::Ready(());
+            }
+            self.has_sent = false;
+            self.is_resting = true;
+            self.rest.as_mut().reset(tokio::time::Instant::now() + REST);
+        }
+        if !self.urgency.poll(cx) {
+            ready!(self.rest.as_mut().poll(cx));
+        }
+        self.is_resting = false;
+        Poll::Ready(())
     }
 
     fn next_part(&mut self) -> Option<v1::ProcessBlockRequest> {
@@ -159,8 +245,10 @@ impl Stream for CommandStream {
             if let Some(message) = this.next_part() {
                 return Poll::Ready(Some(message));
             }
+            ready!(this.poll_rest(cx));
             match ready!(this.queue.poll_recv(cx)).map(Queued::take) {
                 Some(SessionCommand { session, command: Command::Update(update) }) => {
+                    this.has_sent = true;
                     this.parts = Some((session, UpdateParts::of_shards(update, this.shards)));
                 }
                 Some(command) => {
@@ -185,7 +273,11 @@ mod tests {
     fn stream(capacity: usize) -> Ends {
         let (sender, receiver) = task_queue("proof-commands", capacity);
         let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
-        (ProofStream::new(&sender, MultiproofWorkersClient::new(channel)), sender, receiver)
+        (
+            ProofStream::new(&sender, MultiproofWorkersClient::new(channel), Arc::default()),
+            sender,
+            receiver,
+        )
     }
 
     #[test]

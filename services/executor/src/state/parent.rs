@@ -3,6 +3,7 @@
 use super::StateReader;
 use crate::error::Error;
 use revm::state::Bytecode;
+use std::time::Duration;
 use tandem_primitives::{Account, B256, U256};
 
 /// Key of the parent's state. All parts are hashes.
@@ -41,6 +42,12 @@ pub trait ParentState: StateReader + Send + Sync {
     /// # Errors
     /// Same as [`StateReader::account`].
     fn read_together(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, Error>;
+
+    /// Returns the number of calls of storage-writer so far.
+    fn calls(&self) -> u64;
+
+    /// Returns the average time of a call of storage-writer for one value.
+    fn call_time(&self) -> Duration;
 
     /// Returns whether a call of storage-writer takes long enough to do other work meanwhile.
     fn is_far(&self) -> bool;

@@ -45,6 +45,11 @@ impl ReadTimes {
         self.0.store(before - before / 8 + nanos / 8, Relaxed);
     }
 
+    /// Returns the average.
+    pub fn average(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Relaxed))
+    }
+
     /// Returns whether a call takes longer than switching to other work and back.
     pub fn are_long(&self) -> bool {
         self.0.load(Relaxed) > LONG_NANOS

@@ -21,7 +21,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tandem_primitives::{Account, B256, Bytes, EMPTY_CODE_HASH, U256, WalkTarget};
 use tandem_proto::storage::{BaseReads, ReadState, StateValues};
@@ -428,6 +428,14 @@ impl ParentState for StateView {
             }
         });
         Ok(values.collect())
+    }
+
+    fn calls(&self) -> u64 {
+        self.counters.sum().storage
+    }
+
+    fn call_time(&self) -> Duration {
+        self.recent.read_times().average()
     }
 
     fn is_far(&self) -> bool {

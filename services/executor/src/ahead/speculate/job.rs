@@ -6,6 +6,7 @@
 
 use super::{
     advice::{Advice, Gathered},
+    experience::Experience,
     reader::{Miss, Missed, Reader},
     status::{self, Claim, Statuses},
     sync::Sleeper,
@@ -16,7 +17,10 @@ use crate::state::{
     reads::{Reads, Recorder, Sources},
 };
 use crate::{
-    ahead::{predict::Predictor, senders::SharedSenders},
+    ahead::{
+        predict::{Keys, Predictor},
+        senders::SharedSenders,
+    },
     block::evm::{BlockEvm, Unrewarded},
 };
 use alloy_consensus::Transaction as _;
@@ -27,30 +31,37 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tandem_chain::Block;
-use tandem_primitives::keccak256;
+use tandem_primitives::{BlockNumber, keccak256};
 use tracing::{debug, warn};
 
 /// Maximum time the engine waits for a transaction running elsewhere. Execution on outdated values
 /// can run to the gas limit, although the real transaction is short.
 const WAIT_MAX: Duration = Duration::from_millis(4);
-/// The same in rounds, where a transaction waits for reads that the engine would wait for as well.
+/// Maximum time of such a wait in rounds, where the transaction waits for reads that the engine
+/// would wait for as well.
 const ROUNDS_WAIT_MAX: Duration = Duration::from_millis(20);
 /// Maximum number of times that the engine reads for an open transaction at its turn.
 const READS_AT_TURN_MAX: usize = 3;
 /// Number of keys noted for the next round beyond which no more are.
 const WANTED_MAX: usize = 4_096;
 /// Maximum gas of an execution that takes guesses.
-const GUESS_GAS_MAX: u64 = 4_000_000;
+const GUESS_GAS_MAX: u64 = 1_000_000;
 /// Gas charged as waste for a transaction that the engine waited for in vain.
 const WAIT_MAX_GAS: u64 = 4_000_000;
 /// Wasted gas, beyond half of the gas of committed results, after which the engine neither waits
 /// nor executes ahead in this block.
 const WASTE_MAX: u64 = 2_000_000;
+/// Search for a transaction's reads: none so far.
+const UNKNOWN: u8 = 0;
+/// Search for a transaction's reads: predicted keys were noted.
+const PREDICTED: u8 = 1;
+/// Search for a transaction's reads: it was executed with guesses.
+const GUESSED: u8 = 2;
 /// Index for no transaction.
 const NONE: usize = usize::MAX;
 
@@ -84,10 +95,18 @@ pub struct Job {
     pub counts: Counts,
     statuses: Statuses<Speculation, Order>,
     in_rounds: bool,
+    started: Instant,
     /// First transaction that [`Job::next_to_read`] has not looked at.
     next_to_read: AtomicUsize,
-    /// Transactions whose reads a thread has looked for.
-    looked: Box<[AtomicBool]>,
+    /// Transaction above which [`Job::help_to_look`] has looked at all.
+    looked_above: AtomicUsize,
+    /// Number of times that a fiber parked, and of those at a key that was not predicted.
+    parked: AtomicU64,
+    surprises: AtomicU64,
+    /// Search for the reads of each transaction so far.
+    looked: Box<[AtomicU8]>,
+    /// Whether transactions of the block before missed many values.
+    missed_before: bool,
     wanted: Mutex<Vec<StateKey>>,
     /// Gas of committed results, and of results that did not hold.
     useful: AtomicU64,
@@ -103,6 +122,8 @@ struct Order {
     /// Last transaction of each sender among those.
     last_of: AddressMap<usize>,
     callees: AddressMap<Score>,
+    /// Contracts that were hot in recent blocks.
+    hot: AddressMap<BlockNumber>,
 }
 
 /// Results of calls to an address that held, and that conflicted.
@@ -185,9 +206,10 @@ impl status::Order for Order {
     }
 
     fn is_left(&self, index: usize) -> bool {
-        let callee = self.block.transactions[index].to();
-        let score = callee.and_then(|callee| self.callees.get(&callee));
-        score.is_some_and(|score| score.is_hot())
+        let Some(callee) = self.block.transactions[index].to() else { return false };
+        self.callees
+            .get(&callee)
+            .map_or_else(|| self.hot.contains_key(&callee), |score| score.is_hot())
     }
 }
 
@@ -200,21 +222,33 @@ impl Job {
         sources: Arc<Sources>,
         (advice, predictor): (Option<Advice>, Option<Arc<Predictor>>),
         in_rounds: bool,
+        experience: &Experience,
     ) -> Self {
+        // If all is in memory, the engine executes the next transaction itself.
+        let missed_before = in_rounds && experience.missed();
+        let lead = usize::from(!missed_before);
+        let hot = match in_rounds {
+            true => experience.at(block.id.number),
+            false => AddressMap::default(),
+        };
         let order = Order {
             block: block.clone(),
             senders: senders.clone(),
             previous: Vec::new(),
             last_of: AddressMap::default(),
             callees: AddressMap::default(),
+            hot,
         };
-        // In order, the engine executes the next transaction itself.
-        let lead = usize::from(!in_rounds);
         Self {
             statuses: Statuses::new(block.transactions.len(), lead, order, Sleeper::current()),
             in_rounds,
+            started: Instant::now(),
             next_to_read: AtomicUsize::new(0),
-            looked: block.transactions.iter().map(|_| AtomicBool::new(false)).collect(),
+            looked_above: AtomicUsize::new(block.transactions.len()),
+            parked: AtomicU64::new(0),
+            surprises: AtomicU64::new(0),
+            missed_before,
+            looked: block.transactions.iter().map(|_| AtomicU8::new(UNKNOWN)).collect(),
             wanted: Mutex::default(),
             block,
             senders,
@@ -328,6 +362,40 @@ impl Job {
         self.wasted.load(SeqCst) > WASTE_MAX + self.useful.load(SeqCst) / 2
     }
 
+    /// Returns whether most transactions miss a value.
+    fn has_misses(&self) -> bool {
+        match (self.parked.load(SeqCst), self.counts.speculated.load(SeqCst)) {
+            (0, 0) => self.missed_before,
+            (parked, speculated) => parked > speculated,
+        }
+    }
+
+    /// Notes that a fiber parked at a key, beside which the `wanted` ones were found.
+    pub fn note_parked(&self, key: &StateKey, index: usize, wanted: &[StateKey]) {
+        self.parked.fetch_add(1, SeqCst);
+        if self.looked[index].load(SeqCst) != PREDICTED || !wanted.contains(key) {
+            self.surprises.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Looks for the reads of one transaction while the engine waits, from the block's end on, so
+    /// that the next round has its keys. Returns false if that is not worthwhile.
+    pub fn help_to_look(&self, runner: &mut Runner) -> bool {
+        if !self.in_rounds || !self.has_misses() {
+            return false;
+        }
+        loop {
+            let above = self.looked_above.load(SeqCst);
+            let Some(index) = above.checked_sub(1) else { return false };
+            self.looked_above.store(index, SeqCst);
+            if self.statuses.is_open(index) && self.senders.peek(index).is_some() {
+                let keys = self.look_for_reads(runner, index);
+                self.want(keys);
+                return true;
+            }
+        }
+    }
+
     /// Executes a transaction ahead of its turn. The caller must have claimed it. In rounds, gives
     /// the transaction back and returns the keys of its reads if they are not in memory.
     pub fn run(&self, runner: &mut Runner, index: usize) -> Vec<StateKey> {
@@ -350,13 +418,34 @@ impl Job {
         BlockEvm::new(Recorder::new(self.sources.clone(), reader), self.env.clone())
     }
 
-    /// Returns the keys of a transaction's reads that are not in memory, as far as they follow from
-    /// guesses. Returns nothing if a thread has looked for them already.
+    /// Returns keys of a transaction's reads that are not in memory: the first time those that are
+    /// predicted, later or without a prediction those that follow from guesses, and then nothing.
     pub fn look_for_reads(&self, runner: &mut Runner, index: usize) -> Vec<StateKey> {
-        if self.looked[index].swap(true, SeqCst) {
+        let looked = &self.looked[index];
+        if looked.compare_exchange(UNKNOWN, PREDICTED, SeqCst, SeqCst).is_ok()
+            && let Some(keys) = self.predicted(index)
+        {
+            return keys;
+        }
+        if looked.compare_exchange(PREDICTED, GUESSED, SeqCst, SeqCst).is_err() {
             return Vec::new();
         }
         runner.guesser.execute(self, index, Self::execute_for_reads).1
+    }
+
+    /// Returns the predicted reads of a transaction that are not in memory, or `None` if there are
+    /// none.
+    fn predicted(&self, index: usize) -> Option<Vec<StateKey>> {
+        let sender = self.senders.peek(index)??;
+        let transaction = &self.block.transactions[index];
+        let Keys { accounts, slots } = self.predictor.as_ref()?.predict(transaction, sender);
+        let accounts = accounts.into_iter().map(|address| StateKey::Account(keccak256(address)));
+        let slots = slots.into_iter().map(|(address, slot)| {
+            StateKey::Slot(keccak256(address), keccak256(slot.to_be_bytes::<32>()))
+        });
+        let is_missing = |key: &StateKey| matches!(self.sources.parent.in_memory(key), Ok(None));
+        let keys: Vec<_> = accounts.chain(slots).filter(is_missing).collect();
+        (!keys.is_empty()).then_some(keys)
     }
 
     /// Hands over what became of a claimed transaction.
@@ -450,11 +539,13 @@ impl Job {
         self.sources.published.holds(reads, position(index))
     }
 
-    /// In rounds, executes an open transaction from memory at its turn, and reads what is missing,
-    /// a few times at most.
+    /// In rounds, if most transactions miss a value, executes an open one from memory at its turn, and
+    /// reads what is missing, a few times at most.
     pub fn prepare_turn(&self, runner: &mut Runner, index: usize) {
         for _ in 0..READS_AT_TURN_MAX {
-            if !self.in_rounds || self.is_wasteful() || !self.statuses.claim_this(index) {
+            let is_unknown = self.looked[index].load(SeqCst) == UNKNOWN;
+            let is_worthwhile = self.in_rounds && is_unknown && self.has_misses();
+            if !is_worthwhile || self.is_wasteful() || !self.statuses.claim_this(index) {
                 return;
             }
             let missed = self.run(runner, index);
@@ -532,6 +623,26 @@ impl Job {
                 *if holds { &mut score.held } else { &mut score.conflicts } += 1;
             });
         }
+    }
+
+    /// Adds to the experience: contracts whose calls conflicted, and whether values were missing.
+    pub fn note_experience(&self, experience: &Experience) {
+        self.statuses.with_order(|order| {
+            let callees = order.callees.iter().filter(|(_, score)| score.is_hot());
+            experience.note(self.block.id.number, callees.map(|(address, _)| *address));
+        });
+        let (count, took) = (self.block.transactions.len() as u64, self.started.elapsed());
+        if self.in_rounds {
+            experience.note_missed(self.parked.load(SeqCst) > count / 2);
+            experience.note_rounds_pay(self.wait_of(self.surprises.load(SeqCst)) > took / 5);
+        } else {
+            experience.note_rounds_pay(self.wait_of(self.sources.parent.calls()) > took / 3);
+        }
+    }
+
+    /// Returns the time that this many reads wait, one after the other.
+    fn wait_of(&self, reads: u64) -> Duration {
+        self.sources.parent.call_time() * u32::try_from(reads).unwrap_or(u32::MAX)
     }
 
     /// Notes that the engine has committed a transaction.

@@ -26,6 +26,7 @@
 //! * Errors are never taken from a result: the engine executes the transaction and finds its own.
 
 mod advice;
+mod experience;
 mod fiber;
 mod job;
 mod pool;
@@ -86,11 +87,14 @@ impl<'a> Ahead<'a> {
         }
         let (parent, block_hashes) = (self.parent.clone(), self.block_hashes.clone());
         let sources = Sources { published: Published::new(), parent, block_hashes };
-        let in_rounds = self.in_rounds && self.parent.is_far();
+        let is_far = self.in_rounds && self.parent.is_far();
+        let in_rounds = is_far && self.threads.experience().rounds_pay();
         let (advice, predictor) = (self.advice.clone(), self.predictor.clone());
         let told = (advice, predictor);
         let sources = Arc::new(sources);
-        let job = Job::new(block.clone(), senders.share(), env, sources, told, in_rounds);
+        let experience = self.threads.experience();
+        let job =
+            Job::new(block.clone(), senders.share(), env, sources, told, in_rounds, experience);
         let posted = self.threads.post(Arc::new(job));
         Some(Turns { posted, runner: Runner::default() })
     }
@@ -146,6 +150,7 @@ impl Turns<'_> {
             match job.turn(index) {
                 Turn::Ahead(result) => return Some(result),
                 Turn::Execute => return None,
+                Turn::Running if job.help_to_look(&mut self.runner) => {}
                 Turn::Running if !may_help => job.wait(index),
                 Turn::Running => match job.claim() {
                     Claim::Run(later) => {

@@ -1,6 +1,6 @@
 //! Prewarm threads: started once, asleep between blocks.
 
-use super::{job::Job, rounds};
+use super::{experience::Experience, job::Job, rounds};
 use parking_lot::{Condvar, Mutex};
 use std::{io, sync::Arc, thread::JoinHandle};
 use tandem_actor::spawn_in_background;
@@ -11,6 +11,7 @@ use tracing::{Span, info_span};
 pub struct Prewarmers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    experience: Experience,
 }
 
 #[derive(Default)]
@@ -32,6 +33,7 @@ struct State {
 pub struct Posted<'a> {
     pub job: Arc<Job>,
     shared: &'a Shared,
+    experience: &'a Experience,
 }
 
 impl Prewarmers {
@@ -40,7 +42,8 @@ impl Prewarmers {
     /// # Errors
     /// Returns the operating system's error if it cannot start a thread.
     pub fn start(threads: usize, fatal: &CancellationToken) -> io::Result<Self> {
-        let mut prewarmers = Self { shared: Arc::default(), threads: Vec::new() };
+        let mut prewarmers =
+            Self { shared: Arc::default(), threads: Vec::new(), experience: Experience::default() };
         for n in 0..threads {
             let shared = prewarmers.shared.clone();
             let thread =
@@ -48,6 +51,11 @@ impl Prewarmers {
             prewarmers.threads.push(thread);
         }
         Ok(prewarmers)
+    }
+
+    /// Returns the experience with recent blocks.
+    pub fn experience(&self) -> &Experience {
+        &self.experience
     }
 
     /// Returns whether there is no thread.
@@ -63,7 +71,7 @@ impl Prewarmers {
             state.number += 1;
         }
         self.shared.changed.notify_all();
-        Posted { job, shared: &self.shared }
+        Posted { job, shared: &self.shared, experience: &self.experience }
     }
 }
 
@@ -71,6 +79,7 @@ impl Drop for Posted<'_> {
     fn drop(&mut self) {
         self.shared.posted.lock().job = None;
         self.job.close();
+        self.job.note_experience(self.experience);
     }
 }
 

@@ -12,7 +12,7 @@ use revm::state::Bytecode;
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256};
 
-/// What a reader does if a value is not in memory.
+/// Behaviour of a reader if a value is not in memory.
 pub enum Miss<'y> {
     /// It calls storage-writer, and the thread waits.
     Read,

@@ -170,7 +170,9 @@ impl Rounds<'_> {
     fn sort(&mut self, fiber: Fiber, output: Output) {
         match output {
             Output::Parked(key) => {
-                self.look_for_reads(fiber.index());
+                let wanted = self.job.look_for_reads(&mut self.runner, fiber.index());
+                self.job.note_parked(&key, fiber.index(), &wanted);
+                self.wanted.extend(wanted);
                 self.parked.push((key, fiber));
             }
             Output::Done(done) => {

@@ -14,7 +14,7 @@ fn check(case: &Case) -> (u64, u64) {
     let want = run(case, &case.state, None);
     assert!(want.0.is_ok(), "{:?}", want.0);
     let parent = Arc::new(case.state.with(Trouble::Delay, 1).far(true));
-    // Of its own: other tests share the pool's thread.
+    // Other tests share the pool's thread.
     let threads = Prewarmers::start(1, &CancellationToken::new()).unwrap();
     let ahead = Ahead {
         threads: &threads,

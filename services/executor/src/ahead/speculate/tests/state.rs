@@ -132,6 +132,14 @@ impl ParentState for Memory {
         Ok(values)
     }
 
+    fn calls(&self) -> u64 {
+        self.calls.load(Relaxed)
+    }
+
+    fn call_time(&self) -> Duration {
+        Duration::from_micros(150)
+    }
+
     fn is_far(&self) -> bool {
         self.near.is_some()
     }
