@@ -183,6 +183,7 @@ impl Urgency {
 pub struct CommandStream {
     queue: mpsc::Receiver<Queued<SessionCommand>>,
     urgency: Arc<Urgency>,
+    rest_time: Duration,
     /// End of the current rest.
     rest: Pin<Box<Sleep>>,
     is_resting: bool,
@@ -199,6 +200,7 @@ impl CommandStream {
         Self {
             queue,
             urgency,
+            rest_time: REST,
             rest: Box::pin(sleep(Duration::ZERO)),
             is_resting: false,
             has_sent: false,
@@ -215,7 +217,7 @@ impl CommandStream {
             }
             self.has_sent = false;
             self.is_resting = true;
-            self.rest.as_mut().reset(tokio::time::Instant::now() + REST);
+            self.rest.as_mut().reset(tokio::time::Instant::now() + self.rest_time);
         }
         if !self.urgency.poll(cx) {
             ready!(self.rest.as_mut().poll(cx));
@@ -267,6 +269,8 @@ impl Stream for CommandStream {
 mod tests {
     use super::*;
     use tandem_actor::task_queue;
+    use tandem_primitives::AccountUpdate;
+    use tandem_proto::multiproof::StateUpdate;
 
     type Ends = (ProofStream, TaskSender<SessionCommand>, mpsc::Receiver<Queued<SessionCommand>>);
 
@@ -296,6 +300,40 @@ mod tests {
         receiver.try_recv().unwrap();
         drop(sender);
         assert!(send().is_err());
+    }
+
+    #[tokio::test]
+    async fn updates_come_together_and_a_finish_is_not_kept_waiting() {
+        let (sender, receiver) = task_queue("proof-commands", 8);
+        let urgency = Arc::<Urgency>::default();
+        let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let calls = MultiproofWorkersClient::new(channel);
+        let stream = ProofStream::new(&sender, calls, urgency.clone());
+        // A rest that only urgency ends.
+        let rest_time = Duration::from_secs(3_600);
+        let mut messages = CommandStream { rest_time, ..CommandStream::new(receiver, urgency) };
+        let update = Command::Update(Arc::new(StateUpdate {
+            accounts: vec![AccountUpdate {
+                address_hash: B256::ZERO,
+                account: None,
+                wiped: false,
+                slots: Vec::new(),
+            }],
+        }));
+        let send = |command| stream.try_send(SessionCommand { session: 1, command }, 0).unwrap();
+        let mut next = || {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            Pin::new(&mut messages).poll_next(&mut cx).map(|message| message.unwrap().command)
+        };
+        send(update.clone());
+        assert!(matches!(next(), Poll::Ready(Some(WireCommand::Update(_)))), "at once");
+        assert!(next().is_pending());
+        send(update);
+        assert!(next().is_pending(), "it waits for more");
+        send(Command::Finish);
+        assert!(matches!(next(), Poll::Ready(Some(WireCommand::Update(_)))));
+        assert!(matches!(next(), Poll::Ready(Some(WireCommand::Finish(_)))));
+        assert!(next().is_pending());
     }
 
     #[test]

@@ -91,7 +91,7 @@ async fn policies_are_for_those_with_a_token() {
     let builder = Builder::new(Forks::at_genesis(Fork::Osaka));
     let mut node = Node::start(builder.genesis_json()).await;
     let all = node.engine.call("tandem_policies", json!([])).await.unwrap();
-    assert_eq!(all.as_object().unwrap().len(), 6);
+    assert_eq!(all.as_object().unwrap().len(), 7);
     let error =
         node.engine.call("tandem_setPolicies", json!([{"speed": "high"}])).await.unwrap_err();
     assert_eq!(error.code, -32602);
