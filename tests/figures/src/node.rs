@@ -147,7 +147,7 @@ impl Node {
         let output = init.output().context("start geth init")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         // The secret only keeps others on this machine from calling by mistake.
-        fs::write(&secret, "7365637265742d6f662d66696775726573".repeat(2)[..64].as_bytes())?;
+        fs::write(&secret, "5e".repeat(32))?;
         let mut command = Command::new(&self.binary);
         let [engine, ..] = self.ports.map(|port| port.port().to_string());
         command.arg("--datadir").arg(data).arg("--authrpc.jwtsecret").arg(secret);

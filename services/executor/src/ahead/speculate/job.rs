@@ -51,6 +51,9 @@ const READS_AT_TURN_MAX: usize = 3;
 const WANTED_MAX: usize = 4_096;
 /// Maximum gas of an execution that takes guesses.
 const GUESS_GAS_MAX: u64 = 1_000_000;
+/// Gas charged as waste for that. It is less, because the engine itself would have waited for some
+/// of the reads. A few such waits end the waiting in this block.
+const ROUNDS_WAIT_MAX_GAS: u64 = 500_000;
 /// Gas charged as waste for a transaction that the engine waited for in vain.
 const WAIT_MAX_GAS: u64 = 4_000_000;
 /// Wasted gas, beyond half of the gas of committed results, after which the engine neither waits
@@ -596,8 +599,9 @@ impl Job {
         if self.is_wasteful() {
             self.statuses.take_over(index);
         } else if self.in_rounds {
-            // The engine would have had to wait for the same reads: nothing is wasted.
-            self.statuses.wait(index, ROUNDS_WAIT_MAX);
+            if self.statuses.wait(index, ROUNDS_WAIT_MAX) {
+                self.wasted.fetch_add(ROUNDS_WAIT_MAX_GAS, SeqCst);
+            }
         } else if self.statuses.wait(index, WAIT_MAX) {
             self.wasted.fetch_add(WAIT_MAX_GAS, SeqCst);
         }
