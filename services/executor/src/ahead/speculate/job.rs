@@ -7,6 +7,7 @@
 use super::{
     advice::{Advice, Gathered},
     experience::Experience,
+    order::BlockOrder,
     reader::{Miss, Missed, Reader},
     status::{self, Claim, Statuses},
     sync::Sleeper,
@@ -36,7 +37,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_chain::Block;
-use tandem_primitives::{BlockNumber, keccak256};
+use tandem_primitives::keccak256;
 use tracing::{debug, warn};
 
 /// Maximum time the engine waits for a transaction running elsewhere. Execution on outdated values
@@ -65,9 +66,6 @@ const UNKNOWN: u8 = 0;
 const PREDICTED: u8 = 1;
 /// Search for a transaction's reads: it was executed with guesses.
 const GUESSED: u8 = 2;
-/// Index for no transaction.
-const NONE: usize = usize::MAX;
-
 /// Result of a transaction executed ahead of its turn.
 pub struct Speculation {
     /// Outcome if its reads still hold.
@@ -96,7 +94,7 @@ pub struct Job {
     advice: Option<Advice>,
     predictor: Option<Arc<Predictor>>,
     pub counts: Counts,
-    statuses: Statuses<Speculation, Order>,
+    statuses: Statuses<Speculation, BlockOrder>,
     in_rounds: bool,
     started: Instant,
     /// First transaction that [`Job::next_to_read`] has not looked at.
@@ -114,33 +112,6 @@ pub struct Job {
     /// Gas of committed results, and of results that did not hold.
     useful: AtomicU64,
     wasted: AtomicU64,
-}
-
-/// Order of the transactions of each sender, and calls that depend on one another.
-struct Order {
-    block: Arc<Block>,
-    senders: SharedSenders,
-    /// Previous transaction of the same sender for each transaction examined so far.
-    previous: Vec<usize>,
-    /// Last transaction of each sender among those.
-    last_of: AddressMap<usize>,
-    callees: AddressMap<Score>,
-    /// Contracts that were hot in recent blocks.
-    hot: AddressMap<BlockNumber>,
-}
-
-/// Results of calls to an address that held, and that conflicted.
-#[derive(Clone, Copy, Default)]
-struct Score {
-    held: u32,
-    conflicts: u32,
-}
-
-impl Score {
-    /// Returns whether calls of the contract mostly depend on one another.
-    fn is_hot(self) -> bool {
-        self.conflicts >= 2 && self.conflicts > self.held
-    }
 }
 
 /// Execution environment of a thread.
@@ -187,35 +158,6 @@ impl Guesser {
 /// State of a transaction at its turn.
 pub type Turn = status::Turn<Speculation>;
 
-impl status::Order for Order {
-    fn previous(
-        &mut self,
-        index: usize,
-        mut link: impl FnMut(usize, usize),
-    ) -> Result<Option<usize>, usize> {
-        for at in self.previous.len()..=index {
-            let previous = match self.senders.peek(at).ok_or(at)? {
-                Some(sender) => self.last_of.insert(sender, at),
-                // Without a signer, no transaction follows.
-                None => None,
-            };
-            if let Some(previous) = previous {
-                link(previous, at);
-            }
-            self.previous.push(previous.unwrap_or(NONE));
-        }
-        let previous = self.previous[index];
-        Ok((previous != NONE).then_some(previous))
-    }
-
-    fn is_left(&self, index: usize) -> bool {
-        let Some(callee) = self.block.transactions[index].to() else { return false };
-        self.callees
-            .get(&callee)
-            .map_or_else(|| self.hot.contains_key(&callee), |score| score.is_hot())
-    }
-}
-
 impl Job {
     /// Creates the job. Must be called on the engine's thread.
     pub fn new(
@@ -234,14 +176,7 @@ impl Job {
             true => experience.at(block.id.number),
             false => AddressMap::default(),
         };
-        let order = Order {
-            block: block.clone(),
-            senders: senders.clone(),
-            previous: Vec::new(),
-            last_of: AddressMap::default(),
-            callees: AddressMap::default(),
-            hot,
-        };
+        let order = BlockOrder::new(block.clone(), senders.clone(), hot);
         Self {
             statuses: Statuses::new(block.transactions.len(), lead, order, Sleeper::current()),
             in_rounds,
@@ -622,18 +557,14 @@ impl Job {
             self.sources.published.retract(position(index), state);
         }
         if let Some(callee) = self.block.transactions[index].to() {
-            self.statuses.with_order(|order| {
-                let score = order.callees.entry(callee).or_default();
-                *if holds { &mut score.held } else { &mut score.conflicts } += 1;
-            });
+            self.statuses.with_order(|order| order.judge(callee, holds));
         }
     }
 
     /// Adds to the experience: contracts whose calls conflicted, and whether values were missing.
     pub fn note_experience(&self, experience: &Experience) {
         self.statuses.with_order(|order| {
-            let callees = order.callees.iter().filter(|(_, score)| score.is_hot());
-            experience.note(self.block.id.number, callees.map(|(address, _)| *address));
+            experience.note(self.block.id.number, order.hot_callees());
         });
         let (count, took) = (self.block.transactions.len() as u64, self.started.elapsed());
         if self.in_rounds {

@@ -29,6 +29,7 @@ mod advice;
 mod experience;
 mod fiber;
 mod job;
+mod order;
 mod pool;
 mod reader;
 mod rounds;

@@ -1,0 +1,87 @@
+//! Order in which transactions may be executed ahead.
+
+use super::status::Order;
+use crate::ahead::senders::SharedSenders;
+use alloy_consensus::Transaction as _;
+use alloy_primitives::map::AddressMap;
+use std::sync::Arc;
+use tandem_chain::Block;
+use tandem_primitives::{Address, BlockNumber};
+
+/// Index for no transaction.
+const NONE: usize = usize::MAX;
+
+/// Order of the transactions of each sender, and calls that depend on one another.
+pub struct BlockOrder {
+    block: Arc<Block>,
+    senders: SharedSenders,
+    /// Previous transaction of the same sender for each transaction examined so far.
+    previous: Vec<usize>,
+    /// Last transaction of each sender among those.
+    last_of: AddressMap<usize>,
+    callees: AddressMap<Score>,
+    /// Contracts that were hot in recent blocks.
+    hot: AddressMap<BlockNumber>,
+}
+
+/// Results of calls to an address that held, and that conflicted.
+#[derive(Clone, Copy, Default)]
+struct Score {
+    held: u32,
+    conflicts: u32,
+}
+
+impl Score {
+    /// Returns whether calls of the contract mostly depend on one another.
+    fn is_hot(self) -> bool {
+        self.conflicts >= 2 && self.conflicts > self.held
+    }
+}
+
+impl BlockOrder {
+    /// Creates the order of a block, with the contracts that were hot in recent blocks.
+    pub fn new(block: Arc<Block>, senders: SharedSenders, hot: AddressMap<BlockNumber>) -> Self {
+        let (last_of, callees) = (AddressMap::default(), AddressMap::default());
+        Self { block, senders, previous: Vec::new(), last_of, callees, hot }
+    }
+
+    /// Notes whether the result of a call held.
+    pub fn judge(&mut self, callee: Address, holds: bool) {
+        let score = self.callees.entry(callee).or_default();
+        *if holds { &mut score.held } else { &mut score.conflicts } += 1;
+    }
+
+    /// Returns the contracts whose calls mostly depended on one another in this block.
+    pub fn hot_callees(&self) -> impl Iterator<Item = Address> + '_ {
+        self.callees.iter().filter(|(_, score)| score.is_hot()).map(|(address, _)| *address)
+    }
+}
+
+impl Order for BlockOrder {
+    fn previous(
+        &mut self,
+        index: usize,
+        mut link: impl FnMut(usize, usize),
+    ) -> Result<Option<usize>, usize> {
+        for at in self.previous.len()..=index {
+            let previous = match self.senders.peek(at).ok_or(at)? {
+                Some(sender) => self.last_of.insert(sender, at),
+                // Without a signer, no transaction follows.
+                None => None,
+            };
+            if let Some(previous) = previous {
+                link(previous, at);
+            }
+            self.previous.push(previous.unwrap_or(NONE));
+        }
+        let previous = self.previous[index];
+        Ok((previous != NONE).then_some(previous))
+    }
+
+    fn is_left(&self, index: usize) -> bool {
+        let Some(callee) = self.block.transactions[index].to() else { return false };
+        self.callees
+            .get(&callee)
+            .map_or_else(|| self.hot.contains_key(&callee), |score| score.is_hot())
+    }
+}
