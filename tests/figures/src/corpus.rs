@@ -106,6 +106,28 @@ fn entry(line: &str) -> anyhow::Result<Entry> {
     Ok(Entry { hash, forkchoice_version: version.min(3), body })
 }
 
+/// Measures two sides in turn, `rounds` times; each side goes first equally often.
+///
+/// # Errors
+/// The errors of the sides.
+pub fn in_turn<T>(
+    rounds: usize,
+    this: impl Fn() -> anyhow::Result<T>,
+    that: impl Fn() -> anyhow::Result<T>,
+) -> anyhow::Result<(Vec<T>, Vec<T>)> {
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        if round % 2 == 0 {
+            without.push(that()?);
+            with.push(this()?);
+        } else {
+            with.push(this()?);
+            without.push(that()?);
+        }
+    }
+    Ok((with, without))
+}
+
 /// Returns the ratio of each block's times in `with` to those in `without`, over rounds of both.
 pub fn ratio(with: &[Vec<f64>], without: &[Vec<f64>], seed: u64) -> anyhow::Result<Estimate> {
     let blocks = without.first().map_or(0, Vec::len);

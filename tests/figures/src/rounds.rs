@@ -5,7 +5,7 @@
 use crate::{
     Setting,
     client::series,
-    corpus::{Corpus, ratio},
+    corpus::{Corpus, in_turn, ratio},
     figure::{Figure, Limit, Report},
     node::{Kind, Node},
 };
@@ -104,16 +104,7 @@ fn compare(
         let mut times = corpus.replay(&node, Duration::from_millis(20))?;
         anyhow::Ok(times.split_off(WARMUP.min(times.len() / 2)))
     };
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    for round in 0..rounds {
-        if round % 2 == 0 {
-            without.push(replay(&that)?);
-            with.push(replay(&this)?);
-        } else {
-            with.push(replay(&this)?);
-            without.push(replay(&that)?);
-        }
-    }
+    let (with, without) = in_turn(rounds, || replay(&this), || replay(&that))?;
     let estimate = ratio(&with, &without, setting.seed)?;
     let note = format!("{rounds} rounds of {} blocks", estimate.blocks);
     Ok(vec![Figure::estimate(name, estimate, limit).note(note)])

@@ -93,19 +93,12 @@ impl Named {
                 named.account(sender.create(transaction.nonce()));
             }
             let keys = predictor.predict(transaction, sender);
-            for account in keys.accounts {
-                named.call(account);
+            for account in &keys.accounts {
+                named.call(*account);
             }
-            let mut hashed: Option<(Address, B256)> = None;
-            for (address, slot) in keys.slots {
-                // Slots of one contract mostly follow each other.
-                let account = match hashed {
-                    Some((last, hash)) if last == address => hash,
-                    _ => keccak256(address),
-                };
-                hashed = Some((address, account));
+            for slot in keys.hashed_slots() {
                 if named.slots.len() < KEYS_MAX {
-                    named.slots.insert((account, keccak256(slot.to_be_bytes::<32>())));
+                    named.slots.insert(slot);
                 }
             }
         }

@@ -67,6 +67,17 @@ pub struct Reads {
     pub met_storage: bool,
 }
 
+impl Reads {
+    /// Returns `keccak256(address)`, which was computed already if the account came from the parent.
+    pub fn hash_of(&self, address: &Address) -> B256 {
+        let read = self.accounts.iter().find(|read| read.address == *address);
+        match read.map(|read| read.source) {
+            Some(Source::Parent(hash)) => hash,
+            _ => keccak256(address),
+        }
+    }
+}
+
 /// Database of one execution environment. `R` reads the parent's state.
 pub struct Recorder<R> {
     sources: Arc<Sources>,

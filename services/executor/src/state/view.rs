@@ -260,7 +260,7 @@ impl StateView {
             let read = self.read(&base, &request)?.codes;
             for (hash, code) in request.codes.iter().zip(read) {
                 if let Some(code) = code {
-                    cache.add_code(*hash, code::analyze(code));
+                    self.keep_code(*hash, code);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     Setting,
-    corpus::{Corpus, ratio},
+    corpus::{Corpus, in_turn, ratio},
     figure::{Figure, Limit, Report},
     node::Node,
 };
@@ -69,16 +69,7 @@ fn versions(
         let node = Node::start(binary, &corpus.genesis, config)?;
         corpus.replay(&node, Duration::ZERO)
     };
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    for round in 0..rounds {
-        if round % 2 == 0 {
-            without.push(replay(before)?);
-            with.push(replay(this)?);
-        } else {
-            with.push(replay(this)?);
-            without.push(replay(before)?);
-        }
-    }
+    let (with, without) = in_turn(rounds, || replay(this), || replay(before))?;
     let estimate = ratio(&with, &without, setting.seed)?;
     let note = format!("{rounds} rounds of {} blocks of {}", estimate.blocks, corpus.name);
     Ok(vec![Figure::estimate(name, estimate, limit).note(note)])

@@ -241,7 +241,7 @@ mod tests {
         roster.set_heard(&[heard("b", "http://127.0.0.1:4")], now);
         let role = roster.workers[&b.id].health.lock().role(now, 0);
         assert_eq!(role, WorkerRole::Quarantined, "going away does not help");
-        assert!(roster.available(now).active.is_empty(), "nobody is connected");
+        assert!(roster.available(now).active.is_empty(), "no worker is connected");
         // Another name for the endpoint of a known worker does not displace it.
         let client = roster.workers[&b.id].client.clone();
         let claims = heard("a", "http://127.0.0.1:4");

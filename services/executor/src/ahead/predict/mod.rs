@@ -25,7 +25,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 use tandem_chain::Transaction;
-use tandem_primitives::{Address, U256};
+use tandem_primitives::{Address, B256, U256, keccak256};
 
 /// Maximum number of remembered functions.
 const FUNCTIONS_MAX: usize = 16_384;
@@ -52,6 +52,22 @@ pub struct Keys {
     /// Accounts. A prediction omits sender and callee, unless the function reads their slots.
     pub accounts: Vec<Address>,
     pub slots: Vec<(Address, U256)>,
+}
+
+impl Keys {
+    /// Returns the slots as hashes of address and slot.
+    pub fn hashed_slots(&self) -> impl Iterator<Item = (B256, B256)> + '_ {
+        let mut hashed: Option<(Address, B256)> = None;
+        self.slots.iter().map(move |(address, slot)| {
+            // Slots of one contract mostly follow each other.
+            let account = match hashed {
+                Some((last, hash)) if last == *address => hash,
+                _ => keccak256(address),
+            };
+            hashed = Some((*address, account));
+            (account, keccak256(slot.to_be_bytes::<32>()))
+        })
+    }
 }
 
 /// Call to learn from, and its reads. It owns its data, so that the results of the call can be

@@ -54,12 +54,7 @@ impl Gathered {
     /// Adds the changes of a result to keys that the block had not changed when they were read.
     /// Other changed keys are known already. Hashes come from `reads`, or from `hash_of` for
     /// accounts that the block itself had changed.
-    pub fn add(
-        &mut self,
-        reads: &Reads,
-        state: &EvmState,
-        hash_of: impl Fn(&Address) -> Option<B256>,
-    ) {
+    pub fn add(&mut self, reads: &Reads, state: &EvmState, hash_of: impl Fn(&Address) -> B256) {
         for read in &reads.accounts {
             if let Source::Parent(hash) = read.source
                 && let Some(account) = state.get(&read.address).filter(|a| is_written(a))
@@ -73,7 +68,7 @@ impl Gathered {
             let Some(account) = state.get(&read.address) else { continue };
             let slot = account.storage.get(&read.key).filter(|slot| slot.is_changed());
             let Some(after) = slot.map(EvmStorageSlot::present_value) else { continue };
-            let Some(address_hash) = hash_of(&read.address) else { continue };
+            let address_hash = hash_of(&read.address);
             let after = if state_after(account).is_some() { after } else { U256::ZERO };
             let place = self.place(address_hash);
             let [before, last] = [&mut self.foresight.before, &mut self.foresight.after];
@@ -205,7 +200,7 @@ mod tests {
         });
         let mut gathered = Gathered::default();
         assert!(gathered.is_empty());
-        let hash_of = |of: &Address| Some(hash(of[19]));
+        let hash_of = |of: &Address| hash(of[19]);
         gathered.add(&reads, &state, hash_of);
         let update = |n, account, key, value: u64| AccountUpdate {
             address_hash: hash(n),

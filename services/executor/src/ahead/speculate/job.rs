@@ -18,10 +18,7 @@ use crate::state::{
     reads::{Reads, Recorder, Sources},
 };
 use crate::{
-    ahead::{
-        predict::{Keys, Predictor},
-        senders::SharedSenders,
-    },
+    ahead::{predict::Predictor, senders::SharedSenders},
     block::evm::{BlockEvm, Unrewarded},
 };
 use alloy_consensus::Transaction as _;
@@ -43,20 +40,19 @@ use tracing::{debug, warn};
 /// Maximum time the engine waits for a transaction running elsewhere. Execution on outdated values
 /// can run to the gas limit, although the real transaction is short.
 const WAIT_MAX: Duration = Duration::from_millis(4);
-/// Maximum time of such a wait in rounds, where the transaction waits for reads that the engine
-/// would wait for as well.
+/// Gas charged as waste for a transaction that the engine waited for in vain.
+const WAIT_MAX_GAS: u64 = 4_000_000;
+/// Same as [`WAIT_MAX`] in rounds, where the transaction waits for reads that the engine would wait
+/// for as well.
 const ROUNDS_WAIT_MAX: Duration = Duration::from_millis(20);
+/// Same as [`WAIT_MAX_GAS`] in rounds. A few waits in vain end the waiting in this block.
+const ROUNDS_WAIT_MAX_GAS: u64 = 500_000;
 /// Maximum number of times that the engine reads for an open transaction at its turn.
 const READS_AT_TURN_MAX: usize = 3;
 /// Number of keys noted for the next round beyond which no more are.
 const WANTED_MAX: usize = 4_096;
 /// Maximum gas of an execution that takes guesses.
 const GUESS_GAS_MAX: u64 = 1_000_000;
-/// Gas charged as waste for that. It is less, because the engine itself would have waited for some
-/// of the reads. A few such waits end the waiting in this block.
-const ROUNDS_WAIT_MAX_GAS: u64 = 500_000;
-/// Gas charged as waste for a transaction that the engine waited for in vain.
-const WAIT_MAX_GAS: u64 = 4_000_000;
 /// Wasted gas, beyond half of the gas of committed results, after which the engine neither waits
 /// nor executes ahead in this block.
 const WASTE_MAX: u64 = 2_000_000;
@@ -66,6 +62,7 @@ const UNKNOWN: u8 = 0;
 const PREDICTED: u8 = 1;
 /// Search for a transaction's reads: it was executed with guesses.
 const GUESSED: u8 = 2;
+
 /// Result of a transaction executed ahead of its turn.
 pub struct Speculation {
     /// Outcome if its reads still hold.
@@ -251,10 +248,15 @@ impl Job {
             if index >= count {
                 return None;
             }
-            if self.statuses.is_open(index) && self.senders.peek(index).is_some() {
+            if self.can_be_looked_at(index) {
                 return Some(index);
             }
         }
+    }
+
+    /// Returns whether the reads of a transaction can be looked for, and are still of interest.
+    fn can_be_looked_at(&self, index: usize) -> bool {
+        self.statuses.is_open(index) && self.senders.peek(index).is_some()
     }
 
     /// Returns the next work of a thread other than the engine's, which may wait for it.
@@ -326,7 +328,7 @@ impl Job {
             let above = self.looked_above.load(SeqCst);
             let Some(index) = above.checked_sub(1) else { return false };
             self.looked_above.store(index, SeqCst);
-            if self.statuses.is_open(index) && self.senders.peek(index).is_some() {
+            if self.can_be_looked_at(index) {
                 let keys = self.look_for_reads(runner, index);
                 self.want(keys);
                 return true;
@@ -376,11 +378,9 @@ impl Job {
     fn predicted(&self, index: usize) -> Option<Vec<StateKey>> {
         let sender = self.senders.peek(index)??;
         let transaction = &self.block.transactions[index];
-        let Keys { accounts, slots } = self.predictor.as_ref()?.predict(transaction, sender);
-        let accounts = accounts.into_iter().map(|address| StateKey::Account(keccak256(address)));
-        let slots = slots.into_iter().map(|(address, slot)| {
-            StateKey::Slot(keccak256(address), keccak256(slot.to_be_bytes::<32>()))
-        });
+        let keys = self.predictor.as_ref()?.predict(transaction, sender);
+        let accounts = keys.accounts.iter().map(|address| StateKey::Account(keccak256(address)));
+        let slots = keys.hashed_slots().map(|(address, slot)| StateKey::Slot(address, slot));
         let is_missing = |key: &StateKey| matches!(self.sources.parent.in_memory(key), Ok(None));
         let keys: Vec<_> = accounts.chain(slots).filter(is_missing).collect();
         (!keys.is_empty()).then_some(keys)
@@ -397,7 +397,7 @@ impl Job {
                 let state = &done.outcome.result.state;
                 self.sources.published.write_result(position, state);
                 if self.advice.is_some() {
-                    runner.gathered.add(&done.reads, state, |address| Some(keccak256(address)));
+                    runner.gathered.add(&done.reads, state, |address| done.reads.hash_of(address));
                 }
                 lesson = runner.predictor.as_ref().and_then(|predictor| {
                     let sender = self.senders.get(index)?;

@@ -30,7 +30,6 @@ const FIBERS_MAX: usize = 256;
 /// Number of parked reads that leave together in a block's first round. It doubles from round to
 /// round, because the engine waits for the first transactions.
 const KEYS_FIRST: usize = 32;
-
 /// Number of keys beyond those of parked reads with which a round leaves.
 const KEYS_MAX: usize = 1_024;
 
@@ -49,7 +48,6 @@ struct Rounds<'a> {
     /// Number of parked reads that leave together.
     full: usize,
     calls: u64,
-    keys: u64,
 }
 
 /// Works on a block until nothing is left.
@@ -63,7 +61,6 @@ pub fn work(job: &Arc<Job>, stacks: &mut Stacks) {
         wanted: Vec::new(),
         full: KEYS_FIRST,
         calls: 0,
-        keys: 0,
     };
     while rounds.start_all() || rounds.is_waiting() {
         if rounds.is_waiting() {
@@ -146,7 +143,6 @@ impl Rounds<'_> {
             });
         }
         self.calls += 1;
-        self.keys += keys.len() as u64;
         self.full = (self.full * 2).min(FIBERS_MAX);
         let values = self.call(&keys);
         parked.sort_by_key(|(_, fiber)| fiber.index());
