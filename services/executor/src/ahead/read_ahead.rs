@@ -18,20 +18,26 @@ use crate::{
 };
 use alloy_consensus::Transaction as _;
 use alloy_eips::{
-    eip2935::HISTORY_STORAGE_ADDRESS, eip4788::BEACON_ROOTS_ADDRESS,
+    eip2935::{HISTORY_SERVE_WINDOW, HISTORY_STORAGE_ADDRESS},
+    eip4788::BEACON_ROOTS_ADDRESS,
     eip7002::WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
     eip7251::CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
 };
 use alloy_primitives::map::{B256Set, HashSet};
 use metrics::counter;
 use std::{ops::Range, sync::Arc};
-use tandem_chain::Block;
-use tandem_primitives::{Address, B256, keccak256};
+use tandem_chain::{Block, Header};
+use tandem_primitives::{Address, B256, U256, keccak256};
 use tandem_proto::storage::BaseReads;
 use tracing::{Span, debug, field::Empty, info_span};
 
 /// Maximum number of keys read ahead for one block. Applies to accounts and to slots separately.
 const KEYS_MAX: usize = 8_192;
+
+/// Number of entries of each ring buffer of EIP-4788: timestamps, and the roots behind them.
+const BEACON_ROOTS_LENGTH: u64 = 8_191;
+/// Number of counters of a queue of requests: excess, count, head and tail, from slot 0 on.
+const QUEUE_COUNTERS: u64 = 4;
 
 /// Keys that a block names, hashed and without duplicates.
 #[derive(Default, Debug)]
@@ -52,6 +58,9 @@ impl Named {
             CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
         ] {
             named.call(address);
+        }
+        for (contract, slot) in system_slots(&block.header) {
+            named.slots.insert((keccak256(contract), keccak256(B256::from(slot))));
         }
         named.account(block.header.beneficiary);
         for withdrawal in block.withdrawals.iter().flatten() {
@@ -117,6 +126,28 @@ impl Named {
         let hash = self.account(address);
         self.called.insert(hash);
     }
+}
+
+/// Returns the slots that the system calls of a block read: its places in the ring buffers of beacon
+/// roots (EIP-4788) and block hashes (EIP-2935), and the counters of the queues of withdrawal
+/// requests (EIP-7002) and consolidation requests (EIP-7251). A place in a ring buffer is another one
+/// in each block, so no earlier block has read it.
+fn system_slots(header: &Header) -> Vec<(Address, U256)> {
+    let mut slots = Vec::new();
+    if header.parent_beacon_block_root.is_some() {
+        let place = header.timestamp % BEACON_ROOTS_LENGTH;
+        slots.push((BEACON_ROOTS_ADDRESS, U256::from(place)));
+        slots.push((BEACON_ROOTS_ADDRESS, U256::from(place + BEACON_ROOTS_LENGTH)));
+    }
+    if header.requests_hash.is_some() {
+        let place = header.number.saturating_sub(1) % HISTORY_SERVE_WINDOW as u64;
+        slots.push((HISTORY_STORAGE_ADDRESS, U256::from(place)));
+        for queue in [WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS]
+        {
+            slots.extend((0..QUEUE_COUNTERS).map(|slot| (queue, U256::from(slot))));
+        }
+    }
+    slots
 }
 
 /// Returns the number of transactions whose senders and predicted keys are read together. Groups
@@ -202,10 +233,20 @@ mod tests {
     use alloy_eips::{
         eip2718::Encodable2718 as _,
         eip2930::{AccessList, AccessListItem},
+        eip2935::HISTORY_STORAGE_CODE,
+        eip4788::{BEACON_ROOTS_CODE, SYSTEM_ADDRESS},
+        eip7002::WITHDRAWAL_REQUEST_PREDEPLOY_CODE,
+        eip7251::CONSOLIDATION_REQUEST_PREDEPLOY_CODE,
         eip7702::{Authorization, SignedAuthorization},
     };
-    use alloy_primitives::{Signature, U256};
-    use tandem_chain::{Header, Transaction};
+    use alloy_evm::{EthEvmFactory, Evm as _, EvmEnv, EvmFactory as _};
+    use alloy_primitives::{Bytes, Signature};
+    use revm::{
+        database::InMemoryDB,
+        primitives::hardfork::SpecId,
+        state::{AccountInfo, Bytecode},
+    };
+    use tandem_chain::Transaction;
 
     fn address(n: u8) -> Address {
         Address::repeat_byte(n)
@@ -235,5 +276,48 @@ mod tests {
         assert_eq!(named.accounts.len(), 5 + 4, "and four system contracts");
         let slot = (keccak256(address(2)), keccak256(B256::ZERO));
         assert_eq!(named.slots.into_iter().collect::<Vec<_>>(), [slot]);
+    }
+    /// The contracts' own code is the oracle.
+    #[test]
+    fn a_block_names_the_slots_that_its_system_calls_read() {
+        let codes = [
+            (BEACON_ROOTS_ADDRESS, BEACON_ROOTS_CODE.clone()),
+            (HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE.clone()),
+            (WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, WITHDRAWAL_REQUEST_PREDEPLOY_CODE.clone()),
+            (CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_PREDEPLOY_CODE.clone()),
+        ];
+        for (number, timestamp) in
+            [(1, 8_190), (8_191, 8_191), (8_192, 8_192), (20_000_000, 1 << 33)]
+        {
+            let header = Header {
+                number,
+                timestamp,
+                parent_beacon_block_root: Some(B256::ZERO),
+                requests_hash: Some(B256::ZERO),
+                ..Header::default()
+            };
+            let mut env = EvmEnv::<SpecId>::default();
+            env.block_env.number = U256::from(number);
+            env.block_env.timestamp = U256::from(timestamp);
+            let mut database = InMemoryDB::default();
+            for (address, code) in &codes {
+                let code = Bytecode::new_raw(code.clone());
+                database.insert_account_info(*address, AccountInfo::from_bytecode(code));
+            }
+            let mut evm = EthEvmFactory::default().create_evm(database, env);
+            let mut read = HashSet::default();
+            for (address, _) in &codes {
+                let input = match [BEACON_ROOTS_ADDRESS, HISTORY_STORAGE_ADDRESS].contains(address)
+                {
+                    true => B256::repeat_byte(1).0.into(),
+                    false => Bytes::new(),
+                };
+                let done = evm.transact_system_call(SYSTEM_ADDRESS, *address, input).unwrap();
+                assert!(done.result.is_success(), "{address}");
+                read.extend(done.state[address].storage.keys().map(|slot| (*address, *slot)));
+            }
+            assert_eq!(system_slots(&header).into_iter().collect::<HashSet<_>>(), read);
+        }
+        assert!(system_slots(&Header::default()).is_empty(), "before Cancun");
     }
 }
