@@ -132,7 +132,7 @@ impl Named {
 /// roots (EIP-4788) and block hashes (EIP-2935), and the counters of the queues of withdrawal
 /// requests (EIP-7002) and consolidation requests (EIP-7251). A place in a ring buffer is another one
 /// in each block, so no earlier block has read it.
-fn system_slots(header: &Header) -> Vec<(Address, U256)> {
+pub fn system_slots(header: &Header) -> Vec<(Address, U256)> {
     let mut slots = Vec::new();
     if header.parent_beacon_block_root.is_some() {
         let place = header.timestamp % BEACON_ROOTS_LENGTH;

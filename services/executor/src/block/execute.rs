@@ -120,6 +120,9 @@ fn run<R: StateReader>(
     let ahead = ahead.filter(|_| fork >= Fork::Paris);
     let mut turns = ahead.and_then(|ahead| ahead.start(block, senders, evm_env(spec, header)));
     publish_next(&mut executor, turns.as_ref(), 0);
+    if let Some(ahead) = ahead {
+        ahead.read_for_system_calls(header);
+    }
     executor.apply_pre_execution_changes().map_err(system_call)?;
     executor.evm_mut().db_mut().flush();
     for (index, transaction) in block.transactions.iter().enumerate() {

@@ -13,7 +13,7 @@ use super::{
     sync::Sleeper,
 };
 use crate::state::{
-    parent::{StateKey, StateValue},
+    parent::{ParentState, StateKey, StateValue},
     published::Position,
     reads::{Reads, Recorder, Sources},
 };
@@ -494,21 +494,9 @@ impl Job {
         }
     }
 
-    /// Reads keys in one call. Returns no value if that fails: the error comes up again when a
-    /// transaction needs the value.
+    /// Same as [`read_together`], of the block's parent.
     pub fn read_together(&self, keys: &[StateKey]) -> Vec<Option<StateValue>> {
-        let read = || self.sources.parent.read_together(keys);
-        match catch_unwind(AssertUnwindSafe(read)) {
-            Ok(Ok(values)) => values,
-            Ok(Err(error)) => {
-                debug!(%error, keys = keys.len(), "the executor cannot read keys together");
-                Vec::new()
-            }
-            Err(_) => {
-                warn!(number = self.block.id.number, "reading keys together panicked");
-                Vec::new()
-            }
-        }
+        read_together(&*self.sources.parent, keys)
     }
 
     /// Notes keys for the next round.
@@ -583,6 +571,22 @@ impl Job {
     /// Notes that the engine has committed a transaction.
     pub fn committed(&self, index: usize) {
         self.statuses.committed(index);
+    }
+}
+
+/// Reads keys in one call. Returns no value if that fails: the error comes up again when a
+/// transaction needs the value.
+pub fn read_together(parent: &dyn ParentState, keys: &[StateKey]) -> Vec<Option<StateValue>> {
+    match catch_unwind(AssertUnwindSafe(|| parent.read_together(keys))) {
+        Ok(Ok(values)) => values,
+        Ok(Err(error)) => {
+            debug!(%error, keys = keys.len(), "the executor cannot read keys together");
+            Vec::new()
+        }
+        Err(_) => {
+            warn!(keys = keys.len(), "reading keys together panicked");
+            Vec::new()
+        }
     }
 }
 

@@ -43,10 +43,10 @@ pub use job::position;
 pub use pool::Prewarmers;
 
 use crate::{
-    ahead::{predict::Predictor, senders::Senders},
+    ahead::{predict::Predictor, read_ahead::system_slots, senders::Senders},
     metrics as names,
     state::{
-        parent::ParentState,
+        parent::{ParentState, StateKey},
         published::Published,
         reads::{SharedBlockHashes, Sources},
     },
@@ -57,7 +57,8 @@ use metrics::counter;
 use pool::Posted;
 use status::Claim;
 use std::sync::{Arc, atomic::Ordering::SeqCst};
-use tandem_chain::Block;
+use tandem_chain::{Block, Header};
+use tandem_primitives::{B256, keccak256};
 use tracing::Span;
 
 /// Minimum number of transactions for execution ahead. Smaller blocks are executed in order.
@@ -98,6 +99,24 @@ impl<'a> Ahead<'a> {
             Job::new(block.clone(), senders.share(), env, sources, told, in_rounds, experience);
         let posted = self.threads.post(Arc::new(job));
         Some(Turns { posted, runner: Runner::default() })
+    }
+
+    /// Reads the slots of the block's system calls that are not in memory, in one call if the state
+    /// is far away. The engine calls this before the first system call, which comes too early for
+    /// what other threads read ahead.
+    pub fn read_for_system_calls(&self, header: &Header) {
+        if !self.in_rounds || !self.parent.is_far() {
+            return;
+        }
+        let slots = system_slots(header).into_iter();
+        let keys = slots.map(|(contract, slot)| {
+            StateKey::Slot(keccak256(contract), keccak256(B256::from(slot)))
+        });
+        let is_missing = |key: &StateKey| matches!(self.parent.in_memory(key), Ok(None));
+        let keys: Vec<_> = keys.filter(is_missing).collect();
+        if keys.len() > 1 {
+            job::read_together(&*self.parent, &keys);
+        }
     }
 }
 

@@ -138,3 +138,30 @@ fn precompiles_fit_on_the_stack_of_a_fiber() {
     let calls: Vec<_> = calls.collect();
     check_on_fibers(&Case::calls(Fork::Prague, state, &calls, 10_000_000));
 }
+
+#[test]
+fn the_slots_of_system_calls_take_one_call() {
+    let threads = Prewarmers::start(1, &CancellationToken::new()).unwrap();
+    let header = Header {
+        number: 100,
+        timestamp: 20_000,
+        parent_beacon_block_root: Some(B256::ZERO),
+        requests_hash: Some(B256::ZERO),
+        ..Header::default()
+    };
+    for (in_rounds, is_far, calls) in [(true, true, 1), (true, false, 0), (false, true, 0)] {
+        let parent = Arc::new(Memory::default().far(is_far));
+        let ahead = Ahead {
+            threads: &threads,
+            parent: parent.clone(),
+            block_hashes: Arc::new(block_hash),
+            advice: None,
+            predictor: None,
+            in_rounds,
+        };
+        // The second time they are in memory.
+        ahead.read_for_system_calls(&header);
+        ahead.read_for_system_calls(&header);
+        assert_eq!(parent.calls.load(Relaxed), calls, "rounds {in_rounds}, far {is_far}");
+    }
+}
