@@ -16,6 +16,8 @@ pub const READ_AHEAD: &str = "tandem_executor_read_ahead_total";
 pub const ROUNDS: &str = "tandem_executor_read_rounds";
 pub const ROUND_KEYS: &str = "tandem_executor_read_round_keys";
 pub const ROUND_SECONDS: &str = "tandem_executor_read_round_seconds";
+pub const UNFORESEEN_READS: &str = "tandem_executor_unforeseen_reads";
+pub const EXECUTION_WAITS: &str = "tandem_executor_execution_wait_seconds";
 pub const ROOT_RETRIES: &str = "tandem_executor_root_retries_total";
 pub const LAYERS: &str = "tandem_executor_layers";
 pub const POLICIES: &str = "tandem_executor_policies_info";
@@ -46,6 +48,12 @@ pub fn describe() {
     describe_histogram!(ROUNDS, Unit::Count, text);
     describe_histogram!(ROUND_KEYS, Unit::Count, "Keys of one call for parked reads");
     describe_histogram!(ROUND_SECONDS, seconds, "One call for parked reads");
+    let text =
+        "Calls for one key that execution needed at once, as nobody had foreseen it, by block";
+    describe_histogram!(UNFORESEEN_READS, Unit::Count, text);
+    let text = "Time for which execution waited, for calls for state or for room in a worker's queue, \
+        by block";
+    describe_histogram!(EXECUTION_WAITS, seconds, text);
     describe_counter!(
         RECOMMITTED,
         Unit::Count,

@@ -4,6 +4,8 @@
 //! would overlap with execution by definition. The worker therefore brackets every piece of work,
 //! and the overlap is computed on the brackets.
 
+use std::{cell::RefCell, marker::PhantomData};
+
 use tracing::Span;
 
 use crate::record::{Thread, Value, unix_nanos};
@@ -19,7 +21,8 @@ pub(crate) const INTERVALS_MAX: usize = 4_096;
 ///
 /// It holds a handle to the span, which therefore ends no earlier than this value is dropped. All
 /// methods are no-ops when the span is not recorded. On drop the span gets `busy.total_ns`, the
-/// exact busy time before gaps were joined. Its thread is set to the thread that made this value.
+/// exact busy time before gaps were joined, and the time of each kind of [`waiting`] under its name.
+/// Its thread is set to the thread that made this value.
 ///
 /// ```
 /// # use tandem_telemetry::BusyIntervals;
@@ -37,6 +40,7 @@ pub struct BusyIntervals {
     thread: Thread,
     started_ns: Option<u64>,
     intervals: IntervalList,
+    waits: Waits,
 }
 
 impl BusyIntervals {
@@ -47,6 +51,7 @@ impl BusyIntervals {
             thread: Thread::current(),
             started_ns: None,
             intervals: IntervalList::default(),
+            waits: Waits::default(),
         }
     }
 
@@ -64,15 +69,28 @@ impl BusyIntervals {
         }
     }
 
-    /// Begins work, and pauses it when the guard is dropped, also by `?` or a panic.
+    /// Begins work, and pauses it when the guard is dropped, also by `?` or a panic. Meanwhile
+    /// [`waiting`] on this thread pauses it as well.
     pub fn enter(&mut self) -> BusyGuard<'_> {
         self.start();
-        BusyGuard(self)
+        let work = Work {
+            started_ns: self.started_ns.take(),
+            intervals: std::mem::take(&mut self.intervals),
+            waits: std::mem::take(&mut self.waits),
+        };
+        let outer = WORK.replace(Some(work));
+        BusyGuard { busy: self, outer, _thread: PhantomData }
     }
 
     /// Returns the busy time so far in nanoseconds, without an interval that is still open.
     pub fn total_ns(&self) -> u64 {
         self.intervals.total_ns
+    }
+
+    /// Returns the kinds of waits so far and their times in nanoseconds. Spans that are not
+    /// recorded have them too.
+    pub fn waits(&self) -> &[(&'static str, u64)] {
+        &self.waits.0
     }
 }
 
@@ -90,6 +108,9 @@ impl Drop for BusyIntervals {
             });
             let total = before.unwrap_or(0).saturating_add(intervals.total_ns);
             set_attribute(&mut record.attributes, "busy.total_ns", Value::from(total));
+            for (what, ns) in &self.waits.0 {
+                set_attribute(&mut record.attributes, what, Value::from(*ns));
+            }
             if intervals.gap_ns > COALESCE_GAP_NS {
                 let gap = Value::from(intervals.gap_ns);
                 set_attribute(&mut record.attributes, "busy.joined_gap_ns", gap);
@@ -111,12 +132,86 @@ impl Drop for BusyIntervals {
 
 /// Guard that keeps a span busy until dropped, made by [`BusyIntervals::enter`].
 #[derive(Debug)]
-pub struct BusyGuard<'a>(&'a mut BusyIntervals);
+pub struct BusyGuard<'a> {
+    busy: &'a mut BusyIntervals,
+    /// Work that goes on once this ends.
+    outer: Option<Work>,
+    /// The work is the thread's.
+    _thread: PhantomData<*const ()>,
+}
 
 impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
-        self.0.stop();
+        let Some(work) = WORK.replace(self.outer.take()) else { return };
+        self.busy.started_ns = work.started_ns;
+        self.busy.intervals = work.intervals;
+        self.busy.waits = work.waits;
+        self.busy.stop();
     }
+}
+
+thread_local! {
+    /// Work of this thread under its innermost [`BusyGuard`].
+    static WORK: RefCell<Option<Work>> = const { RefCell::new(None) };
+}
+
+/// Work that goes on.
+#[derive(Debug)]
+struct Work {
+    started_ns: Option<u64>,
+    intervals: IntervalList,
+    waits: Waits,
+}
+
+impl Work {
+    fn waited(&mut self, what: &'static str, start: u64, end: u64) {
+        if end.saturating_sub(start) < COALESCE_GAP_NS {
+            return;
+        }
+        if let Some(started) = self.started_ns.replace(end) {
+            self.intervals.push(started, start);
+        }
+        self.waits.add(what, end.saturating_sub(start));
+    }
+}
+
+/// Time in ns of each kind of wait. A span has a few kinds.
+#[derive(Debug, Default)]
+struct Waits(Vec<(&'static str, u64)>);
+
+impl Waits {
+    fn add(&mut self, what: &'static str, ns: u64) {
+        match self.0.iter_mut().find(|(name, _)| *name == what) {
+            Some((_, total)) => *total = total.saturating_add(ns),
+            None => self.0.push((what, ns)),
+        }
+    }
+}
+
+/// Runs `wait`, during which this thread does not count as busy if it takes 20 µs or more. `what`
+/// names the attribute that the span gets with the sum of such times in ns, as `wait.state_ns`.
+///
+/// ```
+/// # use tandem_telemetry::{BusyIntervals, waiting};
+/// let mut busy = BusyIntervals::new(&tracing::info_span!("payload processor"));
+/// let working = busy.enter();
+/// waiting("wait.state_ns", || std::thread::sleep(std::time::Duration::from_millis(1)));
+/// drop(working);
+/// assert_eq!(busy.waits()[0].0, "wait.state_ns");
+/// ```
+pub fn waiting<T>(what: &'static str, wait: impl FnOnce() -> T) -> T {
+    if WORK.with_borrow(Option::is_none) {
+        return wait();
+    }
+    let start = unix_nanos();
+    let answer = wait();
+    let end = unix_nanos();
+    WORK.with_borrow_mut(|work| {
+        if let Some(work) = work {
+            work.waited(what, start, end);
+        }
+    });
+    answer
 }
 
 /// Bounded list of disjoint intervals in order of time.
@@ -207,6 +302,29 @@ mod tests {
         list.push(500_000, 600_000);
         list.push(3_000_000, 2_500_000);
         assert_eq!(list.list, [(1_000_000, 2_000_000)]);
+    }
+
+    #[test]
+    fn a_wait_is_no_work_and_the_outer_work_goes_on() {
+        let span = Span::none();
+        let (mut outer, mut inner) = (BusyIntervals::new(&span), BusyIntervals::new(&span));
+        // As if the span were recorded.
+        let working = outer.enter();
+        WORK.with_borrow_mut(|work| work.as_mut().unwrap().started_ns = Some(100_000));
+        WORK.with_borrow_mut(|work| work.as_mut().unwrap().waited("a", 200_000, 300_000));
+        drop(inner.enter());
+        WORK.with_borrow_mut(|work| work.as_mut().unwrap().waited("b", 400_000, 450_000));
+        WORK.with_borrow_mut(|work| work.as_mut().unwrap().waited("a", 500_000, 600_000));
+        WORK.with_borrow_mut(|work| work.as_mut().unwrap().waited("short", 650_000, 660_000));
+        drop(working);
+        let busy: Vec<_> = outer.intervals.list.iter().map(|&(start, _)| start).collect();
+        assert_eq!(busy, [100_000, 300_000, 450_000, 600_000]);
+        assert_eq!(
+            outer.intervals.list[..3],
+            [(100_000, 200_000), (300_000, 400_000), (450_000, 500_000)]
+        );
+        assert_eq!(outer.waits(), [("a", 200_000), ("b", 50_000)]);
+        assert!(inner.waits().is_empty() && WORK.with_borrow(Option::is_none));
     }
 
     #[test]

@@ -45,7 +45,7 @@ mod sampler;
 mod sampling;
 mod telemetry;
 
-pub use busy::{BusyGuard, BusyIntervals};
+pub use busy::{BusyGuard, BusyIntervals, waiting};
 pub use config::{Config, LogFormat, TraceLevel, Traces};
 pub use context::{SpanContext, add_link, mark_ready, set_remote_parent, traceparent};
 pub use error::Error;

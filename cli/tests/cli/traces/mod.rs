@@ -229,6 +229,40 @@ async fn what_is_not_slow_is_not_exported_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn execution_is_not_busy_while_it_waits_for_state() {
+    const DELAY_NS: u64 = 500_000;
+    let (folder, corpus, receiver) = (TempDir::new().unwrap(), Corpus::demo(), Receiver::start());
+    let url = receiver.url();
+    let more = [
+        "--trace.level=stage",
+        "--policy=reads=one-by-one",
+        "--policy=transition_flush=fixed{100000}",
+        "--otlp.endpoint",
+        &url,
+    ];
+    let variables = [
+        "TANDEM__STORAGE_WRITER__READ_DELAY_MICROS=500",
+        // Otherwise its reads are awaited by other threads.
+        "TANDEM__EXECUTOR__PREWARM_THREADS=0",
+    ];
+    let (mut node, endpoints) = node_with(&variables, folder.path(), &corpus, &more);
+    let spans = whole_trace(&mut endpoints.engine(), &receiver, corpus.payloads(), &ALWAYS).await;
+    let execution = spans.iter().find(|span| span.name == "payload processor").unwrap();
+    let number = |name: &str| execution.attributes[name].parse::<u64>().unwrap();
+    let (unforeseen, waited) = (number("reads.unforeseen"), number("wait.state_ns"));
+    assert!(unforeseen > 10 && waited >= unforeseen * DELAY_NS, "{execution:?}");
+    let metrics = get(&node.says("listening port=\"metrics\" address="), "/metrics");
+    for line in [
+        "tandem_executor_execution_wait_seconds_count{for=\"state\"}",
+        "tandem_executor_execution_wait_seconds_count{for=\"workers\"}",
+        "tandem_executor_unforeseen_reads_count",
+    ] {
+        assert!(metrics.contains(line), "{line}");
+    }
+    assert!(node.terminate().0.success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traces_go_over_tls_with_headers() {
     const HEADERS: [(&str, &str); 2] = [("authorization", "Bearer let me in"), ("x-tenant", "one")];
     let (folder, corpus) = (TempDir::new().unwrap(), Corpus::demo());

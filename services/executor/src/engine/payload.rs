@@ -20,7 +20,10 @@ use crate::{
 };
 use alloy_consensus::Header;
 use metrics::{counter, histogram};
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tandem_chain::{
     Block, BlockError, Outcome, Receipt, encode_receipts, is_merged, validate_body,
     validate_header, validate_outcome,
@@ -222,13 +225,14 @@ impl Engine {
             reads.layers = Empty,
             reads.cache = Empty,
             reads.storage = Empty,
+            reads.unforeseen = Empty,
             speculated = Empty,
             committed = Empty,
             conflicts = Empty,
         );
         // Remaining work of prewarm threads keeps the span open beyond the engine's work.
         let mut busy = BusyIntervals::new(&span);
-        let (_working, _entered) = (busy.enter(), span.enter());
+        let (working, _entered) = (busy.enter(), span.enter());
         let hashes = Box::new(|number| chain.block_hash(parent, number));
         let mut state = BlockState::new(&*view, hashes, Some(&mut *session))
             .flushed_by(policies.transition_flush);
@@ -245,7 +249,15 @@ impl Engine {
             session = again.map_err(|error| Failure::Internal(error.into()))?;
             session.update(Arc::new(StateUpdate { accounts: diff.accounts.clone() }));
         }
-        let ReadCounts { layers, cache, storage } = view.counts();
+        drop(working);
+        for (what, name) in [("wait.state_ns", "state"), ("wait.workers_ns", "workers")] {
+            let waits = busy.waits().iter().filter(|(kind, _)| *kind == what);
+            let ns: u64 = waits.map(|(_, ns)| ns).sum();
+            histogram!(names::EXECUTION_WAITS, "for" => name).record(Duration::from_nanos(ns));
+        }
+        let ReadCounts { layers, cache, storage, alone } = view.counts();
+        span.record("reads.unforeseen", alone);
+        histogram!(names::UNFORESEEN_READS).record(alone as f64);
         for (place, count) in [("layers", layers), ("cache", cache), ("storage", storage)] {
             span.record(["reads.", place].concat().as_str(), count);
             counter!(names::READS, "from" => place).increment(count);

@@ -5,6 +5,7 @@ use std::{mem, sync::Arc};
 use tandem_policy::TransitionFlush;
 use tandem_primitives::AccountUpdate;
 use tandem_proto::multiproof::{ProofSession, StateUpdate};
+use tandem_telemetry::waiting;
 
 /// Sender of one block's changes to its session, merged according to the policy.
 pub struct Flusher<'a> {
@@ -36,7 +37,7 @@ impl<'a> Flusher<'a> {
             return self.merged.add(update);
         }
         if !update.accounts.is_empty() {
-            self.session.update(Arc::new(update));
+            self.send(update);
         }
     }
 
@@ -54,8 +55,15 @@ impl<'a> Flusher<'a> {
     pub fn flush(&mut self) {
         (self.transactions, self.gas_used) = (0, 0);
         if !self.merged.accounts.is_empty() {
-            self.session.update(Arc::new(self.merged.take()));
+            let update = self.merged.take();
+            self.send(update);
         }
+    }
+
+    /// Sends an update, and waits for room in a worker's queue where there is none.
+    fn send(&mut self, update: StateUpdate) {
+        let update = Arc::new(update);
+        waiting("wait.workers_ns", || self.session.update(update));
     }
 }
 

@@ -25,6 +25,7 @@ use std::{
 };
 use tandem_primitives::{Account, B256, Bytes, EMPTY_CODE_HASH, U256, WalkTarget};
 use tandem_proto::storage::{BaseReads, ReadState, StateValues};
+use tandem_telemetry::waiting;
 
 /// Place that answers a read.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,7 @@ enum Place {
     Layers,
     Cache,
     Storage,
+    Alone,
 }
 
 /// Number of reads by place, for traces.
@@ -43,12 +45,14 @@ pub struct ReadCounts {
     pub cache: u64,
     /// Calls of storage-writer.
     pub storage: u64,
+    /// Those of them for one key that execution needed at once, as nobody had foreseen it.
+    pub alone: u64,
 }
 
 /// Counters of one view, with separate sets for up to 8 threads. Threads that share a set would
 /// take its cache line from each other with every read.
 #[derive(Default)]
-struct Counters([CachePadded<[AtomicU64; 3]>; Counters::SETS]);
+struct Counters([CachePadded<[AtomicU64; 4]>; Counters::SETS]);
 
 impl Counters {
     const SETS: usize = 8;
@@ -62,7 +66,7 @@ impl Counters {
     fn sum(&self) -> ReadCounts {
         let sum = |place| self.0.iter().map(|set| set[place as usize].load(Relaxed)).sum();
         let (layers, cache) = (sum(Place::Layers), sum(Place::Cache));
-        ReadCounts { layers, cache, storage: sum(Place::Storage) }
+        ReadCounts { layers, cache, storage: sum(Place::Storage), alone: sum(Place::Alone) }
     }
 }
 
@@ -306,6 +310,15 @@ impl StateView {
         Some(Missing { base, epoch, values, generations, codes })
     }
 
+    /// Reads a key that nobody foresaw, for a thread that waits for it.
+    fn read_alone(&self, from: &B256, request: &ReadState) -> Result<StateValues, Error> {
+        self.counters.count(Place::Alone);
+        if !self.recent.read_times().are_long() {
+            return self.read(from, request);
+        }
+        waiting("wait.state_ns", || self.read(from, request))
+    }
+
     /// Reads keys from storage-writer that the layers above the base `from` lack.
     fn read(&self, from: &B256, request: &ReadState) -> Result<StateValues, Error> {
         self.counters.count(Place::Storage);
@@ -330,7 +343,7 @@ impl StateReader for StateView {
             Found::Below(base, epoch) => (base, epoch),
         };
         let request = ReadState { accounts: vec![*address_hash], ..ReadState::default() };
-        let account = self.read(&base, &request)?.accounts.first().copied().flatten();
+        let account = self.read_alone(&base, &request)?.accounts.first().copied().flatten();
         if self.pinned.is_some() {
             cache.add_account(epoch, *address_hash, account);
         }
@@ -345,7 +358,7 @@ impl StateReader for StateView {
         };
         let (key, generation) = ((*address_hash, *slot), cache.generation(address_hash));
         let request = ReadState { slots: vec![key], ..ReadState::default() };
-        let value = self.read(&base, &request)?.slots.first().copied().unwrap_or_default();
+        let value = self.read_alone(&base, &request)?.slots.first().copied().unwrap_or_default();
         if self.pinned.is_some() {
             cache.add_slot(epoch, key, generation, value);
         }
@@ -377,7 +390,7 @@ impl StateReader for StateView {
             Found::Below(base, _) => base,
         };
         let request = ReadState { codes: vec![*code_hash], ..ReadState::default() };
-        let code = self.read(&base, &request)?.codes.into_iter().next().flatten();
+        let code = self.read_alone(&base, &request)?.codes.into_iter().next().flatten();
         Ok(self.keep_code(*code_hash, code.ok_or(Error::MissingCode(*code_hash))?))
     }
 }

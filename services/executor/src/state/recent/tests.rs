@@ -334,7 +334,7 @@ fn what_was_read_ahead_is_not_read_again() {
     let view = world.view(0, true);
     view.account(&key(1)).unwrap();
     view.slot(&key(1), &key(2)).unwrap();
-    assert_eq!(view.counts(), ReadCounts { layers: 0, cache: 2, storage: 0 });
+    assert_eq!(view.counts(), ReadCounts { layers: 0, cache: 2, storage: 0, alone: 0 });
 }
 
 #[test]
