@@ -21,8 +21,8 @@ pub struct Config {
     /// thread. 0 disables this. A quarter to half of the cores is sensible.
     pub prewarm_threads: usize,
     /// Whether slots that calls are likely to read are read together before they execute. By
-    /// default only if storage-writer is another process: reads within a process are too cheap for
-    /// this to pay off.
+    /// default while a call of storage-writer takes long, as it does in another process or on a
+    /// disk: reads from memory are too cheap for this to pay off.
     pub predict_reads: Option<bool>,
     /// Number of accounts kept in the cache of base values.
     pub cache_accounts: usize,
@@ -110,12 +110,4 @@ fn prewarm_threads() -> usize {
 fn call_threads() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     cores.saturating_sub(1).max(1)
-}
-
-impl Config {
-    /// Returns the settings with the defaults for a storage-writer in another process.
-    #[must_use]
-    pub fn remote(&self) -> Self {
-        Self { predict_reads: self.predict_reads.or(Some(true)), ..self.clone() }
-    }
 }

@@ -1,7 +1,7 @@
 //! Startup of the engine's thread and of the threads for users.
 
 use crate::{
-    ahead::read_ahead::Prefetcher,
+    ahead::{predict::Prediction, read_ahead::Prefetcher},
     blobs::BlobPool,
     config::Config,
     engine::{Deps, Engine, Message},
@@ -34,8 +34,8 @@ impl Executor {
         let (pool_config, blobs, bus) = (config.clone(), deps.blobs.clone(), deps.bus.clone());
         let (mailbox, inbox) = mailbox("engine", config.mailbox_capacity);
         let storage = deps.storage.clone();
-        let predictor = config.predict_reads.unwrap_or(false).then(Arc::default);
-        let (engine, chain) = Engine::open(config, deps, predictor.clone())?;
+        let prediction = Prediction::new(config.predict_reads);
+        let (engine, chain) = Engine::open(config, deps, prediction.clone())?;
         let spawned = running.spawn("engine", move || engine.run(&inbox));
         spawned.map_err(Error::thread("engine"))?;
         let blobs = Arc::new(BlobPool::new(&pool_config, chain.clone(), blobs));
@@ -44,7 +44,7 @@ impl Executor {
         let handle = Handle::new(Parts {
             engine: mailbox.clone(),
             queries: Arc::new(Queries::new(&pool_config, &chain)),
-            prefetcher: Arc::new(Prefetcher { recent, storage, predictor }),
+            prefetcher: Arc::new(Prefetcher { recent, storage, prediction }),
             chain,
             policies,
             bus,

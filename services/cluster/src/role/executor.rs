@@ -120,7 +120,7 @@ pub async fn executor(
     // The setup loaded here serves the EVM's precompile, which should not load it during a block.
     spawn_blocking(Setup::load);
     let standby = Standby::new(gates, services.storage.clone(), address);
-    let settings = config.executor.remote();
+    let settings = config.executor.clone();
     let running = Arc::<OnceLock<Arc<Executor>>>::default();
     let (seen, deps, taking) = (running.clone(), services.deps.clone(), standby.clone());
     process.beside(async move {

@@ -10,11 +10,17 @@
 //! groups of transactions, in the block's order.
 
 use crate::{
-    ahead::{predict::Predictor, senders::SharedSenders},
+    ahead::{
+        predict::{Prediction, Predictor},
+        senders::SharedSenders,
+    },
     error::Error,
     metrics as names,
     state::recent::Recent,
-    state::view::{ReadAhead, StateView},
+    state::{
+        parent::ParentState as _,
+        view::{ReadAhead, StateView},
+    },
 };
 use alloy_consensus::Transaction as _;
 use alloy_eips::{
@@ -162,8 +168,8 @@ pub struct Prefetcher {
     pub recent: Arc<Recent>,
     /// Source of what the cache lacks.
     pub storage: Arc<dyn BaseReads>,
-    /// Expectations of what calls read; `None` reads what the block names alone.
-    pub predictor: Option<Arc<Predictor>>,
+    /// Expectations of what calls read; without them, what the block names alone is read.
+    pub prediction: Prediction,
 }
 
 impl Prefetcher {
@@ -171,7 +177,7 @@ impl Prefetcher {
     /// pool. This is only advice. If the parent is not executed yet, or storage-writer does not
     /// answer, nothing is read ahead, and the block reads for itself.
     pub fn start(&self, block: &Arc<Block>, senders: SharedSenders) {
-        let (block, parent, predictor) = (block.clone(), Span::current(), self.predictor.clone());
+        let (block, parent, prediction) = (block.clone(), Span::current(), self.prediction.clone());
         let (recent, storage) = (self.recent.clone(), self.storage.clone());
         rayon::spawn(move || {
             let span = info_span!(
@@ -180,7 +186,7 @@ impl Prefetcher {
             );
             let _entered = span.enter();
             let view = StateView::passing(block.header.parent_hash, recent, storage);
-            let read = match &predictor {
+            let read = match &prediction.of(view.is_far()) {
                 Some(predictor) => read_all(&view, &block, predictor, &senders),
                 None => read(&view, &Named::of(&block)),
             };

@@ -12,7 +12,7 @@ mod post_state;
 mod premerge;
 
 use crate::{
-    ahead::{predict::Predictor, senders::Senders, speculate::Prewarmers},
+    ahead::{predict::Prediction, senders::Senders, speculate::Prewarmers},
     block::{
         build::{BuiltPayload, PayloadAttributes, PayloadId},
         receipts::ReceiptsThread,
@@ -96,7 +96,7 @@ pub struct Engine {
     persisted: Subscription,
     epoch: Epoch,
     prewarmers: Prewarmers,
-    predictor: Option<Arc<Predictor>>,
+    prediction: Prediction,
     invalid: Invalid,
     builds: Builds,
     policies: LivePolicies,
@@ -125,7 +125,7 @@ impl Engine {
     pub fn open(
         config: Config,
         deps: Deps,
-        predictor: Option<Arc<Predictor>>,
+        prediction: Prediction,
     ) -> Result<(Self, Arc<Chain>), Error> {
         // The RPC handles the blobs: the engine only checks versioned hashes.
         let Deps { storage, proof, own_proof, blobs: _, bus, policies, fatal } = deps;
@@ -145,7 +145,7 @@ impl Engine {
             persisted,
             epoch,
             prewarmers,
-            predictor,
+            prediction,
             invalid,
             builds: Builds::default(),
             policies,

@@ -14,6 +14,7 @@ use crate::{
     metrics as names,
     state::{
         BlockState,
+        parent::ParentState as _,
         view::{ReadCounts, StateView},
     },
     status::PayloadStatus,
@@ -277,10 +278,10 @@ impl Engine {
         let block_hashes = Arc::new(move |number| chain.block_hash(parent, number));
         Ahead {
             threads: &self.prewarmers,
-            parent: view,
             block_hashes,
             advice: Some(advice),
-            predictor: self.predictor.clone(),
+            predictor: self.prediction.of(view.is_far()),
+            parent: view,
             in_rounds: reads == StateReads::Rounds,
         }
     }

@@ -88,6 +88,27 @@ struct Call {
     inner: Vec<U256>,
 }
 
+/// When to predict, and from what.
+#[derive(Clone)]
+pub struct Prediction {
+    predictor: Arc<Predictor>,
+    /// Whether to predict. `None`: while reads take long.
+    wanted: Option<bool>,
+}
+
+impl Prediction {
+    /// Creates a prediction that knows nothing yet. Without a setting, it is made while reads take
+    /// long.
+    pub fn new(wanted: Option<bool>) -> Self {
+        Self { predictor: Arc::default(), wanted }
+    }
+
+    /// Returns the predictor if there is to be a prediction.
+    pub fn of(&self, reads_take_long: bool) -> Option<Arc<Predictor>> {
+        self.wanted.unwrap_or(reads_take_long).then(|| self.predictor.clone())
+    }
+}
+
 impl Default for Predictor {
     fn default() -> Self {
         Self { functions: Cache::new(FUNCTIONS_MAX), searches: AtomicU32::new(SEARCHES_MAX) }

@@ -270,3 +270,13 @@ proptest! {
         prop_assert!(predictor.predict(&transaction, account(1)).slots.len() <= 64 * WORDS_MAX);
     }
 }
+
+#[test]
+fn without_a_setting_reads_are_predicted_while_they_take_long() {
+    for (wanted, near, far) in
+        [(None, false, true), (Some(true), true, true), (Some(false), false, false)]
+    {
+        let prediction = Prediction::new(wanted);
+        assert_eq!([false, true].map(|far| prediction.of(far).is_some()), [near, far]);
+    }
+}
