@@ -52,7 +52,8 @@ pub struct Args {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0; 1 when the median overlap is under --fail-under, there is \
-    nothing to analyse, or a source cannot be read; 2 for wrong usage.";
+    no verdict (nothing to analyse, or the figures are in doubt), or a source cannot be read; 2 for \
+    wrong usage.";
 
 /// Further commands on traces.
 #[derive(clap::Subcommand, Debug, Clone)]
@@ -77,7 +78,7 @@ pub fn parse_page(text: &str) -> Result<String, &'static str> {
 }
 
 /// Runs the command: reads the traces, prints the report and writes the files. Exit code 0; 1 if
-/// the median overlap is under `--fail-under` or there is nothing to analyse. `compare` has its own
+/// the median overlap is under `--fail-under` or there is no verdict. `compare` has its own
 /// exit codes.
 ///
 /// # Errors

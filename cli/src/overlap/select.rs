@@ -42,9 +42,25 @@ pub struct SelectArgs {
     /// Analyse the newest N payloads
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = parse_count)]
     pub limit: usize,
-    /// Subtract the known offsets of other hosts' clocks, from a first reading of the same traces
-    #[arg(long)]
-    pub align_clocks: bool,
+    /// Subtract the offsets of other hosts' clocks, from a first reading of the same traces: those
+    /// with a lower and an upper bound (known), also those with one (all), or none. Clocks that
+    /// differ and stay as they are withhold the verdict
+    #[arg(
+        long, value_name = "WHICH", default_value = "known",
+        num_args = 0..=1, require_equals = true, default_missing_value = "all",
+    )]
+    pub align_clocks: Align,
+}
+
+/// Clocks to correct.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Align {
+    /// Those with a lower and an upper bound
+    Known,
+    /// Also those with one bound
+    All,
+    /// None
+    None,
 }
 
 /// Known vocabularies of span names.

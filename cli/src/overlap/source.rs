@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use bytes::Bytes;
 use tandem_overlap::{Analyzer, Options, Report, WINDOW_SPANS, read_from};
 
-use super::select::SelectArgs;
+use super::select::{Align, SelectArgs};
 use super::when::to_rfc3339;
 use crate::http_client;
 
@@ -64,7 +64,7 @@ enum Loaded {
     Bytes(String, Bytes),
 }
 
-/// Reads all sources and analyses them; twice if clocks are to be aligned.
+/// Reads all sources and analyses them; twice if clocks differ and are to be aligned.
 ///
 /// # Errors
 /// Returns an error if a source cannot be read. Damaged traces are not an error: they make a
@@ -82,11 +82,18 @@ pub fn analyze(
     for source in sources {
         loaded.push(reactor.block_on(load(source, args, &options))?);
     }
-    if args.align_clocks {
-        let first = Options { timeline: false, ..options.clone() };
-        options.align = pass(&loaded, first)?.clocks;
+    if args.align_clocks == Align::None {
+        return pass(&loaded, options);
     }
-    pass(&loaded, options)
+    let first = pass(&loaded, options.clone())?;
+    let one_sided = args.align_clocks == Align::All;
+    let clocks = first.clocks.iter().cloned().map(|clock| clock.corrected(one_sided));
+    options.align = clocks.collect();
+    let can_read_again = !loaded.iter().any(|source| matches!(source, Loaded::StandardInput));
+    if can_read_again && options.align.iter().any(|clock| clock.corrected_ns != 0) {
+        return pass(&loaded, options);
+    }
+    Ok(first)
 }
 
 fn pass(sources: &[Loaded], options: Options) -> anyhow::Result<Report> {
@@ -114,7 +121,7 @@ fn open(path: &Path) -> anyhow::Result<File> {
 
 async fn load(source: &Source, args: &SelectArgs, options: &Options) -> anyhow::Result<Loaded> {
     match source {
-        Source::File(path) if path == Path::new("-") && args.align_clocks => {
+        Source::File(path) if path == Path::new("-") && args.align_clocks == Align::All => {
             // Standard input can be read only once.
             let (mut bytes, input) = (Vec::new(), std::io::stdin().lock());
             input

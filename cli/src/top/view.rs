@@ -119,6 +119,7 @@ fn block_line(block: &Block, cells: usize) -> Line<'static> {
         Some(verdict @ Verdict::Parallel) => (verdict.to_string(), Color::Green),
         Some(verdict @ Verdict::Partial) => (verdict.to_string(), Color::Yellow),
         Some(verdict @ Verdict::Sequential) => (verdict.to_string(), Color::Red),
+        Some(Verdict::NothingToGain) => ("no weight".to_owned(), Color::DarkGray),
         None => ("one side".to_owned(), Color::DarkGray),
     };
     let took = milliseconds(Some(block.payload_ns as f64 / 1e9));

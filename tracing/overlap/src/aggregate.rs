@@ -7,12 +7,15 @@ use crate::analyze::{
     Analysis, PayloadDetail, PayloadReport, Timeline, analyze_payload, block_number, ratio,
 };
 use crate::clocks::{Clock, Observations, align, ready_ns};
+use crate::doubt::Doubt;
 use crate::filter::Filter;
+use crate::intervals::Intervals;
 use crate::model::{Problems, Span, TraceId};
 use crate::notes::notes;
 use crate::payloads::{Index, Payload};
-use crate::report::{Distribution, QueueGap, Report, Summary, Thresholds, Totals};
+use crate::report::{Distribution, QueueGap, Report, Summary, Thresholds, Totals, Verdict};
 use crate::select::Selection;
+use crate::stats::median;
 
 /// Number of payloads named in [`Report::worst`] and in [`Report::slowest`].
 const WORST: usize = 5;
@@ -34,8 +37,8 @@ pub struct Options {
     pub filter: Filter,
     /// Maximum number of payloads to analyse, the youngest first.
     pub limit: usize,
-    /// Clocks to correct, as estimated by another report on the same spans ([`Report::clocks`]).
-    /// Empty for no correction.
+    /// Clocks with the corrections to make ([`Clock::corrected`]), as estimated by another report
+    /// on the same spans ([`Report::clocks`]). Empty for no correction.
     pub align: Vec<Clock>,
     /// Address at which Jaeger shows traces, such as `http://127.0.0.1:16686`, for links to the
     /// worst payloads.
@@ -57,6 +60,10 @@ struct Analysed {
     report: PayloadReport,
     detail: Option<PayloadDetail>,
     gaps: Vec<(String, Gaps)>,
+    /// The report if workers without children were idle, where the payload alone does not tell.
+    if_idle: Option<Box<PayloadReport>>,
+    /// Hosts of the spans on both sides.
+    hosts: Vec<Arc<str>>,
 }
 
 /// Times from ready to taken, for one name in one payload.
@@ -77,6 +84,8 @@ pub(crate) struct Aggregate {
     filtered: usize,
     /// Number of spans in the timelines that are kept.
     timeline_spans: usize,
+    /// Whether any payload has spans that count by their children, and children.
+    has_children: bool,
 }
 
 impl Aggregate {
@@ -90,6 +99,7 @@ impl Aggregate {
             other_traces: 0,
             filtered: 0,
             timeline_spans: 0,
+            has_children: false,
         }
     }
 
@@ -132,8 +142,19 @@ impl Aggregate {
     ) -> Analysed {
         let selection = &self.options.selection;
         let root = &spans[payload.root];
-        let analysis = analyze_payload(index, payload, selection, &self.thresholds);
-        let Analysis { report, a, b, a_members, b_members, derived_busy, last_wait } = analysis;
+        let analysis = analyze_payload(index, payload, selection, &self.thresholds, false);
+        self.has_children |= analysis.has_children;
+        let if_idle = analysis.is_childless.then(|| {
+            let idle = analyze_payload(index, payload, selection, &self.thresholds, true);
+            Box::new(idle.report)
+        });
+        let Analysis { report, a, b, a_members, b_members, derived_busy, last_wait, .. } = analysis;
+        let mut hosts: Vec<Arc<str>> = Vec::new();
+        for at in a_members.iter().chain(&b_members) {
+            if !hosts.contains(&spans[*at].host) {
+                hosts.push(Arc::clone(&spans[*at].host));
+            }
+        }
         self.observations.root(root);
         let mut gaps: HashMap<&str, Vec<u64>> = HashMap::new();
         // A batch that serves several payloads counts once.
@@ -157,7 +178,8 @@ impl Aggregate {
         });
         self.timeline_spans += timeline.as_ref().map_or(0, |kept| kept.members.len());
         let window = (root.start_ns, root.end_ns);
-        Analysed { report, detail: Some(PayloadDetail { a, b, window, timeline }), gaps }
+        let detail = Some(PayloadDetail { a, b, window, timeline });
+        Analysed { report, detail, gaps, if_idle, hosts }
     }
 
     /// Keeps only the youngest payloads, in order of start.
@@ -188,6 +210,11 @@ impl Aggregate {
     pub(crate) fn finish(mut self, problems: Problems) -> Report {
         self.drop_oldest();
         let queue_gaps = self.queue_gaps();
+        let clocks = match self.options.align.is_empty() {
+            true => self.observations.clocks(),
+            false => std::mem::take(&mut self.options.align),
+        };
+        self.resolve(&clocks);
         let (payloads, details): (Vec<_>, Vec<_>) =
             self.payloads.into_iter().map(|one| (one.report, one.detail)).unzip();
         let all: Vec<&PayloadReport> = payloads.iter().collect();
@@ -196,16 +223,12 @@ impl Aggregate {
         let slowest = trace_ids(&payloads, &slowest(&all));
         let jaeger_ui = self.options.jaeger_ui.map(|url| url.trim_end_matches('/').to_owned());
         let page = |trace: &TraceId| Some(format!("{}/trace/{trace}", jaeger_ui.as_ref()?));
-        let clocks = match self.options.align.is_empty() {
-            true => self.observations.clocks(),
-            false => corrected(self.options.align),
-        };
         let mut report = Report {
             schema: "tandem.overlap/1",
             selection: self.options.selection,
             filter: self.options.filter,
             thresholds: self.thresholds,
-            verdict: summary.overlap.map(|overlap| self.thresholds.verdict(overlap.p50)),
+            verdict: verdict(&self.thresholds, &payloads),
             partial: problems.lost_something() || payloads.iter().any(|one| one.orphans > 0),
             problems,
             notes: Vec::new(),
@@ -226,6 +249,35 @@ impl Aggregate {
         };
         report.notes = notes(&report);
         report
+    }
+
+    /// Decides what single payloads could not tell: whether workers without children were idle, and
+    /// whether the clocks of their hosts agree.
+    fn resolve(&mut self, clocks: &[Clock]) {
+        let has_children = self.has_children;
+        let wrong = |host: &Arc<str>| {
+            clocks
+                .iter()
+                .any(|clock| *clock.host == **host && clock.differs && clock.corrected_ns == 0)
+        };
+        for one in &mut self.payloads {
+            match one.if_idle.take() {
+                Some(idle) if has_children => {
+                    one.report = *idle;
+                    if let Some(detail) = &mut one.detail {
+                        detail.b = Intervals::default();
+                    }
+                }
+                Some(_) => one.report.doubts.push(Doubt::WholeSpans),
+                None => {}
+            }
+            if one.hosts.iter().any(wrong) {
+                one.report.doubts.push(Doubt::Clocks);
+            }
+            if !one.report.doubts.is_empty() {
+                one.report.verdict = None;
+            }
+        }
     }
 
     fn queue_gaps(&self) -> Vec<QueueGap> {
@@ -273,11 +325,19 @@ fn queue_gap(span: &Span) -> Option<u64> {
     }
 }
 
-fn corrected(mut clocks: Vec<Clock>) -> Vec<Clock> {
-    for clock in &mut clocks {
-        clock.corrected_ns = clock.correction_ns();
+/// Returns the verdict on the medians of the payloads without doubts, or `None` if those with
+/// doubts are as many.
+fn verdict(thresholds: &Thresholds, payloads: &[PayloadReport]) -> Option<Verdict> {
+    let with_both = || payloads.iter().filter(|one| one.overlap.is_some());
+    let sound = || with_both().filter(|one| one.doubts.is_empty());
+    if with_both().count() >= 2 * sound().count() {
+        return None;
     }
-    clocks
+    let over =
+        |value: fn(&PayloadReport) -> Option<f64>| median(sound().filter_map(value).collect());
+    let (reached, weight) = (over(|one| one.worth.reached), over(|one| one.worth.weight));
+    let tail = over(|one| one.tail_share);
+    thresholds.verdict(reached, weight, tail)
 }
 
 fn summarize(payloads: &[PayloadReport]) -> Summary {
@@ -305,6 +365,15 @@ fn summarize(payloads: &[PayloadReport]) -> Summary {
         b_lag_ns: over(|one| one.b_lag_ns.map(|ns| ns as f64)),
         tail_ns: over(|one| one.tail_ns.map(|ns| ns as f64)),
         tail_share: over(|one| one.tail_share),
+        chance: over(|one| one.worth.chance),
+        gain: over(|one| one.worth.gain),
+        reached: over(|one| one.worth.reached),
+        b_per_a: over(|one| one.worth.b_per_a),
+        weight: over(|one| one.worth.weight),
+        saved_ns: over(|one| one.overlap.map(|_| one.worth.saved_ns as f64)),
+        could_save_ns: over(|one| one.overlap.map(|_| one.worth.could_save_ns as f64)),
+        tail_busy_ns: over(|one| one.worth.tail_busy_ns.map(|ns| ns as f64)),
+        tail_waiting_ns: over(|one| one.worth.tail_waiting_ns.map(|ns| ns as f64)),
         total,
     }
 }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::critical_path::CriticalPath;
+use crate::doubt::{Doubt, doubts, joined_ns};
 use crate::intervals::Intervals;
 use crate::model::{Span, SpanId, TraceId};
 use crate::payloads::{Index, Payload};
 use crate::report::{Thresholds, Verdict};
 use crate::select::{Busy, Pattern, Selection, Side};
+use crate::worth::Worth;
 
 /// Event up to which the tail was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -74,7 +76,14 @@ pub struct PayloadReport {
     pub tail_share: Option<f64>,
     /// Event up to which the tail was measured.
     pub tail_until: Option<TailUntil>,
-    /// Verdict on this payload, absent when a side has no work.
+    /// What overlapping is worth.
+    #[serde(flatten)]
+    pub worth: Worth,
+    /// Length of gaps between busy intervals that were joined: either side may be shorter by it.
+    pub joined_ns: u64,
+    /// Reasons why there is no verdict.
+    pub doubts: Vec<Doubt>,
+    /// Verdict on this payload, absent when a side has no work or there are doubts.
     pub verdict: Option<Verdict>,
     /// Number of spans of the payload.
     pub spans: usize,
@@ -125,6 +134,11 @@ pub(crate) struct Analysis {
     pub(crate) derived_busy: DerivedBusy,
     /// Waiting span that ends last.
     pub(crate) last_wait: Option<usize>,
+    /// Whether spans that count by their children have none in this payload: either they were idle,
+    /// or children were not recorded.
+    pub(crate) is_childless: bool,
+    /// Whether spans that count by their children have any in this payload.
+    pub(crate) has_children: bool,
 }
 
 /// Busy intervals by index of the span.
@@ -137,6 +151,9 @@ struct Measured {
     containers: Intervals,
     derived_busy: DerivedBusy,
     whole_spans: usize,
+    joined_ns: u64,
+    is_childless: bool,
+    has_children: bool,
 }
 
 /// Returns `block.number` of the root, or of any span of the payload.
@@ -144,16 +161,19 @@ pub(crate) fn block_number(index: &Index<'_>, payload: &Payload) -> Option<u64> 
     attribute(index, payload, &["block.number", "block_number", "num", "number"])?.parse().ok()
 }
 
+/// Analyses a payload. `recorded` says that children are known to be recorded, so that a worker
+/// without any was idle.
 pub(crate) fn analyze_payload(
     index: &Index<'_>,
     payload: &Payload,
     selection: &Selection,
     thresholds: &Thresholds,
+    recorded: bool,
 ) -> Analysis {
     let root = &index.spans[payload.root];
     let window = (root.start_ns, root.end_ns);
-    let a = measure(index, payload, &selection.a, window);
-    let b = measure(index, payload, &selection.b, window);
+    let a = measure(index, payload, &selection.a, window, recorded);
+    let b = measure(index, payload, &selection.b, window, recorded);
     let mut derived_busy = a.derived_busy;
     derived_busy.extend(b.derived_busy);
     let both_ns = a.busy.intersection(&b.busy).total();
@@ -163,8 +183,15 @@ pub(crate) fn analyze_payload(
     let shorter = a_ns.min(b_ns);
     let overlap = ratio(both_ns, shorter);
     let waits = named(index, payload, std::slice::from_ref(&selection.wait));
-    let (tail_ns, tail_until) = tail(index, &a.busy, &b.busy, &waits, window);
+    let tail = tail(index, &a.busy, &b.busy, &waits, window);
+    let tail_ns = tail.map(|(start, end, _)| end - start);
     let payload_ns = root.duration_ns();
+    let tail_share = tail_ns.and_then(|tail| ratio(tail, payload_ns));
+    let worth = Worth::of(&a.busy, &b.busy, payload_ns, tail.map(|(start, end, _)| (start, end)));
+    let joined_ns = a.joined_ns + b.joined_ns;
+    let sides = a.members.iter().chain(&b.members).map(|at| &index.spans[*at]);
+    let doubts = doubts(sides, joined_ns, shorter);
+    let verdict = thresholds.verdict(worth.reached, worth.weight, tail_share);
     let report = PayloadReport {
         trace_id: root.trace_id,
         root_span_id: root.span_id,
@@ -182,9 +209,12 @@ pub(crate) fn analyze_payload(
         serialization: ratio(wall_ns - a_ns.max(b_ns), shorter).map(|value| value.min(1.0)),
         b_lag_ns: lag(&a.busy, &b.busy),
         tail_ns,
-        tail_share: tail_ns.and_then(|tail| ratio(tail, payload_ns)),
-        tail_until,
-        verdict: overlap.map(|overlap| thresholds.verdict(overlap)),
+        tail_share,
+        tail_until: tail.map(|(_, _, until)| until),
+        worth,
+        verdict: verdict.filter(|_| doubts.is_empty()),
+        joined_ns,
+        doubts,
         spans: payload.members.len(),
         a_spans: a.members.len(),
         b_spans: b.members.len(),
@@ -201,10 +231,18 @@ pub(crate) fn analyze_payload(
         b_members: b.members,
         derived_busy,
         last_wait,
+        is_childless: a.is_childless || b.is_childless,
+        has_children: a.has_children || b.has_children,
     }
 }
 
-fn measure(index: &Index<'_>, payload: &Payload, side: &Side, window: (u64, u64)) -> Measured {
+fn measure(
+    index: &Index<'_>,
+    payload: &Payload,
+    side: &Side,
+    window: (u64, u64),
+    recorded: bool,
+) -> Measured {
     let mut alternatives = side.alternatives.iter().map(|patterns| named(index, payload, patterns));
     let members = alternatives.find(|members| !members.is_empty()).unwrap_or_default();
     let any_children = members.iter().any(|at| !index.children(*at).is_empty());
@@ -216,7 +254,7 @@ fn measure(index: &Index<'_>, payload: &Payload, side: &Side, window: (u64, u64)
         containers.push(whole);
         if !span.busy.is_empty() {
             busy.extend_from_slice(&span.busy);
-        } else if side.busy == Busy::Children && any_children {
+        } else if side.busy == Busy::Children && (any_children || recorded) {
             let parts = while_children_run(index, at);
             busy.extend_from_slice(&parts);
             derived_busy.insert(at, parts);
@@ -229,7 +267,12 @@ fn measure(index: &Index<'_>, payload: &Payload, side: &Side, window: (u64, u64)
     for at in alternatives.flatten().filter(|at| index.spans[*at].busy.is_empty()) {
         derived_busy.insert(at, while_children_run(index, at));
     }
+    let joined_ns = members.iter().map(|at| joined_ns(&index.spans[*at])).sum();
+    let is_childless = side.busy == Busy::Children && !any_children && whole_spans > 0;
     Measured {
+        joined_ns,
+        is_childless,
+        has_children: side.busy == Busy::Children && any_children,
         members,
         busy: Intervals::union(busy).clip(window.0, window.1),
         containers: Intervals::union(containers).clip(window.0, window.1),
@@ -269,21 +312,22 @@ fn lag(a: &Intervals, b: &Intervals) -> Option<i64> {
     i64::try_from(i128::from(b) - i128::from(a)).ok()
 }
 
+/// Returns start and end of the tail, and what its end is.
 fn tail(
     index: &Index<'_>,
     a: &Intervals,
     b: &Intervals,
     waits: &[usize],
     window: (u64, u64),
-) -> (Option<u64>, Option<TailUntil>) {
-    let Some((_, a_end)) = a.hull() else { return (None, None) };
+) -> Option<(u64, u64, TailUntil)> {
+    let (_, a_end) = a.hull()?;
     let wait_end = waits.iter().map(|at| index.spans[*at].end_ns.min(window.1)).max();
     let (end, until) = match (wait_end, b.hull()) {
         (Some(end), _) => (end, TailUntil::Wait),
         (None, Some((_, end))) => (end, TailUntil::SideB),
-        (None, None) => return (None, None),
+        (None, None) => return None,
     };
-    (Some(end.saturating_sub(a_end)), Some(until))
+    Some((a_end, end.max(a_end), until))
 }
 
 /// Returns the first of `keys` that the root has, or else any span of the payload, as text.

@@ -63,15 +63,17 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Returns the time to subtract from the times of the host to match the reference's clock.
-    pub(crate) fn correction_ns(&self) -> i64 {
-        match (self.low_ns, self.high_ns) {
+    /// Returns the clock with the time to subtract from the times of the host to match the
+    /// reference's clock: the middle of two bounds, and with `one_sided` also a single bound.
+    #[must_use]
+    pub fn corrected(self, one_sided: bool) -> Self {
+        let corrected_ns = match (self.low_ns, self.high_ns) {
             _ if !self.differs || self.contradictory => 0,
             (Some(_), Some(_)) => self.offset_ns.unwrap_or(0),
-            (Some(low), None) => low,
-            (None, Some(high)) => high,
-            (None, None) => 0,
-        }
+            (Some(bound), None) | (None, Some(bound)) if one_sided => bound,
+            _ => 0,
+        };
+        Self { corrected_ns, ..self }
     }
 
     /// Returns the known facts in words.
@@ -283,7 +285,7 @@ fn answered_ns(
 pub(crate) fn align(spans: &mut [Span], clocks: &[Clock]) {
     let corrections: BTreeMap<&str, i64> = clocks
         .iter()
-        .map(|clock| (clock.host.as_str(), clock.correction_ns()))
+        .map(|clock| (clock.host.as_str(), clock.corrected_ns))
         .filter(|(_, ns)| *ns != 0)
         .collect();
     if corrections.is_empty() {

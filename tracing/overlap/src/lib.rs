@@ -24,7 +24,10 @@
 //! * `serialization = (wall − max(|A|,|B|)) / min(|A|,|B|)`, clamped to 0..1: 1 when one side waits
 //!   for the whole of the other,
 //! * `tail`: from the end of `A`, the last transaction, to the end of `await_state_root`. If there
-//!   is no such span, to the end of `B`.
+//!   is no such span, to the end of `B`,
+//! * what it is [`Worth`]: the overlap to expect by chance, the part of the possible gain that was
+//!   reached, and the time that overlapping saved and could still save. The [`Verdict`] rests on the
+//!   gain and on the tail.
 //!
 //! Container spans mislead: a worker span that starts with the block and ends with the root always
 //! "overlaps". Busy intervals are therefore used if a span carries them. The figure computed from
@@ -38,6 +41,7 @@ mod analyzer;
 mod clocks;
 mod compare;
 mod critical_path;
+mod doubt;
 mod filter;
 mod intervals;
 mod model;
@@ -48,12 +52,14 @@ mod render;
 mod report;
 mod select;
 pub mod stats;
+mod worth;
 
 pub use aggregate::Options;
 pub use analyze::{PayloadReport, Step, TailUntil};
 pub use analyzer::{Analyzer, WINDOW_SPANS};
 pub use clocks::{Clock, Skew};
 pub use compare::{Change, Comparison, Figure, Slower, compare};
+pub use doubt::Doubt;
 pub use filter::Filter;
 pub use intervals::Intervals;
 pub use model::{Attribute, Input, Kind, Link, Problems, Span, SpanId, TraceId};
@@ -63,3 +69,4 @@ pub use report::{
     Distribution, QueueGap, Report, Summary, Thresholds, Totals, Verdict, analyze, analyze_with,
 };
 pub use select::{Busy, Pattern, Preset, Selection, Side};
+pub use worth::Worth;

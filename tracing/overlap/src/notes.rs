@@ -2,6 +2,7 @@
 
 use crate::analyze::PayloadReport;
 use crate::clocks::Clock;
+use crate::doubt::Doubt;
 use crate::report::Report;
 
 pub(crate) fn notes(report: &Report) -> Vec<String> {
@@ -29,6 +30,10 @@ pub(crate) fn notes(report: &Report) -> Vec<String> {
          overlap is an upper bound"
             .to_owned(),
     );
+    for doubt in [Doubt::DroppedEvents, Doubt::JoinedGaps, Doubt::WholeSpans, Doubt::Clocks] {
+        let n = report.payloads.iter().filter(|one| one.doubts.contains(&doubt)).count();
+        note(n, format!("payloads without a verdict: {doubt}"));
+    }
     note(
         report.payloads.iter().map(|one| one.orphans).sum(),
         "spans whose parent is missing (still open, dropped, or in another file)".to_owned(),
@@ -48,7 +53,7 @@ pub(crate) fn notes(report: &Report) -> Vec<String> {
         let done = match clock.corrected_ns {
             0 if !clock.differs => ", so they may be the same".to_owned(),
             0 if clock.contradictory => "; times are as they came".to_owned(),
-            0 => "; times are as they came, --align-clocks corrects them".to_owned(),
+            0 => "; times are as they came, --align-clocks corrects as much as is known".to_owned(),
             ns => format!("; {:.3} ms were taken off its times", ns as f64 / 1e6),
         };
         notes.push(clock.sentence() + &done);

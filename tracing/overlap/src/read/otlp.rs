@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::origin::Origin;
 use super::{Array, Elements, Fields, Object, Sink, skip, span_id, trace_id};
+use crate::doubt::DROPPED_EVENTS;
 use crate::model::{Attribute, Kind, Link, Span};
 
 pub(super) struct ResourceSpansList<'s>(pub(super) &'s mut Sink);
@@ -112,6 +113,8 @@ struct RawSpan<'a> {
     attributes: Vec<KeyValue>,
     #[serde(default, deserialize_with = "null_is_default")]
     events: Vec<RawEvent>,
+    #[serde(default, alias = "dropped_events_count", rename = "droppedEventsCount")]
+    dropped_events: Option<Integer>,
     #[serde(default, deserialize_with = "null_is_default")]
     links: Vec<RawLink>,
 }
@@ -152,10 +155,17 @@ impl RawSpan<'_> {
                 .attributes
                 .into_iter()
                 .filter_map(|kv| Some((kv.key, kv.value?.into())))
+                .chain(self.dropped_events.and_then(dropped_events))
                 .collect(),
             links: self.links.into_iter().filter_map(link).collect(),
         })
     }
+}
+
+/// Returns the number of dropped events as an attribute, unless it is 0.
+fn dropped_events(count: Integer) -> Option<(String, Attribute)> {
+    let count = i64::try_from(count.0).ok().filter(|count| *count > 0)?;
+    Some((DROPPED_EVENTS.to_owned(), Attribute::Int(count)))
 }
 
 fn kind(value: &serde_json::Value) -> Kind {

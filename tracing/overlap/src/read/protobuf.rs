@@ -8,6 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::origin::Origin;
 use super::{Format, Sink, zstd};
+use crate::doubt::DROPPED_EVENTS;
 use crate::model::{Attribute, Kind, Link, Span, SpanId, TraceId};
 
 /// Maximum nesting of lists and maps. Deeper values are left out.
@@ -222,6 +223,10 @@ fn span(bytes: &[u8]) -> Option<Span> {
             (8, Value::Fixed64(time)) => times.1 = time,
             (9, Value::Bytes(bytes)) => span.attributes.extend(key_value(bytes)),
             (11, Value::Bytes(bytes)) => span.busy.extend(busy(bytes)),
+            (12, Value::Varint(count)) if count > 0 => {
+                let count = Attribute::Int(i64::try_from(count).unwrap_or(i64::MAX));
+                span.attributes.push((DROPPED_EVENTS.to_owned(), count));
+            }
             (13, Value::Bytes(bytes)) => span.links.extend(link(bytes)),
             (1 | 2 | 4 | 5 | 7 | 8 | 9 | 11 | 13, _) => return Err(Broken::Damaged),
             _ => {}

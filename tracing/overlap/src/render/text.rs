@@ -71,12 +71,21 @@ fn write_distributions(out: &mut String, report: &Report) -> fmt::Result {
     };
     line("overlap  |A∩B| / min", summary.overlap, two_digits)?;
     line("container overlap", summary.container_overlap, two_digits)?;
+    line("overlap by chance", summary.chance, two_digits)?;
+    line("gain  (A + B) / wall", summary.gain, two_digits)?;
+    line("reached of possible gain", summary.reached, percent)?;
     line("serialization", summary.serialization, two_digits)?;
     line("payload", summary.payload_ns, millis)?;
     line("A  busy", summary.a_ns, millis)?;
     line("B  busy", summary.b_ns, millis)?;
+    line("B / A", summary.b_per_a, two_digits)?;
+    line("weight  min / payload", summary.weight, percent)?;
+    line("saved by overlapping", summary.saved_ns, millis)?;
+    line("could still be saved", summary.could_save_ns, millis)?;
     line("B begins after A by", summary.b_lag_ns, millis)?;
     line("tail after last transaction", summary.tail_ns, millis)?;
+    line("  B busy in it", summary.tail_busy_ns, millis)?;
+    line("  waiting in it", summary.tail_waiting_ns, millis)?;
     line("tail / payload", summary.tail_share, percent)
 }
 
@@ -183,15 +192,48 @@ fn write_queue_gaps(out: &mut String, report: &Report) -> fmt::Result {
 fn write_verdict(out: &mut String, report: &Report) -> fmt::Result {
     let bounds = &report.thresholds;
     let scale = format!(
-        "PARALLEL ≥ {:.2} > PARTIAL ≥ {:.2} > SEQUENTIAL",
-        bounds.parallel, bounds.sequential
+        "of the possible gain: PARALLEL ≥ {:.2} > PARTIAL ≥ {:.2} > SEQUENTIAL; PARALLEL has a tail \
+         of {} at most; below a weight of {} there is NOTHING TO GAIN",
+        bounds.parallel,
+        bounds.sequential,
+        percent(bounds.tail),
+        percent(bounds.weight),
     );
     match report.verdict.zip(report.median_overlap()) {
         Some((verdict, median)) => {
-            writeln!(out, "\nverdict: {verdict}, median overlap {median:.2}  ({scale})")
+            writeln!(out, "\nverdict: {verdict}, median overlap {median:.2}{}", worth(report))?;
         }
-        None => writeln!(out, "\nverdict: none, no payload has work on both sides  ({scale})"),
+        None if report.summary.overlap.is_some() => {
+            writeln!(
+                out,
+                "\nverdict: withheld, the figures are in doubt for half of the payloads or more"
+            )?;
+        }
+        None => writeln!(out, "\nverdict: none, no payload has work on both sides")?,
     }
+    writeln!(out, "  {scale}")
+}
+
+/// Returns what the overlap is worth, in words, for a typical payload.
+fn worth(report: &Report) -> String {
+    let summary = &report.summary;
+    let (Some(chance), Some(reached), Some(saved), Some(left), Some(payload)) = (
+        summary.chance,
+        summary.reached,
+        summary.saved_ns,
+        summary.could_save_ns,
+        summary.payload_ns,
+    ) else {
+        return String::new();
+    };
+    format!(
+        " (by chance {:.2}), {} of the possible gain; it saves {} a payload of {}, and could save {} more",
+        chance.p50,
+        percent(reached.p50),
+        millis(saved.p50),
+        millis(payload.p50),
+        millis(left.p50),
+    )
 }
 
 /// Draws how much of each column of the window is in `set`, in eighths.

@@ -58,6 +58,14 @@ fn assert_hand_count(one: &PayloadReport) {
     assert_eq!((one.tail_ns, one.tail_until), (Some(27_000), Some(TailUntil::Wait)));
     assert!(close(one.tail_share, 0.27));
     assert_eq!(one.b_lag_ns, Some(5_000));
+    // Chance 60/85, gain 115/85, reached (115 − 85)/55, weight 55/100; the tail 65–92 is busy in
+    // 70–90.
+    assert!(close(one.worth.chance, 60.0 / 85.0) && close(one.worth.gain, 115.0 / 85.0));
+    assert!(close(one.worth.reached, 30.0 / 55.0) && close(one.worth.weight, 0.55));
+    assert!(close(one.worth.b_per_a, 60.0 / 55.0));
+    assert_eq!((one.worth.saved_ns, one.worth.could_save_ns), (35_000, 20_000));
+    assert_eq!((one.worth.tail_busy_ns, one.worth.tail_waiting_ns), (Some(20_000), Some(7_000)));
+    assert_eq!((one.joined_ns, one.doubts.len()), (0, 0));
     assert_eq!(one.verdict, Some(Verdict::Partial));
     assert_eq!((one.spans, one.a_spans, one.b_spans), (7, 1, 3));
     let path: Vec<(&str, u64)> =

@@ -3,6 +3,7 @@
 
 mod common;
 mod comparison;
+mod doubts;
 mod formats;
 mod hand_counted;
 mod properties;

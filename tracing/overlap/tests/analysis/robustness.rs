@@ -4,8 +4,8 @@
 use crate::common::{input, span};
 use proptest::prelude::*;
 use tandem_overlap::{
-    Attribute, Busy, Input, Link, Pattern, Preset, Selection, Side, Span, SpanId, TraceId, Verdict,
-    analyze, html, json, read, text,
+    Attribute, Busy, Doubt, Input, Link, Pattern, Preset, Selection, Side, Span, SpanId, TraceId,
+    Verdict, analyze, html, json, read, text,
 };
 
 const OTLP: &str = include_str!("../fixtures/hand_counted.otlp.json");
@@ -224,6 +224,8 @@ fn workers_of_reth_are_busy_while_their_proofs_run() {
     let without: Vec<Span> = spans.into_iter().filter(|span| span.span_id.0 != 5).collect();
     let report = analyze(input(without), &Preset::Reth.into(), 10);
     assert_eq!(report.payloads[0].b_ns, 100);
+    assert_eq!(report.payloads[0].doubts, [Doubt::WholeSpans]);
+    assert_eq!((report.verdict, report.payloads[0].verdict), (None, None));
     assert!(report.notes.iter().any(|note| note.contains("upper bound")), "{:?}", report.notes);
 }
 

@@ -1,0 +1,102 @@
+//! What overlapping is worth: the time that it saved, the time that it could still save, and how
+//! the overlap compares with chance.
+
+use serde::Serialize;
+
+use crate::analyze::ratio;
+use crate::intervals::Intervals;
+
+/// Figures of one payload that weigh its overlap. Times ending in `_ns` are nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Worth {
+    /// max(|A|,|B|) / wall: the overlap to expect if the shorter side lay anywhere in the wall by
+    /// chance. Absent when a side has no work, like the next four.
+    pub chance: Option<f64>,
+    /// (|A| + |B|) / wall: 1 if the sides took turns without a pause, at most 2.
+    pub gain: Option<f64>,
+    /// (|A| + |B| − wall) / min(|A|,|B|), clamped to 0..1: the part of the possible gain that was
+    /// reached. It is 1 − serialization.
+    pub reached: Option<f64>,
+    /// |B| / |A|.
+    pub b_per_a: Option<f64>,
+    /// min(|A|,|B|) / payload: the part of the payload that overlapping can save at most.
+    pub weight: Option<f64>,
+    /// Time that overlapping saved: |A∩B|.
+    pub saved_ns: u64,
+    /// Time that it could still save: min(|A|,|B|) − |A∩B|.
+    pub could_save_ns: u64,
+    /// Part of the tail in which side B was busy. Absent without a tail, like the next one.
+    pub tail_busy_ns: Option<u64>,
+    /// Part of the tail in which it was not: waking, transport, waiting.
+    pub tail_waiting_ns: Option<u64>,
+}
+
+impl Worth {
+    /// Weighs the two sides of a payload of this length. `tail` is the time from the end of side A
+    /// to the end of the tail.
+    pub(crate) fn of(
+        a: &Intervals,
+        b: &Intervals,
+        payload_ns: u64,
+        tail: Option<(u64, u64)>,
+    ) -> Self {
+        let both = Intervals::union(a.as_slice().iter().chain(b.as_slice()).copied());
+        let wall = both.hull().map_or(0, |(start, end)| end - start);
+        let (a_ns, b_ns) = (a.total(), b.total());
+        let (shorter, longer) = (a_ns.min(b_ns), a_ns.max(b_ns));
+        let saved_ns = a.intersection(b).total();
+        let has_both = |value: Option<f64>| value.filter(|_| shorter > 0);
+        let tail_ns = tail.map(|(start, end)| end.saturating_sub(start));
+        let tail_busy_ns = tail.map(|(start, end)| b.clip(start, end).total());
+        Self {
+            chance: has_both(ratio(longer, wall)),
+            gain: has_both(ratio(a_ns + b_ns, wall)),
+            reached: ratio((a_ns + b_ns).saturating_sub(wall), shorter).map(|part| part.min(1.0)),
+            b_per_a: has_both(ratio(b_ns, a_ns)),
+            weight: has_both(ratio(shorter, payload_ns)),
+            saved_ns,
+            could_save_ns: shorter - saved_ns,
+            tail_busy_ns,
+            tail_waiting_ns: tail_ns.zip(tail_busy_ns).map(|(all, busy)| all - busy),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(parts: &[(u64, u64)]) -> Intervals {
+        Intervals::union(parts.iter().copied())
+    }
+
+    #[test]
+    fn half_hidden_side_is_worth_its_hidden_half() {
+        // A 0–60, B 40–80: wall 80, 20 of 40 hidden, and the tail is busy for 20 of 30.
+        let worth = Worth::of(&set(&[(0, 60)]), &set(&[(40, 80)]), 100, Some((60, 90)));
+        let expected = Worth {
+            chance: Some(0.75),
+            gain: Some(1.25),
+            reached: Some(0.5),
+            b_per_a: Some(40.0 / 60.0),
+            weight: Some(0.4),
+            saved_ns: 20,
+            could_save_ns: 20,
+            tail_busy_ns: Some(20),
+            tail_waiting_ns: Some(10),
+        };
+        assert_eq!(worth, expected);
+    }
+
+    #[test]
+    fn without_work_on_a_side_there_is_nothing_to_weigh() {
+        let worth = Worth::of(&set(&[(0, 60)]), &set(&[]), 100, None);
+        assert_eq!(worth, Worth::default());
+    }
+
+    #[test]
+    fn idle_time_between_the_sides_reaches_nothing() {
+        let worth = Worth::of(&set(&[(0, 10)]), &set(&[(50, 60)]), 60, None);
+        assert_eq!((worth.reached, worth.saved_ns, worth.could_save_ns), (Some(0.0), 0, 10));
+    }
+}
