@@ -89,7 +89,7 @@ async fn send(
     if let Err(tandem_chain::BlockError::BlockHash { want, .. }) = sealed {
         payload.block_hash = want;
     }
-    handle.new_payload(payload, sidecar).await.unwrap()
+    handle.new_payload(4, payload, sidecar).await.unwrap()
 }
 
 fn refused(status: &PayloadStatus, rule: &str) -> Option<B256> {

@@ -112,24 +112,26 @@ impl Handle {
         self.chain.spec()
     }
 
-    /// Validates and executes a payload. The caller must have checked that the method's version
-    /// fits the payload.
+    /// Validates and executes a payload of this version of `engine_newPayload`. The caller must
+    /// have checked that the version fits the payload.
     ///
     /// # Errors
     /// [`Error`]: there is no verdict, and the payload may be sent again.
     pub async fn new_payload(
         &self,
+        version: u8,
         payload: Payload,
         sidecar: PayloadSidecar,
     ) -> Result<PayloadStatus, Error> {
         let span = info_span!(
-            "on_new_payload", block.number = payload.block_number,
-            block.hash = %payload.block_hash, status = Empty,
+            "on_new_payload", rpc.method = format_args!("engine_newPayloadV{version}"),
+            block.number = payload.block_number, block.hash = %payload.block_hash,
+            status = Empty, otel.status_description = Empty,
         );
         let started = Instant::now();
         let result = self.validate(payload, sidecar).instrument(span.clone()).await;
         let status = result.as_ref().map_or("error", |status| status.status.as_str());
-        span.record("status", status);
+        record_answer(&span, version, &result);
         histogram!(names::NEW_PAYLOAD_SECONDS, "status" => status).record(started.elapsed());
         result
     }
@@ -260,4 +262,19 @@ async fn on_cpu<R: Send + 'static>(
         let _ = reply.send(span.in_scope(work));
     });
     answer.await.map_err(|_| Error::WorkerDied { task, reason: "it panicked".to_owned() })
+}
+
+/// Records on a payload's span what the caller of this version is told, and why a payload is
+/// invalid or has no verdict.
+fn record_answer(span: &Span, version: u8, result: &Result<PayloadStatus, Error>) {
+    let (answered, reason) = match result {
+        Ok(status) => {
+            (status.status.answered_by(version).as_str(), status.validation_error.clone())
+        }
+        Err(error) => ("error", Some(error.to_string())),
+    };
+    span.record("status", answered);
+    if let Some(reason) = reason {
+        span.record("otel.status_description", reason);
+    }
 }

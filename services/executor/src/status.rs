@@ -30,6 +30,15 @@ impl Status {
             Self::InvalidBlockHash => "INVALID_BLOCK_HASH",
         }
     }
+
+    /// Returns the status in the form of this version of `engine_newPayload`.
+    pub(crate) fn answered_by(self, version: u8) -> Self {
+        match self {
+            // `INVALID` replaces it since V2 (shanghai.md).
+            Self::InvalidBlockHash if version > 1 => Self::Invalid,
+            _ => self,
+        }
+    }
 }
 
 /// `PayloadStatusV1` (Engine API, paris.md).

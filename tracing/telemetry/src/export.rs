@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::otlp_json::SCOPE;
-use crate::record::{SpanRecord, Value, unix_nanos};
+use crate::record::{Kind, SpanRecord, Value, unix_nanos};
 use crate::redact::redacted;
 use crate::resource::Resource as ProcessResource;
 use crate::telemetry::QUEUE_WAIT_SECONDS;
@@ -353,7 +353,11 @@ fn span_data(record: &SpanRecord) -> SpanData {
         span_context: context(record.trace_id, record.span_id, false),
         parent_span_id: otel::SpanId::from_bytes(record.parent_id.to_be_bytes()),
         parent_span_is_remote: record.parent_is_remote,
-        span_kind: otel::SpanKind::Internal,
+        span_kind: match record.kind {
+            Kind::Internal => otel::SpanKind::Internal,
+            Kind::Server => otel::SpanKind::Server,
+            Kind::Client => otel::SpanKind::Client,
+        },
         name: record.name.into(),
         start_time: time(record.start_ns),
         end_time: time(record.end_ns),
@@ -361,7 +365,10 @@ fn span_data(record: &SpanRecord) -> SpanData {
         dropped_attributes_count: 0,
         events,
         links,
-        status: otel::Status::Unset,
+        status: match &record.error {
+            Some(reason) => otel::Status::error(reason.to_string()),
+            None => otel::Status::Unset,
+        },
         instrumentation_scope: InstrumentationScope::builder(SCOPE).build(),
     }
 }
@@ -438,6 +445,8 @@ mod tests {
             parent_is_remote: false,
             service: "executor",
             name: "on_new_payload",
+            kind: Kind::Internal,
+            error: None,
             start_ns: 1,
             end_ns: 2,
             attributes: Vec::new(),

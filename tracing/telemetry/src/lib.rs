@@ -51,7 +51,7 @@ pub use context::{SpanContext, add_link, mark_ready, set_remote_parent, tracepar
 pub use error::Error;
 pub use export::ExportStats;
 pub use process::{Allocator, AskAllocator, publish_ready};
-pub use record::{Link, SpanRecord, Thread, Value, service_of_target, unix_nanos};
+pub use record::{Kind, Link, SpanRecord, Thread, Value, service_of_target, unix_nanos};
 pub use recorder::Recorder;
 pub use redact::redacted;
 pub use resource::Resource;

@@ -13,8 +13,8 @@ use crate::resource::Resource;
 
 /// Name of the instrumentation scope of all spans of the project.
 pub(crate) const SCOPE: &str = "tandem";
-/// Value of `SPAN_KIND_INTERNAL`.
-const KIND_INTERNAL: u32 = 1;
+/// Value of `STATUS_CODE_ERROR`.
+const STATUS_ERROR: u32 = 2;
 
 /// Renders `spans` of a process as one `TracesData` object, one `resourceSpans` entry per service.
 pub(crate) fn render<'a>(
@@ -85,7 +85,7 @@ impl Serialize for Span<'_> {
                 m.serialize_entry("parentSpanId", &Hex64(span.parent_id))?;
             }
             m.serialize_entry("name", span.name)?;
-            m.serialize_entry("kind", &KIND_INTERNAL)?;
+            m.serialize_entry("kind", &(span.kind as u32))?;
             m.serialize_entry("startTimeUnixNano", &Text(span.start_ns))?;
             m.serialize_entry("endTimeUnixNano", &Text(span.end_ns))?;
             m.serialize_entry("attributes", &List(|| attributes(span)))?;
@@ -94,6 +94,9 @@ impl Serialize for Span<'_> {
             }
             if !span.links.is_empty() {
                 m.serialize_entry("links", &List(|| span.links.iter().map(Link)))?;
+            }
+            if let Some(reason) = &span.error {
+                m.serialize_entry("status", &Status(reason))?;
             }
             Ok(())
         })
@@ -148,6 +151,18 @@ impl Serialize for Link<'_> {
         map(serializer, |m| {
             m.serialize_entry("traceId", &Hex128(self.0.trace_id))?;
             m.serialize_entry("spanId", &Hex64(self.0.span_id))
+        })
+    }
+}
+
+/// Status of a span that failed, with the reason.
+struct Status<'a>(&'a str);
+
+impl Serialize for Status<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        map(serializer, |m| {
+            m.serialize_entry("message", self.0)?;
+            m.serialize_entry("code", &STATUS_ERROR)
         })
     }
 }
@@ -251,7 +266,7 @@ fn map<S: Serializer>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Link, Thread};
+    use crate::record::{Kind, Link, Thread};
 
     #[test]
     fn span_is_written_in_the_collectors_json() {
@@ -262,6 +277,8 @@ mod tests {
             parent_is_remote: false,
             service: "storage-writer",
             name: "write_batch",
+            kind: Kind::Server,
+            error: Some("disk full".into()),
             start_ns: 1_700_000_000_000_000_001,
             end_ns: 1_700_000_000_000_000_009,
             attributes: vec![
@@ -290,7 +307,7 @@ mod tests {
                     "spanId": "0000000000000def",
                     "parentSpanId": "0000000000000123",
                     "name": "write_batch",
-                    "kind": 1,
+                    "kind": 2,
                     "startTimeUnixNano": "1700000000000000001",
                     "endTimeUnixNano": "1700000000000000009",
                     "attributes": [
@@ -313,6 +330,7 @@ mod tests {
                         "traceId": "00000000000000000000000000000abc",
                         "spanId": "0000000000000009",
                     }],
+                    "status": {"message": "disk full", "code": 2},
                 }],
             }],
         }]});

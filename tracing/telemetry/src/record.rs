@@ -69,6 +69,29 @@ pub struct Link {
     pub span_id: u64,
 }
 
+/// Role of a span in a call between processes, with its numbers in OTLP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kind {
+    /// Part of the work of one service.
+    #[default]
+    Internal = 1,
+    /// Work that answers a call of another process.
+    Server = 2,
+    /// Wait for the answer of another process.
+    Client = 3,
+}
+
+impl Kind {
+    /// Returns the kind of this name, as the field `otel.kind` gives it. Other names are internal.
+    pub(crate) fn named(name: &str) -> Self {
+        match name {
+            "server" => Self::Server,
+            "client" => Self::Client,
+            _ => Self::Internal,
+        }
+    }
+}
+
 /// Thread that a span was made on, or worked on when it has busy intervals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
@@ -109,6 +132,11 @@ pub struct SpanRecord {
     pub service: &'static str,
     /// Static span name, e.g. `payload processor`.
     pub name: &'static str,
+    /// Role of the span in a call, from its field `otel.kind`.
+    pub kind: Kind,
+    /// Reason of its failure, from its field `otel.status_description`. `None` leaves the status
+    /// unset.
+    pub error: Option<Box<str>>,
     /// Start of the span.
     pub start_ns: u64,
     /// End of the span, not before `start_ns`.

@@ -14,7 +14,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::TraceLevel;
 use crate::record::{
-    DEFAULT_SERVICE, Link, SpanRecord, Thread, Value, service_of_target, unix_nanos,
+    DEFAULT_SERVICE, Kind, Link, SpanRecord, Thread, Value, service_of_target, unix_nanos,
 };
 use crate::ring::Ring;
 use crate::sampler::Sampler;
@@ -141,6 +141,8 @@ where
             parent_is_remote: false,
             service: service_of_target(meta.target()).flatten().unwrap_or(inherited),
             name: meta.name(),
+            kind: Kind::Internal,
+            error: None,
             start_ns,
             end_ns: start_ns,
             attributes: Vec::with_capacity(meta.fields().len()),
@@ -148,7 +150,7 @@ where
             busy: Vec::new(),
             links: Vec::new(),
         };
-        attrs.record(&mut AttributeVisitor(&mut record.attributes));
+        attrs.record(&mut AttributeVisitor(&mut record));
         // `replace`, not `insert`: a second recorder on the same registry must not panic.
         span.extensions_mut().replace(record);
     }
@@ -156,7 +158,7 @@ where
     fn on_record(&self, id: &Id, values: &Record<'_>, ctx: Context<'_, S>) {
         let Some(span) = ctx.span(id) else { return };
         if let Some(record) = span.extensions_mut().get_mut::<SpanRecord>() {
-            values.record(&mut AttributeVisitor(&mut record.attributes));
+            values.record(&mut AttributeVisitor(record));
         }
     }
 
@@ -191,12 +193,22 @@ where
     }
 }
 
-/// Collector of fields. A field recorded again replaces its earlier value.
-struct AttributeVisitor<'a>(&'a mut Vec<(&'static str, Value)>);
+/// Field that says the role of a span: `server` or `client`.
+const KIND: &str = "otel.kind";
+/// Field that says why a span failed, and that it did.
+const ERROR: &str = "otel.status_description";
+
+/// Collector of fields. A field recorded again replaces its earlier value. Role and failure are no
+/// attributes.
+struct AttributeVisitor<'a>(&'a mut SpanRecord);
 
 impl AttributeVisitor<'_> {
     fn set(&mut self, field: &Field, value: Value) {
-        set_attribute(self.0, field.name(), value);
+        match (field.name(), value) {
+            (KIND, Value::Str(kind)) => self.0.kind = Kind::named(&kind),
+            (ERROR, Value::Str(reason)) => self.0.error = Some(reason.into()),
+            (name, value) => set_attribute(&mut self.0.attributes, name, value),
+        }
     }
 }
 

@@ -144,6 +144,8 @@ mod tests {
             parent_is_remote: false,
             service: "executor",
             name: "on_new_payload",
+            kind: crate::record::Kind::Internal,
+            error: None,
             start_ns: 1,
             end_ns: 2,
             attributes: vec![("text", Value::Str("x".repeat(text_bytes)))],

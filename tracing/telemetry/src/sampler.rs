@@ -192,7 +192,7 @@ fn took(record: &SpanRecord) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Thread;
+    use crate::record::{Kind, Thread};
 
     fn record(trace_id: u128, name: &'static str, took_ms: u64) -> Arc<SpanRecord> {
         Arc::new(SpanRecord {
@@ -202,6 +202,8 @@ mod tests {
             parent_is_remote: false,
             service: "executor",
             name,
+            kind: Kind::Internal,
+            error: None,
             start_ns: 5,
             end_ns: 5 + took_ms * 1_000_000,
             attributes: Vec::new(),

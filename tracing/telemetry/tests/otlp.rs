@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::trace::v1::Span as OtlpSpan;
+use opentelemetry_proto::tonic::trace::v1::{Span as OtlpSpan, span::SpanKind, status::StatusCode};
 use tandem_telemetry::{BusyIntervals, Config, Telemetry};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -164,6 +164,36 @@ fn busy_intervals_travel_as_events() {
         assert_eq!(text(&event.attributes, "busy.start_unix_nano"), start.to_string());
         assert_eq!(text(&event.attributes, "busy.end_unix_nano"), end.to_string());
     }
+}
+
+#[test]
+fn kinds_and_failures_are_exported() {
+    let (address, received) = receiver();
+    let telemetry = telemetry(format!("http://{address}"), 1_000);
+    let subscriber = tracing_subscriber::registry().with(telemetry.layer());
+    tracing::subscriber::with_default(subscriber, || {
+        let rpc = info_span!(target: "tandem_executor", "rpc", otel.kind = "server");
+        let failed = tracing::field::Empty;
+        let span = info_span!(
+            target: "tandem_executor", parent: &rpc, "on_new_payload",
+            otel.status_description = failed,
+        );
+        span.record("otel.status_description", "gas_used: 7 instead of 9");
+        let _call =
+            info_span!(target: "tandem_executor", parent: &span, "call", otel.kind = "client");
+    });
+    telemetry.shutdown();
+    let received = received.lock().unwrap();
+    let span = |name: &str| &received.iter().find(|(_, span)| span.name == name).unwrap().1;
+    let kinds = ["rpc", "on_new_payload", "call"].map(|name| span(name).kind());
+    assert_eq!(kinds, [SpanKind::Server, SpanKind::Internal, SpanKind::Client]);
+    let status = span("on_new_payload").status.as_ref().unwrap();
+    assert_eq!((status.code(), &*status.message), (StatusCode::Error, "gas_used: 7 instead of 9"));
+    assert_eq!(span("rpc").status.as_ref().map_or(0, |status| status.code), 0, "unset");
+    let keys = received.iter().flat_map(|(_, span)| &span.attributes).map(|pair| &*pair.key);
+    assert_eq!(keys.filter(|key| key.starts_with("otel.")).count(), 0, "they are no attributes");
+    let json = telemetry.traces_json(1);
+    assert!(json.contains(r#""status":{"message":"gas_used: 7 instead of 9","code":2}"#), "{json}");
 }
 
 #[test]

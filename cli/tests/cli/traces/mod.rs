@@ -197,7 +197,38 @@ async fn one_payload_of_six_processes_is_one_tree_also_when_only_slow_ones_are_e
         .collect();
     assert_eq!(services, BTreeSet::from(["executor", "multiproof-workers", "storage-writer"]));
     assert_eq!(values(&spans, "host.name").len(), 1, "all are on this machine");
+    for span in &spans {
+        let is_server = ACROSS.contains(&&*span.name);
+        assert_eq!(span.kind, if is_server { SERVER } else { INTERNAL }, "{}", span.name);
+    }
     assert!(six.stop().0.success(), "{}", six.log());
+}
+
+/// Kinds `SPAN_KIND_INTERNAL` and `SPAN_KIND_SERVER` of OTLP.
+const INTERNAL: i32 = 1;
+const SERVER: i32 = 2;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_invalid_payload_is_a_failed_span_with_its_reason() {
+    let (folder, corpus, receiver) = (TempDir::new().unwrap(), Corpus::demo(), Receiver::start());
+    let url = receiver.url();
+    let (mut node, endpoints) =
+        node(folder.path(), &corpus, &["--trace.level=stage", "--otlp.endpoint", &url]);
+    let mut engine = endpoints.engine();
+    let mut blocks = corpus.payloads();
+    send_payload(&mut engine, &blocks.next().unwrap()).await.unwrap();
+    let mut wrong = blocks.next().unwrap();
+    wrong.params[0]["gasUsed"] = "0x1".into();
+    let answer = engine.call(wrong.method.clone(), wrong.params).await.unwrap();
+    assert_eq!(answer["status"], "INVALID");
+    assert!(node.terminate().0.success());
+    let spans = receiver.spans();
+    let failed: Vec<_> = spans.iter().filter(|span| span.error.is_some()).collect();
+    assert_eq!(failed.len(), 1, "{failed:#?}");
+    assert_eq!(failed[0].name, "on_new_payload");
+    assert_eq!(failed[0].error.as_deref(), answer["validationError"].as_str());
+    assert_eq!(failed[0].attributes["status"], "INVALID", "as it was answered");
+    assert_eq!(failed[0].attributes["rpc.method"], wrong.method);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -30,6 +30,12 @@ pub struct Span {
     /// Id of the parent; empty for the root.
     pub parent: Vec<u8>,
     pub name: String,
+    /// Role in a call, as a number of OTLP.
+    pub kind: i32,
+    /// Reason of its failure, if it failed.
+    pub error: Option<String>,
+    pub start_ns: u64,
+    pub end_ns: u64,
     pub attributes: BTreeMap<String, String>,
     /// Attributes of the process that made it.
     pub resource: BTreeMap<String, String>,
@@ -136,6 +142,10 @@ impl TraceService for Service {
                 id: span.span_id,
                 parent: span.parent_span_id,
                 name: span.name,
+                kind: span.kind,
+                error: span.status.filter(|status| status.code == 2).map(|status| status.message),
+                start_ns: span.start_time_unix_nano,
+                end_ns: span.end_time_unix_nano,
                 attributes: texts(span.attributes),
                 resource: resource.clone(),
             }));

@@ -72,8 +72,12 @@ impl Endpoint {
         let parent = headers.get("traceparent").filter(|_| self.entry.is_trusted());
         match parent.and_then(|value| value.to_str().ok()) {
             Some(parent) => {
-                let span =
-                    info_span!("rpc", rpc.system = "jsonrpc", rpc.method = tracing::field::Empty);
+                let span = info_span!(
+                    "rpc",
+                    otel.kind = "server",
+                    rpc.system = "jsonrpc",
+                    rpc.method = tracing::field::Empty,
+                );
                 tandem_telemetry::set_remote_parent(&span, parent);
                 span
             }

@@ -115,7 +115,7 @@ pub fn refusal(error: Error) -> Status {
 
 /// Returns a span that continues the caller's.
 fn remote_span(metadata: &MetadataMap) -> Span {
-    continued(info_span!("validate_sidecar"), metadata)
+    continued(info_span!("validate_sidecar", otel.kind = "server"), metadata)
 }
 
 #[derive(Clone)]

@@ -152,7 +152,7 @@ async fn new_payload(engine: Handle, version: u8, params: Params) -> Answer {
     };
     let NewPayload { payload, sidecar } =
         if is_large { off_reactor(decode).await? } else { decode()? };
-    let status = engine.new_payload(payload, sidecar).await.map_err(engine_error)?;
+    let status = engine.new_payload(version, payload, sidecar).await.map_err(engine_error)?;
     to_result(&PayloadStatusJson::of_new_payload(version, status))
 }
 

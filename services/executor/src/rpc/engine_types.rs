@@ -4,7 +4,7 @@
 use super::get_payload::PayloadIdJson;
 use super::hex::Quantity;
 use super::strict::{Members, Strict};
-use crate::{ForkchoiceState, PayloadAttributes, PayloadStatus, Status};
+use crate::{ForkchoiceState, PayloadAttributes, PayloadStatus};
 use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bytes};
 use serde::de::{Error as _, SeqAccess, Visitor};
@@ -247,14 +247,7 @@ pub(super) struct PayloadStatusJson {
 impl PayloadStatusJson {
     /// Returns the status in the form of this version of `newPayload`.
     pub(super) fn of_new_payload(version: u8, status: PayloadStatus) -> Self {
-        let status = match status.status {
-            // `INVALID` replaces it since V2 (shanghai.md).
-            Status::InvalidBlockHash if version > 1 => {
-                PayloadStatus { status: Status::Invalid, ..status }
-            }
-            _ => status,
-        };
-        status.into()
+        PayloadStatus { status: status.status.answered_by(version), ..status }.into()
     }
 }
 

@@ -123,7 +123,8 @@ impl Bridge {
             debug!(block = %begin.block, "another block begins, the open one is given up");
             answer(&before.answers, before.session, Err(Error::Unavailable));
         }
-        let span = info_span!("process_block", block.number = begin.block.number);
+        let number = begin.block.number;
+        let span = info_span!("process_block", otel.kind = "server", block.number = number);
         set_remote_parent(&span, traceparent);
         match span.in_scope(|| self.api.begin(begin)) {
             Ok(inner) => self.open = Some(Open { stream, session, answers, inner, span }),

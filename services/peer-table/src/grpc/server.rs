@@ -88,7 +88,9 @@ struct Inner {
 
 /// Returns the span of a call, if its caller has one that continues here.
 fn remote_span(metadata: &MetadataMap, method: &'static str) -> Span {
-    tandem_rpc::remote_span(metadata, || info_span!("peer_table_call", rpc.method = method))
+    tandem_rpc::remote_span(metadata, || {
+        info_span!("peer_table_call", otel.kind = "server", rpc.method = method)
+    })
 }
 
 #[derive(Clone)]

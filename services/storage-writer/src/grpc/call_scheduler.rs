@@ -142,7 +142,8 @@ impl CallScheduler {
     {
         let place = self.place(lane, &caller(&request)).await?;
         let api = self.api.upgrade().ok_or_else(stopping)?;
-        let span = remote_span(request.metadata(), || info_span!("storage_call"));
+        let span =
+            remote_span(request.metadata(), || info_span!("storage_call", otel.kind = "server"));
         let run = move || {
             let _place = place;
             span.in_scope(|| call(&*api, request.into_inner()))

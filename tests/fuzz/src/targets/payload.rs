@@ -114,7 +114,7 @@ fn send(input: &[u8]) {
     let node = &*NODE;
     // An error is the engine's own failure, such as too many pending blocks. A panic of its thread
     // ends the process, or all later answers.
-    if let Err(error) = node.wait(node.handle().new_payload(payload, sidecar)) {
+    if let Err(error) = node.wait(node.handle().new_payload(4, payload, sidecar)) {
         let text = error.to_string();
         assert!(!text.contains("thread failed") && !text.contains("stopped"), "{text}");
     }

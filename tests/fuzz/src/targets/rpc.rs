@@ -105,7 +105,7 @@ impl Node {
         let node = Self { runtime, router, handle, _cluster: cluster };
         let Built { payload, sidecar, hash, .. } = OSAKA.blocks[0].clone();
         let state = ForkchoiceState { head: hash, safe: hash, finalized: hash };
-        let status = node.wait(node.handle.new_payload(payload, sidecar)).unwrap();
+        let status = node.wait(node.handle.new_payload(4, payload, sidecar)).unwrap();
         assert_eq!(status.status.as_str(), "VALID", "{status:?}");
         node.wait(node.handle.forkchoice_updated(state)).unwrap();
         node
