@@ -21,6 +21,7 @@ use tandem_proto::{
     storage::{BaseReads, TrieStorage},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 /// Dependencies of the workers.
 pub struct Deps {
@@ -100,7 +101,8 @@ impl MultiproofWorkers {
         for worker in self.workers.iter() {
             // Half of the mailbox is kept free: advice must not make an update wait.
             if worker.room() > self.mailbox_capacity / 2 {
-                let _ = worker.try_send(message());
+                // Advice is of no span: threads that execute ahead end with the block.
+                let _ = worker.try_send_in(Span::none(), message());
             }
         }
     }

@@ -84,10 +84,11 @@ impl LocalSession {
     }
 
     /// Sends a message to all workers. A worker that has stopped shows up as a missing answer in
-    /// `roots`.
+    /// `roots`. The message holds no span: execution's span must end with the last transaction, not
+    /// when the workers have taken its last update.
     fn broadcast(&self, message: impl Fn() -> Message) {
         for worker in self.workers.iter() {
-            let _ = worker.send(message());
+            let _ = worker.send_in(Span::none(), message());
         }
     }
 }
@@ -139,5 +140,40 @@ impl Drop for LocalSession {
             self.release_workers();
             self.broadcast(|| Message::Cancel { session: self.id });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tandem_actor::mailbox;
+    use tandem_primitives::{B256, BlockId};
+    use tandem_telemetry::{Recorder, Ring, TraceLevel};
+    use tracing::info_span;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    #[test]
+    fn execution_ends_before_a_slow_worker_takes_its_last_update() {
+        let ring = Arc::new(Ring::new(16, 1 << 20));
+        let recorder = Recorder::new(TraceLevel::Stage, ring.clone());
+        let subscriber = tracing_subscriber::registry().with(recorder.layer());
+        tracing::subscriber::with_default(subscriber, || {
+            let (worker, inbox) = mailbox("slow", 8);
+            let begin = Begin::new(BlockId { number: 1, hash: B256::ZERO }, B256::ZERO);
+            let workers = Arc::from([worker]);
+            let (affinities, policies) = (Arc::from([]), Policies::default());
+            let mut session = LocalSession::begin(workers, affinities, begin, policies, 1).unwrap();
+            let execution = info_span!("payload processor");
+            execution.in_scope(|| session.update(Arc::default()));
+            drop(execution);
+            session.finish();
+            assert_eq!(inbox.len(), 3, "the worker has taken nothing yet");
+            let ended: Vec<_> = ring.traces(16).into_iter().flatten().collect();
+            assert_eq!(
+                ended.iter().map(|span| span.name).collect::<Vec<_>>(),
+                ["payload processor"]
+            );
+        });
     }
 }

@@ -106,12 +106,22 @@ fn mailbox_with<M>(name: &'static str, capacity: usize, queue: Queue) -> (Mailbo
 }
 
 impl<M> Mailbox<M> {
-    /// Puts a message into the mailbox, or refuses it at once if the mailbox is full.
+    /// Puts a message into the mailbox, or refuses it at once if the mailbox is full. The message
+    /// holds the current span, which cannot end before the message is taken.
     ///
     /// # Errors
     /// [`Error::Overloaded`], [`Error::Stopped`].
     pub fn try_send(&self, message: M) -> Result<(), Error> {
-        self.sender.try_send((message, Span::current())).map_err(|error| match error {
+        self.try_send_in(Span::current(), message)
+    }
+
+    /// Puts a message into the mailbox like [`Mailbox::try_send`], with this span.
+    /// [`Span::none`] keeps no span open.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`], [`Error::Stopped`].
+    pub fn try_send_in(&self, span: Span, message: M) -> Result<(), Error> {
+        self.sender.try_send((message, span)).map_err(|error| match error {
             SendError::Full => Error::Overloaded(self.name),
             SendError::Closed => Error::Stopped(self.name),
         })
@@ -123,12 +133,21 @@ impl<M> Mailbox<M> {
     }
 
     /// Puts a message into the mailbox. Blocks while the mailbox is full, so never call it in async
-    /// code.
+    /// code. The message holds the current span, which cannot end before the message is taken.
     ///
     /// # Errors
     /// [`Error::Stopped`].
     pub fn send(&self, message: M) -> Result<(), Error> {
-        let sent = self.sender.send((message, Span::current()));
+        self.send_in(Span::current(), message)
+    }
+
+    /// Puts a message into the mailbox like [`Mailbox::send`], with this span. [`Span::none`] keeps
+    /// no span open.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn send_in(&self, span: Span, message: M) -> Result<(), Error> {
+        let sent = self.sender.send((message, span));
         sent.map_err(|_| Error::Stopped(self.name))
     }
 

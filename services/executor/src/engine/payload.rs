@@ -231,14 +231,14 @@ impl Engine {
             committed = Empty,
             conflicts = Empty,
         );
-        // Remaining work of prewarm threads keeps the span open beyond the engine's work.
+        let block_span = Span::current();
         let mut busy = BusyIntervals::new(&span);
         let (working, _entered) = (busy.enter(), span.enter());
         let hashes = Box::new(|number| chain.block_hash(parent, number));
         let mut state = BlockState::new(&*view, hashes, Some(&mut *session))
             .flushed_by(policies.transition_flush);
         let mut rooter = self.receipts_rooter(&block.header, policies.receipts_root);
-        let ahead = self.ahead(parent, view.clone(), advice, policies.reads);
+        let ahead = self.ahead(block_span, parent, view.clone(), advice, policies.reads);
         let mut executed =
             execute(&chain.spec, block, senders, &mut state, &mut rooter, Some(&ahead))?;
         let diff = Arc::new(state.into_diff());
@@ -269,6 +269,7 @@ impl Engine {
     /// Returns the inputs of execution ahead of turns.
     fn ahead(
         &self,
+        span: Span,
         parent: BlockId,
         view: Arc<StateView>,
         advice: Advice,
@@ -278,6 +279,7 @@ impl Engine {
         let block_hashes = Arc::new(move |number| chain.block_hash(parent, number));
         Ahead {
             threads: &self.prewarmers,
+            span,
             block_hashes,
             advice: Some(advice),
             predictor: self.prediction.of(view.is_far()),

@@ -68,6 +68,9 @@ const TRANSACTIONS_MIN: usize = 5;
 pub struct Ahead<'a> {
     /// The prewarm threads.
     pub threads: &'a Prewarmers,
+    /// Parent of their spans. They may still work when execution has ended, so it is not the span
+    /// of execution.
+    pub span: Span,
     /// State of the parent.
     pub parent: Arc<dyn ParentState>,
     /// Block hashes for the BLOCKHASH instruction.
@@ -97,7 +100,7 @@ impl<'a> Ahead<'a> {
         let experience = self.threads.experience();
         let job =
             Job::new(block.clone(), senders.share(), env, sources, told, in_rounds, experience);
-        let posted = self.threads.post(Arc::new(job));
+        let posted = self.threads.post(Arc::new(job), self.span.clone());
         Some(Turns { posted, runner: Runner::default() })
     }
 

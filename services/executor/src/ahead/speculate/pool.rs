@@ -63,11 +63,11 @@ impl Prewarmers {
         self.threads.is_empty()
     }
 
-    /// Lets the threads work on a block.
-    pub fn post(&self, job: Arc<Job>) -> Posted<'_> {
+    /// Lets the threads work on a block. `span` is the parent of their spans.
+    pub fn post(&self, job: Arc<Job>, span: Span) -> Posted<'_> {
         {
             let mut state = self.shared.posted.lock();
-            state.job = Some((job.clone(), Span::current()));
+            state.job = Some((job.clone(), span));
             state.number += 1;
         }
         self.shared.changed.notify_all();
@@ -99,7 +99,6 @@ impl Shared {
         let mut stacks = rounds::Stacks::new();
         while let Some((job, parent)) = self.next(&mut seen) {
             let span = info_span!(parent: &parent, "prewarm");
-            // The block's span must not stay open as long as this one.
             drop(parent);
             span.in_scope(|| match job.is_in_rounds() {
                 true => rounds::work(&job, &mut stacks),

@@ -19,6 +19,7 @@ fn check(case: &Case) -> u64 {
     let threads = Prewarmers::start(1, &CancellationToken::new()).unwrap();
     let ahead = Ahead {
         threads: &threads,
+        span: tracing::Span::none(),
         parent: parent.clone(),
         block_hashes: Arc::new(block_hash),
         advice: None,
@@ -153,6 +154,7 @@ fn the_slots_of_system_calls_take_one_call() {
         let parent = Arc::new(Memory::default().far(is_far));
         let ahead = Ahead {
             threads: &threads,
+            span: tracing::Span::none(),
             parent: parent.clone(),
             block_hashes: Arc::new(block_hash),
             advice: None,

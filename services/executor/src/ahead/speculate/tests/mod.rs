@@ -116,6 +116,7 @@ fn run_ahead(
     let engine = case.state.with(Trouble::Delay, seed + 1);
     let ahead = Ahead {
         threads: pool(threads),
+        span: tracing::Span::none(),
         parent,
         block_hashes: Arc::new(block_hash),
         advice: None,
@@ -168,6 +169,7 @@ fn the_workers_are_told_of_no_other_keys_than_results_change() {
         assert_eq!(credited, withdrawals + 1, "and the beneficiary");
         let (threads, block_hashes) = (pool(1), Arc::new(block_hash));
         let ahead = Ahead {
+            span: tracing::Span::none(),
             threads,
             parent,
             block_hashes,
@@ -283,6 +285,7 @@ fn few_transactions_or_no_threads_are_executed_in_order() {
         let parent = Arc::new(case.state.with(Trouble::Panic, 0));
         let block_hashes = Arc::new(block_hash);
         let ahead = Ahead {
+            span: tracing::Span::none(),
             threads,
             parent,
             block_hashes,
